@@ -1,0 +1,3 @@
+"""Write GPU work as if it were serial: dependencies found, streams filled, the serial answer."""
+
+from __future__ import annotations

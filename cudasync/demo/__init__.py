@@ -1,0 +1,1 @@
+"""The main job: an enhancement pipeline on a real photograph."""

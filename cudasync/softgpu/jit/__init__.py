@@ -1,0 +1,1 @@
+"""Cellar. PTX to warp-vector machine code."""

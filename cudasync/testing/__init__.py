@@ -1,0 +1,1 @@
+"""The tower. Tools for users' own tests: latches, strategies, the serial oracle."""
