@@ -1,0 +1,158 @@
+"""Reads the imports of a package with `ast` and says which of them break the floor plan.
+
+Every import statement counts, wherever it stands: at the top, inside a function, under
+`if TYPE_CHECKING`, and `import_module("...")` with a literal name. A package is read, never
+imported, so that a planted violation can be shown on a few files in a temporary folder.
+"""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from helpers.house import DOOR, PACKAGE, room_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+_GROUND = ("errors", "atomic", "ptx")
+_HOUSE = (*_GROUND, "driver", "engine", "graph", "array", "data", "distributed")
+
+# What each room may import of the house: down only. `softgpu` is for driver/probe.py alone.
+MAY_IMPORT: dict[str, frozenset[str]] = {
+    "errors": frozenset(),
+    "atomic": frozenset(),
+    "ptx": frozenset({"errors"}),
+    "softgpu": frozenset({"errors", "ptx"}),
+    "driver": frozenset(_GROUND),
+    "engine": frozenset((*_GROUND, "driver")),
+    "graph": frozenset((*_GROUND, "driver", "engine")),
+    "array": frozenset((*_GROUND, "driver", "engine", "graph")),
+    "data": frozenset((*_GROUND, "driver", "engine", "graph", "array")),
+    "distributed": frozenset((*_GROUND, "driver", "engine", "graph", "array", "data")),
+    "testing": frozenset((*_HOUSE, DOOR)),
+    "demo": frozenset((*_HOUSE, "testing", DOOR)),
+    "__main__": frozenset((*_HOUSE, "testing", "demo", DOOR)),
+    DOOR: frozenset(_HOUSE),
+}
+
+# The only places that may meet a package from outside. Prefixes of the path inside the package.
+OUTSIDE = {
+    "cuda": ("driver/", "softgpu/abi/"),
+    "llvmlite": ("softgpu/jit/", "softgpu/oracle/"),
+}
+
+# Who may look at `Device.is_software`: the driver that answers it, and programs that print it.
+MAY_ASK_WHICH_DEVICE = ("driver/", "demo/", "__main__.py")
+
+PROBE = "driver/probe.py"
+
+
+@dataclass(frozen=True)
+class Import:
+    """One imported module, and where."""
+
+    target: str
+    line: int
+    function: str | None  # the function that holds the statement; None at module level
+
+
+def violations(package: Path = PACKAGE) -> list[str]:
+    """Each broken rule as one line "file:line: sentence", in order."""
+    found: list[str] = []
+    probing: set[str] = set()
+    for path in sorted(package.rglob("*.py")):
+        place = path.relative_to(package).as_posix()
+        room = room_of(path, package)
+        if room not in MAY_IMPORT:
+            found.append(f"{place}:1: room {room!r} has no floor in tests/helpers/layers.py")
+            continue
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        for item in sorted(imports(tree, path, package), key=lambda item: item.line):
+            if place == PROBE and item.function and _room(item.target) == "softgpu":
+                probing.add(item.function)
+                continue
+            sentence = _broken(item, room, place)
+            if sentence:
+                found.append(f"{place}:{item.line}: {sentence}")
+        if not place.startswith(MAY_ASK_WHICH_DEVICE):
+            for node in ast.walk(tree):
+                if isinstance(node, ast.Attribute) and node.attr == "is_software":
+                    found.append(f"{place}:{node.lineno}: asks which device it runs on")
+    if len(probing) > 1:
+        found.append(f"{PROBE}:1: {len(probing)} functions import softgpu: {sorted(probing)}")
+    return found
+
+
+def _broken(item: Import, room: str, place: str) -> str | None:
+    root = item.target.partition(".")[0]
+    if root in OUTSIDE and not place.startswith(OUTSIDE[root]):
+        return f"imports {item.target}, which only {' and '.join(OUTSIDE[root])} may"
+    if root != "cudasync":
+        return None
+    target = _room(item.target)
+    if target == room or target in MAY_IMPORT[room]:
+        return None
+    if target == DOOR:
+        return "imports cudasync by its door, which stands above"
+    return f"{room} imports {item.target}, which is not below it"
+
+
+def _room(target: str) -> str:
+    root, _, rest = target.partition(".")
+    if root != "cudasync":
+        return ""
+    return rest.partition(".")[0] or DOOR
+
+
+def imports(tree: ast.Module, path: Path, package: Path) -> Iterator[Import]:
+    """Every import in the file as absolute module names, relative ones resolved."""
+    here = ("cudasync", *path.relative_to(package).with_suffix("").parts)
+    parent = here[:-1]
+
+    def visit(node: ast.AST, function: str | None) -> Iterator[Import]:
+        for child in ast.iter_child_nodes(node):
+            inside = function
+            if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef):
+                inside = function or child.name
+            elif isinstance(child, ast.Import):
+                for alias in child.names:
+                    yield Import(alias.name, child.lineno, function)
+            elif isinstance(child, ast.ImportFrom):
+                base = _base(child, parent)
+                for alias in child.names:
+                    # `from cudasync import driver` imports a room; `from cudasync import Stream`
+                    # goes through the door. Only the folder can tell the two apart.
+                    yield Import(_name(base, alias.name, package), child.lineno, function)
+            elif isinstance(child, ast.Call):
+                literal = _dynamic(child)
+                if literal:
+                    yield Import(literal, child.lineno, function)
+            yield from visit(child, inside)
+
+    yield from visit(tree, None)
+
+
+def _base(node: ast.ImportFrom, parent: tuple[str, ...]) -> str:
+    if not node.level:
+        return node.module or ""
+    above = parent[: len(parent) - node.level + 1]
+    return ".".join((*above, *([node.module] if node.module else [])))
+
+
+def _name(base: str, alias: str, package: Path) -> str:
+    if base != "cudasync":
+        return base
+    is_room = (package / alias).is_dir() or (package / f"{alias}.py").is_file()
+    return f"cudasync.{alias}" if is_room else base
+
+
+def _dynamic(call: ast.Call) -> str | None:
+    function = call.func
+    name = function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
+    if name not in {"import_module", "__import__"} or not call.args:
+        return None
+    first = call.args[0]
+    return first.value if isinstance(first, ast.Constant) and isinstance(first.value, str) else None

@@ -1,0 +1,177 @@
+"""The house is in order: what stands at the top, how a file opens, and how long it may grow.
+
+These are rules of the hand that no linter knows. Each failure names the file and what is missing.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from typing import TYPE_CHECKING
+
+from helpers.house import (
+    DOOR,
+    FLOORS,
+    PACKAGE,
+    PROGRAMS,
+    ROOT,
+    python_files,
+    room_of,
+    tracked_files,
+)
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+AT_THE_TOP = {"pyproject.toml", "README.md", "LICENSE", "cudasync", "ptx", "tests", "bench"}
+
+# STYLE: about 150 lines, ask questions at 250. A file past this one has begun to do a second thing.
+MOST_LINES = 400
+
+HEADER = ("// PURPOSE", "// PARAMETERS", "// LAUNCH")
+
+MODULES = python_files("cudasync")
+PYTHON = python_files("cudasync", "tests", "bench")
+KERNELS = sorted((ROOT / "ptx").rglob("*.ptx"))
+TEXTS = [
+    *PYTHON,
+    *KERNELS,
+    *(
+        path
+        for folder in ("cudasync", "ptx", "tests", "bench")
+        for path in (ROOT / folder).rglob("*.md")
+    ),
+    *(
+        path
+        for name in ("README.md", "pyproject.toml", ".ci/run")
+        if (path := ROOT / name).exists()
+    ),
+]
+
+
+def named(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+def faults(paths, fault):
+    """The complaints of `fault(path)` about each path, as text that pytest prints."""
+    return "\n".join(f"{named(path)}: {said}" for path in paths if (said := fault(path)))
+
+
+def test_the_top_level_holds_these_and_nothing_else():
+    files = tracked_files()
+    if files is None:
+        # No git here (a source archive): a stranger's file beside ours is the stranger's.
+        assert {name for name in AT_THE_TOP if (ROOT / name).exists()} == AT_THE_TOP
+        return
+    seen = {name.partition("/")[0] for name in files}
+    assert {name for name in seen if not name.startswith(".")} == AT_THE_TOP
+
+
+def test_every_module_opens_with_a_docstring():
+    def fault(path):
+        if not path.stat().st_size:
+            return None if path.name == "__init__.py" else "is empty"
+        return None if ast.get_docstring(ast.parse(path.read_text())) else "has no docstring"
+
+    assert not faults(PYTHON, fault)
+
+
+def test_a_module_names_the_floor_it_stands_on():
+    def fault(path):
+        room = room_of(path)
+        if room == DOOR or room in PROGRAMS:
+            return None
+        floor = FLOORS.get(room)
+        if floor is None:
+            return f"room {room!r} has no floor in tests/helpers/house.py"
+        text = ast.get_docstring(ast.parse(path.read_text())) or ""
+        return None if text.startswith(floor) else f"docstring does not open with {floor!r}"
+
+    assert not faults(MODULES, fault)
+
+
+def test_no_file_has_grown_past_shame():
+    def fault(path):
+        lines = path.read_text().count("\n")
+        return f"{lines} lines, at most {MOST_LINES}" if lines > MOST_LINES else None
+
+    assert not faults(PYTHON, fault)
+
+
+def test_no_tabs_and_no_trailing_whitespace():
+    def fault(path):
+        text = path.read_text(encoding="utf-8")
+        if "\t" in text or "\r" in text:
+            return "has a tab or a carriage return"
+        if bad := re.search(r"[ \t]+$", text, re.MULTILINE):
+            return f"trailing whitespace in line {text.count(chr(10), 0, bad.start()) + 1}"
+        return (
+            "does not end with one newline" if text and not re.search(r"[^\n]\n\Z", text) else None
+        )
+
+    assert not faults(TEXTS, fault)
+
+
+def test_only_programs_print():
+    def fault(path):
+        if room_of(path) in PROGRAMS:
+            return None
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "print":
+                return f"prints in line {node.lineno}"
+        return None
+
+    assert not faults(MODULES, fault)
+
+
+def test_every_ptx_file_says_what_it_is_for_and_how_to_launch_it():
+    def fault(path):
+        head = path.read_text().partition(".version")[0]
+        missing = [word for word in HEADER if not re.search(f"^{word}\\b", head, re.MULTILINE)]
+        return f"no {', '.join(missing)} above .version" if missing else None
+
+    assert not faults(KERNELS, fault)
+
+
+def test_every_test_file_holds_a_test_and_no_other_file_does():
+    def tests_in(path):
+        tree = ast.parse(path.read_text())
+        functions = any(
+            isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+            and node.name.startswith("test_")
+            for node in ast.walk(tree)
+        )
+        # A Hypothesis state machine becomes a test by `TestX = Machine.TestCase`.
+        machines = any(
+            isinstance(node, ast.Assign) and getattr(node.value, "attr", "") == "TestCase"
+            for node in tree.body
+        )
+        return functions or machines
+
+    def fault(path):
+        if path.name.startswith("test_"):
+            return None if tests_in(path) else "has no test"
+        return "holds a test but is not named test_*.py" if tests_in(path) else None
+
+    assert not faults(python_files("tests"), fault)
+
+
+def test_no_test_sleeps():
+    """A sleep guesses how long something takes; a latch knows."""
+
+    def fault(path):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call):
+                name = getattr(node.func, "attr", getattr(node.func, "id", ""))
+                if name == "sleep":
+                    return f"sleeps in line {node.lineno}"
+        return None
+
+    assert not faults(python_files("tests"), fault)
+
+
+def test_the_floors_are_rooms_of_the_design():
+    """The table in house.py and the plan in DESIGN.md name the same rooms."""
+    plan = (PACKAGE / "DESIGN.md").read_text().split("## 2.")[1].split("## 3.")[0]
+    assert not [room for room in FLOORS if room not in plan]
