@@ -1,1 +1,7 @@
 """Floor 0. PTX: text in, values out. Lexer, parser, typed IR and access analysis."""
+
+from __future__ import annotations
+
+from cudasync.ptx.parser import parse
+
+__all__ = ["parse"]

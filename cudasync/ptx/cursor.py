@@ -1,0 +1,124 @@
+"""Floor 0. A place in the words of a text, and the few ways to move on from it.
+
+Every reader of the grammar shares one cursor. Whatever does not fit is a PtxError at the word
+where it did not; `statement` is the index of the first word of the statement being read, which
+the error quotes.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from typing import TYPE_CHECKING, NoReturn
+
+from cudasync.ptx.ir import Float, Integer
+from cudasync.ptx.types import ScalarType
+
+if TYPE_CHECKING:
+    from cudasync.ptx.lexer import Words
+
+_NAME = re.compile(r"[A-Za-z_$%][\w$]*", re.ASCII)
+_INTEGER = re.compile(r"(0[xX][0-9a-fA-F]+|0[bB][01]+|0[0-7]*|[1-9][0-9]*)U?", re.ASCII)
+_FLOAT_BITS = re.compile(r"0[fF]([0-9a-fA-F]{8})|0[dD]([0-9a-fA-F]{16})", re.ASCII)
+
+# Longer digit strings than this can not be 64-bit values, in any base.
+_LONGEST_NUMBER = 70
+
+
+class Cursor:
+    """Where the parser stands in `source`."""
+
+    __slots__ = ("index", "source", "statement", "words")
+
+    def __init__(self, source: Words) -> None:
+        self.source = source
+        self.words = source.words
+        self.index = 0
+        self.statement = 0
+
+    @property
+    def word(self) -> str:
+        """The word here; empty at the end of the text."""
+        return self.words[self.index]
+
+    def fail(self, message: str, index: int | None = None) -> NoReturn:
+        """Raise what is wrong at word `index`, by default here."""
+        at = self.index if index is None else index
+        raise self.source.error(message, at, min(self.statement, at))
+
+    def unexpected(self, wanted: str) -> NoReturn:
+        """Raise that something else than `wanted` stands here."""
+        found = f"found {self.word!r}" if self.word else "the text ends here"
+        self.fail(f"{wanted} expected, {found}")
+
+    def take(self, word: str) -> bool:
+        """Step over `word` if it stands here."""
+        if self.words[self.index] == word:
+            self.index += 1
+            return True
+        return False
+
+    def expect(self, word: str) -> None:
+        """Step over `word`, which must stand here."""
+        if not self.take(word):
+            self.unexpected(repr(word))
+
+    def name(self, what: str) -> str:
+        """Step over an identifier and return it."""
+        word = self.word
+        if not _NAME.fullmatch(word):
+            self.unexpected(what)
+        self.index += 1
+        return word
+
+    def natural(self, what: str) -> int:
+        """Step over an unsigned integer and return it."""
+        found = number(self.word)
+        if not isinstance(found, Integer):
+            self.unexpected(what)
+        self.index += 1
+        return found.value
+
+    def power_of_two(self, what: str) -> int:
+        """Step over an unsigned integer that must be a power of two."""
+        value = self.natural(what)
+        if value.bit_count() != 1:
+            self.fail(f"{what} must be a power of two, not {value}", self.index - 1)
+        return value
+
+    def skip_balanced(self, opening: str, closing: str) -> None:
+        """Step over everything from `opening`, which stands here, to the `closing` that ends it."""
+        begin = self.index
+        self.expect(opening)
+        depth = 1
+        while depth:
+            word = self.word
+            if not word:
+                self.fail(f"{opening!r} is never closed", begin)
+            depth += (word == opening) - (word == closing)
+            self.index += 1
+
+
+def number(word: str) -> Integer | Float | None:
+    """The constant that `word` spells without its sign, or None. PTX ISA, "Constants"."""
+    if len(word) > _LONGEST_NUMBER:
+        return None
+    if match := _INTEGER.fullmatch(word):
+        value = _integer(match[1])
+        return Integer(value) if value < 1 << 64 else None
+    if match := _FLOAT_BITS.fullmatch(word):
+        if match[1]:
+            return Float(int(match[1], 16), ScalarType.F32)
+        return Float(int(match[2], 16), ScalarType.F64)
+    if word[:1].isdecimal() and word.isascii() and "_" not in word:
+        try:
+            return Float(int.from_bytes(struct.pack(">d", float(word))), ScalarType.F64)
+        except ValueError:
+            return None
+    return None
+
+
+def _integer(digits: str) -> int:
+    if digits[:2] in ("0x", "0X", "0b", "0B"):
+        return int(digits, 0)
+    return int(digits, 8 if digits[0] == "0" else 10)

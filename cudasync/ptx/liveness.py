@@ -1,0 +1,137 @@
+"""Floor 0. Which registers an instruction uses and defines, and where each is still needed.
+
+A guarded instruction leaves its result as it was in threads whose guard is false, so what it
+defines counts as used, too. Backward data-flow over blocks; sets of registers are the bits of
+one integer inside, because a kernel may have thousands of registers.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from cudasync.ptx.ir import Address, Negated, Operand, Pair, Register, Vector
+from cudasync.ptx.opcodes import has_result
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from cudasync.ptx.cfg import ControlFlow
+    from cudasync.ptx.ir import Instruction
+
+
+def defs(instruction: Instruction) -> tuple[Register, ...]:
+    """The registers that `instruction` writes."""
+    if not instruction.operands or not has_result(instruction.opcode, instruction.modifiers):
+        return ()
+    first = instruction.operands[0]
+    if isinstance(first, Register):
+        return (first,)
+    if isinstance(first, Address):
+        return ()
+    return _registers((first,))
+
+
+def uses(instruction: Instruction) -> tuple[Register, ...]:
+    """The registers whose values `instruction` needs, its guard among them."""
+    defined = defs(instruction)
+    # Where the first operand is no result, it is read like the others.
+    skip = 1 if defined or _is_discarded(instruction) else 0
+    used = _registers(instruction.operands[skip:])
+    if instruction.guard is not None:
+        return (*used, instruction.guard.register, *defined)
+    if instruction.opcode == "wgmma":
+        return (*used, *defined)
+    return used
+
+
+def _is_discarded(instruction: Instruction) -> bool:
+    """Whether the first operand is a result without registers: `_`, or a call's `(param)`."""
+    return (
+        bool(instruction.operands)
+        and not isinstance(instruction.operands[0], Address)
+        and has_result(instruction.opcode, instruction.modifiers)
+    )
+
+
+def _registers(operands: Iterable[Operand]) -> tuple[Register, ...]:
+    found: list[Register] = []
+    for operand in operands:
+        match operand:
+            case Register():
+                found.append(operand)
+            case Address(base=Register() as base):
+                found.append(base)
+            case Vector(elements=elements):
+                found += _registers(elements)
+            case Pair(first=first, second=second):
+                found += _registers((first, second))
+            case Negated(register=register):
+                found.append(register)
+    return tuple(found)
+
+
+class Liveness:
+    """Where each register of a function is live."""
+
+    def __init__(self, flow: ControlFlow) -> None:
+        self._flow = flow
+        self._registers = tuple(flow.function.registers.values())
+        bit = {register.name: 1 << index for index, register in enumerate(self._registers)}
+        self._uses = [_bits(bit, uses(each)) for each in flow.function.body]
+        self._defs = [_bits(bit, defs(each)) for each in flow.function.body]
+        self._live_in = [0] * (len(flow.blocks) + 1)
+        self._settle()
+
+    def live_in(self, block: int) -> frozenset[Register]:
+        """The registers whose values at the block's beginning may still be needed."""
+        return self._named(self._live_in[block])
+
+    def live_out(self, block: int) -> frozenset[Register]:
+        """The registers whose values at the block's end may still be needed."""
+        return self._named(self._live_out(block))
+
+    def after(self, index: int) -> frozenset[Register]:
+        """The registers whose values behind instruction `index` may still be needed."""
+        block = self._flow.blocks[self._flow.block_of[index]]
+        return self._named(self._before(index + 1, block.end, self._live_out(block.index)))
+
+    def _settle(self) -> None:
+        """Propagate to a fixpoint; sets only grow, so this ends."""
+        waiting = list(range(len(self._flow.blocks)))
+        while waiting:
+            block = self._flow.blocks[waiting.pop()]
+            live = self._before(block.start, block.end, self._live_out(block.index))
+            if live != self._live_in[block.index]:
+                self._live_in[block.index] = live
+                waiting += block.predecessors
+
+    def _live_out(self, block: int) -> int:
+        live = 0
+        for successor in self._flow.blocks[block].successors:
+            live |= self._live_in[successor]
+        return live
+
+    def _before(self, start: int, end: int, live: int) -> int:
+        for index in range(end - 1, start - 1, -1):
+            live = live & ~self._defs[index] | self._uses[index]
+        return live
+
+    def _named(self, bits: int) -> frozenset[Register]:
+        found = []
+        while bits:
+            lowest = bits & -bits
+            found.append(self._registers[lowest.bit_length() - 1])
+            bits ^= lowest
+        return frozenset(found)
+
+
+def liveness(flow: ControlFlow) -> Liveness:
+    """Where each register of the function is live."""
+    return Liveness(flow)
+
+
+def _bits(bit: dict[str, int], registers: Iterable[Register]) -> int:
+    found = 0
+    for register in registers:
+        found |= bit[register.name]
+    return found
