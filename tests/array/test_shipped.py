@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cudasync.array.kernels import kernel_file, kernel_names
+from cudasync.array.shipped import kernel_file, kernel_names
 
 
 def test_every_shipped_kernel_is_found_by_its_name():
