@@ -1,0 +1,177 @@
+"""The contenders of bench_engine: ways to run a workload, each as one small class.
+
+Each has `prepare(workload, functions)`, which does what a program would do once, outside the
+timing, and returns the timed part: a function that runs every op in an order that keeps the
+hazards and returns when all are done. `close()` ends its threads.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from graphlib import TopologicalSorter
+from typing import TYPE_CHECKING, Protocol
+
+import cudasync as cs
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from workloads import Workload
+
+    Functions = Sequence[Callable[[], object]]
+
+
+class Contestant(Protocol):
+    """What bench_engine asks of each."""
+
+    name: str
+
+    def prepare(self, workload: Workload, functions: Functions) -> Callable[[], None]:
+        """Do the untimed part; return the timed one."""
+
+    def close(self) -> None:
+        """End its threads."""
+
+
+class SerialLoop:
+    """The floor under all of them: call each function in push order."""
+
+    name = "serial loop"
+
+    def prepare(self, workload: Workload, functions: Functions) -> Callable[[], None]:
+        def run() -> None:
+            for function in functions:
+                function()
+
+        return run
+
+    def close(self) -> None:
+        """Nothing to end."""
+
+
+class Cudasync:
+    """Push every op with its variables, then wait for all: dependencies found while pushing."""
+
+    def __init__(self, name: str, engine: cs.Engine) -> None:
+        self.name = name
+        self._engine = engine
+
+    def prepare(self, workload: Workload, functions: Functions) -> Callable[[], None]:
+        # Variables are new for each run, as a program's arrays would be, and made outside the
+        # timing, as is what Python needs to name them in a call.
+        variables = [cs.Var(f"v{number}") for number in range(workload.variables)]
+        calls = [
+            (
+                function,
+                tuple(variables[number] for number in reads),
+                tuple(variables[number] for number in writes),
+            )
+            for function, (reads, writes) in zip(functions, workload.ops, strict=True)
+        ]
+        push, waitall = self._engine.push, self._engine.waitall
+
+        def run() -> None:
+            for function, reads, writes in calls:
+                push(function, reads=reads, writes=writes)
+            waitall()
+
+        return run
+
+    def close(self) -> None:
+        self._engine.close()
+
+
+class ThreadPool:
+    """`ThreadPoolExecutor` with a counter per op under one lock; the graph is built beforehand."""
+
+    name = "ThreadPoolExecutor"
+
+    def __init__(self, workers: int) -> None:
+        self._pool = ThreadPoolExecutor(workers)
+        self._lock = threading.Lock()
+
+    def prepare(self, workload: Workload, functions: Functions) -> Callable[[], None]:
+        counts = [len(before) for before in workload.predecessors()]
+        roots = [number for number, count in enumerate(counts) if not count]
+        successors = workload.successors()
+        left = len(functions)
+        finished = threading.Event()
+        submit = self._pool.submit
+
+        def step(number: int) -> None:
+            nonlocal left
+            functions[number]()
+            ready = []
+            with self._lock:
+                left -= 1
+                last = left == 0
+                for later in successors[number]:
+                    counts[later] -= 1
+                    if not counts[later]:
+                        ready.append(later)
+            for later in ready:
+                submit(step, later)
+            if last:
+                finished.set()
+
+        def run() -> None:
+            for number in roots:
+                submit(step, number)
+            finished.wait()
+
+        return run
+
+    def close(self) -> None:
+        self._pool.shutdown()
+
+
+class Graphlib:
+    """`graphlib.TopologicalSorter` on one thread; edges are known beforehand, sorting is timed."""
+
+    name = "graphlib"
+
+    def prepare(self, workload: Workload, functions: Functions) -> Callable[[], None]:
+        graph = dict(enumerate(workload.predecessors()))
+
+        def run() -> None:
+            sorter = TopologicalSorter(graph)
+            sorter.prepare()
+            while sorter.is_active():
+                for number in sorter.get_ready():
+                    functions[number]()
+                    sorter.done(number)
+
+        return run
+
+    def close(self) -> None:
+        """Nothing to end."""
+
+
+class Asyncio:
+    """One asyncio task per op that awaits its predecessors' tasks; edges known beforehand."""
+
+    name = "asyncio"
+
+    def prepare(self, workload: Workload, functions: Functions) -> Callable[[], None]:
+        predecessors = workload.predecessors()
+
+        async def everything() -> None:
+            tasks: list[asyncio.Task[None]] = []
+
+            async def step(number: int) -> None:
+                for earlier in predecessors[number]:
+                    if not tasks[earlier].done():
+                        await tasks[earlier]
+                functions[number]()
+
+            create = asyncio.get_running_loop().create_task
+            for number in range(len(functions)):
+                tasks.append(create(step(number)))
+            await asyncio.gather(*tasks)
+
+        return lambda: asyncio.run(everything())
+
+    def close(self) -> None:
+        """Nothing to end."""

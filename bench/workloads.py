@@ -1,0 +1,130 @@
+"""Four shapes of dependency, in push order: what every engine is measured on.
+
+An op is (reads, writes), tuples of variable numbers. The shapes, sizes and the seed are those of
+the engine costs that the design was decided on, so that numbers can be set beside each other.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from random import Random
+from typing import TYPE_CHECKING
+from zlib import crc32
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+SEED = 20240601
+MASK = (1 << 64) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """Ops in push order over `variables` variables."""
+
+    name: str
+    variables: int
+    ops: tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]
+
+    def predecessors(self) -> list[list[int]]:
+        """For each op, the earlier ops it must follow.
+
+        RAW: a read follows the last write. WAR and WAW: a write follows the reads since the last
+        write or, where there are none, that write (the reads follow it already).
+        """
+        last_write: list[int | None] = [None] * self.variables
+        readers: list[list[int]] = [[] for _ in range(self.variables)]
+        found: list[list[int]] = []
+        for number, (reads, writes) in enumerate(self.ops):
+            before: set[int] = set()
+            for variable in reads:
+                writer = last_write[variable]
+                if writer is not None:
+                    before.add(writer)
+                readers[variable].append(number)
+            for variable in writes:
+                writer = last_write[variable]
+                if readers[variable]:
+                    before.update(readers[variable])
+                elif writer is not None:
+                    before.add(writer)
+                last_write[variable] = number
+                readers[variable] = []
+            before.discard(number)
+            found.append(sorted(before))
+        return found
+
+    def successors(self) -> list[list[int]]:
+        """`predecessors`, turned round."""
+        found: list[list[int]] = [[] for _ in self.ops]
+        for number, before in enumerate(self.predecessors()):
+            for earlier in before:
+                found[earlier].append(number)
+        return found
+
+
+def indep(count: int) -> Workload:
+    """Ops without variables: nothing waits for anything."""
+    return Workload("indep", 0, (((), ()),) * count)
+
+
+def chain(count: int) -> Workload:
+    """Every op writes the one variable: each waits for the one before."""
+    return Workload("chain", 1, (((), (0,)),) * count)
+
+
+def random(count: int, variables: int) -> Workload:
+    """Each op reads two variables and writes a third, drawn with a fixed seed."""
+    draw = Random(SEED)
+    ops = []
+    for _ in range(count):
+        first, second, third = draw.sample(range(variables), 3)
+        ops.append(((first, second), (third,)))
+    return Workload("random", variables, tuple(ops))
+
+
+def fan(width: int, rounds: int) -> Workload:
+    """One op, then `width` that read its result, then one that reads all of theirs; again."""
+    middle = tuple(range(1, width + 1))
+    one_round = [
+        ((), (0,)),
+        *(((0,), (variable,)) for variable in middle),
+        (middle, (0,)),
+    ]
+    return Workload("fan", width + 1, tuple(one_round * rounds))
+
+
+class Tally:
+    """Ops whose result shows their order: the checksum that contenders must agree on.
+
+    Each op mixes its number and what it reads into what it writes, so that an op that is lost,
+    done twice, or done before its turn changes the end. An op without variables notes its number.
+    """
+
+    def __init__(self, workload: Workload) -> None:
+        self._values = [0] * workload.variables
+        self._free = [0] * len(workload.ops)
+        self.functions: list[Callable[[], None]] = [
+            self._function(number, reads, writes)
+            for number, (reads, writes) in enumerate(workload.ops)
+        ]
+
+    def _function(
+        self, number: int, reads: tuple[int, ...], writes: tuple[int, ...]
+    ) -> Callable[[], None]:
+        values, free = self._values, self._free
+
+        def op() -> None:
+            total = number + 1
+            for variable in reads:
+                total = (total * 6364136223846793005 + values[variable]) & MASK
+            for variable in writes:
+                values[variable] = (values[variable] * 1442695040888963407 + total) & MASK
+            if not writes:
+                free[number] += total
+
+        return op
+
+    def checksum(self) -> int:
+        """A number for all that the ops did."""
+        return crc32(repr((self._values, self._free)).encode())
