@@ -172,13 +172,12 @@ class FunctionParser:
                 self._leave()
             elif word[:1] == ".":
                 self._directive(word)
-            elif words[cursor.index + 1] == ":" and word:
-                self._label(word)
-            elif word:
-                self._body.append(self._instructions.instruction())
-            else:
-                cursor.statement = opening
+            elif not word:
                 cursor.fail("the text ends inside this function's body", opening)
+            elif words[cursor.index + 1] == ":":
+                self._label(word)
+            else:
+                self._body.append(self._instructions.instruction())
 
     def _enter(self) -> None:
         cursor = self._cursor

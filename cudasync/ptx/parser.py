@@ -202,6 +202,8 @@ class _ModuleParser:
         """Debug information: nothing that executes."""
         cursor = self._cursor
         cursor.expect(".section")
+        if not cursor.word.startswith("."):
+            cursor.unexpected("name of a section")
         cursor.index += 1
         cursor.skip_balanced("{", "}")
 

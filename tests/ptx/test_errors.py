@@ -1,0 +1,101 @@
+"""Bad texts: each kind is refused with the place and a sentence."""
+
+from __future__ import annotations
+
+import pickle
+
+import pytest
+from helpers.ptx_text import HEAD
+
+from cudasync.errors import PtxError
+from cudasync.ptx import parse
+
+FIRST = ".version 6.4\n.target sm_75\n.address_size 64\n"
+ENTRY = FIRST + ".entry k(.param .u64 x)\n{\n.reg .b32 %r<4>;\n.reg .pred %p;\n"
+
+# What is wrong, the text, and line, column and message of the error.
+BAD = [
+    ("nothing at all", "", 0, 0, "the text is empty"),
+    ("a comment only", "// nothing\n", 0, 0, "the text is empty"),
+    ("no version", ".target sm_75", 1, 1, "'.version' expected, found '.target'"),
+    ("a version that is none", ".version new", 1, 10, "version number expected, found 'new'"),
+    ("a version to come", ".version 10.0", 1, 10, "version 10.0 is not known"),
+    ("a version before the first", ".version 0.9", 1, 10, "version 0.9 is not known"),
+    ("no target", ".version 6.4\n.address_size 64", 2, 1, "'.target' expected, found '.addr"),
+    ("a target that is none", ".version 6.4\n.target x86", 2, 9, "target architecture expected"),
+    ("an address size that is none", FIRST.replace("64\n", "48\n"), 3, 15, "address size 48 is"),
+    ("something that is not PTX", FIRST + "hello", 4, 1, "module-level directive expected"),
+    ("a local variable outside", FIRST + ".local .b32 x;", 4, 1, "a .local variable belongs in"),
+    ("a variable without type", FIRST + ".global x;", 4, 9, "type expected, found 'x'"),
+    ("a variable twice", FIRST + ".global .b32 x;\n.const .b32 x;", 5, 13, "x is defined twice"),
+    ("a crooked alignment", FIRST + ".global .align 3 .b32 x;", 4, 16, "alignment must be a pow"),
+    ("a huge array", FIRST + ".global .b32 x[999999999999];", 4, 28, "x is too large"),
+    ("too many values", FIRST + ".const .b32 x[1] = {1, 2};", 4, 25, "x has more initial values"),
+    ("an unknown initial value", FIRST + ".const .u64 x = y;", 4, 17, "y is not declared"),
+    ("a texture reference", FIRST + ".global .texref t;", 4, 9, "texture, sampler and surface"),
+    ("a function twice", FIRST + ".func f {ret;}\n.func f {ret;}", 5, 7, "f is defined twice"),
+    ("a parameter twice", FIRST + ".entry k(.param .b32 a, .param .b32 a) {}", 4, 37, "a is def"),
+    ("an alias of nothing", FIRST + ".alias a, b;", 4, 11, "b is not a function defined here"),
+    ("an open comment", FIRST + "/* never closed", 4, 1, "module-level directive expected"),
+    ("an open body", ENTRY + "ret;\n", 5, 1, "the text ends inside this function's body"),
+    ("an open section", FIRST + ".section .debug_info {\n.b8 1", 4, 22, "'{' is never closed"),
+    ("an open statement", ENTRY + "add.s32 %r1, %r2", 8, 17, "';' or ',' expected, the text ends"),
+    ("an unknown opcode", ENTRY + "frob.u32 %r1, %r2;", 8, 1, "unknown instruction"),
+    ("an unknown directive", ENTRY + ".weird 3;", 8, 1, "unknown directive .weird"),
+    ("an undeclared register", ENTRY + "  mov.b32 %r9, 1;", 8, 11, "%r9 is not declared"),
+    ("an undeclared symbol", ENTRY + "ld.global.b32 %r1, [nowhere];", 8, 21, "nowhere is not decl"),
+    ("an undeclared function", ENTRY + "call f;", 8, 6, "f is not declared"),
+    ("a register twice", ENTRY + ".reg .b64 %r1;", 8, 11, "%r1 is defined twice"),
+    ("a missing label", ENTRY + "bra away;", 8, 5, "label away is not declared"),
+    ("a label of another scope", ENTRY + "{ a: ret; }\nbra a;", 9, 5, "label a is not declared"),
+    ("a label twice", ENTRY + "a: ret;\na: ret;", 9, 1, "label a is defined twice"),
+    ("a missing table", ENTRY + "brx.idx %r1, t;", 8, 14, "table of labels t is not declared"),
+    ("a guard that is no predicate", ENTRY + "@%r1 ret;", 8, 2, "%r1 is not a predicate"),
+    ("a guard that is not declared", ENTRY + "@%q ret;", 8, 2, "%q is not declared as a register"),
+    ("a missing operand", ENTRY + "add.s32 %r1, %r2;", 8, 1, "add takes 3 to 4 operands, not 2"),
+    ("an operand too many", ENTRY + "mov.b32 %r1, %r2, %r3;", 8, 1, "mov takes 2 operands, not 3"),
+    ("a comma too many", ENTRY + "add.s32 %r1, , %r3;", 8, 14, "operand expected, found ','"),
+    ("a missing comma", ENTRY + "add.s32 %r1 %r2, %r3;", 8, 13, "';' or ',' expected, found '%r2'"),
+    ("an open bracket", ENTRY + "ld.b32 %r1, [%r2;", 8, 17, "']' expected, found ';'"),
+    ("an open brace", ENTRY + "mov.b64 {%r1, %r2, 5;", 8, 21, "'}' expected, found ';'"),
+    ("a number that is none", ENTRY + "mov.b32 %r1, 0x;", 8, 14, "number expected, found '0x'"),
+    ("a number of 65 bits", ENTRY + f"mov.b64 %r1, {1 << 64};", 8, 14, "number expected, found"),
+    ("a float cut short", ENTRY + "mov.b32 %r1, 0f3F80;", 8, 14, "number expected, found '0f3F80'"),
+    ("deep nesting", ENTRY + "mov.b32 %r1, {{{{{1}}}}};", 8, 17, "vectors are nested too deeply"),
+    ("a foreign character", ENTRY + "mov.b32 %r1, #;", 8, 14, "operand expected, found '#'"),
+    ("too many registers", ENTRY + ".reg .b32 %q<9999999>;", 8, 11, "too many registers"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "column", "message"), [row[1:] for row in BAD], ids=[row[0] for row in BAD]
+)
+def test_a_bad_text_is_refused_at_its_place(text, line, column, message):
+    with pytest.raises(PtxError) as caught:
+        parse(text, "bad.ptx")
+    error = caught.value
+    assert error.message.startswith(message)
+    assert (error.file, error.line, error.column) == ("bad.ptx", line, column)
+
+
+def test_the_error_quotes_the_statement():
+    with pytest.raises(PtxError) as caught:
+        parse(ENTRY + "mov.b32 %r1, 0;\n   add.s32\t%r1,  %r7, 1; ret;\n}", "bad.ptx")
+    assert caught.value.instruction == "add.s32 %r1, %r7, 1"
+    assert str(caught.value) == "bad.ptx:9:18: %r7 is not declared: add.s32 %r1, %r7, 1"
+
+
+def test_the_error_survives_pickling():
+    with pytest.raises(PtxError) as caught:
+        parse("nonsense")
+    copy = pickle.loads(pickle.dumps(caught.value))
+    assert (copy.line, copy.column, str(copy)) == (1, 1, str(caught.value))
+
+
+def test_bytes_that_are_not_text_are_refused():
+    with pytest.raises(PtxError, match="byte 0 is not UTF-8"):
+        parse(b"\xff\xfe")
+
+
+def test_a_complete_text_is_not_refused():
+    assert parse(HEAD).functions == ()
