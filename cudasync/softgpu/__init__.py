@@ -1,1 +1,68 @@
-"""Cellar. The software GPU: a libcuda.so.1 written in Python, beneath cuda.bindings."""
+"""Cellar. The software GPU: a libcuda.so.1 written in Python, beneath cuda.bindings.
+
+`install` puts it into the process; from then on `cuda.bindings.driver`, and everything that stands
+on it, talks to it as to a driver. Nothing else of this package is meant to be called by a program.
+"""
+
+from __future__ import annotations
+
+import os
+from threading import Lock
+from typing import TYPE_CHECKING
+
+from cudasync.softgpu.abi.install import load_stub, real_driver
+from cudasync.softgpu.core.machine import DEFAULT_BUDGET, Machine
+
+if TYPE_CHECKING:
+    from cudasync.softgpu.abi.table import FunctionTable
+
+__all__ = ["install", "installed", "real_driver"]
+
+_lock = Lock()
+_tables: list[FunctionTable] = []
+
+
+def install(
+    *,
+    devices: int | None = None,
+    scheduler: str | None = None,
+    memcheck: bool | None = None,
+    force: bool = False,
+) -> None:
+    """Make this process's libcuda the software GPU. A second call does nothing.
+
+    What is left out is read from CUDASYNC_SOFTGPU_DEVICES (1), CUDASYNC_SOFTGPU_SCHEDULER
+    ("fifo"), CUDASYNC_MEMCHECK (on unless 0) and CUDASYNC_SOFTGPU_BUDGET. CudasyncError if a real
+    driver is loaded, or could be and `force` is not set; ValueError for values that make no sense.
+    """
+    with _lock:
+        if _tables:
+            return
+        environment = os.environ
+        if devices is None:
+            devices = _number(environment.get("CUDASYNC_SOFTGPU_DEVICES"), 1)
+        if devices < 1:
+            raise ValueError(f"the software GPU needs at least 1 device, not {devices}")
+        if memcheck is None:
+            memcheck = environment.get("CUDASYNC_MEMCHECK") != "0"
+        machine = Machine(
+            devices=devices,
+            scheduler=scheduler or environment.get("CUDASYNC_SOFTGPU_SCHEDULER") or "fifo",
+            budget=_number(environment.get("CUDASYNC_SOFTGPU_BUDGET"), DEFAULT_BUDGET),
+            memcheck=memcheck,
+        )
+        _tables.append(load_stub(machine, force=force))
+
+
+def installed() -> bool:
+    """True once `install` has succeeded in this process."""
+    return bool(_tables)
+
+
+def _number(text: str | None, default: int) -> int:
+    if not text:
+        return default
+    try:
+        return int(text)
+    except ValueError:
+        raise ValueError(f"not a number: {text!r}") from None

@@ -1,0 +1,99 @@
+"""Cellar. What the software GPU says of itself: CUdevice_attribute by number.
+
+The persona is a small GPU of compute capability 8.0. Numbers that bound a launch are those that
+the core enforces; the rest only has to be plausible, and features that are not there are 0.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from cuda.bindings import driver
+
+from cudasync.softgpu.core.limits import (
+    COMPUTE_CAPABILITY,
+    MAX_BLOCK,
+    MAX_GRID,
+    MAX_SHARED_BYTES,
+    MAX_SHARED_BYTES_OPTIN,
+    MAX_THREADS,
+    MULTIPROCESSORS,
+    REGISTERS,
+    WARP_SIZE,
+)
+from cudasync.softgpu.core.results import INVALID_VALUE, DriverFailure
+
+if TYPE_CHECKING:
+    from cudasync.softgpu.core.context import Device
+
+_VALUES: Final = {
+    1: MAX_THREADS,
+    2: MAX_BLOCK[0],
+    3: MAX_BLOCK[1],
+    4: MAX_BLOCK[2],
+    5: MAX_GRID[0],
+    6: MAX_GRID[1],
+    7: MAX_GRID[2],
+    8: MAX_SHARED_BYTES,
+    9: 65536,  # total constant memory
+    10: WARP_SIZE,
+    11: 2**31 - 1,  # max pitch
+    12: REGISTERS,
+    13: 1_000_000,  # clock rate in kHz
+    14: 512,  # texture alignment
+    15: 1,  # GPU overlap
+    16: MULTIPROCESSORS,
+    17: 0,  # kernel exec timeout
+    18: 0,  # integrated
+    19: 1,  # can map host memory
+    20: 0,  # compute mode: default
+    31: 1,  # concurrent kernels
+    32: 0,  # ECC
+    34: 0,  # PCI domain
+    35: 0,  # TCC driver
+    36: 1_000_000,  # memory clock rate in kHz
+    37: 256,  # memory bus width in bits
+    38: 4 << 20,  # L2 bytes
+    39: 2048,  # threads per multiprocessor
+    40: 2,  # async engines
+    41: 1,  # unified addressing
+    50: 0,  # PCI domain id
+    75: COMPUTE_CAPABILITY[0],
+    76: COMPUTE_CAPABILITY[1],
+    78: 1,  # stream priorities
+    79: 1,  # global L1 cache
+    80: 1,  # local L1 cache
+    81: MAX_SHARED_BYTES_OPTIN + 1024,  # shared memory per multiprocessor
+    82: REGISTERS,
+    83: 1,  # managed memory
+    86: 1,  # native host atomics
+    87: 32,  # single to double performance ratio
+    89: 1,  # concurrent managed access
+    91: 1,  # host pointers usable for registered memory
+    92: 1,  # stream memory operations, first form
+    93: 1,  # and that on 64-bit words
+    94: 1,  # stream wait value NOR, first form
+    95: 0,  # cooperative launch
+    97: MAX_SHARED_BYTES_OPTIN,
+    99: 1,  # host memory can be registered
+    101: 1,  # direct managed access from host
+    106: 32,  # blocks per multiprocessor
+    111: 1024,  # reserved shared memory per block
+    115: 1,  # memory pools
+    122: 1,  # 64-bit stream memory operations
+    123: 1,  # stream wait value NOR
+}
+
+_NUMBERS: Final = frozenset(int(attribute) for attribute in driver.CUdevice_attribute)
+
+
+def device_attribute(device: Device, number: int) -> int:
+    """The attribute's value, 0 for what is not there; DriverFailure for what is no attribute."""
+    if number == 33:  # PCI bus
+        return device.ordinal + 1
+    value = _VALUES.get(number)
+    if value is not None:
+        return value
+    if number not in _NUMBERS:
+        raise DriverFailure(INVALID_VALUE, f"there is no device attribute {number}")
+    return 0

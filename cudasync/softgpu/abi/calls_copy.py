@@ -1,0 +1,209 @@
+"""Cellar. Driver calls that copy and fill memory.
+
+A call without a stream uses the legacy default stream. Those of them that touch host memory wait
+for the copy; between devices and for memsets they only enqueue it, as the driver may.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING
+
+from cudasync.softgpu.abi.registry import export
+
+if TYPE_CHECKING:
+    from cudasync.softgpu.core.machine import Machine
+
+_LEGACY = 1
+
+
+@export("cuMemcpyHtoDAsync")
+def cu_memcpy_htod_async(
+    machine: Machine, target: int, source: int, size: int, stream: int
+) -> None:
+    memory = machine.memory
+    memory.copy(
+        machine.streams.get(stream),
+        memory.place(target, size),
+        memory.any_place(source, size),
+        size,
+    )
+
+
+@export("cuMemcpyDtoHAsync")
+def cu_memcpy_dtoh_async(
+    machine: Machine, target: int, source: int, size: int, stream: int
+) -> None:
+    memory = machine.memory
+    memory.copy(
+        machine.streams.get(stream),
+        memory.any_place(target, size),
+        memory.place(source, size),
+        size,
+    )
+
+
+@export("cuMemcpyDtoDAsync")
+def cu_memcpy_dtod_async(
+    machine: Machine, target: int, source: int, size: int, stream: int
+) -> None:
+    memory = machine.memory
+    memory.copy(
+        machine.streams.get(stream), memory.place(target, size), memory.place(source, size), size
+    )
+
+
+@export("cuMemcpyAsync")
+def cu_memcpy_async(machine: Machine, target: int, source: int, size: int, stream: int) -> None:
+    memory = machine.memory
+    memory.copy(
+        machine.streams.get(stream),
+        memory.any_place(target, size),
+        memory.any_place(source, size),
+        size,
+    )
+
+
+@export("cuMemcpyPeerAsync")
+def cu_memcpy_peer_async(
+    machine: Machine,
+    target: int,
+    target_context: int,
+    source: int,
+    source_context: int,
+    size: int,
+    stream: int,
+) -> None:
+    machine.contexts.get(target_context)
+    machine.contexts.get(source_context)
+    cu_memcpy_dtod_async(machine, target, source, size, stream)
+
+
+@export("cuMemcpyHtoD")
+def cu_memcpy_htod(machine: Machine, target: int, source: int, size: int) -> None:
+    memory = machine.memory
+    stream = machine.streams.get(_LEGACY)
+    ends = memory.place(target, size), memory.any_place(source, size)
+    machine.streams.finish(memory.copy(stream, *ends, size))
+
+
+@export("cuMemcpyDtoH")
+def cu_memcpy_dtoh(machine: Machine, target: int, source: int, size: int) -> None:
+    memory = machine.memory
+    stream = machine.streams.get(_LEGACY)
+    ends = memory.any_place(target, size), memory.place(source, size)
+    machine.streams.finish(memory.copy(stream, *ends, size))
+
+
+@export("cuMemcpyDtoD")
+def cu_memcpy_dtod(machine: Machine, target: int, source: int, size: int) -> None:
+    cu_memcpy_dtod_async(machine, target, source, size, _LEGACY)
+
+
+@export("cuMemcpy")
+def cu_memcpy(machine: Machine, target: int, source: int, size: int) -> None:
+    memory = machine.memory
+    stream = machine.streams.get(_LEGACY)
+    ends = memory.any_place(target, size), memory.any_place(source, size)
+    machine.streams.finish(memory.copy(stream, *ends, size))
+
+
+@export("cuMemcpyPeer")
+def cu_memcpy_peer(
+    machine: Machine,
+    target: int,
+    target_context: int,
+    source: int,
+    source_context: int,
+    size: int,
+) -> None:
+    cu_memcpy_peer_async(machine, target, target_context, source, source_context, size, _LEGACY)
+
+
+def _fill(
+    machine: Machine,
+    stream: int,
+    address: int,
+    pattern: bytes,
+    count: int,
+    rows: int = 1,
+    pitch: int = 0,
+) -> None:
+    target = machine.streams.get(stream)
+    machine.memory.fill(target, address, pattern, count, rows=rows, pitch=pitch)
+
+
+@export("cuMemsetD8Async")
+def cu_memset_d8_async(machine: Machine, address: int, value: int, count: int, stream: int) -> None:
+    _fill(machine, stream, address, struct.pack("<B", value), count)
+
+
+@export("cuMemsetD16Async")
+def cu_memset_d16_async(
+    machine: Machine, address: int, value: int, count: int, stream: int
+) -> None:
+    _fill(machine, stream, address, struct.pack("<H", value), count)
+
+
+@export("cuMemsetD32Async")
+def cu_memset_d32_async(
+    machine: Machine, address: int, value: int, count: int, stream: int
+) -> None:
+    _fill(machine, stream, address, struct.pack("<I", value), count)
+
+
+@export("cuMemsetD8")
+def cu_memset_d8(machine: Machine, address: int, value: int, count: int) -> None:
+    _fill(machine, _LEGACY, address, struct.pack("<B", value), count)
+
+
+@export("cuMemsetD16")
+def cu_memset_d16(machine: Machine, address: int, value: int, count: int) -> None:
+    _fill(machine, _LEGACY, address, struct.pack("<H", value), count)
+
+
+@export("cuMemsetD32")
+def cu_memset_d32(machine: Machine, address: int, value: int, count: int) -> None:
+    _fill(machine, _LEGACY, address, struct.pack("<I", value), count)
+
+
+@export("cuMemsetD2D8Async")
+def cu_memset_d2d8_async(
+    machine: Machine, address: int, pitch: int, value: int, width: int, height: int, stream: int
+) -> None:
+    _fill(machine, stream, address, struct.pack("<B", value), width, height, pitch)
+
+
+@export("cuMemsetD2D16Async")
+def cu_memset_d2d16_async(
+    machine: Machine, address: int, pitch: int, value: int, width: int, height: int, stream: int
+) -> None:
+    _fill(machine, stream, address, struct.pack("<H", value), width, height, pitch)
+
+
+@export("cuMemsetD2D32Async")
+def cu_memset_d2d32_async(
+    machine: Machine, address: int, pitch: int, value: int, width: int, height: int, stream: int
+) -> None:
+    _fill(machine, stream, address, struct.pack("<I", value), width, height, pitch)
+
+
+@export("cuMemsetD2D8")
+def cu_memset_d2d8(
+    machine: Machine, address: int, pitch: int, value: int, width: int, height: int
+) -> None:
+    _fill(machine, _LEGACY, address, struct.pack("<B", value), width, height, pitch)
+
+
+@export("cuMemsetD2D16")
+def cu_memset_d2d16(
+    machine: Machine, address: int, pitch: int, value: int, width: int, height: int
+) -> None:
+    _fill(machine, _LEGACY, address, struct.pack("<H", value), width, height, pitch)
+
+
+@export("cuMemsetD2D32")
+def cu_memset_d2d32(
+    machine: Machine, address: int, pitch: int, value: int, width: int, height: int
+) -> None:
+    _fill(machine, _LEGACY, address, struct.pack("<I", value), width, height, pitch)

@@ -1,0 +1,97 @@
+"""Cellar. Driver calls about devices."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import TYPE_CHECKING
+
+from cudasync.softgpu.abi.attributes import device_attribute
+from cudasync.softgpu.abi.registry import export
+from cudasync.softgpu.abi.values import get_text, need, put_i32, put_text, put_u32, put_u64
+from cudasync.softgpu.core.results import INVALID_VALUE, DriverFailure
+
+if TYPE_CHECKING:
+    from cudasync.softgpu.core.machine import Machine
+
+
+@export("cuDeviceGet")
+def cu_device_get(machine: Machine, device: int, ordinal: int) -> None:
+    put_i32(device, machine.device(ordinal).ordinal)
+
+
+@export("cuDeviceGetCount")
+def cu_device_get_count(machine: Machine, count: int) -> None:
+    put_i32(count, len(machine.devices))
+
+
+@export("cuDeviceGetName")
+def cu_device_get_name(machine: Machine, name: int, capacity: int, device: int) -> None:
+    put_text(name, capacity, machine.device(device).name)
+
+
+@export("cuDeviceGetUuid")
+def cu_device_get_uuid(machine: Machine, uuid: int, device: int) -> None:
+    data = machine.device(device).uuid
+    need(uuid)
+    ctypes.memmove(uuid, data, len(data))
+
+
+@export("cuDeviceTotalMem")
+def cu_device_total_mem(machine: Machine, size: int, device: int) -> None:
+    put_u64(size, machine.device(device).total_bytes)
+
+
+@export("cuDeviceGetAttribute")
+def cu_device_get_attribute(machine: Machine, value: int, attribute: int, device: int) -> None:
+    put_i32(value, device_attribute(machine.device(device), attribute))
+
+
+@export("cuDeviceComputeCapability")
+def cu_device_compute_capability(machine: Machine, major: int, minor: int, device: int) -> None:
+    put_i32(major, device_attribute(machine.device(device), 75))
+    put_i32(minor, device_attribute(machine.device(device), 76))
+
+
+@export("cuDeviceGetPCIBusId")
+def cu_device_get_pci_bus_id(machine: Machine, text: int, capacity: int, device: int) -> None:
+    put_text(text, capacity, f"0000:{machine.device(device).ordinal + 1:02X}:00.0")
+
+
+@export("cuDeviceGetByPCIBusId")
+def cu_device_get_by_pci_bus_id(machine: Machine, device: int, text: int) -> None:
+    parts = get_text(text).split(":")
+    try:
+        bus = int(parts[-2], 16)
+    except (IndexError, ValueError):
+        raise DriverFailure(INVALID_VALUE, "not a PCI bus id") from None
+    put_i32(device, machine.device(bus - 1).ordinal)
+
+
+@export("cuDeviceGetLuid")
+def cu_device_get_luid(machine: Machine, luid: int, mask: int, device: int) -> None:
+    need(luid)
+    ctypes.memmove(luid, machine.device(device).ordinal.to_bytes(8, "little"), 8)
+    put_u32(mask, 1)
+
+
+@export("cuDeviceCanAccessPeer")
+def cu_device_can_access_peer(machine: Machine, answer: int, device: int, peer: int) -> None:
+    put_i32(answer, int(machine.device(device) is not machine.device(peer)))
+
+
+@export("cuDeviceGetP2PAttribute")
+def cu_device_get_p2p_attribute(
+    machine: Machine, value: int, attribute: int, source: int, target: int
+) -> None:
+    if machine.device(source) is machine.device(target):
+        raise DriverFailure(INVALID_VALUE, "a device is no peer of itself")
+    # CUdevice_P2PAttribute: rank, access supported, native atomics, array access.
+    put_i32(value, {1: 0, 2: 1, 3: 1, 4: 0}.get(attribute, 0))
+
+
+@export("cuDeviceGetExecAffinitySupport")
+def cu_device_get_exec_affinity_support(
+    machine: Machine, answer: int, _kind: int, device: int
+) -> None:
+    machine.device(device)
+    put_i32(answer, 0)

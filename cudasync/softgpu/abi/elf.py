@@ -1,0 +1,206 @@
+"""Cellar. Writes a shared library without a compiler: exports that jump through a table.
+
+The library has no code of its own but trampolines. Trampoline i jumps to the address in slot i
+of a writable table, which Python fills; the first trampolines are exported under the names given,
+the rest are for addresses handed out at run time. Two more bits of code return a constant each,
+for the time when Python is gone. Layout per the System V gABI and the x86-64 and AArch64
+psABIs: one read-execute segment with header, symbols and code, one read-write segment with the
+dynamic section and the slots.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+SLOTS_SYMBOL: Final = "softgpu_slots"
+SONAME: Final = "libcuda.so.1"
+TRAMPOLINE_BYTES: Final = 16
+
+_MACHINES: Final = {"x86_64": 62, "AMD64": 62, "aarch64": 183, "arm64": 183}
+# Segments must not share a page; AArch64 kernels may use pages of 64 KiB.
+_PAGE_BYTES: Final = 0x10000
+_HEADER_BYTES: Final = 64
+_PROGRAM_HEADER_BYTES: Final = 56
+_SYMBOL_BYTES: Final = 24
+_PROGRAM_HEADERS: Final = 4
+_DYNAMIC_ENTRIES: Final = 7
+
+
+@dataclass(frozen=True, slots=True)
+class Stub:
+    """The bytes of the library, and where things are in it, relative to its load address."""
+
+    image: bytes
+    slots_offset: int
+    trampolines_offset: int
+    constants_offset: int
+
+
+def build(names: Sequence[str], slot_count: int, constants: Sequence[int], *, machine: str) -> Stub:
+    """A library that exports `names`, has `slot_count` slots, and returns each of `constants`.
+
+    ValueError for a machine whose instructions are not known here.
+    """
+    if machine not in _MACHINES:
+        raise ValueError(f"the software GPU has no stub for {machine}: x86_64, aarch64")
+    if slot_count < len(names):
+        raise ValueError(f"{len(names)} names need as many slots, not {slot_count}")
+    strings, name_offsets = _string_table([*names, SLOTS_SYMBOL, SONAME])
+    symbol_count = len(names) + 2  # the null symbol first, the slots last
+
+    symbols_offset = _align(_HEADER_BYTES + _PROGRAM_HEADERS * _PROGRAM_HEADER_BYTES, 8)
+    hash_offset = symbols_offset + _SYMBOL_BYTES * symbol_count
+    strings_offset = hash_offset + 4 * (3 + symbol_count)
+    text_offset = _align(strings_offset + len(strings), 16)
+    constants_offset = text_offset + TRAMPOLINE_BYTES * slot_count
+    text_end = constants_offset + TRAMPOLINE_BYTES * len(constants)
+    dynamic_offset = _align(text_end, _PAGE_BYTES)
+    dynamic_bytes = 16 * _DYNAMIC_ENTRIES
+    slots_offset = dynamic_offset + _align(dynamic_bytes, 16)
+    end = slots_offset + 8 * slot_count
+
+    is_x86 = _MACHINES[machine] == 62
+    jump, constant = (_x86_jump, _x86_constant) if is_x86 else (_arm_jump, _arm_constant)
+    text = b"".join(
+        jump(text_offset + TRAMPOLINE_BYTES * i, slots_offset + 8 * i) for i in range(slot_count)
+    ) + b"".join(constant(value) for value in constants)
+
+    symbols = bytes(_SYMBOL_BYTES)
+    for index, name in enumerate(names):
+        place = text_offset + TRAMPOLINE_BYTES * index
+        symbols += _symbol(name_offsets[name], _FUNCTION, place, TRAMPOLINE_BYTES)
+    symbols += _symbol(name_offsets[SLOTS_SYMBOL], _OBJECT, slots_offset, 8 * slot_count)
+
+    image = bytearray(end)
+    for offset, part in (
+        (0, _file_header(_MACHINES[machine])),
+        (
+            _HEADER_BYTES,
+            _program_header(_LOAD, _READ | _EXECUTE, 0, text_end, _PAGE_BYTES)
+            + _program_header(
+                _LOAD, _READ | _WRITE, dynamic_offset, end - dynamic_offset, _PAGE_BYTES
+            )
+            + _program_header(_DYNAMIC, _READ | _WRITE, dynamic_offset, dynamic_bytes, 8)
+            + _program_header(_GNU_STACK, _READ | _WRITE, 0, 0, 16),
+        ),
+        (symbols_offset, symbols),
+        (hash_offset, _hash_table(symbol_count)),
+        (strings_offset, strings),
+        (text_offset, text),
+        (
+            dynamic_offset,
+            _dynamic(
+                (_DT_SONAME, name_offsets[SONAME]),
+                (_DT_HASH, hash_offset),
+                (_DT_STRTAB, strings_offset),
+                (_DT_SYMTAB, symbols_offset),
+                (_DT_STRSZ, len(strings)),
+                (_DT_SYMENT, _SYMBOL_BYTES),
+                (_DT_NULL, 0),
+            ),
+        ),
+    ):
+        image[offset : offset + len(part)] = part
+    return Stub(bytes(image), slots_offset, text_offset, constants_offset)
+
+
+# Machine code
+
+
+def _x86_jump(place: int, slot: int) -> bytes:
+    """endbr64; jmp *slot(%rip)."""
+    return (b"\xf3\x0f\x1e\xfa\xff\x25" + struct.pack("<i", slot - (place + 10))).ljust(16, b"\xcc")
+
+
+def _x86_constant(value: int) -> bytes:
+    """endbr64; mov $value, %eax; ret."""
+    return (b"\xf3\x0f\x1e\xfa\xb8" + struct.pack("<i", value) + b"\xc3").ljust(16, b"\xcc")
+
+
+def _arm_jump(place: int, slot: int) -> bytes:
+    """Adrp x16, slot; ldr x16, [x16, slot's low bits]; br x16."""
+    pages = (slot >> 12) - (place >> 12)
+    adrp = 0x90000010 | (pages & 3) << 29 | (pages >> 2 & 0x7FFFF) << 5
+    load = 0xF9400210 | ((slot & 0xFFF) >> 3) << 10
+    return struct.pack("<4I", adrp, load, 0xD61F0200, _ARM_NOP)
+
+
+def _arm_constant(value: int) -> bytes:
+    """Movz w0, value; ret."""
+    return struct.pack("<4I", 0x52800000 | value << 5, 0xD65F03C0, _ARM_NOP, _ARM_NOP)
+
+
+_ARM_NOP: Final = 0xD503201F
+
+# ELF structures and numbers
+
+_LOAD, _DYNAMIC, _GNU_STACK = 1, 2, 0x6474E551
+_EXECUTE, _WRITE, _READ = 1, 2, 4
+_DT_NULL, _DT_HASH, _DT_STRTAB, _DT_SYMTAB, _DT_STRSZ, _DT_SYMENT, _DT_SONAME = (
+    0,
+    4,
+    5,
+    6,
+    10,
+    11,
+    14,
+)
+_OBJECT, _FUNCTION = 0x11, 0x12  # global binding
+
+
+def _file_header(machine: int) -> bytes:
+    identity = b"\x7fELF\x02\x01\x01".ljust(16, b"\0")
+    shared_object = 3
+    return identity + struct.pack(
+        "<HHIQQQIHHHHHH",
+        shared_object,
+        machine,
+        1,
+        0,
+        _HEADER_BYTES,
+        0,
+        0,
+        _HEADER_BYTES,
+        _PROGRAM_HEADER_BYTES,
+        _PROGRAM_HEADERS,
+        64,
+        0,
+        0,
+    )
+
+
+def _program_header(kind: int, flags: int, offset: int, size: int, align: int) -> bytes:
+    return struct.pack("<IIQQQQQQ", kind, flags, offset, offset, offset, size, size, align)
+
+
+def _symbol(name: int, info: int, value: int, size: int) -> bytes:
+    # Any section index but 0 means "defined here"; there are no sections to point to.
+    return struct.pack("<IBBHQQ", name, info, 0, 1, value, size)
+
+
+def _hash_table(symbol_count: int) -> bytes:
+    """One bucket that chains all symbols: look-ups are few, and this needs no hash function."""
+    chain = [0, *(index + 1 for index in range(1, symbol_count - 1)), 0]
+    return struct.pack(f"<{3 + symbol_count}I", 1, symbol_count, 1, *chain)
+
+
+def _dynamic(*entries: tuple[int, int]) -> bytes:
+    return b"".join(struct.pack("<QQ", *entry) for entry in entries)
+
+
+def _string_table(names: Sequence[str]) -> tuple[bytes, dict[str, int]]:
+    table = bytearray(1)
+    offsets = {}
+    for name in names:
+        offsets[name] = len(table)
+        table += name.encode() + b"\0"
+    return bytes(table), offsets
+
+
+def _align(offset: int, to: int) -> int:
+    return -(-offset // to) * to

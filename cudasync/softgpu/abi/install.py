@@ -1,0 +1,107 @@
+"""Cellar. Puts the stub into the process, where cuda.bindings finds it as libcuda.so.1.
+
+glibc resolves a later dlopen("libcuda.so.1") to a library of that SONAME that is already loaded,
+wherever it came from. So loading ours before the first driver call is all it takes. A process is
+on the software GPU or on a real one, never on both, and for its whole life.
+"""
+
+from __future__ import annotations
+
+import atexit
+import ctypes
+import os
+import platform
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from cudasync.errors import CudasyncError
+from cudasync.softgpu.abi import (
+    calls_context,
+    calls_copy,
+    calls_device,
+    calls_error,
+    calls_event,
+    calls_memory,
+    calls_pointer,
+    calls_stream,
+    registry,
+)
+from cudasync.softgpu.abi.elf import SLOTS_SYMBOL, SONAME, build
+from cudasync.softgpu.abi.table import SLOT_COUNT, FunctionTable
+from cudasync.softgpu.core.results import DEINITIALIZED, NOT_INITIALIZED
+
+if TYPE_CHECKING:
+    from cudasync.softgpu.core.machine import Machine
+
+CALLS: Final = (
+    calls_context,
+    calls_copy,
+    calls_device,
+    calls_error,
+    calls_event,
+    calls_memory,
+    calls_pointer,
+    calls_stream,
+)
+"""The modules whose import enters the driver's functions."""
+
+_CONSTANTS: Final = (NOT_INITIALIZED, DEINITIALIZED)
+_RTLD_NOLOAD: Final = 4
+
+
+def load_stub(machine: Machine, *, force: bool) -> FunctionTable:
+    """Load the stub and fill it; CudasyncError if a real driver is there and not `force`."""
+    if _is_loaded():
+        raise CudasyncError(f"a {SONAME} is loaded in this process already")
+    real = None if force else real_driver()
+    if real is not None:
+        raise CudasyncError(f"this machine has a CUDA driver ({real}); force=True installs anyway")
+
+    # By the unsuffixed name, for clients that look symbols up themselves.
+    names = sorted({e.name for e in registry.entries() if e.version == registry.ANY_VERSION})
+    stub = build(names, SLOT_COUNT, _CONSTANTS, machine=platform.machine())
+    with tempfile.TemporaryDirectory(prefix="cudasync-") as folder:
+        path = Path(folder) / SONAME
+        path.write_bytes(stub.image)
+        library = ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL)
+    slots = ctypes.c_uint64.in_dll(library, SLOTS_SYMBOL)
+    base = ctypes.addressof(slots) - stub.slots_offset
+    table = FunctionTable(machine, stub, base, names)
+    calls_error.serve(table)
+    # Both run late: callbacks registered before others are called after them.
+    atexit.register(table.silence, _CONSTANTS.index(DEINITIALIZED), all_slots=True)
+    os.register_at_fork(after_in_child=lambda: _after_fork(table))
+    return table
+
+
+def _after_fork(table: FunctionTable) -> None:
+    """In a child: as with a real driver, what was initialised before the fork is not here."""
+    table.machine.after_fork()
+    if table.machine.is_initialized:
+        table.silence(_CONSTANTS.index(NOT_INITIALIZED), all_slots=False)
+
+
+def _is_loaded() -> bool:
+    try:
+        ctypes.CDLL(SONAME, mode=_RTLD_NOLOAD)
+    except OSError:
+        return False
+    return True
+
+
+def real_driver() -> str | None:
+    """Where the loader would find a real driver, without loading it; None if it would not."""
+    places = [
+        Path(folder) / SONAME
+        for folder in os.environ.get("LD_LIBRARY_PATH", "").split(":")
+        if folder
+    ]
+    for place in places:
+        if place.exists():
+            return str(place)
+    try:
+        cache = Path("/etc/ld.so.cache").read_bytes()
+    except OSError:
+        return None
+    return "in the loader's cache" if b"/" + SONAME.encode() + b"\0" in cache else None

@@ -1,0 +1,159 @@
+"""Cellar. The function table: every address that the stub hands out, and what stands behind it.
+
+A client asks `cuGetProcAddress` for (name, version) and gets a trampoline of the stub, never the
+address of a Python callback itself. So all of them can be turned at once to code that returns a
+constant: when the interpreter ends (DEINITIALIZED) and in a forked child (NOT_INITIALIZED,
+which is what CUDA gives there).
+
+True of every callback: it returns a result code whatever happens in Python, and prints nothing.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+import threading
+import time
+from _thread import interrupt_main, start_new_thread
+from typing import TYPE_CHECKING, Any, Final
+
+from cudasync.softgpu.abi import registry
+from cudasync.softgpu.abi.elf import TRAMPOLINE_BYTES
+from cudasync.softgpu.abi.messages import Details
+from cudasync.softgpu.abi.signatures import argument_types, c_signature
+from cudasync.softgpu.core.results import (
+    INVALID_VALUE,
+    NOT_FOUND,
+    NOT_INITIALIZED,
+    NOT_SUPPORTED,
+    UNKNOWN,
+    DriverFailure,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from cudasync.softgpu.abi.elf import Stub
+    from cudasync.softgpu.core.machine import Machine
+
+SLOT_COUNT: Final = 2048
+
+
+class FunctionTable:
+    """The slots of one loaded stub, filled for one machine."""
+
+    def __init__(self, machine: Machine, stub: Stub, base: int, names: Sequence[str]) -> None:
+        self.machine = machine
+        self.details = Details()
+        self._trampolines = base + stub.trampolines_offset
+        self._constants = base + stub.constants_offset
+        self._slots = (ctypes.c_uint64 * SLOT_COUNT).from_address(base + stub.slots_offset)
+        self._callbacks: list[Any] = []  # Keeps alive what the slots point to.
+        self._addresses: dict[tuple[str, int], int] = {}
+        self._lasting: set[int] = set()
+        self._lock = threading.Lock()
+        self._used = 0
+        self._told: set[str] = set()
+        for name in names:
+            self._new_slot(name, registry.ANY_VERSION)
+
+    def address(self, name: str, version: int) -> int:
+        """The trampoline for a function as a client of `version` calls it; 0 if no slot is left."""
+        entry = registry.find(name, version)
+        key = (name, entry.version if entry is not None else registry.ANY_VERSION)
+        with self._lock:
+            found = self._addresses.get(key)
+            return found if found is not None else self._new_slot(*key)
+
+    def _new_slot(self, name: str, version: int) -> int:
+        index = self._used
+        if index == SLOT_COUNT:
+            return 0
+        self._used += 1
+        entry = registry.find(name, version)
+        callback = self._make_callback(name, entry)
+        self._callbacks.append(callback)
+        if entry is not None and entry.before_init:
+            self._lasting.add(index)
+        self._slots[index] = ctypes.cast(callback, ctypes.c_void_p).value or 0
+        address = self._trampolines + TRAMPOLINE_BYTES * index
+        self._addresses[(name, version)] = address
+        return address
+
+    def _make_callback(self, name: str, entry: registry.Entry | None) -> Any:
+        if entry is None:
+            return ctypes.CFUNCTYPE(ctypes.c_int)(self._refusal(name))
+        signature = entry.signature or c_signature(name)
+        if signature is None:
+            # The bindings do not know it, so nobody but a foreign client may ask.
+            return ctypes.CFUNCTYPE(ctypes.c_int)(self._refusal(name))
+        prototype = ctypes.CFUNCTYPE(ctypes.c_int, *argument_types(signature))
+        return prototype(self._guard(entry))
+
+    def _guard(self, entry: registry.Entry) -> Callable[..., int]:
+        """The Python side of a call: any outcome becomes a result code."""
+        machine = self.machine
+        call = entry.call
+        details = self.details
+        before_init = entry.before_init
+        executor = machine.executor
+        deferred = executor.deferred
+
+        def guarded(*arguments: int) -> int:
+            try:
+                if not (machine.is_initialized or before_init):
+                    return NOT_INITIALIZED
+                if deferred:
+                    executor.run_deferred()
+                return call(machine, *arguments) or 0
+            except DriverFailure as failure:
+                details.note(failure)
+                return failure.code
+            except KeyboardInterrupt:
+                # It can not pass through C code. Raise it again as soon as we are out of here.
+                start_new_thread(_interrupt_soon, ())
+                return UNKNOWN
+            except BaseException as problem:
+                details.note(DriverFailure(UNKNOWN, f"{entry.name}: {problem!r}"))
+                return UNKNOWN
+
+        return guarded
+
+    def _refusal(self, name: str) -> Callable[[], int]:
+        def refuse() -> int:
+            try:
+                if name not in self._told:
+                    self._told.add(name)
+                    sys.stderr.write(f"cudasync software GPU: {name} is not supported\n")
+                self.details.note(DriverFailure(NOT_SUPPORTED, f"{name} is not supported"))
+            except BaseException:
+                return UNKNOWN
+            return NOT_SUPPORTED
+
+        return refuse
+
+    def silence(self, constant_index: int, *, all_slots: bool) -> None:
+        """Make every function return one of the stub's constants, without Python.
+
+        With `all_slots` False those that need no device keep working.
+        """
+        address = self._constants + TRAMPOLINE_BYTES * constant_index
+        for index in range(self._used):
+            if all_slots or index not in self._lasting:
+                self._slots[index] = address
+
+    def get_proc_address(self, name: str, version: int) -> int:
+        """As `address`, with the driver's codes: names that are no driver function are unknown."""
+        if not name:
+            raise DriverFailure(INVALID_VALUE, "no function name")
+        if not name.startswith("cu"):
+            raise DriverFailure(NOT_FOUND, name)
+        address = self.address(name, version)
+        if not address:
+            raise DriverFailure(NOT_FOUND, name)
+        return address
+
+
+def _interrupt_soon() -> None:
+    time.sleep(0.001)
+    interrupt_main()

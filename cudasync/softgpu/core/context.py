@@ -1,0 +1,94 @@
+"""Cellar. Devices and contexts.
+
+A device has one arena of memory and one primary context; other contexts may be created beside
+it. A context owns streams, events, modules and allocations. Its first fault is kept: from then
+on every call on it answers with that code, until the primary context is reset or the other
+context destroyed. Other contexts, and other devices, are untouched by it.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+from cudasync.softgpu.core.arena import Arena
+from cudasync.softgpu.core.handles import new_handle
+from cudasync.softgpu.core.memory import AllocationTable
+from cudasync.softgpu.core.results import DriverFailure
+from cudasync.softgpu.core.streams import Stream
+
+if TYPE_CHECKING:
+    from cudasync.softgpu.core.modules import Module
+    from cudasync.softgpu.core.streams import Event
+    from cudasync.softgpu.launching import AllocationSnapshot
+
+
+class Device:
+    """One software GPU."""
+
+    def __init__(self, ordinal: int, total_bytes: int) -> None:
+        self.ordinal = ordinal
+        self.name = "cudasync software GPU"
+        self.total_bytes = total_bytes
+        self.memory = AllocationTable(Arena(total_bytes))
+        self.primary = Context(self, is_primary=True)
+        self.primary_flags = 0
+        self.primary_uses = 0
+        self.pool = Pool(self)
+        self.uuid = b"cudasync-softgpu"[:15] + bytes([ordinal & 0xFF])
+
+
+class Pool:
+    """A device's pool of stream-ordered memory: its settings, which are only remembered."""
+
+    def __init__(self, device: Device) -> None:
+        self.device = device
+        self.handle = new_handle()
+        self.attributes: dict[int, int] = {}
+
+
+class Context:
+    """What a thread makes current, and owns everything made while it is."""
+
+    def __init__(self, device: Device, *, is_primary: bool = False, flags: int = 0) -> None:
+        self.device = device
+        self.is_primary = is_primary
+        self.flags = flags
+        self.handle = new_handle()
+        self.limits: dict[int, int] = {}
+        self.revive()
+
+    def revive(self) -> None:
+        """Start over, as after a reset: no streams, no error."""
+        self.is_destroyed = False
+        self.error = 0
+        self.error_detail = ""
+        # In order of creation. Read by copying, which is one C call: other threads add to it.
+        self.streams: dict[Stream, None] = {}
+        self.events: set[Event] = set()
+        self.modules: set[Module] = set()
+        self.peers: set[Device] = set()
+        self.legacy = Stream(self, name="the legacy default stream", is_legacy=True)
+        self.streams[self.legacy] = None
+        self._per_thread = threading.local()
+        self.snapshot: tuple[object, AllocationSnapshot] | None = None
+
+    @property
+    def per_thread(self) -> Stream:
+        """The calling thread's own default stream."""
+        stream: Stream | None = getattr(self._per_thread, "stream", None)
+        if stream is None:
+            stream = Stream(self, name=f"the default stream of {threading.current_thread().name}")
+            self._per_thread.stream = stream
+            self.streams[stream] = None
+        return stream
+
+    def set_error(self, failure: DriverFailure) -> None:
+        """Keep the first fault."""
+        if not self.error:
+            self.error = failure.code
+            self.error_detail = failure.detail
+
+    def failure(self) -> DriverFailure:
+        """The kept fault, as an exception."""
+        return DriverFailure(self.error, self.error_detail)

@@ -1,0 +1,344 @@
+"""Cellar. The executor: runs commands inside the calls that wait for them.
+
+Nothing runs when it is enqueued. A call that synchronises or queries makes its own thread the
+executor for as long as it needs; other threads meanwhile enqueue, or wait for their turn.
+
+True whenever the lock is free:
+- at most one command executes, and never with the lock held;
+- `_ready` holds exactly the commands that may run, by age; `_yielded` those that ran, wait for
+  memory to change, and may be tried again;
+- a command that is done has released everything that depended on it.
+
+The garbage collector may run a finaliser anywhere, also in a thread that holds the lock or is
+executing; what such a finaliser frees is put off until that thread is out again (`defer`).
+"""
+
+from __future__ import annotations
+
+from bisect import insort
+from collections import deque
+from contextlib import suppress
+from itertools import count
+from operator import attrgetter
+from threading import Condition, RLock, get_ident
+from typing import TYPE_CHECKING, Final
+
+from cudasync.softgpu.core.commands import Step
+from cudasync.softgpu.core.results import (
+    ILLEGAL_STATE,
+    NOT_PERMITTED,
+    UNKNOWN,
+    DriverFailure,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from cudasync.softgpu.core.commands import Command
+    from cudasync.softgpu.core.context import Context
+    from cudasync.softgpu.core.schedulers import Scheduler
+    from cudasync.softgpu.core.streams import Stream
+
+_BY_AGE = attrgetter("serial")
+# How long the executor sleeps when only the host can change what everybody waits for.
+_POLL_S: Final = 100e-6
+# How long it waits for a host function before it goes on with other streams. Most are far
+# quicker, and then the order of execution does not depend on the speed of threads.
+_GRACE_S: Final = 2e-3
+
+
+class Executor:
+    """The commands of all contexts, and the one place that executes them."""
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        self.scheduler = scheduler
+        self._make_lock()
+        self._serials = count(1)
+        self._ready: list[Command] = []
+        self._yielded: list[Command] = []
+        self._elsewhere: set[Command] = set()
+        self._executing_thread = 0
+        self._waiting_threads = 0
+        # Threads in which host functions run: CUDA forbids driver calls there.
+        self.host_function_threads: set[int] = set()
+        self.deferred: deque[Callable[[], object]] = deque()
+
+    def _make_lock(self) -> None:
+        # Reentrant only so that a thread can tell that it holds it; never taken twice.
+        self.lock = RLock()
+        self._changed = Condition(self.lock)
+
+    def after_fork(self) -> None:
+        """In a forked child: whoever held the lock, or executed, is not here."""
+        self._make_lock()
+        self._executing_thread = 0
+        self._waiting_threads = 0
+
+    # Finalisers
+
+    def is_busy_here(self) -> bool:
+        """True if the calling thread is inside the executor already."""
+        return self._executing_thread == get_ident() or self.lock._is_owned()  # type: ignore[attr-defined]
+
+    def defer(self, action: Callable[[], object]) -> None:
+        """Do it when the calling thread is out of the executor."""
+        self.deferred.append(action)
+
+    def run_deferred(self) -> None:
+        """Do what was put off, unless still inside."""
+        while self.deferred and not self.is_busy_here():
+            action = self.deferred.popleft()
+            # A finaliser has nobody to tell.
+            with suppress(DriverFailure):
+                action()
+
+    # Enqueueing
+
+    def enqueue(self, command: Command, waits: Iterable[Command] = ()) -> None:
+        """Append to the command's stream, to run after the stream's tail and after `waits`."""
+        stream = command.stream
+        with self.lock:
+            if stream.context.error:
+                raise stream.context.failure()
+            command.serial = next(self._serials)
+            tail = stream.tail
+            if tail is not None and not tail.is_done:
+                tail.dependents.append(command)
+                command.dependencies.append(tail)
+            for other in waits:
+                self._depend(command, other)
+            for other in stream.implicit_waits():
+                self._depend(command, other)
+            stream.tail = command
+            stream.pending.append(command)
+            command.missing = len(command.dependencies)
+            if not command.missing:
+                self._ready.append(command)  # It is the youngest, so the order by age holds.
+
+    @staticmethod
+    def _depend(command: Command, other: Command) -> None:
+        if other.is_done:
+            command.after_us = max(command.after_us, other.time_us)
+        else:
+            other.dependents.append(command)
+            command.dependencies.append(other)
+
+    # Waiting
+
+    def synchronize(self, targets: Iterable[Command]) -> None:
+        """Return once all of `targets` are done or dropped.
+
+        Runs what they need, and no more than that unless one of them waits for memory that
+        other work may write. DriverFailure ILLEGAL_STATE if nothing can ever run again.
+        """
+        with self.lock:
+            left = [target for target in targets if not target.is_done]
+            if not left:
+                return
+            self._refuse_nested()
+            _want(left)
+            while True:
+                while left and left[-1].is_done:
+                    left.pop()
+                if not left:
+                    return
+                self._advance(left)
+
+    def finish_nowait(self, targets: Iterable[Command]) -> None:
+        """As `synchronize`, but return as soon as nothing is ready."""
+        with self.lock:
+            left = [target for target in targets if not target.is_done]
+            _want(left)
+            while not all(target.is_done for target in left) and not self._executing_thread:
+                command = self._pick()
+                if command is None:
+                    return
+                self._execute(command)
+
+    def query(self, target: Command | None) -> bool:
+        """True if `target` was done when asked; if not, one command is run, so that polling ends.
+
+        The answer is that from before the progress: a program that takes work for done too
+        early is told so every time, not only when it is slow.
+        """
+        if target is None or target.is_done:
+            return True
+        with self.lock:
+            self._refuse_nested()
+            if not target.is_done and not self._executing_thread:
+                _want([target])
+                command = self._pick() or self._pick_any()
+                if command is not None:
+                    self._execute(command)
+                elif self._yielded:
+                    self._poll_once()
+        return False
+
+    def _refuse_nested(self) -> None:
+        """DriverFailure NOT_PERMITTED where waiting would be waiting for oneself."""
+        thread = get_ident()
+        if thread in self.host_function_threads:
+            raise DriverFailure(NOT_PERMITTED, "a host function may not call the driver")
+        if self._executing_thread == thread:
+            raise DriverFailure(NOT_PERMITTED, "a finaliser may not wait for the device")
+
+    # Executing; the lock is held on entry and on return
+
+    def _advance(self, left: list[Command]) -> None:
+        """Do one thing that may bring `left` nearer to being done."""
+        if self._executing_thread:
+            self._wait(None)
+            return
+        command = self._pick()
+        if command is None and any(c.is_wanted for c in self._yielded):
+            command = self._pick_any()
+        if command is not None:
+            self._execute(command)
+        elif self._yielded:
+            if not self._poll_once():
+                self._wait(_POLL_S)
+        elif self._elsewhere:
+            self._wait(None)
+        else:
+            raise DriverFailure(ILLEGAL_STATE, _deadlock_report(left))
+
+    def _wait(self, timeout_s: float | None) -> None:
+        self._waiting_threads += 1
+        try:
+            self._changed.wait(timeout_s)
+        finally:
+            self._waiting_threads -= 1
+
+    def _pick(self) -> Command | None:
+        """A ready command that somebody waits for."""
+        ready = self._ready
+        if not ready:
+            return None
+        if not self.scheduler.runs_ahead:
+            ready = [command for command in ready if command.is_wanted]
+        elif not any(command.is_wanted for command in ready):
+            return None
+        if len(ready) > 1:
+            return self.scheduler.choose(ready)
+        return ready[0] if ready else None
+
+    def _pick_any(self) -> Command | None:
+        return self.scheduler.choose(self._ready) if self._ready else None
+
+    def _poll_once(self) -> bool:
+        """Give each yielded command one more turn; True if one is done or failed."""
+        before = len(self._yielded)
+        for command in list(self._yielded):
+            if command in self._yielded:
+                self._execute(command)
+        return len(self._yielded) < before or bool(self._ready)
+
+    def _execute(self, command: Command) -> None:
+        (self._ready if command in self._ready else self._yielded).remove(command)
+        self._executing_thread = get_ident()
+        step: Step | None = None
+        failure: DriverFailure | None = None
+        self.lock.release()
+        try:
+            step = command.run()
+        except DriverFailure as problem:
+            failure = problem
+        except Exception as problem:
+            failure = DriverFailure(UNKNOWN, f"{command.describe()}: {problem!r}")
+        finally:
+            self.lock.acquire()
+            self._executing_thread = 0
+            if failure is not None:
+                self.fail(command.stream.context, failure)
+            elif step is Step.DONE:
+                self._finish(command)
+            elif step is Step.ELSEWHERE:
+                if not command.is_done:
+                    self._elsewhere.add(command)
+            else:
+                # Yielded, or interrupted by an exception that is not ours to keep.
+                self._yielded.append(command)
+            if self._waiting_threads:
+                self._changed.notify_all()
+        if step is Step.ELSEWHERE:
+            self._changed.wait_for(lambda: command.is_done, _GRACE_S)
+
+    def finish_elsewhere(self, command: Command, account: Callable[[], object]) -> None:
+        """Called by the thread that went on with a command, when it is done.
+
+        `account` is called under the lock, before anybody can see that the command is done.
+        """
+        with self.lock:
+            account()
+            self._elsewhere.discard(command)
+            if not command.is_done:
+                self._finish(command)
+            self._changed.notify_all()
+
+    def _finish(self, command: Command) -> None:
+        stream = command.stream
+        time_us = max(stream.time_us, command.after_us) + command.cost_us
+        command.time_us = stream.time_us = time_us
+        pending = stream.pending
+        if pending and pending[0] is command:
+            pending.popleft()
+        if not pending and stream.is_closed:
+            stream.context.streams.pop(stream, None)
+        self._release(command)
+
+    def _release(self, command: Command) -> None:
+        command.is_done = True
+        for dependent in command.dependents:
+            dependent.missing -= 1
+            dependent.after_us = max(dependent.after_us, command.time_us)
+            if not dependent.missing and not dependent.is_done:
+                insort(self._ready, dependent, key=_BY_AGE)
+        command.dependents = []
+        command.dependencies = []
+
+    # Failing
+
+    def fail(self, context: Context, failure: DriverFailure) -> None:
+        """Make `failure` sticky on the context and drop its pending work; the lock is held."""
+        context.set_error(failure)
+        self.drop(context)
+
+    def drop(self, context: Context) -> None:
+        """Take all pending commands of a context out; what waits for them elsewhere goes on."""
+        dropped = [command for stream in list(context.streams) for command in stream.pending]
+        gone = set(dropped)
+        self._ready = [command for command in self._ready if command not in gone]
+        self._yielded = [command for command in self._yielded if command not in gone]
+        for command in dropped:
+            command.is_done = True
+            command.stream.pending.clear()
+        for command in dropped:
+            command.dropped()
+            self._release(command)
+        if self._waiting_threads:
+            self._changed.notify_all()
+
+
+def _want(targets: Iterable[Command]) -> None:
+    """Mark what `targets` need; what is marked already has had its needs marked."""
+    stack = [target for target in targets if not target.is_wanted]
+    while stack:
+        command = stack.pop()
+        if not command.is_wanted:
+            command.is_wanted = True
+            stack.extend(command.dependencies)
+
+
+def _deadlock_report(left: Iterable[Command]) -> str:
+    streams: dict[Stream, Command] = {
+        c.stream: c.stream.pending[0] for c in left if c.stream.pending
+    }
+    lines = []
+    for stream, head in streams.items():
+        awaited = ", ".join(
+            f"{other.describe()} of {other.stream.name}"
+            for other in head.dependencies
+            if not other.is_done
+        )
+        lines.append(f"{stream.name}: {head.describe()} waits for {awaited or 'nothing known'}")
+    return "deadlock: nothing is ready to run; " + "; ".join(lines)

@@ -1,0 +1,190 @@
+"""Cellar. The machine: devices, contexts, and who is current where.
+
+The root of the core. Everything that a driver call needs hangs on one `Machine`; there is one
+in a process that has the software GPU installed, and a test may make as many as it likes.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Final
+
+from cudasync.softgpu.core.arena import Arena
+from cudasync.softgpu.core.context import Context, Device, Pool
+from cudasync.softgpu.core.executor import Executor
+from cudasync.softgpu.core.handles import Handles
+from cudasync.softgpu.core.host_functions import HostFunctions
+from cudasync.softgpu.core.memory import AllocationTable
+from cudasync.softgpu.core.memory_manager import MemoryManager
+from cudasync.softgpu.core.module_manager import ModuleManager
+from cudasync.softgpu.core.results import (
+    INVALID_CONTEXT,
+    INVALID_DEVICE,
+    INVALID_VALUE,
+    DriverFailure,
+)
+from cudasync.softgpu.core.schedulers import make_scheduler
+from cudasync.softgpu.core.stream_manager import StreamManager
+
+if TYPE_CHECKING:
+    from cudasync.softgpu.launching import Compile
+
+DEFAULT_TOTAL_BYTES: Final = 4 << 30
+DEFAULT_BUDGET: Final = 2**31
+
+
+class _Current(threading.local):
+    """The calling thread's stack of contexts; the top one is current."""
+
+    def __init__(self) -> None:
+        self.stack: list[Context] = []
+
+
+class Machine:
+    """All devices of a process and what lives on them."""
+
+    def __init__(
+        self,
+        *,
+        devices: int = 1,
+        scheduler: str = "fifo",
+        total_bytes: int = DEFAULT_TOTAL_BYTES,
+        budget: int = DEFAULT_BUDGET,
+        memcheck: bool = True,
+        compile_module: Compile | None = None,
+    ) -> None:
+        self.budget = budget
+        self.memcheck = memcheck
+        self.compile_module = compile_module
+        self.is_initialized = False
+        self.executor = Executor(make_scheduler(scheduler))
+        self.host_functions = HostFunctions(self.executor)
+        self.devices = [Device(ordinal, total_bytes) for ordinal in range(devices)]
+        self.host_memory = AllocationTable(Arena(total_bytes))
+        self.contexts: Handles[Context] = Handles("context", code=INVALID_CONTEXT)
+        self.pools: Handles[Pool] = Handles("memory pool")
+        for device in self.devices:
+            self.pools.add(device.pool.handle, device.pool)
+            self.contexts.add(device.primary.handle, device.primary)
+        self._current = _Current()
+        self.streams = StreamManager(self)
+        self.memory = MemoryManager(self)
+        self.modules = ModuleManager(self)
+
+    # Devices and current contexts
+
+    def device(self, ordinal: int) -> Device:
+        """The device; DriverFailure INVALID_DEVICE if there is none."""
+        if not 0 <= ordinal < len(self.devices):
+            raise DriverFailure(INVALID_DEVICE, f"there is no device {ordinal}")
+        return self.devices[ordinal]
+
+    def current(self) -> Context | None:
+        """The calling thread's context, whatever its state."""
+        stack = self._current.stack
+        return stack[-1] if stack else None
+
+    def context(self) -> Context:
+        """The calling thread's context, fit for work; DriverFailure if there is none such."""
+        stack = self._current.stack
+        if not stack:
+            raise DriverFailure(INVALID_CONTEXT, "no context is current on this thread")
+        context = stack[-1]
+        self.check(context)
+        return context
+
+    def check(self, context: Context) -> None:
+        """Raise the context's fault, or INVALID_CONTEXT if it is gone."""
+        if context.error:
+            raise context.failure()
+        if context.is_destroyed:
+            raise DriverFailure(INVALID_CONTEXT, "the context has been destroyed")
+
+    def set_current(self, context: Context | None) -> None:
+        """Replace the top of the calling thread's stack."""
+        stack = self._current.stack
+        if stack:
+            stack.pop()
+        if context is not None:
+            stack.append(context)
+
+    def push(self, context: Context) -> None:
+        """Make a context current on top of the others."""
+        self._current.stack.append(context)
+
+    def pop(self) -> Context:
+        """Take the top context off."""
+        stack = self._current.stack
+        if not stack:
+            raise DriverFailure(INVALID_CONTEXT, "no context is current on this thread")
+        return stack.pop()
+
+    # Lives of contexts
+
+    def retain_primary(self, device: Device) -> Context:
+        """One more user of the primary context."""
+        with self.executor.lock:
+            device.primary_uses += 1
+            device.primary.is_destroyed = False
+        return device.primary
+
+    def release_primary(self, device: Device) -> None:
+        """One user less; the last one takes the context's state along."""
+        if not device.primary_uses:
+            raise DriverFailure(INVALID_CONTEXT, "the primary context is not retained")
+        device.primary_uses -= 1
+        if not device.primary_uses:
+            self.reset_primary(device)
+
+    def reset_primary(self, device: Device) -> None:
+        """Destroy all that the primary context holds, and its fault; users stay users."""
+        self._clear(device.primary)
+        device.primary.revive()
+        device.primary.is_destroyed = not device.primary_uses
+
+    def create(self, device: Device, flags: int) -> Context:
+        """A new context, made current."""
+        context = Context(device, flags=flags)
+        self.contexts.add(context.handle, context)
+        self.push(context)
+        return context
+
+    def destroy(self, context: Context) -> None:
+        """Destroy a created context, and pop it if it is current here."""
+        if context.is_primary:
+            raise DriverFailure(INVALID_CONTEXT, "a primary context is released, not destroyed")
+        self.contexts.remove(context.handle)
+        self._clear(context)
+        context.is_destroyed = True
+        if self.current() is context:
+            self.pop()
+
+    def _clear(self, context: Context) -> None:
+        self.executor.finish_nowait([s.tail for s in list(context.streams) if s.tail is not None])
+        with self.executor.lock:
+            self.executor.drop(context)
+        self.streams.forget(context)
+        self.modules.forget(context)
+        self.memory.free_all(context)
+
+    def after_fork(self) -> None:
+        """In a forked child: threads and whatever lock they held are gone."""
+        self.executor.after_fork()
+
+    # Limits
+
+    def limit(self, context: Context, which: int) -> int:
+        """cuCtxGetLimit; the values are what the documentation gives as defaults."""
+        if which not in _LIMITS:
+            raise DriverFailure(INVALID_VALUE, f"there is no limit {which}")
+        return context.limits.get(which, _LIMITS[which])
+
+    def set_limit(self, context: Context, which: int, value: int) -> None:
+        """cuCtxSetLimit: remembered and given back; nothing here is scarce."""
+        if which not in _LIMITS:
+            raise DriverFailure(INVALID_VALUE, f"there is no limit {which}")
+        context.limits[which] = value
+
+
+# CUlimit: stack size, printf FIFO, malloc heap, device runtime depth and count, L2 fetch, L2 size.
+_LIMITS: Final = {0: 1024, 1: 1 << 20, 2: 8 << 20, 3: 2, 4: 2048, 5: 128, 6: 0}

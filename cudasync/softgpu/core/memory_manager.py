@@ -1,0 +1,291 @@
+"""Cellar. What can be done with memory: the verbs behind the driver's calls.
+
+One address space: device memory, pinned memory and the caller's own have different addresses,
+so that an address alone says whose it is, as with unified addressing on a GPU.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from typing import TYPE_CHECKING
+
+from cudasync.softgpu.core.commands import Command, Step
+from cudasync.softgpu.core.memory import Allocation, AllocationTable, MemoryKind
+from cudasync.softgpu.core.results import (
+    HOST_MEMORY_ALREADY_REGISTERED,
+    HOST_MEMORY_NOT_REGISTERED,
+    INVALID_VALUE,
+    OUT_OF_MEMORY,
+    DriverFailure,
+)
+from cudasync.softgpu.core.sites import call_site
+from cudasync.softgpu.core.transfers import Copy, Fill, Place
+from cudasync.softgpu.launching import AllocationSnapshot
+
+if TYPE_CHECKING:
+    from cudasync.softgpu.core.context import Context
+    from cudasync.softgpu.core.machine import Machine
+    from cudasync.softgpu.core.streams import Stream
+
+
+class MemoryManager:
+    """All memory of a machine."""
+
+    def __init__(self, machine: Machine) -> None:
+        self._machine = machine
+        self._executor = machine.executor
+        self._host = machine.host_memory
+
+    # Finding
+
+    def table_of(self, address: int) -> AllocationTable:
+        """The table of the arena that holds an address; the host's for all others."""
+        for device in self._machine.devices:
+            if device.memory.arena.base <= address < device.memory.arena.end:
+                return device.memory
+        return self._host
+
+    def find(self, address: int) -> Allocation | None:
+        """The allocation that holds an address."""
+        return self.table_of(address).find(address)
+
+    def place(self, address: int, size_bytes: int) -> Place:
+        """An end of a transfer that must be device-accessible; DriverFailure if it is not."""
+        found = self.find(address)
+        if found is None or found.is_freeing:
+            if not size_bytes:
+                return Place(address, None)
+            raise DriverFailure(INVALID_VALUE, self._complaint(address))
+        if address + size_bytes > found.end:
+            raise DriverFailure(
+                INVALID_VALUE, f"{size_bytes} bytes at {address:#x} do not fit: {found.describe()}"
+            )
+        return Place(address, found)
+
+    def any_place(self, address: int, size_bytes: int) -> Place:
+        """An end of a transfer that may be pageable host memory too."""
+        table = self.table_of(address)
+        if table is self._host and not self._in_host_arena(address):
+            found = table.find(address)
+            if found is None or address + size_bytes > found.end:
+                if not address and size_bytes:
+                    raise DriverFailure(INVALID_VALUE, "the host address is null")
+                return Place(address, None)
+        return self.place(address, size_bytes)
+
+    def _in_host_arena(self, address: int) -> bool:
+        return self._host.arena.base <= address < self._host.arena.end
+
+    def _complaint(self, address: int) -> str:
+        table = self.table_of(address)
+        freed = table.find(address) or table.find_freed(address)
+        if freed is not None:
+            return f"{address:#x} is not valid any more: {freed.describe()}"
+        return f"{address:#x} is not in an allocation"
+
+    # Allocating
+
+    def allocate(
+        self, table: AllocationTable, size_bytes: int, kind: MemoryKind, *, live: bool = True
+    ) -> Allocation:
+        """Fresh poisoned memory, after a second try with all work done if it is short."""
+        context = self._machine.context()
+        if size_bytes <= 0:
+            raise DriverFailure(INVALID_VALUE, "an allocation of 0 bytes")
+        try:
+            with self._executor.lock:
+                made = table.allocate(size_bytes, kind, context, live=live)
+        except DriverFailure as failure:
+            if failure.code != OUT_OF_MEMORY:
+                raise
+            # Frees that were enqueued may make room.
+            self._machine.streams.synchronize_context(context)
+            with self._executor.lock:
+                made = table.allocate(size_bytes, kind, context, live=live)
+        table.arena.poison(made.start, size_bytes)
+        return made
+
+    def allocate_device(self, size_bytes: int) -> Allocation:
+        """cuMemAlloc."""
+        return self.allocate(self._machine.context().device.memory, size_bytes, MemoryKind.DEVICE)
+
+    def allocate_host(self, size_bytes: int, kind: MemoryKind, flags: int = 0) -> Allocation:
+        """cuMemHostAlloc, cuMemAllocManaged."""
+        made = self.allocate(self._host, size_bytes, kind)
+        made.flags = flags
+        return made
+
+    def allocate_async(self, size_bytes: int, stream: Stream) -> Allocation:
+        """cuMemAllocAsync: the address now, the memory when the stream gets there."""
+        table = stream.context.device.memory
+        made = self.allocate(table, size_bytes, MemoryKind.POOL, live=False)
+        self._executor.enqueue(_Appear(stream, table, made))
+        return made
+
+    # Freeing
+
+    def free(self, address: int) -> None:
+        """cuMemFree: waits for all work of the context, then ends the allocation."""
+        self._free_start(address, host=False)
+
+    def free_host(self, address: int) -> None:
+        """cuMemFreeHost."""
+        self._free_start(address, host=True)
+
+    def _free_start(self, address: int, *, host: bool) -> None:
+        if not address:
+            return
+        if self._executor.is_busy_here():
+            self._executor.defer(lambda: self._free_start(address, host=host))
+            return
+        self._machine.context()
+        allocation = self._owned(address)
+        if allocation.kind is MemoryKind.REGISTERED or allocation.kind.is_host is not host:
+            raise DriverFailure(INVALID_VALUE, f"the wrong call to free {allocation.describe()}")
+        allocation.is_freeing = True
+        self._machine.streams.synchronize_context(allocation.context)
+        self.end(allocation)
+
+    def free_async(self, address: int, stream: Stream) -> None:
+        """cuMemFreeAsync: the memory is gone when the stream gets there."""
+        if not address:
+            return
+        if self._executor.is_busy_here():
+            self._executor.defer(lambda: self.free_async(address, stream))
+            return
+        allocation = self._owned(address)
+        if allocation.kind.is_host or allocation.kind is MemoryKind.MANAGED:
+            raise DriverFailure(INVALID_VALUE, f"not device memory: {allocation.describe()}")
+        allocation.is_freeing = True
+        allocation.freed_at = call_site()
+        self._executor.enqueue(_Vanish(stream, self, allocation))
+
+    def _owned(self, address: int) -> Allocation:
+        allocation = self.find(address)
+        if allocation is None or allocation.is_freeing or allocation.start != address:
+            raise DriverFailure(INVALID_VALUE, self._complaint(address))
+        return allocation
+
+    def end(self, allocation: Allocation) -> None:
+        """Take the memory away now."""
+        table = self.table_of(allocation.start)
+        with self._executor.lock:
+            if table.find(allocation.start) is not allocation:
+                return
+            table.free(allocation)
+        if allocation.kind is not MemoryKind.REGISTERED:
+            table.arena.poison(allocation.start, allocation.size_bytes, is_released=True)
+            with self._executor.lock:
+                table.arena.release(allocation.start, allocation.size_bytes)
+
+    def free_all(self, context: Context) -> None:
+        """End everything that a context has allocated."""
+        for table in (context.device.memory, self._host):
+            for allocation in table.of_context(context):
+                self.end(allocation)
+
+    # Registering
+
+    def register(self, address: int, size_bytes: int, flags: int) -> None:
+        """cuMemHostRegister."""
+        context = self._machine.context()
+        if not address or not size_bytes:
+            raise DriverFailure(INVALID_VALUE, "an empty range can not be registered")
+        with self._executor.lock:
+            if self._host.overlaps(address, address + size_bytes):
+                raise DriverFailure(HOST_MEMORY_ALREADY_REGISTERED)
+            self._host.register(address, size_bytes, context).flags = flags
+
+    def unregister(self, address: int) -> None:
+        """cuMemHostUnregister."""
+        allocation = self._host.find(address)
+        if allocation is None or allocation.kind is not MemoryKind.REGISTERED:
+            raise DriverFailure(HOST_MEMORY_NOT_REGISTERED)
+        self._machine.streams.synchronize_context(allocation.context)
+        self.end(allocation)
+
+    # Moving
+
+    def copy(self, stream: Stream, target: Place, source: Place, size_bytes: int) -> Copy:
+        """Enqueue a copy. A pageable source is read now; a pinned one when it executes.
+
+        A copy to pageable memory is done on return, as the CUDA driver API says.
+        """
+        if source.is_pageable and size_bytes:
+            staged = ctypes.create_string_buffer(size_bytes)
+            ctypes.memmove(staged, source.address, size_bytes)
+            source = Place(ctypes.addressof(staged), None, staged)
+        command = Copy(stream, target, source, size_bytes)
+        self._executor.enqueue(command)
+        if target.is_pageable:
+            self._machine.streams.finish(command)
+        return command
+
+    def fill(
+        self,
+        stream: Stream,
+        address: int,
+        pattern: bytes,
+        count: int,
+        *,
+        rows: int = 1,
+        pitch: int = 0,
+    ) -> None:
+        """Enqueue a memset of `count` words in each of `rows` rows."""
+        size_bytes = count * len(pattern)
+        if address % len(pattern):
+            raise DriverFailure(INVALID_VALUE, f"{address:#x} is not a multiple of the word size")
+        if rows > 1 and pitch < size_bytes:
+            raise DriverFailure(INVALID_VALUE, "the pitch is less than a row")
+        whole = size_bytes + max(0, rows - 1) * pitch
+        place = self.place(address, whole)
+        self._executor.enqueue(Fill(stream, place, pattern, size_bytes, rows=rows, pitch=pitch))
+
+    # What kernels may touch
+
+    def snapshot(self, context: Context) -> AllocationSnapshot:
+        """The memory that kernels of a context may touch now."""
+        tables = [context.device.memory, self._host]
+        tables += [d.memory for d in self._machine.devices if d in context.peers]
+        key = tuple((id(table), table.version) for table in tables)
+        with self._executor.lock:
+            if context.snapshot is None or context.snapshot[0] != key:
+                ranges = [r for table in tables for r in table.live_ranges()]
+                context.snapshot = (key, AllocationSnapshot(ranges))
+            return context.snapshot[1]
+
+
+class _Appear(Command):
+    """The moment at which stream-ordered memory comes into being."""
+
+    __slots__ = ("allocation", "table")
+
+    def __init__(self, stream: Stream, table: AllocationTable, allocation: Allocation) -> None:
+        super().__init__(stream)
+        self.table = table
+        self.allocation = allocation
+
+    def run(self) -> Step:
+        self.table.make_live(self.allocation)
+        return Step.DONE
+
+    def describe(self) -> str:
+        return f"an allocation of {self.allocation.size_bytes} bytes"
+
+
+class _Vanish(Command):
+    """The moment at which stream-ordered memory is gone."""
+
+    __slots__ = ("allocation", "manager")
+
+    def __init__(self, stream: Stream, manager: MemoryManager, allocation: Allocation) -> None:
+        super().__init__(stream)
+        self.manager = manager
+        self.allocation = allocation
+
+    def run(self) -> Step:
+        self.manager.end(self.allocation)
+        return Step.DONE
+
+    def describe(self) -> str:
+        return f"a free of {self.allocation.size_bytes} bytes"

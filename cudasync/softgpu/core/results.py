@@ -1,0 +1,48 @@
+"""Cellar. The driver's result codes that the core gives, and the exception that carries one.
+
+Numbers and names are those of `CUresult` in the CUDA driver API reference.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+SUCCESS: Final = 0
+INVALID_VALUE: Final = 1
+OUT_OF_MEMORY: Final = 2
+NOT_INITIALIZED: Final = 3
+DEINITIALIZED: Final = 4
+INVALID_DEVICE: Final = 101
+INVALID_IMAGE: Final = 200
+INVALID_CONTEXT: Final = 201
+NO_BINARY_FOR_GPU: Final = 209
+UNSUPPORTED_LIMIT: Final = 215
+INVALID_PTX: Final = 218
+FILE_NOT_FOUND: Final = 301
+INVALID_HANDLE: Final = 400
+ILLEGAL_STATE: Final = 401
+NOT_FOUND: Final = 500
+NOT_READY: Final = 600
+ILLEGAL_ADDRESS: Final = 700
+LAUNCH_TIMEOUT: Final = 702
+PEER_ACCESS_ALREADY_ENABLED: Final = 704
+PEER_ACCESS_NOT_ENABLED: Final = 705
+PRIMARY_CONTEXT_ACTIVE: Final = 708
+ASSERT: Final = 710
+HOST_MEMORY_ALREADY_REGISTERED: Final = 712
+HOST_MEMORY_NOT_REGISTERED: Final = 713
+ILLEGAL_INSTRUCTION: Final = 715
+MISALIGNED_ADDRESS: Final = 716
+LAUNCH_FAILED: Final = 719
+NOT_PERMITTED: Final = 800
+NOT_SUPPORTED: Final = 801
+UNKNOWN: Final = 999
+
+
+class DriverFailure(Exception):
+    """A driver call that is refused with `code`; `detail` says what was wrong, for a person."""
+
+    def __init__(self, code: int, detail: str = "") -> None:
+        self.code = code
+        self.detail = detail
+        super().__init__(f"CUresult {code}" + (f": {detail}" if detail else ""))
