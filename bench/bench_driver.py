@@ -7,6 +7,9 @@ queues is done between samples, untimed.
 
 from __future__ import annotations
 
+import checkout  # noqa: F401
+
+# isort: split
 from typing import TYPE_CHECKING
 
 import baseline

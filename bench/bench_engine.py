@@ -7,6 +7,9 @@ what is compared unfairly.
 
 from __future__ import annotations
 
+import checkout  # noqa: F401
+
+# isort: split
 import time
 from typing import TYPE_CHECKING
 

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-HERE = Path(__file__).resolve().parent
+from checkout import ROOT
 
 
 def facts() -> dict[str, object]:
@@ -35,12 +35,12 @@ def commit() -> str | None:
     """The commit measured, with "+" where the tree had changes; None outside a git checkout."""
 
     def git(*words: str) -> str:
-        command = ["git", "-C", str(HERE), *words]
+        command = ["git", "-C", str(ROOT), *words]
         done = subprocess.run(command, capture_output=True, check=True, timeout=30, text=True)
         return done.stdout.strip()
 
     try:
-        changed = git("status", "--porcelain", "--untracked-files=no", "--", "..", ":!results")
+        changed = git("status", "--porcelain", "--untracked-files=no", "--", ":!bench/results")
         return git("rev-parse", "--short=12", "HEAD") + ("+" if changed else "")
     except (OSError, subprocess.SubprocessError):
         return None
