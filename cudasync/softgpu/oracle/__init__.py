@@ -1,1 +1,7 @@
 """Cellar. PTX to one-thread-at-a-time machine code: slow, plain, the second opinion."""
+
+from __future__ import annotations
+
+from cudasync.softgpu.oracle.module import compile_module
+
+__all__ = ["compile_module"]

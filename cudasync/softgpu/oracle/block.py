@@ -1,0 +1,243 @@
+"""Cellar. One block: its memory, its threads, and whose turn it is.
+
+Threads run one after the other, in order, each until it stops. When none can go on, warps whose
+lanes have all come to a warp-wide instruction do it, and barriers that are complete open. If
+neither helps and no thread is merely waiting politely, the barrier can never complete.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from dataclasses import dataclass
+from enum import Enum, unique
+from typing import TYPE_CHECKING
+
+from cudasync.softgpu.launching import Dim3, Fault, FaultKind, Outcome, OutcomeKind
+from cudasync.softgpu.oracle import memory
+from cudasync.softgpu.oracle.collectives import evaluate
+from cudasync.softgpu.oracle.control import StopKind
+from cudasync.softgpu.oracle.state import DONE, FAULTED, MAILBOX_WORDS, BlockState, ThreadState
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from cudasync.softgpu.oracle.control import Stop
+
+_WARP = 32
+_KINDS = {
+    memory.ILLEGAL_ADDRESS: FaultKind.ILLEGAL_ADDRESS,
+    memory.MISALIGNED: FaultKind.MISALIGNED,
+    memory.TIMEOUT: FaultKind.TIMEOUT,
+    memory.TRAP: FaultKind.TRAP,
+}
+
+
+@unique
+class Life(Enum):
+    READY = "ready"
+    STOPPED = "stopped"
+    WAITING = "waiting"
+    DONE = "done"
+
+
+@dataclass(slots=True)
+class Thread:
+    """One thread; `stop` is where it is when it is STOPPED or WAITING."""
+
+    index: Dim3
+    lane: int
+    warp: int
+    state: ThreadState
+    address: int
+    life: Life = Life.READY
+    stop: Stop | None = None
+
+    def hears(self, words: tuple[int, ...]) -> None:
+        """Put results into the mailbox and let the thread go on."""
+        for place, word in enumerate(words):
+            self.state.mailbox[place] = word
+        self.life = Life.READY
+
+    def posted(self) -> tuple[int, ...]:
+        return tuple(self.state.mailbox[place] for place in range(MAILBOX_WORDS))
+
+
+class Block:
+    """A block under way."""
+
+    def __init__(
+        self,
+        kernel: str,
+        run: Callable[[int], int],
+        stops: tuple[Stop, ...],
+        record: BlockState,
+        sizes: tuple[int, int, int],
+    ) -> None:
+        """`sizes` are the bytes of a frame, of shared memory, and of a thread's local memory."""
+        self._kernel = kernel
+        self._run = run
+        self._stops = stops
+        self._record = record
+        frame_bytes, shared_bytes, local_bytes = sizes
+        x, y, z = record.block_size
+        count = x * y * z
+        # Shared memory is not zero on a GPU; what no one wrote should look like it.
+        self._shared = _scratch(shared_bytes, 0xA5)
+        self._local = _scratch(local_bytes * count, 0xA5)
+        self._frames = _scratch(frame_bytes * count, 0)
+        record.shared, record.shared_bytes = _aligned(self._shared), shared_bytes
+        record.local, record.local_bytes = _aligned(self._local), local_bytes * count
+        self._threads: list[Thread] = []
+        for number in range(count):
+            address = _aligned(self._frames) + frame_bytes * number
+            state = ThreadState.from_address(address)
+            index = (number % x, number // x % y, number // (x * y))
+            state.linear, state.index[:] = number, index
+            state.block = ctypes.addressof(record)
+            state.local = record.local + local_bytes * number
+            self._threads.append(Thread(index, number % _WARP, number // _WARP, state, address))
+
+    def turn(self) -> Outcome:
+        """Run until the block is done, faults, or only polite threads are left."""
+        for thread in self._threads:
+            if thread.life is Life.WAITING:
+                thread.life = Life.READY
+        while True:
+            for thread in self._threads:
+                if thread.life is Life.READY:
+                    fault = self._step(thread)
+                    if fault is not None:
+                        return Outcome(OutcomeKind.FAULT, fault)
+            if not (self._do_warps() or self._open_barriers()):
+                break
+        lives = {thread.life for thread in self._threads}
+        if lives == {Life.DONE}:
+            return Outcome(OutcomeKind.DONE)
+        if Life.WAITING in lives:
+            return Outcome(OutcomeKind.YIELDED)
+        return Outcome(OutcomeKind.FAULT, self._stuck())
+
+    def _step(self, thread: Thread) -> Fault | None:
+        number = self._run(thread.address)
+        if number == DONE:
+            thread.life, thread.stop = Life.DONE, None
+        elif number == FAULTED:
+            return self._fault(thread)
+        else:
+            thread.stop = self._stops[number - 1]
+            waits = thread.stop.kind is StopKind.YIELD
+            thread.life = Life.WAITING if waits else Life.STOPPED
+        return None
+
+    # ---- warp-wide instructions
+
+    def _do_warps(self) -> bool:
+        """Do every warp-wide instruction whose lanes are all there."""
+        groups: dict[tuple[int, int], list[Thread]] = {}
+        for thread in self._threads:
+            stop = thread.stop
+            if thread.life is Life.STOPPED and stop is not None and stop.kind is StopKind.WARP:
+                groups.setdefault((thread.warp, id(stop)), []).append(thread)
+        is_any = False
+        for group in groups.values():
+            is_any = self._do_warp(group) or is_any
+        return is_any
+
+    def _do_warp(self, group: list[Thread]) -> bool:
+        stop = group[0].stop
+        assert stop is not None
+        instruction = stop.instruction
+        if "sync" not in instruction.modifiers and "warp" not in instruction.modifiers:
+            _give_results(stop, group)
+            return True
+        is_any = False
+        mask_place = len(instruction.operands) - 1
+        if instruction.opcode not in ("bar", "barrier"):
+            mask_place -= 1
+        for mask in {thread.posted()[mask_place] for thread in group}:
+            named = [thread for thread in group if thread.posted()[mask_place] == mask]
+            present = {thread.lane for thread in named}
+            awaited = {
+                other.lane
+                for other in self._threads
+                if other.warp == group[0].warp
+                and mask >> other.lane & 1
+                and other.life is not Life.DONE
+            }
+            if awaited <= present:
+                _give_results(stop, named)
+                is_any = True
+        return is_any
+
+    # ---- barriers
+
+    def _open_barriers(self) -> bool:
+        """Open every barrier at which all live threads, or as many as it names, have arrived."""
+        waiting: dict[int, list[Thread]] = {}
+        for thread in self._threads:
+            stop = thread.stop
+            if thread.life is Life.STOPPED and stop is not None and stop.kind is StopKind.BARRIER:
+                waiting.setdefault(thread.posted()[0], []).append(thread)
+        alive = sum(thread.life is not Life.DONE for thread in self._threads)
+        is_any = False
+        for arrived in waiting.values():
+            counts = {thread.posted()[1] for thread in arrived} - {0}
+            needed = min([alive, *counts])
+            if len(arrived) >= needed:
+                _open(arrived)
+                is_any = True
+        return is_any
+
+    # ---- faults
+
+    def _fault(self, thread: Thread) -> Fault:
+        record = self._record
+        kind = _KINDS[record.fault_kind]
+        is_access = kind in (FaultKind.ILLEGAL_ADDRESS, FaultKind.MISALIGNED)
+        return Fault(
+            kind,
+            self._kernel,
+            record.fault_line,
+            tuple(record.block_index),
+            (thread.index,),
+            address=record.fault_address if is_access else 0,
+            size_bytes=record.fault_bytes if is_access else 0,
+            is_write=bool(record.fault_is_write) and is_access,
+            space=memory.SPACES[record.fault_space] if is_access else None,
+        )
+
+    def _stuck(self) -> Fault:
+        stuck = [thread for thread in self._threads if thread.life is Life.STOPPED]
+        assert stuck[0].stop is not None
+        line = stuck[0].stop.instruction.span.line
+        indices = tuple(thread.index for thread in stuck)
+        return Fault(
+            FaultKind.BARRIER, self._kernel, line, tuple(self._record.block_index), indices
+        )
+
+
+def _give_results(stop: Stop, group: list[Thread]) -> None:
+    results = evaluate(stop.instruction, {thread.lane: thread.posted() for thread in group})
+    for thread in group:
+        thread.hears(results[thread.lane])
+
+
+def _open(arrived: list[Thread]) -> None:
+    """Let the threads of a barrier go on, with the result of a reduction where there is one."""
+    votes = [thread.posted()[2] for thread in arrived]
+    for thread in arrived:
+        assert thread.stop is not None
+        modifiers = thread.stop.instruction.modifiers
+        result = int(all(votes)) if "and" in modifiers else int(any(votes))
+        thread.hears((sum(votes) if "popc" in modifiers else result,))
+
+
+def _scratch(size: int, byte: int) -> ctypes.Array[ctypes.c_char]:
+    memory_ = (ctypes.c_char * (size + 64))()
+    ctypes.memset(memory_, byte, size + 64)
+    return memory_
+
+
+def _aligned(buffer: ctypes.Array[ctypes.c_char]) -> int:
+    """An address that any access may take as aligned, within the first bytes of a buffer."""
+    return -(-ctypes.addressof(buffer) // 64) * 64

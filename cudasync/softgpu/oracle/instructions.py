@@ -1,0 +1,134 @@
+"""Cellar. Which function lowers which instruction, and which modifiers it understands.
+
+An opcode, type or modifier that is not in the table is refused by name: what is not understood
+is never ignored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeAlias
+
+from cudasync.ptx.types import ScalarType
+from cudasync.softgpu.oracle import (
+    atomics,
+    bits,
+    compare,
+    control,
+    convert,
+    floating,
+    integer,
+    memory,
+    moves,
+)
+from cudasync.softgpu.oracle.emitter import Emitter
+
+if TYPE_CHECKING:
+    from cudasync.ptx.ir import Instruction
+
+T = ScalarType
+Lower: TypeAlias = Callable[[Emitter, "Instruction"], None]
+
+_PLAIN_FLOATS = (T.F32, T.F64)
+_HALF_OPCODES = frozenset({"add", "sub", "mul", "fma", "neg", "abs", "setp", "cvt", "mov", "selp"})
+
+_INTEGER: dict[str, Lower] = {
+    "add": integer.add_sub, "addc": integer.add_sub, "sub": integer.add_sub,
+    "subc": integer.add_sub, "mul": integer.multiply, "mad": integer.multiply,
+    "madc": integer.multiply, "mul24": integer.multiply_24, "mad24": integer.multiply_24,
+    "sad": integer.sum_of_difference, "div": integer.divide, "rem": integer.divide,
+    "neg": integer.negate, "abs": integer.absolute, "min": integer.extreme,
+    "max": integer.extreme, "dp4a": integer.dot_product, "dp2a": integer.dot_product,
+    "and": bits.logic, "or": bits.logic, "xor": bits.logic, "not": bits.logic,
+    "cnot": bits.logical_not, "shl": bits.shift, "shr": bits.shift, "shf": bits.funnel_shift,
+    "popc": bits.count, "clz": bits.count, "bfind": bits.find_leading, "brev": bits.reverse,
+    "bfe": bits.extract_field, "bfi": bits.insert_field, "bmsk": bits.make_mask,
+    "lop3": bits.lookup, "prmt": bits.permute_bytes,
+}  # fmt: skip
+_FLOAT: dict[str, Lower] = {
+    "add": floating.arithmetic, "sub": floating.arithmetic, "mul": floating.arithmetic,
+    "fma": floating.arithmetic, "mad": floating.arithmetic, "div": floating.arithmetic,
+    "rcp": floating.arithmetic, "sqrt": floating.arithmetic, "rsqrt": floating.approximation,
+    "neg": floating.sign, "abs": floating.sign, "copysign": floating.copysign,
+    "min": floating.extreme, "max": floating.extreme, "testp": floating.classify,
+    "sin": floating.approximation, "cos": floating.approximation,
+    "ex2": floating.approximation, "lg2": floating.approximation,
+    "tanh": floating.approximation,
+}  # fmt: skip
+_ANY: dict[str, Lower] = {
+    "setp": compare.set_predicate, "set": compare.set_number, "selp": compare.select,
+    "slct": compare.select_by_sign, "cvt": convert.convert, "mov": moves.move,
+    "cvta": moves.convert_address, "isspacep": moves.is_in_space, "ld": memory.load,
+    "ldu": memory.load, "st": memory.store, "atom": atomics.atomic, "red": atomics.atomic,
+    "membar": memory.nothing, "fence": memory.nothing, "prefetch": memory.nothing,
+    "prefetchu": memory.nothing, "nanosleep": memory.nothing, "pmevent": memory.nothing,
+    "bra": control.branch, "brx": control.indexed_branch, "ret": control.leave,
+    "exit": control.leave, "trap": control.trap, "bar": control.barrier,
+    "barrier": control.barrier, "shfl": control.warp, "vote": control.warp,
+    "activemask": control.warp, "match": control.warp, "redux": control.warp,
+    "elect": control.warp,
+}  # fmt: skip
+
+_SPACES = {"global", "shared", "shared::cta", "local", "const", "param", "param::entry"}
+_ORDERS = {
+    "weak", "volatile", "relaxed", "acquire", "release", "acq_rel", "sc", "mmio",
+    "cta", "gpu", "sys", "gl", "cluster",
+}  # fmt: skip
+_CACHES = {
+    "ca", "cg", "cs", "lu", "cv", "wb", "wt", "nc", "L1::evict_normal", "L1::evict_unchanged",
+    "L1::evict_first", "L1::evict_last", "L1::no_allocate", "L2::64B", "L2::128B", "L2::256B",
+}  # fmt: skip
+_ROUNDINGS = {"rn", "rz", "rm", "rp"}
+_APPROXIMATE = {"approx", "full", "ftz", "sat"}
+
+_MODIFIERS: dict[str, set[str]] = {
+    "add": {"sat", "cc", "ftz", *_ROUNDINGS}, "sub": {"sat", "cc", "ftz", *_ROUNDINGS},
+    "addc": {"cc"}, "subc": {"cc"}, "madc": {"cc", "lo", "hi"},
+    "mul": {"lo", "hi", "wide", "ftz", "sat", *_ROUNDINGS},
+    "mad": {"lo", "hi", "wide", "ftz", "sat", "cc", *_ROUNDINGS},
+    "mul24": {"lo", "hi"}, "mad24": {"lo", "hi", "sat"},
+    "fma": {"ftz", "sat", *_ROUNDINGS}, "div": {*_APPROXIMATE, *_ROUNDINGS},
+    "rcp": {*_APPROXIMATE, *_ROUNDINGS}, "sqrt": {*_APPROXIMATE, *_ROUNDINGS},
+    "rsqrt": _APPROXIMATE, "sin": _APPROXIMATE, "cos": _APPROXIMATE, "ex2": _APPROXIMATE,
+    "lg2": _APPROXIMATE, "tanh": _APPROXIMATE, "neg": {"ftz"}, "abs": {"ftz"},
+    "min": {"ftz", "NaN"}, "max": {"ftz", "NaN"}, "dp2a": {"lo", "hi"},
+    "shf": {"l", "r", "wrap", "clamp"}, "bfind": {"shiftamt"}, "bmsk": {"wrap", "clamp"},
+    "lop3": {"or", "and", "BoolOp"}, "prmt": set(bits._MODES),
+    "testp": {"finite", "infinite", "number", "notanumber", "normal", "subnormal"},
+    "setp": {*compare.COMPARISONS, "and", "or", "xor", "ftz"},
+    "set": {*compare.COMPARISONS, "and", "or", "xor", "ftz"}, "slct": {"ftz"},
+    "cvt": {*_ROUNDINGS, "rni", "rzi", "rmi", "rpi", "ftz", "sat"},
+    "cvta": {"to", *_SPACES}, "isspacep": _SPACES,
+    "ld": {*_SPACES, *_ORDERS, *_CACHES, "v2", "v4", "v8"},
+    "ldu": {"global", "v2", "v4"},
+    "st": {*_SPACES, *_ORDERS, *_CACHES, "v2", "v4", "v8"},
+    "atom": {*_SPACES, *_ORDERS, *atomics.OPERATIONS, "noftz"},
+    "red": {*_SPACES, *_ORDERS, *atomics.OPERATIONS, "noftz"},
+    "membar": _ORDERS, "fence": _ORDERS, "prefetch": {*_SPACES, "L1", "L2"},
+    "prefetchu": {"L1"}, "bra": {"uni"}, "brx": {"idx", "uni"}, "ret": {"uni"},
+    "bar": {"sync", "red", "popc", "and", "or", "warp", "cta"},
+    "barrier": {"sync", "red", "popc", "and", "or", "aligned", "cta"},
+    "shfl": {"sync", "up", "down", "bfly", "idx"},
+    "vote": {"sync", "all", "any", "uni", "ballot"}, "match": {"sync", "any", "all"},
+    "redux": {"sync", "add", "min", "max", "and", "or", "xor"}, "elect": {"sync"},
+}  # fmt: skip
+
+
+def lower(e: Emitter, i: Instruction) -> None:
+    """Append the code of one instruction, without its guard."""
+    for modifier in i.modifiers:
+        if modifier not in _MODIFIERS.get(i.opcode, ()):
+            e.refuse(f"{i.opcode} with .{modifier} is not implemented")
+    handler = _ANY.get(i.opcode)
+    if handler is None and i.types and i.type.is_float:
+        handler = _FLOAT.get(i.opcode)
+        if i.type not in _PLAIN_FLOATS and not (
+            i.type in (T.F16, T.BF16) and i.opcode in _HALF_OPCODES
+        ):
+            handler = None
+    elif handler is None:
+        handler = _INTEGER.get(i.opcode)
+    if handler is None:
+        type_ = f" on {i.type!r}" if i.types else ""
+        e.refuse(f"instruction {i.opcode}{type_} is not implemented")
+    handler(e, i)

@@ -1,0 +1,60 @@
+"""Cellar. What compiled code and the scheduler share: one record per thread, one per block.
+
+Both are plain C structures, so that the offsets in the generated code and the fields read here
+cannot disagree. The registers of a thread follow its record, eight bytes each.
+"""
+
+from __future__ import annotations
+
+import ctypes
+
+# What a thread function returns besides the number (1 and up) of the stop it has reached.
+DONE = -1
+FAULTED = -2
+
+MAILBOX_WORDS = 4
+
+
+class BlockState(ctypes.Structure):
+    """What every thread of a block can see, and the fault of the first that failed."""
+
+    _fields_ = (
+        ("shared", ctypes.c_uint64),
+        ("shared_bytes", ctypes.c_uint64),
+        ("local", ctypes.c_uint64),
+        ("local_bytes", ctypes.c_uint64),
+        ("parameters", ctypes.c_uint64),
+        ("parameter_bytes", ctypes.c_uint64),
+        ("symbols", ctypes.c_uint64),
+        ("allocations", ctypes.c_uint64),
+        ("allocation_count", ctypes.c_uint64),
+        ("budget", ctypes.c_int64),
+        ("block_size", ctypes.c_uint32 * 3),
+        ("block_index", ctypes.c_uint32 * 3),
+        ("grid_size", ctypes.c_uint32 * 3),
+        ("dynamic_shared_bytes", ctypes.c_uint32),
+        ("fault_kind", ctypes.c_uint32),
+        ("fault_line", ctypes.c_uint32),
+        ("fault_address", ctypes.c_uint64),
+        ("fault_bytes", ctypes.c_uint32),
+        ("fault_is_write", ctypes.c_uint32),
+        ("fault_space", ctypes.c_uint32),
+    )
+
+
+class ThreadState(ctypes.Structure):
+    """Where a thread is, who it is, and what it tells and hears at a stop."""
+
+    _fields_ = (
+        ("position", ctypes.c_uint32),
+        ("linear", ctypes.c_uint32),
+        ("index", ctypes.c_uint32 * 3),
+        ("carry", ctypes.c_uint32),
+        ("block", ctypes.c_uint64),
+        ("local", ctypes.c_uint64),
+        ("mailbox", ctypes.c_uint64 * MAILBOX_WORDS),
+    )
+
+
+REGISTERS_OFFSET = ctypes.sizeof(ThreadState)
+REGISTER_BYTES = 8

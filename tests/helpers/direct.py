@@ -1,0 +1,94 @@
+"""Running a kernel on a lowering alone, with numpy arrays as device memory: no driver, no core."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from cudasync.ptx import ir
+from cudasync.softgpu.launching import AllocationSnapshot, Launch, Outcome, OutcomeKind
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from cudasync.softgpu.launching import CompiledKernel, CompiledModule, Dim3
+
+
+def dim3(size: Sequence[int]) -> Dim3:
+    x, y, z = (*size, 1, 1)[:3]
+    return x, y, z
+
+
+def pack(kernel: CompiledKernel, values: Sequence[bytes | np.ndarray | int]) -> bytes:
+    """The parameter block: bytes as they are, the address of an array, an int at its size."""
+    block = bytearray(kernel.parameter_size)
+    sizes, offsets = kernel.parameter_sizes, kernel.parameter_offsets
+    for value, offset, size in zip(values, offsets, sizes, strict=True):
+        if isinstance(value, np.ndarray):
+            value = value.ctypes.data
+        data = value if isinstance(value, bytes) else value.to_bytes(size, "little")
+        assert len(data) == size
+        block[offset : offset + size] = data
+    return bytes(block)
+
+
+def make_variables(module: CompiledModule) -> list[np.ndarray]:
+    """Memory for the module's variables, holding their initial values."""
+    arrays = []
+    for variable in module.variables:
+        memory = np.zeros(max(variable.size, 1) + 64, np.uint8)
+        start = -memory.ctypes.data % 64
+        size = variable.type.size
+        array = memory[start : start + variable.size]
+        for index, value in enumerate(variable.initial):
+            assert not isinstance(value, ir.SymbolAddress), "addresses are the core's to fill in"
+            bits = value.bits if isinstance(value, ir.Float) else value.value % (1 << 8 * size)
+            array[index * size : (index + 1) * size] = list(bits.to_bytes(size, "little"))
+        arrays.append(array)
+    return arrays
+
+
+def run(
+    module: CompiledModule,
+    name: str,
+    *,
+    grid: Sequence[int],
+    block: Sequence[int],
+    args: Sequence[bytes | np.ndarray | int],
+    shared_bytes: int = 0,
+    budget: int = 2**20,
+    turns: int = 10_000,
+) -> Outcome:
+    """Launch one kernel and run it to its end; each array argument is one allocation.
+
+    The outcome is DONE or FAULT, or YIELDED if it still waits after `turns` turns.
+    """
+    kernel = module.kernels[name]
+    variables = make_variables(module)
+    arrays = [*(value for value in args if isinstance(value, np.ndarray)), *variables]
+    launch = Launch(
+        dim3(grid),
+        dim3(block),
+        shared_bytes,
+        pack(kernel, args),
+        [array.ctypes.data for array in variables],
+        AllocationSnapshot((a.ctypes.data, a.ctypes.data + a.nbytes) for a in arrays),
+        budget,
+    )
+    execution = kernel.start(launch)
+    outcome = execution.run()
+    while outcome.kind is OutcomeKind.YIELDED and turns:
+        outcome = execution.run()
+        turns -= 1
+    return outcome
+
+
+def aligned(data: np.ndarray | Mapping[str, int]) -> np.ndarray:
+    """A copy of an array whose address is a multiple of 64."""
+    data = np.asarray(data)
+    memory = np.zeros(data.nbytes + 64, np.uint8)
+    start = -memory.ctypes.data % 64
+    copy = memory[start : start + data.nbytes].view(data.dtype).reshape(data.shape)
+    copy[...] = data
+    return copy
