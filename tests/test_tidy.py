@@ -53,9 +53,10 @@ def named(path: Path) -> str:
     return path.relative_to(ROOT).as_posix()
 
 
-def faults(paths, fault):
-    """The complaints of `fault(path)` about each path, as text that pytest prints."""
-    return "\n".join(f"{named(path)}: {said}" for path in paths if (said := fault(path)))
+def no_faults(paths, fault):
+    """Nothing of what `fault(path)` says about each path, or a red test that tells all of it."""
+    said = [f"{named(path)}: {complaint}" for path in paths if (complaint := fault(path))]
+    assert not said, "\n" + "\n".join(said)
 
 
 def test_the_top_level_holds_these_and_nothing_else():
@@ -74,7 +75,7 @@ def test_every_module_opens_with_a_docstring():
             return None if path.name == "__init__.py" else "is empty"
         return None if ast.get_docstring(ast.parse(path.read_text())) else "has no docstring"
 
-    assert not faults(PYTHON, fault)
+    no_faults(PYTHON, fault)
 
 
 def test_a_module_names_the_floor_it_stands_on():
@@ -88,7 +89,7 @@ def test_a_module_names_the_floor_it_stands_on():
         text = ast.get_docstring(ast.parse(path.read_text())) or ""
         return None if text.startswith(floor) else f"docstring does not open with {floor!r}"
 
-    assert not faults(MODULES, fault)
+    no_faults(MODULES, fault)
 
 
 def test_no_file_has_grown_past_shame():
@@ -96,7 +97,7 @@ def test_no_file_has_grown_past_shame():
         lines = path.read_text().count("\n")
         return f"{lines} lines, at most {MOST_LINES}" if lines > MOST_LINES else None
 
-    assert not faults(PYTHON, fault)
+    no_faults(PYTHON, fault)
 
 
 def test_no_tabs_and_no_trailing_whitespace():
@@ -110,7 +111,7 @@ def test_no_tabs_and_no_trailing_whitespace():
             "does not end with one newline" if text and not re.search(r"[^\n]\n\Z", text) else None
         )
 
-    assert not faults(TEXTS, fault)
+    no_faults(TEXTS, fault)
 
 
 def test_only_programs_print():
@@ -122,7 +123,7 @@ def test_only_programs_print():
                 return f"prints in line {node.lineno}"
         return None
 
-    assert not faults(MODULES, fault)
+    no_faults(MODULES, fault)
 
 
 def test_every_ptx_file_says_what_it_is_for_and_how_to_launch_it():
@@ -131,7 +132,7 @@ def test_every_ptx_file_says_what_it_is_for_and_how_to_launch_it():
         missing = [word for word in HEADER if not re.search(f"^{word}\\b", head, re.MULTILINE)]
         return f"no {', '.join(missing)} above .version" if missing else None
 
-    assert not faults(KERNELS, fault)
+    no_faults(KERNELS, fault)
 
 
 def test_every_test_file_holds_a_test_and_no_other_file_does():
@@ -154,7 +155,7 @@ def test_every_test_file_holds_a_test_and_no_other_file_does():
             return None if tests_in(path) else "has no test"
         return "holds a test but is not named test_*.py" if tests_in(path) else None
 
-    assert not faults(python_files("tests"), fault)
+    no_faults(python_files("tests"), fault)
 
 
 def test_no_test_sleeps():
@@ -168,7 +169,7 @@ def test_no_test_sleeps():
                     return f"sleeps in line {node.lineno}"
         return None
 
-    assert not faults(python_files("tests"), fault)
+    no_faults(python_files("tests"), fault)
 
 
 def test_the_floors_are_rooms_of_the_design():
