@@ -18,19 +18,19 @@ PACKAGE = ROOT / "cudasync"
 DOOR = "__init__"
 PROGRAMS = frozenset({"demo", "__main__"})
 
-# How a module's docstring names its floor.
+# How a module's docstring opens: its floor, then a full stop, or a comma and the place there.
 FLOORS = {
-    "errors": "Floor 0.",
-    "atomic": "Floor 0.",
-    "ptx": "Floor 0.",
-    "softgpu": "Cellar.",
-    "driver": "Floor 1.",
-    "engine": "Floor 2.",
-    "graph": "Floor 3.",
-    "array": "Floor 4.",
-    "data": "Floor 4.",
-    "distributed": "Floor 5.",
-    "testing": "The tower.",
+    "errors": "Floor 0",
+    "atomic": "Floor 0",
+    "ptx": "Floor 0",
+    "softgpu": "Cellar",
+    "driver": "Floor 1",
+    "engine": "Floor 2",
+    "graph": "Floor 3",
+    "array": "Floor 4",
+    "data": "Floor 4",
+    "distributed": "Floor 5",
+    "testing": "The tower",
 }
 
 
