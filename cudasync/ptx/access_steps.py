@@ -13,6 +13,7 @@ from cudasync.ptx.ir import Address, Integer, Label, Operand, Register, Symbol, 
 from cudasync.ptx.liveness import defs
 from cudasync.ptx.opcodes import has_result
 from cudasync.ptx.types import ScalarType, StateSpace
+from cudasync.ptx.webs import Webs
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -51,6 +52,9 @@ class StepWriter:
     def __init__(self, flow: Flow, function: Function) -> None:
         self._flow = flow
         self._function = function
+        self._webs = Webs(function)
+        # The instruction being written.
+        self._index = 0
         self._in_function = {
             each.name: each
             for each in (*function.parameters, *function.results, *function.variables)
@@ -58,7 +62,8 @@ class StepWriter:
 
     def write(self) -> None:
         """All of the function's instructions."""
-        for instruction in self._function.body:
+        for index, instruction in enumerate(self._function.body):
+            self._index = index
             self._instruction(instruction)
 
     def _instruction(self, instruction: Instruction) -> None:
@@ -170,13 +175,14 @@ class StepWriter:
         for formal, actual in zip(function.parameters, arguments.elements, strict=False):
             self._step(Move.SAME, (_formal(flow, function, formal.name),), [self._held(actual)])
         for formal, actual in zip(function.results, results.elements, strict=False):
-            self._step(Move.SAME, (self._held(actual),), [_formal(flow, function, formal.name)])
+            formal_slot = _formal(flow, function, formal.name)
+            self._step(Move.SAME, (self._held(actual, self._webs.defined),), [formal_slot])
 
     def _call_out(self, name: str, results: Vector, arguments: Vector) -> None:
         """A call of code that is not here."""
         flow = self._flow
         held = [self._held(each) for each in arguments.elements]
-        returned = [self._held(each) for each in results.elements]
+        returned = [self._held(each, self._webs.defined) for each in results.elements]
         if name in _ALLOCATORS:
             self._step(Move.SAME, returned, [flow.constant(flow.origins.heap)])
         elif name in _READERS:
@@ -187,8 +193,10 @@ class StepWriter:
             flow.lost += [*held, flow.cell_slots[LOCAL], flow.cell_slots[SHARED]]
             self._step(Move.SAME, returned, [flow.constant(flow.origins.any)])
 
-    def _held(self, operand: Operand) -> int:
+    def _held(self, operand: Operand, webs: dict[tuple[int, str], int] | None = None) -> int:
         """The slot of an argument: what a .param variable holds, or the value itself."""
+        if isinstance(operand, Register):
+            return self._register(operand, self._webs.used if webs is None else webs)
         if isinstance(operand, Symbol) and operand.name in self._in_function:
             return self._flow.cell_slots[self._flow.cell(self._function, operand.name)]
         return (self._slots([operand]) or [self._flow.constant(0)])[0]
@@ -213,7 +221,7 @@ class StepWriter:
 
     def _results(self, instruction: Instruction) -> tuple[int, ...]:
         return tuple(
-            self._flow.register(self._function, register.name)
+            self._register(register, self._webs.defined)
             for register in defs(instruction)
             if register.type is not ScalarType.PRED
         )
@@ -223,9 +231,9 @@ class StepWriter:
         found: list[int] = []
         for operand in operands:
             match operand:
-                case Register(name=name, type=type_):
+                case Register(type=type_):
                     if type_ is not ScalarType.PRED:
-                        found.append(self._flow.register(self._function, name))
+                        found.append(self._register(operand, self._webs.used))
                 case Symbol(name=name):
                     found.append(self._flow.constant(self._symbol(name)))
                 case Address(base=Register() | Symbol() as base):
@@ -233,6 +241,12 @@ class StepWriter:
                 case Vector(elements=elements):
                     found += self._slots(elements)
         return found
+
+    def _register(self, register: Register, webs: dict[tuple[int, str], int]) -> int:
+        """The slot of a register as it is used, or defined, by this instruction."""
+        web = webs.get((self._index, register.name))
+        name = register.name if web is None else f"{register.name}@{web}"
+        return self._flow.register(self._function, name)
 
     def _symbol(self, name: str) -> int:
         """The set that the address of a symbol is. Addresses of functions lead nowhere."""

@@ -163,22 +163,25 @@ def _reverse_order(
 ) -> tuple[list[int], list[tuple[int, ...]]]:
     """Nodes in reverse postorder from the exit against the edges, and the edges as completed."""
     edges = list(successors)
-    reached = _postorder(edges, exit_)
-    while len(reached) <= exit_:
-        stuck = max(set(range(exit_)) - set(reached))
-        edges[stuck] = (*edges[stuck], exit_)
-        reached = _postorder(edges, exit_)
-    return reached[::-1], edges
-
-
-def _postorder(edges: list[tuple[int, ...]], exit_: int) -> list[int]:
     predecessors: list[list[int]] = [[] for _ in range(exit_ + 1)]
     for node, targets in enumerate(edges):
         for target in targets:
             predecessors[target].append(node)
-    seen = {exit_}
+    seen: set[int] = set()
+    _postorder(predecessors, exit_, seen)
+    for node in range(exit_ - 1, -1, -1):
+        if node not in seen:
+            edges[node] = (*edges[node], exit_)
+            predecessors[exit_].append(node)
+            _postorder(predecessors, node, seen)
+    return _postorder(predecessors, exit_, set())[::-1], edges
+
+
+def _postorder(predecessors: list[list[int]], start: int, seen: set[int]) -> list[int]:
+    """The nodes from which `start` is reached and that are not `seen` yet, in postorder."""
+    seen.add(start)
     order: list[int] = []
-    stack = [(exit_, iter(predecessors[exit_]))]
+    stack = [(start, iter(predecessors[start]))]
     while stack:
         node, remaining = stack[-1]
         following = next((other for other in remaining if other not in seen), None)

@@ -48,6 +48,8 @@ class Cursor:
 
     def unexpected(self, wanted: str) -> NoReturn:
         """Raise that something else than `wanted` stands here."""
+        if self.word.startswith("/*"):
+            self.fail("a comment is never closed")
         found = f"found {self.word!r}" if self.word else "the text ends here"
         self.fail(f"{wanted} expected, {found}")
 

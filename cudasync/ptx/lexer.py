@@ -27,6 +27,7 @@ _WORD = re.compile(
       | \d+ [eE] [+-]? \d+
       | \d \w*                                            # every other number
       | " [^"\n]* "
+      | /\* .*                                            # a comment that never ends
       | .                                                 # punctuation, or something foreign
       | $
     )

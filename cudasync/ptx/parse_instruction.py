@@ -68,6 +68,8 @@ class InstructionReader:
         """The opcode with its suffixes, which may stand apart from it: `add .s32`."""
         cursor = self._cursor
         word = cursor.word
+        if not word:
+            cursor.unexpected("instruction")
         cursor.index += 1
         while cursor.words[cursor.index][:1] == ".":
             word += cursor.words[cursor.index]

@@ -73,3 +73,9 @@ def test_a_branch_to_a_label_at_the_end_leads_to_the_exit():
 def test_every_instruction_knows_its_block():
     found = flow("mov.b32 %r1, 1; bra end; end: ret;")
     assert found.block_of == (0, 0, 1)
+
+
+def test_a_thousand_endless_loops_are_no_trouble():
+    found = flow(" ".join(f"@%p1 bra on{i}; l{i}: bra l{i}; on{i}:" for i in range(1000)) + " ret;")
+    assert found.post_dominators[1] == found.exit
+    assert len(found.back_edges) == 1000

@@ -36,7 +36,7 @@ BAD = [
     ("a function twice", FIRST + ".func f {ret;}\n.func f {ret;}", 5, 7, "f is defined twice"),
     ("a parameter twice", FIRST + ".entry k(.param .b32 a, .param .b32 a) {}", 4, 37, "a is def"),
     ("an alias of nothing", FIRST + ".alias a, b;", 4, 11, "b is not a function defined here"),
-    ("an open comment", FIRST + "/* never closed", 4, 1, "module-level directive expected"),
+    ("an open comment", FIRST + "/* it goes on", 4, 1, "a comment is never closed"),
     ("an open body", ENTRY + "ret;\n", 5, 1, "the text ends inside this function's body"),
     ("an open section", FIRST + ".section .debug_info {\n.b8 1", 4, 22, "'{' is never closed"),
     ("an open statement", ENTRY + "add.s32 %r1, %r2", 8, 17, "';' or ',' expected, the text ends"),

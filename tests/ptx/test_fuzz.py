@@ -28,6 +28,24 @@ PIECES = [
 ]  # fmt: skip
 
 
+# A little of everything, to be cut behind each word.
+SAMPLER = """
+.version 6.4 .target sm_75, debug .address_size 64
+.file 1 "a.cu", 1, 2 .section .debug_info { .b8 1 } .pragma "x";
+.extern .func (.param .b32 r) f (.param .align 8 .b8 a[16]) .noreturn;
+.visible .global .align 8 .v2 .f32 g[2][2] = {{1.0, -2}, {0f3F800000}};
+.const .u64 c = generic(g)+4;
+.entry k(.param .u64 .ptr .global .align 16 x) .maxntid 1, 2 .pragma "y"; {
+.reg .pred %p; .reg .v2 .b32 %v; .reg .b32 %r<9>; .local .b8 l[4];
+.loc 1 2 3, function_name n+4, inlined_at 1 2 3
+t: .branchtargets a, b; u: .callprototype (.param .b32 _) _ (.param .b64 _) .noreturn;
+a: @!%p add .s32 %r1, %r2, 0x1F; b: ld.global.v2.b32 {%r1, _}, [g+-4]; mov.b32 %v.x, g+4;
+shfl.sync.idx.b32 %r1|%p, %r2, !%p, 1, WARP_SZ; brx.idx %r1, t; @%p bra a;
+{ .param .b64 q; call (%r1), f, (q, 3), u; } tex.1d.v2.f32.s32 %v, [g, {%r1}]; ret; }
+.func h { ret; } .weak .func i; .alias i, h;
+"""
+
+
 def handled(text):
     """Everything that reads PTX, on `text`."""
     try:
@@ -84,3 +102,15 @@ def test_a_text_with_words_exchanged_is_handled(text, data):
         other = data.draw(st.integers(0, len(words) - 1))
         words[one], words[other] = words[other], words[one]
     handled(HEAD + " ".join(words))
+
+
+def test_a_text_cut_behind_any_word_is_handled():
+    for end, mark in enumerate(SAMPLER):
+        if not mark.isalnum():
+            handled(SAMPLER[:end])
+
+
+def test_a_text_of_nothing_but_open_comments_takes_no_time():
+    handled("/*" * 200_000)
+    handled('"' * 200_001)
+    handled("{" * 200_000)

@@ -221,3 +221,15 @@ def test_a_register_parameter_is_a_register_of_that_name():
     f = function.function("f")
     assert f.body[0].operands == (register("r"), register("a"))
     assert [each.name for each in f.parameters] == ["a"]
+
+
+def test_what_numba_writes_around_a_kernel_is_read():
+    text = f"""{HEAD}
+        .common .global .align 8 .u64 _ZN08NumbaEnv8__main__3axpyB2v1B94cw51cXTLSUwv1sCUt9Uw;
+        .visible .func (.param .b32 func_retval0) inner(.param .b64 a, .param .b32 b)
+        {{ st.param.b32 [func_retval0+0], 0; ret; }}
+        .weak .entry _ZN6cudapy4axpyE(.param .f64 p0, .param .u64 p1) .maxntid 128, 1, 1 {{ ret; }}
+        """
+    module = parse(text)
+    assert [each.linkage for each in module.functions] == [ir.Linkage.VISIBLE, ir.Linkage.WEAK]
+    assert module.variables[0].size == 8

@@ -1,0 +1,115 @@
+"""Floor 0. Registers that are used for several things, told apart.
+
+Hand-written PTX and loops define one register in several places. Definitions that some use may
+see together belong to one web; two webs of a register have nothing to do with each other, and an
+analysis that takes no notice of order may treat them as two registers. Reaching definitions,
+then union-find over the definitions that meet at a use.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING
+
+from cudasync.ptx.cfg import ControlFlow
+from cudasync.ptx.liveness import defs, uses
+
+if TYPE_CHECKING:
+    from cudasync.ptx.cfg import Block
+    from cudasync.ptx.ir import Function
+
+
+class Webs:
+    """The webs of a function's registers.
+
+    `defined` and `used` give, for an instruction's index and a register's name, the number of the
+    web that is meant there. Registers with one definition, and those that are parameters, have
+    one web and are in neither.
+    """
+
+    __slots__ = ("_bits", "_masks", "_parents", "defined", "used")
+
+    defined: dict[tuple[int, str], int]
+    used: dict[tuple[int, str], int]
+
+    def __init__(self, function: Function) -> None:
+        self.defined = {}
+        self.used = {}
+        # Of each definition its bit, of each register the bits of its definitions.
+        self._bits: dict[tuple[int, str], int] = {}
+        self._masks: dict[str, int] = {}
+        self._number(function)
+        self._parents = list(range(len(self._bits)))
+        if self._bits:
+            self._join(ControlFlow(function))
+
+    def _number(self, function: Function) -> None:
+        fixed = {each.name for each in (*function.parameters, *function.results)}
+        places: defaultdict[str, list[int]] = defaultdict(list)
+        for index, instruction in enumerate(function.body):
+            for register in defs(instruction):
+                places[register.name].append(index)
+        for name, indices in places.items():
+            if len(indices) > 1 and name not in fixed:
+                self._masks[name] = 0
+                for index in indices:
+                    bit = 1 << len(self._bits)
+                    self._bits[index, name] = bit
+                    self._masks[name] |= bit
+
+    def _join(self, flow: ControlFlow) -> None:
+        reaching = self._reaching(flow)
+        for block in flow.blocks:
+            self._walk(flow, block, reaching[block.index], note=True)
+        self.used = {place: self._root(web) for place, web in self.used.items()}
+        self.defined = {place: self._root(web) for place, web in self.defined.items()}
+
+    def _reaching(self, flow: ControlFlow) -> list[int]:
+        """The definitions that reach the beginning of each block."""
+        before = [0] * (len(flow.blocks) + 1)
+        waiting = list(range(len(flow.blocks)))[::-1]
+        while waiting:
+            block = flow.blocks[waiting.pop()]
+            after = self._walk(flow, block, before[block.index], note=False)
+            for successor in block.successors:
+                if after & ~before[successor]:
+                    before[successor] |= after
+                    if successor < flow.exit:
+                        waiting.append(successor)
+        return before
+
+    def _walk(self, flow: ControlFlow, block: Block, live: int, *, note: bool) -> int:
+        """The definitions that reach the block's end, given those at its beginning."""
+        for index in range(block.start, block.end):
+            instruction = flow.function.body[index]
+            if note:
+                for register in uses(instruction):
+                    met = live & self._masks.get(register.name, 0)
+                    if met:
+                        self.used[index, register.name] = self._union(met)
+            for register in defs(instruction):
+                bit = self._bits.get((index, register.name))
+                if bit is None:
+                    continue
+                if note:
+                    self.defined[index, register.name] = bit.bit_length() - 1
+                if instruction.guard is None:
+                    live &= ~self._masks[register.name]
+                elif note:
+                    self._union(bit | live & self._masks[register.name])
+                live |= bit
+        return live
+
+    def _union(self, bits: int) -> int:
+        first = self._root(bits.bit_length() - 1)
+        while bits:
+            lowest = bits & -bits
+            self._parents[self._root(lowest.bit_length() - 1)] = first
+            bits ^= lowest
+        return first
+
+    def _root(self, web: int) -> int:
+        while self._parents[web] != web:
+            self._parents[web] = self._parents[self._parents[web]]
+            web = self._parents[web]
+        return web

@@ -1,0 +1,51 @@
+"""A register that is used for several things is several registers."""
+
+from __future__ import annotations
+
+from helpers.ptx_text import kernel
+
+from cudasync.ptx import parse
+from cudasync.ptx.access import Access, analyse
+from cudasync.ptx.webs import Webs
+
+
+def webs(body):
+    return Webs(parse(kernel(body)).function("k"))
+
+
+def test_a_register_with_one_definition_is_left_alone():
+    found = webs("mov.b32 %r1, 1; add.s32 %r2, %r1, %r1;")
+    assert (found.defined, found.used) == ({}, {})
+
+
+def test_a_register_that_is_used_again_for_something_else_is_two():
+    found = webs("mov.b32 %r1, 1; mov.b32 %r2, %r1; mov.b32 %r1, 2; mov.b32 %r3, %r1;")
+    assert found.used[1, "%r1"] == found.defined[0, "%r1"]
+    assert found.used[3, "%r1"] == found.defined[2, "%r1"]
+    assert found.defined[0, "%r1"] != found.defined[2, "%r1"]
+
+
+def test_definitions_that_meet_at_a_use_are_one():
+    found = webs("mov.b32 %r1, 1; @%p1 bra on; mov.b32 %r1, 2; on: mov.b32 %r2, %r1;")
+    assert found.defined[0, "%r1"] == found.defined[2, "%r1"] == found.used[3, "%r1"]
+
+
+def test_a_guarded_definition_continues_the_one_before():
+    found = webs("mov.b32 %r1, 1; @%p1 mov.b32 %r1, 2; mov.b32 %r2, %r1;")
+    assert found.defined[0, "%r1"] == found.defined[1, "%r1"] == found.used[2, "%r1"]
+
+
+def test_a_loop_joins_the_start_and_the_step():
+    found = webs("mov.b32 %r1, 1; top: add.s32 %r1, %r1, 1; @%p1 bra top;")
+    assert found.defined[0, "%r1"] == found.defined[1, "%r1"] == found.used[1, "%r1"]
+
+
+def test_an_address_register_may_serve_two_arrays():
+    text = kernel(
+        """
+        ld.param.u64 %d1, [x]; ld.global.b32 %r1, [%d1];
+        ld.param.u64 %d1, [y]; st.global.b32 [%d1], %r1;
+        """,
+        parameters=".param .u64 x, .param .u64 y",
+    )
+    assert analyse(parse(text), "k").parameters == (Access.READ, Access.WRITE)
