@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from cudasync.ptx.ir import Guard, Instruction, Operand, Register
 from cudasync.ptx.opcodes import OPCODES
-from cudasync.ptx.operand_types import misfit
 from cudasync.ptx.types import TYPE_NAMES, ScalarType
 
 if TYPE_CHECKING:
@@ -51,11 +50,7 @@ class InstructionReader:
         text = source.text[source.offsets[start] : source.offsets[cursor.index - 1] + 1]
         if "\n" in text:
             text = " ".join(text.split())
-        span = source.span(start)
-        instruction = Instruction(opcode, modifiers, types, operands, guard, span, text)
-        if (complaint := misfit(instruction)) is not None:
-            cursor.fail(complaint, opcode_index)
-        return instruction
+        return Instruction(opcode, modifiers, types, operands, guard, source.span(start), text)
 
     def _guard(self) -> Guard:
         cursor = self._cursor

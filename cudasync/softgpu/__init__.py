@@ -7,16 +7,24 @@ on it, talks to it as to a driver. Nothing else of this package is meant to be c
 from __future__ import annotations
 
 import os
+from importlib import import_module
+from importlib.util import find_spec
 from threading import Lock
 from typing import TYPE_CHECKING
 
+from cudasync.errors import CudasyncError
 from cudasync.softgpu.abi.install import load_stub, real_driver
 from cudasync.softgpu.core.machine import DEFAULT_BUDGET, Machine
 
 if TYPE_CHECKING:
+    from cudasync.ptx import ir
     from cudasync.softgpu.abi.table import FunctionTable
+    from cudasync.softgpu.launching import Compile, CompiledModule
 
 __all__ = ["install", "installed", "real_driver"]
+
+# The first is the default; the other is slower and checks it.
+_LOWERINGS = ("oracle", "jit")
 
 _lock = Lock()
 _tables: list[FunctionTable] = []
@@ -32,13 +40,16 @@ def install(
     """Make this process's libcuda the software GPU. A second call does nothing.
 
     What is left out is read from CUDASYNC_SOFTGPU_DEVICES (1), CUDASYNC_SOFTGPU_SCHEDULER
-    ("fifo"), CUDASYNC_MEMCHECK (on unless 0) and CUDASYNC_SOFTGPU_BUDGET. CudasyncError if a real
-    driver is loaded, or could be and `force` is not set; ValueError for values that make no sense.
+    ("fifo"), CUDASYNC_MEMCHECK (on unless 0), CUDASYNC_SOFTGPU_BUDGET, CUDASYNC_SOFTGPU_LOWERING.
+    CudasyncError if a real driver is loaded, or could be and `force` is not set, or if llvmlite is
+    missing; ValueError for values that make no sense.
     """
     with _lock:
         if _tables:
             return
         environment = os.environ
+        if find_spec("llvmlite") is None:
+            raise CudasyncError('the software GPU needs llvmlite: pip install "cudasync[soft]"')
         if devices is None:
             devices = _number(environment.get("CUDASYNC_SOFTGPU_DEVICES"), 1)
         if devices < 1:
@@ -50,8 +61,21 @@ def install(
             scheduler=scheduler or environment.get("CUDASYNC_SOFTGPU_SCHEDULER") or "fifo",
             budget=_number(environment.get("CUDASYNC_SOFTGPU_BUDGET"), DEFAULT_BUDGET),
             memcheck=memcheck,
+            compile_module=_compiler(environment.get("CUDASYNC_SOFTGPU_LOWERING") or _LOWERINGS[0]),
         )
         _tables.append(load_stub(machine, force=force))
+
+
+def _compiler(name: str) -> Compile:
+    """The lowering called "jit" or "oracle", imported at its first use: LLVM takes a while."""
+    if name not in _LOWERINGS:
+        raise ValueError(f"no lowering called {name!r}: {', '.join(_LOWERINGS)}")
+
+    def compile_module(module: ir.Module, *, memcheck: bool = True) -> CompiledModule:
+        chosen: Compile = import_module(f"cudasync.softgpu.{name}").compile_module
+        return chosen(module, memcheck=memcheck)
+
+    return compile_module
 
 
 def installed() -> bool:

@@ -5,45 +5,13 @@ from __future__ import annotations
 import pickle
 
 import pytest
-from helpers.ptx_text import HEAD, kernel
+from helpers.ptx_text import HEAD
 
 from cudasync.errors import PtxError
 from cudasync.ptx import parse
 
 FIRST = ".version 6.4\n.target sm_75\n.address_size 64\n"
 ENTRY = FIRST + ".entry k(.param .u64 x)\n{\n.reg .b32 %r<4>;\n.reg .pred %p;\n"
-
-# Statements whose registers do not fit, and the register that is named.
-MISFITS = [
-    ("add.s64 %d1, %d2, %r1;", "%r1 is of type .b32, which does not fit .s64"),
-    ("add.s32 %d1, %r1, %r2;", "%d1 is of type .b64, which does not fit .s32"),
-    ("fma.rn.f32 %f1, %f2, %f3, %d1;", "%d1 is of type .b64, which does not fit .f32"),
-    ("mov.u32 %r1, %p1;", "%p1 is of type .pred, which does not fit .u32"),
-    ("and.pred %p1, %p2, %r1;", "%r1 is of type .b32, which does not fit .pred"),
-    ("shl.b64 %d1, %r1, 3;", "%r1 is of type .b32, which does not fit .b64"),
-    ("setp.eq.s32 %r1, %r2, 0;", "%r1 is of type .b32, which does not fit .pred"),
-    ("setp.eq.s32 %p1|%p2, %d1, 0;", "%d1 is of type .b64, which does not fit .s32"),
-    ("selp.b32 %r1, %h1, 0, %p1;", "%h1 is of type .b16, which does not fit .b32"),
-    ("ld.global.b64 %r1, [%d1];", "%r1 is of type .b32, which does not fit .b64"),
-    ("ld.global.v2.b32 {%r1, %h1}, [%d1];", "%h1 is of type .b16, which does not fit .b32"),
-    ("ld.global.b32 %r1, [%f1];", "%f1 is of type .f32, which is no address"),
-    ("st.global.b32 [%h1], %r1;", "%h1 is of type .b16, which is no address"),
-    ("st.global.b64 [%d1], %r1;", "%r1 is of type .b32, which does not fit .b64"),
-    ("st.global.u8 [%d1], %p1;", "%p1 is of type .pred, which does not fit .u8"),
-    ("cvt.u64.u32 %r1, %r2;", "%r1 is of type .b32, which does not fit .u64"),
-    ("cvt.u32.u64 %r1, %r2;", "%r2 is of type .b32, which does not fit .u64"),
-]
-
-# Statements that look like the above, but are PTX.
-FITS = [
-    "ld.global.u8 %r1, [%d1];", "st.global.u8 [%d1], %r1;", "ld.param.u32 %d1, [x];",
-    "cvt.u16.u32 %r1, %r2;", "cvt.f32.u8 %f1, %r1;", "mul.wide.s32 %d1, %r1, %r2;",
-    "shl.b64 %d1, %d2, %r1;", "add.f32 %r1, %f1, %r2;", "mov.b32 %f1, %r1;",
-    "mov.b64 %d1, {%r1, %r2};", "mov.u64 %d1, %clock64;", "add.f16x2 %r1, %r2, %r3;",
-    "mad.wide.s32 %d1, %r1, %r2, %d2;", "bfi.b64 %d1, %d2, %d3, %r1, %r2;",
-    "popc.b64 %r1, %d1;", "ld.shared.b32 %r1, [%r2];", "and.pred %p1, %p2, %p3;",
-    "selp.b16 %h1, %h2, 0, %p1;", "cvt.rn.f16x2.f32 %r1, %f1, %f2;",
-]  # fmt: skip
 
 # What is wrong, the text, and line, column and message of the error.
 BAD = [
@@ -108,19 +76,6 @@ def test_a_bad_text_is_refused_at_its_place(text, line, column, message):
     error = caught.value
     assert error.message.startswith(message)
     assert (error.file, error.line, error.column) == ("bad.ptx", line, column)
-
-
-@pytest.mark.parametrize(("statement", "message"), MISFITS)
-def test_a_register_that_does_not_fit_is_refused(statement, message):
-    with pytest.raises(PtxError) as caught:
-        parse(kernel(statement))
-    assert caught.value.message == message
-    assert caught.value.instruction == statement[:-1]
-
-
-@pytest.mark.parametrize("statement", FITS)
-def test_a_register_that_fits_is_not_refused(statement):
-    assert parse(kernel(statement)).function("k").body[0].text == statement
 
 
 def test_the_error_quotes_the_statement():

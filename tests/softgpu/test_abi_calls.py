@@ -8,6 +8,7 @@ import threading
 import numpy as np
 import pytest
 from cuda.bindings import driver
+from helpers.abi import create_context, message, ok
 
 from cudasync.softgpu import install
 
@@ -16,25 +17,12 @@ INVALID_VALUE = driver.CUresult.CUDA_ERROR_INVALID_VALUE
 INVALID_HANDLE = driver.CUresult.CUDA_ERROR_INVALID_HANDLE
 
 
-def ok(result):
-    """The values of a call that must succeed."""
-    assert result[0] == SUCCESS, (result, driver.cuGetErrorString(result[0]))
-    return result[1] if len(result) == 2 else result[1:]
-
-
-def message(code):
-    return ok(driver.cuGetErrorString(code)).decode()
-
-
 @pytest.fixture
 def context():
     """A context of its own, so that nothing here touches the primary one."""
     install()
     ok(driver.cuInit(0))
-    try:
-        made = ok(driver.cuCtxCreate(None, 0, 0))
-    except TypeError:
-        made = ok(driver.cuCtxCreate(0, 0))
+    made = create_context()
     yield made
     driver.cuCtxDestroy(made)
 

@@ -22,7 +22,7 @@ from typing import Final
 
 ALIGNMENT: Final = 256
 POISON: Final = 0xA5
-_GUARD_BYTES: Final = 256
+GUARD_BYTES: Final = 256
 _QUARANTINE_BYTES: Final = 256 << 20
 # Poisoning touches pages. Above this size only the edges are poisoned, and released pages
 # go back to the system.
@@ -118,4 +118,4 @@ class Arena:
 
 def _footprint(size_bytes: int) -> int:
     """What an allocation takes from the arena: its size rounded up, and the gap behind it."""
-    return -(-size_bytes // ALIGNMENT) * ALIGNMENT + _GUARD_BYTES
+    return -(-size_bytes // ALIGNMENT) * ALIGNMENT + GUARD_BYTES

@@ -8,9 +8,12 @@ code, never a crash.
 from __future__ import annotations
 
 from itertools import count
-from typing import Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from cudasync.softgpu.core.results import INVALID_HANDLE, DriverFailure
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 T = TypeVar("T")
 
@@ -54,5 +57,5 @@ class Handles(Generic[T]):
         """Take the object out if it is there."""
         self._objects.pop(handle, None)
 
-    def __contains__(self, handle: int) -> bool:
-        return handle in self._objects
+    def __iter__(self) -> Iterator[T]:
+        return iter(list(self._objects.values()))

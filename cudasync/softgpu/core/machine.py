@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, Final
 
+from cudasync.errors import PtxError
 from cudasync.softgpu.core.arena import Arena
 from cudasync.softgpu.core.context import Context, Device, Pool
 from cudasync.softgpu.core.executor import Executor
@@ -27,10 +28,16 @@ from cudasync.softgpu.core.schedulers import make_scheduler
 from cudasync.softgpu.core.stream_manager import StreamManager
 
 if TYPE_CHECKING:
-    from cudasync.softgpu.launching import Compile
+    from cudasync.ptx import ir
+    from cudasync.softgpu.launching import Compile, CompiledModule
 
 DEFAULT_TOTAL_BYTES: Final = 4 << 30
 DEFAULT_BUDGET: Final = 2**31
+
+
+def no_compiler(module: ir.Module, *, memcheck: bool = True) -> CompiledModule:
+    """Stands for the compiler where no module is to be loaded."""
+    raise PtxError(f"no compiler was given to this machine (memcheck={memcheck})", file=module.file)
 
 
 class _Current(threading.local):
@@ -51,11 +58,10 @@ class Machine:
         total_bytes: int = DEFAULT_TOTAL_BYTES,
         budget: int = DEFAULT_BUDGET,
         memcheck: bool = True,
-        compile_module: Compile | None = None,
+        compile_module: Compile = no_compiler,
     ) -> None:
         self.budget = budget
         self.memcheck = memcheck
-        self.compile_module = compile_module
         self.is_initialized = False
         self.executor = Executor(make_scheduler(scheduler))
         self.host_functions = HostFunctions(self.executor)
@@ -69,7 +75,7 @@ class Machine:
         self._current = _Current()
         self.streams = StreamManager(self)
         self.memory = MemoryManager(self)
-        self.modules = ModuleManager(self)
+        self.modules = ModuleManager(self, compile_module)
 
     # Devices and current contexts
 

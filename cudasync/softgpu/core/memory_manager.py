@@ -86,10 +86,16 @@ class MemoryManager:
     # Allocating
 
     def allocate(
-        self, table: AllocationTable, size_bytes: int, kind: MemoryKind, *, live: bool = True
+        self,
+        table: AllocationTable,
+        size_bytes: int,
+        kind: MemoryKind,
+        *,
+        live: bool = True,
+        context: Context | None = None,
     ) -> Allocation:
         """Fresh poisoned memory, after a second try with all work done if it is short."""
-        context = self._machine.context()
+        context = context or self._machine.context()
         if size_bytes <= 0:
             raise DriverFailure(INVALID_VALUE, "an allocation of 0 bytes")
         try:

@@ -1,20 +1,209 @@
-"""Cellar. What can be done with modules."""
+"""Cellar. What can be done with modules: the verbs behind the driver's calls.
+
+PTX is parsed and lowered when it is loaded, so that a text that can not run is refused then, with
+its line. Equal texts are compiled once.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import ctypes
+from typing import TYPE_CHECKING, Final
+
+from cudasync.errors import PtxError
+from cudasync.ptx import parse
+from cudasync.softgpu.core.handles import Handles
+from cudasync.softgpu.core.memory import MemoryKind
+from cudasync.softgpu.core.modules import Function, Library, LibraryKernel, Module, initial_bytes
+from cudasync.softgpu.core.results import (
+    INVALID_HANDLE,
+    INVALID_PTX,
+    NO_BINARY_FOR_GPU,
+    NOT_FOUND,
+    DriverFailure,
+)
 
 if TYPE_CHECKING:
+    from cudasync.ptx import ir
     from cudasync.softgpu.core.context import Context
     from cudasync.softgpu.core.machine import Machine
+    from cudasync.softgpu.core.memory import Allocation
+    from cudasync.softgpu.launching import Compile, CompiledModule
+
+_COMPILED_TEXTS: Final = 64
+# How images that hold machine code begin: ELF (a cubin), a fat binary, and its wrapper.
+_BINARY_STARTS: Final = (b"\x7fELF", b"\x50\xed\x55\xba", b"\xb1\x43\x62\x46")
 
 
 class ModuleManager:
-    """All modules of a machine."""
+    """All modules, libraries and functions of a machine."""
 
-    def __init__(self, machine: Machine) -> None:
+    def __init__(self, machine: Machine, compile_module: Compile) -> None:
         self._machine = machine
+        self._compile = compile_module
+        self._modules: Handles[Module] = Handles("module")
+        self._libraries: Handles[Library] = Handles("library")
+        self._functions: Handles[Function | LibraryKernel] = Handles("function")
+        self._compiled: dict[bytes, tuple[ir.Module, CompiledModule]] = {}
+
+    # Finding
+
+    def get(self, handle: int) -> Module:
+        """The module of a handle, on a context fit for work."""
+        module = self._modules.get(handle)
+        self._machine.check(module.context)
+        return module
+
+    def library(self, handle: int) -> Library:
+        """The library of a handle."""
+        return self._libraries.get(handle)
+
+    def library_kernel(self, handle: int) -> LibraryKernel:
+        """The kernel of a library by its handle."""
+        found = self._functions.get(handle)
+        if not isinstance(found, LibraryKernel):
+            raise DriverFailure(INVALID_HANDLE, f"{handle:#x} is a function, not a kernel")
+        return found
+
+    def function(self, handle: int, context: Context | None = None) -> Function:
+        """The function of a handle; of a library's kernel, that in `context` or the current one."""
+        found = self._functions.get(handle)
+        if isinstance(found, Function):
+            return found
+        return self._function_in(found, context or self._machine.context())
+
+    def _function_in(self, kernel: LibraryKernel, context: Context) -> Function:
+        function = self.module_of(kernel.library, context).functions[kernel.name]
+        if kernel.dynamic_shared_limit is not None:
+            function.dynamic_shared_limit = kernel.dynamic_shared_limit
+        return function
+
+    # Loading
+
+    def load(self, image: bytes) -> Module:
+        """Load PTX into the current context."""
+        context = self._machine.context()
+        source, compiled = self._translate(image)
+        return self._enter(context, source, compiled)
+
+    def load_library(self, image: bytes) -> Library:
+        """Load PTX for any context."""
+        library = Library(*self._translate(image))
+        self._libraries.add(library.handle, library)
+        for kernel in library.kernels.values():
+            self._functions.add(kernel.handle, kernel)
+        return library
+
+    def module_of(self, library: Library, context: Context) -> Module:
+        """The module that a library is in a context, loaded now if it was not."""
+        module = library.modules.get(context)
+        if module is None:
+            module = self._enter(context, library.source, library.compiled)
+            library.modules[context] = module
+        return module
+
+    def _translate(self, image: bytes) -> tuple[ir.Module, CompiledModule]:
+        if image.startswith(_BINARY_STARTS):
+            raise DriverFailure(
+                NO_BINARY_FOR_GPU, "the image is machine code; the software GPU runs PTX only"
+            )
+        found = self._compiled.get(image)
+        if found is None:
+            try:
+                source = parse(image)
+                found = source, self._compile(source, memcheck=self._machine.memcheck)
+            except PtxError as problem:
+                raise DriverFailure(INVALID_PTX, _log_line(problem)) from problem
+            while len(self._compiled) >= _COMPILED_TEXTS:
+                self._compiled.pop(next(iter(self._compiled)), None)
+            self._compiled[image] = found
+        return found
+
+    def _enter(self, context: Context, source: ir.Module, compiled: CompiledModule) -> Module:
+        variables: dict[str, Allocation] = {}
+        for variable in compiled.variables:
+            if variable.is_extern:
+                raise DriverFailure(
+                    INVALID_PTX, f"ptxas fatal   : Unresolved extern variable '{variable.name}'"
+                )
+            made = self._machine.memory.allocate(
+                context.device.memory, max(1, variable.size), MemoryKind.VARIABLE, context=context
+            )
+            made.name = variable.name
+            variables[variable.name] = made
+        addresses = {name: made.start for name, made in variables.items()}
+        for variable in compiled.variables:
+            data = initial_bytes(variable, addresses)
+            ctypes.memmove(addresses[variable.name], data, len(data))
+        module = Module(context, source, compiled, variables)
+        context.modules.add(module)
+        self._modules.add(module.handle, module)
+        for function in module.functions.values():
+            self._functions.add(function.handle, function)
+        return module
+
+    # Symbols
+
+    def find_function(self, module: Module, name: str) -> Function:
+        """The kernel called `name`."""
+        function = module.functions.get(name)
+        if function is None:
+            raise DriverFailure(NOT_FOUND, f"the module has no kernel {name!r}")
+        return function
+
+    def find_variable(self, module: Module, name: str) -> Allocation:
+        """The memory of the variable called `name`."""
+        variable = module.variables.get(name)
+        if variable is None:
+            raise DriverFailure(NOT_FOUND, f"the module has no variable {name!r}")
+        return variable
+
+    # Unloading
+
+    def unload(self, handle: int) -> None:
+        """cuModuleUnload: waits for the context's work, then ends the module."""
+        executor = self._machine.executor
+        if executor.is_busy_here():
+            executor.defer(lambda: self.unload(handle))
+            return
+        module = self.get(handle)
+        self._machine.streams.synchronize_context(module.context)
+        self._remove(module)
+
+    def unload_library(self, handle: int) -> None:
+        """cuLibraryUnload: in every context."""
+        executor = self._machine.executor
+        if executor.is_busy_here():
+            executor.defer(lambda: self.unload_library(handle))
+            return
+        library = self._libraries.remove(handle)
+        for kernel in library.kernels.values():
+            self._functions.discard(kernel.handle)
+        for module in library.modules.values():
+            if not module.context.error and module in module.context.modules:
+                self._machine.streams.synchronize_context(module.context)
+                self._remove(module)
+
+    def _remove(self, module: Module) -> None:
+        self._modules.discard(module.handle)
+        module.context.modules.discard(module)
+        for function in module.functions.values():
+            self._functions.discard(function.handle)
+        for allocation in module.variables.values():
+            self._machine.memory.end(allocation)
 
     def forget(self, context: Context) -> None:
-        """Drop the modules of a context that ends."""
-        context.modules.clear()
+        """Drop the modules of a context that ends; its memory goes with it."""
+        for module in list(context.modules):
+            self._modules.discard(module.handle)
+            for function in module.functions.values():
+                self._functions.discard(function.handle)
+        for library in self._libraries:
+            library.modules.pop(context, None)
+
+
+def _log_line(problem: PtxError) -> str:
+    """In the form that ptxas gives, which clients know how to show."""
+    text = f"{problem.message}: {problem.instruction}" if problem.instruction else problem.message
+    if not problem.line:
+        return f"ptxas fatal   : {text}"
+    return f"ptxas application ptx input, line {problem.line}; error   : {text}"

@@ -1,7 +1,120 @@
-"""Cellar. A module: compiled PTX, its variables in memory, and its kernels."""
+"""Cellar. Modules, functions and libraries: compiled PTX, and its variables in memory.
+
+A module belongs to one context and holds its own copy of the PTX's variables there. A library
+belongs to none: it becomes a module in each context where one of its kernels is wanted. Both
+share what was compiled.
+"""
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+from cudasync.ptx.ir import Float, Integer, SymbolAddress
+from cudasync.softgpu.core.handles import new_handle
+from cudasync.softgpu.core.limits import MAX_SHARED_BYTES, MAX_SHARED_BYTES_OPTIN
+from cudasync.softgpu.core.results import INVALID_VALUE, DriverFailure
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from cudasync.ptx import ir
+    from cudasync.softgpu.core.context import Context
+    from cudasync.softgpu.core.memory import Allocation
+    from cudasync.softgpu.launching import CompiledKernel, CompiledModule
+
+
+class Function:
+    """One kernel of a module, with the attributes that can be set on it."""
+
+    __slots__ = ("dynamic_shared_limit", "handle", "kernel", "module", "parts")
+
+    def __init__(self, module: Module, kernel: CompiledKernel) -> None:
+        self.module = module
+        self.kernel = kernel
+        self.handle = new_handle()
+        self.dynamic_shared_limit = max(0, MAX_SHARED_BYTES - kernel.static_shared_bytes)
+        # Of each parameter: where its bytes begin and end in the parameter block, and their number.
+        self.parts = tuple(
+            (offset, offset + size, size)
+            for offset, size in zip(kernel.parameter_offsets, kernel.parameter_sizes, strict=True)
+        )
+
+    @property
+    def name(self) -> str:
+        return self.kernel.name
+
+    def allow_dynamic_shared(self, size_bytes: int) -> None:
+        """cuFuncSetAttribute MAX_DYNAMIC_SHARED_SIZE_BYTES; DriverFailure if it is too much."""
+        most = MAX_SHARED_BYTES_OPTIN - self.kernel.static_shared_bytes
+        if not 0 <= size_bytes <= most:
+            raise DriverFailure(
+                INVALID_VALUE,
+                f"kernel {self.name} may have at most {most} bytes of dynamic shared memory, "
+                f"not {size_bytes}",
+            )
+        self.dynamic_shared_limit = size_bytes
+
 
 class Module:
-    """One loaded module."""
+    """PTX loaded into a context."""
+
+    __slots__ = ("compiled", "context", "functions", "handle", "source", "symbols", "variables")
+
+    def __init__(
+        self,
+        context: Context,
+        source: ir.Module,
+        compiled: CompiledModule,
+        variables: Mapping[str, Allocation],
+    ) -> None:
+        self.context = context
+        self.source = source
+        self.compiled = compiled
+        self.variables = variables
+        self.handle = new_handle()
+        self.symbols = tuple(variables[v.name].start for v in compiled.variables)
+        self.functions = {name: Function(self, kernel) for name, kernel in compiled.kernels.items()}
+
+
+class Library:
+    """PTX loaded for whichever context wants it."""
+
+    __slots__ = ("compiled", "handle", "kernels", "modules", "source")
+
+    def __init__(self, source: ir.Module, compiled: CompiledModule) -> None:
+        self.source = source
+        self.compiled = compiled
+        self.handle = new_handle()
+        self.modules: dict[Context, Module] = {}
+        self.kernels = {name: LibraryKernel(self, name) for name in compiled.kernels}
+
+
+class LibraryKernel:
+    """One kernel of a library; its function depends on the context."""
+
+    __slots__ = ("dynamic_shared_limit", "handle", "library", "name")
+
+    def __init__(self, library: Library, name: str) -> None:
+        self.library = library
+        self.name = name
+        self.handle = new_handle()
+        # Set for all contexts, those to come included.
+        self.dynamic_shared_limit: int | None = None
+
+
+def initial_bytes(variable: ir.Variable, addresses: Mapping[str, int]) -> bytes:
+    """What a variable holds when its module is loaded: its initialiser, then zeros."""
+    size = variable.type.size
+    data = bytearray(variable.size)
+    for index, value in enumerate(variable.initial):
+        match value:
+            case Integer():
+                bits = value.value
+            case Float():
+                bits = value.bits
+            case SymbolAddress():
+                bits = addresses[value.symbol] + value.offset
+        data[index * size : (index + 1) * size] = (bits & (1 << 8 * size) - 1).to_bytes(
+            size, "little"
+        )
+    return bytes(data)

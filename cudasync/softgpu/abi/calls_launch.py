@@ -1,0 +1,296 @@
+"""Cellar. Driver calls that launch kernels, and that tell or set how they may be launched."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import TYPE_CHECKING, Final
+
+from cudasync.softgpu.abi.messages import fixed_address
+from cudasync.softgpu.abi.registry import export
+from cudasync.softgpu.abi.values import get_u32, get_u64, need, put_i32, put_u64
+from cudasync.softgpu.core.launches import best_block, launch, resident_blocks
+from cudasync.softgpu.core.limits import COMPUTE_CAPABILITY, MAX_SHARED_BYTES
+from cudasync.softgpu.core.results import INVALID_VALUE, NOT_SUPPORTED, DriverFailure
+
+if TYPE_CHECKING:
+    from cudasync.softgpu.core.machine import Machine
+    from cudasync.softgpu.core.modules import Function
+
+# CU_LAUNCH_PARAM_*: the pairs in `extra`.
+_END, _BUFFER_POINTER, _BUFFER_SIZE = 0, 1, 2
+# CUlaunchAttributeID.
+_COOPERATIVE, _CLUSTER = 2, 4
+_ATTRIBUTE_BYTES: Final = 72
+_ATTRIBUTE_VALUE_OFFSET: Final = 8
+# CUfunction_attribute.
+_MAX_DYNAMIC_SHARED: Final = 8
+_CARVEOUT: Final = 9
+
+_string_at = ctypes.string_at
+_word_at = ctypes.c_uint64.from_address
+
+
+class _LaunchConfig(ctypes.Structure):
+    """CUlaunchConfig."""
+
+    _fields_ = (
+        ("grid_x", ctypes.c_uint),
+        ("grid_y", ctypes.c_uint),
+        ("grid_z", ctypes.c_uint),
+        ("block_x", ctypes.c_uint),
+        ("block_y", ctypes.c_uint),
+        ("block_z", ctypes.c_uint),
+        ("shared_bytes", ctypes.c_uint),
+        ("stream", ctypes.c_uint64),
+        ("attributes", ctypes.c_uint64),
+        ("attribute_count", ctypes.c_uint),
+    )
+
+
+def _pack(function: Function, parameters: int, extra: int) -> bytes:
+    """Copy the arguments into a parameter block, from either form in which they come."""
+    block = bytearray(function.kernel.parameter_size)
+    if parameters:
+        for start, end, size in function.parts:
+            pointer = _word_at(parameters).value
+            if not pointer:
+                raise DriverFailure(
+                    INVALID_VALUE, f"kernel {function.name}: an argument's address is null"
+                )
+            block[start:end] = _string_at(pointer, size)
+            parameters += 8
+    elif extra:
+        data = _extra_buffer(extra)
+        if len(data) > len(block):
+            raise DriverFailure(
+                INVALID_VALUE,
+                f"kernel {function.name}: {len(data)} bytes of arguments, not {len(block)}",
+            )
+        block[: len(data)] = data
+    elif function.parts:
+        raise DriverFailure(INVALID_VALUE, f"kernel {function.name}: no arguments")
+    return bytes(block)
+
+
+def _extra_buffer(extra: int) -> bytes:
+    buffer = size = 0
+    while (key := get_u64(extra)) != _END:
+        if key == _BUFFER_POINTER:
+            buffer = get_u64(extra + 8)
+        elif key == _BUFFER_SIZE:
+            size = get_u64(get_u64(extra + 8))
+        else:
+            raise DriverFailure(INVALID_VALUE, f"unknown launch parameter {key}")
+        extra += 16
+    if size:
+        need(buffer)
+    return _string_at(buffer, size) if size else b""
+
+
+@export("cuLaunchKernel")
+def cu_launch_kernel(
+    machine: Machine,
+    function: int,
+    grid_x: int,
+    grid_y: int,
+    grid_z: int,
+    block_x: int,
+    block_y: int,
+    block_z: int,
+    shared_bytes: int,
+    stream: int,
+    parameters: int,
+    extra: int,
+) -> None:
+    target = machine.streams.get(stream)
+    kernel = machine.modules.function(function, target.context)
+    launch(
+        machine,
+        kernel,
+        target,
+        (grid_x, grid_y, grid_z),
+        (block_x, block_y, block_z),
+        shared_bytes,
+        _pack(kernel, parameters, extra),
+    )
+
+
+@export("cuLaunchKernelEx")
+def cu_launch_kernel_ex(
+    machine: Machine, config: int, function: int, parameters: int, extra: int
+) -> None:
+    need(config)
+    c = _LaunchConfig.from_address(config)
+    for index in range(c.attribute_count):
+        _check_attribute(c.attributes + _ATTRIBUTE_BYTES * index)
+    cu_launch_kernel(
+        machine,
+        function,
+        c.grid_x,
+        c.grid_y,
+        c.grid_z,
+        c.block_x,
+        c.block_y,
+        c.block_z,
+        c.shared_bytes,
+        c.stream,
+        parameters,
+        extra,
+    )
+
+
+def _check_attribute(attribute: int) -> None:
+    """Refuse what would change a kernel's meaning; hints about speed are welcome."""
+    value = attribute + _ATTRIBUTE_VALUE_OFFSET
+    match get_u32(attribute):
+        case n if n == _COOPERATIVE and get_u32(value):
+            raise DriverFailure(NOT_SUPPORTED, "cooperative launches are not supported")
+        case n if n == _CLUSTER and [get_u32(value + 4 * i) for i in range(3)] != [1, 1, 1]:
+            raise DriverFailure(NOT_SUPPORTED, "thread block clusters are not supported")
+
+
+# Functions
+
+
+def _attribute(function: Function, attribute: int) -> int:
+    kernel = function.kernel
+    version = function.module.source.version
+    values = {
+        0: kernel.max_threads,
+        1: kernel.static_shared_bytes,
+        2: 0,
+        3: kernel.local_bytes,
+        4: 32,
+        5: version[0] * 10 + version[1],
+        6: COMPUTE_CAPABILITY[0] * 10 + COMPUTE_CAPABILITY[1],
+        7: 0,
+        _MAX_DYNAMIC_SHARED: function.dynamic_shared_limit,
+        _CARVEOUT: -1,
+    }
+    if attribute in values:
+        return values[attribute]
+    if 10 <= attribute <= 17:  # Clusters and later inventions: not there.
+        return 0
+    raise DriverFailure(INVALID_VALUE, f"there is no function attribute {attribute}")
+
+
+@export("cuFuncGetAttribute")
+def cu_func_get_attribute(machine: Machine, value: int, attribute: int, function: int) -> None:
+    put_i32(value, _attribute(machine.modules.function(function), attribute))
+
+
+@export("cuKernelGetAttribute")
+def cu_kernel_get_attribute(
+    machine: Machine, value: int, attribute: int, kernel: int, device: int
+) -> None:
+    context = machine.device(device).primary
+    put_i32(value, _attribute(machine.modules.function(kernel, context), attribute))
+
+
+@export("cuFuncSetAttribute")
+def cu_func_set_attribute(machine: Machine, function: int, attribute: int, value: int) -> None:
+    found = machine.modules.function(function)
+    if attribute == _MAX_DYNAMIC_SHARED:
+        found.allow_dynamic_shared(value)
+    elif attribute != _CARVEOUT:
+        raise DriverFailure(INVALID_VALUE, f"function attribute {attribute} can not be set")
+
+
+@export("cuKernelSetAttribute")
+def cu_kernel_set_attribute(
+    machine: Machine, attribute: int, value: int, kernel: int, device: int
+) -> None:
+    found = machine.modules.library_kernel(kernel)
+    function = machine.modules.function(kernel, machine.device(device).primary)
+    if attribute == _MAX_DYNAMIC_SHARED:
+        function.allow_dynamic_shared(value)
+        found.dynamic_shared_limit = value
+    elif attribute != _CARVEOUT:
+        raise DriverFailure(INVALID_VALUE, f"function attribute {attribute} can not be set")
+
+
+@export("cuFuncSetCacheConfig")
+def cu_func_set_cache_config(machine: Machine, function: int, _config: int) -> None:
+    machine.modules.function(function)
+
+
+@export("cuKernelSetCacheConfig")
+def cu_kernel_set_cache_config(machine: Machine, kernel: int, _config: int, _device: int) -> None:
+    machine.modules.library_kernel(kernel)
+
+
+@export("cuFuncGetModule")
+def cu_func_get_module(machine: Machine, module: int, function: int) -> None:
+    put_u64(module, machine.modules.function(function).module.handle)
+
+
+@export("cuFuncGetName")
+def cu_func_get_name(machine: Machine, name: int, function: int) -> None:
+    put_u64(name, fixed_address(machine.modules.function(function).name))
+
+
+@export("cuFuncIsLoaded")
+def cu_func_is_loaded(machine: Machine, state: int, function: int) -> None:
+    machine.modules.function(function)
+    put_i32(state, 1)
+
+
+@export("cuFuncLoad")
+def cu_func_load(machine: Machine, function: int) -> None:
+    machine.modules.function(function)
+
+
+# Occupancy
+
+
+@export("cuOccupancyMaxActiveBlocksPerMultiprocessor")
+def cu_occupancy_max_active_blocks_per_multiprocessor(
+    machine: Machine, blocks: int, function: int, threads: int, shared_bytes: int
+) -> None:
+    put_i32(blocks, resident_blocks(machine.modules.function(function), threads, shared_bytes))
+
+
+@export("cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags")
+def cu_occupancy_max_active_blocks_per_multiprocessor_with_flags(
+    machine: Machine, blocks: int, function: int, threads: int, shared_bytes: int, _flags: int
+) -> None:
+    put_i32(blocks, resident_blocks(machine.modules.function(function), threads, shared_bytes))
+
+
+@export("cuOccupancyMaxPotentialBlockSize")
+def cu_occupancy_max_potential_block_size(
+    machine: Machine,
+    grid: int,
+    block: int,
+    function: int,
+    _shared_of_block: int,
+    _shared_bytes: int,
+    limit: int,
+) -> None:
+    threads, blocks = best_block(machine.modules.function(function), limit)
+    put_i32(grid, blocks)
+    put_i32(block, threads)
+
+
+@export("cuOccupancyMaxPotentialBlockSizeWithFlags")
+def cu_occupancy_max_potential_block_size_with_flags(
+    machine: Machine,
+    grid: int,
+    block: int,
+    function: int,
+    shared_of_block: int,
+    shared_bytes: int,
+    limit: int,
+    _flags: int,
+) -> None:
+    cu_occupancy_max_potential_block_size(
+        machine, grid, block, function, shared_of_block, shared_bytes, limit
+    )
+
+
+@export("cuOccupancyAvailableDynamicSMemPerBlock")
+def cu_occupancy_available_dynamic_smem_per_block(
+    machine: Machine, size: int, function: int, _blocks: int, _threads: int
+) -> None:
+    kernel = machine.modules.function(function).kernel
+    put_u64(size, max(0, MAX_SHARED_BYTES - kernel.static_shared_bytes))
