@@ -1,1 +1,51 @@
 """Floor 1. CUDA's nouns, each with an owner and a lifetime, over cuda.bindings."""
+
+from __future__ import annotations
+
+from cudasync.driver.buffer import DeviceBuffer, DeviceView
+from cudasync.driver.copy import memcpy_async, memset_async
+from cudasync.driver.current import current_device
+from cudasync.driver.device import Device, device_count
+from cudasync.driver.event import Event
+from cudasync.driver.kernel import Kernel
+from cudasync.driver.launch import launch
+from cudasync.driver.module import Module
+from cudasync.driver.packing import PreparedArguments
+from cudasync.driver.parameter import Parameter
+from cudasync.driver.pinned import PinnedBuffer, pinned_empty
+from cudasync.driver.probe import Choice, chosen, ensure_driver
+from cudasync.driver.result import check
+from cudasync.driver.stream import (
+    LEGACY_STREAM,
+    PER_THREAD_STREAM,
+    Stream,
+    as_stream,
+    current_stream,
+)
+
+__all__ = [
+    "LEGACY_STREAM",
+    "PER_THREAD_STREAM",
+    "Choice",
+    "Device",
+    "DeviceBuffer",
+    "DeviceView",
+    "Event",
+    "Kernel",
+    "Module",
+    "Parameter",
+    "PinnedBuffer",
+    "PreparedArguments",
+    "Stream",
+    "as_stream",
+    "check",
+    "chosen",
+    "current_device",
+    "current_stream",
+    "device_count",
+    "ensure_driver",
+    "launch",
+    "memcpy_async",
+    "memset_async",
+    "pinned_empty",
+]

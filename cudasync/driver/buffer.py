@@ -1,0 +1,171 @@
+"""Floor 1. Memory on a device: the buffer that owns it, and typed views of it for other libraries."""
+
+from __future__ import annotations
+
+import math
+import operator
+from typing import TYPE_CHECKING, Any, SupportsIndex
+
+import numpy as np
+from cuda.bindings import driver
+
+from cudasync.driver.current import current_device
+from cudasync.driver.interop import DLPACK_CUDA
+from cudasync.driver.owned import Owned
+from cudasync.driver.stream import Stream, as_stream
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import DTypeLike
+
+    from cudasync.driver.device import Device
+    from cudasync.driver.stream import StreamLike
+
+
+class DeviceBuffer:
+    """Memory on a device, uninitialised, aligned to 256 bytes.
+
+    With `stream=` it is allocated in the order of that stream (cuMemAllocAsync) and may be used by
+    work that comes after, there or ordered behind it; without, it is there when the call returns
+    (cuMemAlloc). A buffer that nobody refers to is freed some time later, when that makes nobody
+    wait. A size of 0 is allowed and needs no memory. Raises CudaError when memory runs out.
+    """
+
+    __slots__ = ("__weakref__", "_owned", "_ptr", "_stream", "device", "size_bytes")
+
+    def __init__(
+        self,
+        size_bytes: SupportsIndex,
+        device: Device | None = None,
+        *,
+        stream: StreamLike | None = None,
+    ) -> None:
+        size = operator.index(size_bytes)
+        if size < 0:
+            raise ValueError(f"a buffer of {size} bytes")
+        own = as_stream(stream, device) if stream is not None else None
+        if own is not None and device is not None and own.device is not device:
+            raise ValueError(
+                f"the buffer is to be on {device!r}, but the stream is of {own.device!r}"
+            )
+        self.device: Device = own.device if own is not None else device or current_device()
+        self.size_bytes = size
+        self._stream = own
+        context = self.device.context
+        # The driver refuses size 0; a program with empty arrays should not have to care.
+        if own is None:
+            ptr = context.allocate("cuMemAlloc", driver.cuMemAlloc, size or 1)
+            owned = Owned(context, ptr, driver.cuMemFree, noun="buffer", blocking=True)
+        else:
+            raw = own.enter()
+            ptr = context.allocate("cuMemAllocAsync", driver.cuMemAllocAsync, size or 1, raw)
+            owned = Owned(context, ptr, _free_on(own), noun="buffer", blocking=False)
+        self._ptr = int(ptr)
+        self._owned = owned
+
+    @property
+    def ptr(self) -> int:
+        """The device address. Raises ClosedError once closed."""
+        self._owned.get()
+        return self._ptr
+
+    @property
+    def is_closed(self) -> bool:
+        return self._owned.is_closed
+
+    def view(
+        self, shape: Sequence[int] | int, dtype: DTypeLike, *, offset_bytes: int = 0
+    ) -> DeviceView:
+        """A typed, C-contiguous view for anything that reads `__cuda_array_interface__`.
+
+        Raises ValueError where the view would reach past the buffer.
+        """
+        return DeviceView(self, shape, dtype, offset_bytes=offset_bytes)
+
+    def close(self, stream: StreamLike | None = None) -> None:
+        """Free the memory. Closing twice is harmless.
+
+        With a stream, or if the buffer was allocated on one: in the order of that stream
+        (cuMemFreeAsync), without waiting; work elsewhere that uses the buffer must be ordered
+        before. Otherwise all work on the device is waited for (cuMemFree).
+        """
+        own = as_stream(stream, self.device) if stream is not None else self._stream
+        if own is None:
+            self._owned.close()
+        elif not self._owned.is_closed:
+            own.enter()  # A closed stream is the caller's mistake, and the buffer stays.
+            self._owned.close(_free_on(own))
+
+    def __repr__(self) -> str:
+        if self._owned.is_closed:
+            return f"<DeviceBuffer of {self.size_bytes} bytes, closed>"
+        return f"<DeviceBuffer of {self.size_bytes} bytes at {self._ptr:#x} on {self.device!r}>"
+
+
+def _free_on(stream: Stream) -> Any:
+    def free(ptr: Any) -> Any:
+        if stream.is_closed:
+            # Its work has been enqueued, not necessarily done: cuMemFree would not wait for it.
+            driver.cuCtxSynchronize()
+            return driver.cuMemFree(ptr)
+        return driver.cuMemFreeAsync(ptr, stream.enter())
+
+    return free
+
+
+class DeviceView:
+    """Part of a buffer as an array: shape, dtype, C order. It keeps the buffer alive."""
+
+    __slots__ = ("buffer", "dtype", "offset_bytes", "shape", "size_bytes")
+
+    def __init__(
+        self,
+        buffer: DeviceBuffer,
+        shape: Sequence[int] | int,
+        dtype: DTypeLike,
+        *,
+        offset_bytes: int = 0,
+    ) -> None:
+        extents = (shape,) if isinstance(shape, int) else tuple(operator.index(n) for n in shape)
+        if any(extent < 0 for extent in extents):
+            raise ValueError(f"negative extent in shape {extents}")
+        self.buffer = buffer
+        self.shape = extents
+        self.dtype = np.dtype(dtype)
+        self.offset_bytes = operator.index(offset_bytes)
+        self.size_bytes = math.prod(extents) * self.dtype.itemsize
+        if self.dtype.hasobject:
+            raise ValueError("Python objects can not be on a device")
+        end = self.offset_bytes + self.size_bytes
+        if self.offset_bytes < 0 or end > buffer.size_bytes:
+            raise ValueError(
+                f"bytes {self.offset_bytes} to {end} of a buffer of {buffer.size_bytes} bytes"
+            )
+
+    @property
+    def device(self) -> Device:
+        return self.buffer.device
+
+    @property
+    def ptr(self) -> int:
+        """The device address of the first element. Raises ClosedError once the buffer is closed."""
+        return self.buffer.ptr + self.offset_bytes
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        return {
+            "version": 3,
+            "shape": self.shape,
+            "typestr": self.dtype.str,
+            "data": (self.ptr if self.size_bytes else 0, False),
+            "strides": None,
+            "stream": None,
+        }
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        """DLPack's name for where the memory is."""
+        return (DLPACK_CUDA, self.device.ordinal)
+
+    def __repr__(self) -> str:
+        return f"<DeviceView {self.shape} {self.dtype} of {self.buffer!r}>"

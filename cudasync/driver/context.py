@@ -1,0 +1,171 @@
+"""Floor 1. The primary context of a device: retained once, made current on whatever thread calls.
+
+There is one `Context` per ordinal and process. The driver's primary context is retained at the
+first use and kept: every library that works with the device shares it.
+
+True throughout:
+- `token` stands for one life of the context and changes with every reset;
+- garbage is destroyed only where that can not block: what might (freeing memory waits for the
+  device) stays until the device is idle, or is being synchronized anyway, or memory runs out.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+from cuda.bindings import driver
+
+from cudasync.driver.probe import ensure_driver
+from cudasync.driver.result import check, failure
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import TypeAlias
+
+    from cudasync.driver.event import Event
+    from cudasync.driver.in_flight import InFlight
+
+    # What a finaliser noted: how to destroy what, and the life of the context it was made in.
+    Garbage: TypeAlias = tuple[Callable[[Any], Any], Any, object]
+
+_OUT_OF_MEMORY = 2
+_LEGACY_STREAM = 1
+
+
+class _Here(threading.local):
+    """The life of which context this thread is in, as far as cudasync has set it."""
+
+    token: object | None = None
+
+
+_here = _Here()
+
+
+class Context:
+    """The primary context of one device."""
+
+    def __init__(self, ordinal: int) -> None:
+        self.ordinal = ordinal
+        self.token = object()
+        # One for each of our streams that the driver still has, garbage or not.
+        self.in_flight: set[InFlight] = set()
+        self.garbage: deque[Garbage] = deque()
+        self.blocking_garbage: deque[Garbage] = deque()
+        self._kept: deque[tuple[Event, object]] = deque()
+        self._lock = threading.Lock()
+        self._handle: Any = None
+
+    def enter(self) -> None:
+        """Make the context current on this thread; without a driver call if cudasync already has.
+
+        Another library may have switched the thread to another device since. Calls on explicit
+        handles then work all the same or are refused; whatever would silently go to the wrong
+        device uses `enter_anew`.
+        """
+        if _here.token is not self.token:
+            self.enter_anew()
+
+    def enter_anew(self) -> None:
+        """Make the context current on this thread, whatever is current there."""
+        token = self.token
+        handle = self._handle
+        if handle is None:
+            handle = self._retain()
+        check(driver.cuCtxSetCurrent(handle), "cuCtxSetCurrent")
+        _here.token = token
+
+    def handle(self) -> Any:
+        """The driver's CUcontext, retained by now."""
+        return self._handle or self._retain()
+
+    def _retain(self) -> Any:
+        ensure_driver()
+        with self._lock:
+            if self._handle is None:
+                answer = driver.cuDevicePrimaryCtxRetain(driver.CUdevice(self.ordinal))
+                self._handle = check(answer, "cuDevicePrimaryCtxRetain")
+            return self._handle
+
+    def synchronize(self) -> None:
+        """Block until all work on the device is done; then free what finalisers left."""
+        self.enter_anew()
+        held = [(in_flight, in_flight.take()) for in_flight in list(self.in_flight)]
+        code = driver.cuCtxSynchronize()[0]
+        if code:
+            for in_flight, taken in held:
+                in_flight.restore(taken)
+            raise failure(code, "cuCtxSynchronize")
+        self._forget_kept()
+        self._destroy(self.garbage)
+        self._destroy(self.blocking_garbage)
+
+    def reset(self) -> None:
+        """End the context with all that lives in it, and its sticky error; it begins anew."""
+        ensure_driver()
+        with self._lock:
+            self.token = object()
+            self._handle = None
+            answer = driver.cuDevicePrimaryCtxReset(driver.CUdevice(self.ordinal))
+            check(answer, "cuDevicePrimaryCtxReset")
+        # The work is over one way or another: nothing uses what was kept for it.
+        for held in (self.in_flight, self.garbage, self.blocking_garbage, self._kept):
+            held.clear()
+
+    def allocate(self, call: str, function: Callable[..., Any], *arguments: Any) -> Any:
+        """The result of a driver function that creates something, here and now.
+
+        Where memory has run out and garbage holds some, this waits for the device, frees it, and
+        tries again.
+        """
+        self.enter_anew()
+        if self.garbage:
+            self._destroy(self.garbage)
+        if self.blocking_garbage and self._is_idle():
+            self._destroy(self.blocking_garbage)
+        answer = function(*arguments)
+        if answer[0] and int(answer[0]) == _OUT_OF_MEMORY and self.blocking_garbage:
+            self.synchronize()
+            answer = function(*arguments)
+        return check(answer, call)
+
+    def _is_idle(self) -> bool:
+        """True if none of our streams has work left, and neither has the legacy default stream."""
+        streams = [driver.CUstream(_LEGACY_STREAM)]
+        streams += [in_flight.raw_stream for in_flight in list(self.in_flight)]
+        return not any(driver.cuStreamQuery(raw)[0] for raw in streams)
+
+    def _destroy(self, garbage: deque[Garbage]) -> None:
+        while garbage:
+            try:
+                destroy, value, token = garbage.popleft()
+            except IndexError:  # Another thread was faster.
+                return
+            if token is self.token:
+                destroy(value)  # A refusal has nobody to go to: the owner is gone.
+
+    def keep_behind(self, marker: Event, operand: object) -> None:
+        """Keep `operand` alive until `marker` is reached."""
+        self._forget_kept()
+        self._kept.append((marker, operand))
+
+    def _forget_kept(self) -> None:
+        kept = self._kept
+        while kept:
+            try:
+                first = kept.popleft()
+            except IndexError:
+                return
+            if not first[0].query():
+                kept.appendleft(first)
+                return
+
+
+_contexts: dict[int, Context] = {}
+
+
+def context_of(ordinal: int) -> Context:
+    """The one Context of a device. The ordinal is not checked."""
+    # dict.setdefault is one C call: all threads get the same context.
+    return _contexts.get(ordinal) or _contexts.setdefault(ordinal, Context(ordinal))

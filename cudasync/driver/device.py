@@ -1,0 +1,126 @@
+"""Floor 1. A device: what it is, its primary context, and which one is current here.
+
+`Device(n)` is one object per ordinal, so devices compare and hash by identity. Nothing is asked of
+the driver before it is needed, and nothing about a device is asked twice.
+"""
+
+from __future__ import annotations
+
+import operator
+from typing import Any, SupportsIndex
+
+from cuda.bindings import driver
+
+from cudasync.driver.context import Context, context_of
+from cudasync.driver.probe import ensure_driver
+from cudasync.driver.result import check
+
+_devices: dict[int, Device] = {}
+
+
+class Device:
+    """One CUDA device, by its ordinal.
+
+    Raises ValueError for an ordinal that no device has. Safe to use from any thread: whatever
+    needs the device's context makes it current on the thread that calls.
+    """
+
+    __slots__ = ("_attributes", "_name", "context", "ordinal")
+
+    ordinal: int
+    context: Context
+    _attributes: dict[str, int]
+    _name: str
+
+    def __new__(cls, ordinal: SupportsIndex = 0) -> Device:
+        number = operator.index(ordinal)
+        known = _devices.get(number)
+        if known is not None:
+            return known
+        count = device_count()
+        if not 0 <= number < count:
+            raise ValueError(f"there is no device {number}: {count} visible, counted from 0")
+        self = super().__new__(cls)
+        self.ordinal = number
+        self.context = context_of(number)
+        self._attributes = {}
+        self._name = ""
+        # dict.setdefault is one C call: all threads get the same device.
+        return _devices.setdefault(number, self)
+
+    @property
+    def name(self) -> str:
+        """The device's name, as the driver tells it (cuDeviceGetName)."""
+        if not self._name:
+            raw = check(driver.cuDeviceGetName(256, self.ordinal), "cuDeviceGetName")
+            self._name = raw.partition(b"\0")[0].decode(errors="replace")
+        return self._name
+
+    @property
+    def compute_capability(self) -> tuple[int, int]:
+        """Major and minor, for instance (7, 5)."""
+        return (
+            self.attribute("COMPUTE_CAPABILITY_MAJOR"),
+            self.attribute("COMPUTE_CAPABILITY_MINOR"),
+        )
+
+    @property
+    def is_software(self) -> bool:
+        """True on the software GPU. For people and logs: programs need not ask."""
+        return ensure_driver().kind == "soft"
+
+    def attribute(self, name: str) -> int:
+        """A device attribute by the end of its CUDA name: "MAX_THREADS_PER_BLOCK".
+
+        Asked once (cuDeviceGetAttribute). Raises ValueError for a name CUDA does not have.
+        """
+        value = self._attributes.get(name)
+        if value is None:
+            key: Any = getattr(driver.CUdevice_attribute, f"CU_DEVICE_ATTRIBUTE_{name}", None)
+            if key is None:
+                raise ValueError(f"CUDA has no device attribute {name!r}")
+            ensure_driver()
+            value = int(
+                check(driver.cuDeviceGetAttribute(key, self.ordinal), "cuDeviceGetAttribute")
+            )
+            self._attributes[name] = value
+        return value
+
+    def use(self) -> None:
+        """Make this the current device, and its context current, on the calling thread.
+
+        The current device is where things go that name no device and no stream. Needed only for
+        that, or after another library has switched the thread's context. (cuCtxSetCurrent)
+        """
+        # Here, since current.py is built upon this file.
+        from cudasync.driver.current import choose_device
+
+        self.context.enter_anew()
+        choose_device(self)
+
+    def synchronize(self) -> None:
+        """Block until all work enqueued on the device is done, with the GIL released.
+
+        Raises CudaError for what went wrong in that work. (cuCtxSynchronize)
+        """
+        self.context.synchronize()
+
+    def reset(self) -> None:
+        """End the device's context, and with it a sticky error; the next use begins anew.
+
+        Everything made on the device is closed by it: streams, events, buffers, modules. Other
+        libraries in this process lose theirs too. (cuDevicePrimaryCtxReset)
+        """
+        self.context.reset()
+
+    def __repr__(self) -> str:
+        return f"Device({self.ordinal})"
+
+    def __reduce__(self) -> tuple[type[Device], tuple[int]]:
+        return (Device, (self.ordinal,))
+
+
+def device_count() -> int:
+    """How many devices there are: at least 1, the software GPU when there is no other."""
+    ensure_driver()
+    return int(check(driver.cuDeviceGetCount(), "cuDeviceGetCount"))

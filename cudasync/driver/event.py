@@ -1,0 +1,131 @@
+"""Floor 1. An event: a place in a stream's work that others can wait for.
+
+An event stands for its last recording. A wait takes the recording there is when it is called;
+recording anew does not move it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from cuda.bindings import driver
+
+from cudasync.driver.current import current_device
+from cudasync.driver.owned import Owned
+from cudasync.driver.result import check, failure
+
+if TYPE_CHECKING:
+    from typing import Self
+
+    from cudasync.driver.device import Device
+    from cudasync.driver.stream import StreamLike
+
+_NOT_READY = 600
+_INVALID_HANDLE = 400
+
+
+class Event:
+    """A place in a stream's work; with `timing=True` also the time it was reached.
+
+    Events without timing are cheaper to wait for. Any thread may use an event.
+    """
+
+    __slots__ = ("__weakref__", "_device", "_owned", "_was_recorded", "timing")
+
+    def __init__(self, device: Device | None = None, *, timing: bool = False) -> None:
+        device = device or current_device()
+        context = device.context
+        untimed = driver.CUevent_flags.CU_EVENT_DISABLE_TIMING.value
+        raw = context.allocate("cuEventCreate", driver.cuEventCreate, 0 if timing else untimed)
+        self._device = device
+        self._owned = Owned(context, raw, driver.cuEventDestroy, noun="event", blocking=False)
+        self._was_recorded = False
+        self.timing = timing
+
+    @property
+    def device(self) -> Device:
+        return self._device
+
+    @property
+    def handle(self) -> int:
+        """The CUevent as an integer. Raises ClosedError once closed."""
+        return int(self._owned.get())
+
+    @property
+    def is_closed(self) -> bool:
+        return self._owned.is_closed
+
+    def get(self) -> Any:
+        """The driver's handle, for a call."""
+        return self._owned.get()
+
+    def record(self, stream: StreamLike | None = None) -> Self:
+        """Record the event behind all work enqueued so far on `stream`, and return it.
+
+        Without a stream: on the current stream of the event's device. Returns at once.
+        Raises ValueError for a stream of another device. (cuEventRecord)
+        """
+        # Here, since stream.py is built upon this file.
+        from cudasync.driver.stream import as_stream
+
+        target = as_stream(stream, self._device)
+        return self._record(target.enter(), target.device)
+
+    def _record(self, raw_stream: Any, device: Device) -> Self:
+        if device is not self._device:
+            raise ValueError(f"an event of {self._device!r} can not be recorded on {device!r}")
+        code = driver.cuEventRecord(self._owned.get(), raw_stream)[0]
+        if code:
+            raise failure(code, "cuEventRecord")
+        self._was_recorded = True
+        return self
+
+    def query(self) -> bool:
+        """True if the last recording was reached, or there is none. Never blocks. (cuEventQuery)
+
+        Raises CudaError for what went wrong in work of the device.
+        """
+        self._device.context.enter()
+        code = driver.cuEventQuery(self._owned.get())[0]
+        if code and int(code) != _NOT_READY:
+            raise failure(code, "cuEventQuery")
+        return not code
+
+    def synchronize(self) -> None:
+        """Block until the last recording is reached, with the GIL released.
+
+        Returns at once if there is none. Raises CudaError for what went wrong in work of the
+        device. (cuEventSynchronize)
+        """
+        self._device.context.enter()
+        code = driver.cuEventSynchronize(self._owned.get())[0]
+        if code:
+            raise failure(code, "cuEventSynchronize")
+
+    def elapsed_ms(self, start: Event) -> float:
+        """Milliseconds from the recording of `start` to this one's.
+
+        Both events need `timing=True` and a recording, else ValueError; where one of them is not
+        reached yet the driver answers CUDA_ERROR_NOT_READY. (cuEventElapsedTime)
+        """
+        for event, role in ((start, "start"), (self, "end")):
+            if not event.timing:
+                raise ValueError(f"the {role} event was made without timing=True")
+            event._owned.get()
+            if not event._was_recorded:
+                raise ValueError(f"the {role} event was never recorded")
+        self._device.context.enter()
+        answer = driver.cuEventElapsedTime(start._owned.get(), self._owned.get())
+        return float(check(answer, "cuEventElapsedTime"))
+
+    def close(self) -> None:
+        """Destroy the event; who waits for it already goes on. Closing twice is harmless.
+
+        (cuEventDestroy)
+        """
+        self._owned.close()
+
+    def __repr__(self) -> str:
+        if self._owned.is_closed:
+            return "<Event closed>"
+        return f"<Event {self.handle:#x} of {self._device!r}>"

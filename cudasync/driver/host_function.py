@@ -1,0 +1,38 @@
+"""Floor 1. cuLaunchHostFunc, called past the binding.
+
+The binding wraps the function it is given in one of its own that takes the GIL on the driver's
+thread, which is what must not happen there: a thread that holds the GIL may be waiting for that
+very stream. So the address comes from cuGetProcAddress and is called through ctypes.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from typing import TYPE_CHECKING
+
+from cuda.bindings import driver
+
+from cudasync.driver.result import check, failure
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_PROTOTYPE = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
+
+# The version of CUDA that brought the function, as cuGetProcAddress counts.
+_SINCE = 10000
+
+_entry: Callable[[int, int, int], int] | None = None
+
+
+def launch_host_function(stream: int, function: int, user_data: int) -> None:
+    """Enqueue a call of the native `function(user_data)`. The context is current."""
+    global _entry
+    if _entry is None:
+        address = check(
+            driver.cuGetProcAddress(b"cuLaunchHostFunc", _SINCE, 0), "cuGetProcAddress"
+        )[0]
+        _entry = _PROTOTYPE(int(address))
+    code = _entry(stream, function, user_data)
+    if code:
+        raise failure(code, "cuLaunchHostFunc")

@@ -1,0 +1,76 @@
+"""Floor 1. The protocols by which CUDA libraries of Python hand each other streams and memory.
+
+`__cuda_stream__` is cuda.core's, `__cuda_array_interface__` numba's (version 3), and the device
+codes are DLPack's.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple, Protocol, runtime_checkable
+
+import numpy as np
+from cuda.bindings import driver
+
+# DLDeviceType of dlpack.h.
+DLPACK_CPU = 1
+DLPACK_CUDA = 2
+DLPACK_CUDA_HOST = 3
+
+
+@runtime_checkable
+class SupportsCudaStream(Protocol):
+    """An object that stands for a CUDA stream."""
+
+    def __cuda_stream__(self) -> tuple[int, int]:
+        """(0, handle): the protocol's version, and the CUstream as an integer."""
+
+
+def stream_handle(stream: object) -> int:
+    """The handle that `__cuda_stream__` tells.
+
+    Raises TypeError for an object without it, ValueError for a version that is not known.
+    """
+    if isinstance(stream, driver.CUstream):
+        return int(stream)
+    protocol: Any = getattr(stream, "__cuda_stream__", None)
+    if protocol is None:
+        raise TypeError(f"a {type(stream).__name__} is no stream: it has no __cuda_stream__")
+    # It was an attribute before it became a method.
+    told = protocol() if callable(protocol) else protocol
+    version, handle = told
+    if version != 0:
+        raise ValueError(f"__cuda_stream__ version {version} is not known, only 0")
+    return int(handle)
+
+
+class DeviceArray(NamedTuple):
+    """What `__cuda_array_interface__` tells about contiguous memory."""
+
+    address: int
+    size_bytes: int
+    is_read_only: bool
+
+
+def device_array(operand: object) -> DeviceArray | None:
+    """The memory behind `__cuda_array_interface__`; None for an object without it.
+
+    Raises ValueError where it is not C-contiguous.
+    """
+    described: Any = getattr(operand, "__cuda_array_interface__", None)
+    if described is None:
+        return None
+    shape = tuple(described["shape"])
+    item_size = np.dtype(described["typestr"]).itemsize
+    strides = described.get("strides")
+    if strides is not None and 0 not in shape:
+        expected = item_size
+        for extent, stride in zip(reversed(shape), reversed(tuple(strides)), strict=True):
+            if extent != 1 and stride != expected:
+                raise ValueError(
+                    f"the device array of shape {shape} with strides {tuple(strides)} "
+                    "is not C-contiguous"
+                )
+            expected *= extent
+    address, is_read_only = described["data"]
+    return DeviceArray(int(address or 0), math.prod(shape) * item_size, bool(is_read_only))

@@ -1,0 +1,87 @@
+"""Floor 1. The law by which a driver handle lives and ends.
+
+A handle is alive until it is closed, its device is reset, or its owner is garbage; it is destroyed
+at most once, whoever closes it and however often. A finaliser calls no driver function: the
+garbage collector may run it inside of anything, even inside a driver call, so it only notes what is
+to be destroyed, and the context does so later.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from cudasync.driver.probe import forked
+from cudasync.driver.result import failure
+from cudasync.errors import STICKY_CODES, ClosedError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from cudasync.driver.context import Context
+
+_DEINITIALIZED = 4
+
+
+class Owned:
+    """A handle with one owner."""
+
+    __slots__ = ("_blocking", "_cell", "_destroy", "_noun", "_token", "context")
+
+    def __init__(
+        self,
+        context: Context,
+        value: Any,
+        destroy: Callable[[Any], Any],
+        *,
+        noun: str,
+        blocking: bool,
+    ) -> None:
+        self.context = context
+        self._noun = noun
+        self._destroy = destroy
+        # True if destroying may wait for work of the device.
+        self._blocking = blocking
+        self._token = context.token
+        # A list of one. list.pop is one C call, so exactly one of several closers gets the value.
+        self._cell = [value]
+
+    def get(self) -> Any:
+        """The handle. Raises ClosedError once it is closed, or its device was reset."""
+        if self._token is self.context.token:
+            try:
+                return self._cell[0]
+            except IndexError:
+                raise ClosedError(f"the {self._noun} is closed") from None
+        raise ClosedError(f"the {self._noun} went with the reset of its device")
+
+    @property
+    def is_closed(self) -> bool:
+        return not self._cell or self._token is not self.context.token
+
+    def close(self, destroy: Callable[[Any], Any] | None = None) -> None:
+        """Destroy the handle, with `destroy` if given; harmless when that is done already.
+
+        What earlier work did wrong is not reported here (the driver repeats a sticky error from
+        every call): whoever waits for that work is told.
+        """
+        try:
+            value = self._cell.pop()
+        except IndexError:
+            return
+        if self._token is not self.context.token or forked():
+            return
+        self.context.enter()
+        code = (destroy or self._destroy)(value)[0]
+        if code and int(code) not in STICKY_CODES and int(code) != _DEINITIALIZED:
+            raise failure(code, f"destroying a {self._noun}")
+
+    def __del__(self) -> None:
+        # Attributes may be missing (construction failed) and modules half gone (interpreter
+        # exit): nothing here needs a global, and nothing here may raise.
+        try:
+            context = self.context
+            if self._cell and self._token is context.token:
+                garbage = context.blocking_garbage if self._blocking else context.garbage
+                garbage.append((self._destroy, self._cell.pop(), self._token))
+        except Exception:
+            return

@@ -1,0 +1,226 @@
+"""Floor 1. A kernel's parameters: their types, and how a Python value becomes each one's bytes.
+
+PTX types say less than CUDA C's: nvcc writes `.u32` for an `int` and `.u64` for a pointer. So an
+integer parameter takes either sign of its width, and an untyped `.b32` takes any scalar of four
+bytes. NumPy scalars must match the width exactly; a Python number takes the parameter's type.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from cuda.bindings import driver
+
+from cudasync.driver.interop import device_array
+from cudasync.ptx.types import ScalarType
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import TypeAlias
+
+    from cudasync.ptx.access import Access
+
+    # From a value of one Python type to what `struct` packs.
+    Encode: TypeAlias = Callable[[Any], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """One parameter of a kernel.
+
+    `access` is what the kernel does through it if it is a pointer, inferred from the PTX.
+    `is_array` is True for a struct by value, which takes bytes.
+    """
+
+    name: str
+    type: ScalarType
+    size_bytes: int
+    access: Access
+    is_array: bool = False
+
+    def __str__(self) -> str:
+        extent = f"[{self.size_bytes // self.type.size}]" if self.is_array else ""
+        return f".{self.type.value} {self.name}{extent}"
+
+
+class Encoder:
+    """Turns values for one parameter into what `struct` packs under `format`.
+
+    What a type of value becomes is decided once and remembered, so that the common call is one
+    dictionary look-up.
+    """
+
+    __slots__ = ("_by_type", "_parameter", "_position", "format")
+
+    def __init__(self, position: int, parameter: Parameter) -> None:
+        self._position = position
+        self._parameter = parameter
+        self._by_type: dict[type, Encode] = {}
+        size = parameter.size_bytes
+        if parameter.is_array or size not in (1, 2, 4, 8):
+            self.format = f"{size}s"
+        elif parameter.type.is_float and parameter.type in _FLOAT_FORMATS:
+            self.format = _FLOAT_FORMATS[parameter.type]
+        else:
+            self.format = {1: "B", 2: "H", 4: "I", 8: "Q"}[size]
+
+    def __call__(self, value: Any) -> Any:
+        """The value to pack. Raises TypeError or ValueError naming the parameter."""
+        kind = type(value)
+        encode = self._by_type.get(kind)
+        if encode is None:
+            encode = self._encode_for(value)
+            self._by_type[kind] = encode
+        try:
+            return encode(value)
+        except (ValueError, OverflowError) as error:
+            raise ValueError(f"{self._named()}: {error}") from None
+
+    def _named(self) -> str:
+        return f"argument {self._position + 1} ({self._parameter})"
+
+    def _encode_for(self, value: Any) -> Encode:
+        """How values of the type of `value` are encoded; TypeError if they are not taken."""
+        encode: Encode | None
+        if self.format.endswith("s"):
+            encode = _bytes_encoder(value, self._parameter.size_bytes)
+        elif isinstance(value, np.generic):
+            encode = _scalar_encoder(value, self._parameter.type, self.format)
+        elif isinstance(value, bool | int):
+            encode = _int_encoder(self._parameter.type, self.format)
+        elif isinstance(value, float):
+            encode = _float_encoder(self._parameter.type)
+        else:
+            encode = _pointer_encoder(value) if self._is_pointer_sized() else None
+        if encode is None:
+            raise TypeError(f"{self._named()} does not take {_described(value)}")
+        return encode
+
+    def _is_pointer_sized(self) -> bool:
+        return self._parameter.size_bytes == 8 and not self._parameter.type.is_float
+
+
+_FLOAT_FORMATS = {ScalarType.F16: "e", ScalarType.F32: "f", ScalarType.F64: "d"}
+
+
+def _described(value: Any) -> str:
+    kind = type(value)
+    if isinstance(value, np.ndarray):
+        return (
+            f"a NumPy array ({value.dtype}{list(value.shape)}), which is host memory: "
+            "copy it to a DeviceBuffer"
+        )
+    if kind.__module__ == "numpy":
+        return f"a numpy.{kind.__name__}"
+    if isinstance(value, float):
+        return "a float, since its width is not known: give a NumPy scalar"
+    return f"a {kind.__name__}"
+
+
+def _bytes_encoder(value: Any, size: int) -> Encode | None:
+    """For a struct by value: any contiguous memory of exactly its size."""
+    try:
+        memoryview(value)
+    except TypeError:
+        return None
+
+    def encode(value: Any) -> bytes:
+        raw = bytes(memoryview(value))
+        if len(raw) != size:
+            raise ValueError(f"{len(raw)} bytes given, {size} taken")
+        return raw
+
+    return encode
+
+
+def _scalar_encoder(value: np.generic, type_: ScalarType, format_: str) -> Encode | None:
+    """For a NumPy scalar: its value where width and kind match, its bits where the type is `.b`."""
+    size = value.dtype.itemsize
+    kind = value.dtype.kind
+    if size != struct.calcsize(format_) or type(value) is np.void:
+        return None
+    if format_ in "efd":
+        return float if kind == "f" else None
+    if type_.is_float:  # bf16 and packed pairs: by their bits.
+        return _bits if kind in "uVif" else None
+    if kind in "iub":
+        mask = (1 << 8 * size) - 1
+        return lambda value: int(value) & mask
+    # An 8-byte float is no address, and a typed integer no float.
+    return _bits if kind == "f" and type_.value[0] == "b" else None
+
+
+def _bits(value: Any) -> int:
+    return int.from_bytes(value.tobytes(), "little")
+
+
+def _int_encoder(type_: ScalarType, format_: str) -> Encode | None:
+    if format_ in "efd":
+        return _float_encoder(type_)
+    if type_ is ScalarType.BF16:
+        return _float_encoder(type_)
+    if type_.is_float:
+        return None
+    bits = 8 * struct.calcsize(format_)
+    low = -(1 << bits - 1)
+    high = (1 << bits - 1) if type_.is_signed else (1 << bits)
+    mask = (1 << bits) - 1
+
+    def encode(value: int) -> int:
+        if low <= value < high:
+            return value & mask
+        raise ValueError(f"{value} is not in [{low}, {high})")
+
+    return encode
+
+
+def _float_encoder(type_: ScalarType) -> Encode | None:
+    if type_ is ScalarType.BF16:
+        return _bf16
+    if type_ is ScalarType.F64:
+        return float
+    format_ = _FLOAT_FORMATS.get(type_)
+    if format_ is None:
+        return None
+
+    def encode(value: float) -> float:
+        struct.pack(format_, value)  # OverflowError where it is finite and too large.
+        return value
+
+    return encode
+
+
+def _bf16(value: float) -> int:
+    """The bits of the nearest bf16, ties to even."""
+    (bits,) = struct.unpack("<I", struct.pack("<f", value))
+    if value != value:
+        return int(bits >> 16 | 0x40)
+    return int(bits + 0x7FFF + (bits >> 16 & 1) >> 16)
+
+
+def _pointer_encoder(value: Any) -> Encode | None:
+    """For an address: `.ptr`, `__cuda_array_interface__`, or the binding's own CUdeviceptr."""
+    if isinstance(getattr(value, "ptr", None), int):
+        return _ptr
+    if isinstance(value, driver.CUdeviceptr):
+        return int
+    if isinstance(value, ctypes.c_void_p):
+        return lambda value: value.value or 0
+    if hasattr(value, "__cuda_array_interface__"):
+        return _address
+    return None
+
+
+def _ptr(value: Any) -> int:
+    return int(value.ptr)
+
+
+def _address(value: Any) -> int:
+    found = device_array(value)
+    if found is None:
+        raise ValueError("its __cuda_array_interface__ is gone")
+    return found.address

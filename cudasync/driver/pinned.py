@@ -1,0 +1,118 @@
+"""Floor 1. Page-locked ("pinned") host memory: what the device copies from and to on its own.
+
+Copies of it run beside the host's work, and a kernel may use its address directly. It is slow to
+allocate and takes physical memory for good, so allocate once and reuse.
+
+The memory lives as long as any array upon it: arrays refer to the memory, not to the PinnedBuffer,
+and there is no cycle, so that the last reference frees it without the garbage collector.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+import operator
+from typing import TYPE_CHECKING, Any, SupportsIndex
+
+import numpy as np
+from cuda.bindings import driver
+
+from cudasync.driver.current import current_device
+from cudasync.driver.owned import Owned
+from cudasync.errors import ClosedError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import DTypeLike, NDArray
+
+    from cudasync.driver.device import Device
+
+# Usable from every context, and mapped into the device's address space.
+_FLAGS = 0x1 | 0x2
+
+
+class PinnedBuffer:
+    """Page-locked host memory, uninitialised. (cuMemHostAlloc, portable and mapped)
+
+    It belongs to no device, though one must be there: `device` only says whose context asks for
+    it. A size of 0 is allowed. Raises CudaError when no more can be had.
+    """
+
+    __slots__ = ("__weakref__", "_memory", "_owned", "_ptr", "size_bytes")
+
+    def __init__(self, size_bytes: SupportsIndex, device: Device | None = None) -> None:
+        size = operator.index(size_bytes)
+        if size < 0:
+            raise ValueError(f"a buffer of {size} bytes")
+        context = (device or current_device()).context
+        address = int(context.allocate("cuMemHostAlloc", driver.cuMemHostAlloc, size or 1, _FLAGS))
+        self._owned = Owned(
+            context, address, driver.cuMemFreeHost, noun="pinned buffer", blocking=True
+        )
+        self._ptr = address
+        self.size_bytes = size
+        block: Any = (ctypes.c_ubyte * size).from_address(address)
+        # An array holds the memoryview, that the block, and that the memory: see above.
+        block.owned = self._owned
+        self._memory = memoryview(block)
+
+    @property
+    def ptr(self) -> int:
+        """The address, on the host and on devices alike. Raises ClosedError once closed."""
+        self._owned.get()
+        return self._ptr
+
+    @property
+    def is_closed(self) -> bool:
+        return self._owned.is_closed
+
+    def view(
+        self, shape: Sequence[int] | int, dtype: DTypeLike, *, offset_bytes: int = 0
+    ) -> NDArray[Any]:
+        """A NumPy array upon the memory, which it keeps alive.
+
+        Raises ValueError where it would reach past the buffer.
+        """
+        if self._owned.is_closed:
+            raise ClosedError("the pinned buffer is closed")
+        kind = np.dtype(dtype)
+        if kind.hasobject:
+            raise ValueError("Python objects can not be in pinned memory")
+        extents = (shape,) if isinstance(shape, int) else tuple(shape)
+        end = offset_bytes + math.prod(extents) * kind.itemsize
+        if offset_bytes < 0 or end > self.size_bytes or min(extents, default=0) < 0:
+            raise ValueError(
+                f"an array of shape {extents} and {kind}, at byte {offset_bytes}, "
+                f"in a buffer of {self.size_bytes} bytes"
+            )
+        return np.ndarray(extents, kind, buffer=self._memory, offset=offset_bytes)
+
+    def close(self) -> None:
+        """Free the memory. Closing twice is harmless.
+
+        All work on the device is waited for. Raises ValueError while arrays are still upon the
+        memory. (cuMemFreeHost)
+        """
+        try:
+            self._memory.release()
+        except BufferError:
+            raise ValueError("arrays are still upon this pinned buffer: drop them first") from None
+        self._owned.close()
+
+    def __repr__(self) -> str:
+        if self._owned.is_closed:
+            return f"<PinnedBuffer of {self.size_bytes} bytes, closed>"
+        return f"<PinnedBuffer of {self.size_bytes} bytes at {self._ptr:#x}>"
+
+
+def pinned_empty(shape: Sequence[int] | int, dtype: DTypeLike = np.float64) -> NDArray[Any]:
+    """A NumPy array in page-locked memory, uninitialised; the memory lives as long as it does.
+
+    Copies of such an array run asynchronously: what it holds may be read or written by the
+    device until the stream is synchronized.
+    """
+    extents = (shape,) if isinstance(shape, int) else tuple(operator.index(n) for n in shape)
+    if any(extent < 0 for extent in extents):
+        raise ValueError(f"negative extent in shape {extents}")
+    return PinnedBuffer(math.prod(extents) * np.dtype(dtype).itemsize).view(extents, dtype)

@@ -1,0 +1,153 @@
+"""Floor 1. Which driver this process talks to: found out once, before the first call.
+
+`cuda.bindings` opens libcuda.so.1 on its first call and keeps what it got, good or bad. So the
+probe asks the dynamic loader itself, and the software GPU is put in place before that call.
+A process uses one driver from its first call to its last. A spawned child probes for itself; a
+forked one can not use CUDA at all, and is told so.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib.util
+import os
+import threading
+from typing import NamedTuple
+
+from cuda.bindings import driver
+
+from cudasync.driver.result import check
+from cudasync.errors import CudasyncError
+
+LIBRARY = "libcuda.so.1"
+VARIABLE = "CUDASYNC_DEVICE"
+
+# The data symbol that only the software GPU's library exports.
+_SOFTWARE_SYMBOL = "softgpu_slots"
+
+_SUCCESS = 0
+
+
+class Choice(NamedTuple):
+    """The driver of this process: `kind` is "cuda" or "soft", `why` a clause for people."""
+
+    kind: str
+    why: str
+
+
+_choice: Choice | None = None
+_lock = threading.Lock()
+_forked = False
+
+
+def ensure_driver() -> Choice:
+    """Choose and initialise the driver, at the first call; afterwards only say which it is.
+
+    CUDASYNC_DEVICE=cuda insists on a real device, soft on the software GPU, and auto (or
+    nothing) takes a real one where there is one. Raises CudasyncError when the wish can not be
+    met; nothing is remembered of a failure.
+    """
+    global _choice
+    if _forked:
+        raise CudasyncError(
+            "CUDA was used before this process was forked and can not be used in it: "
+            "start processes with multiprocessing.get_context('spawn')"
+        )
+    if _choice is None:
+        with _lock:
+            if _choice is None:
+                choice = _choose(os.environ.get(VARIABLE) or "auto")
+                check(driver.cuInit(0), "cuInit")
+                _choice = choice
+    return _choice
+
+
+def chosen() -> Choice:
+    """The driver of this process and why it was chosen; chooses if nothing has yet."""
+    return ensure_driver()
+
+
+def forked() -> bool:
+    """True in a child that was forked after the driver was chosen: its handles are not ours."""
+    return _forked
+
+
+def _choose(wish: str) -> Choice:
+    if wish not in ("auto", "cuda", "soft"):
+        raise CudasyncError(f"{VARIABLE}={wish!r}: it takes auto, cuda or soft")
+    if _is_software_loaded():
+        if wish == "cuda":
+            raise CudasyncError(f"{VARIABLE}=cuda, but the software GPU is already in place")
+        return Choice("soft", "the software GPU was already in place")
+    if wish == "soft":
+        _install_software_gpu(f"{VARIABLE}=soft")
+        return Choice("soft", f"{VARIABLE}=soft")
+    trouble = _trouble_with_real_driver()
+    if not trouble:
+        return Choice("cuda", "a CUDA driver with a device was found")
+    if wish == "cuda":
+        raise CudasyncError(f"{VARIABLE}=cuda, but there is no usable CUDA driver: {trouble}")
+    _install_software_gpu(trouble)
+    return Choice("soft", trouble)
+
+
+def _is_software_loaded() -> bool:
+    try:
+        # RTLD_NOLOAD finds a library only if it is in the process already.
+        library = ctypes.CDLL(LIBRARY, mode=os.RTLD_NOLOAD | os.RTLD_NOW)
+    except OSError:
+        return False
+    return hasattr(library, _SOFTWARE_SYMBOL)
+
+
+def _trouble_with_real_driver() -> str:
+    """Why no real device can be used, as a clause; "" if one can."""
+    try:
+        library = ctypes.CDLL(LIBRARY)
+    except OSError:
+        return f"no CUDA driver ({LIBRARY}) was found"
+    count = ctypes.c_int(0)
+    code = library.cuInit(0)
+    if code == _SUCCESS:
+        code = library.cuDeviceGetCount(ctypes.byref(count))
+    if code == _SUCCESS and count.value > 0:
+        return ""
+    _unload(library)
+    if code == _SUCCESS:
+        return "the CUDA driver sees no device"
+    return f"the CUDA driver does not start (error {code} from cuInit)"
+
+
+def _unload(library: ctypes.CDLL) -> None:
+    """Give a driver without a device back to the loader, so that its name is free again.
+
+    glibc resolves libcuda.so.1 to whatever library of that name is loaded, so the software GPU
+    could not take its place otherwise.
+    """
+    close = ctypes.CDLL(None).dlclose
+    close.argtypes = (ctypes.c_void_p,)
+    close(library._handle)
+
+
+def _install_software_gpu(trouble: str) -> None:
+    if importlib.util.find_spec("llvmlite") is None:
+        raise CudasyncError(
+            f'{trouble}, and the software GPU is not installed: pip install "cudasync[soft]"'
+        )
+    # The one door from above into the cellar (DESIGN, section 2).
+    from cudasync.softgpu import install
+
+    install(force=True)
+    if not _is_software_loaded():
+        raise CudasyncError(
+            f"{trouble}, and its library stays loaded, so that the software GPU can not take its "
+            f"place: start again with {VARIABLE}=soft"
+        )
+
+
+def _after_fork_in_child() -> None:
+    global _forked
+    _forked = _choice is not None
+
+
+os.register_at_fork(after_in_child=_after_fork_in_child)

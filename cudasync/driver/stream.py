@@ -1,0 +1,287 @@
+"""Floor 1. A stream: work that the device does in order, one thing after the other.
+
+Every function that takes a stream takes any object with `__cuda_stream__` (cuda.core, CuPy, PyTorch
+and numba have it), or nothing, which means the current stream: that of the innermost
+`with stream:` on this thread, else the device's legacy default stream.
+"""
+
+from __future__ import annotations
+
+import operator
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from cuda.bindings import driver
+
+from cudasync.driver.current import Entered, current_device, entered
+from cudasync.driver.event import Event
+from cudasync.driver.host_function import launch_host_function
+from cudasync.driver.in_flight import InFlight
+from cudasync.driver.interop import SupportsCudaStream, stream_handle
+from cudasync.driver.owned import Owned
+from cudasync.driver.result import failure
+from cudasync.errors import CudasyncError
+
+if TYPE_CHECKING:
+    from types import TracebackType
+    from typing import Self, TypeAlias
+
+    from cudasync.driver.device import Device
+
+    StreamLike: TypeAlias = "Stream | SupportsCudaStream"
+
+_NOT_READY = 600
+_LEGACY = 1
+_PER_THREAD = 2
+
+
+class Stream:
+    """A queue of work that the device does in order, beside that of other streams.
+
+    The stream does not wait for the legacy default stream nor it for the stream
+    (CU_STREAM_NON_BLOCKING). A smaller `priority` goes first; the device clamps it to what it
+    has. `with stream:` makes it the current stream of this thread (or asyncio task). Any thread
+    may use a stream; what two threads enqueue at once is ordered one way or the other.
+    """
+
+    __slots__ = ("__weakref__", "_in_flight", "_owned", "_raw", "_tail", "fixed_device", "priority")
+
+    def __init__(self, device: Device | None = None, *, priority: int = 0) -> None:
+        device = device or current_device()
+        context = device.context
+        raw = context.allocate(
+            "cuStreamCreateWithPriority",
+            driver.cuStreamCreateWithPriority,
+            driver.CUstream_flags.CU_STREAM_NON_BLOCKING.value,
+            operator.index(priority),
+        )
+        in_flight = InFlight(raw)
+        context.in_flight.add(in_flight)
+
+        def destroy(raw: Any) -> Any:
+            context.in_flight.discard(in_flight)
+            return driver.cuStreamDestroy(raw)
+
+        # None only for a default stream that means whichever device is current.
+        self.fixed_device: Device | None = device
+        self.priority = priority
+        self._raw: Any = raw
+        # Blocking, so that a forgotten stream's work, and what it uses, is not cut short.
+        self._owned: Owned | None = Owned(context, raw, destroy, noun="stream", blocking=True)
+        self._in_flight = in_flight
+        self._tail: Event | None = None
+
+    @classmethod
+    def _borrow(cls, handle: int, device: Device | None) -> Stream:
+        """A stream that somebody else owns: a default stream, or another library's."""
+        self = cls.__new__(cls)
+        self.fixed_device = device
+        self.priority = 0
+        self._raw = driver.CUstream(handle)
+        self._owned = None
+        self._tail = None
+        return self
+
+    @property
+    def device(self) -> Device:
+        """Where the stream's work runs. For a default stream: this thread's current device."""
+        return self.fixed_device or current_device()
+
+    @property
+    def handle(self) -> int:
+        """The CUstream as an integer. Raises ClosedError once closed."""
+        if self._owned is not None:
+            self._owned.get()
+        return int(self._raw)
+
+    @property
+    def is_closed(self) -> bool:
+        return self._owned is not None and self._owned.is_closed
+
+    @property
+    def is_owned(self) -> bool:
+        """False for a default stream and for one that another library owns."""
+        return self._owned is not None
+
+    def enter(self) -> Any:
+        """The driver's handle, with the context current on this thread, ready for a call."""
+        owned = self._owned
+        if owned is None:
+            # What a default stream's handle means depends on the context that is current.
+            self.device.context.enter_anew()
+            return self._raw
+        owned.context.enter()
+        return owned.get()
+
+    def record(self, event: Event | None = None) -> Event:
+        """Record `event` (or a new one) behind all work enqueued so far, and return it.
+
+        Returns at once. Raises ValueError for an event of another device. (cuEventRecord)
+        """
+        if event is None:
+            event = Event(self.device)
+        return event._record(self.enter(), self.device)
+
+    def wait(self, other: Event | StreamLike) -> None:
+        """Make later work here wait for an event's last recording, or for a stream's work so far.
+
+        Returns at once; the host does not wait. An event or stream of another device will do. An
+        event that was never recorded is not waited for. (cuStreamWaitEvent)
+        """
+        raw = self.enter()
+        if isinstance(other, Event):
+            event = other.get()
+        else:
+            source = other if isinstance(other, Stream) else as_stream(other, self.device)
+            event = source._record_tail().get()
+            raw = self.enter()
+        code = driver.cuStreamWaitEvent(raw, event, 0)[0]
+        if code:
+            raise failure(code, "cuStreamWaitEvent")
+
+    def _record_tail(self) -> Event:
+        """The stream's own event, recorded behind its work so far.
+
+        Sharing one between threads is sound: a recording that another thread makes in between
+        is later, so waiting for it waits for no less, and only for work enqueued before it.
+        """
+        if self._owned is None:
+            return self.record()
+        tail = self._tail
+        if tail is None or tail.is_closed:
+            tail = self._tail = Event(self.device)
+        return self.record(tail)
+
+    def synchronize(self) -> None:
+        """Block until all work enqueued so far is done, with the GIL released.
+
+        Raises CudaError for what went wrong in that work. (cuStreamSynchronize)
+        """
+        raw = self.enter()
+        taken = self._in_flight.take() if self._owned is not None else []
+        code = driver.cuStreamSynchronize(raw)[0]
+        if code:
+            if taken:
+                self._in_flight.restore(taken)
+            raise failure(code, "cuStreamSynchronize")
+
+    def query(self) -> bool:
+        """True if all work enqueued so far is done. Never blocks. (cuStreamQuery)"""
+        code = driver.cuStreamQuery(self.enter())[0]
+        if code and int(code) != _NOT_READY:
+            raise failure(code, "cuStreamQuery")
+        return not code
+
+    def launch_host(self, function: int, user_data: int = 0) -> None:
+        """Call the native `function(void *user_data)` once all earlier work is done.
+
+        `function` is the address of machine code that touches no Python (libc's sem_post will do)
+        and makes no CUDA call: it runs on the driver's own thread, where waiting for the GIL can
+        deadlock. Later work of the stream waits for it. Returns at once. (cuLaunchHostFunc)
+        """
+        if isinstance(function, bool) or not isinstance(function, int):
+            raise TypeError(
+                "launch_host takes the address of a native function, "
+                f"not a {type(function).__name__}: Python must not run on the driver's thread"
+            )
+        if not function:
+            raise ValueError("the address of the native function is 0")
+        launch_host_function(int(self.enter()), function, user_data)
+
+    def wait_value(self, address: int, value: int) -> None:
+        """Make later work wait until the 32-bit word at `address` has come to `value` or past it.
+
+        `address` is in device memory or page-locked host memory; "past" is by the sign of the
+        difference, modulo 2**32. Returns at once. (cuStreamWaitValue32, CU_STREAM_WAIT_VALUE_GEQ)
+        """
+        code = driver.cuStreamWaitValue32(self.enter(), address, value, 0)[0]
+        if code:
+            raise failure(code, "cuStreamWaitValue32")
+
+    def keep(self, operand: object, size_bytes: int = 0) -> None:
+        """Keep `operand` alive until the work enqueued so far has run."""
+        if self._owned is None:
+            # Borrowed: this object is nobody's for long, so the device remembers instead.
+            self.device.context.keep_behind(self.record(), operand)
+        else:
+            self._in_flight.keep(self, operand, size_bytes)
+
+    def close(self) -> None:
+        """Destroy the stream; its enqueued work still runs. Closing twice is harmless.
+
+        Another library's stream, or a default one, stays as it is. (cuStreamDestroy)
+        """
+        if self._owned is None:
+            return
+        if not self._owned.is_closed and len(self._in_flight):
+            taken = self._in_flight.take()
+            with suppress(CudasyncError):  # In a context that is dead nothing uses them.
+                self._owned.context.keep_behind(self.record(), taken)
+        self._owned.close()
+
+    def __enter__(self) -> Self:
+        entered.set(Entered(self, entered.get()))
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        here = entered.get()
+        assert here is not None
+        if here.stream is not self:
+            raise RuntimeError("streams entered with `with` must be left in reverse order")
+        entered.set(here.outer)
+
+    def __cuda_stream__(self) -> tuple[int, int]:
+        """The protocol by which libraries share streams: (version 0, handle)."""
+        return (0, self.handle)
+
+    def __repr__(self) -> str:
+        if self.is_closed:
+            return "<Stream closed>"
+        if self.fixed_device is None:
+            return f"<Stream default {int(self._raw)}>"
+        return f"<Stream {int(self._raw):#x} of {self.fixed_device!r}>"
+
+
+LEGACY_STREAM = Stream._borrow(_LEGACY, None)
+"""The legacy default stream of the current device: it and blocking streams wait for each other."""
+
+PER_THREAD_STREAM = Stream._borrow(_PER_THREAD, None)
+"""The per-thread default stream of the current device, one for each thread that uses it."""
+
+_legacy: dict[Device, Stream] = {}
+
+
+def current_stream(device: Device | None = None) -> Stream:
+    """The innermost stream of `device` entered with `with` here, else its legacy default stream.
+
+    Without a device: the innermost stream of all, else that of the current device.
+    """
+    here = entered.get()
+    if device is None:
+        if here is not None:
+            return here.stream
+        device = current_device()
+    while here is not None:
+        if here.stream.fixed_device is device:
+            return here.stream
+        here = here.outer
+    found = _legacy.get(device)
+    return found or _legacy.setdefault(device, Stream._borrow(_LEGACY, device))
+
+
+def as_stream(stream: StreamLike | None, device: Device | None = None) -> Stream:
+    """`stream` as a Stream: the current one for None, another library's as borrowed.
+
+    `device` is what a borrowed stream is taken to belong to. Raises TypeError for anything
+    without `__cuda_stream__`.
+    """
+    if isinstance(stream, Stream):
+        return stream
+    if stream is None:
+        return current_stream(device)
+    return Stream._borrow(stream_handle(stream), device or current_device())
