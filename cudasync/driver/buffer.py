@@ -1,4 +1,4 @@
-"""Floor 1. Memory on a device: the buffer that owns it, and typed views of it for other libraries."""
+"""Floor 1. Memory on a device: the buffer that owns it, and typed views of it."""
 
 from __future__ import annotations
 

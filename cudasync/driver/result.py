@@ -12,6 +12,8 @@ from cuda.bindings import driver
 
 from cudasync.errors import CudaError, DeadlockError
 
+_ILLEGAL_STATE = 401
+
 _HINTS = {
     1: "an argument is outside of what the driver takes: check sizes, addresses and flags",
     2: "close buffers that are no longer needed, or work in smaller pieces",
@@ -39,6 +41,32 @@ _HINTS = {
 }
 
 
+# What cuGetErrorString says of these codes as a matter of form. Anything longer is a report.
+_STANDING_PHRASES = {
+    1: "invalid argument",
+    2: "out of memory",
+    3: "initialization error",
+    4: "driver shutting down",
+    100: "no CUDA-capable device is detected",
+    101: "invalid device ordinal",
+    201: "invalid device context",
+    209: "no kernel image is available for execution on the device",
+    218: "a PTX JIT compilation failed",
+    222: "the provided PTX was compiled with an unsupported toolchain.",
+    304: "OS call failed or operation not supported on this OS",
+    400: "invalid resource handle",
+    500: "named symbol not found",
+    600: "device not ready",
+    700: "an illegal memory access was encountered",
+    701: "too many resources requested for launch",
+    702: "the launch timed out and was terminated",
+    716: "misaligned address",
+    719: "unspecified launch failure",
+    801: "operation not supported",
+    803: "system has unsupported display driver / cuda driver combination",
+}
+
+
 def check(answer: Any, call: str) -> Any:
     """The results in `answer`: None, the only one, or a tuple of them.
 
@@ -54,18 +82,18 @@ def check(answer: Any, call: str) -> Any:
 def failure(code: Any, call: str) -> CudaError | DeadlockError:
     """The error for a CUresult that is not success, to be raised by the caller.
 
-    The hint is what the driver itself reports where that is more than its standing phrase for
-    the code: "an illegal memory access was encountered: kernel k, line 12 ...". It is a
-    DeadlockError where the driver reports one.
+    Its hint is ours for the code, behind what the driver itself reports, where that is more than
+    its standing phrase: "an illegal memory access was encountered: kernel k, line 12 ...". It
+    is a DeadlockError where the driver reports that nothing can run any more.
     """
     number = int(code)
     report = _report(number)
-    if report.startswith("deadlock"):
+    if number == _ILLEGAL_STATE and "deadlock" in report:
         return DeadlockError(f"{call}: {report}")
     hint = _HINTS.get(number, "")
-    if report and hint:
-        hint = f"{report} ({hint})"
-    return CudaError(number, _name(number), call=call, hint=hint or report)
+    if report:
+        hint = f"{report} ({hint})" if hint else report
+    return CudaError(number, _name(number), call=call, hint=hint)
 
 
 def _name(number: int) -> str:
@@ -76,11 +104,12 @@ def _name(number: int) -> str:
 
 
 def _report(number: int) -> str:
-    """What cuGetErrorString says after its standing phrase and a colon, or ""."""
+    """What the driver says about the code beyond its standing phrase, or ""."""
     try:
-        refused, text = driver.cuGetErrorString(driver.CUresult(number))
+        refused, raw = driver.cuGetErrorString(driver.CUresult(number))
     except (ValueError, RuntimeError):
         return ""
-    if refused or not text:
+    if refused or not raw:
         return ""
-    return str(text.decode(errors="replace")).partition(": ")[2].strip()
+    text = str(raw.decode(errors="replace")).strip()
+    return text if len(text) > len(_STANDING_PHRASES.get(number, "")) else ""
