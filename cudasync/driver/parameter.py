@@ -188,7 +188,7 @@ def _float_encoder(type_: ScalarType) -> Encode | None:
         return None
 
     def encode(value: float) -> float:
-        struct.pack(format_, value)  # OverflowError where it is finite and too large.
+        struct.pack("<" + format_, value)  # OverflowError where it is finite and too large.
         return value
 
     return encode

@@ -12,6 +12,7 @@ from __future__ import annotations
 import ctypes
 import math
 import operator
+import weakref
 from typing import TYPE_CHECKING, Any, SupportsIndex
 
 import numpy as np
@@ -39,7 +40,7 @@ class PinnedBuffer:
     it. A size of 0 is allowed. Raises CudaError when no more can be had.
     """
 
-    __slots__ = ("__weakref__", "_memory", "_owned", "_ptr", "size_bytes")
+    __slots__ = ("__weakref__", "_blocks", "_owned", "_ptr", "size_bytes")
 
     def __init__(self, size_bytes: SupportsIndex, device: Device | None = None) -> None:
         size = operator.index(size_bytes)
@@ -52,10 +53,8 @@ class PinnedBuffer:
         )
         self._ptr = address
         self.size_bytes = size
-        block: Any = (ctypes.c_ubyte * size).from_address(address)
-        # An array holds the memoryview, that the block, and that the memory: see above.
-        block.owned = self._owned
-        self._memory = memoryview(block)
+        # What the arrays upon the memory hold on to; it holds the memory.
+        self._blocks: list[weakref.ref[Any]] = []
 
     @property
     def ptr(self) -> int:
@@ -80,13 +79,20 @@ class PinnedBuffer:
         if kind.hasobject:
             raise ValueError("Python objects can not be in pinned memory")
         extents = (shape,) if isinstance(shape, int) else tuple(shape)
-        end = offset_bytes + math.prod(extents) * kind.itemsize
+        size = math.prod(extents) * kind.itemsize
+        end = offset_bytes + size
         if offset_bytes < 0 or end > self.size_bytes or min(extents, default=0) < 0:
             raise ValueError(
                 f"an array of shape {extents} and {kind}, at byte {offset_bytes}, "
                 f"in a buffer of {self.size_bytes} bytes"
             )
-        return np.ndarray(extents, kind, buffer=self._memory, offset=offset_bytes)
+        if not size:
+            return np.empty(extents, kind)
+        block: Any = (ctypes.c_ubyte * self.size_bytes).from_address(self.ptr)
+        block.owned = self._owned
+        self._blocks = [known for known in self._blocks if known() is not None]
+        self._blocks.append(weakref.ref(block))
+        return np.frombuffer(block, np.uint8)[offset_bytes:end].view(kind).reshape(extents)
 
     def close(self) -> None:
         """Free the memory. Closing twice is harmless.
@@ -94,10 +100,8 @@ class PinnedBuffer:
         All work on the device is waited for. Raises ValueError while arrays are still upon the
         memory. (cuMemFreeHost)
         """
-        try:
-            self._memory.release()
-        except BufferError:
-            raise ValueError("arrays are still upon this pinned buffer: drop them first") from None
+        if any(block() is not None for block in self._blocks):
+            raise ValueError("arrays are still upon this pinned buffer: drop them first")
         self._owned.close()
 
     def __repr__(self) -> str:

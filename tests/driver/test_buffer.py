@@ -7,7 +7,7 @@ import gc
 import numpy as np
 import pytest
 
-from cudasync.driver import DeviceBuffer, Stream, memcpy_async, memset_async
+from cudasync.driver import DeviceBuffer, Stream, memcpy_async, memset_async, pinned_empty
 from cudasync.errors import ClosedError, CudaError
 
 
@@ -34,7 +34,7 @@ def test_buffers_do_not_overlap(device):
 
 def test_a_buffer_of_a_stream_is_allocated_and_freed_in_its_order(stream, latch):
     latch.hold(stream)
-    back = bytearray(64)
+    back = pinned_empty(64, np.uint8)
     with_stream = DeviceBuffer(64, stream=stream)
     memset_async(with_stream, 3, stream=stream)
     memcpy_async(back, with_stream, stream=stream)
@@ -42,7 +42,7 @@ def test_a_buffer_of_a_stream_is_allocated_and_freed_in_its_order(stream, latch)
     assert with_stream.is_closed
     latch.release()
     stream.synchronize()
-    assert bytes(back) == b"\3" * 64
+    assert back.tolist() == [3] * 64
 
 
 def test_a_buffer_may_be_freed_in_the_order_of_another_stream(device, stream):

@@ -19,6 +19,7 @@ from cudasync.driver import (
     current_stream,
     memcpy_async,
     memset_async,
+    pinned_empty,
 )
 from cudasync.errors import ClosedError
 
@@ -106,13 +107,14 @@ def test_the_current_stream_belongs_to_its_thread(device, stream):
 def test_the_current_stream_belongs_to_its_task(device):
     streams = [Stream(device), Stream(device)]
 
-    async def inside(stream):
+    async def inside(stream, meeting):
         with stream:
-            await asyncio.sleep(0)
+            await meeting.wait()
             return current_stream() is stream
 
     async def both():
-        return await asyncio.gather(*map(inside, streams))
+        meeting = asyncio.Barrier(2)
+        return await asyncio.gather(*(inside(stream, meeting) for stream in streams))
 
     assert asyncio.run(both()) == [True, True]
 
@@ -171,7 +173,7 @@ def test_a_copy_keeps_its_host_operand_alive_until_it_has_run(device, stream, la
         def __del__(self):
             freed.set()
 
-    source = np.full(4096, 5, np.uint8).view(Watched)
+    source = pinned_empty(4096, np.uint8).view(Watched)
     memcpy_async(target, source, stream=stream)
     del source
     assert not freed.is_set()
@@ -208,7 +210,8 @@ def test_closing_twice_is_harmless_and_use_after_it_is_an_error(device):
 
 
 def test_a_stream_closed_with_work_in_it_still_does_the_work(device, latch):
-    stream, source, back = Stream(device), np.arange(64, dtype=np.uint8), bytearray(64)
+    stream, source, back = Stream(device), pinned_empty(64, np.uint8), pinned_empty(64, np.uint8)
+    source[:] = range(64)
     buffer = DeviceBuffer(64, device)
     latch.hold(stream)
     memcpy_async(buffer, source, stream=stream)
@@ -217,7 +220,7 @@ def test_a_stream_closed_with_work_in_it_still_does_the_work(device, latch):
     latch.release()
     stream.close()
     done.synchronize()
-    assert bytes(back) == source.tobytes()
+    assert back.tolist() == list(range(64))
 
 
 def test_leaving_streams_out_of_order_is_an_error(device, stream):
