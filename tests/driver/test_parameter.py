@@ -9,12 +9,12 @@ import struct
 import numpy as np
 import pytest
 from cuda.bindings import driver
-from cudasync.ptx.access import Access
 from hypothesis import given
 from hypothesis import strategies as st
 
 from cudasync.driver.packing import Packing
 from cudasync.driver.parameter import Parameter
+from cudasync.ptx.access import Access
 from cudasync.ptx.types import ScalarType
 
 INTEGERS = ["u8", "s8", "b8", "u16", "s16", "b16", "u32", "s32", "b32", "u64", "s64", "b64"]
