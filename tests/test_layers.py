@@ -47,6 +47,9 @@ def test_an_empty_house_has_no_violation(tmp_path):
         ("engine/op.py", "from cuda.bindings import driver", "which only driver/"),
         ("softgpu/core/memory.py", "import cuda.bindings.driver", "which only driver/"),
         ("softgpu/core/memory.py", "from llvmlite import ir", "which only softgpu/jit/"),
+        ("softgpu/core/memory.py", "from cudasync.softgpu.abi import thunks", "and may not"),
+        ("softgpu/core/memory.py", "from cudasync.softgpu import install", "and may not"),
+        ("softgpu/jit/lower.py", "from cudasync.softgpu.oracle import module", "and may not"),
         ("driver/stream.py", "def f(d):\n    import llvmlite", "which only softgpu/jit/"),
         (
             "ptx/lexer.py",
@@ -93,6 +96,8 @@ def test_what_the_plan_allows_is_not_a_violation(tmp_path):
         "driver/stream.py": "from cuda.bindings import driver\nfrom cudasync import errors",
         "engine/op.py": "from cudasync.driver import Stream\nfrom cudasync.engine import var",
         "softgpu/abi/thunks.py": "from cuda.bindings import cydriver\nfrom cudasync import ptx",
+        "softgpu/abi/calls.py": "from cudasync.softgpu.core import memory",
+        "softgpu/__init__.py": "def install():\n    from cudasync.softgpu import abi, core, jit",
         "softgpu/jit/lower.py": "from llvmlite import ir\nfrom cudasync.ptx import types",
         "testing/latch.py": "import cudasync as cs\nfrom cudasync import Stream",
         "__main__.py": "import cudasync\nfrom cudasync import demo",
