@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -10,9 +11,9 @@ from cudasync.ptx import ir
 from cudasync.softgpu.launching import AllocationSnapshot, Launch, Outcome, OutcomeKind
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
-    from cudasync.softgpu.launching import CompiledKernel, CompiledModule, Dim3
+    from cudasync.softgpu.launching import CompiledKernel, CompiledModule, Dim3, Execution
 
 
 def dim3(size: Sequence[int]) -> Dim3:
@@ -49,7 +50,18 @@ def make_variables(module: CompiledModule) -> list[np.ndarray]:
     return arrays
 
 
-def run(
+@dataclass(frozen=True)
+class Started:
+    """An execution, with the variables that must live as long as it does."""
+
+    execution: Execution
+    variables: list[np.ndarray]
+
+    def run(self) -> Outcome:
+        return self.execution.run()
+
+
+def start(
     module: CompiledModule,
     name: str,
     *,
@@ -58,12 +70,8 @@ def run(
     args: Sequence[bytes | np.ndarray | int],
     shared_bytes: int = 0,
     budget: int = 2**20,
-    turns: int = 10_000,
-) -> Outcome:
-    """Launch one kernel and run it to its end; each array argument is one allocation.
-
-    The outcome is DONE or FAULT, or YIELDED if it still waits after `turns` turns.
-    """
+) -> Started:
+    """Start a kernel; each array argument is one allocation. `args` and `module` must live on."""
     kernel = module.kernels[name]
     variables = make_variables(module)
     arrays = [*(value for value in args if isinstance(value, np.ndarray)), *variables]
@@ -76,7 +84,15 @@ def run(
         AllocationSnapshot((a.ctypes.data, a.ctypes.data + a.nbytes) for a in arrays),
         budget,
     )
-    execution = kernel.start(launch)
+    return Started(kernel.start(launch), variables)
+
+
+def run(module: CompiledModule, name: str, *, turns: int = 10_000, **options: Any) -> Outcome:
+    """Start a kernel and run it to its end.
+
+    The outcome is DONE or FAULT, or YIELDED if it still waits after `turns` turns.
+    """
+    execution = start(module, name, **options)
     outcome = execution.run()
     while outcome.kind is OutcomeKind.YIELDED and turns:
         outcome = execution.run()
@@ -84,9 +100,8 @@ def run(
     return outcome
 
 
-def aligned(data: np.ndarray | Mapping[str, int]) -> np.ndarray:
+def aligned(data: np.ndarray) -> np.ndarray:
     """A copy of an array whose address is a multiple of 64."""
-    data = np.asarray(data)
     memory = np.zeros(data.nbytes + 64, np.uint8)
     start = -memory.ctypes.data % 64
     copy = memory[start : start + data.nbytes].view(data.dtype).reshape(data.shape)
