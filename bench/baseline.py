@@ -105,18 +105,14 @@ def event(rig: Rig) -> driver.CUevent:
 
 
 def function(rig: Rig, name: str) -> driver.CUfunction:
-    """The kernel's handle, from a module of the baseline's own."""
-    return checked(driver.cuModuleGetFunction(module(rig), name.encode()))
+    """The kernel's handle."""
+    return checked(driver.cuModuleGetFunction(rig.module.get(), name.encode()))
 
 
 def own_counter(rig: Rig) -> int:
-    """The device address of the counter that `launch_0` adds to, in the library's module."""
-    address, _ = checked(driver.cuModuleGetGlobal(module(rig), b"own_counter"))
+    """The device address of the counter that `launch_0` adds to."""
+    address, _ = checked(driver.cuModuleGetGlobal(rig.module.get(), b"own_counter"))
     return int(address)
-
-
-def module(rig: Rig) -> driver.CUmodule:
-    return driver.CUmodule(int(rig.module.handle))
 
 
 def checked(result: tuple) -> object:

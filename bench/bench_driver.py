@@ -10,6 +10,7 @@ from __future__ import annotations
 import checkout  # noqa: F401
 
 # isort: split
+import sys
 from typing import TYPE_CHECKING
 
 import baseline
@@ -71,6 +72,13 @@ def launch(rig: Rig, name: str) -> Callable[[], object]:
     return lambda: start(kernel, grid=(1,), block=(1,), args=args, stream=stream)
 
 
+def packed(rig: Rig, name: str) -> Callable[[], object]:
+    """The same launch with arguments that `Kernel.pack` prepared once."""
+    kernel, stream, start = rig.module.kernel(name), rig.stream, cs.launch
+    args = kernel.pack(rig.arguments(name))
+    return lambda: start(kernel, grid=(1,), block=(1,), args=args, stream=stream)
+
+
 # Every case with a function of the same name here and in baseline.py, and what its checksum reads.
 CALLS = (
     "stream_query",
@@ -96,8 +104,9 @@ def build(session: Session) -> None:
             contend(rig, name, NAME, globals()[name](rig)),
         ]
         if name in TYPES:
-            floor = baseline.packed(rig, name)
-            contenders.append(contend(rig, name, f"{baseline.NAME}, packed once", floor))
+            for side in (baseline, sys.modules[__name__]):
+                once = side.packed(rig, name)
+                contenders.append(contend(rig, name, f"{side.NAME}, packed once", once))
         session.add(
             Case(
                 name=f"bench_driver.{name}",
