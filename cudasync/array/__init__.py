@@ -1,1 +1,24 @@
 """Floor 4. Arrays on a device, and kernels that are called on them."""
+
+from __future__ import annotations
+
+from cudasync.array.array import Array
+from cudasync.array.copying import copy
+from cudasync.array.creation import array, empty, empty_like, zeros, zeros_like
+from cudasync.array.kernels import BoundKernel, In, InOut, Kernel, Module, Out
+
+__all__ = [
+    "Array",
+    "BoundKernel",
+    "In",
+    "InOut",
+    "Kernel",
+    "Module",
+    "Out",
+    "array",
+    "copy",
+    "empty",
+    "empty_like",
+    "zeros",
+    "zeros_like",
+]

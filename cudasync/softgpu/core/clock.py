@@ -2,7 +2,8 @@
 
 The numbers only need to be steady and plausible: elapsed times are equal from run to run, so a
 test may rely on their order. A stream's time advances as its commands complete; a command starts
-at the latest of its stream's time and the times of everything it waited for.
+at the latest of its stream's time, the times of everything it waited for, and the time that the
+host had seen pass when it was enqueued.
 """
 
 from __future__ import annotations

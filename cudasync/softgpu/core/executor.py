@@ -62,6 +62,9 @@ class Executor:
         # Threads in which host functions run: CUDA forbids driver calls there.
         self.host_function_threads: set[int] = set()
         self.deferred: deque[Callable[[], object]] = deque()
+        # The latest virtual time that a caller was told has passed: what is enqueued after that
+        # can not start before it.
+        self._seen_us = 0.0
 
     def _make_lock(self) -> None:
         # Reentrant only so that a thread can tell that it holds it; never taken twice.
@@ -101,6 +104,7 @@ class Executor:
             if stream.context.error:
                 raise stream.context.failure()
             command.serial = next(self._serials)
+            command.after_us = self._seen_us
             tail = stream.tail
             if tail is not None and not tail.is_done:
                 tail.dependents.append(command)
@@ -131,18 +135,18 @@ class Executor:
         Runs what they need, and no more than that unless one of them waits for memory that
         other work may write. DriverFailure ILLEGAL_STATE if nothing can ever run again.
         """
+        awaited = list(targets)
         with self.lock:
-            left = [target for target in targets if not target.is_done]
-            if not left:
-                return
-            self._refuse_nested()
-            _want(left)
-            while True:
-                while left and left[-1].is_done:
+            left = [target for target in awaited if not target.is_done]
+            if left:
+                self._refuse_nested()
+                _want(left)
+            while left:
+                if left[-1].is_done:
                     left.pop()
-                if not left:
-                    return
-                self._advance(left)
+                else:
+                    self._advance(left)
+            self._seen_us = max(self._seen_us, *(target.time_us for target in awaited), 0.0)
 
     def finish_nowait(self, targets: Iterable[Command]) -> None:
         """As `synchronize`, but return as soon as nothing is ready."""
@@ -161,7 +165,10 @@ class Executor:
         The answer is that from before the progress: a program that takes work for done too
         early is told so every time, not only when it is slow.
         """
-        if target is None or target.is_done:
+        if target is None:
+            return True
+        if target.is_done:
+            self._seen_us = max(self._seen_us, target.time_us)
             return True
         with self.lock:
             self._refuse_nested()

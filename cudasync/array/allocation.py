@@ -1,0 +1,115 @@
+"""Floor 4. Device memory with an owner: allocated by an op, freed by an op.
+
+The last array that uses an allocation lets it go; the free is then pushed like any other write of
+the whole range, so it comes after every use on every stream. Finalisers may run
+anywhere, even inside the engine, so they only leave a note; the note is taken up at the next
+call that makes or uses an array.
+"""
+
+from __future__ import annotations
+
+import weakref
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from cudasync.atomic import Inbox
+from cudasync.driver import Device, DeviceBuffer
+from cudasync.engine import plan
+from cudasync.engine.op import OpKind
+from cudasync.engine.ranges import Region
+from cudasync.errors import ClosedError, CudaError, CudasyncError
+
+if TYPE_CHECKING:
+    from cudasync.driver import Stream
+    from cudasync.engine import Engine
+
+CUDA_ERROR_OUT_OF_MEMORY = 2
+
+_dead: Inbox[tuple[DeviceBuffer, Region, weakref.ref[Engine]]] = Inbox()
+
+
+class DeviceBytes:
+    """Some bytes of device memory that somebody else owns, as the driver layer takes them."""
+
+    __slots__ = ("ptr", "size_bytes")
+
+    def __init__(self, ptr: int, size_bytes: int) -> None:
+        self.ptr = ptr
+        self.size_bytes = size_bytes
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        return {
+            "shape": (self.size_bytes,),
+            "typestr": "|u1",
+            "data": (self.ptr, False),
+            "strides": None,
+            "version": 3,
+        }
+
+
+class Allocation:
+    """Bytes on a device that live until the last array that uses them is gone."""
+
+    __slots__ = ("__weakref__", "buffer", "region")
+
+    region: Region
+
+    def __init__(self, engine: Engine, device: Device, size_bytes: int) -> None:
+        reap()
+        try:
+            self.buffer = _allocate(engine, device, size_bytes, self)
+        except CudaError as error:
+            if error.code != CUDA_ERROR_OUT_OF_MEMORY:
+                raise
+            # Memory of dead arrays comes back when their last use has passed: wait for it once.
+            engine._drain(None)
+            device.synchronize()
+            self.buffer = _allocate(engine, device, size_bytes, self)
+        note = (self.buffer, self.region, weakref.ref(engine))
+        weakref.finalize(self, _dead.put, note).atexit = False
+
+    @property
+    def device(self) -> Device:
+        return self.buffer.device
+
+
+def _allocate(engine: Engine, device: Device, size_bytes: int, owner: Allocation) -> DeviceBuffer:
+    def allocate(stream: Stream) -> Any:
+        return DeviceBuffer(size_bytes, device, stream=stream)
+
+    # Nothing blocks an op that reads and writes nothing: it is issued before the push returns.
+    op = engine._push(allocate, OpKind.ALLOCATE, name="allocate", device=device)
+    failure = op.failure
+    if failure is not None:
+        if isinstance(failure.cause, CudaError) and not failure.cause.sticky:
+            # The caller is told here and now; later waits need not raise it again.
+            failure.cleared = True
+            raise failure.cause
+        raise failure.error()
+    buffer = op._result
+    assert isinstance(buffer, DeviceBuffer)
+    owner.region = Region(buffer.ptr, buffer.ptr + size_bytes)
+    plan.adopt(owner.region, op)
+    return buffer
+
+
+def reap() -> None:
+    """Push the frees of allocations that died since."""
+    while (note := _dead.take()) is not None:
+        buffer, region, engine_reference = note
+        engine = engine_reference()
+
+        def free(stream: Stream, buffer: DeviceBuffer = buffer) -> None:
+            # After a device fault there is nothing left to free.
+            with suppress(CudasyncError):
+                buffer.close(stream)
+
+        try:
+            if engine is None:
+                raise ClosedError("the engine is gone")
+            engine._push(free, OpKind.FREE, writes=[region], name="free", device=buffer.device)
+        except ClosedError:
+            # A closed engine has waited for all of its ops, so nothing uses the memory any more.
+            with suppress(CudasyncError):
+                buffer.close()

@@ -1,0 +1,142 @@
+"""Floor 4. Arrays on a device: memory, shape and dtype; views share memory.
+
+An array names bytes of the unified address space; the engine orders whatever touches
+overlapping bytes, whichever views they came by. Nothing here waits, except `numpy()` and `wait()`.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from cudasync.array import indexing
+from cudasync.array.allocation import Allocation, DeviceBytes, reap
+from cudasync.driver import memcpy_async
+from cudasync.engine import engine
+from cudasync.engine.op import OpKind
+from cudasync.engine.variable import contiguous_strides, span, wait_for_writers
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from cudasync.driver import Device, Stream
+    from cudasync.engine.ranges import Region
+
+
+class Array:
+    """An n-dimensional array in device memory.
+
+    Made by `array`, `empty`, `zeros` and by slicing, not directly. `shape` counts elements,
+    `strides` bytes. Basic slicing gives views of the same memory: ops on disjoint views run
+    concurrently, on overlapping ones in order. The memory is freed, in order, when the last array
+    that uses it is gone.
+    """
+
+    __slots__ = ("_allocation", "dtype", "ptr", "region", "shape", "strides")
+
+    def __init__(
+        self,
+        allocation: Allocation,
+        ptr: int,
+        shape: tuple[int, ...],
+        strides: tuple[int, ...],
+        dtype: np.dtype[Any],
+    ) -> None:
+        self._allocation = allocation
+        self.ptr = ptr
+        self.shape = shape
+        self.strides = strides
+        self.dtype = dtype
+        # The bytes from the first to the last element: what the engine keeps hazards on.
+        self.region: Region = span(ptr, shape, strides, dtype.itemsize)
+
+    @property
+    def device(self) -> Device:
+        return self._allocation.device
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return math.prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        """Size of the elements in bytes."""
+        return self.size * self.dtype.itemsize
+
+    @property
+    def is_contiguous(self) -> bool:
+        """True if the elements lie in C order without gaps."""
+        return self.size <= 1 or self.strides == contiguous_strides(self.shape, self.dtype.itemsize)
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        """CUDA Array Interface, version 3. The engine does not see what others do with it: wait
+        for the array first, and for them before it is used here again."""
+        return {
+            "shape": self.shape,
+            "typestr": self.dtype.str,
+            "data": (self.ptr, False),
+            "strides": None if self.is_contiguous else self.strides,
+            "version": 3,
+            "stream": None,
+        }
+
+    def numpy(self) -> np.ndarray[Any, Any]:
+        """Copy to the host. Waits for what wrote this array, and for nothing else.
+
+        Raises `OpError` if the array is poisoned.
+        """
+        reap()
+        low, high = self.region
+        host = np.empty(high - low, np.uint8)
+        if host.size:
+            # The span is copied and strided on the host: one copy, whatever the strides.
+            source = DeviceBytes(low, high - low)
+
+            def fetch(stream: Stream) -> None:
+                memcpy_async(host, source, stream=stream)
+
+            engine()._push(
+                fetch, OpKind.DTOH, reads=[self.region], name="numpy", device=self.device
+            ).wait()
+        view = np.ndarray(self.shape, self.dtype, host, self.ptr - low, self.strides)
+        return view if self.is_contiguous else view.copy()
+
+    def wait(self, timeout: float | None = None) -> None:
+        """Block until the ops that wrote this array have finished; errors as for `Op.wait`."""
+        wait_for_writers([self.region], timeout)
+
+    def __getitem__(self, index: Any) -> Array:
+        """A view: integers, slices, Ellipsis and None, as in NumPy. IndexError beyond the shape."""
+        offset, shape, strides = indexing.view(self.shape, self.strides, index)
+        return Array(self._allocation, self.ptr + offset, shape, strides, self.dtype)
+
+    def reshape(self, *shape: Any) -> Array:
+        """A view with another shape of as many elements; -1 stands for the one left over.
+
+        Raises ValueError if the sizes differ or the array is not contiguous.
+        """
+        wanted = shape[0] if len(shape) == 1 and isinstance(shape[0], (tuple, list)) else shape
+        if not self.is_contiguous:
+            raise ValueError("only a contiguous array can be reshaped without a copy")
+        full = indexing.fill_shape(tuple(int(n) for n in wanted), self.size)
+        strides = contiguous_strides(full, self.dtype.itemsize)
+        return Array(self._allocation, self.ptr, full, strides, self.dtype)
+
+    def __len__(self) -> int:
+        if not self.shape:
+            raise TypeError("an array without dimensions has no length")
+        return self.shape[0]
+
+    def __iter__(self) -> Iterator[Array]:
+        return (self[i] for i in range(len(self)))
+
+    def __repr__(self) -> str:
+        return f"<Array {self.shape} {self.dtype} on device {self.device.ordinal}>"

@@ -1,0 +1,100 @@
+"""Floor 4. `copy`: between arrays, views and host memory, as an op."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from cudasync.array.allocation import DeviceBytes, reap
+from cudasync.array.array import Array
+from cudasync.driver import DeviceBuffer, current_device, memcpy_async
+from cudasync.engine import Op, engine
+from cudasync.engine.op import OpKind
+from cudasync.engine.variable import interface_region
+
+if TYPE_CHECKING:
+    from cudasync.driver import Device, Stream
+
+
+class _Operand:
+    """One side of a copy: what the driver takes, and what must match the other side."""
+
+    __slots__ = ("device", "dtype", "handle", "is_host", "nbytes", "resource", "shape")
+
+    def __init__(self, thing: Any, role: str) -> None:
+        self.resource = thing
+        self.is_host = isinstance(thing, np.ndarray)
+        self.device: Device | None = None
+        self.shape: tuple[int, ...] | None = None
+        self.dtype: np.dtype[Any] | None = None
+        if isinstance(thing, np.ndarray):
+            self.shape, self.dtype, self.nbytes = thing.shape, thing.dtype, thing.nbytes
+            self.handle: Any = thing
+            contiguous = thing.flags.c_contiguous
+            if role == "target" and not thing.flags.writeable:
+                raise ValueError("the target of the copy is a read-only NumPy array")
+        elif isinstance(thing, Array):
+            self.shape, self.dtype, self.nbytes = thing.shape, thing.dtype, thing.nbytes
+            self.device, contiguous = thing.device, thing.is_contiguous
+            self.handle = DeviceBytes(thing.ptr, thing.nbytes)
+        elif isinstance(thing, DeviceBuffer):
+            self.nbytes, self.device, contiguous = thing.size_bytes, thing.device, True
+            self.handle = DeviceBytes(thing.ptr, thing.size_bytes)
+        elif isinstance(getattr(thing, "__cuda_array_interface__", None), dict):
+            interface = thing.__cuda_array_interface__
+            region = interface_region(interface)
+            self.shape, self.dtype = tuple(interface["shape"]), np.dtype(interface["typestr"])
+            self.nbytes = int(np.prod(self.shape, dtype=np.int64)) * self.dtype.itemsize
+            contiguous = region.end - region.start == self.nbytes
+            self.device = current_device()
+            self.handle = DeviceBytes(region.start, self.nbytes)
+        else:
+            raise TypeError(
+                f"the {role} of a copy is a device array, a DeviceBuffer or a NumPy array, "
+                f"not {type(thing).__name__}"
+            )
+        if not contiguous:
+            raise ValueError(f"the {role} of the copy is not contiguous; copy it row by row")
+
+
+def copy(target: Any, source: Any, *, name: str | None = None, priority: int = 0) -> Op:
+    """Copy `source` to `target`; returns the op at once.
+
+    Both are contiguous device arrays, views, `DeviceBuffer`s or NumPy arrays, of one shape and
+    dtype (sizes, where one has no shape). A NumPy array takes part in the hazards like a device
+    array: until the op has finished, change or read it only through other ops. Copies from and to
+    pinned memory (`pinned_empty`) run beside kernels. Raises ValueError if shapes or sizes differ,
+    and TypeError if dtypes do.
+    """
+    reap()
+    to, of = _Operand(target, "target"), _Operand(source, "source")
+    if to.shape is not None and of.shape is not None and to.shape != of.shape:
+        raise ValueError(f"can not copy shape {of.shape} to shape {to.shape}")
+    if to.dtype is not None and of.dtype is not None and to.dtype != of.dtype:
+        raise TypeError(f"can not copy {of.dtype} to {to.dtype}; cast first")
+    if to.nbytes != of.nbytes:
+        raise ValueError(f"can not copy {of.nbytes} bytes to {to.nbytes} bytes")
+    if to.is_host and of.is_host:
+
+        def copy_on_host() -> None:
+            np.copyto(to.handle, of.handle)
+
+        return engine().push(
+            copy_on_host, reads=[source], writes=[target], name=name or "copy", priority=priority
+        )
+    kind = OpKind.DTOH if to.is_host else OpKind.HTOD if of.is_host else OpKind.DTOD
+
+    def copy_on_stream(stream: Stream) -> None:
+        if to.nbytes:
+            memcpy_async(to.handle, of.handle, stream=stream)
+
+    return engine()._push(
+        copy_on_stream,
+        kind,
+        reads=[source],
+        writes=[target],
+        name=name or f"copy {kind.value}",
+        priority=priority,
+        device=of.device if to.device is None else to.device,
+    )

@@ -1,0 +1,93 @@
+"""Floor 4. Making arrays: from host data, empty, or filled with zeros."""
+
+from __future__ import annotations
+
+import math
+import operator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from cudasync.array.allocation import Allocation, DeviceBytes
+from cudasync.array.array import Array
+from cudasync.array.staging import Staging
+from cudasync.driver import Device, memcpy_async, memset_async
+from cudasync.engine import engine
+from cudasync.engine.op import OpKind
+from cudasync.engine.variable import contiguous_strides
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike, DTypeLike
+
+    from cudasync.driver import Stream
+
+_staging: dict[int, Staging] = {}
+
+
+def array(data: ArrayLike, dtype: DTypeLike | None = None, *, device: Device | int = 0) -> Array:
+    """A device array with a copy of `data`, anything that NumPy makes an array of.
+
+    `data` is read before this returns and may change at once; the copy to the device is
+    asynchronous. Raises TypeError for dtypes that have no fixed size, CudaError when device
+    memory is exhausted.
+    """
+    host = np.asarray(data, dtype)
+    made = empty(host.shape, host.dtype, device=device)
+    if made.nbytes == 0:
+        return made
+    # setdefault: two threads that come first together still share one.
+    staging = _staging.setdefault(made.device.ordinal, Staging(made.device))
+    staged = staging.fill(host)
+
+    def upload(stream: Stream) -> None:
+        memcpy_async(made, staged, stream=stream)
+
+    # The closure must not keep the array alive once the copy was issued: Op drops it then.
+    op = engine()._push(upload, OpKind.HTOD, writes=[made], name="array", device=made.device)
+    staging.lend_until(op, staged)
+    return made
+
+
+def empty(shape: Any, dtype: DTypeLike = np.float32, *, device: Device | int = 0) -> Array:
+    """A device array with whatever the memory held. Does not wait."""
+    kind = np.dtype(dtype)
+    if kind.hasobject:
+        raise TypeError(f"dtype {kind} has no fixed size; a device can not hold it")
+    sizes = _shape(shape)
+    where = device if isinstance(device, Device) else Device(device)
+    # An allocation of no bytes is refused by the driver; one byte keeps the address valid.
+    size = max(1, math.prod(sizes) * kind.itemsize)
+    allocation = Allocation(engine(), where, size)
+    strides = contiguous_strides(sizes, kind.itemsize)
+    return Array(allocation, allocation.buffer.ptr, sizes, strides, kind)
+
+
+def zeros(shape: Any, dtype: DTypeLike = np.float32, *, device: Device | int = 0) -> Array:
+    """A device array of zeros. Does not wait."""
+    made = empty(shape, dtype, device=device)
+    if made.nbytes:
+        target = DeviceBytes(made.ptr, made.nbytes)
+
+        def clear(stream: Stream) -> None:
+            memset_async(target, 0, stream=stream)
+
+        engine()._push(clear, OpKind.KERNEL, writes=[made], name="zeros", device=made.device)
+    return made
+
+
+def empty_like(like: Array) -> Array:
+    """`empty` with the shape, dtype and device of `like`; always contiguous."""
+    return empty(like.shape, like.dtype, device=like.device)
+
+
+def zeros_like(like: Array) -> Array:
+    """`zeros` with the shape, dtype and device of `like`; always contiguous."""
+    return zeros(like.shape, like.dtype, device=like.device)
+
+
+def _shape(shape: Any) -> tuple[int, ...]:
+    given = shape if isinstance(shape, (tuple, list)) else (shape,)
+    lengths = tuple(operator.index(n) for n in given)
+    if any(n < 0 for n in lengths):
+        raise ValueError(f"a shape can not be negative: {lengths}")
+    return lengths

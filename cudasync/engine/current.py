@@ -1,0 +1,41 @@
+"""Floor 2. The current engine: of a context, else the one of the process."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import TYPE_CHECKING
+
+from cudasync.atomic import Once
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from cudasync.engine.engine import Engine
+
+_current: ContextVar[Engine | None] = ContextVar("cudasync engine", default=None)
+_default: Once[Engine] = Once()
+
+
+def get(make: Callable[[], Engine]) -> Engine:
+    """The current engine; `make()` gives the process its own at the first need."""
+    engine = _current.get()
+    if engine is not None:
+        return engine
+    default = _default.get()
+    if default is None:
+        made = make()
+        default = _default.offer(made)
+        if default is not made:
+            made.close()
+    return default
+
+
+@contextmanager
+def use(engine: Engine) -> Iterator[Engine]:
+    """Make `engine` current inside the `with` block, for this thread or asyncio task."""
+    token = _current.set(engine)
+    try:
+        yield engine
+    finally:
+        _current.reset(token)

@@ -1,0 +1,307 @@
+"""Floor 2. The asynchronous dispatcher: blocks, issues, runs and finishes ops.
+
+The protocol is in DESIGN.md beside this file. Locks are taken in one order: a timeline's
+`issue_lock`, then `plan.LOCK`; user code and driver calls run without `plan.LOCK`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from contextlib import contextmanager, nullcontext
+from typing import TYPE_CHECKING
+
+from cudasync.engine import current, plan
+from cudasync.engine.ledger import Ledger, poison, unblock
+from cudasync.engine.op import Op, OpKind
+from cudasync.engine.streams import DeviceStreams
+from cudasync.engine.workers import WorkerPool, current_pool
+from cudasync.errors import CudaError, CudasyncError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from cudasync.driver import Device
+    from cudasync.engine.events import PooledEvent
+    from cudasync.engine.timeline import Timeline
+
+# A push asks the driver how far a stream has come once in this many issues to it, so that
+# finished ops do not pile up in a program that never waits.
+POLL_EVERY = 32
+
+
+class Dispatcher:
+    """Runs ops on streams and workers as soon as what they depend on allows."""
+
+    def __init__(
+        self, ledger: Ledger, *, pools: Mapping[str, int], streams: int, tracing: bool
+    ) -> None:
+        self._ledger = ledger
+        self._streams_per_device = streams
+        self._tracing = tracing
+        self._devices: dict[int, DeviceStreams] = {}
+        self._pools = {name: WorkerPool(name, size, self._run) for name, size in pools.items()}
+
+    @property
+    def pool_names(self) -> tuple[str, ...]:
+        return tuple(self._pools)
+
+    def submit(self, op: Op, accesses: plan.Accesses) -> None:
+        """Plan `op` and dispatch it if nothing blocks it. Blocks for nobody."""
+        with plan.LOCK:
+            self._ledger.enter(op, accesses)
+            watched = []
+            for before in op._predecessors:
+                if op.kind is not OpKind.HOST and before._is_issued:
+                    continue
+                before._dependents.append(op)
+                op._blockers += 1
+                watched.append(before)
+            is_ready = op._blockers == 0
+        if op.kind is OpKind.HOST:
+            for before in watched:
+                before._engine._watch(before)
+        if is_ready:
+            dispatch([op])
+
+    def start(self, op: Op) -> list[Op]:
+        """Run or issue an op that nothing blocks; return the ops that became ready by it."""
+        failure = poison(op)
+        if failure is not None:
+            return self._ledger.finish(op, failure=failure)
+        if op.kind is OpKind.HOST:
+            self._pools[op._pool].put(op)
+            return []
+        return self._issue(op)
+
+    def watch(self, op: Op) -> None:
+        """See to it that `op` finishes without further pushes."""
+        with plan.LOCK:
+            if op.finished or op.kind is OpKind.HOST or op._is_watched:
+                return
+            op._is_watched = True
+            # An op that is not issued yet is watched when it is.
+            if op._timeline is not None:
+                op._timeline.watch(op, self._report)
+
+    def query(self, op: Op) -> None:
+        """Ask the driver whether an issued op has finished; book it if so."""
+        with plan.LOCK:
+            event, timeline = op._event, op._timeline
+            if op.finished or event is None or timeline is None:
+                return
+            event.pins += 1
+            seq = op._seq
+        try:
+            is_complete = event.event.query()
+        except CudasyncError as error:
+            self._fault(op, error)
+        else:
+            if is_complete:
+                self._advance(timeline, seq)
+        finally:
+            with plan.LOCK:
+                event.unpin()
+
+    @contextmanager
+    def blocking(self, op: Op) -> Iterator[None]:
+        """Around a wait for `op`: a worker that waits is stood in for meanwhile."""
+        pool = current_pool()
+        with nullcontext() if pool is None else pool.blocked():
+            yield
+
+    def is_worker(self) -> bool:
+        pool = current_pool()
+        return pool is not None and pool is self._pools.get(pool.name)
+
+    def heal(self) -> None:
+        """Give up the streams of devices that faulted, so that new ones are made after a reset."""
+        with plan.LOCK:
+            for ordinal in [o for o, d in self._devices.items() if d.fault is not None]:
+                del self._devices[ordinal]
+
+    def close(self) -> None:
+        """End workers and streams; the caller has waited for the ops."""
+        for pool in self._pools.values():
+            pool.close()
+        with plan.LOCK:
+            devices, self._devices = list(self._devices.values()), {}
+        for device in devices:
+            device.close()
+
+    def _streams(self, device: Device) -> DeviceStreams:
+        found = self._devices.get(device.ordinal)
+        # A reset of the device ended its streams: what follows goes to new ones.
+        if found is None or found.token is not device.context.token:
+            found = DeviceStreams(device, streams=self._streams_per_device, timing=self._tracing)
+            self._devices[device.ordinal] = found
+        return found
+
+    def _issue(self, op: Op) -> list[Op]:
+        """Enqueue a device op on a stream; return the ops that became ready by it."""
+        assert op._device is not None
+        with plan.LOCK:
+            device = self._streams(op._device)
+            fault = device.fault
+            timeline = device.choose(op)
+            timeline.reserved += 1
+        try:
+            if fault is not None and not fault.cleared:
+                return self._ledger.finish(op, failure=fault)
+            with timeline.issue_lock:
+                return self._enqueue(op, device, timeline)
+        except CudasyncError as error:
+            return self._fault(op, error)
+        finally:
+            with plan.LOCK:
+                timeline.reserved -= 1
+
+    def _enqueue(self, op: Op, device: DeviceStreams, timeline: Timeline) -> list[Op]:
+        """The driver calls of an issue. The caller holds the timeline's issue lock."""
+        assert op._fn is not None
+        stream = timeline.stream
+        for event in self._waits(op, timeline):
+            stream.wait(event.event)
+            with plan.LOCK:
+                event.unpin()
+        if self._ledger.recorder is not None:
+            self._ledger.recorder.issuing(op, stream, device.events)
+        interrupt: BaseException | None = None
+        try:
+            op._result = op._fn(stream)
+        except BaseException as error:
+            if isinstance(error, CudaError) and error.sticky:
+                raise
+            # What it had enqueued before is on the stream: so the op still gets its point, and
+            # whoever overwrites or frees its data still waits for it.
+            self._ledger.fail(op, error)
+            if not isinstance(error, Exception):
+                interrupt = error
+        with plan.LOCK:
+            event = device.events.take()
+        stream.record(event.event)
+        with plan.LOCK:
+            statistics = self._ledger.statistics
+            statistics.streams_used += timeline.issued == 0
+            statistics.events_recorded += 1
+            timeline.issued += 1
+            op._timeline, op._seq, op._event = timeline, timeline.issued, event
+            op._clock = timeline.clock
+            timeline.in_flight.append(op)
+            op._is_issued = True
+            op._fn = None
+            ready = unblock(op, was_issued=True)
+            if op._is_watched or op._dependents:
+                op._is_watched = True
+                timeline.watch(op, self._report)
+            polled = None
+            if timeline.issued % POLL_EVERY == 0:
+                polled = timeline.in_flight[len(timeline.in_flight) // 2]
+        if polled is not None:
+            self.query(polled)
+        if interrupt is not None:
+            dispatch(ready)
+            raise interrupt
+        return ready
+
+    def _waits(self, op: Op, timeline: Timeline) -> list[PooledEvent]:
+        """The events that `timeline` has to wait for before `op`, pinned."""
+        events = []
+        statistics = self._ledger.statistics
+        with plan.LOCK:
+            # Youngest first: what it came after need not be waited for again.
+            for before in sorted(op._predecessors, key=_number, reverse=True):
+                if before._timeline is None or before._event is None:
+                    statistics.waits_elided += before.kind is not OpKind.HOST
+                elif timeline.is_behind(before._timeline, before._seq):
+                    statistics.waits_elided += 1
+                else:
+                    before._event.pins += 1
+                    events.append(before._event)
+                    timeline.learn(before)
+                    statistics.waits += 1
+        return events
+
+    def _run(self, op: Op, worker: str) -> None:
+        """Run a host op; called by a worker."""
+        fn = op._fn
+        assert fn is not None
+        start = time.perf_counter()
+        result = failure = None
+        try:
+            with current.use(op._engine):
+                result = fn()
+        except BaseException as error:
+            failure = self._ledger.fail(op, error)
+        del fn
+        if failure is None and self._ledger.recorder is not None:
+            self._ledger.recorder.ran(op, worker, start)
+        ready = self._ledger.finish(op, result=result, failure=failure)
+        del op, result
+        dispatch(ready)
+
+    def _report(self, op: Op, event: PooledEvent, error: CudasyncError | None) -> None:
+        """What a watcher found out about `op`."""
+        with plan.LOCK:
+            event.unpin()
+            timeline, seq = op._timeline, op._seq
+        if error is not None:
+            dispatch(self._fault(op, error))
+        elif timeline is not None:
+            self._advance(timeline, seq)
+
+    def _advance(self, timeline: Timeline, seq: int) -> None:
+        """Everything on `timeline` up to `seq` has completed: finish it."""
+        reached = []
+        with plan.LOCK:
+            timeline.finished = max(timeline.finished, seq)
+            while timeline.in_flight and timeline.in_flight[0]._seq <= seq:
+                reached.append(timeline.in_flight.popleft())
+        ready: list[Op] = []
+        for op in reached:
+            if self._ledger.recorder is not None:
+                self._ledger.recorder.reached(op, timeline, timeline.device)
+            ready += self._ledger.finish(op, result=op._result)
+        dispatch(ready)
+
+    def _fault(self, op: Op, error: CudasyncError) -> list[Op]:
+        """The driver failed at `op`. If its context is dead, so is all that is in flight on it."""
+        assert op._device is not None
+        if op.finished:
+            return []
+        if not (isinstance(error, CudaError) and error.sticky):
+            return self._ledger.finish(op, failure=self._ledger.fail(op, error))
+        with plan.LOCK:
+            device = self._streams(op._device)
+            heads = [t.in_flight[0] for t in device.timelines if t.in_flight]
+            lost = [o for t in device.timelines for o in t.in_flight]
+            for timeline in device.timelines:
+                timeline.in_flight.clear()
+        culprit = _culprit(heads or [op], error)
+        suspects = [o.name for o in heads] if len(heads) > 1 else []
+        if device.fault is None or device.fault.cleared:
+            device.fault = self._ledger.fail(culprit, error, suspects)
+        ready = []
+        for victim in dict.fromkeys([culprit, *lost, op]):
+            ready += self._ledger.finish(victim, failure=device.fault)
+        return ready
+
+
+def dispatch(ready: list[Op]) -> None:
+    """Start these ops, and the ones that become ready by it, of whichever engine they are."""
+    work = deque(ready)
+    while work:
+        op = work.popleft()
+        work.extend(op._engine._start(op))
+
+
+def _culprit(heads: list[Op], error: CudaError) -> Op:
+    """The op to name first: the one whose name the driver's report holds, else the oldest."""
+    for op in heads:
+        if op.name and op.name in error.hint:
+            return op
+    return min(heads, key=_number)
+
+
+def _number(op: Op) -> int:
+    return op.number

@@ -1,0 +1,142 @@
+"""Floor 2. What an op may name in `reads=` and `writes=`: variables, and anything with bytes."""
+
+from __future__ import annotations
+
+import time
+import weakref
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from cudasync.engine import plan
+from cudasync.engine.ranges import Region
+from cudasync.engine.state import State
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from cudasync.engine.plan import Resource
+
+
+class Var:
+    """A pure token: orders what has no bytes of its own, such as a file or a random generator.
+
+    Ops that name it in `reads=` run together; one that names it in `writes=` runs alone.
+    """
+
+    __slots__ = ("__weakref__", "_state", "name")
+
+    def __init__(self, name: str = "") -> None:
+        self.name = name
+        self._state = State()
+
+    @property
+    def version(self) -> int:
+        """How many writes were pushed so far."""
+        return self._state.writes
+
+    def wait(self, timeout: float | None = None) -> None:
+        """Block until the last write pushed so far has finished; errors as for `Op.wait`."""
+        wait_for_writers([self._state], timeout)
+
+    def __repr__(self) -> str:
+        return f"<Var {self.name!r} version {self.version}>"
+
+
+def resolve(things: object, word: str) -> list[Resource]:
+    """The states and byte ranges that `things` (one thing or an iterable of them) stand for.
+
+    `word` is the keyword they came by, for the error. Raises TypeError for what has neither a
+    state nor bytes.
+    """
+    if things is None or (type(things) is tuple and not things):
+        return []
+    if isinstance(things, (list, tuple, set, frozenset)) and not isinstance(things, Region):
+        return [resolve_one(thing, word) for thing in things]
+    return [resolve_one(things, word)]
+
+
+def resolve_one(thing: Any, word: str) -> Resource:
+    """The state or byte range that one thing stands for."""
+    if isinstance(thing, Var):
+        return thing._state
+    if isinstance(thing, np.ndarray):
+        return _host_region(thing)
+    region = getattr(thing, "region", thing)
+    if isinstance(region, Region):
+        return region
+    if hasattr(thing, "ptr") and hasattr(thing, "size_bytes"):
+        start = int(thing.ptr)
+        return Region(start, start + int(thing.size_bytes))
+    interface = getattr(thing, "__cuda_array_interface__", None)
+    if isinstance(interface, dict):
+        return interface_region(interface)
+    raise TypeError(
+        f"{word}= takes variables, device arrays and NumPy arrays, not {type(thing).__name__}; "
+        f"wrap what has no bytes of its own in a Var"
+    )
+
+
+def wait_for_writers(resources: Sequence[Resource], timeout: float | None) -> None:
+    """Wait for the ops that wrote `resources` last; raise what poisons them."""
+    deadline = None if timeout is None else time.monotonic() + timeout
+    for op in plan.writers(resources):
+        op.wait(None if deadline is None else max(0.0, deadline - time.monotonic()))
+
+
+def span(address: int, shape: Iterable[int], strides: Iterable[int], item_size: int) -> Region:
+    """The bytes from the first to the last element, whatever the signs of the strides."""
+    low = high = address
+    for length, stride in zip(shape, strides, strict=True):
+        if length == 0:
+            return Region(address, address)
+        reach = (length - 1) * stride
+        low, high = (low + reach, high) if reach < 0 else (low, high + reach)
+    return Region(low, high + item_size)
+
+
+def interface_region(interface: dict[str, Any]) -> Region:
+    """The span of an object by its `__cuda_array_interface__`."""
+    shape = interface["shape"]
+    item_size = np.dtype(interface["typestr"]).itemsize
+    strides = interface.get("strides")
+    if strides is None:
+        strides = contiguous_strides(shape, item_size)
+    return span(interface["data"][0], shape, strides, item_size)
+
+
+def contiguous_strides(shape: Sequence[int], item_size: int) -> tuple[int, ...]:
+    """The strides in bytes of a C-contiguous array."""
+    strides: list[int] = []
+    step = item_size
+    for length in reversed(shape):
+        strides.append(step)
+        step *= max(1, length)
+    return tuple(reversed(strides))
+
+
+def _host_region(array: np.ndarray[Any, Any]) -> Region:
+    root = array
+    while isinstance(root.base, np.ndarray):
+        root = root.base
+    _forget_with(root)
+    return span(array.ctypes.data, array.shape, array.strides, array.itemsize)
+
+
+# Roots whose end we hear of already. Without that, a new array at the address of a dead one
+# would inherit its history: a wait for nothing at best, somebody else's failure at worst.
+_known_roots: dict[int, weakref.ref[np.ndarray[Any, Any]]] = {}
+
+
+def _forget_with(root: np.ndarray[Any, Any]) -> None:
+    key = id(root)
+    known = _known_roots.get(key)
+    if known is not None and known() is root:
+        return
+    region = span(root.ctypes.data, root.shape, root.strides, root.itemsize)
+
+    def gone(_: object, key: int = key, region: Region = region) -> None:
+        _known_roots.pop(key, None)
+        plan.GONE.put(region)
+
+    _known_roots[key] = weakref.ref(root, gone)

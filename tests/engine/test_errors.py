@@ -1,0 +1,173 @@
+"""Failures: they travel along data, name their push, leave the rest alone, and can be cleared."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import threading
+
+import pytest
+
+import cudasync as cs
+
+PATIENCE_S = 20.0
+
+
+@pytest.fixture(params=["async", "serial"])
+def engine(request):
+    engine = cs.Engine(request.param)
+    yield engine
+    engine.close()
+
+
+def fail() -> None:
+    raise ValueError("planned")
+
+
+def test_a_failure_reaches_everyone_who_waits_and_names_its_push(engine):
+    x = cs.Var("x")
+    line = inspect.currentframe().f_lineno + 1
+    op = engine.push(fail, writes=[x], name="load")
+    dependent = engine.push(lambda: None, reads=[x])
+    for wait in (op.wait, dependent.wait, x.wait, engine.waitall, op.result):
+        with pytest.raises(cs.OpError, match="'load'") as caught:
+            wait(PATIENCE_S)
+        assert caught.value.op == "load"
+        assert caught.value.push_site == f"{__file__}:{line}"
+        assert isinstance(caught.value.cause, ValueError)
+        assert caught.value.__cause__ is caught.value.cause
+    assert dependent.exception().op == "load"
+
+
+def test_dependents_do_not_run_and_others_do(engine):
+    x, y, ran = cs.Var("x"), cs.Var("y"), []
+    engine.push(fail, writes=[x])
+    engine.push(lambda: ran.append("dependent"), reads=[x], writes=[y])
+    engine.push(lambda: ran.append("second hand"), reads=[y])
+    other = engine.push(lambda: ran.append("other"))
+    other.wait(PATIENCE_S)
+    with pytest.raises(cs.OpError):
+        engine.waitall(PATIENCE_S)
+    assert ran == ["other"]
+
+
+def test_overwriting_heals_and_updating_does_not(engine):
+    x, y = cs.Var("x"), cs.Var("y")
+    engine.push(fail, writes=[x, y])
+    engine.push(lambda: None, writes=[x])
+    engine.push(lambda: None, reads=[y], writes=[y])
+    x.wait(PATIENCE_S)
+    with pytest.raises(cs.OpError):
+        y.wait(PATIENCE_S)
+
+
+def test_only_readers_of_a_failed_write_are_poisoned_not_later_writers(engine):
+    x = cs.Var("x")
+    engine.push(fail, reads=[x])
+    engine.push(lambda: None, writes=[x]).wait(PATIENCE_S)
+    x.wait(PATIENCE_S)
+
+
+def test_cleared_errors_are_forgotten(engine):
+    x = cs.Var("x")
+    op = engine.push(fail, writes=[x])
+    engine.clear_errors()
+    engine.waitall(PATIENCE_S)
+    op.wait(PATIENCE_S)
+    assert engine.push(lambda: 1, reads=[x]).result(PATIENCE_S) == 1
+
+
+def test_waitall_raises_the_first_failure_in_push_order(engine):
+    ops = [engine.push(fail, name=f"op {i}") for i in range(5)]
+    for op in ops:
+        op.exception(PATIENCE_S)
+    with pytest.raises(cs.OpError) as caught:
+        engine.waitall(PATIENCE_S)
+    assert caught.value.op == "op 0"
+
+
+def test_leaving_the_block_raises_what_failed():
+    with pytest.raises(cs.OpError), cs.Engine() as engine:
+        engine.push(fail)
+
+
+def test_leaving_the_block_by_an_exception_keeps_that_exception():
+    def leave() -> None:
+        with cs.Engine() as engine:
+            engine.push(fail)
+            raise KeyError("first")
+
+    with pytest.raises(KeyError):
+        leave()
+
+
+def test_a_timeout_raises_and_cancels_nothing():
+    gate = threading.Event()
+    with cs.Engine() as engine:
+        op = engine.push(lambda: gate.wait(PATIENCE_S))
+        for wait in (op.wait, op.result, op.exception, engine.waitall):
+            with pytest.raises(TimeoutError):
+                wait(timeout=0.01)
+        gate.set()
+        assert op.result(PATIENCE_S) is True
+
+
+def test_a_closed_engine_says_so(engine):
+    engine.push(lambda: None)
+    engine.close()
+    engine.close()
+    with pytest.raises(cs.ClosedError, match="new one"):
+        engine.push(lambda: None)
+    with pytest.raises(cs.ClosedError):
+        engine.__enter__()
+
+
+def test_an_op_can_be_awaited(engine):
+    async def main() -> int:
+        with pytest.raises(cs.OpError):
+            await engine.push(fail)
+        return await engine.push(lambda: 42)
+
+    assert asyncio.run(main()) == 42
+
+
+def test_callbacks_run_once_before_or_after_the_end(engine):
+    gate, seen = threading.Event(), []
+    gate.set()
+    op = engine.push(lambda: gate.wait(PATIENCE_S))
+    op.add_done_callback(lambda: seen.append("early or late"))
+    op.wait(PATIENCE_S)
+    op.add_done_callback(lambda: seen.append("late"))
+    assert seen == ["early or late", "late"]
+
+
+def test_waiting_on_oneself_in_a_serial_engine_is_a_deadlock_that_is_told():
+    with cs.Engine("serial") as engine:
+        x = cs.Var("x")
+
+        def outer() -> None:
+            with pytest.raises(cs.DeadlockError):
+                engine.push(lambda: None, writes=[x]).wait()
+
+        engine.push(outer, writes=[x]).wait()
+
+
+@pytest.mark.parametrize(
+    ("wrong", "error", "words"),
+    [
+        (lambda e: e.push(3), TypeError, "needs a function"),
+        (lambda e: e.push(fail, reads=[object()]), TypeError, "reads= takes variables"),
+        (lambda e: e.push(fail, writes=[3]), TypeError, "writes= takes variables"),
+        (lambda e: e.push(fail, pool="none"), ValueError, "no worker pool 'none'"),
+        (lambda e: e.push(fail, device=0), TypeError, "takes a Device"),
+        (lambda e: cs.Engine("fast"), ValueError, "'async' or 'serial'"),
+        (lambda e: cs.Engine(workers=0), ValueError, "at least 1 worker"),
+        (lambda e: cs.Engine(streams=0), ValueError, "streams"),
+        (lambda e: cs.Engine(max_in_flight=0), ValueError, "max_in_flight"),
+        (lambda e: e.trace(), ValueError, "trace=True"),
+    ],
+)
+def test_wrong_calls_are_refused_before_anything_is_pushed(engine, wrong, error, words):
+    with pytest.raises(error, match=words):
+        wrong(engine)
+    assert engine.statistics().ops == 0

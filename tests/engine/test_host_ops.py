@@ -1,0 +1,228 @@
+"""Host ops: hazards, order, pools, priorities, results. No device is touched here."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+import cudasync as cs
+
+PATIENCE_S = 20.0
+
+
+@pytest.fixture(params=["async", "serial"])
+def any_engine(request):
+    with cs.Engine(request.param) as engine:
+        yield engine
+
+
+@pytest.fixture
+def engine():
+    with cs.Engine(workers=2, pools={"io": 2}) as engine:
+        yield engine
+
+
+def held(gate: threading.Event) -> Callable[[], None]:
+    """A host op that holds its worker until the gate opens."""
+
+    def hold() -> None:
+        assert gate.wait(PATIENCE_S), "nobody opened the gate"
+
+    return hold
+
+
+def test_an_op_returns_its_result(any_engine):
+    op = any_engine.push(lambda: 42, name="answer")
+    assert op.result() == 42
+    assert op.done()
+    assert op.exception() is None
+
+
+def test_a_read_waits_for_the_write_before_it(engine):
+    gate, x, order = threading.Event(), cs.Var("x"), []
+    engine.push(held(gate), writes=[x])
+    reader = engine.push(lambda: order.append("read"), reads=[x])
+    bystander = engine.push(lambda: order.append("bystander"))
+    bystander.wait(PATIENCE_S)
+    assert not reader.done()
+    gate.set()
+    reader.wait(PATIENCE_S)
+    assert order == ["bystander", "read"]
+
+
+def test_a_write_waits_for_every_earlier_read(engine):
+    gate, x = threading.Event(), cs.Var("x")
+    first = engine.push(held(gate), reads=[x])
+    second = engine.push(lambda: None, reads=[x])
+    write = engine.push(lambda: None, writes=[x])
+    second.wait(PATIENCE_S)
+    assert not write.done()
+    assert not first.done()
+    gate.set()
+    write.wait(PATIENCE_S)
+    assert first.done()
+
+
+def test_a_write_waits_for_the_write_before_it(engine):
+    gate, x, order = threading.Event(), cs.Var("x"), []
+    engine.push(held(gate), writes=[x])
+    engine.push(lambda: order.append(1), writes=[x])
+    last = engine.push(lambda: order.append(2), writes=[x])
+    assert order == []
+    gate.set()
+    last.wait(PATIENCE_S)
+    assert order == [1, 2]
+
+
+def test_reads_of_one_variable_run_together(engine):
+    x, together = cs.Var("x"), threading.Barrier(2)
+    ops = [engine.push(lambda: together.wait(PATIENCE_S), reads=[x]) for _ in range(2)]
+    for op in ops:
+        op.wait(PATIENCE_S)
+
+
+def test_overlapping_slices_of_numpy_memory_are_ordered_and_others_are_not(engine):
+    gate, data = threading.Event(), np.zeros(100)
+    engine.push(held(gate), writes=[data[:50]])
+    overlapping = engine.push(lambda: None, reads=[data[49:60]])
+    apart = engine.push(lambda: None, writes=[data[50:]])
+    shape_shifted = engine.push(lambda: None, reads=[data.reshape(10, 10)[4]])
+    assert not overlapping.done()
+    assert not apart.done(), "it overlaps the read of 50 to 60"
+    disjoint = engine.push(lambda: None, reads=[data[70:]])
+    assert not disjoint.done(), "it comes after the write of 50 to 100"
+    gate.set()
+    shape_shifted.wait(PATIENCE_S)
+    engine.waitall(PATIENCE_S)
+
+
+def test_a_strided_view_counts_by_its_span(engine):
+    gate, data = threading.Event(), np.zeros(100)
+    engine.push(held(gate), writes=[data[10:30:5]])
+    before = engine.push(lambda: None, writes=[data[:10]])
+    inside = engine.push(lambda: None, writes=[data[12:14]])
+    after = engine.push(lambda: None, writes=[data[26:]])
+    before.wait(PATIENCE_S)
+    after.wait(PATIENCE_S)
+    assert not inside.done()
+    gate.set()
+    inside.wait(PATIENCE_S)
+
+
+def test_an_array_at_the_address_of_a_dead_one_has_no_history(engine):
+    def fail() -> None:
+        raise ValueError("planned")
+
+    for _ in range(20):
+        data = np.zeros(1000)
+        engine.push(fail, writes=[data]).exception(PATIENCE_S)
+        del data
+        fresh = np.zeros(1000)
+        engine.push(lambda: None, reads=[fresh]).wait(PATIENCE_S)
+    engine.clear_errors()
+
+
+def test_larger_priority_goes_first_among_ready_ops():
+    order: list[int] = []
+    gate = threading.Event()
+    with cs.Engine(workers=1) as engine:
+        engine.push(held(gate))
+        for priority in (0, 5, -3, 5, 1):
+            engine.push(lambda p=priority: order.append(p), priority=priority)
+        gate.set()
+    assert order == [5, 5, 1, 0, -3]
+
+
+def test_a_pool_full_of_sleepers_does_not_hold_up_another(engine):
+    gate = threading.Event()
+    sleepers = [engine.push(held(gate), pool="io") for _ in range(5)]
+    engine.push(lambda: None).wait(PATIENCE_S)
+    assert not any(op.done() for op in sleepers)
+    gate.set()
+
+
+def test_as_many_ops_run_at_once_as_there_are_workers(engine):
+    together = threading.Barrier(2)
+    for _ in range(20):
+        pair = [engine.push(lambda: together.wait(PATIENCE_S)) for _ in range(2)]
+        for op in pair:
+            op.wait(PATIENCE_S)
+
+
+def test_waiting_inside_an_op_does_not_starve_its_pool():
+    with cs.Engine(workers=1) as engine:
+
+        def outer(depth: int) -> int:
+            if depth == 0:
+                return 0
+            return 1 + engine.push(lambda: outer(depth - 1)).result(PATIENCE_S)
+
+        assert engine.push(lambda: outer(10)).result(PATIENCE_S) == 10
+
+
+def test_the_engine_is_current_inside_its_ops(any_engine):
+    assert any_engine.push(cs.engine).result() is any_engine
+
+
+def test_an_op_may_push(any_engine):
+    x, order = cs.Var("x"), []
+
+    def outer() -> None:
+        any_engine.push(lambda: order.append("inner"), writes=[x])
+        order.append("outer")
+
+    any_engine.push(outer, writes=[x])
+    any_engine.push(lambda: None, writes=[x])
+    any_engine.waitall()
+    assert order == ["outer", "inner"]
+
+
+def test_back_pressure_holds_the_pusher_back():
+    gate = threading.Event()
+    with cs.Engine(workers=1, max_in_flight=2) as engine:
+        engine.push(held(gate))
+        engine.push(lambda: None)
+        pushed = threading.Event()
+        third = threading.Thread(target=lambda: (engine.push(lambda: None), pushed.set()))
+        third.start()
+        assert not pushed.wait(0.05)
+        gate.set()
+        third.join(PATIENCE_S)
+        assert pushed.is_set()
+
+
+def test_variables_count_their_writes(any_engine):
+    x = cs.Var("x")
+    any_engine.push(lambda: None, reads=[x])
+    assert x.version == 0
+    any_engine.push(lambda: None, writes=[x])
+    any_engine.push(lambda: None, writes=x, reads=x)
+    assert x.version == 2
+    x.wait()
+    assert "x" in repr(x)
+
+
+def test_many_threads_push_onto_crossed_variables(engine):
+    x, y = cs.Var("x"), cs.Var("y")
+    counts = {"x": 0, "y": 0}
+
+    def bump(name: str, other: str) -> None:
+        counts[name] += 1
+        counts[other] += 1
+
+    def pusher(flip: bool) -> None:
+        names = ("y", "x") if flip else ("x", "y")
+        variables = [y, x] if flip else [x, y]
+        for _ in range(200):
+            engine.push(lambda: bump(*names), writes=variables)
+
+    threads = [threading.Thread(target=pusher, args=(i % 2 == 1,)) for i in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    engine.waitall(PATIENCE_S)
+    assert counts == {"x": 800, "y": 800}
