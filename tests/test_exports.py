@@ -1,0 +1,87 @@
+"""The public names, each with one door and a docstring.
+
+A name is added here on purpose, in the commit that makes it public; a name is taken away only
+by a decision that cudasync/DESIGN.md records.
+"""
+
+from __future__ import annotations
+
+import inspect
+import types
+
+import pytest
+
+import cudasync as cs
+import cudasync.testing
+
+PUBLIC = {
+    # The driver layer.
+    "Device", "DeviceBuffer", "Event", "LEGACY_STREAM", "PER_THREAD_STREAM", "PinnedBuffer",
+    "Stream", "current_device", "current_stream", "device_count", "launch", "memcpy_async",
+    "memset_async", "pinned_empty",
+    # The engine.
+    "Engine", "Op", "Statistics", "TraceEntry", "Var", "engine", "use", "waitall",
+    # Arrays and kernels.
+    "Array", "BoundKernel", "In", "InOut", "Kernel", "Module", "Out", "array", "copy", "empty",
+    "empty_like", "zeros", "zeros_like",
+    # Errors.
+    "ClosedError", "CudaError", "CudasyncError", "DeadlockError", "OpError", "PtxError",
+}  # fmt: skip
+
+TESTING = {"HostLatch", "Latch"}
+
+DOORS = [(cs, PUBLIC), (cudasync.testing, TESTING)]
+
+
+@pytest.mark.parametrize(("door", "names"), DOORS, ids=["cudasync", "cudasync.testing"])
+def test_the_door_lets_out_these_names_and_no_other(door, names):
+    assert set(door.__all__) == names
+    assert len(door.__all__) == len(names)
+    visible = {
+        name
+        for name, value in vars(door).items()
+        if not name.startswith("_")
+        and not isinstance(value, types.ModuleType)
+        and name not in {"annotations", "TYPE_CHECKING"}
+    }
+    assert visible == names
+
+
+def test_each_name_and_each_thing_has_one_door():
+    assert not PUBLIC & TESTING
+    things = [(id(getattr(door, name)), name) for door, names in DOORS for name in names]
+    assert len({thing for thing, _ in things}) == len(things)
+
+
+def public_things():
+    for door, names in DOORS:
+        for name in sorted(names):
+            yield f"{door.__name__}.{name}", getattr(door, name)
+
+
+def methods(thing):
+    """The public methods that a class itself defines; a property may speak for itself."""
+    for name, value in vars(thing).items():
+        if not name.startswith("_") and isinstance(value, types.FunctionType | classmethod):
+            yield name, value
+
+
+def test_every_public_name_has_a_docstring_of_its_own():
+    bare = []
+    for name, thing in public_things():
+        own = thing if inspect.isclass(thing) or inspect.isroutine(thing) else type(thing)
+        if not own.__dict__.get("__doc__", None) and not (inspect.isroutine(own) and own.__doc__):
+            bare.append(name)
+        if inspect.isclass(thing):
+            bare += [f"{name}.{member}" for member, value in methods(thing) if not value.__doc__]
+    assert not bare
+
+
+def test_a_docstring_opens_with_a_plain_sentence():
+    """Its first paragraph ends as a sentence does, or with the CUDA function that it stands for."""
+    wrong = []
+    for name, thing in public_things():
+        first = (inspect.getdoc(thing) or "").partition("\n\n")[0]
+        if not first.rstrip().endswith((".", ":", ")")):
+            wrong.append(name)
+    assert not wrong
