@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, SupportsIndex
 import numpy as np
 from cuda.bindings import driver
 
-from cudasync.driver.operand import Memory, memory_of
+from cudasync.driver.operand import Memory, address_of, memory_of
 from cudasync.driver.result import failure
 from cudasync.driver.stream import as_stream
 
@@ -80,14 +80,15 @@ def _copy(to: Memory, of: Memory, size: int, raw: Any) -> tuple[str, Any]:
     """Enqueue the copy: the driver function's name, and its answer."""
     if to.device is None:
         if of.device is None:
-            return "cuMemcpyAsync", driver.cuMemcpyAsync(to.address, of.address, size, raw)[0]
-        return "cuMemcpyDtoHAsync", driver.cuMemcpyDtoHAsync(to.address, of.address, size, raw)[0]
+            addresses = address_of(to.place), address_of(of.place)
+            return "cuMemcpyAsync", driver.cuMemcpyAsync(*addresses, size, raw)[0]
+        return "cuMemcpyDtoHAsync", driver.cuMemcpyDtoHAsync(to.place, of.place, size, raw)[0]
     if of.device is None:
-        return "cuMemcpyHtoDAsync", driver.cuMemcpyHtoDAsync(to.address, of.address, size, raw)[0]
+        return "cuMemcpyHtoDAsync", driver.cuMemcpyHtoDAsync(to.place, of.place, size, raw)[0]
     if to.device is of.device:
-        return "cuMemcpyDtoDAsync", driver.cuMemcpyDtoDAsync(to.address, of.address, size, raw)[0]
+        return "cuMemcpyDtoDAsync", driver.cuMemcpyDtoDAsync(to.place, of.place, size, raw)[0]
     answer = driver.cuMemcpyPeerAsync(
-        to.address, to.device.context.handle(), of.address, of.device.context.handle(), size, raw
+        to.place, to.device.context.handle(), of.place, of.device.context.handle(), size, raw
     )
     return "cuMemcpyPeerAsync", answer[0]
 
@@ -125,9 +126,9 @@ def memset_async(
     if width not in _FILLS:
         raise ValueError(f"a fill value has 1, 2 or 4 bytes, not {width}")
     size = to.size_bytes if size_bytes is None else operator.index(size_bytes)
-    if not 0 <= size <= to.size_bytes or size % width or to.address % width:
+    if not 0 <= size <= to.size_bytes or size % width or to.place % width:
         raise ValueError(
-            f"{size} bytes at {to.address:#x}, in a target of {to.size_bytes} bytes, "
+            f"{size} bytes at {to.place:#x}, in a target of {to.size_bytes} bytes, "
             f"can not be filled with a value of {width}"
         )
     raw = as_stream(stream, to.device).enter()
@@ -135,6 +136,6 @@ def memset_async(
         return
     call = _FILLS[width]
     number = int.from_bytes(pattern, "little")
-    code = getattr(driver, call)(to.address, number, size // width, raw)[0]
+    code = getattr(driver, call)(to.place, number, size // width, raw)[0]
     if code:
         raise failure(code, call)

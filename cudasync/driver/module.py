@@ -194,9 +194,10 @@ def _from_log(log: str, ptx: str, file: str, refusal: CudaError) -> PtxError:
     lines = ptx.splitlines()
     source = lines[line - 1] if 0 < line <= len(lines) else ""
     column = len(source) - len(source.lstrip()) + 1
-    return PtxError(
-        found[2].strip(), file=file, line=line, column=column, instruction=source.strip()
-    )
+    instruction = source.strip()
+    # Said once is enough, where the complaint quotes the line.
+    message = found[2].strip().removesuffix(instruction).rstrip(" :")
+    return PtxError(message, file=file, line=line, column=column, instruction=instruction)
 
 
 _BITS = {1: ScalarType.B8, 2: ScalarType.B16, 4: ScalarType.B32, 8: ScalarType.B64}

@@ -19,9 +19,13 @@ from cudasync.driver.pinned import PinnedBuffer
 
 
 class Memory(NamedTuple):
-    """A piece of memory; `device` is None on the host."""
+    """A piece of memory; `device` is None on the host.
 
-    address: int
+    `place` is an address, or for host memory an object with the buffer protocol: the binding finds
+    its address quicker than Python can.
+    """
+
+    place: Any
     size_bytes: int
     device: Device | None
     is_read_only: bool = False
@@ -33,10 +37,10 @@ def memory_of(operand: object, role: str) -> Memory:
     Raises TypeError for anything else, ValueError where it is not C-contiguous, ClosedError for a
     closed buffer.
     """
-    if isinstance(operand, DeviceBuffer | DeviceView):
-        return Memory(operand.ptr, operand.size_bytes, operand.device)
     if isinstance(operand, np.ndarray):
         return _array(operand, role)
+    if isinstance(operand, DeviceBuffer | DeviceView):
+        return Memory(operand.ptr, operand.size_bytes, operand.device)
     if isinstance(operand, PinnedBuffer):
         return Memory(operand.ptr, operand.size_bytes, None)
     found = device_array(operand)
@@ -52,21 +56,34 @@ def memory_of(operand: object, role: str) -> Memory:
         ) from None
     if not view.c_contiguous:
         raise ValueError(f"the {role} is not C-contiguous")
-    return _array(np.asarray(view), role)
+    return Memory(view, view.nbytes, None, view.readonly)
 
 
 def _array(array: np.ndarray[Any, Any], role: str) -> Memory:
-    if array.dtype.hasobject:
-        raise TypeError(f"the {role} is an array of Python objects")
-    described = array.__array_interface__
-    # NumPy gives strides for what is not C-contiguous, and only then.
-    if described["strides"] is not None:
+    flags = array.flags
+    if not flags.c_contiguous:
         raise ValueError(
             f"the {role}, an array of shape {array.shape} with strides {array.strides}, "
             "is not C-contiguous: copy it with numpy.ascontiguousarray first"
         )
-    address, is_read_only = described["data"]
-    return Memory(address, array.nbytes, None, is_read_only)
+    kind = array.dtype.kind
+    if kind in _PLAIN_KINDS:
+        return Memory(array, array.nbytes, None, not flags.writeable)
+    if array.dtype.hasobject:
+        raise TypeError(f"the {role} is an array of Python objects")
+    # Dates, for one, have no buffer protocol.
+    return Memory(address_of(array), array.nbytes, None, not flags.writeable)
+
+
+def address_of(place: Any) -> int:
+    """The address of a `Memory.place`."""
+    if isinstance(place, int):
+        return place
+    address: int = np.asarray(place).__array_interface__["data"][0]
+    return address
+
+
+_PLAIN_KINDS = frozenset("biufc")
 
 
 def _device_of(operand: Any, address: int) -> Device:

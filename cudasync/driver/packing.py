@@ -41,12 +41,13 @@ class Block:
 class Packing:
     """How the arguments of one kernel are packed. Any number of threads may use it at once."""
 
-    __slots__ = ("_encoders", "_free", "_layout", "_name", "_offsets", "count")
+    __slots__ = ("_encoders", "_free", "_known", "_layout", "_name", "_offsets", "count")
 
     def __init__(self, name: str, parameters: Sequence[Parameter]) -> None:
         self._name = name
         self.count = len(parameters)
         self._encoders = [Encoder(i, parameter) for i, parameter in enumerate(parameters)]
+        self._known = tuple(encoder.by_type for encoder in self._encoders)
         # The driver follows a pointer to each value, so only alignment matters, not PTX's offsets.
         layout = "<"
         offsets = []
@@ -72,15 +73,32 @@ class Packing:
             raise TypeError(
                 f"kernel {self._name} takes {self.count} arguments, {len(arguments)} given"
             )
-        values = [
-            encode(argument) for encode, argument in zip(self._encoders, arguments, strict=True)
-        ]
         try:
             block = self._free.pop()
         except IndexError:
             block = Block(self._layout.size, self._offsets)
-        self._layout.pack_into(block.buffer, 0, *values)
+        # The common case, kept free of calls: types seen before, values in range. The counts are
+        # equal, so zip need not be told to check.
+        try:
+            self._layout.pack_into(
+                block.buffer,
+                0,
+                *[known[type(value)](value) for known, value in zip(self._known, arguments)],  # noqa: B905
+            )
+        except (KeyError, struct.error, ValueError, OverflowError):
+            try:
+                self._pack_exactly(block, arguments)
+            except BaseException:
+                self._free.append(block)
+                raise
         return block
+
+    def _pack_exactly(self, block: Block, arguments: Sequence[Any]) -> None:
+        """Pack with every check, so that an error names the argument."""
+        values = [
+            encoder.exactly(value) for encoder, value in zip(self._encoders, arguments, strict=True)
+        ]
+        self._layout.pack_into(block.buffer, 0, *values)
 
     def give(self, block: Block) -> None:
         """Take a block back."""

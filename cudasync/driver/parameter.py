@@ -8,6 +8,7 @@ bytes. NumPy scalars must match the width exactly; a Python number takes the par
 from __future__ import annotations
 
 import ctypes
+import operator
 import struct
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -50,35 +51,55 @@ class Parameter:
 class Encoder:
     """Turns values for one parameter into what `struct` packs under `format`.
 
-    What a type of value becomes is decided once and remembered, so that the common call is one
-    dictionary look-up.
+    What a type of value becomes is decided once and remembered in `by_type`, so that the common
+    case is one look-up. What is found there may leave the range to `struct` to check, and then
+    `struct` refuses: `exactly` has the last word, and the message.
     """
 
-    __slots__ = ("_by_type", "_parameter", "_position", "format")
+    __slots__ = ("_parameter", "_position", "by_type", "format")
 
     def __init__(self, position: int, parameter: Parameter) -> None:
         self._position = position
         self._parameter = parameter
-        self._by_type: dict[type, Encode] = {}
+        self.by_type: dict[type, Encode] = {}
         size = parameter.size_bytes
         if parameter.is_array or size not in (1, 2, 4, 8):
             self.format = f"{size}s"
-        elif parameter.type.is_float and parameter.type in _FLOAT_FORMATS:
+        elif parameter.type in _FLOAT_FORMATS:
             self.format = _FLOAT_FORMATS[parameter.type]
         else:
-            self.format = {1: "B", 2: "H", 4: "I", 8: "Q"}[size]
+            unsigned = {1: "B", 2: "H", 4: "I", 8: "Q"}[size]
+            self.format = unsigned.lower() if parameter.type.is_signed else unsigned
 
-    def __call__(self, value: Any) -> Any:
+    def exactly(self, value: Any) -> Any:
         """The value to pack. Raises TypeError or ValueError naming the parameter."""
         kind = type(value)
-        encode = self._by_type.get(kind)
+        encode = self.by_type.get(kind)
         if encode is None:
             encode = self._encode_for(value)
-            self._by_type[kind] = encode
+            self.by_type[kind] = encode
         try:
-            return encode(value)
+            encoded = encode(value)
+            if self.format in _INTEGER_FORMATS:
+                return self._wrapped(encoded, is_typed=isinstance(value, np.generic))
+            struct.pack("<" + self.format, encoded)
         except (ValueError, OverflowError) as error:
             raise ValueError(f"{self._named()}: {error}") from None
+        return encoded
+
+    def _wrapped(self, value: int, *, is_typed: bool) -> int:
+        """An integer as `struct` takes it: either sign for unsigned and untyped parameters.
+
+        The bits of a NumPy scalar are right whatever its sign. Raises ValueError otherwise.
+        """
+        bits = 8 * self._parameter.size_bytes
+        is_signed = self._parameter.type.is_signed
+        low = -(1 << bits - 1)
+        high = 1 << (bits - 1 if is_signed and not is_typed else bits)
+        if not low <= value < high:
+            raise ValueError(f"{value} is not in [{low}, {high})")
+        value &= (1 << bits) - 1
+        return value - (1 << bits) if is_signed and value >> bits - 1 else value
 
     def _named(self) -> str:
         return f"argument {self._position + 1} ({self._parameter})"
@@ -86,14 +107,14 @@ class Encoder:
     def _encode_for(self, value: Any) -> Encode:
         """How values of the type of `value` are encoded; TypeError if they are not taken."""
         encode: Encode | None
-        if self.format.endswith("s"):
+        if self.format[-1] == "s":
             encode = _bytes_encoder(value, self._parameter.size_bytes)
         elif isinstance(value, np.generic):
             encode = _scalar_encoder(value, self._parameter.type, self.format)
-        elif isinstance(value, bool | int):
-            encode = _int_encoder(self._parameter.type, self.format)
+        elif isinstance(value, int):
+            encode = _number_encoder(self._parameter.type, int)
         elif isinstance(value, float):
-            encode = _float_encoder(self._parameter.type)
+            encode = _number_encoder(self._parameter.type, float)
         else:
             encode = _pointer_encoder(value) if self._is_pointer_sized() else None
         if encode is None:
@@ -104,6 +125,7 @@ class Encoder:
         return self._parameter.size_bytes == 8 and not self._parameter.type.is_float
 
 
+_INTEGER_FORMATS = frozenset("BHIQbhiq")
 _FLOAT_FORMATS = {ScalarType.F16: "e", ScalarType.F32: "f", ScalarType.F64: "d"}
 
 
@@ -139,18 +161,15 @@ def _bytes_encoder(value: Any, size: int) -> Encode | None:
 
 def _scalar_encoder(value: np.generic, type_: ScalarType, format_: str) -> Encode | None:
     """For a NumPy scalar: its value where width and kind match, its bits where the type is `.b`."""
-    size = value.dtype.itemsize
     kind = value.dtype.kind
-    if size != struct.calcsize(format_) or type(value) is np.void:
+    if value.dtype.itemsize != struct.calcsize("<" + format_) or type(value) is np.void:
         return None
     if format_ in "efd":
         return float if kind == "f" else None
     if type_.is_float:  # bf16 and packed pairs: by their bits.
         return _bits if kind in "uVif" else None
     if kind in "iub":
-        mask = (1 << 8 * size) - 1
-        return lambda value: int(value) & mask
-    # An 8-byte float is no address, and a typed integer no float.
+        return int
     return _bits if kind == "f" and type_.value[0] == "b" else None
 
 
@@ -158,40 +177,14 @@ def _bits(value: Any) -> int:
     return int.from_bytes(value.tobytes(), "little")
 
 
-def _int_encoder(type_: ScalarType, format_: str) -> Encode | None:
-    if format_ in "efd":
-        return _float_encoder(type_)
-    if type_ is ScalarType.BF16:
-        return _float_encoder(type_)
-    if type_.is_float:
-        return None
-    bits = 8 * struct.calcsize(format_)
-    low = -(1 << bits - 1)
-    high = (1 << bits - 1) if type_.is_signed else (1 << bits)
-    mask = (1 << bits) - 1
-
-    def encode(value: int) -> int:
-        if low <= value < high:
-            return value & mask
-        raise ValueError(f"{value} is not in [{low}, {high})")
-
-    return encode
-
-
-def _float_encoder(type_: ScalarType) -> Encode | None:
+def _number_encoder(type_: ScalarType, number: type[int] | type[float]) -> Encode | None:
+    """For a Python number: an int goes for any type, a float for floating types only."""
     if type_ is ScalarType.BF16:
         return _bf16
-    if type_ is ScalarType.F64:
-        return float
-    format_ = _FLOAT_FORMATS.get(type_)
-    if format_ is None:
-        return None
-
-    def encode(value: float) -> float:
-        struct.pack("<" + format_, value)  # OverflowError where it is finite and too large.
-        return value
-
-    return encode
+    if type_.is_float:
+        return float if type_ in _FLOAT_FORMATS else None
+    # Without a call of a Python function; it makes an int of a bool, too.
+    return operator.pos if number is int else None
 
 
 def _bf16(value: float) -> int:
@@ -205,7 +198,7 @@ def _bf16(value: float) -> int:
 def _pointer_encoder(value: Any) -> Encode | None:
     """For an address: `.ptr`, `__cuda_array_interface__`, or the binding's own CUdeviceptr."""
     if isinstance(getattr(value, "ptr", None), int):
-        return _ptr
+        return operator.attrgetter("ptr")
     if isinstance(value, driver.CUdeviceptr):
         return int
     if isinstance(value, ctypes.c_void_p):
@@ -213,10 +206,6 @@ def _pointer_encoder(value: Any) -> Encode | None:
     if hasattr(value, "__cuda_array_interface__"):
         return _address
     return None
-
-
-def _ptr(value: Any) -> int:
-    return int(value.ptr)
 
 
 def _address(value: Any) -> int:

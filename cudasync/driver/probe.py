@@ -26,6 +26,7 @@ VARIABLE = "CUDASYNC_DEVICE"
 _SOFTWARE_SYMBOL = "softgpu_slots"
 
 _SUCCESS = 0
+_NO_DEVICE = 100
 
 
 class Choice(NamedTuple):
@@ -75,7 +76,8 @@ def forked() -> bool:
 def _choose(wish: str) -> Choice:
     if wish not in ("auto", "cuda", "soft"):
         raise CudasyncError(f"{VARIABLE}={wish!r}: it takes auto, cuda or soft")
-    if _is_software_loaded():
+    loaded = _loaded()
+    if loaded is not None and hasattr(loaded, _SOFTWARE_SYMBOL):
         if wish == "cuda":
             raise CudasyncError(f"{VARIABLE}=cuda, but the software GPU is already in place")
         return Choice("soft", "the software GPU was already in place")
@@ -91,13 +93,12 @@ def _choose(wish: str) -> Choice:
     return Choice("soft", trouble)
 
 
-def _is_software_loaded() -> bool:
+def _loaded() -> ctypes.CDLL | None:
+    """The driver library that is in the process already, if one is."""
     try:
-        # RTLD_NOLOAD finds a library only if it is in the process already.
-        library = ctypes.CDLL(LIBRARY, mode=os.RTLD_NOLOAD | os.RTLD_NOW)
+        return ctypes.CDLL(LIBRARY, mode=os.RTLD_NOLOAD | os.RTLD_NOW)
     except OSError:
-        return False
-    return hasattr(library, _SOFTWARE_SYMBOL)
+        return None
 
 
 def _trouble_with_real_driver() -> str:
@@ -113,7 +114,7 @@ def _trouble_with_real_driver() -> str:
     if code == _SUCCESS and count.value > 0:
         return ""
     _unload(library)
-    if code == _SUCCESS:
+    if code in (_SUCCESS, _NO_DEVICE):
         return "the CUDA driver sees no device"
     return f"the CUDA driver does not start (error {code} from cuInit)"
 
@@ -130,6 +131,11 @@ def _unload(library: ctypes.CDLL) -> None:
 
 
 def _install_software_gpu(trouble: str) -> None:
+    if _loaded() is not None:
+        raise CudasyncError(
+            f"{trouble}, but its library is loaded and stays, so the software GPU can not take its "
+            f"place: start again with {VARIABLE}=soft, before anything else uses CUDA"
+        )
     if importlib.util.find_spec("llvmlite") is None:
         raise CudasyncError(
             f'{trouble}, and the software GPU is not installed: pip install "cudasync[soft]"'
@@ -138,11 +144,6 @@ def _install_software_gpu(trouble: str) -> None:
     from cudasync.softgpu import install
 
     install(force=True)
-    if not _is_software_loaded():
-        raise CudasyncError(
-            f"{trouble}, and its library stays loaded, so that the software GPU can not take its "
-            f"place: start again with {VARIABLE}=soft"
-        )
 
 
 def _after_fork_in_child() -> None:

@@ -162,3 +162,21 @@ def test_a_copy_takes_the_streams_of_other_libraries(device, stream):
     memcpy_async(back, buffer, stream=driver.CUstream(stream.handle))
     stream.synchronize()
     assert bytes(back) == DATA
+
+
+def test_arrays_without_the_buffer_protocol_are_copied_too(device, stream):
+    dates = np.array(["2026-11-20", "1970-01-01"], dtype="datetime64[D]")
+    buffer, back = DeviceBuffer(dates.nbytes, device), np.zeros_like(dates)
+    memcpy_async(buffer, dates, stream=stream)
+    memcpy_async(back, buffer, stream=stream)
+    stream.synchronize()
+    assert (back == dates).all()
+
+
+def test_a_view_of_part_of_an_array_is_copied_from_where_it_lies(device, stream):
+    rows, buffer = np.arange(12, dtype=np.uint8).reshape(3, 4), DeviceBuffer(4, device)
+    memcpy_async(buffer, rows[1], stream=stream)
+    memcpy_async(rows[2], buffer, stream=stream)
+    memcpy_async(memoryview(rows.reshape(12))[:4], np.full(4, 9, np.uint8), stream=stream)
+    stream.synchronize()
+    assert rows.tolist() == [[9] * 4, [4, 5, 6, 7], [4, 5, 6, 7]]

@@ -109,6 +109,16 @@ def test_broken_text_is_a_ptx_error_with_its_place(device, before, after):
     assert str(error).startswith(f"k.ptx:{error.line}:")
 
 
+def test_an_instruction_that_only_the_driver_refuses_is_a_ptx_error_with_its_place(device):
+    """The text is well-formed; it is the device that can not do this with these operands."""
+    unfit = "wgmma.fence.sync.aligned;"
+    text = FILL.replace("ret;", f"{unfit}\n    ret;")
+    with pytest.raises(PtxError) as caught:
+        Module.from_ptx(text, device=device, file="k.ptx")
+    assert caught.value.line == line_of(text, unfit)
+    assert str(caught.value).count(unfit) == 1
+
+
 @pytest.mark.parametrize(
     "text",
     ["", "hello", FILL[: len(FILL) // 2], FILL.replace("6.4", "99.0"), FILL.replace("{", "(")],

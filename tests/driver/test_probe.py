@@ -17,7 +17,7 @@ def run(code, **environment):
     """Run `code` in a fresh interpreter; its standard output, which is all it may print."""
     done = subprocess.run(
         [sys.executable, "-c", code],
-        env={**os.environ, **environment},
+        env={**os.environ, "CUDASYNC_SOFTGPU_DEVICES": "1", **environment},
         capture_output=True,
         text=True,
         timeout=60,

@@ -1,0 +1,107 @@
+"""Two devices in one process: work on one waits for work on the other, and mixing is refused.
+
+The software GPU has as many devices as one asks for, so these run in a process of their own.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+TESTS = Path(__file__).resolve().parents[1]
+
+PREPARE = """
+import numpy as np, pytest
+from cudasync.driver import *
+from cudasync.testing import Latch
+from helpers.ptx_texts import FILL
+a, b = Device(0), Device(1)
+on_a, on_b = Stream(a), Stream(b)
+"""
+
+
+def with_two_devices(body):
+    """Run `body` where there are two devices; it fails by raising."""
+    done = subprocess.run(
+        [sys.executable, "-c", PREPARE + textwrap.dedent(body)],
+        env={
+            **os.environ,
+            "CUDASYNC_DEVICE": "soft",
+            "CUDASYNC_SOFTGPU_DEVICES": "2",
+            "PYTHONPATH": os.pathsep.join([str(TESTS), str(TESTS.parent)]),
+        },
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout + done.stderr == ""
+
+
+def test_work_on_one_device_waits_for_work_on_the_other_and_data_crosses():
+    with_two_devices("""
+        source, back = pinned_empty(4, np.uint8), pinned_empty(4, np.uint8)
+        source[:] = 7
+        buffer_a, buffer_b = DeviceBuffer(4, a), DeviceBuffer(4, b)
+        memset_async(buffer_b, 0, stream=on_b)
+        with Latch(a) as latch:
+            latch.hold(on_a)
+            memcpy_async(buffer_a, source, stream=on_a)
+            on_b.wait(on_a)
+            memcpy_async(buffer_b, buffer_a, stream=on_b)
+            memcpy_async(back, buffer_b, stream=on_b)
+            assert not on_b.query()
+        on_b.synchronize()
+        assert back.tolist() == [7] * 4
+    """)
+
+
+def test_each_verb_goes_to_the_device_of_its_operands_whichever_is_current():
+    with_two_devices("""
+        kernels = [Module.from_ptx(FILL, device=d).kernel("fill") for d in (a, b)]
+        buffers = [DeviceBuffer(4, d) for d in (a, b)]
+        host = pinned_empty(2, np.uint32)
+        for step in range(3):
+            (a, b)[step % 2].use()
+            for i in (0, 1):
+                launch(kernels[i], grid=1, args=(buffers[i], 10 * step + i, 1))
+                memcpy_async(host[i:i + 1], buffers[i])
+            a.synchronize(), b.synchronize()
+            assert host.tolist() == [10 * step, 10 * step + 1]
+        b.use()
+        assert current_device() is b and Stream().device is b and DeviceBuffer(4).device is b
+        with on_a:
+            assert current_device() is a and current_stream(b) is not on_a
+            assert DeviceBuffer(4).device is a
+    """)
+
+
+def test_what_belongs_to_one_device_is_refused_on_the_other():
+    with_two_devices("""
+        kernel = Module.from_ptx(FILL, device=a).kernel("fill")
+        with pytest.raises(ValueError, match="loaded on Device.0., the stream is of Device.1."):
+            launch(kernel, grid=1, args=(DeviceBuffer(4, a), 1, 1), stream=on_b)
+        with pytest.raises(ValueError, match="event of Device.0. can not be recorded on Device.1."):
+            on_b.record(Event(a))
+        with pytest.raises(ValueError, match="Device.0., but the stream is of Device.1."):
+            DeviceBuffer(4, a, stream=on_b)
+    """)
+
+
+def test_a_fault_on_one_device_leaves_the_other_alone():
+    with_two_devices("""
+        kernel = Module.from_ptx(FILL, device=a).kernel("fill")
+        launch(kernel, grid=1, block=32, args=(DeviceBuffer(4, a), 1, 1000), stream=on_a)
+        back, buffer = bytearray(4), DeviceBuffer(4, b)
+        memset_async(buffer, 5, stream=on_b)
+        with pytest.raises(Exception, match="ILLEGAL_ADDRESS"):
+            on_a.synchronize()
+        memcpy_async(back, buffer, stream=on_b)
+        on_b.synchronize()
+        assert bytes(back) == bytes([5] * 4)
+        a.reset()
+        Stream(a).synchronize()
+    """)
