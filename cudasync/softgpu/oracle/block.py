@@ -16,7 +16,14 @@ from cudasync.softgpu.launching import Dim3, Fault, FaultKind, Outcome, OutcomeK
 from cudasync.softgpu.oracle import memory
 from cudasync.softgpu.oracle.collectives import evaluate
 from cudasync.softgpu.oracle.control import StopKind
-from cudasync.softgpu.oracle.state import DONE, FAULTED, MAILBOX_WORDS, BlockState, ThreadState
+from cudasync.softgpu.oracle.state import (
+    DONE,
+    FAULTED,
+    MAILBOX_WORDS,
+    STACK_OFFSET,
+    BlockState,
+    ThreadState,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,6 +36,7 @@ _KINDS = {
     memory.MISALIGNED: FaultKind.MISALIGNED,
     memory.TIMEOUT: FaultKind.TIMEOUT,
     memory.TRAP: FaultKind.TRAP,
+    memory.ASSERT: FaultKind.ASSERT,
 }
 
 
@@ -95,6 +103,8 @@ class Block:
             state.linear, state.index[:] = number, index
             state.block = ctypes.addressof(record)
             state.local = record.local + local_bytes * number
+            state.activation = address + STACK_OFFSET
+            state.stack_end = address + frame_bytes
             self._threads.append(Thread(index, number % _WARP, number // _WARP, state, address))
 
     def turn(self) -> Outcome:
@@ -193,7 +203,9 @@ class Block:
     def _fault(self, thread: Thread) -> Fault:
         record = self._record
         kind = _KINDS[record.fault_kind]
+        # A stack that overflows has no access to show.
         is_access = kind in (FaultKind.ILLEGAL_ADDRESS, FaultKind.MISALIGNED)
+        is_access = is_access and record.fault_bytes > 0
         return Fault(
             kind,
             self._kernel,

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING
 
 from cudasync.ptx.ir import Integer, Label, Pair, Sink, Vector
 from cudasync.ptx.types import ScalarType
-from cudasync.softgpu.oracle.memory import TIMEOUT, TRAP
-from cudasync.softgpu.oracle.state import DONE, FAULTED, BlockState, ThreadState
+from cudasync.softgpu.oracle import calls
+from cudasync.softgpu.oracle.memory import TIMEOUT, TRAP, set_fault
+from cudasync.softgpu.oracle.state import DONE, BlockState, ThreadState
 
 if TYPE_CHECKING:
     from cudasync.ptx.ir import Instruction, Operand
@@ -39,16 +40,6 @@ class Stop:
     kind: StopKind
     instruction: Instruction
     resume: str
-
-
-def _set_fault(e: Emitter, kind: int) -> None:
-    assert e.instruction is not None
-    for offset, value in (
-        (BlockState.fault_kind.offset, kind),
-        (BlockState.fault_line.offset, e.instruction.span.line),
-    ):
-        e.line(f"store i32 {value}, ptr {e.at(e.block(), offset)}")
-    e.line(f"ret i32 {FAULTED}")
 
 
 def _stop(e: Emitter, kind: StopKind, i: Instruction, resume: str) -> None:
@@ -77,14 +68,14 @@ def indexed_branch(e: Emitter, i: Instruction) -> None:
         e.label(place)
         _jump(e, i, name)
     e.label(beyond)
-    _set_fault(e, TRAP)
+    set_fault(e, TRAP)
 
 
 def _jump(e: Emitter, i: Instruction, name: str) -> None:
     """Go to a label; backwards costs budget, and in a polite loop everyone else gets a turn."""
     target = e.function.labels[name]
     if target > e.index:
-        e.line(f"br label %I{target}")
+        e.line(f"br label %{e.label_of(target)}")
         return
     is_polite = any(_is_polite(other) for other in e.function.body[target : e.index])
     budget = e.at(e.block(), BlockState.budget.offset)
@@ -96,12 +87,12 @@ def _jump(e: Emitter, i: Instruction, name: str) -> None:
     is_spent = e.value(f"icmp slt i64 {left}, 0")
     e.line(f"br i1 {is_spent}, label %{spent}, label %{going_on}")
     e.label(spent)
-    _set_fault(e, TIMEOUT)
+    set_fault(e, TIMEOUT)
     e.label(going_on)
     if is_polite:
-        _stop(e, StopKind.YIELD, i, f"I{target}")
+        _stop(e, StopKind.YIELD, i, e.label_of(target))
     else:
-        e.line(f"br label %I{target}")
+        e.line(f"br label %{e.label_of(target)}")
 
 
 def _is_polite(i: Instruction) -> bool:
@@ -110,12 +101,15 @@ def _is_polite(i: Instruction) -> bool:
 
 
 def leave(e: Emitter, i: Instruction) -> None:
-    """ret, exit."""
-    e.line(f"ret i32 {DONE}")
+    """ret, exit: a thread ends at an exit, and where its kernel returns."""
+    if i.opcode == "ret" and not e.function.is_kernel:
+        calls.give_back(e)
+    else:
+        e.line(f"ret i32 {DONE}")
 
 
 def trap(e: Emitter, i: Instruction) -> None:
-    _set_fault(e, TRAP)
+    set_fault(e, TRAP)
 
 
 def _post(e: Emitter, word: int, operand: Operand, type_: ScalarType) -> None:

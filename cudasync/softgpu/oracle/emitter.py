@@ -1,6 +1,6 @@
 """Cellar. Writing LLVM IR for one thread: registers live in memory, every instruction stands alone.
 
-A register is eight bytes of the thread's frame. It is read at the width an instruction asks for,
+A register is eight bytes of an activation. It is read at the width an instruction asks for,
 which on a little-endian machine is its low bits, and written at its own width, so that a narrow
 result fills the register as the PTX ISA says ("Operand Size Exceeding Instruction-Type Size").
 No value lives in LLVM across two PTX instructions; that is what makes stopping anywhere easy.
@@ -25,8 +25,9 @@ from cudasync.ptx.ir import (
     Vector,
 )
 from cudasync.ptx.types import ScalarType
+from cudasync.softgpu.oracle.activation import Activation
 from cudasync.softgpu.oracle.specials import read_special
-from cudasync.softgpu.oracle.state import REGISTER_BYTES, REGISTERS_OFFSET, ThreadState
+from cudasync.softgpu.oracle.state import ThreadState
 
 if TYPE_CHECKING:
     from cudasync.ptx.ir import Function
@@ -49,7 +50,6 @@ class Emitter:
     """The text of one thread function, and how its operands are read and written."""
 
     def __init__(self, function: Function, places: Places, file: str, *, memcheck: bool) -> None:
-        self.function = function
         self.places = places
         self.file = file
         self.memcheck = memcheck
@@ -61,12 +61,27 @@ class Emitter:
         # Helper functions that the text calls, by name: declarations or definitions.
         self.helpers: dict[str, str] = {}
         self.lines: list[str] = []
+        # Functions called so far, in the order of their first call; the kernel is the first.
+        self.called: list[Function] = [function]
+        # Labels behind calls, by the number that the callee's activation keeps.
+        self.returns: list[str] = []
         self._count = 0
-        self._slots = {
-            name: REGISTERS_OFFSET + REGISTER_BYTES * index
-            for index, name in enumerate(function.registers)
-        }
-        self.frame_bytes = REGISTERS_OFFSET + REGISTER_BYTES * len(function.registers)
+        self._activations: dict[str, Activation] = {}
+        self.enter(function)
+
+    def enter(self, function: Function) -> None:
+        """What follows is the body of `function`."""
+        self.function = function
+        self.activation = self.activation_of(function)
+        self.places.enter(function)
+
+    def activation_of(self, function: Function) -> Activation:
+        return self._activations.setdefault(function.name, Activation(function))
+
+    def label_of(self, index: int, function: Function | None = None) -> str:
+        """The label of an instruction of the function at hand, or of another."""
+        number = self.called.index(function or self.function)
+        return f"F{number}.I{index}"
 
     # ---- text
 
@@ -121,6 +136,10 @@ class Emitter:
     def block(self) -> str:
         """The record of the thread's block."""
         return self.field("%frame", ThreadState.block.offset, "ptr")
+
+    def base(self) -> str:
+        """The activation of the function that runs."""
+        return self.field("%frame", ThreadState.activation.offset, "ptr")
 
     # ---- operands
 
@@ -198,7 +217,7 @@ class Emitter:
         return bits
 
     def _slot(self, register: Register) -> str:
-        return self.at("%frame", self._slots[register.name])
+        return self.at(self.base(), self.activation.registers[register.name])
 
     def _load(self, register: Register, type_: ScalarType) -> str:
         if type_ is T.PRED:

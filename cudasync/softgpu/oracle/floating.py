@@ -66,11 +66,6 @@ def _half_arithmetic(e: Emitter, i: Instruction) -> None:
     write_float(e, i, from_double(e, wide, i.type, "rn"))
 
 
-def divide(e: Emitter, i: Instruction) -> None:
-    """div: .approx and .full may err by 2 ulp; correctly rounded is within that."""
-    arithmetic(e, i)
-
-
 def sign(e: Emitter, i: Instruction) -> None:
     """neg, abs: the sign bit alone."""
     bits = e.to_bits(read_float(e, i, 1), i.type)

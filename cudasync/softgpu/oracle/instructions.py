@@ -13,6 +13,7 @@ from cudasync.ptx.types import ScalarType
 from cudasync.softgpu.oracle import (
     atomics,
     bits,
+    calls,
     compare,
     control,
     convert,
@@ -66,7 +67,7 @@ _ANY: dict[str, Lower] = {
     "exit": control.leave, "trap": control.trap, "bar": control.barrier,
     "barrier": control.barrier, "shfl": control.warp, "vote": control.warp,
     "activemask": control.warp, "match": control.warp, "redux": control.warp,
-    "elect": control.warp,
+    "elect": control.warp, "call": calls.call,
 }  # fmt: skip
 
 _SPACES = {"global", "shared", "shared::cta", "local", "const", "param", "param::entry"}
@@ -105,7 +106,7 @@ _MODIFIERS: dict[str, set[str]] = {
     "atom": {*_SPACES, *_ORDERS, *atomics.OPERATIONS, "noftz"},
     "red": {*_SPACES, *_ORDERS, *atomics.OPERATIONS, "noftz"},
     "membar": _ORDERS, "fence": _ORDERS, "prefetch": {*_SPACES, "L1", "L2"},
-    "prefetchu": {"L1"}, "bra": {"uni"}, "brx": {"idx", "uni"}, "ret": {"uni"},
+    "prefetchu": {"L1"}, "bra": {"uni"}, "brx": {"idx", "uni"}, "ret": {"uni"}, "call": {"uni"},
     "bar": {"sync", "red", "popc", "and", "or", "warp", "cta"},
     "barrier": {"sync", "red", "popc", "and", "or", "aligned", "cta"},
     "shfl": {"sync", "up", "down", "bfly", "idx"},

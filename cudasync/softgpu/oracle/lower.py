@@ -2,7 +2,7 @@
 
     i32 thread(ptr frame)      the number of the stop reached, DONE or FAULTED
 
-Every PTX instruction begins a basic block named I<index>, so that a branch, a guard and the
+Every PTX instruction begins a basic block of its own, so that a branch, a guard and the
 switch at the entry can reach any of them.
 """
 
@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from cudasync.ptx.types import ScalarType
+from cudasync.softgpu.oracle.calls import give_back
 from cudasync.softgpu.oracle.emitter import Emitter
 from cudasync.softgpu.oracle.instructions import lower
 from cudasync.softgpu.oracle.state import DONE, ThreadState
@@ -25,31 +26,50 @@ if TYPE_CHECKING:
 _LEAVING = frozenset({"bra", "brx", "ret", "exit", "trap"})
 
 
+# Stack for the functions that a kernel calls.
+_STACK_BYTES = 16 * 1024
+
+
 @dataclass(frozen=True, slots=True)
 class ThreadCode:
-    """The text of a kernel's thread function, and what the scheduler must know of it."""
+    """The text of a kernel's thread function, and what the scheduler must know of it.
+
+    `stack_bytes` is what a thread needs behind its record.
+    """
 
     text: str
     stops: tuple[Stop, ...]
-    frame_bytes: int
+    stack_bytes: int
 
 
 def lower_kernel(kernel: Function, places: Places, file: str, *, memcheck: bool) -> ThreadCode:
     """Lower every instruction; PtxError for the first that is not implemented."""
     e = Emitter(kernel, places, file, memcheck=memcheck)
-    for index, instruction in enumerate(kernel.body):
+    # Lowering a function may find others that it calls.
+    for function in e.called:
+        _lower_body(e, function)
+    body, e.lines = e.lines, []
+    _entry(e)
+    _dispatch_returns(e)
+    text = "\n".join(["define i32 @thread(ptr %frame) {", *e.lines, *body, "}"])
+    stack_bytes = e.activation_of(kernel).size_bytes + (_STACK_BYTES if e.returns else 0)
+    return ThreadCode("\n".join([text, *e.helpers.values()]), tuple(e.stops), stack_bytes)
+
+
+def _lower_body(e: Emitter, function: Function) -> None:
+    e.enter(function)
+    for index, instruction in enumerate(function.body):
         e.index, e.instruction = index, instruction
-        e.label(f"I{index}")
+        e.label(e.label_of(index))
         _guard(e, instruction, index)
         lower(e, instruction)
         if instruction.opcode not in _LEAVING:
-            e.line(f"br label %I{index + 1}")
-    e.label(f"I{len(kernel.body)}")
-    e.line(f"ret i32 {DONE}")
-    body, e.lines = e.lines, []
-    _entry(e)
-    text = "\n".join(["define i32 @thread(ptr %frame) {", *e.lines, *body, "}"])
-    return ThreadCode("\n".join([text, *e.helpers.values()]), tuple(e.stops), e.frame_bytes)
+            e.line(f"br label %{e.label_of(index + 1)}")
+    e.label(e.label_of(len(function.body)))
+    if function.is_kernel:
+        e.line(f"ret i32 {DONE}")
+    else:
+        give_back(e)
 
 
 def _guard(e: Emitter, instruction: Instruction, index: int) -> None:
@@ -57,7 +77,7 @@ def _guard(e: Emitter, instruction: Instruction, index: int) -> None:
     if guard is None:
         return
     condition = e.read(guard.register, ScalarType.PRED)
-    does, skips = f"do{index}", f"I{index + 1}"
+    does, skips = e.fresh("do"), e.label_of(index + 1)
     if guard.negated:
         e.line(f"br i1 {condition}, label %{skips}, label %{does}")
     else:
@@ -68,8 +88,21 @@ def _guard(e: Emitter, instruction: Instruction, index: int) -> None:
 def _entry(e: Emitter) -> None:
     """Go on where the thread stopped."""
     e.label("entry")
+    e.line("%site = alloca i32")
     position = e.field("%frame", ThreadState.position.offset, "i32")
     cases = " ".join(
         f"i32 {number}, label %{stop.resume}" for number, stop in enumerate(e.stops, start=1)
     )
-    e.line(f"switch i32 {position}, label %I0 [{cases}]")
+    e.line(f"switch i32 {position}, label %{e.label_of(0, e.called[0])} [{cases}]")
+
+
+def _dispatch_returns(e: Emitter) -> None:
+    """Where every ret of a device function goes, to go behind its call from there."""
+    if not e.returns:
+        return
+    e.label("return")
+    site = e.value("load i32, ptr %site")
+    cases = " ".join(f"i32 {number}, label %{behind}" for number, behind in enumerate(e.returns))
+    e.line(f"switch i32 {site}, label %astray [{cases}]")
+    e.label("astray")
+    e.line("unreachable")

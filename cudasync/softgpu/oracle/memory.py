@@ -25,7 +25,7 @@ _WINDOWS = (S.SHARED, S.LOCAL, S.PARAM)
 SPACES = tuple(StateSpace)
 
 # What fault_kind holds.
-ILLEGAL_ADDRESS, MISALIGNED, TIMEOUT, TRAP = 1, 2, 3, 4
+ILLEGAL_ADDRESS, MISALIGNED, TIMEOUT, TRAP, ASSERT = 1, 2, 3, 4, 5
 
 _B = BlockState
 _CHECK = f"""define internal i1 @check(ptr %block, i64 %address, i64 %size, i64 %base, i64 %length,
@@ -123,6 +123,11 @@ def address(e: Emitter, i: Instruction, operand: Operand, size: int, *, is_write
     if not isinstance(operand, Address):
         e.refuse("an address in brackets is needed here")
     space = space_of(e, i, operand)
+    if isinstance(operand.base, Symbol) and operand.base.name in e.activation.memory:
+        # A .param variable of the function at hand: the activation holds it, and it is written
+        # and read by name only.
+        offset = e.activation.memory[operand.base.name] + operand.base.offset + operand.offset
+        return e.at(e.base(), offset)
     base = e.read(operand.base, T.U64)
     where = e.value(f"add i64 {base}, {operand.offset}")
     start, length = "0", "0"
@@ -165,6 +170,17 @@ def check(
     e.label(failed)
     e.line(f"ret i32 {FAULTED}")
     e.label(going_on)
+
+
+def set_fault(e: Emitter, kind: int) -> None:
+    """End the thread with a fault at the instruction at hand."""
+    assert e.instruction is not None
+    for offset, value in (
+        (BlockState.fault_kind.offset, kind),
+        (BlockState.fault_line.offset, e.instruction.span.line),
+    ):
+        e.line(f"store i32 {value}, ptr {e.at(e.block(), offset)}")
+    e.line(f"ret i32 {FAULTED}")
 
 
 def _elements(operand: Operand) -> tuple[Operand, ...]:

@@ -15,7 +15,7 @@ from cudasync.softgpu.oracle.block import Block
 from cudasync.softgpu.oracle.lower import lower_kernel
 from cudasync.softgpu.oracle.machine import MachineCode
 from cudasync.softgpu.oracle.places import Places
-from cudasync.softgpu.oracle.state import BlockState
+from cudasync.softgpu.oracle.state import STACK_OFFSET, BlockState
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -73,7 +73,8 @@ class Execution:
         record.block_size[:], record.grid_size[:] = launch.block, launch.grid
         record.block_index[:] = index
         shared_bytes = kernel.static_shared_bytes + launch.dynamic_shared_bytes
-        sizes = (kernel.code.frame_bytes, shared_bytes, kernel.local_bytes)
+        frame_bytes = STACK_OFFSET + kernel.code.stack_bytes
+        sizes = (frame_bytes, shared_bytes, kernel.local_bytes)
         return Block(kernel.name, kernel.machine().thread, kernel.code.stops, record, sizes)
 
 

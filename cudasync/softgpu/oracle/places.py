@@ -21,37 +21,68 @@ S = StateSpace
 
 
 class Places:
-    """The place of every symbol that one kernel can name."""
+    """The place of every symbol that a kernel, and what it calls, can name."""
 
     parameter_bytes: int
     static_shared_bytes: int
     local_bytes: int
 
     def __init__(self, module: Module, kernel: Function, variables: tuple[Variable, ...]) -> None:
-        visible = (*module.variables, *kernel.variables)
-        self._space = {variable.name: variable.space for variable in visible}
-        self._space |= {parameter.name: S.PARAM for parameter in kernel.parameters}
         self._index = {variable.name: index for index, variable in enumerate(variables)}
-        parameters, self.parameter_bytes = layout(kernel.parameters)
-        shared = [v for v in visible if v.space is S.SHARED]
-        static, size = layout([v for v in shared if not v.is_extern])
-        strictest = max((v.align for v in shared), default=1)
-        # Dynamic shared memory starts where its strictest alignment allows, after the static.
-        dynamic_start = -(-size // max(strictest, 16)) * max(strictest, 16)
-        has_dynamic = any(v.is_extern for v in shared)
-        self.static_shared_bytes = dynamic_start if has_dynamic else size
-        local, local_bytes = layout([v for v in visible if v.space is S.LOCAL])
+        # By the name of the function that declares them ("" for the module), and their own.
+        self._space: dict[tuple[str, str], StateSpace] = {}
+        self._offset: dict[tuple[str, str], int] = {}
+        self._function = kernel
+        functions = [kernel, *(f for f in module.functions if not f.is_kernel)]
+        self._functions = {function.name: function for function in functions}
+        scoped = [("", v) for v in module.variables]
+        scoped += [(f.name, v) for f in functions for v in f.variables]
+        self._space |= {(scope, v.name): v.space for scope, v in scoped}
+        self._space |= {(f.name, p.name): S.PARAM for f in functions for p in f.parameters}
+        self._space |= {(f.name, r.name): S.PARAM for f in functions for r in f.results}
+        offsets, self.parameter_bytes = layout(kernel.parameters)
+        self._offset |= {(kernel.name, name): offset for name, offset in offsets.items()}
+        shared = [(scope, v) for scope, v in scoped if v.space is S.SHARED]
+        size = self._lay_out([(scope, v) for scope, v in shared if not v.is_extern])
+        dynamic = [(scope, v) for scope, v in shared if v.is_extern]
+        if dynamic:
+            # It starts where its strictest alignment allows, after everything static.
+            strictest = max(16, *(v.align for _, v in dynamic))
+            size = -(-size // strictest) * strictest
+        self._offset |= {(scope, v.name): size for scope, v in dynamic}
+        self.static_shared_bytes = size
+        local_bytes = self._lay_out([(scope, v) for scope, v in scoped if v.space is S.LOCAL])
         self.local_bytes = -(-local_bytes // 16) * 16
-        self._offset = parameters | static | local
-        self._offset |= {v.name: self.static_shared_bytes for v in shared if v.is_extern}
+
+    def _lay_out(self, scoped: list[tuple[str, Variable]]) -> int:
+        """One behind the other, each at its alignment; the size of all."""
+        end = 0
+        for scope, variable in scoped:
+            start = -(-end // variable.align) * variable.align
+            self._offset[scope, variable.name] = start
+            end = start + variable.size
+        return end
+
+    def function(self, name: str) -> Function | None:
+        """The function of the module that is called `name`."""
+        return self._functions.get(name)
+
+    def enter(self, function: Function) -> None:
+        """Symbols mean what they do in `function` from here on."""
+        self._function = function
+
+    def _scope(self, name: str) -> tuple[str, str]:
+        inner = (self._function.name, name)
+        return inner if inner in self._space else ("", name)
 
     def space(self, name: str) -> StateSpace:
-        return self._space[name]
+        return self._space[self._scope(name)]
 
     def symbol(self, emitter: Emitter, symbol: Symbol) -> str:
         """The symbol as a 64-bit number: an offset in its window, or an address."""
-        if symbol.name in self._offset:
-            return str(self._offset[symbol.name] + symbol.offset)
+        scope = self._scope(symbol.name)
+        if scope in self._offset:
+            return str(self._offset[scope] + symbol.offset)
         if symbol.name not in self._index:
             emitter.refuse(f"{symbol.name} is not a variable that this kernel can address")
         table = block_field(emitter, BlockState.symbols.offset, "ptr")

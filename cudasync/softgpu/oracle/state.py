@@ -1,7 +1,7 @@
 """Cellar. What compiled code and the scheduler share: one record per thread, one per block.
 
 Both are plain C structures, so that the offsets in the generated code and the fields read here
-cannot disagree. The registers of a thread follow its record, eight bytes each.
+cannot disagree. The stack of a thread, with its registers, follows its record.
 """
 
 from __future__ import annotations
@@ -51,10 +51,13 @@ class ThreadState(ctypes.Structure):
         ("index", ctypes.c_uint32 * 3),
         ("carry", ctypes.c_uint32),
         ("block", ctypes.c_uint64),
+        # The activation of the function that runs (see activation.py), and the stack's end.
+        ("activation", ctypes.c_uint64),
+        ("stack_end", ctypes.c_uint64),
         ("local", ctypes.c_uint64),
         ("mailbox", ctypes.c_uint64 * MAILBOX_WORDS),
     )
 
 
-REGISTERS_OFFSET = ctypes.sizeof(ThreadState)
-REGISTER_BYTES = 8
+# Where the stack of a thread begins behind its record.
+STACK_OFFSET = -(-ctypes.sizeof(ThreadState) // 16) * 16
