@@ -8,21 +8,15 @@ the error quotes.
 from __future__ import annotations
 
 import re
-import struct
 from typing import TYPE_CHECKING, NoReturn
 
-from cudasync.ptx.ir import Float, Integer
-from cudasync.ptx.types import ScalarType
+from cudasync.ptx.constants import number
+from cudasync.ptx.ir import Integer
 
 if TYPE_CHECKING:
     from cudasync.ptx.lexer import Words
 
 _NAME = re.compile(r"[A-Za-z_$%][\w$]*", re.ASCII)
-_INTEGER = re.compile(r"(0[xX][0-9a-fA-F]+|0[bB][01]+|0[0-7]*|[1-9][0-9]*)U?", re.ASCII)
-_FLOAT_BITS = re.compile(r"0[fF]([0-9a-fA-F]{8})|0[dD]([0-9a-fA-F]{16})", re.ASCII)
-
-# Longer digit strings than this can not be 64-bit values, in any base.
-_LONGEST_NUMBER = 70
 
 
 class Cursor:
@@ -99,28 +93,3 @@ class Cursor:
                 self.fail(f"{opening!r} is never closed", begin)
             depth += (word == opening) - (word == closing)
             self.index += 1
-
-
-def number(word: str) -> Integer | Float | None:
-    """The constant that `word` spells without its sign, or None. PTX ISA, "Constants"."""
-    if len(word) > _LONGEST_NUMBER:
-        return None
-    if match := _INTEGER.fullmatch(word):
-        value = _integer(match[1])
-        return Integer(value) if value < 1 << 64 else None
-    if match := _FLOAT_BITS.fullmatch(word):
-        if match[1]:
-            return Float(int(match[1], 16), ScalarType.F32)
-        return Float(int(match[2], 16), ScalarType.F64)
-    if word[:1].isdecimal() and word.isascii() and "_" not in word:
-        try:
-            return Float(int.from_bytes(struct.pack(">d", float(word))), ScalarType.F64)
-        except ValueError:
-            return None
-    return None
-
-
-def _integer(digits: str) -> int:
-    if digits[:2] in ("0x", "0X", "0b", "0B"):
-        return int(digits, 0)
-    return int(digits, 8 if digits[0] == "0" else 10)

@@ -51,7 +51,8 @@ _BARE = frozenset({".noreturn", ".explicitcluster", ".blocksareclusters"})
 # A register file has 65,536 registers; unrolled code declares more virtual ones, but not this.
 _MOST_REGISTERS = 1 << 20
 _WIDTHS = {".v2": 2, ".v4": 4}
-_COMPONENTS = "xyzw"
+# The components of a vector register have two names each.
+_COMPONENTS = (("x", "r"), ("y", "g"), ("z", "b"), ("w", "a"))
 
 
 class FunctionParser:
@@ -88,7 +89,7 @@ class FunctionParser:
         span = cursor.source.span(cursor.statement)
         results = self._parameters() if not is_kernel and cursor.word == "(" else ()
         name = cursor.name("name of a function")
-        parameters = self._parameters() if cursor.word == "(" else ()
+        parameters = self._parameters(is_kernel=is_kernel) if cursor.word == "(" else ()
         directives = self._directives()
         is_declaration = cursor.take(";")
         if not is_declaration:
@@ -110,7 +111,7 @@ class FunctionParser:
             directives=directives,
         )
 
-    def _parameters(self) -> tuple[Variable, ...]:
+    def _parameters(self, *, is_kernel: bool = False) -> tuple[Variable, ...]:
         """`(.param .u64 x, .reg .b32 y)`. A register parameter is a register of that name, too."""
         cursor = self._cursor
         cursor.expect("(")
@@ -118,7 +119,7 @@ class FunctionParser:
         while not cursor.take(")"):
             if parameters:
                 cursor.expect(",")
-            is_register = cursor.word == ".reg"
+            is_register = cursor.word == ".reg" and not is_kernel
             if not is_register and cursor.word != ".param":
                 cursor.unexpected("'.param'")
             cursor.index += 1
@@ -269,18 +270,12 @@ class FunctionParser:
             if cursor.take("<"):
                 count = cursor.natural("number of registers")
                 cursor.expect(">")
-                if count + len(self._registers) > _MOST_REGISTERS:
+                if count * width + len(self._registers) > _MOST_REGISTERS:
                     cursor.fail("too many registers", index)
                 for suffix in range(count):
-                    self._declare_register(f"{name}{suffix}", type_, index)
-            elif width == 1:
-                self._declare_register(name, type_, index)
+                    self._declare_registers(f"{name}{suffix}", type_, width, index)
             else:
-                components = tuple(
-                    self._declare_register(f"{name}.{axis}", type_, index)
-                    for axis in _COMPONENTS[:width]
-                )
-                self._declare(name, Vector(components), index)
+                self._declare_registers(name, type_, width, index)
             if not cursor.take(","):
                 break
         cursor.expect(";")
@@ -327,6 +322,18 @@ class FunctionParser:
             if not cursor.take(","):
                 break
         cursor.expect(";")
+
+    def _declare_registers(self, name: str, type_: ScalarType, width: int, index: int) -> None:
+        """One register, or the components of a vector register and their vector."""
+        if width == 1:
+            self._declare_register(name, type_, index)
+            return
+        components: list[Operand] = []
+        for axis, colour in _COMPONENTS[:width]:
+            component = self._declare_register(f"{name}.{axis}", type_, index)
+            self._declare(f"{name}.{colour}", component, index)
+            components.append(component)
+        self._declare(name, Vector(tuple(components)), index)
 
     def _declare_register(self, name: str, type_: ScalarType, index: int) -> Register:
         register = Register(self._unique.name(name), type_)

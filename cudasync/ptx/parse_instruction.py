@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from cudasync.ptx.ir import Guard, Instruction, Operand, Register
 from cudasync.ptx.opcodes import OPCODES
+from cudasync.ptx.operand_types import misfit
 from cudasync.ptx.types import TYPE_NAMES, ScalarType
 
 if TYPE_CHECKING:
@@ -50,7 +51,11 @@ class InstructionReader:
         text = source.text[source.offsets[start] : source.offsets[cursor.index - 1] + 1]
         if "\n" in text:
             text = " ".join(text.split())
-        return Instruction(opcode, modifiers, types, operands, guard, source.span(start), text)
+        span = source.span(start)
+        instruction = Instruction(opcode, modifiers, types, operands, guard, span, text)
+        if (complaint := misfit(instruction)) is not None:
+            cursor.fail(complaint, opcode_index)
+        return instruction
 
     def _guard(self) -> Guard:
         cursor = self._cursor

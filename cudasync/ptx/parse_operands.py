@@ -9,10 +9,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cudasync.ptx.cursor import number
+from cudasync.ptx.constants import begins_constant, constant, offset
 from cudasync.ptx.ir import (
     Address,
-    Float,
     Integer,
     Label,
     Negated,
@@ -23,7 +22,6 @@ from cudasync.ptx.ir import (
     Symbol,
     Vector,
 )
-from cudasync.ptx.types import ScalarType
 
 if TYPE_CHECKING:
     from cudasync.ptx.cursor import Cursor
@@ -32,7 +30,6 @@ if TYPE_CHECKING:
 _ENDS = frozenset({",", ";", "}", ")", "]"})
 _SINK = Sink()
 _EMPTY = Vector(())
-_SIGN_BIT = {ScalarType.F32: 1 << 31, ScalarType.F64: 1 << 63}
 # Vectors hold scalars; [handle, {x, y}] is the deepest that PTX nests them.
 _DEEPEST = 3
 
@@ -63,33 +60,17 @@ class OperandReader:
                 return self.address(depth)
             case "{":
                 return self.vector("{", "}", depth)
-            case "!":
+            case "!" if cursor.words[cursor.index + 1] in self.names.meanings:
                 cursor.index += 1
                 return Negated(self._register("predicate"))
+            case "!":
+                return constant(cursor)
             case "_":
                 cursor.index += 1
                 return self._pair(_SINK)
-            case "-" | "+":
-                return self.constant()
-        if word[:1].isdecimal():
-            return self.constant()
+        if begins_constant(word) or isinstance(found, Integer):
+            return constant(cursor)
         return self._named()
-
-    def constant(self) -> Integer | Float:
-        """A number with an optional sign."""
-        cursor = self.cursor
-        negative = cursor.take("-")
-        if not negative:
-            cursor.take("+")
-        found = number(cursor.word)
-        if found is None:
-            cursor.unexpected("number")
-        cursor.index += 1
-        if not negative:
-            return found
-        if isinstance(found, Float):
-            return Float(found.bits ^ _SIGN_BIT[found.type], found.type)
-        return Integer(-found.value)
 
     def label(self, *, table: bool = False) -> Label:
         """The label, or with `table` the name of a .branchtargets list, that stands here."""
@@ -106,13 +87,13 @@ class OperandReader:
         cursor = self.cursor
         cursor.expect("[")
         base: Operand
-        if cursor.word[:1].isdecimal():
-            base = self.constant()
+        if begins_constant(cursor.word):
+            base = constant(cursor)
         else:
             base = self._declared()
         if not isinstance(base, Register | Symbol | Integer):
             cursor.fail("an address begins with a register, a variable or a number")
-        address = Address(base, self._offset())
+        address = Address(base, offset(cursor))
         if cursor.take("]"):
             return address
         elements: list[Operand] = [address]
@@ -157,8 +138,8 @@ class OperandReader:
         """A name with what may follow it: `symbol+4`, `d|p`."""
         found = self._declared()
         if isinstance(found, Symbol):
-            offset = self._offset()
-            return Symbol(found.name, offset) if offset else found
+            distance = offset(self.cursor)
+            return Symbol(found.name, distance) if distance else found
         if isinstance(found, Register):
             return self._pair(found)
         return found
@@ -187,14 +168,3 @@ class OperandReader:
         if not isinstance(found, Register):
             self.cursor.fail(f"{what} register expected", self.cursor.index - 1)
         return found
-
-    def _offset(self) -> int:
-        """The `+4`, `-4` or `+-4` that may stand here."""
-        cursor = self.cursor
-        if cursor.take("+"):
-            sign = -1 if cursor.take("-") else 1
-        elif cursor.take("-"):
-            sign = -1
-        else:
-            return 0
-        return sign * cursor.natural("offset")

@@ -10,7 +10,7 @@ import struct
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from cudasync.ptx.cursor import number
+from cudasync.ptx.constants import begins_constant, constant, expression, offset
 from cudasync.ptx.ir import Float, Integer, Span, SymbolAddress, Variable
 from cudasync.ptx.types import TYPE_NAMES, ScalarType, StateSpace
 
@@ -23,7 +23,6 @@ SPACES = {f".{space.value}": space for space in StateSpace if space is not State
 _TYPES = {f".{name}": type_ for name, type_ in TYPE_NAMES.items()}
 _VECTORS = {".v2": 2, ".v4": 4, ".v8": 8}
 _HANDLES = frozenset({".texref", ".samplerref", ".surfref"})
-_SIGN_BIT = {ScalarType.F32: 1 << 31, ScalarType.F64: 1 << 63}
 
 # A device has no more memory than this; beyond it a size is a typing mistake.
 _LARGEST = 1 << 40
@@ -107,7 +106,10 @@ def declarator(
                 cursor.fail("only the first dimension may be left out", cursor.index - 1)
             dimensions.append(0)
         else:
-            dimensions.append(cursor.natural("dimension"))
+            index = cursor.index
+            dimensions.append(expression(cursor))
+            if dimensions[-1] < 0:
+                cursor.fail("a dimension must not be negative", index)
             cursor.expect("]")
     is_array = bool(dimensions)
     if part.vector > 1:
@@ -173,15 +175,11 @@ class _InitialReader:
 
     def _value(self) -> Initial:
         cursor = self._cursor
-        negative = cursor.take("-")
-        found = number(cursor.word)
-        if found is not None:
-            cursor.index += 1
+        if begins_constant(cursor.word):
+            found = constant(cursor)
             if cursor.word == "(":
                 cursor.fail("masked addresses as initial values are not supported")
-            return self._typed(found, negative)
-        if negative:
-            cursor.unexpected("number")
+            return self._typed(found)
         is_generic = cursor.take("generic")
         if is_generic:
             cursor.expect("(")
@@ -191,27 +189,13 @@ class _InitialReader:
             cursor.fail(f"{name} is not declared", index)
         if is_generic:
             cursor.expect(")")
-        return SymbolAddress(name, self._offset(), is_generic)
+        return SymbolAddress(name, offset(cursor), is_generic)
 
-    def _offset(self) -> int:
-        cursor = self._cursor
-        if cursor.take("+"):
-            sign = -1 if cursor.take("-") else 1
-        elif cursor.take("-"):
-            sign = -1
-        else:
-            return 0
-        return sign * cursor.natural("offset")
-
-    def _typed(self, found: Integer | Float, negative: bool) -> Integer | Float:
+    def _typed(self, found: Integer | Float) -> Integer | Float:
         """A decimal float has the width of what it initialises."""
-        if isinstance(found, Integer):
-            return Integer(-found.value) if negative else found
-        if negative:
-            found = Float(found.bits ^ _SIGN_BIT[found.type], found.type)
-        if self._type is ScalarType.F32 and found.type is ScalarType.F64:
-            return Float(_single(found.bits), ScalarType.F32)
-        return found
+        if isinstance(found, Integer) or self._type is not ScalarType.F32:
+            return found
+        return found if found.type is ScalarType.F32 else Float(_single(found.bits), self._type)
 
 
 def _single(bits: int) -> int:

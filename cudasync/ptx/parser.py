@@ -117,6 +117,8 @@ class _ModuleParser:
         while cursor.word in _LINKAGE:
             linkage = _LINKAGE[cursor.word]
             cursor.index += 1
+        while cursor.take(".attribute"):
+            cursor.skip_balanced("(", ")")
         word = cursor.word
         if word in (".entry", ".func"):
             cursor.index += 1

@@ -5,13 +5,72 @@ from __future__ import annotations
 import pickle
 
 import pytest
-from helpers.ptx_text import HEAD
+from helpers.ptx_text import HEAD, kernel
 
 from cudasync.errors import PtxError
 from cudasync.ptx import parse
 
 FIRST = ".version 6.4\n.target sm_75\n.address_size 64\n"
 ENTRY = FIRST + ".entry k(.param .u64 x)\n{\n.reg .b32 %r<4>;\n.reg .pred %p;\n"
+
+# Statements whose registers do not fit, and the register that is named.
+MISFITS = [
+    ("add.s64 %d1, %d2, %r1;", "%r1 is of type .b32, which does not fit .s64"),
+    ("add.s32 %d1, %r1, %r2;", "%d1 is of type .b64, which does not fit .s32"),
+    ("fma.rn.f32 %f1, %f2, %f3, %d1;", "%d1 is of type .b64, which does not fit .f32"),
+    ("mov.u32 %r1, %p1;", "%p1 is of type .pred, which does not fit .u32"),
+    ("and.pred %p1, %p2, %r1;", "%r1 is of type .b32, which does not fit .pred"),
+    ("shl.b64 %d1, %r1, 3;", "%r1 is of type .b32, which does not fit .b64"),
+    ("setp.eq.s32 %r1, %r2, 0;", "%r1 is of type .b32, which does not fit .pred"),
+    ("setp.eq.s32 %p1|%p2, %d1, 0;", "%d1 is of type .b64, which does not fit .s32"),
+    ("selp.b32 %r1, %h1, 0, %p1;", "%h1 is of type .b16, which does not fit .b32"),
+    ("ld.global.b64 %r1, [%d1];", "%r1 is of type .b32, which does not fit .b64"),
+    ("ld.global.v2.b32 {%r1, %h1}, [%d1];", "%h1 is of type .b16, which does not fit .b32"),
+    ("ld.global.b32 %r1, [%f1];", "%f1 is of type .f32, which is no address"),
+    ("st.global.b32 [%h1], %r1;", "%h1 is of type .b16, which is no address"),
+    ("st.global.b64 [%d1], %r1;", "%r1 is of type .b32, which does not fit .b64"),
+    ("st.global.u8 [%d1], %p1;", "%p1 is of type .pred, which does not fit .u8"),
+    ("cvt.u64.u32 %r1, %r2;", "%r1 is of type .b32, which does not fit .u64"),
+    ("cvt.u32.u64 %r1, %r2;", "%r2 is of type .b32, which does not fit .u64"),
+    ("mul.wide.s32 %r1, %r2, 4;", "%r1 is of type .b32, which does not fit .b64"),
+    ("shl.b32 %r1, %r2, %d1;", "%d1 is of type .b64, which does not fit .b32"),
+    ("mov.u64 %d1, %tid.x;", "%tid.x is of type .u32, which does not fit .u64"),
+    ("mov.b64 %d1, {%h1, %h2};", "2 pieces of type .b16 do not make .b64"),
+    ("mov.f32 %f1, 0;", "0 is no number of type .f32"),
+    ("setp.lt.f32 %p1, %f1, 0;", "0 is no number of type .f32"),
+    ("add.u32 %r1, %r2, 1.0;", "a float is no number of type .u32"),
+    ("st.global.u32 [%d1], 1.0;", "a float is no number of type .u32"),
+    ("atom.global.add.u32 %r1, [%d1], 1.0;", "a float is no number of type .u32"),
+    ("add.u32 %r1, %tid.x, 1;", "a source must be a register or a number"),
+    ("add.u32 %r1, [%d1], 1;", "a source must be a register or a number"),
+    ("add.u32 %r1, {%r1, %r2}, 1;", "a source must be a register or a number"),
+    ("mov.u32 %r1, !%p1;", "a source must be a register or a number"),
+    ("add.u32 5, %r1, 1;", "a result must be a register"),
+    ("mov.u32 %tid.x, 1;", "a result must be a register"),
+    ("add.u32 _, %r1, 1;", "a result must be a register"),
+    ("ld.global.u32 _, [%d1];", "a result must be a register"),
+    ("ld.global.v2.u32 %r1, [%d1];", "a vector of 2 expected"),
+    ("ld.global.u32 {%r1, %r2}, [%d1];", "one register expected"),
+    ("st.global.v2.u32 [%d1], {%r1};", "a vector of 2 expected"),
+    ("ld.global.u32 %r1, %d1;", "an address in brackets expected"),
+    ("atom.global.add.u32 %r1, %d1, 1;", "an address in brackets expected"),
+    ("selp.u32 %r1, 1, 2, %r2;", "the last operand must be a predicate"),
+]
+
+# Statements that look like the above, but are PTX.
+FITS = [
+    "ld.global.u8 %r1, [%d1];", "st.global.u8 [%d1], %r1;", "ld.param.u32 %d1, [x];",
+    "cvt.u16.u32 %r1, %r2;", "cvt.rn.f32.u8 %f1, %r1;", "mul.wide.s32 %d1, %r1, %r2;",
+    "shl.b64 %d1, %d2, %r1;", "add.f32 %r1, %f1, %r2;", "mov.b32 %f1, %r1;",
+    "mov.b64 %d1, {%r1, %r2};", "mov.u64 %d1, %clock64;", "add.f16x2 %r1, %r2, %r3;",
+    "mad.wide.s32 %d1, %r1, %r2, %d2;", "bfi.b64 %d1, %d2, %d3, %r1, %r2;",
+    "popc.b64 %r1, %d1;", "ld.shared.b32 %r1, [%r2];", "and.pred %p1, %p2, %p3;",
+    "ld.global.v2.u32 {%r1, _}, [%d1];", "ld.global.u32 {%r1}, [%d1];", "setp.eq.u32 _, %r1, 1;",
+    "mov.b32 %r1, 0f3F800000;", "mov.u16 %h1, %tid.x;", "mov.b64 {_, %r1}, %d1;",
+    "add.f64 %d1, %d2, 0f3F800000;", "mov.pred %p1, !%p2;", "selp.u32 %r1, 1, 2, !%p1;",
+    "atom.global.cas.b32 _, [%d1], 1, %r1;", "red.global.add.f32 [%d1], 1.0;",
+    "selp.b16 %h1, %h2, 0, %p1;", "cvt.rn.f16x2.f32 %r1, %f1, %f2;",
+]  # fmt: skip
 
 # What is wrong, the text, and line, column and message of the error.
 BAD = [
@@ -63,6 +122,9 @@ BAD = [
     ("a float cut short", ENTRY + "mov.b32 %r1, 0f3F80;", 8, 14, "number expected, found '0f3F80'"),
     ("deep nesting", ENTRY + "mov.b32 %r1, {{{{{1}}}}};", 8, 17, "vectors are nested too deeply"),
     ("a foreign character", ENTRY + "mov.b32 %r1, #;", 8, 14, "operand expected, found '#'"),
+    ("a division by zero", ENTRY + "mov.b32 %r1, 1/0;", 8, 16, "division by zero"),
+    ("deep parentheses", ENTRY + f"mov.b32 %r1, {'(' * 99}", 8, 39, "the expression is nested too"),
+    ("a negative dimension", FIRST + ".global .b32 x[1-2];", 4, 16, "a dimension must not be neg"),
     ("too many registers", ENTRY + ".reg .b32 %q<9999999>;", 8, 11, "too many registers"),
 ]  # fmt: skip
 
@@ -76,6 +138,19 @@ def test_a_bad_text_is_refused_at_its_place(text, line, column, message):
     error = caught.value
     assert error.message.startswith(message)
     assert (error.file, error.line, error.column) == ("bad.ptx", line, column)
+
+
+@pytest.mark.parametrize(("statement", "message"), MISFITS)
+def test_a_register_that_does_not_fit_is_refused(statement, message):
+    with pytest.raises(PtxError) as caught:
+        parse(kernel(statement))
+    assert caught.value.message == message
+    assert caught.value.instruction == statement[:-1]
+
+
+@pytest.mark.parametrize("statement", FITS)
+def test_a_register_that_fits_is_not_refused(statement):
+    assert parse(kernel(statement)).function("k").body[0].text == statement
 
 
 def test_the_error_quotes_the_statement():

@@ -21,6 +21,7 @@ SHORT = [HEAD + body for body in BODIES if len(body) < 3000]
 
 PIECES = [
     *"{}()[],;:@!|+-=<>_\"'#\\\n\0",
+    "1<<", "?", "~",
     "/*", "//", "0", "-1", "99999999999999999999999", "0x", "0f3F800000", "1e999", "1_0", "%r1",
     "%rd1", "%p1", "%tid.x", "saxpy_param_0", "ret;", "bra", "call", "brx.idx", "mov.b64", "ld",
     "st.global.v4.f32", ".reg .b32 %z<9>;", ".param .b64 q;", ".loc 1 2 3", ".v2", ".branchtargets",

@@ -64,6 +64,16 @@ def test_a_span_counts_from_one():
         ("0b101", ir.Integer(5)),
         ("4294967295U", ir.Integer(4294967295)),
         ("WARP_SZ", ir.Integer(32)),
+        ("1+2*3", ir.Integer(7)),
+        ("(1<<4)|5", ir.Integer(21)),
+        ("-(7/2)-7 % 4", ir.Integer(-6)),
+        ("~5", ir.Integer(-6)),
+        ("!0", ir.Integer(1)),
+        ("1==2 ? 3 : 4", ir.Integer(4)),
+        ("(.s64) 5 << 63", ir.Integer(-1 << 63)),
+        ("WARP_SZ*2", ir.Integer(64)),
+        (".5", ir.Float(0x3FE0000000000000, ScalarType.F64)),
+        ("table+4*2-4", ir.Symbol("table", 4)),
         ("0f3F800000", ir.Float(0x3F800000, ScalarType.F32)),
         ("0F3f800000", ir.Float(0x3F800000, ScalarType.F32)),
         ("-0f3F800000", ir.Float(0xBF800000, ScalarType.F32)),
@@ -78,8 +88,8 @@ def test_a_span_counts_from_one():
     ],
 )
 def test_an_operand_is_read_as_what_it_is(written, operand):
-    instruction = only(f"mov.b32 %r1, {written};", before=".global .b32 table[4];")
-    assert instruction.operands == (register("%r1"), operand)
+    instruction = only(f"prmt.b32 %r1, {written}, 0, 0;", before=".global .b32 table[4];")
+    assert instruction.operands[1] == operand
 
 
 def test_a_result_with_its_predicate_is_a_pair():
@@ -174,6 +184,8 @@ def test_a_vector_register_is_its_components():
     components = ir.Vector((register("%v.x", ScalarType.F32), register("%v.y", ScalarType.F32)))
     assert instruction.operands[1] == components
     assert only(".reg .v2 .f32 %v; mov.f32 %f1, %v.y;").operands[1] == components.elements[1]
+    assert only(".reg .v2 .f32 %v; mov.f32 %f1, %v.g;").operands[1] == components.elements[1]
+    assert only(".reg .v2 .f32 %v<3>; mov.f32 %f1, %v2.x;").operands[1].name == "%v2.x"
 
 
 def test_line_information_is_kept():
