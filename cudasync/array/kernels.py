@@ -140,4 +140,5 @@ class BoundKernel:
             name=name if name is not None else kernel.name,
             priority=priority,
             device=kernel.device,
+            kernel=kernel.name,
         )

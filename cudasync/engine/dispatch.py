@@ -9,12 +9,14 @@ from __future__ import annotations
 import time
 from collections import deque
 from contextlib import contextmanager, nullcontext
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from cudasync.engine import current, plan
 from cudasync.engine.ledger import Ledger, poison, unblock
 from cudasync.engine.op import Op, OpKind
 from cudasync.engine.streams import DeviceStreams
+from cudasync.engine.suspects import suspect
 from cudasync.engine.workers import WorkerPool, current_pool
 from cudasync.errors import CudaError, CudasyncError
 
@@ -273,16 +275,14 @@ class Dispatcher:
             return self._ledger.finish(op, failure=self._ledger.fail(op, error))
         with plan.LOCK:
             device = self._streams(op._device)
-            heads = [t.in_flight[0] for t in device.timelines if t.in_flight]
-            lost = [o for t in device.timelines for o in t.in_flight]
+            flights = [list(t.in_flight) for t in device.timelines]
             for timeline in device.timelines:
                 timeline.in_flight.clear()
-        culprit = _culprit(heads or [op], error)
-        suspects = [o.name for o in heads] if len(heads) > 1 else []
         if device.fault is None or device.fault.cleared:
+            culprit, suspects = suspect(flights, op, error)
             device.fault = self._ledger.fail(culprit, error, suspects)
         ready = []
-        for victim in dict.fromkeys([culprit, *lost, op]):
+        for victim in dict.fromkeys([*chain(*flights), op]):
             ready += self._ledger.finish(victim, failure=device.fault)
         return ready
 
@@ -293,14 +293,6 @@ def dispatch(ready: list[Op]) -> None:
     while work:
         op = work.popleft()
         work.extend(op._engine._start(op))
-
-
-def _culprit(heads: list[Op], error: CudaError) -> Op:
-    """The op to name first: the one whose name the driver's report holds, else the oldest."""
-    for op in heads:
-        if op.name and op.name in error.hint:
-            return op
-    return min(heads, key=_number)
 
 
 def _number(op: Op) -> int:

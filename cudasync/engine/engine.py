@@ -136,6 +136,7 @@ class Engine:
         priority: int = 0,
         device: Device | None = None,
         pool: str = "compute",
+        kernel: str = "",
     ) -> Op:
         """The push of the floors above, which know what kind of work it is."""
         if self._is_closed:
@@ -144,6 +145,7 @@ class Engine:
         op = Op(
             self, fn, kind, name, device=device, priority=priority, pool=pool, site=_push_site()
         )
+        op._kernel = kernel
         op._is_nested = self._dispatcher.is_worker()
         if self._max_in_flight is not None and not op._is_nested:
             self._hold_back(self._max_in_flight)

@@ -53,6 +53,7 @@ class Op:
         "_is_issued",
         "_is_nested",
         "_is_watched",
+        "_kernel",
         "_pool",
         "_predecessors",
         "_result",
@@ -92,6 +93,8 @@ class Op:
         self._device = device
         self._pool = pool
         self._site = site
+        # The kernel that it launches, where that is known: a device's fault report may name it.
+        self._kernel = ""
         self._result: Any = None
         # Ops that must come before this one and had not finished when it was planned.
         self._predecessors: tuple[Op, ...] = ()

@@ -1,0 +1,46 @@
+"""Floor 2. Whose fault a device's fault is, as far as can be told.
+
+The driver reports a fault at some later call and says nothing of the op. What is known: work that
+was seen to finish did not do it, and on each stream the first op that was not is the first that can
+have. Where the report names a kernel, as the software GPU's does, that settles it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from cudasync.engine.op import Op, OpKind
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from cudasync.errors import CudaError
+
+# The driver checks these when they are called; they do not fault later.
+_HARMLESS = (OpKind.ALLOCATE, OpKind.FREE)
+
+
+def suspect(
+    flights: Sequence[Sequence[Op]], reporter: Op, error: CudaError
+) -> tuple[Op, list[str]]:
+    """The op to name, and the names of all that may be to blame if it can not be pinned on one.
+
+    `flights` are the ops in flight on each stream in order; `reporter` is the op at which the
+    driver told of the fault.
+    """
+    for op in sorted((op for flight in flights for op in flight), key=_number):
+        if op._kernel and f"kernel {op._kernel}," in error.hint:
+            return op, []
+    firsts = []
+    for flight in flights:
+        first = next((op for op in flight if op.kind not in _HARMLESS), None)
+        if first is not None:
+            firsts.append(first)
+    if not firsts:
+        return reporter, []
+    firsts.sort(key=_number)
+    return firsts[0], [op.name for op in firsts] if len(firsts) > 1 else []
+
+
+def _number(op: Op) -> int:
+    return op.number

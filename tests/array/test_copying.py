@@ -1,0 +1,81 @@
+"""Copies: any two memories, checked before anything is enqueued, ordered like every op."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import cudasync as cs
+from cudasync.testing import HostLatch
+
+
+def test_a_copy_goes_between_any_two_memories():
+    host, pinned = np.arange(8, dtype=np.float32), cs.pinned_empty((8,), np.float32)
+    a, b = cs.empty(8), cs.empty(8)
+    cs.copy(a, host)
+    cs.copy(b, a)
+    cs.copy(pinned, b)
+    back = np.zeros(8, np.float32)
+    op = cs.copy(back, pinned)
+    op.wait()
+    assert back.tolist() == host.tolist()
+
+
+def test_a_copy_in_waits_for_the_host_op_that_fills_its_source():
+    with cs.Engine() as engine, HostLatch() as latch:
+        pinned = cs.pinned_empty((4,), np.int32)
+        pinned[:] = 0
+
+        def fill() -> None:
+            latch.wait()
+            pinned[:] = 7
+
+        engine.push(fill, writes=[pinned])
+        device = cs.zeros(4, np.int32)
+        op = cs.copy(device, pinned)
+        assert not op.done()
+        latch.release()
+        assert device.numpy().tolist() == [7] * 4
+
+
+def test_a_host_op_waits_for_the_copy_out_that_fills_its_source():
+    with cs.Engine() as engine:
+        device, pinned = cs.array([3, 4]), cs.pinned_empty((2,), np.int64)
+        cs.copy(pinned, device)
+        assert engine.push(pinned.tolist, reads=[pinned]).result() == [3, 4]
+
+
+def test_buffers_and_foreign_arrays_take_part():
+    class Foreign:
+        def __init__(self, array: cs.Array) -> None:
+            self.__cuda_array_interface__ = array.__cuda_array_interface__
+
+    buffer = cs.DeviceBuffer(16, cs.Device(0))
+    cs.copy(buffer, np.arange(4, dtype=np.int32))
+    target = cs.zeros(4, np.int32)
+    cs.copy(Foreign(target), buffer).wait()
+    assert target.numpy().tolist() == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("target", "source", "error", "words"),
+    [
+        (lambda: cs.empty(4), lambda: cs.empty(5), ValueError, "shape"),
+        (lambda: cs.empty(4), lambda: cs.empty(4, np.int32), TypeError, "cast first"),
+        (lambda: cs.empty(4), lambda: [1, 2], TypeError, "source of a copy"),
+        (lambda: cs.empty(8)[::2], lambda: cs.empty(4), ValueError, "not contiguous"),
+        (lambda: cs.empty(4), lambda: np.zeros(8, "f4")[::2], ValueError, "not contiguous"),
+        (lambda: cs.DeviceBuffer(8), lambda: cs.empty(4), ValueError, "16 bytes to 8 bytes"),
+        (lambda: np.broadcast_to(np.float32(0), 4), lambda: cs.empty(4), ValueError, "read-only"),
+    ],
+)
+def test_a_copy_that_can_not_be_is_refused(target, source, error, words):
+    with pytest.raises(error, match=words):
+        cs.copy(target(), source())
+
+
+def test_a_closed_buffer_is_refused():
+    buffer = cs.DeviceBuffer(16, cs.Device(0))
+    buffer.close()
+    with pytest.raises(cs.ClosedError):
+        cs.copy(buffer, cs.empty(4))

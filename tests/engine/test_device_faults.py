@@ -1,0 +1,84 @@
+"""Device faults: named, contained, and over after a reset."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import cudasync as cs
+
+WILD = """
+.version 6.4
+.target sm_75
+.address_size 64
+.visible .entry wild(.param .u64 target, .param .u64 beyond)
+{
+    .reg .b64 %rd_target, %rd_beyond;
+    ld.param.u64 %rd_target, [target];
+    ld.param.u64 %rd_beyond, [beyond];
+    add.s64 %rd_target, %rd_target, %rd_beyond;
+    st.global.u32 [%rd_target], 1;
+    ret;
+}
+"""
+
+
+@pytest.fixture(params=["async", "serial"])
+def engine(request):
+    engine = cs.Engine(request.param)
+    with cs.use(engine):
+        yield engine
+    engine.close()
+    cs.Device(0).reset()
+
+
+@pytest.fixture
+def wild():
+    return cs.Module.from_ptx(WILD).kernel("wild")
+
+
+def test_a_fault_names_the_op_and_where_it_was_pushed(engine, wild):
+    x = cs.zeros(4, np.int32)
+    wild[1, 1](x, np.uint64(1 << 40), name="the wild one")
+    with pytest.raises(cs.OpError) as caught:
+        x.numpy()
+    assert caught.value.op == "the wild one"
+    assert __file__ in caught.value.push_site
+    assert isinstance(caught.value.cause, cs.CudaError)
+    assert caught.value.cause.name == "CUDA_ERROR_ILLEGAL_ADDRESS"
+    assert caught.value.cause.sticky
+
+
+def test_host_work_is_not_lost_with_the_device(engine, wild):
+    x, ran = cs.zeros(4, np.int32), []
+    before = engine.push(lambda: ran.append("before"))
+    op = wild[1, 1](x, np.uint64(1 << 40))
+    engine.push(lambda: ran.append("needs x"), reads=[x])
+    after = engine.push(lambda: ran.append("after"))
+    before.wait()
+    after.wait()
+    assert op.exception() is not None
+    with pytest.raises(cs.OpError):
+        engine.waitall()
+    assert sorted(ran) == ["after", "before"]
+
+
+def test_a_reset_device_works_again(engine, wild):
+    x = cs.zeros(4, np.int32)
+    wild[1, 1](x, np.uint64(1 << 40)).exception()
+    engine.clear_errors()
+    cs.Device(0).reset()
+    del x
+    again = cs.array(np.arange(4, dtype=np.int32))
+    assert again.numpy().tolist() == [0, 1, 2, 3]
+    harmless = cs.Module.from_ptx(WILD).kernel("wild")
+    harmless[1, 1](again, np.uint64(4))
+    assert again.numpy().tolist() == [0, 1, 2, 3]
+
+
+def test_work_for_a_dead_device_fails_with_the_same_cause(engine, wild):
+    x = cs.zeros(4, np.int32)
+    wild[1, 1](x, np.uint64(1 << 40), name="first").exception()
+    late = engine.push(lambda stream: None, device=cs.Device(0))
+    assert late.exception().op in ("first", "<lambda>")
+    assert isinstance(late.exception().cause, cs.CudaError)
