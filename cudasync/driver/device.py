@@ -124,3 +124,11 @@ def device_count() -> int:
     """How many devices there are: at least 1, the software GPU when there is no other."""
     ensure_driver()
     return int(check(driver.cuDeviceGetCount(), "cuDeviceGetCount"))
+
+
+def driver_version() -> tuple[int, int]:
+    """The CUDA version that the driver speaks, for instance (12, 8). (cuDriverGetVersion)"""
+    ensure_driver()
+    # 1000 * major + 10 * minor, as the reference has it.
+    version = int(check(driver.cuDriverGetVersion(), "cuDriverGetVersion"))
+    return version // 1000, version % 1000 // 10

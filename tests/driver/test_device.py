@@ -16,6 +16,7 @@ from cudasync.driver import (
     current_stream,
     device_count,
 )
+from cudasync.driver.device import driver_version
 from cudasync.errors import ClosedError
 
 
@@ -34,6 +35,12 @@ def test_a_device_is_one_object_per_ordinal(device):
     assert Device(0) is device
     assert copy.copy(device) is device
     assert pickle.loads(pickle.dumps(device)) is device
+
+
+def test_the_driver_says_which_cuda_it_speaks():
+    major, minor = driver_version()
+    assert major >= 11
+    assert 0 <= minor < 100
 
 
 @pytest.mark.parametrize("ordinal", [-1, 1000])
