@@ -34,7 +34,8 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "distributed": frozenset((*_GROUND, "driver", "engine", "graph", "array", "data")),
     "testing": frozenset((*_HOUSE, DOOR)),
     "demo": frozenset((*_HOUSE, "testing", DOOR)),
-    "__main__": frozenset((*_HOUSE, "testing", "demo", DOOR)),
+    "command": frozenset((*_HOUSE, "testing", "demo", DOOR)),
+    "__main__": frozenset((*_HOUSE, "testing", "demo", "command", DOOR)),
     DOOR: frozenset(_HOUSE),
 }
 
@@ -56,7 +57,7 @@ OUTSIDE = {
 }
 
 # Who may look at `Device.is_software`: the driver that answers it, and programs that print it.
-MAY_ASK_WHICH_DEVICE = ("driver/", "demo/", "__main__.py")
+MAY_ASK_WHICH_DEVICE = ("driver/", "demo/", "command/", "__main__.py")
 
 PROBE = "driver/probe.py"
 

@@ -1,0 +1,10 @@
+"""`python -m cudasync`: info, demo, run."""
+
+from __future__ import annotations
+
+import sys
+
+from cudasync.command import main
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,137 @@
+"""What the command line accepts, and the text of every --help."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import cudasync as cs
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+# Larger pictures than this are refused by Pillow, larger numbers are a slip of the finger.
+_LONGEST_SIDE = 30_000
+
+
+class CommandError(Exception):
+    """What was asked for can not be done; the message is the one line that the user sees."""
+
+
+def parser() -> argparse.ArgumentParser:
+    """The parser of the whole command line; what it returns has `program` and its options."""
+    top = argparse.ArgumentParser(
+        prog="cudasync",
+        description="Write GPU work as if it were serial. These programs show that it works "
+        "here, with a GPU or without one.",
+        epilog="Environment: CUDASYNC_DEVICE=auto|cuda|soft chooses the device, "
+        "CUDASYNC_SOFTGPU_DEVICES=N how many software GPUs there are.",
+    )
+    top.add_argument(
+        "--version",
+        action="version",
+        version=f"cudasync {cs.__version__}",
+    )
+    programs = top.add_subparsers(dest="program", required=True, metavar="PROGRAM")
+    _add_info(programs)
+    _add_demo(programs)
+    _add_run(programs)
+    return top
+
+
+def _add_info(programs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    info = programs.add_parser(
+        "info",
+        help="which device is used and why, and what is installed",
+        description="Say which device was chosen and why, which devices there are, the "
+        "versions of what cudasync stands on, and which optional parts are installed. "
+        "Exit status 1 if no device can be used.",
+    )
+    info.add_argument("--json", action="store_true", help="print JSON instead of text")
+
+
+def _add_demo(programs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    demo = programs.add_parser(
+        "demo",
+        help="enhance a photograph, and check the result against serial execution",
+        description="Enhance a photograph: blurs, edge masks, sharpening, some two dozen kernels, "
+        "asynchronous copies, decoding and encoding on the CPU, all in one graph that "
+        "the engine finds by itself. The result is compared bit for bit with the serial "
+        "engine's, and with NumPy's within one level of 255. Exit status: 0 if both "
+        "comparisons hold, 1 if not, 2 if the picture can not be read or written.",
+    )
+    demo.add_argument(
+        "--image",
+        type=Path,
+        metavar="FILE",
+        help="a picture in any format that Pillow reads "
+        "(default: the sample photo that matplotlib ships)",
+    )
+    demo.add_argument(
+        "--output",
+        type=Path,
+        metavar="FILE",
+        default=Path("enhanced.png"),
+        help="where to write the enhanced picture; the name's end says in which format "
+        "(default: %(default)s)",
+    )
+    demo.add_argument(
+        "--size",
+        type=_between(1, _LONGEST_SIDE),
+        metavar="N",
+        help="resize the picture first, so that its longest side has N pixels",
+    )
+    demo.add_argument(
+        "--repeat",
+        type=_between(1, 10_000),
+        metavar="N",
+        default=1,
+        help="enhance it N times, one overlapping the next (default: %(default)s)",
+    )
+    demo.add_argument("--quiet", action="store_true", help="print nothing, unless it fails")
+    demo.add_argument("--json", action="store_true", help="print JSON instead of text")
+
+
+def _add_run(programs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    run = programs.add_parser(
+        "run",
+        help="run a CUDA program written in Python on the software GPU",
+        usage="cudasync run [options] SCRIPT.py [ARGS ...]",
+        description="Run SCRIPT.py as `python SCRIPT.py ARGS` would, with the software GPU "
+        "as its CUDA driver: programs for cuda-python, cuda.core and numba-cuda run "
+        "unchanged. Options stand before SCRIPT.py; all that follows it is the script's. "
+        "The exit status is the script's.",
+    )
+    run.add_argument(
+        "--devices", type=_between(1, 64), metavar="N", help="how many devices (default: 1)"
+    )
+    run.add_argument(
+        "--scheduler",
+        metavar="NAME",
+        help="the order in which streams proceed: fifo, the default, or seed=N",
+    )
+    run.add_argument(
+        "--no-memcheck",
+        action="store_true",
+        help="do not check that kernels stay within their allocations (a little faster)",
+    )
+    run.add_argument("script", type=Path, metavar="SCRIPT.py")
+    run.add_argument("arguments", nargs=argparse.REMAINDER, metavar="ARGS")
+
+
+def _between(least: int, most: int) -> Callable[[str], int]:
+    """A `type=` for argparse: a whole number from `least` to `most`."""
+
+    def number(text: str) -> int:
+        try:
+            value = int(text)
+        except ValueError:
+            value = least - 1
+        if not least <= value <= most:
+            raise argparse.ArgumentTypeError(
+                f"{text!r} is not a whole number from {least} to {most}"
+            )
+        return value
+
+    return number

@@ -1,0 +1,81 @@
+"""`info`: which device is used and why, and what is installed."""
+
+from __future__ import annotations
+
+import json
+import platform
+from typing import TYPE_CHECKING, Any
+
+import cudasync as cs
+from cudasync.command.versions import EXTRAS, missing_from, version_of
+from cudasync.driver.device import driver_version
+from cudasync.driver.probe import chosen
+from cudasync.errors import CudasyncError
+
+if TYPE_CHECKING:
+    import argparse
+
+_PACKAGES = ("cuda-python", "cuda-bindings", "numpy", "llvmlite", "pillow", "matplotlib")
+
+
+def start(options: argparse.Namespace) -> int:
+    """Print what is there; 0 if some device can be used, 1 if none."""
+    found = _found()
+    print(json.dumps(found, indent=2) if options.json else "\n".join(_as_text(found)))
+    return 0 if found["devices"] else 1
+
+
+def _found() -> dict[str, Any]:
+    found: dict[str, Any] = {
+        "cudasync": cs.__version__,
+        "chosen": None,
+        "why": "",
+        "driver_version": None,
+        "devices": [],
+        "python": platform.python_version(),
+        "platform": f"{platform.system()} {platform.machine()}",
+        "packages": {name: version_of(name) for name in _PACKAGES},
+        "extras": {
+            name: {"is_installed": not missing_from(name), "missing": missing_from(name)}
+            for name in EXTRAS
+        },
+    }
+    try:
+        choice = chosen()
+    except CudasyncError as error:
+        found["why"] = str(error)
+        return found
+    found["chosen"], found["why"] = choice
+    found["driver_version"] = "{}.{}".format(*driver_version())
+    for ordinal in range(cs.device_count()):
+        device = cs.Device(ordinal)
+        found["devices"].append(
+            {
+                "ordinal": ordinal,
+                "name": device.name,
+                "compute_capability": list(device.compute_capability),
+                "is_software": device.is_software,
+            }
+        )
+    return found
+
+
+def _as_text(found: dict[str, Any]) -> list[str]:
+    kind = {"cuda": "CUDA", "soft": "the software GPU", None: "none"}[found["chosen"]]
+    rows = [
+        ("cudasync", found["cudasync"]),
+        ("chosen", f"{kind}: {found['why']}"),
+    ]
+    for device in found["devices"]:
+        major, minor = device["compute_capability"]
+        about = f"{device['name']}, compute capability {major}.{minor}"
+        rows.append((f"device {device['ordinal']}", about))
+    if found["driver_version"]:
+        rows.append(("driver", f"CUDA {found['driver_version']}"))
+    rows.append(("python", f"{found['python']} on {found['platform']}"))
+    rows += [(name, version or "not installed") for name, version in found["packages"].items()]
+    for name, extra in found["extras"].items():
+        lacks = ", ".join(extra["missing"])
+        hint = f'lacks {lacks}: pip install "cudasync[{name}]"'
+        rows.append((f"[{name}]", "installed" if extra["is_installed"] else hint))
+    return [f"{label:<14}{text}" for label, text in rows]

@@ -1,0 +1,28 @@
+"""Which distributions are installed, and which optional parts of cudasync they make up."""
+
+from __future__ import annotations
+
+from importlib import metadata
+from types import MappingProxyType
+
+# What each extra of pyproject.toml brings, by distribution name.
+EXTRAS = MappingProxyType(
+    {
+        "soft": ("llvmlite",),
+        "demo": ("pillow", "matplotlib"),
+        "test": ("pytest", "hypothesis", "pillow"),
+    }
+)
+
+
+def version_of(distribution: str) -> str | None:
+    """The installed version of a distribution; None if it is not installed."""
+    try:
+        return metadata.version(distribution)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def missing_from(extra: str) -> list[str]:
+    """The distributions of an extra that are not installed."""
+    return [name for name in EXTRAS[extra] if version_of(name) is None]

@@ -1,0 +1,110 @@
+"""Image filters on device arrays: each launches one or two of the shipped kernels.
+
+A plane is a (height, width) float32 array, 0 black and 1 white. Every filter returns a new array,
+or the one given as `target`, and returns before the device has computed anything.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+
+import numpy as np
+
+import cudasync as cs
+from cudasync.array.shipped import kernel_file
+
+_BLOCK = 256
+# One round of blocks folds a whole plane; a second, single block folds what they leave.
+_REDUCTION_BLOCKS = 64
+
+
+@cache
+def _kernel(file: str, name: str) -> cs.Kernel:
+    return cs.Module.from_file(kernel_file(file)).kernel(name)
+
+
+def luma(colour: cs.Array) -> cs.Array:
+    """The brightness of (height, width, 4) RGBA bytes as a plane."""
+    plane = cs.empty(colour.shape[:2], np.float32)
+    _pointwise("luma", "luma", plane.size, colour, plane)
+    return plane
+
+
+def recolour(colour: cs.Array, before: cs.Array, after: cs.Array) -> cs.Array:
+    """`colour` with each pixel made brighter or darker as its luma went `before` to `after`."""
+    result = cs.empty_like(colour)
+    _pointwise("luma", "recolour", before.size, colour, before, after, result)
+    return result
+
+
+def gaussian_blur(plane: cs.Array, weights: np.ndarray) -> cs.Array:
+    """Blur along rows, then along columns, by 2 * radius + 1 weights."""
+    height, width = plane.shape
+    radius = np.uint32(len(weights) // 2)
+    on_device = cs.array(weights)
+    rows, blurred = cs.empty_like(plane), cs.empty_like(plane)
+    size = (np.uint32(width), np.uint32(height), radius)
+    grid, block = _by_rows(height, width)
+    _kernel("convolution", "gaussian_rows")[grid, block](plane, on_device, rows, *size)
+    _kernel("convolution", "gaussian_columns")[grid, block](rows, on_device, blurred, *size)
+    return blurred
+
+
+def sobel(plane: cs.Array) -> cs.Array:
+    """Edge strength, 0 where nothing changes."""
+    height, width = plane.shape
+    edges = cs.empty_like(plane)
+    grid, block = _by_rows(height, width)
+    _kernel("sobel", "sobel")[grid, block](plane, edges, np.uint32(width), np.uint32(height))
+    return edges
+
+
+def least(plane: cs.Array) -> cs.Array:
+    """The least value of a plane, as an array of one."""
+    return _reduce("reduce_min_f32", plane)
+
+
+def greatest(plane: cs.Array) -> cs.Array:
+    """The greatest value of a plane, as an array of one."""
+    return _reduce("reduce_max_f32", plane)
+
+
+def extend(plane: cs.Array, low: cs.Array, high: cs.Array, gain: float) -> cs.Array:
+    """Stretch `low`..`high` to 0..gain, and clamp to 0..1."""
+    result = cs.empty_like(plane)
+    _pointwise("extend", "extend", plane.size, plane, low, high, np.float32(gain), result)
+    return result
+
+
+def unsharp(plane: cs.Array, blurred: cs.Array, amount: float) -> cs.Array:
+    """Add `amount` times what `blurred` lacks."""
+    result = cs.empty_like(plane)
+    _pointwise("unsharp", "unsharp", plane.size, plane, blurred, np.float32(amount), result)
+    return result
+
+
+def combine(x: cs.Array, y: cs.Array, mask: cs.Array) -> cs.Array:
+    """`x` where the mask is 1, `y` where it is 0."""
+    result = cs.empty_like(x)
+    _pointwise("combine", "combine", x.size, x, y, mask, result)
+    return result
+
+
+def _pointwise(file: str, name: str, count: int, *arguments: object) -> None:
+    """One thread a pixel; the kernel's last parameter is the number of pixels."""
+    blocks = -(-count // _BLOCK)
+    _kernel(file, name)[(blocks,), (_BLOCK,)](*arguments, np.uint32(count))
+
+
+def _by_rows(height: int, width: int) -> tuple[tuple[int, int], tuple[int]]:
+    """A block row an image row: grid and block."""
+    return (height, -(-width // _BLOCK)), (_BLOCK,)
+
+
+def _reduce(name: str, plane: cs.Array) -> cs.Array:
+    kernel = _kernel("reduce", name)
+    blocks = min(_REDUCTION_BLOCKS, -(-plane.size // _BLOCK))
+    partials, result = cs.empty((blocks,), np.float32), cs.empty((1,), np.float32)
+    kernel[(blocks,), (_BLOCK,)](plane, partials, np.uint32(plane.size))
+    kernel[(1,), (_BLOCK,)](partials, result, np.uint32(blocks))
+    return result

@@ -1,0 +1,156 @@
+"""A photograph as the pipeline sees it: its size at once, its pixels when asked for.
+
+Whatever Pillow reads becomes 8-bit RGBA, turned upright, and goes out in the format of the
+output's name. Every way in which a file can be missing, broken or unsupported is a
+`PhotoError` whose text is one line.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import io
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from PIL import ExifTags, Image, ImageOps
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+# EXIF orientations that lie on their side: width and height change places.
+_SIDEWAYS = range(5, 9)
+
+
+class PhotoError(Exception):
+    """The file can not be read or written as a picture; the message is one line."""
+
+
+@dataclass(frozen=True, slots=True)
+class Photo:
+    """A picture file whose header has been read; `width` and `height` are those of `decode`."""
+
+    path: Path
+    width: int
+    height: int
+    has_alpha: bool
+    # The colour profile that the pixels are in, so that colours stay what they were.
+    profile: bytes | None
+
+    @property
+    def megapixels(self) -> float:
+        return self.width * self.height / 1e6
+
+    def decode(self, target: np.ndarray) -> None:
+        """Fill `target`, (height, width, 4) uint8, with the picture as upright RGBA."""
+        with _opened(self.path) as image:
+            image.load()
+            picture = _rgba(ImageOps.exif_transpose(image))
+            if picture.size != (self.width, self.height):
+                size = (self.width, self.height)
+                picture = picture.resize(size, Image.Resampling.LANCZOS)
+            target[...] = np.asarray(picture)
+
+    def encode(self, pixels: np.ndarray, format_name: str) -> bytes:
+        """The file of `pixels`, (height, width, 4) uint8, in a format that Pillow writes."""
+        picture = Image.fromarray(pixels)
+        if not self.has_alpha or format_name == "JPEG":
+            picture = picture.convert("RGB")
+        file = io.BytesIO()
+        try:
+            picture.save(file, format_name, icc_profile=self.profile, quality=92)
+        except Exception as error:
+            raise PhotoError(f"can not write {format_name}: {_line(error)}") from error
+        return file.getvalue()
+
+
+def open_photo(path: Path, longest_side: int | None = None) -> Photo:
+    """Read the header of the picture at `path`; with `longest_side` it is resized to that."""
+    with _opened(path) as image:
+        if image.format == "TIFF":
+            # Pillow turns TIFFs upright itself while loading, and the header's size is not it.
+            image.load()
+        width, height = image.size
+        if image.getexif().get(ExifTags.Base.Orientation, 1) in _SIDEWAYS:
+            width, height = height, width
+        bands = "".join(image.getbands())
+        has_alpha = "a" in bands.lower().replace("lab", "") or "transparency" in image.info
+        # A CMYK or Lab profile does not describe the RGB that comes of it.
+        keeps_profile = image.mode in {"RGB", "RGBA", "P", "PA"}
+        profile = image.info.get("icc_profile") if keeps_profile else None
+    if longest_side is not None:
+        scale = longest_side / max(width, height)
+        width, height = (max(1, round(side * scale)) for side in (width, height))
+    return Photo(path, width, height, has_alpha, profile)
+
+
+def sample_photo() -> Path:
+    """The photograph that matplotlib ships: Grace Hopper's portrait by the US Navy."""
+    # Found without importing matplotlib, which takes a second and may complain on stderr.
+    spec = importlib.util.find_spec("matplotlib")
+    for folder in (spec.submodule_search_locations or ()) if spec else ():
+        file = Path(folder) / "mpl-data" / "sample_data" / "grace_hopper.jpg"
+        if file.is_file():
+            return file
+    raise PhotoError(
+        "matplotlib's sample photo is not installed: "
+        'pip install "cudasync[demo]", or name a picture with --image FILE'
+    )
+
+
+def format_for(output: Path) -> str:
+    """The format that Pillow writes for this file name, for instance "PNG" for "a.png"."""
+    name: str | None = Image.registered_extensions().get(output.suffix.lower())
+    if name is None or name not in Image.SAVE:
+        raise PhotoError(f"{output}: no format that Pillow writes is named {output.suffix!r}")
+    return name
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[Image.Image]:
+    """The picture in a file; whatever goes wrong with it becomes one line about it."""
+    try:
+        # Given a file, not a name, Pillow does not map it into memory; where it does, version
+        # 13.0 scrambles uncompressed TIFFs that lie on their side.
+        with path.open("rb") as file, Image.open(file) as image:
+            yield image
+    except Image.UnidentifiedImageError as error:
+        raise PhotoError(f"{path}: not a picture that Pillow can read") from error
+    except OSError as error:
+        raise PhotoError(f"{path}: {error.strerror or _line(error)}") from error
+    except Exception as error:
+        # Pillow's readers raise whatever their parsers stumble upon: SyntaxError, ValueError,
+        # struct.error, EOFError, DecompressionBombError, ...
+        raise PhotoError(f"{path}: can not be read: {_line(error)}") from error
+
+
+def _line(error: Exception) -> str:
+    return " ".join(str(error).split()) or type(error).__name__
+
+
+def _rgba(image: Image.Image) -> Image.Image:
+    """Any mode as RGBA; samples of more than 8 bits are scaled down, not cut off."""
+    if image.mode.startswith("I") or image.mode == "F":
+        image = Image.fromarray(_eight_bits(np.asarray(image), image.mode))
+    try:
+        return image.convert("RGBA")
+    except ValueError:
+        # Some modes (CMYK, YCbCr in old versions) have no direct way.
+        return image.convert("RGB").convert("RGBA")
+
+
+def _eight_bits(samples: np.ndarray[Any, Any], mode: str) -> np.ndarray[Any, Any]:
+    values = np.nan_to_num(samples.astype(np.float64), posinf=0.0, neginf=0.0)
+    low, high = values.min(), values.max()
+    if mode.startswith("I;16") or (mode == "I" and 255 < high <= 65535 and low >= 0):
+        low, high = 0.0, 65535.0
+    elif mode == "I" and low >= 0 and high <= 255:
+        low, high = 0.0, 255.0
+    elif mode == "F" and low >= 0 and high <= 1:
+        low, high = 0.0, 1.0
+    # Other ranges mean nothing by themselves: the least value is black, the greatest white.
+    span = high - low if high > low else 1.0
+    levels: np.ndarray[Any, Any] = np.rint((values - low) * (255.0 / span)).astype(np.uint8)
+    return levels

@@ -1,0 +1,42 @@
+"""The numbers of the enhancement: how wide the blurs are, how strong the sharpening.
+
+Widths grow with the picture, so that a large photo and a small copy of it come out alike; they
+stop growing at four times, where the blurs would cost more than they show.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+
+Weights: TypeAlias = np.ndarray[tuple[int, ...], np.dtype[np.float32]]
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Everything the pipeline and the NumPy reference have in common."""
+
+    small_weights: Weights  # takes out noise, where the picture is smooth
+    medium_weights: Weights  # what is finer than this is detail, and is sharpened
+    large_weights: Weights  # its edges are the outlines of things
+    fine_gain: float = 8.0  # how soon an edge of the small blur counts as one
+    broad_gain: float = 5.0  # the same for the large blur
+    amount: float = 1.0  # of the unsharp mask
+
+
+def settings_for(width: int, height: int) -> Settings:
+    """The settings that suit a picture of this size in pixels."""
+    scale = min(max(max(width, height) / 800.0, 1.0), 4.0)
+    return Settings(gaussian(0.8 * scale), gaussian(1.6 * scale), gaussian(4.0 * scale))
+
+
+def gaussian(sigma: float) -> Weights:
+    """The weights of a Gaussian from -3 to +3 standard deviations; they sum to 1."""
+    radius = math.ceil(3.0 * sigma)
+    distance = np.arange(-radius, radius + 1) / sigma
+    weights = np.exp(-0.5 * distance * distance)
+    unit: Weights = (weights / weights.sum()).astype(np.float32)
+    return unit

@@ -1,0 +1,214 @@
+"""The demo program: right on every kind of picture, and one clear line when it can not be."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from helpers.house import ROOT
+from helpers.pictures import gradient, save
+from PIL import Image
+
+import cudasync.demo.trial
+from cudasync.command import main
+
+
+@pytest.fixture
+def picture(tmp_path):
+    return save(Image.fromarray(gradient(61, 17)), tmp_path / "picture.png")
+
+
+def opened(path):
+    with Image.open(path) as image:
+        image.load()
+        return image
+
+
+def demo(*arguments):
+    return main(["demo", *(str(argument) for argument in arguments)])
+
+
+def test_it_says_what_it_did_and_writes_the_picture(picture, tmp_path, capsys):
+    output = tmp_path / "out.png"
+    assert demo("--image", picture, "--output", output) == 0
+    said = capsys.readouterr()
+    assert said.err == ""
+    for word in ("device", "ops", "streams", "waits elided", "bit for bit", "NumPy", "out.png"):
+        assert word in said.out
+    assert "device clock" in said.out
+    assert "wall clock" in said.out
+    assert max(len(line) for line in said.out.splitlines()[5:]) <= 100
+    assert opened(output).size == (61, 17)
+
+
+def test_the_default_is_the_sample_photo_and_a_file_in_this_folder(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert demo("--size", 24) == 0
+    assert "grace_hopper.jpg, 20 x 24" in capsys.readouterr().out
+    assert opened(tmp_path / "enhanced.png").size == (20, 24)
+
+
+def test_json_holds_what_a_program_wants_to_know(picture, tmp_path, capsys):
+    assert demo("--image", picture, "--output", tmp_path / "a.png", "--json") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["holds"] is True
+    assert found["serial"] == {"is_equal": True}
+    assert found["reference"]["is_within_tolerance"] is True
+    assert found["reference"]["largest_difference"] <= 1
+    assert found["image"]["width"] == 61
+    assert {"name", "why", "is_software", "compute_capability"} <= set(found["device"])
+    assert found["statistics"]["ops"] >= len(found["trace"]) > 20
+    kinds = [entry["kind"] for entry in found["trace"]]
+    assert kinds.count("kernel") >= 12
+    assert kinds.count("host") == 2
+    assert all(entry["end_us"] >= entry["start_us"] for entry in found["trace"])
+
+
+def test_the_graph_forks_and_joins(picture, tmp_path, capsys):
+    """Blurs and masks run beside each other: more than one stream, and waits between them."""
+    demo("--image", picture, "--output", tmp_path / "a.png", "--json")
+    counts = json.loads(capsys.readouterr().out)["statistics"]
+    assert counts["streams_used"] > 2
+    assert counts["waits"] > 0
+    assert counts["waits_elided"] > 0
+    assert counts["failed_ops"] == 0
+
+
+def test_quiet_prints_nothing(picture, tmp_path, capsys):
+    assert demo("--image", picture, "--output", tmp_path / "a.png", "--quiet") == 0
+    assert capsys.readouterr() == ("", "")
+
+
+def test_repeated_it_comes_out_the_same_each_time(picture, tmp_path, capsys):
+    assert demo("--image", picture, "--output", tmp_path / "a.png", "--repeat", 3, "--json") == 0
+    names = [entry["name"] for entry in json.loads(capsys.readouterr().out)["trace"]]
+    assert names.count("decode") == names.count("encode") == 3
+
+
+@pytest.mark.parametrize("size", [(1, 1), (1, 9), (9, 1), (2, 3), (300, 5), (5, 70)])
+def test_odd_sizes_hold(tmp_path, size):
+    path = save(Image.fromarray(gradient(*size)), tmp_path / "odd.png")
+    assert demo("--image", path, "--output", tmp_path / "a.png", "--quiet") == 0
+    assert opened(tmp_path / "a.png").size == size
+
+
+@pytest.mark.parametrize("mode", ["1", "L", "LA", "P", "RGBA", "CMYK", "I;16", "F"])
+def test_modes_hold(tmp_path, mode):
+    image = Image.fromarray(gradient(33, 8))
+    if mode in ("I;16", "F"):
+        levels = np.asarray(image.convert("L")).astype(np.uint16 if mode == "I;16" else np.float32)
+        image = Image.fromarray(levels * 200 if mode == "I;16" else levels)
+    else:
+        image = image.convert(mode)
+    path = save(image, tmp_path / "picture.tiff")
+    assert demo("--image", path, "--output", tmp_path / "a.jpg", "--quiet") == 0
+    assert opened(tmp_path / "a.jpg").size == (33, 8)
+
+
+@pytest.mark.parametrize("level", [0, 127, 255])
+def test_an_even_picture_holds_and_stays(tmp_path, level):
+    path = save(Image.new("RGB", (40, 9), (level, level, level)), tmp_path / "even.png")
+    assert demo("--image", path, "--output", tmp_path / "a.png", "--quiet") == 0
+    assert opened(tmp_path / "a.png").getextrema() == ((level, level),) * 3
+
+
+def fails(capsys, *arguments):
+    """The one line that a failing demo writes to stderr."""
+    assert demo(*arguments) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.count("\n") == 1
+    assert said.err.startswith("cudasync demo: ")
+    return said.err
+
+
+def test_a_missing_file_is_one_line(tmp_path, capsys):
+    assert "nosuch.png: No such file" in fails(capsys, "--image", tmp_path / "nosuch.png")
+
+
+def test_a_file_that_is_no_picture_is_one_line(tmp_path, capsys):
+    path = tmp_path / "notes.jpg"
+    path.write_text("not a picture\n")
+    assert "not a picture that Pillow can read" in fails(capsys, "--image", path)
+
+
+def test_a_picture_cut_short_is_one_line_though_its_header_is_whole(picture, tmp_path, capsys):
+    """The decoding op finds out, on a worker, and takes all that depends on it with it."""
+    noise = np.random.default_rng(1).integers(0, 256, (60, 60, 3), np.uint8)
+    path = save(Image.fromarray(noise), tmp_path / "short.jpg")
+    whole = path.read_bytes()
+    path.write_bytes(whole[: len(whole) // 2])
+    assert "short.jpg: " in fails(capsys, "--image", path, "--output", tmp_path / "a.png")
+    assert not (tmp_path / "a.png").exists()
+    # Nothing of it is left behind: the next picture is enhanced as ever.
+    assert demo("--image", picture, "--output", tmp_path / "a.png", "--quiet") == 0
+
+
+def test_an_output_that_can_not_be_written_is_one_line(picture, tmp_path, capsys):
+    output = tmp_path / "nosuch" / "a.png"
+    assert "no such folder" in fails(capsys, "--image", picture, "--output", output)
+    output = tmp_path / "a.txt"
+    assert "no format" in fails(capsys, "--image", picture, "--output", output)
+    (tmp_path / "folder.png").mkdir()
+    output = tmp_path / "folder.png"
+    assert "is a folder" in fails(capsys, "--image", picture, "--output", output)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["--size", "0"], ["--size", "big"], ["--repeat", "0"], ["--nosuch"], ["--image"], ["more"]],
+)
+def test_wrong_arguments_are_told_with_the_usage(arguments, capsys):
+    with pytest.raises(SystemExit) as caught:
+        demo(*arguments)
+    assert caught.value.code == 2
+    assert "usage: cudasync" in capsys.readouterr().err
+
+
+def test_a_result_that_differs_is_said_and_is_exit_status_1(picture, tmp_path, capsys, monkeypatch):
+    """A wrong yardstick: a demo that can not fail proves nothing."""
+    monkeypatch.setattr(
+        cudasync.demo.trial, "enhance_reference", lambda pixels, settings: pixels[::-1]
+    )
+    assert demo("--image", picture, "--output", tmp_path / "a.png") == 1
+    assert "NumPy      DIFFERENT" in capsys.readouterr().out
+
+
+def in_a_process(*arguments, **options):
+    command = [sys.executable, "-m", "cudasync", "demo", *(str(a) for a in arguments)]
+    return subprocess.Popen(
+        command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options
+    )
+
+
+def test_interrupted_it_says_so_in_one_line(tmp_path):
+    """A named pipe holds the program at its picture: once we can open it, it is waiting there."""
+    pipe = tmp_path / "pipe.png"
+    os.mkfifo(pipe)
+    process = in_a_process("--image", pipe)
+    with pipe.open("wb"):
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=30)
+    assert (process.returncode, out, err) == (130, "", "cudasync demo: interrupted\n")
+
+
+def test_without_pillow_it_says_what_to_install(tmp_path):
+    """A module of that name that can not be found, ahead of the real one."""
+    (tmp_path / "sitecustomize.py").write_text(
+        "import sys\n"
+        "class Absent:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        "        if name == 'PIL':\n"
+        "            raise ModuleNotFoundError(f'No module named {name!r}', name=name)\n"
+        "sys.meta_path.insert(0, Absent())\n"
+    )
+    paths = os.pathsep.join([str(tmp_path), str(ROOT)])
+    process = in_a_process(env={**os.environ, "PYTHONPATH": paths})
+    out, err = process.communicate(timeout=30)
+    assert (process.returncode, out) == (2, "")
+    assert err == 'cudasync demo: needs Pillow: pip install "cudasync[demo]"\n'

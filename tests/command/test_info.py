@@ -1,0 +1,78 @@
+"""The info program: what is used and why, what is installed, and how to get what is not."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+from helpers.house import ROOT
+
+import cudasync as cs
+from cudasync.command import main, versions
+
+
+def test_it_names_the_device_and_the_reason(capsys):
+    assert main(["info"]) == 0
+    said = capsys.readouterr().out
+    assert cs.Device(0).name in said
+    for word in ("chosen", "device 0", "driver", "python", "numpy", "cuda-python", "[soft]"):
+        assert word in said
+
+
+def test_json_holds_the_same(capsys):
+    assert main(["info", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["chosen"] in ("cuda", "soft")
+    assert found["why"]
+    assert [device["ordinal"] for device in found["devices"]] == list(range(cs.device_count()))
+    assert found["packages"]["numpy"]
+    assert set(found["extras"]) == {"soft", "demo", "test"}
+
+
+def test_what_is_missing_comes_with_the_line_that_installs_it(capsys, monkeypatch):
+    monkeypatch.setattr(versions, "EXTRAS", {**versions.EXTRAS, "demo": ("pillow-nosuch",)})
+    main(["info"])
+    said = capsys.readouterr().out
+    assert 'lacks pillow-nosuch: pip install "cudasync[demo]"' in said
+
+
+def test_with_no_device_at_all_it_says_why_and_is_exit_status_1():
+    environment = {**os.environ, "CUDASYNC_DEVICE": "nosuch"}
+    done = subprocess.run(
+        [sys.executable, "-m", "cudasync", "info"],
+        cwd=ROOT,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=30,
+    )
+    assert done.returncode == 1
+    assert "chosen        none: " in done.stdout
+    assert "numpy" in done.stdout
+    assert done.stderr == ""
+
+
+@pytest.mark.parametrize("program", [[], ["info"], ["demo"], ["run"]])
+def test_help_is_there(program, capsys):
+    with pytest.raises(SystemExit) as caught:
+        main([*program, "--help"])
+    assert caught.value.code == 0
+    assert "usage: cudasync" in capsys.readouterr().out
+
+
+def test_the_version_is_told(capsys):
+    with pytest.raises(SystemExit) as caught:
+        main(["--version"])
+    assert caught.value.code == 0
+    assert capsys.readouterr().out.startswith("cudasync ")
+
+
+@pytest.mark.parametrize("arguments", [[], ["nosuch"], ["info", "more"]])
+def test_anything_else_is_exit_status_2(arguments, capsys):
+    with pytest.raises(SystemExit) as caught:
+        main(arguments)
+    assert caught.value.code == 2
+    assert "usage: cudasync" in capsys.readouterr().err
