@@ -27,7 +27,6 @@ _MAX_DYNAMIC_SHARED: Final = 8
 _CARVEOUT: Final = 9
 
 _string_at = ctypes.string_at
-_word_at = ctypes.c_uint64.from_address
 
 
 class _LaunchConfig(ctypes.Structure):
@@ -49,17 +48,10 @@ class _LaunchConfig(ctypes.Structure):
 
 def _pack(function: Function, parameters: int, extra: int) -> bytes:
     """Copy the arguments into a parameter block, from either form in which they come."""
-    block = bytearray(function.kernel.parameter_size)
     if parameters:
-        for start, end, size in function.parts:
-            pointer = _word_at(parameters).value
-            if not pointer:
-                raise DriverFailure(
-                    INVALID_VALUE, f"kernel {function.name}: an argument's address is null"
-                )
-            block[start:end] = _string_at(pointer, size)
-            parameters += 8
-    elif extra:
+        return function.packing.pack(parameters)
+    block = bytearray(function.kernel.parameter_size)
+    if extra:
         data = _extra_buffer(extra)
         if len(data) > len(block):
             raise DriverFailure(
@@ -67,7 +59,7 @@ def _pack(function: Function, parameters: int, extra: int) -> bytes:
                 f"kernel {function.name}: {len(data)} bytes of arguments, not {len(block)}",
             )
         block[: len(data)] = data
-    elif function.parts:
+    elif function.places:
         raise DriverFailure(INVALID_VALUE, f"kernel {function.name}: no arguments")
     return bytes(block)
 

@@ -206,9 +206,9 @@ def cu_kernel_get_name(machine: Machine, name: int, kernel: int) -> None:
 
 
 def _put_parameter(function: Function, index: int, offset: int, size: int) -> None:
-    if index >= len(function.parts):
+    if index >= len(function.places):
         raise DriverFailure(INVALID_VALUE, f"kernel {function.name} has no parameter {index}")
-    start, _, length = function.parts[index]
+    start, length = function.places[index]
     put_u64(offset, start)
     offer_u64(size, length)
 
@@ -229,9 +229,9 @@ def cu_kernel_get_param_info(
 
 @export("cuFuncGetParamCount")
 def cu_func_get_param_count(machine: Machine, function: int, count: int) -> None:
-    put_u64(count, len(machine.modules.function(function).parts))
+    put_u64(count, len(machine.modules.function(function).places))
 
 
 @export("cuKernelGetParamCount")
 def cu_kernel_get_param_count(machine: Machine, kernel: int, count: int) -> None:
-    put_u64(count, len(machine.modules.function(kernel).parts))
+    put_u64(count, len(machine.modules.function(kernel).places))

@@ -30,8 +30,7 @@ from cudasync.softgpu.abi import (
     registry,
 )
 from cudasync.softgpu.abi.elf import SLOTS_SYMBOL, SONAME, build
-from cudasync.softgpu.abi.table import SLOT_COUNT, FunctionTable
-from cudasync.softgpu.core.results import DEINITIALIZED, NOT_INITIALIZED
+from cudasync.softgpu.abi.table import CONSTANTS, SLOT_COUNT, FunctionTable
 
 if TYPE_CHECKING:
     from cudasync.softgpu.core.machine import Machine
@@ -50,7 +49,6 @@ CALLS: Final = (
 )
 """The modules whose import enters the driver's functions."""
 
-_CONSTANTS: Final = (NOT_INITIALIZED, DEINITIALIZED)
 _RTLD_NOLOAD: Final = 4
 
 
@@ -64,7 +62,7 @@ def load_stub(machine: Machine, *, force: bool) -> FunctionTable:
 
     # By the unsuffixed name, for clients that look symbols up themselves.
     names = sorted({e.name for e in registry.entries() if e.version == registry.ANY_VERSION})
-    stub = build(names, SLOT_COUNT, _CONSTANTS, machine=platform.machine())
+    stub = build(names, SLOT_COUNT, CONSTANTS, machine=platform.machine())
     with tempfile.TemporaryDirectory(prefix="cudasync-") as folder:
         path = Path(folder) / SONAME
         path.write_bytes(stub.image)
@@ -73,8 +71,8 @@ def load_stub(machine: Machine, *, force: bool) -> FunctionTable:
     base = ctypes.addressof(slots) - stub.slots_offset
     table = FunctionTable(machine, stub, base, names)
     calls_error.serve(table)
-    # Both run late: callbacks registered before others are called after them.
-    atexit.register(table.silence, _CONSTANTS.index(DEINITIALIZED), all_slots=True)
+    # Runs late: callbacks that are registered before others are called after them.
+    atexit.register(table.end)
     os.register_at_fork(after_in_child=lambda: _after_fork(table))
     return table
 
@@ -83,7 +81,7 @@ def _after_fork(table: FunctionTable) -> None:
     """In a child: as with a real driver, what was initialised before the fork is not here."""
     table.machine.after_fork()
     if table.machine.is_initialized:
-        table.silence(_CONSTANTS.index(NOT_INITIALIZED), all_slots=False)
+        table.disown()
 
 
 def _is_loaded() -> bool:

@@ -11,10 +11,9 @@ True of every callback: it returns a result code whatever happens in Python, and
 from __future__ import annotations
 
 import ctypes
+import re
 import sys
 import threading
-import time
-from _thread import interrupt_main, start_new_thread
 from typing import TYPE_CHECKING, Any, Final
 
 from cudasync.softgpu.abi import registry
@@ -22,10 +21,12 @@ from cudasync.softgpu.abi.elf import TRAMPOLINE_BYTES
 from cudasync.softgpu.abi.messages import Details
 from cudasync.softgpu.abi.signatures import argument_types, c_signature
 from cudasync.softgpu.core.results import (
+    DEINITIALIZED,
     INVALID_VALUE,
     NOT_FOUND,
     NOT_INITIALIZED,
     NOT_SUPPORTED,
+    SUCCESS,
     UNKNOWN,
     DriverFailure,
 )
@@ -37,6 +38,10 @@ if TYPE_CHECKING:
     from cudasync.softgpu.core.machine import Machine
 
 SLOT_COUNT: Final = 2048
+CONSTANTS: Final = (SUCCESS, NOT_INITIALIZED, DEINITIALIZED)
+"""What the stub can answer by itself."""
+
+_ENDS_OBJECTS: Final = re.compile("Free|Destroy|Unload|Release|Unregister")
 
 
 class FunctionTable:
@@ -52,7 +57,7 @@ class FunctionTable:
         self._addresses: dict[tuple[str, int], int] = {}
         self._lasting: set[int] = set()
         self._lock = threading.Lock()
-        self._used = 0
+        self._names: list[str] = []
         self._told: set[str] = set()
         for name in names:
             self._new_slot(name, registry.ANY_VERSION)
@@ -66,10 +71,10 @@ class FunctionTable:
             return found if found is not None else self._new_slot(*key)
 
     def _new_slot(self, name: str, version: int) -> int:
-        index = self._used
+        index = len(self._names)
         if index == SLOT_COUNT:
             return 0
-        self._used += 1
+        self._names.append(name)
         entry = registry.find(name, version)
         callback = self._make_callback(name, entry)
         self._callbacks.append(callback)
@@ -110,8 +115,8 @@ class FunctionTable:
                 details.note(failure)
                 return failure.code
             except KeyboardInterrupt:
-                # It can not pass through C code. Raise it again as soon as we are out of here.
-                start_new_thread(_interrupt_soon, ())
+                # It can not pass through C code, so it is raised again behind it.
+                _on_return = _interrupt_when_freed()
                 return UNKNOWN
             except BaseException as problem:
                 details.note(DriverFailure(UNKNOWN, f"{entry.name}: {problem!r}"))
@@ -132,15 +137,23 @@ class FunctionTable:
 
         return refuse
 
-    def silence(self, constant_index: int, *, all_slots: bool) -> None:
-        """Make every function return one of the stub's constants, without Python.
+    def end(self) -> None:
+        """The interpreter ends: answer without Python from now on.
 
-        With `all_slots` False those that need no device keep working.
+        What ends an object succeeds, since nothing is left of any; the rest is DEINITIALIZED.
         """
-        address = self._constants + TRAMPOLINE_BYTES * constant_index
-        for index in range(self._used):
-            if all_slots or index not in self._lasting:
-                self._slots[index] = address
+        for index, name in enumerate(self._names):
+            is_end = _ENDS_OBJECTS.search(name) is not None
+            self._point(index, SUCCESS if is_end else DEINITIALIZED)
+
+    def disown(self) -> None:
+        """This is a forked child: what needs a device is NOT_INITIALIZED, without Python."""
+        for index in range(len(self._names)):
+            if index not in self._lasting:
+                self._point(index, NOT_INITIALIZED)
+
+    def _point(self, index: int, constant: int) -> None:
+        self._slots[index] = self._constants + TRAMPOLINE_BYTES * CONSTANTS.index(constant)
 
     def get_proc_address(self, name: str, version: int) -> int:
         """As `address`, with the driver's codes: names that are no driver function are unknown."""
@@ -154,6 +167,18 @@ class FunctionTable:
         return address
 
 
-def _interrupt_soon() -> None:
-    time.sleep(0.001)
-    interrupt_main()
+def _interrupt_when_freed() -> object:
+    """An object that sets the interpreter's interrupt flag when its last owner lets go.
+
+    Held by a local variable, that is when its function has returned to C: the flag is then seen
+    by the first Python code to run, the caller's. Any earlier, it would be seen in the callback.
+    """
+    capsule: object = _new_capsule(1, None, _SET_INTERRUPT)
+    return capsule
+
+
+_new_capsule = ctypes.pythonapi.PyCapsule_New
+_new_capsule.restype = ctypes.py_object
+_new_capsule.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
+# A capsule's destructor takes one argument, and this function none: harmless in both psABIs.
+_SET_INTERRUPT: Final = ctypes.cast(ctypes.pythonapi.PyErr_SetInterrupt, ctypes.c_void_p).value

@@ -109,23 +109,26 @@ def launch(
     """Check and enqueue; DriverFailure INVALID_VALUE names the bound that is broken."""
     if function.module.context is not stream.context:
         raise DriverFailure(INVALID_HANDLE, "the kernel and the stream differ in context")
+    shape = (grid, block, dynamic_shared_bytes)
+    if shape != function.checked_shape:
+        _check_shape(function, grid, block, dynamic_shared_bytes)
+        function.checked_shape = shape
+    machine.executor.enqueue(
+        KernelLaunch(stream, machine, function, grid, block, dynamic_shared_bytes, parameters)
+    )
+
+
+def _check_shape(function: Function, grid: Dim3, block: Dim3, dynamic_shared_bytes: int) -> None:
     threads = block[0] * block[1] * block[2]
     if (
-        not threads
-        or threads > function.kernel.max_threads
-        or not grid[0] * grid[1] * grid[2]
-        or grid[1] > MAX_GRID[1]
-        or grid[2] > MAX_GRID[2]
-        or grid[0] > MAX_GRID[0]
-        or block[2] > MAX_BLOCK[2]
+        0 in (*grid, *block)
+        or threads > min(MAX_THREADS, function.kernel.max_threads)
+        or any(size > most for size, most in zip(grid + block, MAX_GRID + MAX_BLOCK, strict=True))
         or dynamic_shared_bytes > function.dynamic_shared_limit
     ):
         raise DriverFailure(
             INVALID_VALUE, _complaint(function, grid, block, threads, dynamic_shared_bytes)
         )
-    machine.executor.enqueue(
-        KernelLaunch(stream, machine, function, grid, block, dynamic_shared_bytes, parameters)
-    )
 
 
 def _complaint(function: Function, grid: Dim3, block: Dim3, threads: int, shared: int) -> str:

@@ -73,8 +73,9 @@ class ModuleManager:
 
     def _function_in(self, kernel: LibraryKernel, context: Context) -> Function:
         function = self.module_of(kernel.library, context).functions[kernel.name]
-        if kernel.dynamic_shared_limit is not None:
-            function.dynamic_shared_limit = kernel.dynamic_shared_limit
+        limit = kernel.dynamic_shared_limit
+        if limit is not None and limit != function.dynamic_shared_limit:
+            function.allow_dynamic_shared(limit)
         return function
 
     # Loading

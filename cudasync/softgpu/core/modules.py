@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from cudasync.ptx.ir import Float, Integer, SymbolAddress
 from cudasync.softgpu.core.handles import new_handle
 from cudasync.softgpu.core.limits import MAX_SHARED_BYTES, MAX_SHARED_BYTES_OPTIN
+from cudasync.softgpu.core.packing import Packing
 from cudasync.softgpu.core.results import INVALID_VALUE, DriverFailure
 
 if TYPE_CHECKING:
@@ -26,18 +27,26 @@ if TYPE_CHECKING:
 class Function:
     """One kernel of a module, with the attributes that can be set on it."""
 
-    __slots__ = ("dynamic_shared_limit", "handle", "kernel", "module", "parts")
+    __slots__ = (
+        "checked_shape",
+        "dynamic_shared_limit",
+        "handle",
+        "kernel",
+        "module",
+        "packing",
+        "places",
+    )
 
     def __init__(self, module: Module, kernel: CompiledKernel) -> None:
         self.module = module
         self.kernel = kernel
         self.handle = new_handle()
         self.dynamic_shared_limit = max(0, MAX_SHARED_BYTES - kernel.static_shared_bytes)
-        # Of each parameter: where its bytes begin and end in the parameter block, and their number.
-        self.parts = tuple(
-            (offset, offset + size, size)
-            for offset, size in zip(kernel.parameter_offsets, kernel.parameter_sizes, strict=True)
-        )
+        # The shape of the last launch that was found to be within bounds.
+        self.checked_shape: object = None
+        # Of each parameter: where it lies in the parameter block, and its size.
+        self.places = tuple(zip(kernel.parameter_offsets, kernel.parameter_sizes, strict=True))
+        self.packing = Packing(kernel.name, self.places, kernel.parameter_size)
 
     @property
     def name(self) -> str:
@@ -53,6 +62,7 @@ class Function:
                 f"not {size_bytes}",
             )
         self.dynamic_shared_limit = size_bytes
+        self.checked_shape = None
 
 
 class Module:
