@@ -11,13 +11,26 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from cudasync.driver import PinnedBuffer, Stream, current_device, current_stream
+from cudasync.array.shipped import kernel_file
+from cudasync.driver import (
+    Module,
+    Stream,
+    current_device,
+    current_stream,
+    launch,
+    pinned_empty,
+)
+from cudasync.errors import CudaError
 
 if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
+    from numpy.typing import NDArray
+
     from cudasync.driver import Device
+
+_NOT_SUPPORTED = 801
 
 
 class Latch:
@@ -27,26 +40,37 @@ class Latch:
     release it can hold again. One thread holds and releases; any thread may be held up by it.
     """
 
+    # A word per hold and release, so that a stream that has not yet seen its release is not caught
+    # by the next hold. Allocated ahead: allocating might wait for the very stream that is held.
+    _HOLDS = 1024
+
     def __init__(self, device: Device | None = None) -> None:
         self.device = device or current_device()
-        self._buffer = PinnedBuffer(4, self.device)
-        self._word = self._buffer.view((1,), np.uint32)
-        self._word[0] = 0
-        # What the word has to come to for the streams held now. Counting up, not setting a flag,
-        # lets a latch hold again while a stream has not yet seen the last release.
-        self._awaited = 1
+        self._words = pinned_empty(self._HOLDS, np.uint32)
+        self._words[:] = 0
+        self._index = 0
 
     def hold(self, stream: Stream | None = None) -> None:
         """Make `stream` (or the current one) wait here until `release`; return at once."""
         on = stream or current_stream(self.device)
-        on.wait_value(self._buffer.ptr, self._awaited)
-        # The stream reads the word until it has passed.
-        on.keep(self._word, self._word.nbytes)
+        word = self._words[self._index : self._index + 1]
+        try:
+            on.wait_value(word.ctypes.data, 1)
+        except CudaError as error:
+            if error.code != _NOT_SUPPORTED:
+                raise
+            hold_by_kernel(on, word)
+        # The device reads the word until the stream has passed.
+        on.keep(word, word.nbytes)
 
     def release(self) -> None:
         """Let go of every stream held."""
-        self._word[0] = self._awaited
-        self._awaited += 1
+        self._words[self._index] = 1
+        self._index += 1
+        if self._index == self._HOLDS:
+            self._words = pinned_empty(self._HOLDS, np.uint32)
+            self._words[:] = 0
+            self._index = 0
 
     def __enter__(self) -> Self:
         return self
@@ -58,6 +82,16 @@ class Latch:
         trace: TracebackType | None,
     ) -> None:
         self.release()
+
+
+def hold_by_kernel(stream: Stream, word: NDArray[np.uint32]) -> None:
+    """Hold `stream` by a kernel that spins until the pinned `word` is not zero.
+
+    For devices that can not wait for a value in memory.
+    """
+    module = Module.from_file(kernel_file("latch"), device=stream.device)
+    launch(module.kernel("latch"), grid=1, args=(word.ctypes.data,), stream=stream)
+    stream.keep(module)
 
 
 class HostLatch:

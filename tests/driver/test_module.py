@@ -8,7 +8,8 @@ import pytest
 from helpers.ptx_texts import FILL, HEAD, STORE_PARAMETERS
 
 from cudasync.driver import DeviceBuffer, Kernel, Module, launch
-from cudasync.errors import ClosedError, PtxError
+from cudasync.driver.module import _from_log, _parameters_by_driver
+from cudasync.errors import ClosedError, CudaError, PtxError
 from cudasync.ptx.access import Access
 
 
@@ -163,3 +164,36 @@ def test_a_kernel_keeps_its_module_loaded(device, stream):
     device.synchronize()
     launch(kernel, grid=(1,), stream=stream)
     stream.synchronize()
+
+
+def test_a_driver_that_knows_more_ptx_than_we_do_still_tells_the_sizes(device):
+    """Then the parameters are those of cuFuncGetParamInfo, and what is done with them unknown."""
+    kernel = Module.from_ptx(STORE_PARAMETERS, device=device).kernel("store")
+    told = _parameters_by_driver(kernel.get())
+    assert [p.size_bytes for p in told] == [p.size_bytes for p in kernel.parameters]
+    assert {p.access for p in told} == {Access.UNKNOWN}
+    assert [p.is_array for p in told] == [p.is_array for p in kernel.parameters]
+    assert _parameters_by_driver(Module.kernel(kernel.module, "nothing").get()) == ()
+
+
+REFUSAL = CudaError(218, "CUDA_ERROR_INVALID_PTX", call="cuModuleLoadDataEx", hint="refused")
+
+
+def test_the_first_complaint_of_the_drivers_compiler_gives_the_place():
+    log = (
+        "ptxas application ptx input, line 2; error   : Arguments mismatch for instruction 'add'\n"
+        "ptxas application ptx input, line 9; error   : Something else\n"
+        "ptxas fatal   : Ptx assembly aborted due to errors\n"
+    )
+    error = _from_log(log, "// one\n    add.u32 %r1;\n", "k.ptx", REFUSAL)
+    assert (error.file, error.line, error.column) == ("k.ptx", 2, 5)
+    assert error.message == "Arguments mismatch for instruction 'add'"
+    assert error.instruction == "add.u32 %r1;"
+
+
+@pytest.mark.parametrize("log", ["", "ptxas fatal   : Ptx assembly aborted due to errors\n"])
+def test_a_complaint_without_a_line_is_told_as_it_is(log):
+    error = _from_log(log, FILL, "k.ptx", REFUSAL)
+    assert error.line == 0
+    assert "CUDA_ERROR_INVALID_PTX" in str(error)
+    assert log.strip()[:5] in str(error)

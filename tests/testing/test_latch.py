@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import threading
 
+import numpy as np
 import pytest
 
-from cudasync.driver import Device, Stream
+from cudasync.driver import Device, Stream, pinned_empty
 from cudasync.testing import HostLatch, Latch
+from cudasync.testing.latch import hold_by_kernel
 
 
 @pytest.fixture
@@ -67,6 +69,27 @@ def test_the_current_stream_is_held_where_none_is_named(device):
         latch.hold()
         assert not stream.query()
     stream.synchronize()
+
+
+def test_a_latch_holds_more_often_than_it_has_words(device):
+    stream = Stream(device)
+    with Latch(device) as latch:
+        for _ in range(1030):
+            latch.release()
+        latch.hold(stream)
+        assert not stream.query()
+    stream.synchronize()
+
+
+def test_a_stream_is_held_by_a_kernel_where_it_can_not_wait_for_memory(device):
+    stream, word = Stream(device), pinned_empty(1, np.uint32)
+    word[:] = 0
+    hold_by_kernel(stream, word)
+    held = stream.record()
+    assert not held.query()
+    word[:] = 1
+    stream.synchronize()
+    assert held.query()
 
 
 def test_a_host_latch_holds_threads_until_released():
