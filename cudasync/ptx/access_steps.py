@@ -44,6 +44,8 @@ _READERS = frozenset({"vprintf", "__assertfail"})
 _ALLOCATORS = frozenset({"malloc", "free"})
 
 _HALF_POINTER_BITS = 32
+# Nobody scales an index this far: such a shift puts a pointer together, or frees it of a tag.
+_LEAST_HIGH_SHIFT = 16
 
 
 class StepWriter:
@@ -313,8 +315,9 @@ def _move(instruction: Instruction) -> Move:
     if opcode == "cvt" and _widens(instruction):
         return Move.INDEX
     if opcode == "shl":
-        is_half = instruction.operands[2] == Integer(_HALF_POINTER_BITS)
-        return Move.HIGH_HALF if is_half else Move.INDEX
+        by = instruction.operands[2]
+        is_far = isinstance(by, Integer) and by.value >= _LEAST_HIGH_SHIFT
+        return Move.HIGH_HALF if is_far else Move.INDEX
     return Move.SAME
 
 

@@ -109,6 +109,7 @@ def test_an_instruction_accesses_its_address(body, expected):
         "mov.b64 {%r1, %r2}, %d0; shfl.sync.idx.b32 %r3, %r1, 0, 31, -1; mov.b64 %d5, {%r3, %r2};",
         "cvt.u32.u64 %r1, %d0; shr.u64 %d6, %d0, 32; shl.b64 %d6, %d6, 32;"
         " cvt.u64.u32 %d7, %r1; or.b64 %d5, %d7, %d6;",
+        "shl.b64 %d5, %d0, 16; shr.u64 %d5, %d5, 16;",
         "cvta.to.global.u64 %d6, %d0; mov.b64 %d5, %d6;",
         "st.local.b64 [box], %d0; ld.local.b64 %d5, [box];",
         "st.shared.b64 [crate], %d0; ld.shared.b64 %d5, [crate];",

@@ -1,0 +1,136 @@
+"""The analysis never promises too little: random programs, executed beside it.
+
+A program moves pointers through registers, memory, halves and calls. The interpreter here knows
+for every value where it came from, follows the program twice around its loop, and notes what was
+really touched. Whatever it saw, the analysis must have admitted.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from helpers.ptx_text import kernel
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cudasync.ptx import parse
+from cudasync.ptx.access import Access, analyse
+
+PARAMETERS = 3
+REGISTERS = 4
+SLOTS = 2
+ROUNDS = 2
+
+IDENTITY = """.func (.param .b64 y) same(.param .b64 x)
+{ .reg .b64 %d; ld.param.b64 %d, [x]; st.param.b64 [y], %d; ret; }"""
+
+register = st.integers(0, REGISTERS - 1)
+slot = st.integers(0, SLOTS - 1)
+steps = st.one_of(
+    st.tuples(st.just("param"), register, st.integers(0, PARAMETERS - 1)),
+    st.tuples(st.sampled_from(["mov", "add", "halves", "shift", "call"]), register, register),
+    st.tuples(st.just("select"), register, register, register, st.booleans()),
+    st.tuples(st.sampled_from(["spill", "share"]), slot, register),
+    st.tuples(st.sampled_from(["reload", "unshare"]), register, slot),
+    st.tuples(st.sampled_from(["read", "write", "add to"]), register),
+    st.tuples(st.just("follow"), register, register),
+    st.tuples(st.just("keep"), register, register),
+)
+
+TEXTS = {
+    "param": "ld.param.u64 %d{0}, [p{1}];",
+    "mov": "mov.b64 %d{0}, %d{1};",
+    "add": "add.s64 %d{0}, %d{1}, 8;",
+    "halves": "mov.b64 {{%r1, %r2}}, %d{1}; mov.b64 %d{0}, {{%r1, %r2}};",
+    "shift": "shl.b64 %d{0}, %d{1}, 16; shr.u64 %d{0}, %d{0}, 16;",
+    "select": "selp.b64 %d{0}, %d{1}, %d{2}, %p1;",
+    "spill": "st.local.b64 [box+{0}*8], %d{1};",
+    "reload": "ld.local.b64 %d{0}, [box+{1}*8];",
+    "share": "st.shared.b64 [crate+{0}*8], %d{1};",
+    "unshare": "ld.shared.b64 %d{0}, [crate+{1}*8];",
+    "read": "ld.global.b32 %r3, [%d{0}];",
+    "write": "st.global.b32 [%d{0}], 1;",
+    "add to": "atom.global.add.u32 %r3, [%d{0}], 1;",
+    "follow": "ld.global.b64 %d{0}, [%d{1}];",
+    "keep": "st.global.b64 [%d{0}], %d{1};",
+    "call": "{{ .param .b64 a; .param .b64 r; st.param.b64 [a], %d{1};"
+    " call (r), same, (a); ld.param.b64 %d{0}, [r]; }}",
+}
+
+
+@dataclass
+class Run:
+    """What really happens. A value is (parameter, how often followed), or None for no pointer."""
+
+    registers: list = field(default_factory=lambda: [None] * REGISTERS)
+    local: list = field(default_factory=lambda: [None] * SLOTS)
+    shared: list = field(default_factory=lambda: [None] * SLOTS)
+    # What the kernel stored through each value; elsewhere memory holds pointers of the host's.
+    memory: dict = field(default_factory=dict)
+    read: set = field(default_factory=set)
+    written: set = field(default_factory=set)
+
+    def step(self, name, *operands):
+        registers = self.registers
+        match name, operands:
+            case "param", (target, parameter):
+                registers[target] = (parameter, 0)
+            case (("mov" | "add" | "halves" | "shift" | "call"), (target, source)):
+                registers[target] = registers[source]
+            case "select", (target, one, other, choice):
+                registers[target] = registers[one if choice else other]
+            case "spill", (place, source):
+                self.local[place] = registers[source]
+            case "share", (place, source):
+                self.shared[place] = registers[source]
+            case "reload", (target, place):
+                registers[target] = self.local[place]
+            case "unshare", (target, place):
+                registers[target] = self.shared[place]
+            case _:
+                self.access(name, *operands)
+
+    def access(self, name, *operands):
+        address = self.registers[operands[1] if name == "follow" else operands[0]]
+        if address is None:
+            return
+        if name in ("read", "add to", "follow"):
+            self.read.add(address)
+        if name in ("write", "add to", "keep"):
+            self.written.add(address)
+        if name == "follow":
+            parameter, depth = address
+            self.registers[operands[0]] = self.memory.get(address, (parameter, depth + 1))
+        if name == "keep":
+            self.memory[address] = self.registers[operands[1]]
+
+
+def compiled(program):
+    lines = [TEXTS[name].format(*operands) for name, *operands in program]
+    body = ".local .b64 box[2]; .shared .b64 crate[2]; top: " + "\n".join(lines)
+    parameters = ", ".join(f".param .u64 p{index}" for index in range(PARAMETERS))
+    text = kernel(f"{body}\n@%p2 bra top; ret;", parameters=parameters, before=IDENTITY)
+    return analyse(parse(text), "k").parameters
+
+
+@given(st.lists(steps, max_size=16))
+def test_what_really_happens_was_admitted(program):
+    run = Run()
+    for _ in range(ROUNDS):
+        for step in program:
+            run.step(*step)
+    found = compiled(program)
+    for parameter, depth in run.read:
+        assert found[parameter].reads
+        assert depth == 0 or found[parameter] is Access.UNKNOWN
+    for parameter, depth in run.written:
+        assert found[parameter].writes
+        assert depth == 0 or found[parameter] is Access.UNKNOWN
+
+
+@given(st.lists(steps, max_size=16))
+def test_a_program_that_never_touches_memory_has_values_only(program):
+    quiet = [
+        step for step in program if step[0] not in ("read", "write", "add to", "follow", "keep")
+    ]
+    assert set(compiled(quiet)) == {Access.VALUE}
