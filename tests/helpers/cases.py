@@ -30,6 +30,11 @@ class Elements:
     def bytes(self) -> bytes:
         return b"".join(encode(self.type, word) for word in self.words)
 
+    def array(self) -> np.ndarray:
+        """The elements with the type that NumPy has for them."""
+        kind = {"s": "i", "f": "f"}.get(self.type[0], "u")
+        return np.frombuffer(self.bytes(), f"{kind}{_SIZES[self.type]}")
+
     @property
     def size_bytes(self) -> int:
         return _SIZES[self.type] * len(self.words)
@@ -75,6 +80,10 @@ class Case:
         if name in self.inputs:
             return np.frombuffer(self.inputs[name].bytes(), np.uint8).copy()
         return np.full(self.expected[name].size_bytes, POISON, np.uint8)
+
+    def memories(self) -> dict[str, np.ndarray]:
+        """The memory of every pointer parameter, by its name."""
+        return {name: self.memory(name) for name in self.parameters if name not in self.values}
 
     def mismatches(self, name: str, memory: np.ndarray) -> list[str]:
         """One line per element of `name` that is not as expected."""

@@ -41,8 +41,9 @@ class Program:
             count *= size
         return count
 
-    def __repr__(self) -> str:
-        return f"grid {self.grid} block {self.block}\n{self.text}"
+    def _repr_pretty_(self, printer, cycle) -> None:
+        """Hypothesis shows a program as the text that it is."""
+        printer.text(f"grid {self.grid} block {self.block}\n{self.text}")
 
 
 class Writer:
