@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import logging
 import warnings
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +27,9 @@ def start(options: argparse.Namespace) -> int:
     output: Path = options.output
     progress = Progress(is_quiet=options.quiet)
     try:
-        # Pillow warns of files that are odd but readable, on whichever thread reads them.
+        # Pillow warns of files that are odd but readable, on whichever thread reads them, and
+        # logs what it finds in those that are not.
+        logging.getLogger("PIL").setLevel(logging.CRITICAL)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             photo, verdict = _enhance(options, output, progress)
