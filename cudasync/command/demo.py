@@ -6,6 +6,7 @@ import dataclasses
 import json
 import logging
 import warnings
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import cudasync as cs
@@ -72,7 +73,7 @@ def _enhance(
 def _as_text(photo: Photo, output: Path, verdict: Verdict, repeat: int) -> list[str]:
     device, counts = cs.Device(0), verdict.statistics
     major, minor = device.compute_capability
-    kernels = sum(entry.kind == "kernel" for entry in verdict.trace)
+    kinds = Counter(entry.kind for entry in verdict.trace)
     times = f", {repeat} times" if repeat > 1 else ""
     equal = "equal, bit for bit" if verdict.is_equal_to_serial else "DIFFERENT"
     close = "equal" if verdict.is_within_tolerance else "DIFFERENT"
@@ -80,7 +81,8 @@ def _as_text(photo: Photo, output: Path, verdict: Verdict, repeat: int) -> list[
     return [
         f"photo      {photo.path.name}, {photo.width} x {photo.height}{times}",
         f"device     {device.name}, compute capability {major}.{minor} ({chosen().why})",
-        f"ops        {counts.ops}, of which {kernels} kernels and {counts.host_ops} on the host",
+        f"ops        {counts.ops}: {kinds['kernel']} kernels, {kinds['copy']} copies, "
+        f"{kinds['host']} on the host, {kinds['memory']} to allocate and free",
         f"streams    {counts.streams_used} used, {counts.events_recorded} events recorded, "
         f"{counts.waits} waits, {counts.waits_elided} waits elided",
         f"time       {took_s:.2f} s" + (f", {took_s / repeat:.2f} s each" if repeat > 1 else ""),
