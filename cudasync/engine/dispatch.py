@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 # A push asks the driver how far a stream has come once in this many issues to it, so that
 # finished ops do not pile up in a program that never waits.
 POLL_EVERY = 32
+# With more than this in flight on one stream, its watcher waits for the middle one: a device that
+# makes no progress unless someone waits for it is then driven along.
+MOST_UNASKED = 256
 
 
 class Dispatcher:
@@ -201,6 +204,8 @@ class Dispatcher:
                 polled = timeline.in_flight[len(timeline.in_flight) // 2]
         if polled is not None:
             self.query(polled)
+            if timeline.load > MOST_UNASKED:
+                self.watch(polled)
         if interrupt is not None:
             dispatch(ready)
             raise interrupt
