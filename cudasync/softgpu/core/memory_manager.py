@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from cudasync.softgpu.core.mapped import is_mapped
 from cudasync.softgpu.core.memory import Allocation, AllocationTable, MemoryKind
 from cudasync.softgpu.core.results import (
     HOST_MEMORY_ALREADY_REGISTERED,
@@ -67,8 +68,10 @@ class MemoryManager:
         if table is self._host and not self._in_host_arena(address):
             found = table.find(address)
             if found is None or address + size_bytes > found.end:
-                if not address and size_bytes:
-                    raise DriverFailure(INVALID_VALUE, "the host address is null")
+                if size_bytes and not is_mapped(address, size_bytes):
+                    raise DriverFailure(
+                        INVALID_VALUE, f"{size_bytes} bytes at {address:#x} are no memory at all"
+                    )
                 return Place(address, None)
         return self.place(address, size_bytes)
 
@@ -192,8 +195,8 @@ class MemoryManager:
     def register(self, address: int, size_bytes: int, flags: int) -> None:
         """cuMemHostRegister."""
         context = self._machine.context()
-        if not address or not size_bytes:
-            raise DriverFailure(INVALID_VALUE, "an empty range can not be registered")
+        if not size_bytes or not is_mapped(address, size_bytes):
+            raise DriverFailure(INVALID_VALUE, "only memory can be registered")
         with self._executor.lock:
             if self._host.overlaps(address, address + size_bytes):
                 raise DriverFailure(HOST_MEMORY_ALREADY_REGISTERED)
