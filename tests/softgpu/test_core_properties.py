@@ -77,7 +77,8 @@ def play(program, scheduler, *, skip_wait=None):
                 join(index)
                 recorded[what] = set(before[index])
                 verbs.record(events[what], stream)
-            case "wait":
+            case "wait" if events[what].record is not None:
+                # A wait for an event that was never recorded enqueues nothing, so joins nothing.
                 join(index)
                 before[index] |= recorded[what]
                 if number != skip_wait:
