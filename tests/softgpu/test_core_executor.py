@@ -151,6 +151,7 @@ def test_each_thread_has_its_own_default_stream(machine):
     thread.start()
     thread.join()
     assert found[0] is not found[1]
+    assert found[1] not in context.streams, "it ends with its thread"
     assert found[0] is machine.streams.get(2)
 
 
