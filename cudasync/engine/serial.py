@@ -116,8 +116,7 @@ class SerialDispatcher:
 
     def _stream(self, device: Device) -> Stream:
         stream = self._streams.get(device.ordinal)
-        # A reset of the device closes its streams.
-        if stream is None or stream.is_closed:
+        if stream is None:
             stream = self._streams[device.ordinal] = Stream(device)
             self._ledger.statistics.streams_used += 1
         return stream

@@ -101,14 +101,15 @@ class FunctionTable:
         call = entry.call
         details = self.details
         before_init = entry.before_init
-        deferred = machine.executor.deferred
+        executor = machine.executor
+        deferred = executor.deferred
 
         def guarded(*arguments: int) -> int:
             try:
                 if not (machine.is_initialized or before_init):
                     return NOT_INITIALIZED
                 if deferred:
-                    deferred.run()
+                    executor.run_deferred()
                 return call(machine, *arguments) or 0
             except DriverFailure as failure:
                 details.note(failure)

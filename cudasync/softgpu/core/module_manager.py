@@ -163,7 +163,8 @@ class ModuleManager:
     def unload(self, handle: int) -> None:
         """cuModuleUnload: waits for the context's work, then ends the module."""
         executor = self._machine.executor
-        if executor.deferred.put_off(lambda: self.unload(handle)):
+        if executor.is_busy_here():
+            executor.defer(lambda: self.unload(handle))
             return
         module = self.get(handle)
         self._machine.streams.synchronize_context(module.context)
@@ -172,7 +173,8 @@ class ModuleManager:
     def unload_library(self, handle: int) -> None:
         """cuLibraryUnload: in every context."""
         executor = self._machine.executor
-        if executor.deferred.put_off(lambda: self.unload_library(handle)):
+        if executor.is_busy_here():
+            executor.defer(lambda: self.unload_library(handle))
             return
         library = self._libraries.remove(handle)
         for kernel in library.kernels.values():

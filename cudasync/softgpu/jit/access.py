@@ -1,0 +1,361 @@
+"""Cellar, jit. One access of a warp to memory.
+
+By the shape of the address an access is
+
+- one scalar access, if all lanes mean the same address;
+- one run of memory, if lanes lie side by side: inline where all lanes are active, the index does
+  not wrap and the range is the one that the instruction last lay in, which is one question; else
+  by a function, see `runs`;
+- a gather or scatter.
+
+Every access has alignment 1 in LLVM's eyes: a misaligned one is a fault when memcheck is on, and
+must not be undefined when it is off.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from cudasync.softgpu.jit.faults import mask_bits, mask_word
+from cudasync.softgpu.jit.memcheck import (
+    Bounds,
+    Window,
+    bounds,
+    cache_places,
+    cached_window,
+    check,
+    within,
+)
+from cudasync.softgpu.jit.movers import mover
+from cudasync.softgpu.jit.runs import run_function
+from cudasync.softgpu.jit.shapes import Kind, affine
+from cudasync.softgpu.jit.values import Value, bits_of, suffix, uniform, varying
+
+if TYPE_CHECKING:
+    from cudasync.softgpu.jit.addresses import Place
+    from cudasync.softgpu.jit.lowering import Lowering
+
+_INVARIANT = ", !invariant.load !0"
+
+
+class Access:
+    """One access of `count` elements of `size` bytes in each active lane."""
+
+    def __init__(
+        self,
+        lowering: Lowering,
+        where: Place,
+        size: int,
+        count: int,
+        *,
+        is_constant: bool = False,
+    ) -> None:
+        self._lowering = lowering
+        self._builder = lowering.builder
+        self._place = where
+        self._size = size
+        self._count = count
+        self._total = size * count
+        self._constant = _INVARIANT if is_constant else ""
+        self._is_checked = lowering.settings.memcheck and where.checked is not None
+
+    def load(self, type_: str) -> list[Value]:
+        """The elements, as values of `type_`."""
+        if self._place.address.is_uniform:
+            self.check_lanes()
+            return [self._load_scalar(type_, n) for n in range(self._count)]
+        if not self._is_run():
+            self.check_lanes()
+            return [self._gather(type_, n) for n in range(self._count)]
+        builder = self._builder
+        vector = builder.vector_type(type_)
+        fast, slow, done = (builder.fresh(each) for each in ("fast", "slow", "done"))
+        self._branch_if_fast(fast, slow)
+        builder.label(fast)
+        plain = self._load_run(type_)
+        fast_end = self._go(done)
+        builder.label(slow)
+        results = builder.allocate(vector, self._count)
+        zeros = f"{vector} zeroinitializer"
+        slots = [
+            builder.name(f"getelementptr {vector}, ptr {results}, i32 {n}")
+            for n in range(self._count)
+        ]
+        for slot in slots:
+            builder.emit(f"store {zeros}, ptr {slot}, align 64")
+        self._call_run("load", type_, results)
+        careful = [builder.name(f"load {vector}, ptr {slot}, align 64") for slot in slots]
+        slow_end = self._go(done)
+        builder.label(done)
+        return [
+            varying(type_, builder.name(f"phi {vector} [{a}, %{fast_end}], [{b}, %{slow_end}]"))
+            for a, b in zip(plain, careful, strict=True)
+        ]
+
+    def store(self, values: list[Value]) -> None:
+        """Write the elements."""
+        builder = self._builder
+        type_ = values[0].type
+        if self._place.address.is_uniform and all(value.is_uniform for value in values):
+            self.check_lanes()
+            for n, value in enumerate(values):
+                builder.emit(f"store {type_} {value.text}, ptr {self._scalar(n)}, align 1")
+            return
+        texts = [builder.vector(value) for value in values]
+        if not self._is_run():
+            self.check_lanes()
+            for n, text in enumerate(texts):
+                self._scatter(type_, n, text)
+            return
+        fast, slow, done = (builder.fresh(each) for each in ("fast", "slow", "done"))
+        self._branch_if_fast(fast, slow)
+        builder.label(fast)
+        self._store_run(type_, texts)
+        builder.emit(f"br label %{done}")
+        builder.label(slow)
+        vector = builder.vector_type(type_)
+        given = builder.allocate(vector, self._count)
+        for n, text in enumerate(texts):
+            slot = builder.name(f"getelementptr {vector}, ptr {given}, i32 {n}")
+            builder.emit(f"store {vector} {text}, ptr {slot}, align 64")
+        self._call_run("store", type_, given)
+        builder.emit(f"br label %{done}")
+        builder.label(done)
+
+    def check_lanes(self) -> None:
+        """Leave through `fault` unless every active lane may do this."""
+        if not self._is_checked:
+            return
+        builder = self._builder
+        checked = self._place.checked
+        assert checked is not None
+        # A uniform address is one access, whoever is active.
+        whole = checked.is_uniform or self._lowering.is_mask_full
+        is_right = self._within(bounds(self._lowering, checked, self._total, whole=whole))
+        look, go_on = builder.fresh("look"), builder.fresh("go")
+        builder.emit(f"br i1 {is_right}, label %{go_on}, label %{look}, !prof !2")
+        builder.label(look)
+        check(self._lowering, checked, self._total, self._place.where, self._window())
+        builder.emit(f"br label %{go_on}")
+        builder.label(go_on)
+
+    # Runs.
+
+    def _is_run(self) -> bool:
+        """Whether lanes lie side by side, if the index does not wrap."""
+        shape = self._place.address.shape
+        stride = shape.stride * (shape.scale if shape.kind is Kind.WIDE else 1)
+        return not shape.is_varying and stride == self._total
+
+    def _is_run_checked(self) -> bool:
+        """Whether the bounds of the run itself are what must be right.
+
+        In local memory offsets are checked instead: every lane has a window of its own.
+        """
+        return self._is_checked and self._place.checked is self._place.address
+
+    def _branch_if_fast(self, fast: str, slow: str) -> None:
+        lowering, builder = self._lowering, self._builder
+        if self._is_checked and not self._is_run_checked():
+            self.check_lanes()
+        conditions = []
+        if not lowering.is_mask_full:
+            bits = mask_bits(builder, lowering.mask)
+            conditions.append(builder.name(f"icmp eq i{builder.lanes} {bits}, -1"))
+        if self._place.address.shape.kind is Kind.WIDE:
+            conditions.append(self._is_straight())
+        if self._is_run_checked():
+            run = Value("i64", self._base(), affine(self._total, 64))
+            conditions.append(self._within(bounds(lowering, run, self._total, whole=True)))
+        if not conditions:
+            builder.emit(f"br label %{fast}")
+            return
+        all_true = conditions[0]
+        for condition in conditions[1:]:
+            all_true = builder.name(f"and i1 {all_true}, {condition}")
+        builder.emit(f"br i1 {all_true}, label %{fast}, label %{slow}, !prof !2")
+
+    def _is_straight(self) -> str:
+        """An i1: the 32-bit index does not wrap between the first lane and the last."""
+        builder = self._builder
+        address = self._place.address
+        sign = "s" if address.shape.is_signed else "u"
+        span = (builder.lanes - 1) * address.shape.stride
+        # An unsigned index that counts down wraps where it would pass zero.
+        operation, amount = (f"{sign}add", span) if span > 0 else (f"{sign}sub", -span)
+        pair_type = "{i32, i1}"
+        full = f"@llvm.{operation}.with.overflow.i32"
+        builder.declarations.add(f"declare {pair_type} {full}(i32, i32)")
+        pair = builder.name(f"call {pair_type} {full}(i32 {address.index}, i32 {amount})")
+        wraps = builder.name(f"extractvalue {pair_type} {pair}, 1")
+        return builder.name(f"xor i1 {wraps}, true")
+
+    def _base(self) -> str:
+        """The address of lane 0."""
+        builder = self._builder
+        address = self._place.address
+        if address.shape.kind is not Kind.WIDE:
+            return address.text
+        how = "sext" if address.shape.is_signed else "zext"
+        index = builder.name(f"{how} i32 {address.index} to i64")
+        scaled = builder.name(f"mul i64 {index}, {address.shape.scale}")
+        return builder.name(f"add i64 {address.text}, {scaled}")
+
+    def _call_run(self, what: str, type_: str, values: str) -> None:
+        """Load or store the run lane by lane, as far as it must be."""
+        builder = self._builder
+        address = self._place.address
+        shape = address.shape
+        is_checked = self._is_run_checked()
+        function = run_function(
+            builder,
+            what,
+            type_,
+            self._count,
+            is_signed=shape.is_signed,
+            is_checked=is_checked,
+        )
+        cache, window = "null", Window("0", "0")
+        if is_checked:
+            cache, window = cache_places(self._lowering)[0], self._window()
+        if shape.kind is Kind.WIDE:
+            lanes = f"i32 {address.index}, i64 {shape.scale}, i32 {shape.stride}"
+        else:
+            lanes = f"i32 0, i64 {shape.stride}, i32 1"
+        word = mask_word(builder, self._lowering.mask)
+        is_right = builder.name(
+            f"call i1 {function}(ptr %job, ptr {cache}, i64 {address.text}, {lanes}, i32 {word},"
+            f" ptr {values}, i64 {self._lowering.position}, i32 %warp,"
+            f" i32 {self._place.where.value}, i64 {window.start}, i64 {window.length})"
+        )
+        went = builder.fresh("went")
+        builder.emit(f"br i1 {is_right}, label %{went}, label %fault")
+        builder.label(went)
+
+    def _load_run(self, type_: str) -> list[str]:
+        builder = self._builder
+        start = builder.name(f"inttoptr i64 {self._base()} to ptr")
+        lanes, count = builder.lanes, self._count
+        whole = f"<{lanes * count} x {type_}>"
+        packed = builder.name(f"load {whole}, ptr {start}, align 1")
+        if count == 1:
+            return [packed]
+        picks = []
+        for n in range(count):
+            order = ", ".join(f"i32 {lane * count + n}" for lane in range(lanes))
+            two = f"{whole} {packed}, {whole} poison"
+            picks.append(builder.name(f"shufflevector {two}, <{lanes} x i32> <{order}>"))
+        return picks
+
+    def _store_run(self, type_: str, texts: list[str]) -> None:
+        builder = self._builder
+        start = builder.name(f"inttoptr i64 {self._base()} to ptr")
+        width, joined = builder.lanes, texts
+        while len(joined) > 1:
+            order = ", ".join(f"i32 {k}" for k in range(2 * width))
+            part = f"<{width} x {type_}>"
+            joined = [
+                builder.name(f"shufflevector {part} {a}, {part} {b}, <{2 * width} x i32> <{order}>")
+                for a, b in zip(joined[::2], joined[1::2], strict=True)
+            ]
+            width *= 2
+        whole = f"<{width} x {type_}>"
+        packed = joined[0]
+        if self._count > 1:
+            lanes = range(builder.lanes)
+            places = (n * builder.lanes + lane for lane in lanes for n in range(self._count))
+            order = ", ".join(f"i32 {place}" for place in places)
+            two = f"{whole} {packed}, {whole} poison"
+            packed = builder.name(f"shufflevector {two}, <{width} x i32> <{order}>")
+        builder.emit(f"store {whole} {packed}, ptr {start}, align 1")
+
+    # One address, or one for each lane.
+
+    def _scalar(self, n: int) -> str:
+        builder = self._builder
+        start = builder.name(f"inttoptr i64 {self._place.address.text} to ptr")
+        return builder.name(f"getelementptr i8, ptr {start}, i64 {n * self._size}")
+
+    def _load_scalar(self, type_: str, n: int) -> Value:
+        text = f"load {type_}, ptr {self._scalar(n)}, align 1{self._constant}"
+        return uniform(type_, self._builder.name(text))
+
+    def _pointers(self, n: int) -> str:
+        """A vector of pointers to element `n`."""
+        builder = self._builder
+        pointers, address = builder.vector_type("ptr"), self._place.address
+        if address.shape.kind is not Kind.WIDE or address.shape.scale not in (1, 2, 4, 8):
+            plain = builder.vector(address)
+            start = builder.name(f"inttoptr {builder.vector_type('i64')} {plain} to {pointers}")
+            if not n:
+                return start
+            return builder.name(f"getelementptr i8, {pointers} {start}, i64 {n * self._size}")
+        # A signed 32-bit index is what gather instructions take. An unsigned one becomes signed
+        # by turning its sign bit around and moving the base by as much.
+        scale = address.shape.scale
+        index = builder.vector(builder.wide_index(address))
+        narrow = builder.vector_type("i32")
+        offset = n * self._size
+        if not address.shape.is_signed:
+            index = builder.name(f"xor {narrow} {index}, splat (i32 {-(2**31)})")
+            offset += scale << 31
+        base = builder.name(f"add i64 {address.text}, {offset}")
+        start = builder.name(f"inttoptr i64 {base} to ptr")
+        return builder.name(f"getelementptr i{8 * scale}, ptr {start}, {narrow} {index}")
+
+    def _gather(self, type_: str, n: int) -> Value:
+        """Element `n` of every active lane; zero in others."""
+        builder = self._builder
+        vector, flags = builder.vector_type(type_), builder.vector_type("i1")
+        if bits_of(type_) < 32:
+            place = builder.allocate(vector)
+            builder.emit(f"store {vector} zeroinitializer, ptr {place}, align 64")
+            self._move("gather", type_, n, place)
+            return varying(type_, builder.name(f"load {vector}, ptr {place}, align 64"))
+        pointers = builder.vector_type("ptr")
+        full = f"@llvm.masked.gather.v{builder.lanes}{suffix(type_)}.v{builder.lanes}p0"
+        builder.declarations.add(f"declare {vector} {full}({pointers}, {flags}, {vector})")
+        return varying(
+            type_,
+            builder.name(
+                f"call {vector} {full}({pointers} align 1 {self._pointers(n)},"
+                f" {flags} {self._lowering.mask}, {vector} zeroinitializer)"
+            ),
+        )
+
+    def _scatter(self, type_: str, n: int, text: str) -> None:
+        """Write element `n` of every active lane, in the order of lanes."""
+        builder = self._builder
+        vector = builder.vector_type(type_)
+        place = builder.allocate(vector)
+        builder.emit(f"store {vector} {text}, ptr {place}, align 64")
+        self._move("scatter", type_, n, place)
+
+    def _move(self, what: str, type_: str, n: int, place: str) -> None:
+        builder = self._builder
+        wide = builder.vector_type("i64")
+        addresses = builder.allocate(wide)
+        text = builder.vector(self._place.address)
+        builder.emit(f"store {wide} {text}, ptr {addresses}, align 64")
+        word = mask_word(builder, self._lowering.mask)
+        function = mover(builder, what, bits_of(type_))
+        builder.emit(
+            f"call void {function}(ptr {addresses}, i64 {n * self._size}, ptr {place}, i32 {word})"
+        )
+
+    # Pieces.
+
+    def _window(self) -> Window:
+        return self._place.window or cached_window(self._lowering)
+
+    def _within(self, limits: Bounds) -> str:
+        return within(self._lowering, limits, self._window())
+
+    def _go(self, label: str) -> str:
+        """Close this branch; the name of the block that ends here, for a phi."""
+        builder = self._builder
+        end = builder.fresh("end")
+        builder.emit(f"br label %{end}")
+        builder.label(end)
+        builder.emit(f"br label %{label}")
+        return end

@@ -1,0 +1,96 @@
+"""Cellar, jit. From an address operand and a state space to host addresses, and what may be hit.
+
+Whatever the space, an address becomes a host address: global, constant and generic ones are
+that already; shared, local and parameter ones are offsets from where the block's shared window,
+the thread's slab or the parameters lie.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from cudasync.ptx import ir
+from cudasync.ptx.types import StateSpace
+from cudasync.softgpu.jit.memcheck import Where, Window
+from cudasync.softgpu.jit.shapes import affine
+from cudasync.softgpu.jit.values import Value, integer, uniform
+
+if TYPE_CHECKING:
+    from cudasync.softgpu.jit.lowering import Lowering
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where an access goes.
+
+    `checked` is what has to lie in `window` (the offset, for local memory, which is a window of
+    its own for every thread); it is None where the access is right by construction. A window of
+    None is the instruction's cached one.
+    """
+
+    address: Value
+    checked: Value | None
+    where: Where
+    window: Window | None
+
+
+def place(lowering: Lowering, instruction: ir.Instruction, operand: ir.Operand) -> Place:
+    """The place that an address operand of `instruction` means."""
+    if not isinstance(operand, ir.Address):
+        lowering.refuse(instruction)
+    space = instruction.space
+    base = operand.base
+    if space is StateSpace.GENERIC and isinstance(base, ir.Symbol):
+        # `ld.u32 [name]`: the name of a variable is an address in the variable's own space.
+        space = lowering.space_of(base.name)
+    builder = lowering.builder
+    offset = _offset(lowering, operand)
+    match space:
+        case StateSpace.SHARED:
+            address = builder.add(offset, uniform("i64", "%shared.address"))
+            window = Window("%shared.address", "%shared.bytes")
+            return Place(address, address, Where.WINDOW, window)
+        case StateSpace.LOCAL:
+            return _local(lowering, offset)
+        case StateSpace.PARAM:
+            if isinstance(base, ir.Symbol) and base.name in lowering.storage.local:
+                return _local(lowering, offset)
+            address = builder.add(offset, uniform("i64", "%parameters.address"))
+            if isinstance(base, ir.Symbol):
+                return Place(address, None, Where.WINDOW, None)
+            length = str(lowering.storage.parameter_bytes)
+            return Place(address, address, Where.WINDOW, Window("%parameters.address", length))
+        case StateSpace.GENERIC:
+            return Place(offset, offset, Where.ANYWHERE, None)
+        case StateSpace.GLOBAL | StateSpace.CONST:
+            return Place(offset, offset, Where.ALLOCATIONS, None)
+
+
+def local_base(lowering: Lowering) -> Value:
+    """The start of each lane's slab."""
+    return Value("i64", "%local.address", affine(lowering.storage.local_bytes, 64))
+
+
+def _local(lowering: Lowering, offset: Value) -> Place:
+    address = lowering.builder.add(local_base(lowering), offset)
+    window = Window("0", str(lowering.storage.local_bytes))
+    checked = None if offset.literal is not None else offset
+    return Place(address, checked, Where.WINDOW, window)
+
+
+def _offset(lowering: Lowering, operand: ir.Address) -> Value:
+    """Base plus offset, in 64 bits, before the start of any window is added."""
+    builder = lowering.builder
+    match operand.base:
+        case ir.Register():
+            base = lowering.load_register(operand.base)
+            base = builder.bitcast(base, f"i{operand.base.type.bits}")
+            if base.type == "i32":
+                # Offsets into windows; signed, because t - 1 wraps in lanes that are masked off.
+                base = builder.extend(base, "i64", is_signed=True)
+        case ir.Symbol() as symbol:
+            base = lowering.symbol_address(symbol)
+        case ir.Integer(value=value):
+            base = integer("i64", value)
+    return builder.add(base, integer("i64", operand.offset))

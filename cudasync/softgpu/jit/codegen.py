@@ -1,0 +1,77 @@
+"""Cellar, jit. LLVM IR text to machine code in this process, through llvmlite.
+
+Code is generated for AVX2 where the host has it, and not for more: the same code on every
+machine, and 512-bit gathers lost more than wide arithmetic won. Elsewhere LLVM's defaults apply.
+Machine code is kept by its text, so that modules loaded twice are compiled once.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import threading
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+import llvmlite.binding as llvm
+
+_ENTRY = "kernel"
+# A text is compiled once however many launches want it at the same time.
+_lock = threading.Lock()
+
+# Calls release the GIL: that is what CFUNCTYPE is for here.
+KernelFunction: TypeAlias = Callable[[int], int]
+_PROTOTYPE = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p)
+
+# What x86-64-v3 means, as LLVM names features, and gathers, which all such machines have.
+_V3 = ("avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe")
+_TUNING = "+fast-gather,+prefer-256-bit"
+
+
+def _new_machine() -> Any:
+    target = llvm.Target.from_default_triple()
+    features = llvm.get_host_cpu_features()
+    if all(features.get(name) for name in _V3):
+        return target.create_target_machine(cpu="x86-64-v3", features=_TUNING, opt=2)
+    return target.create_target_machine(opt=2)
+
+
+@functools.cache
+def _machine() -> Any:
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    return _new_machine()
+
+
+def optimise(text: str) -> Any:
+    """Parse, verify and optimise; the llvmlite module."""
+    machine = _machine()
+    module = llvm.parse_assembly(text)
+    module.triple = machine.triple
+    module.data_layout = str(machine.target_data)
+    module.verify()
+    tuning = llvm.create_pipeline_tuning_options(speed_level=2)
+    # The text is in vectors already.
+    tuning.loop_vectorization = False
+    tuning.slp_vectorization = False
+    tuning.loop_interleaving = False
+    tuning.loop_unrolling = False
+    builder = llvm.create_pass_builder(machine, tuning)
+    builder.getModulePassManager().run(module, builder)
+    return module
+
+
+@functools.lru_cache(maxsize=256)
+def _compile(text: str) -> tuple[KernelFunction, Any]:
+    """The function, and what has to live as long as it."""
+    module = optimise(text)
+    # An engine takes its target machine over.
+    engine = llvm.create_mcjit_compiler(module, _new_machine())
+    engine.finalize_object()
+    return _PROTOTYPE(engine.get_function_address(_ENTRY)), engine
+
+
+def compile_text(text: str) -> tuple[KernelFunction, Any]:
+    """Machine code for the kernel in `text`: a function of a job's address, and its owner."""
+    with _lock:
+        return _compile(text)

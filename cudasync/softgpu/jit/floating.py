@@ -1,0 +1,196 @@
+"""Cellar, jit. Floating-point arithmetic: add sub mul fma div, min max abs neg, sqrt rcp rsqrt.
+
+Rounding is to nearest even, which is what the host's arithmetic does; for the other modes see
+`rounding`. `.approx` forms are computed with full precision, except those in `transcendental`.
+Contraction never happens by itself.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeAlias
+
+from cudasync.ptx.types import ScalarType
+from cudasync.softgpu.jit import half
+from cudasync.softgpu.jit.rounding import DIRECTED, rounded
+from cudasync.softgpu.jit.values import Value, zero
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from cudasync.ptx import ir
+    from cudasync.softgpu.jit.builder import Builder
+    from cudasync.softgpu.jit.lowering import Emitter, Lowering
+
+_LEAST_NORMAL = "0x3810000000000000"
+
+
+def one(type_: str) -> Value:
+    """1.0"""
+    return Value(type_, "1.0" if type_ != "half" else "0xH3C00", zero(type_).shape)
+
+
+def sources(lowering: Lowering, instruction: ir.Instruction) -> list[Value]:
+    """The operands after the first, as the instruction's type; flushed if it says .ftz."""
+    type_ = instruction.type
+    builder = lowering.builder
+    values = [builder.flat(lowering.read(each, type_)) for each in instruction.operands[1:]]
+    return [flush(lowering, instruction, value) for value in values]
+
+
+def flush(lowering: Lowering, instruction: ir.Instruction, value: Value) -> Value:
+    """With .ftz, a subnormal f32 counts as the zero of its sign."""
+    if "ftz" not in instruction.modifiers or value.type != "float":
+        return value
+    builder = lowering.builder
+    size = builder.intrinsic("fabs", "float", value)
+    is_small = builder.compare("fcmp olt", size, Value("float", _LEAST_NORMAL, zero("float").shape))
+    nothing = builder.intrinsic("copysign", "float", zero("float"), value)
+    return builder.select(is_small, nothing, value)
+
+
+def saturate(builder: Builder, value: Value) -> Value:
+    """Clamp to [0, 1]; NaN becomes 0."""
+    low = builder.intrinsic("maxnum", value.type, value, zero(value.type))
+    return builder.intrinsic("minnum", value.type, low, one(value.type))
+
+
+def finish(lowering: Lowering, instruction: ir.Instruction, value: Value) -> None:
+    """Flush and saturate the result as the instruction says, and write it."""
+    value = flush(lowering, instruction, value)
+    if "sat" in instruction.modifiers:
+        value = saturate(lowering.builder, value)
+    lowering.write(instruction.operands[0], value)
+
+
+# An operation on operands of one type; the mode is "rn" or one of `rounding.DIRECTED`.
+Operation: TypeAlias = "Callable[[Lowering, list[Value], str], Value]"
+
+
+def _arithmetic(operation: Operation) -> Emitter:
+    def emit(lowering: Lowering, instruction: ir.Instruction) -> None:
+        def nearest(values: list[Value]) -> Value:
+            return operation(lowering, values, "rn")
+
+        if half.is_packed(instruction.type):
+            half.packed(lowering, instruction, nearest)
+            return
+        if instruction.type not in (ScalarType.F16, ScalarType.F32, ScalarType.F64):
+            lowering.refuse(instruction)
+        mode = next((each for each in instruction.modifiers if each in DIRECTED), "rn")
+        values = sources(lowering, instruction)
+        finish(lowering, instruction, operation(lowering, values, mode))
+
+    return emit
+
+
+def _binary(name: str) -> Operation:
+    def compute(lowering: Lowering, values: list[Value], mode: str) -> Value:
+        if mode == "rn":
+            return lowering.builder.binary(name, *values)
+        return rounded(lowering, name, mode, values[0].type, *values)
+
+    return compute
+
+
+def _unary(intrinsic: str) -> Operation:
+    def compute(lowering: Lowering, values: list[Value], mode: str) -> Value:
+        if mode == "rn":
+            return lowering.builder.intrinsic(intrinsic, values[0].type, *values)
+        return rounded(lowering, intrinsic, mode, values[0].type, *values)
+
+    return compute
+
+
+def _fma(lowering: Lowering, values: list[Value], mode: str) -> Value:
+    if mode != "rn":
+        return rounded(lowering, "fma", mode, values[0].type, *values)
+    if values[0].type == "half":
+        return half.fused(lowering.builder, *values)
+    return lowering.builder.intrinsic("fma", values[0].type, *values)
+
+
+def _reciprocal(lowering: Lowering, values: list[Value], mode: str) -> Value:
+    return _binary("fdiv")(lowering, [one(values[0].type), *values], mode)
+
+
+def _reciprocal_root(lowering: Lowering, values: list[Value], mode: str) -> Value:
+    return _reciprocal(lowering, [_unary("sqrt")(lowering, values, mode)], mode)
+
+
+def _negative(lowering: Lowering, values: list[Value], _mode: str) -> Value:
+    return lowering.builder.apply("fneg {T} {0}", values[0].type, *values)
+
+
+add = _arithmetic(_binary("fadd"))
+subtract = _arithmetic(_binary("fsub"))
+multiply = _arithmetic(_binary("fmul"))
+divide = _arithmetic(_binary("fdiv"))
+fused = _arithmetic(_fma)
+absolute = _arithmetic(_unary("fabs"))
+negate = _arithmetic(_negative)
+square_root = _arithmetic(_unary("sqrt"))
+reciprocal = _arithmetic(_reciprocal)
+reciprocal_root = _arithmetic(_reciprocal_root)
+
+
+def least_or_most(lowering: Lowering, instruction: ir.Instruction) -> None:
+    """min and max: a NaN loses against a number, except with .NaN; -0 is less than +0."""
+    operation = ("minimum" if instruction.opcode == "min" else "maximum") + (
+        "" if "NaN" in instruction.modifiers else "num"
+    )
+
+    def pick(_lowering: Lowering, values: list[Value], _mode: str) -> Value:
+        found = values[0]
+        for value in values[1:]:
+            found = lowering.builder.intrinsic(operation, found.type, found, value)
+        return found
+
+    if "xorsign" in instruction.modifiers:
+        lowering.refuse(instruction)
+    _arithmetic(pick)(lowering, instruction)
+
+
+def _copy_sign(lowering: Lowering, instruction: ir.Instruction) -> None:
+    """copysign d, a, b: the sign of a, the rest of b."""
+    sign, size = sources(lowering, instruction)
+    result = lowering.builder.intrinsic("copysign", size.type, size, sign)
+    lowering.write(instruction.operands[0], result)
+
+
+def _test(lowering: Lowering, instruction: ir.Instruction) -> None:
+    """testp: a question about one number."""
+    (value,) = sources(lowering, instruction)
+    builder = lowering.builder
+    size = builder.intrinsic("fabs", value.type, value)
+    least = {"float": _LEAST_NORMAL, "double": "0x0010000000000000"}[value.type]
+    shape = zero(value.type).shape
+    infinity = Value(value.type, "0x7FF0000000000000", shape)
+    smallest = Value(value.type, least, shape)
+    is_nan = builder.compare("fcmp uno", value, value)
+    is_infinite = builder.compare("fcmp oeq", size, infinity)
+    is_finite = builder.compare("fcmp olt", size, infinity)
+    is_small = builder.compare("fcmp olt", size, smallest)
+    is_normal = builder.binary("and", is_finite, lowering.negate(is_small))
+    is_some = builder.compare("fcmp ogt", size, zero(value.type))
+    answers = {
+        "notanumber": is_nan,
+        "number": lowering.negate(is_nan),
+        "infinite": is_infinite,
+        "finite": is_finite,
+        "normal": is_normal,
+        "subnormal": builder.binary("and", is_small, is_some),
+    }
+    for question, answer in answers.items():
+        if question in instruction.modifiers:
+            lowering.write(instruction.operands[0], answer)
+            return
+    lowering.refuse(instruction)
+
+
+EMITTERS: dict[str, Emitter] = {
+    "sqrt": square_root,
+    "rcp": reciprocal,
+    "rsqrt": reciprocal_root,
+    "copysign": _copy_sign,
+    "testp": _test,
+}

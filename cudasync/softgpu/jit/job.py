@@ -1,0 +1,98 @@
+"""Cellar, jit. The record through which Python and compiled code talk: one array of 64-bit words.
+
+A job belongs to one thread of execution; it names the launch's data, the scratch memory of the
+block that runs, the blocks to run, and takes the report when something goes wrong.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum, auto, unique
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from cudasync.softgpu.jit.builder import Builder
+
+
+@unique
+class Field(IntEnum):
+    """Words of a job, in order."""
+
+    PARAMETERS = 0
+    PARAMETER_BYTES = auto()
+    SYMBOLS = auto()
+    ALLOCATIONS = auto()
+    ALLOCATION_COUNT = auto()
+    # Scratch of the block: its shared window, local slabs, frames and states of its warps.
+    SHARED = auto()
+    SHARED_BYTES = auto()
+    LOCAL = auto()
+    LOCAL_BYTES = auto()
+    FRAMES = auto()
+    STATES = auto()
+    # What `barriers` keeps for each number.
+    BARRIERS = auto()
+    # Two words per checked instruction: start and length of the range it last lay in.
+    CACHES = auto()
+    # tid.x, tid.y and tid.z of every thread, for blocks whose warps are no rows.
+    THREADS = auto()
+    # Blocks FIRST to END (excluded), by linear index; IS_RESUMED if FIRST has run before.
+    FIRST_BLOCK = auto()
+    END_BLOCK = auto()
+    IS_RESUMED = auto()
+    # Back edges a fresh block may take, and what is left of that.
+    BUDGET = auto()
+    BUDGET_LEFT = auto()
+    WARPS = auto()
+    LAST_MASK = auto()
+    NTID_X = auto()
+    NTID_Y = auto()
+    NTID_Z = auto()
+    NCTAID_X = auto()
+    NCTAID_Y = auto()
+    NCTAID_Z = auto()
+    # The report.
+    FAULT_KIND = auto()
+    FAULT_POSITION = auto()
+    FAULT_WARP = auto()
+    FAULT_LANES = auto()
+    FAULT_ADDRESS = auto()
+
+
+@unique
+class FaultCode(IntEnum):
+    """FAULT_KIND, as compiled code writes it."""
+
+    ILLEGAL_ADDRESS = 1
+    MISALIGNED = 2
+    TIMEOUT = 3
+    TRAP = 4
+    ASSERT = 5
+    BARRIER = 6
+
+
+@unique
+class Status(IntEnum):
+    """What the compiled kernel returns."""
+
+    DONE = 0
+    YIELDED = 1
+    FAULT = 2
+
+
+def field_address(builder: Builder, field: Field) -> str:
+    """A pointer to a word of `%job`."""
+    return builder.name(f"getelementptr i64, ptr %job, i64 {field.value}")
+
+
+def read_field(builder: Builder, field: Field, type_: str = "i64") -> str:
+    """A word of `%job` as an integer of `type_`, or as a pointer."""
+    text = builder.name(f"load i64, ptr {field_address(builder, field)}")
+    if type_ == "i64":
+        return text
+    if type_ == "ptr":
+        return builder.name(f"inttoptr i64 {text} to ptr")
+    return builder.name(f"trunc i64 {text} to {type_}")
+
+
+def write_field(builder: Builder, field: Field, text: str) -> None:
+    builder.emit(f"store i64 {text}, ptr {field_address(builder, field)}")

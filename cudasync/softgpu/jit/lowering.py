@@ -1,0 +1,293 @@
+"""Cellar, jit. The state in which one instruction is lowered, and how operands are read.
+
+Emitters are functions `(lowering, instruction) -> None` in tables by opcode, one module per
+family. They read operands, compute through `lowering.builder`, and write results; they see no
+guards and no control flow. `Probe` runs the same emitters without text, for `divergence`.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NoReturn, TypeAlias
+
+from cudasync.errors import PtxError
+from cudasync.ptx import ir
+from cudasync.ptx.liveness import uses
+from cudasync.ptx.types import ScalarType, StateSpace
+from cudasync.softgpu.jit.builder import Builder
+from cudasync.softgpu.jit.shapes import UNIFORM, Kind, Shape
+from cudasync.softgpu.jit.values import Value, bits_of, integer, is_float, llvm_type, uniform
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from cudasync.softgpu.jit.storage import Storage
+
+Emitter: TypeAlias = "Callable[[Lowering, ir.Instruction], None]"
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """What the code may assume of a block's shape.
+
+    `lanes` is the width of a warp in code; 16 is only for kernels that cannot tell. `is_rowwise`:
+    the threads of a warp differ in tid.x alone, by one from lane to lane. `is_whole`: the last
+    warp of a block is full, too.
+    """
+
+    lanes: int
+    is_rowwise: bool
+    is_whole: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """How a module is compiled. `assume_varying` gives up all shapes: for comparison in tests."""
+
+    memcheck: bool = True
+    assume_varying: bool = False
+
+
+class Lowering:
+    """One kernel being lowered for one variant."""
+
+    def __init__(
+        self,
+        kernel: ir.Function,
+        file: str,
+        storage: Storage,
+        variant: Variant,
+        settings: Settings,
+        shapes: Mapping[str, Shape],
+        builder: Builder,
+    ) -> None:
+        self.kernel = kernel
+        self.file = file
+        self.storage = storage
+        self.variant = variant
+        self.settings = settings
+        self.shapes = shapes
+        self.builder = builder
+        # The lanes for which the instruction being lowered takes effect: a vector of i1.
+        self.mask = "%active"
+        # Whether that is known to be all of them.
+        self.is_mask_full = variant.is_whole
+        # Whether other lanes still need the old value of a register: by name.
+        self.must_blend: Callable[[str], bool] = lambda _name: False
+        # The index in the body of the instruction being lowered.
+        self.position = 0
+        # Whether some loop waits for memory, so that there is patience to lose.
+        self.has_patience = False
+        self._wanted = frozenset(each.name for i in kernel.body for each in uses(i))
+
+    # Refusals.
+
+    def refuse(self, instruction: ir.Instruction, why: str = "") -> NoReturn:
+        """Say that this instruction cannot run here."""
+        name = ".".join(
+            (instruction.opcode, *instruction.modifiers, *(t.value for t in instruction.types))
+        )
+        raise PtxError(
+            why or f"{name} is not implemented by the software GPU",
+            file=self.file,
+            line=instruction.span.line,
+            column=instruction.span.column,
+            instruction=instruction.text,
+        )
+
+    def refuse_here(self, why: str) -> NoReturn:
+        """Say why the instruction being lowered cannot run here."""
+        self.refuse(self.kernel.body[self.position], why)
+
+    # Operands.
+
+    def read(self, operand: ir.Operand, type_: ScalarType) -> Value:
+        """The value of a source operand, as the LLVM type that `type_` is kept in."""
+        wanted = llvm_type(type_)
+        match operand:
+            case ir.Register():
+                return self.convert(self.load_register(operand), wanted)
+            case ir.Integer(value=value):
+                if is_float(wanted):
+                    return self.builder.bitcast(integer(f"i{type_.bits}", value), wanted)
+                return integer(wanted, value)
+            case ir.Float():
+                return _constant(operand, type_)
+            case ir.Negated(register=register):
+                return self.negate(self.load_register(register))
+            case ir.Symbol():
+                return self.convert(self.symbol_address(operand), wanted)
+            case ir.Special():
+                return self.convert(self.special(operand), wanted)
+            case ir.Sink():
+                return integer(wanted, 0)
+        raise AssertionError(operand)
+
+    def load_as(self, operand: ir.Operand, wanted: str) -> Value:
+        """An integer operand as an integer LLVM type, for operands wider than the instruction."""
+        return self.read(operand, ScalarType[wanted.replace("i", "B")])
+
+    def convert(self, value: Value, wanted: str) -> Value:
+        """Reinterpret: the low bits of a wider register, or the same bits as another type."""
+        if value.type == wanted:
+            return value
+        if bits_of(value.type) == bits_of(wanted):
+            return self.builder.bitcast(value, wanted)
+        as_bits = self.builder.bitcast(value, f"i{bits_of(value.type)}")
+        bits = f"i{bits_of(wanted)}"
+        if bits_of(value.type) > bits_of(wanted):
+            return self.builder.bitcast(self.builder.truncate(as_bits, bits), wanted)
+        return self.builder.bitcast(self.builder.extend(as_bits, bits, is_signed=False), wanted)
+
+    def negate(self, predicate: Value) -> Value:
+        return self.builder.binary("xor", predicate, integer("i1", 1))
+
+    def load_register(self, register: ir.Register) -> Value:
+        """The value a register holds now."""
+        shape = self.shapes.get(register.name, UNIFORM)
+        type_ = llvm_type(register.type)
+        builder = self.builder
+        held = builder.vector_type(type_) if shape.is_varying else type_
+        text = builder.name(f"load {held}, ptr {slot(register.name)}")
+        index = ""
+        if shape.kind is Kind.WIDE:
+            narrow = "i32" if shape.stride else builder.vector_type("i32")
+            index = builder.name(f"load {narrow}, ptr {index_slot(register.name)}")
+        return Value(type_, text, shape, index=index)
+
+    def write(self, target: ir.Operand, value: Value) -> None:
+        """Set a register, in the lanes of the mask; other lanes keep what they had."""
+        if isinstance(target, ir.Sink):
+            return
+        assert isinstance(target, ir.Register), target
+        self.store_register(target, self.convert(value, llvm_type(target.type)))
+
+    def store_register(self, register: ir.Register, value: Value) -> None:
+        builder = self.builder
+        name = register.name
+        shape = self.shapes.get(name, UNIFORM)
+        if not shape.is_varying:
+            assert value.shape == shape, (self.kernel.name, name, shape, value)
+            builder.emit(f"store {value.type} {value.text}, ptr {slot(name)}")
+            if shape.kind is Kind.WIDE:
+                narrow = "i32" if shape.stride else builder.vector_type("i32")
+                builder.emit(f"store {narrow} {value.index}, ptr {index_slot(name)}")
+            return
+        vector = builder.vector_type(value.type)
+        text = builder.vector(value)
+        if self.must_blend(name):
+            old = builder.name(f"load {vector}, ptr {slot(name)}")
+            flags = builder.vector_type("i1")
+            text = builder.name(f"select {flags} {self.mask}, {vector} {text}, {vector} {old}")
+        builder.emit(f"store {vector} {text}, ptr {slot(name)}")
+
+    def is_wanted(self, target: ir.Operand) -> bool:
+        """Whether any instruction reads this register."""
+        return isinstance(target, ir.Register) and target.name in self._wanted
+
+    # Addresses of names.
+
+    def symbol_address(self, symbol: ir.Symbol) -> Value:
+        """What `mov` yields: a host address, or an offset for shared and local memory."""
+        storage = self.storage
+        if symbol.name in storage.shared:
+            return integer("i64", storage.shared[symbol.name] + symbol.offset)
+        if symbol.name in storage.local:
+            return integer("i64", storage.local[symbol.name] + symbol.offset)
+        if symbol.name in storage.parameters:
+            return integer("i64", storage.parameters[symbol.name] + symbol.offset)
+        index = storage.symbols.get(symbol.name)
+        if index is None:
+            self.refuse_here(f"{symbol.name} is no variable that the software GPU can address")
+        place = self.builder.name(f"getelementptr i64, ptr %symbols, i64 {index}")
+        text = self.builder.name(f"load i64, ptr {place}, !invariant.load !0")
+        return self.builder.add(uniform("i64", text), integer("i64", symbol.offset))
+
+    def special(self, operand: ir.Special) -> Value:
+        """The value of a special register; see `special`."""
+        from_table = SPECIALS.get(operand.name)
+        if from_table is None:
+            self.refuse_here(f"{operand.name} is not implemented by the software GPU")
+        return from_table(self)
+
+    def space_of(self, name: str) -> StateSpace:
+        """The state space of a variable by name."""
+        if name in self.storage.shared:
+            return StateSpace.SHARED
+        if name in self.storage.local:
+            return StateSpace.LOCAL
+        if name in self.storage.parameters:
+            return StateSpace.PARAM
+        return StateSpace.GLOBAL
+
+
+# Filled by `special`, which needs `Lowering`.
+SPECIALS: dict[str, Callable[[Lowering], Value]] = {}
+
+
+def slot(register: str) -> str:
+    """The stack slot of a register: its scalar, base or vector."""
+    return f'%"{register}"'
+
+
+def index_slot(register: str) -> str:
+    """The stack slot of a WIDE register's index."""
+    return f'%"{register}.index"'
+
+
+def _constant(operand: ir.Float, type_: ScalarType) -> Value:
+    """A floating constant; written as double or single, wanted as any type of bits."""
+    bits = operand.bits
+    if type_.is_float and type_ is not operand.type and type_ in _FORMATS:
+        (number,) = struct.unpack(
+            _FORMATS[operand.type], bits.to_bytes(operand.type.size, "little")
+        )
+        bits = int.from_bytes(struct.pack(_FORMATS[type_], number), "little")
+    wanted = llvm_type(type_)
+    if not is_float(wanted):
+        return integer(wanted, bits)
+    if wanted == "half":
+        return Value(wanted, f"0xH{bits:04X}", UNIFORM)
+    if wanted == "double":
+        return Value(wanted, f"0x{bits:016X}", UNIFORM)
+    exponent = bits >> 23 & 0xFF
+    if exponent == 0xFF and bits & 0x7FFFFF:
+        # A signalling NaN has no spelling as float in LLVM that keeps its bits.
+        return Value(wanted, f"bitcast (i32 {bits} to float)", UNIFORM)
+    (single,) = struct.unpack("<f", bits.to_bytes(4, "little"))
+    (wide,) = struct.unpack("<Q", struct.pack("<d", single))
+    return Value(wanted, f"0x{wide:016X}", UNIFORM)
+
+
+_FORMATS = {ScalarType.F16: "<e", ScalarType.F32: "<f", ScalarType.F64: "<d"}
+
+
+class Unknown(Exception):
+    """A register was read whose shape is not known yet."""
+
+
+class Probe(Lowering):
+    """Runs emitters for the shapes of what they write; collects them in `written`."""
+
+    def __init__(
+        self,
+        kernel: ir.Function,
+        file: str,
+        storage: Storage,
+        variant: Variant,
+        settings: Settings,
+        shapes: Mapping[str, Shape],
+    ) -> None:
+        builder = Builder(variant.lanes, is_silent=True)
+        super().__init__(kernel, file, storage, variant, settings, shapes, builder)
+        self.written: list[tuple[str, Shape]] = []
+
+    def load_register(self, register: ir.Register) -> Value:
+        shape = self.shapes.get(register.name)
+        if shape is None:
+            raise Unknown
+        return Value(llvm_type(register.type), "%probe", shape, index="%probe")
+
+    def store_register(self, register: ir.Register, value: Value) -> None:
+        self.written.append((register.name, value.shape))

@@ -1,0 +1,134 @@
+"""Cellar, jit. The door: PTX modules compiled, kernels started.
+
+Every kernel is lowered to IR text when the module is compiled, for the shape of block that most
+launches have, so that what cannot run is known at once. Machine code is made at the first launch
+of each variant.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from cudasync.ptx.liveness import defs, uses
+from cudasync.softgpu.jit.codegen import compile_text
+from cudasync.softgpu.jit.execution import JitExecution, Shape
+from cudasync.softgpu.jit.kernel import KernelText, lower, needs_whole_warps
+from cudasync.softgpu.jit.lowering import Settings, Variant
+from cudasync.softgpu.jit.memory import ATOMICS
+from cudasync.softgpu.jit.special import MOST_THREADS
+from cudasync.softgpu.jit.storage import module_variables, storage
+from cudasync.softgpu.jit.webs import split_webs
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from cudasync.ptx import ir
+    from cudasync.softgpu.launching import Dim3, Launch
+
+WARP = 32
+_USUAL = Variant(lanes=WARP, is_rowwise=True, is_whole=True)
+
+
+class JitKernel:
+    """A kernel of a compiled module; see `launching.CompiledKernel`."""
+
+    def __init__(self, module: ir.Module, kernel: ir.Function, settings: Settings) -> None:
+        self._module = module
+        self._function = kernel = split_webs(kernel)
+        self._settings = settings
+        self._storage = storage(module, kernel)
+        self._needs_whole_warps = needs_whole_warps(kernel)
+        self._texts: dict[Variant, KernelText] = {}
+        self._is_order_free = is_order_free(kernel)
+        self.text(_USUAL)
+        self.name = kernel.name
+        self.parameter_size = self._storage.parameter_bytes
+        self.parameter_offsets = tuple(self._storage.parameters.values())
+        self.parameter_sizes = tuple(parameter.size for parameter in kernel.parameters)
+        self.static_shared_bytes = self._storage.static_shared_bytes
+        self.local_bytes = self._storage.local_bytes
+        self.max_threads = _max_threads(kernel)
+
+    def text(self, variant: Variant) -> KernelText:
+        """The IR text of a variant."""
+        found = self._texts.get(variant)
+        if found is None:
+            found = lower(self._module, self._function, variant, self._settings)
+            self._texts[variant] = found
+        return found
+
+    def variant(self, block: Dim3) -> Variant:
+        """The variant for blocks of this shape."""
+        x, y, z = block
+        is_line = y == z == 1
+        if x % WARP and not is_line and x % 16 == 0 and not self._needs_whole_warps:
+            return Variant(lanes=16, is_rowwise=True, is_whole=True)
+        return Variant(
+            lanes=WARP, is_rowwise=x % WARP == 0 or is_line, is_whole=x * y * z % WARP == 0
+        )
+
+    def start(self, launch: Launch) -> JitExecution:
+        """Prepare to execute; compiles at the first launch of a variant."""
+        variant = self.variant(launch.block)
+        text = self.text(variant)
+        function, owner = compile_text(text.text)
+        shape = Shape(
+            kernel=self._function,
+            storage=self._storage,
+            lanes=variant.lanes,
+            frame_bytes=text.frame_bytes,
+            has_waiting_loop=text.has_waiting_loop,
+            is_order_free=self._is_order_free,
+        )
+        return JitExecution(function, owner, shape, launch)
+
+
+@dataclass(frozen=True, slots=True)
+class JitModule:
+    """See `launching.CompiledModule`."""
+
+    kernels: Mapping[str, JitKernel]
+    variables: tuple[ir.Variable, ...]
+
+
+def compile_module(
+    module: ir.Module, *, memcheck: bool = True, assume_varying: bool = False
+) -> JitModule:
+    """Lower every kernel; PtxError for the first instruction that is not implemented.
+
+    `assume_varying` compiles without the analysis of what lanes have in common: slow code that
+    must do the same.
+    """
+    settings = Settings(memcheck=memcheck, assume_varying=assume_varying)
+    kernels = {kernel.name: JitKernel(module, kernel, settings) for kernel in module.kernels}
+    return JitModule(kernels, module_variables(module))
+
+
+def _max_threads(kernel: ir.Function) -> int:
+    for name in ("reqntid", "maxntid"):
+        sizes = kernel.directives.get(name) or kernel.directives.get("." + name)
+        if sizes:
+            threads = 1
+            for size in sizes:
+                threads *= size
+            return min(threads, MOST_THREADS)
+    return MOST_THREADS
+
+
+def is_order_free(kernel: ir.Function) -> bool:
+    """Whether atomics leave the same memory in any order of blocks.
+
+    They do if nobody uses what they return, and if they are not sums of floats, nor exchanges.
+    """
+    wanted = {register.name for each in kernel.body for register in uses(each)}
+    return not any(
+        any(register.name in wanted for register in defs(each))
+        or each.type.is_float
+        or not _ORDERED.isdisjoint(each.modifiers)
+        for each in kernel.body
+        if each.opcode in ATOMICS
+    )
+
+
+_ORDERED = frozenset({"exch", "cas", "inc", "dec"})

@@ -1,0 +1,188 @@
+"""Cellar, jit. The functions that every compiled kernel carries, as LLVM IR text.
+
+`@cudasync.report` fills the fault report. `@cudasync.find` searches the allocation table.
+`@cudasync.check` looks up each lane of an access and either reports, and returns false, or
+stores the range of the last lane as the instruction's own, and returns true. Addresses lie
+`spacing`
+words apart: 0 where all lanes mean one.
+"""
+
+from __future__ import annotations
+
+from cudasync.softgpu.jit.job import FaultCode, Field
+
+
+def _word(name: str, field: Field) -> str:
+    """Load a word of the job as %name."""
+    return f"""  %{name}.at = getelementptr i64, ptr %job, i64 {field.value}
+  %{name} = load i64, ptr %{name}.at"""
+
+
+def _store(field: Field, text: str) -> str:
+    name = field.name.lower()
+    return f"""  %{name}.at = getelementptr i64, ptr %job, i64 {field.value}
+  store i64 {text}, ptr %{name}.at"""
+
+
+def _window(name: str, start: Field, length: Field, following: str) -> str:
+    """Try [start, start + length) for %address; at `inside` on a hit."""
+    return f"""{name}:
+{_word(name + ".start", start)}
+{_word(name + ".length", length)}
+  %{name}.first = sub i64 %address, %{name}.start
+  %{name}.behind = add i64 %{name}.first, %size
+  %{name}.a = icmp ult i64 %{name}.first, %{name}.length
+  %{name}.b = icmp ule i64 %{name}.behind, %{name}.length
+  %{name}.ok = and i1 %{name}.a, %{name}.b
+  br i1 %{name}.ok, label %inside, label %{following}"""
+
+
+REPORT = f"""
+define internal void @cudasync.report(ptr %job, i64 %kind, i64 %position, i32 %warp,
+    i32 %lanes, i64 %address) noinline cold {{
+  %wide.warp = zext i32 %warp to i64
+  %wide.lanes = zext i32 %lanes to i64
+{_store(Field.FAULT_KIND, "%kind")}
+{_store(Field.FAULT_POSITION, "%position")}
+{_store(Field.FAULT_WARP, "%wide.warp")}
+{_store(Field.FAULT_LANES, "%wide.lanes")}
+{_store(Field.FAULT_ADDRESS, "%address")}
+  ret void
+}}
+"""
+
+# The last range that starts at or before the address is the only candidate: ranges are sorted
+# and disjoint. Returns its start in the low half of the pair, or 0, 0.
+CHECK = f"""
+define internal i1 @cudasync.check(ptr %job, ptr %cache, ptr %addresses, i32 %spacing, i32 %mask,
+    i64 %size, i64 %position, i32 %warp, i32 %where, i64 %window.start,
+    i64 %window.length) noinline cold {{
+entry:
+  %last.start = alloca i64
+  %last.length = alloca i64
+  store i64 %window.start, ptr %last.start
+  store i64 %window.length, ptr %last.length
+  %low.bits = sub i64 %size, 1
+{_word("table.address", Field.ALLOCATIONS)}
+{_word("table.count", Field.ALLOCATION_COUNT)}
+  %table = inttoptr i64 %table.address to ptr
+  br label %next
+next:
+  %left = phi i32 [%mask, %entry], [%rest, %advance]
+  %bad = phi i32 [0, %entry], [%bad.now, %advance]
+  %kind = phi i64 [0, %entry], [%kind.now, %advance]
+  %where.bad = phi i64 [0, %entry], [%where.now, %advance]
+  %is.over = icmp eq i32 %left, 0
+  br i1 %is.over, label %finish, label %lane
+lane:
+  %lane.index = call i32 @llvm.cttz.i32(i32 %left, i1 true)
+  %lowered = sub i32 %left, 1
+  %rest = and i32 %left, %lowered
+  %lane.entry = mul i32 %lane.index, %spacing
+  %lane.at = getelementptr i64, ptr %addresses, i32 %lane.entry
+  %address = load i64, ptr %lane.at
+  %off = and i64 %address, %low.bits
+  %is.aligned = icmp eq i64 %off, 0
+  br i1 %is.aligned, label %recent, label %misaligned
+recent:
+  %recent.start = load i64, ptr %last.start
+  %recent.length = load i64, ptr %last.length
+  %recent.first = sub i64 %address, %recent.start
+  %recent.behind = add i64 %recent.first, %size
+  %recent.a = icmp ult i64 %recent.first, %recent.length
+  %recent.b = icmp ule i64 %recent.behind, %recent.length
+  %recent.ok = and i1 %recent.a, %recent.b
+  br i1 %recent.ok, label %good, label %otherwise
+otherwise:
+  %is.window = icmp eq i32 %where, 2
+  br i1 %is.window, label %outside, label %search
+search:
+  %low = phi i64 [0, %otherwise], [%low.next, %step]
+  %high = phi i64 [%table.count, %otherwise], [%high.next, %step]
+  %is.found = icmp uge i64 %low, %high
+  br i1 %is.found, label %candidate, label %step
+step:
+  %sum = add i64 %low, %high
+  %middle = lshr i64 %sum, 1
+  %pair = shl i64 %middle, 1
+  %start.at = getelementptr i64, ptr %table, i64 %pair
+  %start = load i64, ptr %start.at
+  %is.after = icmp ugt i64 %start, %address
+  %middle.next = add i64 %middle, 1
+  %low.next = select i1 %is.after, i64 %low, i64 %middle.next
+  %high.next = select i1 %is.after, i64 %middle, i64 %high
+  br label %search
+candidate:
+  %is.before.all = icmp eq i64 %low, 0
+  br i1 %is.before.all, label %no.range, label %range
+range:
+  %before = sub i64 %low, 1
+  %range.pair = shl i64 %before, 1
+  %range.end.pair = add i64 %range.pair, 1
+  %range.start.at = getelementptr i64, ptr %table, i64 %range.pair
+  %range.end.at = getelementptr i64, ptr %table, i64 %range.end.pair
+  %range.start = load i64, ptr %range.start.at
+  %range.end = load i64, ptr %range.end.at
+  %range.length = sub i64 %range.end, %range.start
+  %range.first = sub i64 %address, %range.start
+  %range.behind = add i64 %range.first, %size
+  %range.a = icmp ult i64 %range.first, %range.length
+  %range.b = icmp ule i64 %range.behind, %range.length
+  %range.ok = and i1 %range.a, %range.b
+  br i1 %range.ok, label %remember, label %no.range
+remember:
+  store i64 %range.start, ptr %last.start
+  store i64 %range.length, ptr %last.length
+  br label %good
+no.range:
+  %is.generic = icmp eq i32 %where, 1
+  br i1 %is.generic, label %shared, label %outside
+{_window("shared", Field.SHARED, Field.SHARED_BYTES, "local")}
+{_window("local", Field.LOCAL, Field.LOCAL_BYTES, "parameters")}
+{_window("parameters", Field.PARAMETERS, Field.PARAMETER_BYTES, "outside")}
+inside:
+  %in.start = phi i64 [%shared.start, %shared], [%local.start, %local],
+    [%parameters.start, %parameters]
+  %in.length = phi i64 [%shared.length, %shared], [%local.length, %local],
+    [%parameters.length, %parameters]
+  store i64 %in.start, ptr %last.start
+  store i64 %in.length, ptr %last.length
+  br label %good
+good:
+  br label %advance
+misaligned:
+  br label %wrong
+outside:
+  br label %wrong
+wrong:
+  %kind.found = phi i64 [{FaultCode.MISALIGNED.value}, %misaligned],
+    [{FaultCode.ILLEGAL_ADDRESS.value}, %outside]
+  %lane.bit = shl i32 1, %lane.index
+  %bad.more = or i32 %bad, %lane.bit
+  %is.first = icmp eq i32 %bad, 0
+  %kind.first = select i1 %is.first, i64 %kind.found, i64 %kind
+  %where.first = select i1 %is.first, i64 %address, i64 %where.bad
+  br label %advance
+advance:
+  %bad.now = phi i32 [%bad, %good], [%bad.more, %wrong]
+  %kind.now = phi i64 [%kind, %good], [%kind.first, %wrong]
+  %where.now = phi i64 [%where.bad, %good], [%where.first, %wrong]
+  br label %next
+finish:
+  %is.right = icmp eq i32 %bad, 0
+  br i1 %is.right, label %right, label %report
+right:
+  %new.start = load i64, ptr %last.start
+  %new.length = load i64, ptr %last.length
+  store i64 %new.start, ptr %cache
+  %cache.length = getelementptr i64, ptr %cache, i64 1
+  store i64 %new.length, ptr %cache.length
+  ret i1 true
+report:
+  call void @cudasync.report(ptr %job, i64 %kind, i64 %position, i32 %warp, i32 %bad,
+    i64 %where.bad)
+  ret i1 false
+}}
+declare i32 @llvm.cttz.i32(i32, i1)
+declare i32 @llvm.ctlz.i32(i32, i1)
+"""

@@ -1,0 +1,69 @@
+"""Cellar, jit. How a register differs from lane to lane of a warp.
+
+UNIFORM    every lane holds the same value; one scalar.
+AFFINE     lane i holds base + i * stride modulo the width; a scalar base, a constant stride.
+WIDE       a 64-bit base + scale * extend(index), where index is a 32-bit value that is affine or
+           varying and the extension is signed or not. Addresses look like this. Keeping the
+           index narrow is what makes it exact: whether the index wraps within the warp is asked
+           where the address is used, and only there.
+VARYING    anything; a vector.
+
+A shape is a static property of a register, found by `divergence`; a `Value` carries the shape it
+was computed with.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum, unique
+
+
+@unique
+class Kind(Enum):
+    UNIFORM = "uniform"
+    AFFINE = "affine"
+    WIDE = "wide"
+    VARYING = "varying"
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """`stride` is that of an AFFINE value, or of an affine index of a WIDE one.
+
+    The index of a WIDE value is affine if `stride` is not 0, else varying.
+    """
+
+    kind: Kind
+    stride: int = 0
+    scale: int = 0
+    is_signed: bool = False
+
+    @property
+    def is_uniform(self) -> bool:
+        return self.kind is Kind.UNIFORM
+
+    @property
+    def is_varying(self) -> bool:
+        return self.kind is Kind.VARYING
+
+
+UNIFORM = Shape(Kind.UNIFORM)
+VARYING = Shape(Kind.VARYING)
+
+
+def affine(stride: int, bits: int) -> Shape:
+    """The shape of base + lane * stride in `bits` bits; UNIFORM where the stride vanishes."""
+    half = 1 << (bits - 1)
+    wrapped = (stride + half) % (2 * half) - half
+    return Shape(Kind.AFFINE, stride=wrapped) if wrapped else UNIFORM
+
+
+def wide(index: Shape, *, scale: int, is_signed: bool) -> Shape:
+    """The shape of base + scale * extend(index)."""
+    assert index.kind in (Kind.AFFINE, Kind.VARYING), index
+    return Shape(Kind.WIDE, stride=index.stride, scale=scale, is_signed=is_signed)
+
+
+def join(first: Shape, second: Shape) -> Shape:
+    """The shape of a register that may hold either."""
+    return first if first == second else VARYING
