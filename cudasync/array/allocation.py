@@ -98,6 +98,9 @@ def reap() -> None:
     """Push the frees of allocations that died since."""
     while (note := _dead.take()) is not None:
         buffer, region, engine_reference = note
+        if buffer.is_closed:
+            # It went with a reset of its device.
+            continue
         engine = engine_reference()
 
         def free(stream: Stream, buffer: DeviceBuffer = buffer) -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import logging
 import warnings
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import cudasync as cs
@@ -26,7 +28,9 @@ def start(options: argparse.Namespace) -> int:
     output: Path = options.output
     progress = Progress(is_quiet=options.quiet)
     try:
-        # Pillow warns of files that are odd but readable, on whichever thread reads them.
+        # Pillow warns of files that are odd but readable, on whichever thread reads them, and
+        # logs what it finds in those that are not.
+        logging.getLogger("PIL").setLevel(logging.CRITICAL)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             photo, verdict = _enhance(options, output, progress)
@@ -69,7 +73,7 @@ def _enhance(
 def _as_text(photo: Photo, output: Path, verdict: Verdict, repeat: int) -> list[str]:
     device, counts = cs.Device(0), verdict.statistics
     major, minor = device.compute_capability
-    kernels = sum(entry.kind == "kernel" for entry in verdict.trace)
+    kinds = Counter(entry.kind for entry in verdict.trace)
     times = f", {repeat} times" if repeat > 1 else ""
     equal = "equal, bit for bit" if verdict.is_equal_to_serial else "DIFFERENT"
     close = "equal" if verdict.is_within_tolerance else "DIFFERENT"
@@ -77,7 +81,8 @@ def _as_text(photo: Photo, output: Path, verdict: Verdict, repeat: int) -> list[
     return [
         f"photo      {photo.path.name}, {photo.width} x {photo.height}{times}",
         f"device     {device.name}, compute capability {major}.{minor} ({chosen().why})",
-        f"ops        {counts.ops}, of which {kernels} kernels and {counts.host_ops} on the host",
+        f"ops        {counts.ops}: {kinds['kernel']} kernels, {kinds['copy']} copies, "
+        f"{kinds['host']} on the host, {kinds['memory']} to allocate and free",
         f"streams    {counts.streams_used} used, {counts.events_recorded} events recorded, "
         f"{counts.waits} waits, {counts.waits_elided} waits elided",
         f"time       {took_s:.2f} s" + (f", {took_s / repeat:.2f} s each" if repeat > 1 else ""),

@@ -38,18 +38,16 @@ def enhance_reference(pixels: np.ndarray, settings: Settings) -> np.ndarray:
 
 
 def _blur(plane: Plane, weights: np.ndarray) -> Plane:
-    return _convolve(_convolve(plane, weights, axis=1), weights, axis=0)
+    along_rows = _along_rows(plane, weights)
+    return _along_rows(along_rows.T, weights).T
 
 
-def _convolve(plane: Plane, weights: np.ndarray, axis: int) -> Plane:
+def _along_rows(plane: Plane, weights: np.ndarray) -> Plane:
+    """Each row's weighted means; beyond its ends a row goes on with its first or last value."""
     radius = len(weights) // 2
-    length = plane.shape[axis]
-    positions = np.arange(length)
-    total = np.zeros_like(plane)
-    for tap, weight in enumerate(weights.astype(np.float64)):
-        neighbours = np.clip(positions + tap - radius, 0, length - 1)
-        total += weight * plane.take(neighbours, axis=axis)
-    return total
+    padded = np.pad(plane, ((0, 0), (radius, radius)), mode="edge")
+    exact = weights.astype(np.float64)
+    return np.stack([np.correlate(row, exact, mode="valid") for row in padded])
 
 
 def _gradient(plane: Plane) -> Plane:

@@ -16,9 +16,9 @@ from cudasync.engine import current, plan
 from cudasync.engine.ledger import Ledger, poison, unblock
 from cudasync.engine.op import Op, OpKind
 from cudasync.engine.streams import DeviceStreams
-from cudasync.engine.suspects import suspect
+from cudasync.engine.suspects import HARMLESS, suspect
 from cudasync.engine.workers import WorkerPool, current_pool
-from cudasync.errors import CudaError, CudasyncError
+from cudasync.errors import ClosedError, CudaError, CudasyncError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 # A push asks the driver how far a stream has come once in this many issues to it, so that
 # finished ops do not pile up in a program that never waits.
 POLL_EVERY = 32
+# With more than this in flight on one stream, its watcher waits for the middle one: a device that
+# makes no progress unless someone waits for it is then driven along.
+MOST_UNASKED = 256
 
 
 class Dispatcher:
@@ -132,18 +135,31 @@ class Dispatcher:
             device.close()
 
     def _streams(self, device: Device) -> DeviceStreams:
-        found = self._devices.get(device.ordinal)
-        # A reset of the device ended its streams: what follows goes to new ones.
-        if found is None or found.token is not device.context.token:
-            found = DeviceStreams(device, streams=self._streams_per_device, timing=self._tracing)
-            self._devices[device.ordinal] = found
-        return found
+        """The streams of a device, made at the first need and after each reset of the device."""
+        with plan.LOCK:
+            found = self._devices.get(device.ordinal)
+            if found is not None and not found.is_gone:
+                return found
+            fresh = DeviceStreams(device, streams=self._streams_per_device, timing=self._tracing)
+            self._devices[device.ordinal] = fresh
+        if found is not None:
+            self._abandon(found)
+        return fresh
+
+    def _abandon(self, device: DeviceStreams) -> None:
+        """A reset ended these streams, and whatever was still on them."""
+        error = ClosedError(f"device {device.device.ordinal} was reset while the op was in flight")
+        with plan.LOCK:
+            lost = [op for timeline in device.timelines for op in timeline.in_flight]
+        for op in lost:
+            dispatch(self._fault(op, error))
+        device.close()
 
     def _issue(self, op: Op) -> list[Op]:
         """Enqueue a device op on a stream; return the ops that became ready by it."""
         assert op._device is not None
+        device = self._streams(op._device)
         with plan.LOCK:
-            device = self._streams(op._device)
             fault = device.fault
             timeline = device.choose(op)
             timeline.reserved += 1
@@ -201,6 +217,8 @@ class Dispatcher:
                 polled = timeline.in_flight[len(timeline.in_flight) // 2]
         if polled is not None:
             self.query(polled)
+            if timeline.load > MOST_UNASKED:
+                self.watch(polled)
         if interrupt is not None:
             dispatch(ready)
             raise interrupt
@@ -213,7 +231,7 @@ class Dispatcher:
         with plan.LOCK:
             # Youngest first: what it came after need not be waited for again.
             for before in sorted(op._predecessors, key=_number, reverse=True):
-                if before._timeline is None or before._event is None:
+                if before._timeline is None or before._event is None or before._timeline.is_gone:
                     statistics.waits_elided += before.kind is not OpKind.HOST
                 elif timeline.is_behind(before._timeline, before._seq):
                     statistics.waits_elided += 1
@@ -271,10 +289,13 @@ class Dispatcher:
         assert op._device is not None
         if op.finished:
             return []
+        if isinstance(error, ClosedError) and op.kind in HARMLESS:
+            # The memory went with the device's reset, which is all that was asked for.
+            return self._ledger.finish(op)
         if not (isinstance(error, CudaError) and error.sticky):
             return self._ledger.finish(op, failure=self._ledger.fail(op, error))
+        device = self._streams(op._device)
         with plan.LOCK:
-            device = self._streams(op._device)
             flights = [list(t.in_flight) for t in device.timelines]
             for timeline in device.timelines:
                 timeline.in_flight.clear()

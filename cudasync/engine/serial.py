@@ -116,7 +116,8 @@ class SerialDispatcher:
 
     def _stream(self, device: Device) -> Stream:
         stream = self._streams.get(device.ordinal)
-        if stream is None:
+        # A reset of the device closes its streams.
+        if stream is None or stream.is_closed:
             stream = self._streams[device.ordinal] = Stream(device)
             self._ledger.statistics.streams_used += 1
         return stream

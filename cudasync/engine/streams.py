@@ -27,8 +27,6 @@ class DeviceStreams:
 
     def __init__(self, device: Device, *, streams: int, timing: bool) -> None:
         self.device = device
-        # The life of the device's context that these belong to.
-        self.token = device.context.token
         self.events = EventPool(device, timing=timing)
         name = f"device {device.ordinal}"
         self.compute = [Timeline(device, f"{name} stream {i}") for i in range(streams)]
@@ -42,6 +40,11 @@ class DeviceStreams:
         self.free = Timeline(device, f"{name} free")
         # Set by a fault that left the context unusable: nothing is issued here any more.
         self.fault: Failure | None = None
+
+    @property
+    def is_gone(self) -> bool:
+        """True once a reset of the device has ended these streams."""
+        return self.allocate.is_gone
 
     @property
     def timelines(self) -> list[Timeline]:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from cudasync.errors import CudaError
 
 # The driver checks these when they are called; they do not fault later.
-_HARMLESS = (OpKind.ALLOCATE, OpKind.FREE)
+HARMLESS = (OpKind.ALLOCATE, OpKind.FREE)
 
 
 def suspect(
@@ -33,7 +33,7 @@ def suspect(
             return op, []
     firsts = []
     for flight in flights:
-        first = next((op for op in flight if op.kind not in _HARMLESS), None)
+        first = next((op for op in flight if op.kind not in HARMLESS), None)
         if first is not None:
             firsts.append(first)
     if not firsts:

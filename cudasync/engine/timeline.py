@@ -36,6 +36,8 @@ class Timeline:
         self.device = device
         self.name = name
         self.priority = priority
+        # The life of the device's context that the stream belongs to.
+        self._token = device.context.token
         self.issue_lock = threading.RLock()
         self.issued = 0
         self.finished = 0
@@ -52,6 +54,11 @@ class Timeline:
         if self._stream is None:
             self._stream = Stream(self.device, priority=self.priority)
         return self._stream
+
+    @property
+    def is_gone(self) -> bool:
+        """True once a reset of the device has ended the stream and all that was on it."""
+        return self._token is not self.device.context.token
 
     @property
     def load(self) -> int:

@@ -45,9 +45,6 @@ OPCODES: dict[str, tuple[int, int]] = {
     name: counts for counts, names in _BY_COUNT.items() for name in names.split()
 }
 
-# The opcodes whose (first) label or table of labels is read as such.
-BRANCHES = frozenset({"bra", "brx"})
-
 # Opcodes that write no register, whatever their modifiers.
 _NO_RESULT = frozenset(
     {

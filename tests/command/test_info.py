@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
+import tomllib
 
 import pytest
 from helpers.house import ROOT
@@ -37,6 +39,13 @@ def test_what_is_missing_comes_with_the_line_that_installs_it(capsys, monkeypatc
     main(["info"])
     said = capsys.readouterr().out
     assert 'lacks pillow-nosuch: pip install "cudasync[demo]"' in said
+
+
+def test_the_extras_are_those_of_the_project():
+    with (ROOT / "pyproject.toml").open("rb") as file:
+        extras = tomllib.load(file)["project"]["optional-dependencies"]
+    for name, distributions in versions.EXTRAS.items():
+        assert [re.match(r"[\w-]+", wanted)[0] for wanted in extras[name]] == list(distributions)
 
 
 def test_with_no_device_at_all_it_says_why_and_is_exit_status_1():

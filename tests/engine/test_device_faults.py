@@ -82,3 +82,26 @@ def test_work_for_a_dead_device_fails_with_the_same_cause(engine, wild):
     late = engine.push(lambda stream: None, device=cs.Device(0))
     assert late.exception().op in ("first", "<lambda>")
     assert isinstance(late.exception().cause, cs.CudaError)
+
+
+def test_a_reset_in_the_middle_ends_what_was_in_flight_and_nothing_else(engine):
+    device = cs.Device(0)
+    x, y = cs.zeros(4, np.int32), cs.zeros(4, np.int32)
+    engine.waitall()
+    lost = engine.push(lambda stream: cs.memset_async(x, 1, stream=stream), device=device)
+    del y
+    device.reset()
+    assert cs.array(np.arange(4)).numpy().tolist() == [0, 1, 2, 3]
+    error = lost.exception()
+    assert error is None or isinstance(error.cause, cs.ClosedError)
+    engine.clear_errors()
+    engine.waitall()
+
+
+def test_arrays_that_outlive_a_reset_say_so_and_leave_no_failure(engine):
+    x = cs.zeros(4, np.int32)
+    engine.waitall()
+    cs.Device(0).reset()
+    del x
+    cs.zeros(4, np.int32).wait()
+    engine.waitall()

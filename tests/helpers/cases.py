@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import struct
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -74,6 +75,12 @@ class Case:
     @property
     def text(self) -> str:
         return self.path.read_text()
+
+    @property
+    def compute_capability(self) -> tuple[int, int]:
+        """The least that a device must have to run it, from its .target."""
+        (number,) = re.findall(r"^\.target sm_(\d+)$", self.text, re.MULTILINE)
+        return divmod(int(number), 10)
 
     def memory(self, name: str) -> np.ndarray:
         """The bytes that the pointer parameter `name` points to before the launch."""

@@ -8,20 +8,20 @@ and barriers, indexes local memory, and does atomics whose order does not show.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hypothesis import strategies as st
 
-from helpers.ptx_tables import DOUBLES, EDGES, POOLS, PREDICATES, SINGLES, TEMPLATES
+from helpers import ptx_memory
+from helpers.ptx_tables import DOUBLES, EDGES, POOLS, PREDICATES, SCRATCH_WORDS, SINGLES, TEMPLATES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 # Indices are below half of this; the rest is room for elements of 8 bytes and offsets.
 INPUT_WORDS = 1024 + 16
-SCRATCH_WORDS = 4
-COUNTERS = 8
 BLOCKS = ((1,), (5,), (32,), (33,), (64,), (70,), (8, 4), (16, 3), (3, 5, 2))
 GRIDS = ((1,), (2,), (3,), (2, 2))
 
@@ -36,10 +36,7 @@ class Program:
 
     @property
     def threads(self) -> int:
-        count = 1
-        for size in (*self.grid, *self.block):
-            count *= size
-        return count
+        return math.prod((*self.grid, *self.block))
 
     def _repr_pretty_(self, printer, cycle) -> None:
         """Hypothesis shows a program as the text that it is."""
@@ -49,13 +46,15 @@ class Program:
 class Writer:
     """Writes the body of one program, drawing every choice."""
 
-    def __init__(self, draw: Callable[..., object]) -> None:
+    def __init__(self, draw: Callable[..., Any], *, has_whole_warps: bool) -> None:
         self._draw = draw
+        # Whether every warp has 32 threads, all of which live to the end.
+        self.has_whole_warps = has_whole_warps
         self.lines: list[str] = []
         self.loops = 0
         self._labels = 0
-        # Labels behind the loops that the point being written is in; "" for one that all threads
-        # have to leave together, as there may be barriers in it.
+        # Labels behind the loops and blocks that the point being written is in; "" for a loop that
+        # all threads have to leave together, as there may be barriers in it.
         self._breaks: list[str] = []
 
     def pick(self, options):
@@ -68,6 +67,12 @@ class Writer:
         if letter in "Pp":
             return f"%p{self.number(0, PREDICATES - 1)}"
         return f"%{letter.lower()}{self.number(0, POOLS[letter][1] - 1)}"
+
+    def pair(self) -> tuple[str, str]:
+        """Two registers that are not one."""
+        first = self.number(0, POOLS["R"][1] - 1)
+        second = (first + self.number(1, POOLS["R"][1] - 1)) % POOLS["R"][1]
+        return f"%r{first}", f"%r{second}"
 
     def emit(self, text: str) -> None:
         self.lines.append(f"    {text};")
@@ -84,18 +89,30 @@ class Writer:
     def statements(self, depth: int, *, is_uniform: bool) -> None:
         """A few statements; where control flow is uniform, barriers are among them."""
         for _ in range(self.number(1, 6)):
-            kinds = [self.compute, self.compute, self.compute, self.memory, self.neighbour]
+            kinds = ["compute", "compute", "compute", "anywhere", "anywhere"]
             if depth > 0:
-                kinds += [self.branch, self.loop]
+                kinds += ["branch", "loop"]
             if is_uniform:
-                kinds += [self.exchange]
+                kinds += ["together"]
+            elif depth > 0:
+                kinds += ["tangle"]
             if self.breakable():
-                kinds += [self.leave_loop]
-            kind = self.pick(kinds)
-            if kind in (self.branch, self.loop):
-                kind(depth, is_uniform=is_uniform)
-            else:
-                kind()
+                kinds += ["leave"]
+            match self.pick(kinds):
+                case "compute":
+                    self.compute()
+                case "anywhere":
+                    ptx_memory.anywhere(self)
+                case "together":
+                    ptx_memory.together(self)
+                case "branch":
+                    self.branch(depth, is_uniform=is_uniform)
+                case "loop":
+                    self.loop(depth, is_uniform=is_uniform)
+                case "tangle":
+                    self.tangle(depth)
+                case "leave":
+                    self.leave()
 
     def guard(self) -> str:
         return self.pick(["", "", "", f"@{self.register('p')} ", f"@!{self.register('p')} "])
@@ -112,7 +129,7 @@ class Writer:
             return self.pick([self.register("R"), str(self.number(0, 70))])
         if kind == "n":
             return self.pick([self.register(letter), self.constant(letter)])
-        return kind if kind.startswith("%") else self.register(kind)
+        return kind if kind[0] in "%0" else self.register(kind)
 
     def constant(self, letter: str) -> str:
         if letter == "F":
@@ -162,8 +179,32 @@ class Writer:
             self.emit(f"@%more bra {again}")
         self.mark(end)
 
+    def tangle(self, depth: int) -> None:
+        """Control flow that no structured language has: jumps out of blocks, and into a loop."""
+        end = self.label()
+        self._breaks.append(end)
+        if self.number(0, 1):
+            # Several ways out of nested blocks to one place.
+            self.statements(depth - 1, is_uniform=False)
+            self.leave()
+            self.statements(depth - 1, is_uniform=False)
+        else:
+            counter, again, middle = f"%counter{self.loops}", self.label(), self.label()
+            self.loops += 1
+            self.emit(f"and.b32 {counter}, {self.register('R')}, 3")
+            self.emit(f"@{self.register('p')} bra {middle}")
+            self.mark(again)
+            self.statements(depth - 1, is_uniform=False)
+            self.mark(middle)
+            self.statements(0, is_uniform=False)
+            self.emit(f"sub.u32 {counter}, {counter}, 1")
+            self.emit(f"setp.gt.s32 %more, {counter}, 0")
+            self.emit(f"@%more bra {again}")
+        self._breaks.pop()
+        self.mark(end)
+
     def breakable(self) -> list[str]:
-        """Labels behind the loops that one thread may leave alone, the innermost first."""
+        """Labels ahead to which one thread may jump alone, the innermost first."""
         inner: list[str] = []
         for label in reversed(self._breaks):
             if not label:
@@ -171,85 +212,9 @@ class Writer:
             inner.append(label)
         return inner
 
-    def leave_loop(self) -> None:
-        """break, out of one loop or of several."""
+    def leave(self) -> None:
+        """break, out of one loop or block or of several."""
         self.emit(f"@{self.register('p')} bra {self.pick(self.breakable())}")
-
-    # ---- memory
-
-    def memory(self) -> None:
-        self.pick([self.gather, self.gather, self.scratch, self.local, self.atomic])()
-
-    def gather(self) -> None:
-        """A load from the input at an index that may be uniform, affine in the lane, or neither."""
-        mask = 511
-        self.emit(f"and.b32 %t, {self.pick([self.register('R'), '%index', '%tid_x'])}, {mask}")
-        guard = self.guard()
-        opcode, target, size = self.pick(
-            [
-                ("u32", "R", 4), ("s32", "R", 4), ("u8", "R", 1), ("s8", "R", 1), ("s16", "R", 2),
-                ("u16", "H", 2), ("s8", "H", 1), ("b64", "L", 8), ("u32", "L", 4), ("s16", "L", 2),
-            ]
-        )  # fmt: skip
-        wide = self.pick(["mad.wide.u32", "mad.wide.s32"])
-        offset = self.number(0, 3) * size
-        nc = self.pick(["", ".nc"])
-        self.emit(f"{wide} %address, %t, {size}, %rd_input")
-        self.emit(f"{guard}ld.global{nc}.{opcode} {self.register(target)}, [%address+{offset}]")
-        if self.number(0, 3) == 0:
-            self.emit("mad.wide.u32 %address, %t, 8, %rd_input")
-            pair = f"{{{self.register('R')}, {self.pick(['%r_spare', '%r_other'])}}}"
-            self.emit(f"{guard}ld.global.v2.u32 {pair}, [%address]")
-
-    def neighbour(self) -> None:
-        """input[tid - k] where tid >= k, and input[tid + k]: the index wraps in other lanes."""
-        distance = self.number(1, 9)
-        wide = self.pick(["mul.wide.u32", "mul.wide.s32"])
-        if self.number(0, 1):
-            self.emit(f"setp.ge.u32 %more, %tid_x, {distance}")
-            self.emit(f"sub.u32 %t, %tid_x, {distance}")
-        else:
-            self.emit(f"setp.lt.u32 %more, %tid_x, {64 - distance}")
-            self.emit(f"add.u32 %t, %tid_x, {distance}")
-        self.emit(f"{wide} %address, %t, 4")
-        self.emit("add.s64 %address, %address, %rd_input")
-        self.emit(f"@%more ld.global.u32 {self.register('R')}, [%address]")
-
-    def scratch(self) -> None:
-        """A store into words of the thread's own, and perhaps a load of another."""
-        self.emit(f"and.b32 %t, {self.register('R')}, {SCRATCH_WORDS - 1}")
-        self.emit("mad.wide.u32 %address, %t, 4, %rd_scratch")
-        guard = self.guard()
-        self.emit(f"{guard}st.global.u32 [%address], {self.register('R')}")
-        self.emit(f"ld.global.u32 {self.register('R')}, [%rd_scratch+{4 * self.number(0, 3)}]")
-
-    def local(self) -> None:
-        self.emit(f"and.b32 %t, {self.register('R')}, 12")
-        self.emit("cvt.u64.u32 %address, %t")
-        self.emit("add.u64 %address, %address, %rd_local")
-        self.emit(f"{self.guard()}st.local.u32 [%address], {self.register('R')}")
-        self.emit(
-            f"{self.guard()}ld.local.u32 {self.register('R')}, [words+{4 * self.number(0, 3)}]"
-        )
-
-    def atomic(self) -> None:
-        """Each operation has a word of its own, so that the order can not show."""
-        operation, place = self.pick(
-            [("add.u32", 0), ("min.u32", 1), ("max.s32", 2), ("or.b32", 3), ("xor.b32", 4)]
-        )
-        guard, value = self.guard(), self.register("R")
-        self.emit(f"{guard}red.global.{operation} [%rd_counters+{4 * place}], {value}")
-
-    def exchange(self) -> None:
-        """Every thread leaves a word in shared memory and takes another's, between barriers."""
-        self.emit(f"{self.guard()}st.shared.u32 [%slot], {self.register('R')}")
-        self.emit("bar.sync 0")
-        self.emit(f"add.u32 %t, %linear, {self.number(0, 40)}")
-        self.emit("rem.u32 %t, %t, %count")
-        self.emit("shl.b32 %t, %t, 2")
-        self.emit("add.u32 %t, %t, %base")
-        self.emit(f"ld.shared.u32 {self.register('R')}, [%t]")
-        self.emit("bar.sync 0")
 
 
 _HEAD = """\
@@ -272,6 +237,7 @@ _HEAD = """\
 REGISTERS
     .local .align 8 .b8 words[16];
     .shared .align 4 .b8 exchange[512];
+    .shared .u32 total;
 
     mov.u32 %tid_x, %tid.x;
     mov.u32 %linear, %tid.z;
@@ -291,6 +257,7 @@ REGISTERS
     mov.u32 %base, exchange;
     mad.lo.u32 %slot, %linear, 4, %base;
     st.shared.u32 [%slot], %index;
+    st.shared.u32 [total], 0;
     ld.param.u64 %rd_input, [input];
     ld.param.u64 %rd_scratch, [scratch];
     mad.wide.u32 %rd_scratch, %index, 64, %rd_scratch;
@@ -345,10 +312,12 @@ def _epilogue(writer: Writer) -> None:
 def programs(draw) -> Program:
     """A program with its launch."""
     block, grid = draw(st.sampled_from(BLOCKS)), draw(st.sampled_from(GRIDS))
-    writer = Writer(draw)
+    leaves_early = draw(st.integers(0, 4)) == 0
+    whole = not leaves_early and math.prod(block) % 32 == 0
+    writer = Writer(draw, has_whole_warps=whole)
     _prologue(writer)
     # Some threads may end before everything else; barriers go on without them.
-    if draw(st.integers(0, 4)) == 0:
+    if leaves_early:
         writer.emit(f"setp.eq.u32 %more, %tid_x, {draw(st.integers(0, 3))}")
         writer.emit("@%more exit")
     writer.emit("bar.sync 0")

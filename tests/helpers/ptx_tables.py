@@ -5,6 +5,8 @@ from __future__ import annotations
 # The registers a program computes with, by the letter that stands for them in a template.
 POOLS = {"R": ("b32", 5), "L": ("b64", 3), "F": ("f32", 4), "D": ("f64", 3), "H": ("b16", 3)}
 PREDICATES = 3
+# Words of its own, from the start of its scratch memory, that a thread may write at any time.
+SCRATCH_WORDS = 4
 
 # The target first, then sources. n: a register or a constant, w: a shift amount, p: a predicate.
 _INTEGER = """
@@ -26,6 +28,9 @@ _WIDE = """
     mul.wide.u16 R H H|mul.wide.s16 R H H|add.sat.s32 R R n|sub.sat.s32 R R n|sad.s32 R R n R
     shf.l.wrap.b32 R R R w|shf.r.clamp.b32 R R R w|neg.s32 R R|abs.s32 R R|neg.s64 L L|abs.s64 L L
     mul24.lo.s32 R R R|mad.hi.u32 R R R R|slct.u32.s32 R R R R|set.lt.u32.s32 R R n
+    popc.b32 R R|popc.b64 R L|clz.b32 R R|clz.b64 R L|brev.b32 R R|bfind.s32 R R|bfind.u64 R L
+    bfe.u32 R R R R|bfe.s32 R R R R|bfe.s64 L L R R|bfi.b32 R R R R R|bfi.b64 L L L R R
+    prmt.b32 R R R R|lop3.b32 R R R R 0x96|lop3.b32 R R R R 0xCA|lop3.b32 R R R R 0x1D
 """
 _CONVERT = """
     cvt.u64.u32 L R|cvt.s64.s32 L R|cvt.u32.u64 R L|cvt.u16.u32 H R|cvt.u32.u16 R H|cvt.s32.s16 R H

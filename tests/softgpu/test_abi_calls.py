@@ -264,3 +264,14 @@ def test_contexts_stack_up_on_a_thread(context):
     assert int(ok(driver.cuCtxGetCurrent())) == int(context)
     assert ok(driver.cuCtxGetDevice()) == 0 or int(ok(driver.cuCtxGetDevice())) == 0
     ok(driver.cuDevicePrimaryCtxRelease(0))
+
+
+@pytest.mark.parametrize("address", [8, 0x7FFFFFFF0000, 1 << 63, (1 << 64) - 1])
+def test_a_wild_host_pointer_is_an_error_and_not_a_crash(context, address):
+    memory = ok(driver.cuMemAlloc(64))
+    assert driver.cuMemcpyHtoD(memory, address, 64)[0] == INVALID_VALUE
+    assert driver.cuMemcpyDtoH(address, memory, 64)[0] == INVALID_VALUE
+    assert driver.cuMemHostRegister(address, 64, 0)[0] == INVALID_VALUE
+    (code,) = driver.cuMemcpy(memory, address, 64)
+    assert code == INVALID_VALUE
+    assert "no memory" in message(code)

@@ -236,3 +236,43 @@ print(library.cuGetExportTable(ctypes.byref(table), bytes(16)), table.value)
 """
     )
     assert run(program) == "500 None\n"
+
+
+@pytest.mark.parametrize("is_initialised", [False, True])
+def test_no_function_falls_over_nonsense(is_initialised):
+    """Null pointers, then handles and numbers that mean nothing with pointers to zeros."""
+    program = (
+        (
+            START
+            if is_initialised
+            else START.partition("ok(d.cuInit")[0] + "d.cuDriverGetVersion()\n"
+        )
+        + """
+from cudasync.softgpu import _tables
+from cudasync.softgpu.abi import registry
+from cudasync.softgpu.abi.signatures import argument_types, c_signature
+table = _tables[0]
+zeros = ctypes.create_string_buffer(4096)
+known = {int(code) for code in d.CUresult}
+count = 0
+for entry in registry.entries():
+    signature = entry.signature or c_signature(entry.name)
+    if signature is None:
+        continue
+    types = argument_types(signature)
+    texts = signature.removeprefix("CUresult (").rstrip(")").split(",")
+    call = ctypes.CFUNCTYPE(ctypes.c_int, *types)(table.address(entry.name, entry.version))
+    pointer = ctypes.addressof(zeros)
+    # Large numbers only with null pointers: with others they may promise what is not there.
+    for number, place in [(0, 0), (3, 0), (-1, 0), (0x7FFFFFFF, 0), (0, pointer), (3, pointer)]:
+        ctypes.memset(zeros, 0, 4096)
+        if table.machine.is_initialized:
+            d.cuCtxSetCurrent(d.cuDevicePrimaryCtxRetain(0)[1])
+        values = [place if "*" in text else number for text in texts[: len(types)]]
+        code = call(*[kind(value).value for kind, value in zip(types, values)])
+        assert code in known, (entry.name, values, code)
+        count += 1
+print("calls", count > 500)
+"""
+    )
+    assert run(program) == "calls True\n"

@@ -151,6 +151,7 @@ def test_each_thread_has_its_own_default_stream(machine):
     thread.start()
     thread.join()
     assert found[0] is not found[1]
+    assert found[1] not in context.streams, "it ends with its thread"
     assert found[0] is machine.streams.get(2)
 
 
@@ -203,7 +204,7 @@ def test_who_waits_for_memory_lets_everybody_else_run(machine):
     """The write is not among what the waiting stream depends on, but must be run all the same."""
     first, second = streams_of(machine, 2)
     word = machine.memory.allocate_device(4).start
-    machine.memory.fill(first, word, b"\0\0\0\0", 1)
+    machine.transfers.fill(first, word, b"\0\0\0\0", 1)
     machine.streams.synchronize(first)
     machine.streams.wait_value(first, word, 7, 1, 4)
     machine.streams.write_value(second, word, 7, 4)
@@ -213,7 +214,7 @@ def test_who_waits_for_memory_lets_everybody_else_run(machine):
 def test_the_host_may_end_a_wait_for_memory(machine):
     (stream,) = streams_of(machine, 1)
     word = machine.memory.allocate_device(4).start
-    machine.memory.fill(stream, word, b"\0\0\0\0", 1)
+    machine.transfers.fill(stream, word, b"\0\0\0\0", 1)
     machine.streams.synchronize(stream)
     machine.streams.wait_value(stream, word, 1, 0, 4)
     (other,) = streams_of(machine, 1)

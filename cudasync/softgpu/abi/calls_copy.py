@@ -22,7 +22,7 @@ def cu_memcpy_htod_async(
     machine: Machine, target: int, source: int, size: int, stream: int
 ) -> None:
     memory = machine.memory
-    memory.copy(
+    machine.transfers.copy(
         machine.streams.get(stream),
         memory.place(target, size),
         memory.any_place(source, size),
@@ -35,7 +35,7 @@ def cu_memcpy_dtoh_async(
     machine: Machine, target: int, source: int, size: int, stream: int
 ) -> None:
     memory = machine.memory
-    memory.copy(
+    machine.transfers.copy(
         machine.streams.get(stream),
         memory.any_place(target, size),
         memory.place(source, size),
@@ -48,7 +48,7 @@ def cu_memcpy_dtod_async(
     machine: Machine, target: int, source: int, size: int, stream: int
 ) -> None:
     memory = machine.memory
-    memory.copy(
+    machine.transfers.copy(
         machine.streams.get(stream), memory.place(target, size), memory.place(source, size), size
     )
 
@@ -56,7 +56,7 @@ def cu_memcpy_dtod_async(
 @export("cuMemcpyAsync")
 def cu_memcpy_async(machine: Machine, target: int, source: int, size: int, stream: int) -> None:
     memory = machine.memory
-    memory.copy(
+    machine.transfers.copy(
         machine.streams.get(stream),
         memory.any_place(target, size),
         memory.any_place(source, size),
@@ -84,7 +84,7 @@ def cu_memcpy_htod(machine: Machine, target: int, source: int, size: int) -> Non
     memory = machine.memory
     stream = machine.streams.get(_LEGACY)
     ends = memory.place(target, size), memory.any_place(source, size)
-    machine.streams.finish(memory.copy(stream, *ends, size))
+    machine.streams.finish(machine.transfers.copy(stream, *ends, size))
 
 
 @export("cuMemcpyDtoH")
@@ -92,7 +92,7 @@ def cu_memcpy_dtoh(machine: Machine, target: int, source: int, size: int) -> Non
     memory = machine.memory
     stream = machine.streams.get(_LEGACY)
     ends = memory.any_place(target, size), memory.place(source, size)
-    machine.streams.finish(memory.copy(stream, *ends, size))
+    machine.streams.finish(machine.transfers.copy(stream, *ends, size))
 
 
 @export("cuMemcpyDtoD")
@@ -105,7 +105,7 @@ def cu_memcpy(machine: Machine, target: int, source: int, size: int) -> None:
     memory = machine.memory
     stream = machine.streams.get(_LEGACY)
     ends = memory.any_place(target, size), memory.any_place(source, size)
-    machine.streams.finish(memory.copy(stream, *ends, size))
+    machine.streams.finish(machine.transfers.copy(stream, *ends, size))
 
 
 @export("cuMemcpyPeer")
@@ -130,7 +130,7 @@ def _fill(
     pitch: int = 0,
 ) -> None:
     target = machine.streams.get(stream)
-    machine.memory.fill(target, address, pattern, count, rows=rows, pitch=pitch)
+    machine.transfers.fill(target, address, pattern, count, rows=rows, pitch=pitch)
 
 
 @export("cuMemsetD8Async")

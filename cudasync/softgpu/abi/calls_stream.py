@@ -5,7 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from cudasync.softgpu.abi.registry import export
-from cudasync.softgpu.abi.values import need, offer_u64, put_i32, put_u32, put_u64
+from cudasync.softgpu.abi.values import (
+    get_i32,
+    get_u32,
+    get_u64,
+    need,
+    offer_u64,
+    put_i32,
+    put_u32,
+    put_u64,
+)
 from cudasync.softgpu.core.results import INVALID_VALUE, NOT_READY, NOT_SUPPORTED, DriverFailure
 
 if TYPE_CHECKING:
@@ -160,3 +169,82 @@ def cu_stream_attach_mem_async(
 @export("cuStreamBeginCapture")
 def cu_stream_begin_capture(_machine: Machine, _stream: int, _mode: int) -> None:
     raise DriverFailure(NOT_SUPPORTED, "stream capture is not supported")
+
+
+# CUstreamBatchMemOpType, and the union of its parameters: each 48 bytes long.
+_WAIT_32, _WRITE_32, _WAIT_64, _WRITE_64, _BARRIER = 1, 2, 4, 5, 6
+_BATCH_OPERATION_BYTES = 48
+
+
+@export("cuStreamBatchMemOp")
+def cu_stream_batch_mem_op(
+    machine: Machine, stream: int, count: int, operations: int, _flags: int
+) -> None:
+    target = machine.streams.get(stream)
+    for index in range(count):
+        start = operations + index * _BATCH_OPERATION_BYTES
+        kind, address = get_u32(start), get_u64(start + 8)
+        value, flags = get_u64(start + 16), get_u32(start + 24)
+        match kind:
+            case n if n == _WAIT_32:
+                machine.streams.wait_value(target, address, value & 0xFFFFFFFF, flags, 4)
+            case n if n == _WAIT_64:
+                machine.streams.wait_value(target, address, value, flags, 8)
+            case n if n == _WRITE_32:
+                machine.streams.write_value(target, address, value & 0xFFFFFFFF, 4)
+            case n if n == _WRITE_64:
+                machine.streams.write_value(target, address, value, 8)
+            case n if n == _BARRIER:
+                pass  # Commands of a stream are in order anyway.
+            case _:
+                raise DriverFailure(NOT_SUPPORTED, f"memory operation {kind} is not supported")
+
+
+@export("cuStreamAddCallback")
+def cu_stream_add_callback(
+    machine: Machine, stream: int, callback: int, user_data: int, flags: int
+) -> None:
+    if flags:
+        raise DriverFailure(INVALID_VALUE, "the flags must be 0")
+    machine.streams.add_callback(machine.streams.get(stream), callback, user_data)
+
+
+# CUstreamAttrID: what can be set here is remembered by nobody, since it is about speed.
+_SYNCHRONIZATION_POLICY, _PRIORITY = 3, 8
+_STREAM_ATTRIBUTES = range(1, 19)
+
+
+@export("cuStreamGetAttribute")
+def cu_stream_get_attribute(machine: Machine, stream: int, attribute: int, value: int) -> None:
+    found = machine.streams.get(stream)
+    match attribute:
+        case n if n == _SYNCHRONIZATION_POLICY:
+            put_i32(value, 1)
+        case n if n == _PRIORITY:
+            put_i32(value, found.priority)
+        case _:
+            raise DriverFailure(NOT_SUPPORTED, f"stream attribute {attribute} is not supported")
+
+
+@export("cuStreamSetAttribute")
+def cu_stream_set_attribute(machine: Machine, stream: int, attribute: int, value: int) -> None:
+    found = machine.streams.get(stream)
+    if attribute not in _STREAM_ATTRIBUTES:
+        raise DriverFailure(INVALID_VALUE, f"there is no stream attribute {attribute}")
+    if attribute == _PRIORITY:
+        found.priority = get_i32(value)
+
+
+@export("cuStreamCopyAttributes")
+def cu_stream_copy_attributes(machine: Machine, target: int, source: int) -> None:
+    machine.streams.get(target).priority = machine.streams.get(source).priority
+
+
+@export("cuProfilerStart")
+def cu_profiler_start(machine: Machine) -> None:
+    machine.context()
+
+
+@export("cuProfilerStop")
+def cu_profiler_stop(machine: Machine) -> None:
+    machine.context()

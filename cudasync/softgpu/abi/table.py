@@ -101,15 +101,14 @@ class FunctionTable:
         call = entry.call
         details = self.details
         before_init = entry.before_init
-        executor = machine.executor
-        deferred = executor.deferred
+        deferred = machine.executor.deferred
 
         def guarded(*arguments: int) -> int:
             try:
                 if not (machine.is_initialized or before_init):
                     return NOT_INITIALIZED
                 if deferred:
-                    executor.run_deferred()
+                    deferred.run()
                 return call(machine, *arguments) or 0
             except DriverFailure as failure:
                 details.note(failure)

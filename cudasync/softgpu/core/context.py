@@ -80,6 +80,7 @@ class Context:
         if stream is None:
             stream = Stream(self, name=f"the default stream of {threading.current_thread().name}")
             self._per_thread.stream = stream
+            self._per_thread.end = _ThreadEnd(stream)
             self.streams[stream] = None
         return stream
 
@@ -92,3 +93,18 @@ class Context:
     def failure(self) -> DriverFailure:
         """The kept fault, as an exception."""
         return DriverFailure(self.error, self.error_detail)
+
+
+class _ThreadEnd:
+    """Kept by a thread for as long as it lives: its default stream ends with it."""
+
+    __slots__ = ("_stream",)
+
+    def __init__(self, stream: Stream) -> None:
+        self._stream = stream
+
+    def __del__(self) -> None:
+        # In this order: whoever empties the stream after the first line removes it, too.
+        self._stream.is_closed = True
+        if not self._stream.pending:
+            self._stream.context.streams.pop(self._stream, None)

@@ -10,20 +10,20 @@ True whenever the lock is free:
 - a command that is done has released everything that depended on it.
 
 The garbage collector may run a finaliser anywhere, also in a thread that holds the lock or is
-executing; what such a finaliser frees is put off until that thread is out again (`defer`).
+executing; what such a finaliser frees is put off until that thread is out again (`deferred`).
 """
 
 from __future__ import annotations
 
 from bisect import insort
-from collections import deque
-from contextlib import suppress
 from itertools import count
 from operator import attrgetter
 from threading import Condition, RLock, get_ident
 from typing import TYPE_CHECKING, Final
 
 from cudasync.softgpu.core.commands import Step
+from cudasync.softgpu.core.deferred import Deferred
+from cudasync.softgpu.core.dependencies import deadlock_report, want
 from cudasync.softgpu.core.results import (
     ILLEGAL_STATE,
     NOT_PERMITTED,
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from cudasync.softgpu.core.commands import Command
     from cudasync.softgpu.core.context import Context
     from cudasync.softgpu.core.schedulers import Scheduler
-    from cudasync.softgpu.core.streams import Stream
 
 _BY_AGE = attrgetter("serial")
 # How long the executor sleeps when only the host can change what everybody waits for.
@@ -61,7 +60,7 @@ class Executor:
         self._waiting_threads = 0
         # Threads in which host functions run: CUDA forbids driver calls there.
         self.host_function_threads: set[int] = set()
-        self.deferred: deque[Callable[[], object]] = deque()
+        self.deferred = Deferred(self.is_busy_here)
         # The latest virtual time that a caller was told has passed: what is enqueued after that
         # can not start before it.
         self._seen_us = 0.0
@@ -69,6 +68,7 @@ class Executor:
     def _make_lock(self) -> None:
         # Reentrant only so that a thread can tell that it holds it; never taken twice.
         self.lock = RLock()
+        self._owns_lock: Callable[[], bool] = self.lock._is_owned  # type: ignore[attr-defined]
         self._changed = Condition(self.lock)
 
     def after_fork(self) -> None:
@@ -77,29 +77,17 @@ class Executor:
         self._executing_thread = 0
         self._waiting_threads = 0
 
-    # Finalisers
-
     def is_busy_here(self) -> bool:
-        """True if the calling thread is inside the executor already."""
-        return self._executing_thread == get_ident() or self.lock._is_owned()  # type: ignore[attr-defined]
-
-    def defer(self, action: Callable[[], object]) -> None:
-        """Do it when the calling thread is out of the executor."""
-        self.deferred.append(action)
-
-    def run_deferred(self) -> None:
-        """Do what was put off, unless still inside."""
-        while self.deferred and not self.is_busy_here():
-            action = self.deferred.popleft()
-            # A finaliser has nobody to tell.
-            with suppress(DriverFailure):
-                action()
+        """True if the calling thread is inside the executor already, so in a finaliser."""
+        return self._executing_thread == get_ident() or self._owns_lock()
 
     # Enqueueing
 
     def enqueue(self, command: Command, waits: Iterable[Command] = ()) -> None:
         """Append to the command's stream, to run after the stream's tail and after `waits`."""
         stream = command.stream
+        if self._owns_lock():
+            raise DriverFailure(NOT_PERMITTED, "a finaliser may not enqueue work")
         with self.lock:
             if stream.context.error:
                 raise stream.context.failure()
@@ -140,7 +128,7 @@ class Executor:
             left = [target for target in awaited if not target.is_done]
             if left:
                 self._refuse_nested()
-                _want(left)
+                want(left)
             while left:
                 if left[-1].is_done:
                     left.pop()
@@ -152,7 +140,7 @@ class Executor:
         """As `synchronize`, but return as soon as nothing is ready."""
         with self.lock:
             left = [target for target in targets if not target.is_done]
-            _want(left)
+            want(left)
             while not all(target.is_done for target in left) and not self._executing_thread:
                 command = self._pick()
                 if command is None:
@@ -173,7 +161,7 @@ class Executor:
         with self.lock:
             self._refuse_nested()
             if not target.is_done and not self._executing_thread:
-                _want([target])
+                want([target])
                 command = self._pick() or self._pick_any()
                 if command is not None:
                     self._execute(command)
@@ -207,7 +195,7 @@ class Executor:
         elif self._elsewhere:
             self._wait(None)
         else:
-            raise DriverFailure(ILLEGAL_STATE, _deadlock_report(left))
+            raise DriverFailure(ILLEGAL_STATE, deadlock_report(left))
 
     def _wait(self, timeout_s: float | None) -> None:
         self._waiting_threads += 1
@@ -324,28 +312,3 @@ class Executor:
             self._release(command)
         if self._waiting_threads:
             self._changed.notify_all()
-
-
-def _want(targets: Iterable[Command]) -> None:
-    """Mark what `targets` need; what is marked already has had its needs marked."""
-    stack = [target for target in targets if not target.is_wanted]
-    while stack:
-        command = stack.pop()
-        if not command.is_wanted:
-            command.is_wanted = True
-            stack.extend(command.dependencies)
-
-
-def _deadlock_report(left: Iterable[Command]) -> str:
-    streams: dict[Stream, Command] = {
-        c.stream: c.stream.pending[0] for c in left if c.stream.pending
-    }
-    lines = []
-    for stream, head in streams.items():
-        awaited = ", ".join(
-            f"{other.describe()} of {other.stream.name}"
-            for other in head.dependencies
-            if not other.is_done
-        )
-        lines.append(f"{stream.name}: {head.describe()} waits for {awaited or 'nothing known'}")
-    return "deadlock: nothing is ready to run; " + "; ".join(lines)

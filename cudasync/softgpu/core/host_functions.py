@@ -14,12 +14,14 @@ from typing import TYPE_CHECKING
 
 from cudasync.softgpu.core.clock import HOST_FUNCTION_US
 from cudasync.softgpu.core.commands import Command, Step
+from cudasync.softgpu.core.results import SUCCESS
 
 if TYPE_CHECKING:
     from cudasync.softgpu.core.executor import Executor
     from cudasync.softgpu.core.streams import Stream
 
 _NATIVE = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+_NATIVE_CALLBACK = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int, ctypes.c_void_p)
 
 
 def _address_of(name: str) -> int:
@@ -88,3 +90,15 @@ class HostFunction(Command):
 
     def describe(self) -> str:
         return f"host function {self.function:#x}"
+
+
+class Callback(HostFunction):
+    """cuStreamAddCallback, the older form: told the stream and a status, too."""
+
+    __slots__ = ()
+
+    def call(self) -> None:
+        _NATIVE_CALLBACK(self.function)(self.stream.handle, SUCCESS, self.user_data)
+
+    def describe(self) -> str:
+        return f"callback {self.function:#x}"

@@ -26,6 +26,7 @@ from cudasync.softgpu.core.results import (
 )
 from cudasync.softgpu.core.schedulers import make_scheduler
 from cudasync.softgpu.core.stream_manager import StreamManager
+from cudasync.softgpu.core.transfer_manager import TransferManager
 
 if TYPE_CHECKING:
     from cudasync.ptx import ir
@@ -75,6 +76,7 @@ class Machine:
         self._current = _Current()
         self.streams = StreamManager(self)
         self.memory = MemoryManager(self)
+        self.transfers = TransferManager(self)
         self.modules = ModuleManager(self, compile_module)
 
     # Devices and current contexts

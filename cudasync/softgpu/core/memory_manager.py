@@ -6,10 +6,9 @@ so that an address alone says whose it is, as with unified addressing on a GPU.
 
 from __future__ import annotations
 
-import ctypes
 from typing import TYPE_CHECKING
 
-from cudasync.softgpu.core.commands import Command, Step
+from cudasync.softgpu.core.mapped import is_mapped
 from cudasync.softgpu.core.memory import Allocation, AllocationTable, MemoryKind
 from cudasync.softgpu.core.results import (
     HOST_MEMORY_ALREADY_REGISTERED,
@@ -19,7 +18,8 @@ from cudasync.softgpu.core.results import (
     DriverFailure,
 )
 from cudasync.softgpu.core.sites import call_site
-from cudasync.softgpu.core.transfers import Copy, Fill, Place
+from cudasync.softgpu.core.stream_ordered import Appear, Vanish
+from cudasync.softgpu.core.transfers import Place
 from cudasync.softgpu.launching import AllocationSnapshot
 
 if TYPE_CHECKING:
@@ -68,8 +68,10 @@ class MemoryManager:
         if table is self._host and not self._in_host_arena(address):
             found = table.find(address)
             if found is None or address + size_bytes > found.end:
-                if not address and size_bytes:
-                    raise DriverFailure(INVALID_VALUE, "the host address is null")
+                if size_bytes and not is_mapped(address, size_bytes):
+                    raise DriverFailure(
+                        INVALID_VALUE, f"{size_bytes} bytes at {address:#x} are no memory at all"
+                    )
                 return Place(address, None)
         return self.place(address, size_bytes)
 
@@ -125,7 +127,7 @@ class MemoryManager:
         """cuMemAllocAsync: the address now, the memory when the stream gets there."""
         table = stream.context.device.memory
         made = self.allocate(table, size_bytes, MemoryKind.POOL, live=False)
-        self._executor.enqueue(_Appear(stream, table, made))
+        self._executor.enqueue(Appear(stream, table, made))
         return made
 
     # Freeing
@@ -141,8 +143,7 @@ class MemoryManager:
     def _free_start(self, address: int, *, host: bool) -> None:
         if not address:
             return
-        if self._executor.is_busy_here():
-            self._executor.defer(lambda: self._free_start(address, host=host))
+        if self._executor.deferred.put_off(lambda: self._free_start(address, host=host)):
             return
         self._machine.context()
         allocation = self._owned(address)
@@ -156,15 +157,14 @@ class MemoryManager:
         """cuMemFreeAsync: the memory is gone when the stream gets there."""
         if not address:
             return
-        if self._executor.is_busy_here():
-            self._executor.defer(lambda: self.free_async(address, stream))
+        if self._executor.deferred.put_off(lambda: self.free_async(address, stream)):
             return
         allocation = self._owned(address)
         if allocation.kind.is_host or allocation.kind is MemoryKind.MANAGED:
             raise DriverFailure(INVALID_VALUE, f"not device memory: {allocation.describe()}")
         allocation.is_freeing = True
         allocation.freed_at = call_site()
-        self._executor.enqueue(_Vanish(stream, self, allocation))
+        self._executor.enqueue(Vanish(stream, self, allocation))
 
     def _owned(self, address: int) -> Allocation:
         allocation = self.find(address)
@@ -195,8 +195,8 @@ class MemoryManager:
     def register(self, address: int, size_bytes: int, flags: int) -> None:
         """cuMemHostRegister."""
         context = self._machine.context()
-        if not address or not size_bytes:
-            raise DriverFailure(INVALID_VALUE, "an empty range can not be registered")
+        if not size_bytes or not is_mapped(address, size_bytes):
+            raise DriverFailure(INVALID_VALUE, "only memory can be registered")
         with self._executor.lock:
             if self._host.overlaps(address, address + size_bytes):
                 raise DriverFailure(HOST_MEMORY_ALREADY_REGISTERED)
@@ -210,43 +210,6 @@ class MemoryManager:
         self._machine.streams.synchronize_context(allocation.context)
         self.end(allocation)
 
-    # Moving
-
-    def copy(self, stream: Stream, target: Place, source: Place, size_bytes: int) -> Copy:
-        """Enqueue a copy. A pageable source is read now; a pinned one when it executes.
-
-        A copy to pageable memory is done on return, as the CUDA driver API says.
-        """
-        if source.is_pageable and size_bytes:
-            staged = ctypes.create_string_buffer(size_bytes)
-            ctypes.memmove(staged, source.address, size_bytes)
-            source = Place(ctypes.addressof(staged), None, staged)
-        command = Copy(stream, target, source, size_bytes)
-        self._executor.enqueue(command)
-        if target.is_pageable:
-            self._machine.streams.finish(command)
-        return command
-
-    def fill(
-        self,
-        stream: Stream,
-        address: int,
-        pattern: bytes,
-        count: int,
-        *,
-        rows: int = 1,
-        pitch: int = 0,
-    ) -> None:
-        """Enqueue a memset of `count` words in each of `rows` rows."""
-        size_bytes = count * len(pattern)
-        if address % len(pattern):
-            raise DriverFailure(INVALID_VALUE, f"{address:#x} is not a multiple of the word size")
-        if rows > 1 and pitch < size_bytes:
-            raise DriverFailure(INVALID_VALUE, "the pitch is less than a row")
-        whole = size_bytes + max(0, rows - 1) * pitch
-        place = self.place(address, whole)
-        self._executor.enqueue(Fill(stream, place, pattern, size_bytes, rows=rows, pitch=pitch))
-
     # What kernels may touch
 
     def snapshot(self, context: Context) -> AllocationSnapshot:
@@ -259,39 +222,3 @@ class MemoryManager:
                 ranges = [r for table in tables for r in table.live_ranges()]
                 context.snapshot = (key, AllocationSnapshot(ranges))
             return context.snapshot[1]
-
-
-class _Appear(Command):
-    """The moment at which stream-ordered memory comes into being."""
-
-    __slots__ = ("allocation", "table")
-
-    def __init__(self, stream: Stream, table: AllocationTable, allocation: Allocation) -> None:
-        super().__init__(stream)
-        self.table = table
-        self.allocation = allocation
-
-    def run(self) -> Step:
-        self.table.make_live(self.allocation)
-        return Step.DONE
-
-    def describe(self) -> str:
-        return f"an allocation of {self.allocation.size_bytes} bytes"
-
-
-class _Vanish(Command):
-    """The moment at which stream-ordered memory is gone."""
-
-    __slots__ = ("allocation", "manager")
-
-    def __init__(self, stream: Stream, manager: MemoryManager, allocation: Allocation) -> None:
-        super().__init__(stream)
-        self.manager = manager
-        self.allocation = allocation
-
-    def run(self) -> Step:
-        self.manager.end(self.allocation)
-        return Step.DONE
-
-    def describe(self) -> str:
-        return f"a free of {self.allocation.size_bytes} bytes"

@@ -163,8 +163,7 @@ class ModuleManager:
     def unload(self, handle: int) -> None:
         """cuModuleUnload: waits for the context's work, then ends the module."""
         executor = self._machine.executor
-        if executor.is_busy_here():
-            executor.defer(lambda: self.unload(handle))
+        if executor.deferred.put_off(lambda: self.unload(handle)):
             return
         module = self.get(handle)
         self._machine.streams.synchronize_context(module.context)
@@ -173,8 +172,7 @@ class ModuleManager:
     def unload_library(self, handle: int) -> None:
         """cuLibraryUnload: in every context."""
         executor = self._machine.executor
-        if executor.is_busy_here():
-            executor.defer(lambda: self.unload_library(handle))
+        if executor.deferred.put_off(lambda: self.unload_library(handle)):
             return
         library = self._libraries.remove(handle)
         for kernel in library.kernels.values():

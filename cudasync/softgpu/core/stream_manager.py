@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from cudasync.softgpu.core.commands import EventRecord, EventWait
 from cudasync.softgpu.core.handles import Handles
-from cudasync.softgpu.core.host_functions import HostFunction
+from cudasync.softgpu.core.host_functions import Callback, HostFunction
 from cudasync.softgpu.core.results import INVALID_HANDLE, INVALID_VALUE, DriverFailure
 from cudasync.softgpu.core.streams import PER_THREAD_HANDLE, Event, Stream
 from cudasync.softgpu.core.wait_values import WaitValue, WriteValue
@@ -65,8 +65,7 @@ class StreamManager:
         stream = self.get(handle)
         if handle <= PER_THREAD_HANDLE:
             raise DriverFailure(INVALID_HANDLE, "a default stream can not be destroyed")
-        if self._executor.is_busy_here():
-            self._executor.defer(lambda: self.destroy(handle))
+        if self._executor.deferred.put_off(lambda: self.destroy(handle)):
             return
         self._streams.remove(handle)
         stream.is_closed = True
@@ -78,14 +77,14 @@ class StreamManager:
 
     def query(self, stream: Stream) -> bool:
         """True if everything enqueued so far is done; else some progress was made."""
-        done = self._executor.query(stream.tail)
+        done = all(self._executor.query(command) for command in _ends(stream))
         if stream.context.error:
             raise stream.context.failure()
         return done
 
-    def synchronize(self, *streams: Stream) -> None:
+    def synchronize(self, stream: Stream) -> None:
         """Wait for everything enqueued so far."""
-        self._wait([s.tail for s in streams if s.tail is not None], streams[0].context)
+        self._wait(_ends(stream), stream.context)
 
     def synchronize_context(self, context: Context) -> None:
         """Wait for everything enqueued on any stream of a context."""
@@ -108,6 +107,12 @@ class StreamManager:
         self._executor.enqueue(
             HostFunction(stream, function, user_data, self._machine.host_functions)
         )
+
+    def add_callback(self, stream: Stream, function: int, user_data: int) -> None:
+        """Call a native callback of the older kind when the stream gets there."""
+        if not function:
+            raise DriverFailure(INVALID_VALUE, "the callback is null")
+        self._executor.enqueue(Callback(stream, function, user_data, self._machine.host_functions))
 
     def wait_value(self, stream: Stream, address: int, value: int, flags: int, size: int) -> None:
         """Hold the stream until a word in memory compares with `value` as `flags` say."""
@@ -170,3 +175,12 @@ class StreamManager:
             self._streams.discard(stream.handle)
         for event in list(context.events):
             self._events.discard(event.handle)
+
+
+def _ends(stream: Stream) -> list[Command]:
+    """What has to be done for the stream to be idle.
+
+    The legacy default stream is not idle before the streams that it would wait for are.
+    """
+    ends = [] if stream.tail is None else [stream.tail]
+    return [*ends, *stream.implicit_waits()] if stream.is_legacy else ends

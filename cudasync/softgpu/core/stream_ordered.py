@@ -1,0 +1,52 @@
+"""Cellar. Stream-ordered memory: the commands at which it comes into being and is gone.
+
+Its address is known from the call on; before the one command and after the other, an access
+from any stream is a fault.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from cudasync.softgpu.core.commands import Command, Step
+
+if TYPE_CHECKING:
+    from cudasync.softgpu.core.memory import Allocation, AllocationTable
+    from cudasync.softgpu.core.memory_manager import MemoryManager
+    from cudasync.softgpu.core.streams import Stream
+
+
+class Appear(Command):
+    """The moment at which stream-ordered memory comes into being."""
+
+    __slots__ = ("allocation", "table")
+
+    def __init__(self, stream: Stream, table: AllocationTable, allocation: Allocation) -> None:
+        super().__init__(stream)
+        self.table = table
+        self.allocation = allocation
+
+    def run(self) -> Step:
+        self.table.make_live(self.allocation)
+        return Step.DONE
+
+    def describe(self) -> str:
+        return f"an allocation of {self.allocation.size_bytes} bytes"
+
+
+class Vanish(Command):
+    """The moment at which stream-ordered memory is gone."""
+
+    __slots__ = ("allocation", "manager")
+
+    def __init__(self, stream: Stream, manager: MemoryManager, allocation: Allocation) -> None:
+        super().__init__(stream)
+        self.manager = manager
+        self.allocation = allocation
+
+    def run(self) -> Step:
+        self.manager.end(self.allocation)
+        return Step.DONE
+
+    def describe(self) -> str:
+        return f"a free of {self.allocation.size_bytes} bytes"

@@ -1,0 +1,90 @@
+"""Cellar. What can be done with the contents of memory: copies and memsets, enqueued.
+
+A pageable source is read at the call and a pinned one when the copy executes, so a program that
+reuses a pinned buffer too early is found out. A copy to pageable memory is done on return, as the
+CUDA driver API says.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from typing import TYPE_CHECKING
+
+from cudasync.softgpu.core.results import INVALID_VALUE, DriverFailure
+from cudasync.softgpu.core.transfers import Copy, Fill, Place
+
+if TYPE_CHECKING:
+    from cudasync.softgpu.core.machine import Machine
+    from cudasync.softgpu.core.streams import Stream
+
+
+class TransferManager:
+    """The verbs behind the driver's copying and filling calls."""
+
+    def __init__(self, machine: Machine) -> None:
+        self._executor = machine.executor
+        self._streams = machine.streams
+        self._memory = machine.memory
+
+    def copy(self, stream: Stream, target: Place, source: Place, size_bytes: int) -> Copy:
+        """Enqueue a copy. A pageable source is read now; a pinned one when it executes.
+
+        A copy to pageable memory is done on return, as the CUDA driver API says.
+        """
+        return self.copy_rows(
+            stream, target, source, size_bytes, rows=1, target_pitch=0, source_pitch=0
+        )
+
+    def copy_rows(
+        self,
+        stream: Stream,
+        target: Place,
+        source: Place,
+        size_bytes: int,
+        *,
+        rows: int,
+        target_pitch: int,
+        source_pitch: int,
+    ) -> Copy:
+        """As `copy`, for `rows` rows of `size_bytes` each, `pitch` bytes apart."""
+        if source.is_pageable and size_bytes and rows:
+            staged = ctypes.create_string_buffer(size_bytes * rows)
+            start = ctypes.addressof(staged)
+            for row in range(rows):
+                ctypes.memmove(
+                    start + row * size_bytes, source.address + row * source_pitch, size_bytes
+                )
+            source, source_pitch = Place(start, None, staged), size_bytes
+        command = Copy(
+            stream,
+            target,
+            source,
+            size_bytes,
+            rows=rows,
+            target_pitch=target_pitch,
+            source_pitch=source_pitch,
+        )
+        self._executor.enqueue(command)
+        if target.is_pageable:
+            self._streams.finish(command)
+        return command
+
+    def fill(
+        self,
+        stream: Stream,
+        address: int,
+        pattern: bytes,
+        count: int,
+        *,
+        rows: int = 1,
+        pitch: int = 0,
+    ) -> None:
+        """Enqueue a memset of `count` words in each of `rows` rows."""
+        size_bytes = count * len(pattern)
+        if address % len(pattern):
+            raise DriverFailure(INVALID_VALUE, f"{address:#x} is not a multiple of the word size")
+        if rows > 1 and pitch < size_bytes:
+            raise DriverFailure(INVALID_VALUE, "the pitch is less than a row")
+        whole = size_bytes + max(0, rows - 1) * pitch
+        place = self._memory.place(address, whole)
+        self._executor.enqueue(Fill(stream, place, pattern, size_bytes, rows=rows, pitch=pitch))

@@ -1,0 +1,183 @@
+"""Random programs on streams: whatever the schedule, what must come before comes before."""
+
+from __future__ import annotations
+
+import ctypes
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cudasync.softgpu.core.arena import ALIGNMENT, GUARD_BYTES, Arena
+from cudasync.softgpu.core.commands import Command, Step
+from cudasync.softgpu.core.machine import Machine
+
+STREAMS = 4
+
+
+class Note(Command):
+    """Writes its number into the trace, perhaps after a few turns."""
+
+    __slots__ = ("number", "trace", "yields")
+
+    def __init__(self, stream, trace, number, yields):
+        super().__init__(stream)
+        self.trace = trace
+        self.number = number
+        self.yields = yields
+
+    def run(self):
+        if self.yields:
+            self.yields -= 1
+            return Step.YIELDED
+        self.trace.append(self.number)
+        return Step.DONE
+
+
+streams = st.integers(0, STREAMS - 1)
+steps = st.one_of(
+    st.tuples(st.just("run"), streams, st.sampled_from([0, 0, 0, 1, 3])),
+    st.tuples(st.just("record"), streams, st.integers(0, 2)),
+    st.tuples(st.just("wait"), streams, st.integers(0, 2)),
+    st.tuples(st.sampled_from(["sync", "query", "destroy"]), streams, st.just(0)),
+)
+programs = st.lists(steps, max_size=30)
+schedulers = st.one_of(st.just("fifo"), st.integers(0, 1000).map("seed={}".format))
+
+
+def play(program, scheduler, *, skip_wait=None):
+    """Run a program; the trace, and the pairs (earlier, later) that CUDA promises.
+
+    Stream 0 is the legacy default stream, 1 a blocking one, the others are non-blocking. The
+    promises are worked out here in the plainest way, from the set of all that comes before.
+    """
+    machine = Machine(total_bytes=1 << 16, scheduler=scheduler)
+    machine.push(machine.retain_primary(machine.device(0)))
+    verbs = machine.streams
+    real = [verbs.get(0), verbs.create(0), verbs.create(1), verbs.create(1)]
+    events = [verbs.create_event(0) for _ in range(3)]
+    before = [set() for _ in range(STREAMS)]
+    recorded = [set() for _ in events]
+    trace, promises = [], set()
+
+    def join(index):
+        joined = {0: (0, 1), 1: (0, 1)}.get(index, (index,))
+        for other in joined:
+            before[index] |= before[other]
+
+    for number, (verb, index, what) in enumerate(program):
+        stream = real[index]
+        match verb:
+            case "run":
+                join(index)
+                promises |= {(earlier, number) for earlier in before[index]}
+                before[index].add(number)
+                machine.executor.enqueue(Note(stream, trace, number, what))
+            case "record":
+                join(index)
+                recorded[what] = set(before[index])
+                verbs.record(events[what], stream)
+            case "wait" if events[what].record is not None:
+                # A wait for an event that was never recorded enqueues nothing, so joins nothing.
+                join(index)
+                before[index] |= recorded[what]
+                if number != skip_wait:
+                    verbs.wait(stream, events[what])
+            case "sync":
+                verbs.synchronize(stream)
+                assert before[index] <= set(trace)
+            case "query":
+                if verbs.query(stream):
+                    assert before[index] <= set(trace)
+            case "destroy" if index > 1:
+                verbs.destroy(stream.handle)
+                real[index] = verbs.create(1)
+                before[index] = set()
+    verbs.synchronize_context(machine.context())
+    return trace, promises, machine
+
+
+@given(programs, schedulers)
+def test_every_schedule_keeps_every_promise(program, scheduler):
+    trace, promises, machine = play(program, scheduler)
+    runs = [number for number, step in enumerate(program) if step[0] == "run"]
+    assert sorted(trace) == runs
+    place = {number: index for index, number in enumerate(trace)}
+    assert all(place[earlier] < place[later] for earlier, later in promises)
+    assert not any(stream.pending for stream in machine.context().streams)
+
+
+@given(programs, schedulers)
+@settings(max_examples=20)
+def test_the_same_schedule_gives_the_same_trace(program, scheduler):
+    assert play(program, scheduler)[0] == play(program, scheduler)[0]
+
+
+def test_a_wait_that_is_left_out_is_seen_by_some_schedule():
+    """The check above can fail: without its wait, this program breaks a promise."""
+    program = [("run", 2, 0), ("record", 2, 0), ("wait", 3, 0), ("run", 3, 0)]
+
+    def is_wrong(skip_wait):
+        trace, promises, _ = play(program, "fifo", skip_wait=skip_wait)
+        return any(trace.index(a) > trace.index(b) for a, b in promises)
+
+    assert not is_wrong(None)
+    wrong = 0
+    for seed in range(20):
+        trace, promises, _ = play(program, f"seed={seed}", skip_wait=2)
+        wrong += any(trace.index(a) > trace.index(b) for a, b in promises)
+    assert 0 < wrong < 20
+
+
+sizes = st.integers(1, 5000)
+
+
+@given(st.lists(st.one_of(sizes, st.integers(-20, -1)), max_size=60))
+def test_blocks_of_an_arena_never_touch(actions):
+    """A positive number reserves so many bytes, a negative one releases an earlier block."""
+    arena = Arena(1 << 16)
+    blocks = []
+    for action in actions:
+        if action > 0:
+            start = arena.reserve(action)
+            if start is not None:
+                assert start % ALIGNMENT == 0
+                assert arena.base <= start
+                assert start + action <= arena.end
+                for other, size in blocks:
+                    assert start >= other + size + GUARD_BYTES or other >= start + action
+                blocks.append((start, action))
+        elif blocks:
+            arena.release(*blocks.pop(action % len(blocks)))
+    for block in blocks:
+        arena.release(*block)
+    assert arena.used_bytes == 0
+    whole = (1 << 16) - GUARD_BYTES
+    assert arena.reserve(whole) == arena.base
+    assert arena.reserve(1) is None
+
+
+def test_released_memory_is_poisoned_and_reused_last():
+    machine = Machine(total_bytes=1 << 20)
+    machine.push(machine.retain_primary(machine.device(0)))
+    memory = machine.memory
+    first = memory.allocate_device(1000)
+    machine.transfers.fill(machine.streams.get(0), first.start, b"\1", 1000)
+    memory.free(first.start)
+    second = memory.allocate_device(1000)
+    assert second.start != first.start
+    assert memory.find(first.start) is None
+    assert memory.table_of(first.start).find_freed(first.start) is first
+    assert "freed at" in first.describe()
+
+
+@pytest.mark.parametrize("size", [(64 << 20) + 1, 200 << 20])
+def test_large_blocks_are_poisoned_at_the_edges_and_give_their_pages_back(size):
+    arena = Arena(1 << 30)
+    start = arena.reserve(size)
+    arena.poison(start, size)
+    assert ctypes.string_at(start, 2) == ctypes.string_at(start + size - 2, 2) == b"\xa5\xa5"
+    ctypes.memset(start + size // 2, 1, 1)
+    arena.poison(start, size, is_released=True)
+    assert ctypes.string_at(start + size // 2, 1) == b"\0"
+    assert ctypes.string_at(start + size - 1, 1) == b"\xa5"
