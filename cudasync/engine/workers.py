@@ -107,6 +107,10 @@ class WorkerPool:
                 if surplus or (self._is_closed and not self._queue):
                     self._threads.discard(threading.current_thread())
                     heapq.heappush(self._free_names, index)
+                    if self._queue and self._idle:
+                        # It may have been woken for an op: pass the call on.
+                        self._idle -= 1
+                        self._changed.notify()
                     return None
                 if self._queue:
                     return heapq.heappop(self._queue)[2]

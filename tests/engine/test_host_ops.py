@@ -226,3 +226,27 @@ def test_many_threads_push_onto_crossed_variables(engine):
         thread.join()
     engine.waitall(PATIENCE_S)
     assert counts == {"x": 800, "y": 800}
+
+
+def test_a_stand_in_that_leaves_passes_its_work_on():
+    """Stand-ins for blocked workers end when they are too many; no op may be lost with them."""
+    with cs.Engine(workers=2) as engine:
+        for _ in range(50):
+            gate = threading.Event()
+
+            def outer(gate: threading.Event = gate) -> None:
+                inner = [engine.push(lambda: None) for _ in range(3)]
+                for op in inner:
+                    op.wait(PATIENCE_S)
+                gate.set()
+
+            engine.push(outer)
+            held_back = engine.push(held(gate))
+            held_back.wait(PATIENCE_S)
+            first, second = threading.Event(), threading.Event()
+            ops = [
+                engine.push(lambda a=first, b=second: (a.set(), b.wait(PATIENCE_S))),
+                engine.push(lambda a=first, b=second: (b.set(), a.wait(PATIENCE_S))),
+            ]
+            for op in ops:
+                op.wait(PATIENCE_S)
