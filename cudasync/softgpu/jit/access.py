@@ -6,7 +6,7 @@ By the shape of the address an access is
 - one run of memory, if lanes lie side by side: inline where all lanes are active, the index does
   not wrap and the range is the one that the instruction last lay in, which is one question; else
   by a function, see `runs`;
-- a gather or scatter.
+- a gather or scatter, unless the lanes are found to lie side by side after all.
 
 Every access has alignment 1 in LLVM's eyes: a misaligned one is a fault when memcheck is on, and
 must not be undefined when it is off.
@@ -14,11 +14,14 @@ must not be undefined when it is off.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from cudasync.softgpu.jit.faults import mask_bits, mask_word
+from cudasync.softgpu.jit.lanes import gather, load_once, scatter, store_once
 from cudasync.softgpu.jit.memcheck import (
     Bounds,
+    Where,
     Window,
     bounds,
     cache_places,
@@ -26,16 +29,13 @@ from cudasync.softgpu.jit.memcheck import (
     check,
     within,
 )
-from cudasync.softgpu.jit.movers import mover
 from cudasync.softgpu.jit.runs import run_function
 from cudasync.softgpu.jit.shapes import Kind, affine
-from cudasync.softgpu.jit.values import Value, bits_of, suffix, uniform, varying
+from cudasync.softgpu.jit.values import Value, varying
 
 if TYPE_CHECKING:
     from cudasync.softgpu.jit.addresses import Place
     from cudasync.softgpu.jit.lowering import Lowering
-
-_INVARIANT = ", !invariant.load !0"
 
 
 class Access:
@@ -56,35 +56,40 @@ class Access:
         self._size = size
         self._count = count
         self._total = size * count
-        self._constant = _INVARIANT if is_constant else ""
+        self._is_constant = is_constant
         self._is_checked = lowering.settings.memcheck and where.checked is not None
 
     def load(self, type_: str) -> list[Value]:
         """The elements, as values of `type_`."""
         if self._place.address.is_uniform:
             self.check_lanes()
-            return [self._load_scalar(type_, n) for n in range(self._count)]
-        if not self._is_run():
-            self.check_lanes()
-            return [self._gather(type_, n) for n in range(self._count)]
+            return [
+                load_once(
+                    self._lowering,
+                    self._place.address,
+                    n * self._size,
+                    type_,
+                    is_constant=self._is_constant,
+                )
+                for n in range(self._count)
+            ]
         builder = self._builder
+        run, conditions = self._as_run()
+        if run is None:
+            self.check_lanes()
+            return [varying(type_, text) for text in self._gather(type_)]
         vector = builder.vector_type(type_)
         fast, slow, done = (builder.fresh(each) for each in ("fast", "slow", "done"))
-        self._branch_if_fast(fast, slow)
+        run._branch_if_fast(fast, slow, conditions)
         builder.label(fast)
-        plain = self._load_run(type_)
+        plain = run._load_run(type_)
         fast_end = self._go(done)
         builder.label(slow)
-        results = builder.allocate(vector, self._count)
-        zeros = f"{vector} zeroinitializer"
-        slots = [
-            builder.name(f"getelementptr {vector}, ptr {results}, i32 {n}")
-            for n in range(self._count)
-        ]
-        for slot in slots:
-            builder.emit(f"store {zeros}, ptr {slot}, align 64")
-        self._call_run("load", type_, results)
-        careful = [builder.name(f"load {vector}, ptr {slot}, align 64") for slot in slots]
+        if run is self:
+            careful = self._load_slowly(type_)
+        else:
+            self.check_lanes()
+            careful = self._gather(type_)
         slow_end = self._go(done)
         builder.label(done)
         return [
@@ -99,26 +104,25 @@ class Access:
         if self._place.address.is_uniform and all(value.is_uniform for value in values):
             self.check_lanes()
             for n, value in enumerate(values):
-                builder.emit(f"store {type_} {value.text}, ptr {self._scalar(n)}, align 1")
+                store_once(self._lowering, self._place.address, n * self._size, value)
             return
         texts = [builder.vector(value) for value in values]
-        if not self._is_run():
+        run, conditions = self._as_run()
+        if run is None:
             self.check_lanes()
-            for n, text in enumerate(texts):
-                self._scatter(type_, n, text)
+            self._scatter(type_, texts)
             return
         fast, slow, done = (builder.fresh(each) for each in ("fast", "slow", "done"))
-        self._branch_if_fast(fast, slow)
+        run._branch_if_fast(fast, slow, conditions)
         builder.label(fast)
-        self._store_run(type_, texts)
+        run._store_run(type_, texts)
         builder.emit(f"br label %{done}")
         builder.label(slow)
-        vector = builder.vector_type(type_)
-        given = builder.allocate(vector, self._count)
-        for n, text in enumerate(texts):
-            slot = builder.name(f"getelementptr {vector}, ptr {given}, i32 {n}")
-            builder.emit(f"store {vector} {text}, ptr {slot}, align 64")
-        self._call_run("store", type_, given)
+        if run is self:
+            self._store_slowly(type_, texts)
+        else:
+            self.check_lanes()
+            self._scatter(type_, texts)
         builder.emit(f"br label %{done}")
         builder.label(done)
 
@@ -147,6 +151,37 @@ class Access:
         stride = shape.stride * (shape.scale if shape.kind is Kind.WIDE else 1)
         return not shape.is_varying and stride == self._total
 
+    def _as_run(self) -> tuple[Access | None, list[str]]:
+        """This access as a run, and what else must hold for that; None if it never is one.
+
+        A varying index may still count up from lane to lane: after a loop whose last trips not
+        all lanes make, it nearly always does. Asking costs less than a gather.
+        """
+        if self._is_run():
+            return self, []
+        builder, address = self._builder, self._place.address
+        shape = address.shape
+        if shape.kind is not Kind.WIDE or shape.stride or self._place.where is Where.WINDOW:
+            return None, []
+        if self._total % shape.scale:
+            return None, []
+        stride = self._total // shape.scale
+        vector = builder.vector_type("i32")
+        first = builder.name(f"extractelement {vector} {address.index}, i32 0")
+        run_shape = replace(shape, stride=stride)
+        straight = Value("i64", address.text, run_shape, index=first)
+        expected = builder.vector(builder.wide_index(straight))
+        same = builder.name(f"icmp eq {vector} {address.index}, {expected}")
+        lanes = builder.lanes
+        bits = builder.name(f"bitcast {builder.vector_type('i1')} {same} to i{lanes}")
+        is_run = builder.name(f"icmp eq i{lanes} {bits}, -1")
+        place = replace(
+            self._place,
+            address=straight,
+            checked=straight if self._place.checked is not None else None,
+        )
+        return Access(self._lowering, place, self._size, self._count), [is_run]
+
     def _is_run_checked(self) -> bool:
         """Whether the bounds of the run itself are what must be right.
 
@@ -154,11 +189,12 @@ class Access:
         """
         return self._is_checked and self._place.checked is self._place.address
 
-    def _branch_if_fast(self, fast: str, slow: str) -> None:
+    def _branch_if_fast(self, fast: str, slow: str, more: list[str]) -> None:
+        """Go to `fast` if all of this run can be done at once, and what else must hold does."""
         lowering, builder = self._lowering, self._builder
         if self._is_checked and not self._is_run_checked():
             self.check_lanes()
-        conditions = []
+        conditions = [*more]
         if not lowering.is_mask_full:
             bits = mask_bits(builder, lowering.mask)
             conditions.append(builder.name(f"icmp eq i{builder.lanes} {bits}, -1"))
@@ -232,6 +268,29 @@ class Access:
         builder.emit(f"br i1 {is_right}, label %{went}, label %fault")
         builder.label(went)
 
+    def _load_slowly(self, type_: str) -> list[str]:
+        """A run for which the fast path is not."""
+        builder = self._builder
+        vector = builder.vector_type(type_)
+        results = builder.allocate(vector, self._count)
+        slots = [
+            builder.name(f"getelementptr {vector}, ptr {results}, i32 {n}")
+            for n in range(self._count)
+        ]
+        for slot in slots:
+            builder.emit(f"store {vector} zeroinitializer, ptr {slot}, align 64")
+        self._call_run("load", type_, results)
+        return [builder.name(f"load {vector}, ptr {slot}, align 64") for slot in slots]
+
+    def _store_slowly(self, type_: str, texts: list[str]) -> None:
+        builder = self._builder
+        vector = builder.vector_type(type_)
+        given = builder.allocate(vector, self._count)
+        for n, text in enumerate(texts):
+            slot = builder.name(f"getelementptr {vector}, ptr {given}, i32 {n}")
+            builder.emit(f"store {vector} {text}, ptr {slot}, align 64")
+        self._call_run("store", type_, given)
+
     def _load_run(self, type_: str) -> list[str]:
         builder = self._builder
         start = builder.name(f"inttoptr i64 {self._base()} to ptr")
@@ -269,81 +328,16 @@ class Access:
             packed = builder.name(f"shufflevector {two}, <{width} x i32> <{order}>")
         builder.emit(f"store {whole} {packed}, ptr {start}, align 1")
 
-    # One address, or one for each lane.
-
-    def _scalar(self, n: int) -> str:
-        builder = self._builder
-        start = builder.name(f"inttoptr i64 {self._place.address.text} to ptr")
-        return builder.name(f"getelementptr i8, ptr {start}, i64 {n * self._size}")
-
-    def _load_scalar(self, type_: str, n: int) -> Value:
-        text = f"load {type_}, ptr {self._scalar(n)}, align 1{self._constant}"
-        return uniform(type_, self._builder.name(text))
-
-    def _pointers(self, n: int) -> str:
-        """A vector of pointers to element `n`."""
-        builder = self._builder
-        pointers, address = builder.vector_type("ptr"), self._place.address
-        if address.shape.kind is not Kind.WIDE or address.shape.scale not in (1, 2, 4, 8):
-            plain = builder.vector(address)
-            start = builder.name(f"inttoptr {builder.vector_type('i64')} {plain} to {pointers}")
-            if not n:
-                return start
-            return builder.name(f"getelementptr i8, {pointers} {start}, i64 {n * self._size}")
-        # A signed 32-bit index is what gather instructions take. An unsigned one becomes signed
-        # by turning its sign bit around and moving the base by as much.
-        scale = address.shape.scale
-        index = builder.vector(builder.wide_index(address))
-        narrow = builder.vector_type("i32")
-        offset = n * self._size
-        if not address.shape.is_signed:
-            index = builder.name(f"xor {narrow} {index}, splat (i32 {-(2**31)})")
-            offset += scale << 31
-        base = builder.name(f"add i64 {address.text}, {offset}")
-        start = builder.name(f"inttoptr i64 {base} to ptr")
-        return builder.name(f"getelementptr i{8 * scale}, ptr {start}, {narrow} {index}")
-
-    def _gather(self, type_: str, n: int) -> Value:
-        """Element `n` of every active lane; zero in others."""
-        builder = self._builder
-        vector, flags = builder.vector_type(type_), builder.vector_type("i1")
-        if bits_of(type_) < 32:
-            place = builder.allocate(vector)
-            builder.emit(f"store {vector} zeroinitializer, ptr {place}, align 64")
-            self._move("gather", type_, n, place)
-            return varying(type_, builder.name(f"load {vector}, ptr {place}, align 64"))
-        pointers = builder.vector_type("ptr")
-        full = f"@llvm.masked.gather.v{builder.lanes}{suffix(type_)}.v{builder.lanes}p0"
-        builder.declarations.add(f"declare {vector} {full}({pointers}, {flags}, {vector})")
-        return varying(
-            type_,
-            builder.name(
-                f"call {vector} {full}({pointers} align 1 {self._pointers(n)},"
-                f" {flags} {self._lowering.mask}, {vector} zeroinitializer)"
-            ),
-        )
-
-    def _scatter(self, type_: str, n: int, text: str) -> None:
-        """Write element `n` of every active lane, in the order of lanes."""
-        builder = self._builder
-        vector = builder.vector_type(type_)
-        place = builder.allocate(vector)
-        builder.emit(f"store {vector} {text}, ptr {place}, align 64")
-        self._move("scatter", type_, n, place)
-
-    def _move(self, what: str, type_: str, n: int, place: str) -> None:
-        builder = self._builder
-        wide = builder.vector_type("i64")
-        addresses = builder.allocate(wide)
-        text = builder.vector(self._place.address)
-        builder.emit(f"store {wide} {text}, ptr {addresses}, align 64")
-        word = mask_word(builder, self._lowering.mask)
-        function = mover(builder, what, bits_of(type_))
-        builder.emit(
-            f"call void {function}(ptr {addresses}, i64 {n * self._size}, ptr {place}, i32 {word})"
-        )
-
     # Pieces.
+
+    def _gather(self, type_: str) -> list[str]:
+        address = self._place.address
+        offsets = range(0, self._total, self._size)
+        return [gather(self._lowering, address, offset, type_) for offset in offsets]
+
+    def _scatter(self, type_: str, texts: list[str]) -> None:
+        for n, text in enumerate(texts):
+            scatter(self._lowering, self._place.address, n * self._size, type_, text)
 
     def _window(self) -> Window:
         return self._place.window or cached_window(self._lowering)

@@ -129,8 +129,7 @@ def _function(lowering: Lowering, operation: str, type_: ScalarType, *, is_share
             f" seq_cst, align {type_.size}"
         )
     lowering.builder.functions[name] = f"""
-define internal void {name}(ptr %addresses, ptr %values, ptr %seconds, ptr %results,
-    i32 %mask) noinline nounwind {{
+define void {name}(ptr %addresses, ptr %values, ptr %seconds, ptr %results, i32 %mask) {{
 entry:
   br label %next
 next:

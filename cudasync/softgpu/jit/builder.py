@@ -30,7 +30,8 @@ class Builder:
         self.lines: list[str] = []
         self.allocations: list[str] = []
         self.declarations: set[str] = set()
-        # Functions that the text calls, by name.
+        # Functions that the text calls, by name: any text may call them, so they are compiled
+        # once for the whole process, see `library`.
         self.functions: dict[str, str] = {}
         self._is_silent = is_silent
         self._count = 0

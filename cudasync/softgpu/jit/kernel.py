@@ -10,21 +10,33 @@ from cudasync.ptx.types import StateSpace
 from cudasync.softgpu.jit.barriers import open_function
 from cudasync.softgpu.jit.blocks import Blocks, warp_parameters
 from cudasync.softgpu.jit.builder import Builder
+from cudasync.softgpu.jit.codegen import declaration
 from cudasync.softgpu.jit.control import Control
 from cudasync.softgpu.jit.divergence import analyse
 from cudasync.softgpu.jit.emitters import EMITTERS, NEEDS_WHOLE_WARPS
 from cudasync.softgpu.jit.flow import Flow
 from cudasync.softgpu.jit.lowering import Lowering, Probe, Settings, Variant, index_slot, slot
-from cudasync.softgpu.jit.runtime import CHECK, REPORT
+from cudasync.softgpu.jit.runtime import FUNCTIONS
 from cudasync.softgpu.jit.shapes import UNIFORM, Kind, Shape
 from cudasync.softgpu.jit.stops import find_stops, held_nodes, is_barrier
 from cudasync.softgpu.jit.storage import storage
 from cudasync.softgpu.jit.values import is_float, llvm_type
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from cudasync.ptx import ir
 
 _ATTRIBUTES = "nounwind null_pointer_is_valid"
+_ALWAYS = {
+    "declare i32 @llvm.cttz.i32(i32, i1)",
+    "declare i32 @llvm.ctlz.i32(i32, i1)",
+}
+_METADATA = """\
+!0 = !{}
+!1 = !{!"branch_weights", i32 1, i32 2000}
+!2 = !{!"branch_weights", i32 2000, i32 1}
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +44,9 @@ class KernelText:
     """LLVM IR of one variant of a kernel, and the scratch each of its warps needs."""
 
     text: str
+    # What it calls, and what that calls, see `codegen.compile_text`.
+    functions: Mapping[str, str]
+    declarations: str
     frame_bytes: int
     has_waiting_loop: bool
 
@@ -76,13 +91,15 @@ def lower(
         each.space is StateSpace.SHARED for each in (*module.variables, *kernel.variables)
     )
     is_named = control.is_named and bool(stops)
+    own_functions = []
     if is_named:
-        builder.functions["@cudasync.open"] = open_function(lowering, stops, control.frame_bytes)
+        own_functions.append(open_function(lowering, stops, control.frame_bytes))
     outer = Blocks(
         variant, frame_bytes=control.frame_bytes, has_stops=bool(stops), is_named=is_named
     )
     outer.emit(local_bytes=places.local_bytes, uses_shared=uses_shared)
-    declarations = sorted(builder.declarations | outer.builder.declarations)
+    functions = FUNCTIONS | builder.functions
+    declarations = "\n".join(sorted(builder.declarations | outer.builder.declarations | _ALWAYS))
     text = "\n".join(
         [
             f"define internal i32 @warp({warp_parameters(variant.lanes)}) {_ATTRIBUTES} {{",
@@ -93,16 +110,14 @@ def lower(
             f"define i32 @kernel(ptr %job) {_ATTRIBUTES} {{",
             *outer.builder.lines,
             "}",
-            REPORT,
-            CHECK,
-            *builder.functions.values(),
-            *(each for each in declarations if each not in CHECK),
-            "!0 = !{}",
-            '!1 = !{!"branch_weights", i32 1, i32 2000}',
-            '!2 = !{!"branch_weights", i32 2000, i32 1}',
+            *own_functions,
+            *(declaration(each) for each in functions.values()),
+            declarations,
+            _METADATA,
         ]
     )
-    return KernelText(text, control.frame_bytes, any(not stop.is_barrier for stop in stops))
+    has_waiting_loop = any(not stop.is_barrier for stop in stops)
+    return KernelText(text, functions, declarations, control.frame_bytes, has_waiting_loop)
 
 
 def _refuse_unknown(probe: Probe) -> None:

@@ -16,7 +16,7 @@ from cudasync.ptx import ir
 from cudasync.ptx.liveness import uses
 from cudasync.ptx.types import ScalarType, StateSpace
 from cudasync.softgpu.jit.builder import Builder
-from cudasync.softgpu.jit.shapes import UNIFORM, Kind, Shape
+from cudasync.softgpu.jit.shapes import UNIFORM, Kind, Shape, join
 from cudasync.softgpu.jit.values import Value, bits_of, integer, is_float, llvm_type, uniform
 
 if TYPE_CHECKING:
@@ -168,11 +168,14 @@ class Lowering:
         name = register.name
         shape = self.shapes.get(name, UNIFORM)
         if not shape.is_varying:
-            assert value.shape == shape, (self.kernel.name, name, shape, value)
+            assert join(value.shape, shape) == shape, (self.kernel.name, name, shape, value)
             builder.emit(f"store {value.type} {value.text}, ptr {slot(name)}")
             if shape.kind is Kind.WIDE:
-                narrow = "i32" if shape.stride else builder.vector_type("i32")
-                builder.emit(f"store {narrow} {value.index}, ptr {index_slot(name)}")
+                narrow, index = "i32", value.index
+                if not shape.stride:
+                    narrow = builder.vector_type("i32")
+                    index = builder.vector(builder.wide_index(value))
+                builder.emit(f"store {narrow} {index}, ptr {index_slot(name)}")
             return
         vector = builder.vector_type(value.type)
         text = builder.vector(value)

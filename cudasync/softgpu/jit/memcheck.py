@@ -224,10 +224,10 @@ def _spread(lowering: Lowering, address: Value) -> str:
     lanes, sign = builder.lanes, "s" if address.shape.is_signed else "u"
     narrow, wide = builder.vector_type("i32"), builder.vector_type("i64")
     indices, place = builder.allocate(narrow), builder.allocate(wide)
-    name = f"@cudasync.spread.{sign}"
+    name = f"@cudasync.spread.v{lanes}.{sign}"
     extend = "sext" if address.shape.is_signed else "zext"
     builder.functions[name] = f"""
-define internal void {name}(ptr %indices, i64 %base, i64 %scale, ptr %place) noinline nounwind {{
+define void {name}(ptr %indices, i64 %base, i64 %scale, ptr %place) {{
   %narrow = load {narrow}, ptr %indices
   %wide = {extend} {narrow} %narrow to {wide}
   %scale.one = insertelement {wide} poison, i64 %scale, i32 0

@@ -72,7 +72,7 @@ class JitKernel:
         """Prepare to execute; compiles at the first launch of a variant."""
         variant = self.variant(launch.block)
         text = self.text(variant)
-        function, owner = compile_text(text.text)
+        function, owner = compile_text(text.text, text.functions, text.declarations)
         shape = Shape(
             kernel=self._function,
             storage=self._storage,

@@ -27,8 +27,7 @@ def mover(builder: Builder, what: str, bits: int) -> str:
         move = f"""  %value = load i{bits}, ptr %value.at
   store i{bits} %value, ptr %pointer, align 1"""
     builder.functions[name] = f"""
-define internal void {name}(ptr %addresses, i64 %displacement, ptr %values,
-    i32 %mask) noinline nounwind null_pointer_is_valid {{
+define void {name}(ptr %addresses, i64 %displacement, ptr %values, i32 %mask) {{
 entry:
   br label %next
 next:

@@ -47,7 +47,7 @@ def rounded(lowering: Lowering, operation: str, mode: str, result: str, *operand
     builder.declarations.add(f"declare {target} {intrinsic}({', '.join(types)}{metadata})")
     parameters = ", ".join(f"{type_} %{index}" for index, type_ in enumerate(types))
     builder.functions[name] = f"""
-define internal {target} {name}({parameters}) noinline optnone strictfp nounwind {{
+define {target} {name}({parameters}) noinline optnone strictfp {{
   call i32 @fesetround(i32 {modes[mode]}) strictfp
   %result = call {target} {intrinsic}({parameters}, metadata !"round.dynamic",
       metadata !"fpexcept.strict") strictfp

@@ -23,14 +23,14 @@ def run_function(
     """The function for "load" or "store" of `count` elements of `type_` in each lane."""
     sign = "s" if is_signed else "u"
     checked = ".checked" if is_checked else ""
-    name = f"@cudasync.{what}.{count}.{suffix(type_)}.{sign}{checked}"
+    name = f"@cudasync.{what}.{count}.v{builder.lanes}{suffix(type_)}.{sign}{checked}"
     if name not in builder.functions:
         lanes = builder.lanes
         builder.functions[name] = "\n".join(
             [
-                f"define internal i1 {name}(ptr %job, ptr %cache, i64 %base, i32 %index,",
+                f"define i1 {name}(ptr %job, ptr %cache, i64 %base, i32 %index,",
                 "    i64 %scale, i32 %stride, i32 %mask, ptr %values, i64 %position, i32 %warp,",
-                "    i32 %where, i64 %window.start, i64 %window.length) noinline nounwind {",
+                "    i32 %where, i64 %window.start, i64 %window.length) {",
                 *_straightness(lanes, sign),
                 *(_bounds(type_, count) if is_checked else ["  br label %route"]),
                 *_addresses(lanes, sign),

@@ -1,4 +1,4 @@
-"""Cellar, jit. The functions that every compiled kernel carries, as LLVM IR text.
+"""Cellar, jit. The functions that every kernel may call, as LLVM IR text.
 
 `@cudasync.report` fills the fault report. `@cudasync.find` searches the allocation table.
 `@cudasync.check` looks up each lane of an access and either reports, and returns false, or
@@ -38,8 +38,8 @@ def _window(name: str, start: Field, length: Field, following: str) -> str:
 
 
 REPORT = f"""
-define internal void @cudasync.report(ptr %job, i64 %kind, i64 %position, i32 %warp,
-    i32 %lanes, i64 %address) noinline cold {{
+define void @cudasync.report(ptr %job, i64 %kind, i64 %position, i32 %warp, i32 %lanes,
+    i64 %address) {{
   %wide.warp = zext i32 %warp to i64
   %wide.lanes = zext i32 %lanes to i64
 {_store(Field.FAULT_KIND, "%kind")}
@@ -54,9 +54,8 @@ define internal void @cudasync.report(ptr %job, i64 %kind, i64 %position, i32 %w
 # The last range that starts at or before the address is the only candidate: ranges are sorted
 # and disjoint. Returns its start in the low half of the pair, or 0, 0.
 CHECK = f"""
-define internal i1 @cudasync.check(ptr %job, ptr %cache, ptr %addresses, i32 %spacing, i32 %mask,
-    i64 %size, i64 %position, i32 %warp, i32 %where, i64 %window.start,
-    i64 %window.length) noinline cold {{
+define i1 @cudasync.check(ptr %job, ptr %cache, ptr %addresses, i32 %spacing, i32 %mask,
+    i64 %size, i64 %position, i32 %warp, i32 %where, i64 %window.start, i64 %window.length) {{
 entry:
   %last.start = alloca i64
   %last.length = alloca i64
@@ -183,6 +182,6 @@ report:
     i64 %where.bad)
   ret i1 false
 }}
-declare i32 @llvm.cttz.i32(i32, i1)
-declare i32 @llvm.ctlz.i32(i32, i1)
 """
+
+FUNCTIONS = {"@cudasync.report": REPORT, "@cudasync.check": CHECK}

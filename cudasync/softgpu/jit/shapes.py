@@ -14,7 +14,7 @@ was computed with.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum, unique
 
 
@@ -65,5 +65,15 @@ def wide(index: Shape, *, scale: int, is_signed: bool) -> Shape:
 
 
 def join(first: Shape, second: Shape) -> Shape:
-    """The shape of a register that may hold either."""
-    return first if first == second else VARYING
+    """The shape of a register that may hold either.
+
+    WIDE values that differ in their index alone are one with a varying index: an address stays
+    narrow when its index turns out to vary.
+    """
+    if first == second:
+        return first
+    if first.kind is second.kind is Kind.WIDE and replace(first, stride=0) == replace(
+        second, stride=0
+    ):
+        return replace(first, stride=0)
+    return VARYING
