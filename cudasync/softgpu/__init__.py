@@ -12,7 +12,7 @@ from importlib.util import find_spec
 from threading import Lock
 from typing import TYPE_CHECKING
 
-from cudasync.errors import CudasyncError
+from cudasync.errors import CudasyncError, PtxError
 from cudasync.softgpu.abi.install import load_stub, real_driver
 from cudasync.softgpu.core.machine import DEFAULT_BUDGET, Machine
 
@@ -23,8 +23,9 @@ if TYPE_CHECKING:
 
 __all__ = ["install", "installed", "real_driver"]
 
-# The first is the default; the other is slower and checks it.
-_LOWERINGS = ("oracle", "jit")
+# By name, the first being the default: what the fast lowering does not know yet, the plain one
+# may. Each alone checks the other.
+_LOWERINGS = {"auto": ("jit", "oracle"), "jit": ("jit",), "oracle": ("oracle",)}
 
 _lock = Lock()
 _tables: list[FunctionTable] = []
@@ -61,19 +62,30 @@ def install(
             scheduler=scheduler or environment.get("CUDASYNC_SOFTGPU_SCHEDULER") or "fifo",
             budget=_number(environment.get("CUDASYNC_SOFTGPU_BUDGET"), DEFAULT_BUDGET),
             memcheck=memcheck,
-            compile_module=_compiler(environment.get("CUDASYNC_SOFTGPU_LOWERING") or _LOWERINGS[0]),
+            compile_module=_compiler(
+                environment.get("CUDASYNC_SOFTGPU_LOWERING") or next(iter(_LOWERINGS))
+            ),
         )
         _tables.append(load_stub(machine, force=force))
 
 
 def _compiler(name: str) -> Compile:
-    """The lowering called "jit" or "oracle", imported at its first use: LLVM takes a while."""
+    """The lowerings that `name` stands for, each tried when those before it refuse.
+
+    They are imported when first used, since LLVM takes a while to load.
+    """
     if name not in _LOWERINGS:
         raise ValueError(f"no lowering called {name!r}: {', '.join(_LOWERINGS)}")
 
     def compile_module(module: ir.Module, *, memcheck: bool = True) -> CompiledModule:
-        chosen: Compile = import_module(f"cudasync.softgpu.{name}").compile_module
-        return chosen(module, memcheck=memcheck)
+        refusals: list[PtxError] = []
+        for room in _LOWERINGS[name]:
+            compile_in: Compile = import_module(f"cudasync.softgpu.{room}").compile_module
+            try:
+                return compile_in(module, memcheck=memcheck)
+            except PtxError as refusal:
+                refusals.append(refusal)
+        raise refusals[0]
 
     return compile_module
 

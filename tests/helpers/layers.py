@@ -44,8 +44,9 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
 # package's own __init__ and its installer put them together.
 CELLAR: dict[str, frozenset[str]] = {
     "launching": frozenset(),
-    "jit": frozenset({"launching"}),
-    "oracle": frozenset({"launching"}),
+    "modifiers": frozenset(),
+    "jit": frozenset({"launching", "modifiers"}),
+    "oracle": frozenset({"launching", "modifiers"}),
     "core": frozenset({"launching"}),
     "abi": frozenset({"launching", "core"}),
 }

@@ -77,6 +77,24 @@ def test_the_environment_sets_devices_and_scheduler():
     )
 
 
+LOADED = """
+text = b".version 6.4\\n.target sm_75\\n.address_size 64\\n.visible .entry k() { %s }\\n"
+print(int(d.cuModuleLoadData(text)[0]))
+"""
+DP4A = ".reg .b32 %r<5>; mov.u32 %r1, 1; dp4a.u32.u32 %r2, %r1, %r1, %r1; ret;"
+UNKNOWN_MODIFIER = ".reg .pred %p; .reg .b32 %r; mov.u32 %r, 1; setp.ge.now.u32 %p, %r, %r; ret;"
+
+
+@pytest.mark.parametrize("lowering", ["auto", "oracle", "jit"])
+def test_a_modifier_without_a_meaning_is_refused_by_every_lowering(lowering):
+    program = START + LOADED % UNKNOWN_MODIFIER
+    assert run(program, CUDASYNC_SOFTGPU_LOWERING=lowering) == "218\n"
+
+
+def test_what_the_fast_lowering_does_not_know_the_plain_one_may_run():
+    assert run(START + LOADED % DP4A) == "0\n"
+
+
 @pytest.mark.parametrize("options", ["{'devices': 0}", "{'scheduler': 'best'}"])
 def test_options_that_make_no_sense_are_refused(options):
     program = "from cudasync.softgpu import install\ntry:\n    install(**{options})\n"

@@ -21,6 +21,7 @@ from cudasync.softgpu.jit.shapes import UNIFORM, Kind, Shape
 from cudasync.softgpu.jit.stops import find_stops, held_nodes, is_barrier
 from cudasync.softgpu.jit.storage import storage
 from cudasync.softgpu.jit.values import is_float, llvm_type
+from cudasync.softgpu.modifiers import unknown_modifier
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -125,6 +126,9 @@ def _refuse_unknown(probe: Probe) -> None:
     for instruction in probe.kernel.body:
         if instruction.opcode not in EMITTERS and instruction.opcode not in branches:
             probe.refuse(instruction)
+        modifier = unknown_modifier(instruction)
+        if modifier is not None:
+            probe.refuse(instruction, f"{instruction.opcode} with .{modifier} is not implemented")
 
 
 def _emit_registers(lowering: Lowering) -> None:

@@ -1,6 +1,6 @@
-"""Cellar. Which function lowers which instruction, and which modifiers it understands.
+"""Cellar. Which function lowers which instruction.
 
-An opcode, type or modifier that is not in the table is refused by name: what is not understood
+An opcode, type or modifier that is not in a table is refused by name: what is not understood
 is never ignored.
 """
 
@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeAlias
 
 from cudasync.ptx.types import ScalarType
+from cudasync.softgpu.modifiers import unknown_modifier
 from cudasync.softgpu.oracle import (
     atomics,
     bits,
@@ -70,56 +71,12 @@ _ANY: dict[str, Lower] = {
     "elect": control.warp, "call": calls.call,
 }  # fmt: skip
 
-_SPACES = {"global", "shared", "shared::cta", "local", "const", "param", "param::entry"}
-_ORDERS = {
-    "weak", "volatile", "relaxed", "acquire", "release", "acq_rel", "sc", "mmio",
-    "cta", "gpu", "sys", "gl", "cluster",
-}  # fmt: skip
-_CACHES = {
-    "ca", "cg", "cs", "lu", "cv", "wb", "wt", "nc", "L1::evict_normal", "L1::evict_unchanged",
-    "L1::evict_first", "L1::evict_last", "L1::no_allocate", "L2::64B", "L2::128B", "L2::256B",
-}  # fmt: skip
-_ROUNDINGS = {"rn", "rz", "rm", "rp"}
-_APPROXIMATE = {"approx", "full", "ftz", "sat"}
-
-_MODIFIERS: dict[str, set[str]] = {
-    "add": {"sat", "cc", "ftz", *_ROUNDINGS}, "sub": {"sat", "cc", "ftz", *_ROUNDINGS},
-    "addc": {"cc"}, "subc": {"cc"}, "madc": {"cc", "lo", "hi"},
-    "mul": {"lo", "hi", "wide", "ftz", "sat", *_ROUNDINGS},
-    "mad": {"lo", "hi", "wide", "ftz", "sat", "cc", *_ROUNDINGS},
-    "mul24": {"lo", "hi"}, "mad24": {"lo", "hi", "sat"},
-    "fma": {"ftz", "sat", *_ROUNDINGS}, "div": {*_APPROXIMATE, *_ROUNDINGS},
-    "rcp": {*_APPROXIMATE, *_ROUNDINGS}, "sqrt": {*_APPROXIMATE, *_ROUNDINGS},
-    "rsqrt": _APPROXIMATE, "sin": _APPROXIMATE, "cos": _APPROXIMATE, "ex2": _APPROXIMATE,
-    "lg2": _APPROXIMATE, "tanh": _APPROXIMATE, "neg": {"ftz"}, "abs": {"ftz"},
-    "min": {"ftz", "NaN"}, "max": {"ftz", "NaN"}, "dp2a": {"lo", "hi"},
-    "shf": {"l", "r", "wrap", "clamp"}, "bfind": {"shiftamt"}, "bmsk": {"wrap", "clamp"},
-    "lop3": {"or", "and", "BoolOp"}, "prmt": set(bits._MODES),
-    "testp": {"finite", "infinite", "number", "notanumber", "normal", "subnormal"},
-    "setp": {*compare.COMPARISONS, "and", "or", "xor", "ftz"},
-    "set": {*compare.COMPARISONS, "and", "or", "xor", "ftz"}, "slct": {"ftz"},
-    "cvt": {*_ROUNDINGS, "rni", "rzi", "rmi", "rpi", "ftz", "sat"},
-    "cvta": {"to", *_SPACES}, "isspacep": _SPACES,
-    "ld": {*_SPACES, *_ORDERS, *_CACHES, "v2", "v4", "v8"},
-    "ldu": {"global", "v2", "v4"},
-    "st": {*_SPACES, *_ORDERS, *_CACHES, "v2", "v4", "v8"},
-    "atom": {*_SPACES, *_ORDERS, *atomics.OPERATIONS, "noftz"},
-    "red": {*_SPACES, *_ORDERS, *atomics.OPERATIONS, "noftz"},
-    "membar": _ORDERS, "fence": _ORDERS, "prefetch": {*_SPACES, "L1", "L2"},
-    "prefetchu": {"L1"}, "bra": {"uni"}, "brx": {"idx", "uni"}, "ret": {"uni"}, "call": {"uni"},
-    "bar": {"sync", "red", "popc", "and", "or", "warp", "cta"},
-    "barrier": {"sync", "red", "popc", "and", "or", "aligned", "cta"},
-    "shfl": {"sync", "up", "down", "bfly", "idx"},
-    "vote": {"sync", "all", "any", "uni", "ballot"}, "match": {"sync", "any", "all"},
-    "redux": {"sync", "add", "min", "max", "and", "or", "xor"}, "elect": {"sync"},
-}  # fmt: skip
-
 
 def lower(e: Emitter, i: Instruction) -> None:
     """Append the code of one instruction, without its guard."""
-    for modifier in i.modifiers:
-        if modifier not in _MODIFIERS.get(i.opcode, ()):
-            e.refuse(f"{i.opcode} with .{modifier} is not implemented")
+    modifier = unknown_modifier(i)
+    if modifier is not None:
+        e.refuse(f"{i.opcode} with .{modifier} is not implemented")
     handler = _ANY.get(i.opcode)
     if handler is None and i.types and i.type.is_float:
         handler = _FLOAT.get(i.opcode)

@@ -1,0 +1,70 @@
+"""Cellar. Which modifiers have a meaning on the software GPU, for each opcode.
+
+Every lowering refuses what is not in the table: a modifier that is not understood is never
+ignored, since it may change the result.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from cudasync.ptx.ir import Instruction
+
+_SPACES = {"global", "shared", "shared::cta", "local", "const", "param", "param::entry"}
+_ORDERS = {
+    "weak", "volatile", "relaxed", "acquire", "release", "acq_rel", "sc", "mmio",
+    "cta", "gpu", "sys", "gl", "cluster",
+}  # fmt: skip
+_CACHES = {
+    "ca", "cg", "cs", "lu", "cv", "wb", "wt", "nc", "L1::evict_normal", "L1::evict_unchanged",
+    "L1::evict_first", "L1::evict_last", "L1::no_allocate", "L2::64B", "L2::128B", "L2::256B",
+}  # fmt: skip
+_ROUNDINGS = {"rn", "rz", "rm", "rp"}
+_APPROXIMATE = {"approx", "full", "ftz", "sat"}
+
+_COMPARISONS = {
+    "eq", "ne", "lt", "le", "gt", "ge", "lo", "ls", "hi", "hs",
+    "equ", "neu", "ltu", "leu", "gtu", "geu", "num", "nan",
+}  # fmt: skip
+_ATOMIC_OPERATIONS = {
+    "add", "min", "max", "exch", "cas", "and", "or", "xor", "inc", "dec",
+}  # fmt: skip
+
+_MODIFIERS: dict[str, set[str]] = {
+    "add": {"sat", "cc", "ftz", *_ROUNDINGS}, "sub": {"sat", "cc", "ftz", *_ROUNDINGS},
+    "addc": {"cc"}, "subc": {"cc"}, "madc": {"cc", "lo", "hi"},
+    "mul": {"lo", "hi", "wide", "ftz", "sat", *_ROUNDINGS},
+    "mad": {"lo", "hi", "wide", "ftz", "sat", "cc", *_ROUNDINGS},
+    "mul24": {"lo", "hi"}, "mad24": {"lo", "hi", "sat"},
+    "fma": {"ftz", "sat", *_ROUNDINGS}, "div": {*_APPROXIMATE, *_ROUNDINGS},
+    "rcp": {*_APPROXIMATE, *_ROUNDINGS}, "sqrt": {*_APPROXIMATE, *_ROUNDINGS},
+    "rsqrt": _APPROXIMATE, "sin": _APPROXIMATE, "cos": _APPROXIMATE, "ex2": _APPROXIMATE,
+    "lg2": _APPROXIMATE, "tanh": _APPROXIMATE, "neg": {"ftz"}, "abs": {"ftz"},
+    "min": {"ftz", "NaN"}, "max": {"ftz", "NaN"}, "dp2a": {"lo", "hi"},
+    "shf": {"l", "r", "wrap", "clamp"}, "bfind": {"shiftamt"}, "bmsk": {"wrap", "clamp"},
+    "lop3": {"or", "and", "BoolOp"}, "prmt": {"f4e", "b4e", "rc8", "ecl", "ecr", "rc16"},
+    "testp": {"finite", "infinite", "number", "notanumber", "normal", "subnormal"},
+    "setp": {*_COMPARISONS, "and", "or", "xor", "ftz"},
+    "set": {*_COMPARISONS, "and", "or", "xor", "ftz"}, "slct": {"ftz"},
+    "cvt": {*_ROUNDINGS, "rni", "rzi", "rmi", "rpi", "ftz", "sat"},
+    "cvta": {"to", *_SPACES}, "isspacep": _SPACES,
+    "ld": {*_SPACES, *_ORDERS, *_CACHES, "v2", "v4", "v8"},
+    "ldu": {"global", "v2", "v4"},
+    "st": {*_SPACES, *_ORDERS, *_CACHES, "v2", "v4", "v8"},
+    "atom": {*_SPACES, *_ORDERS, *_ATOMIC_OPERATIONS, "noftz"},
+    "red": {*_SPACES, *_ORDERS, *_ATOMIC_OPERATIONS, "noftz"},
+    "membar": _ORDERS, "fence": _ORDERS, "prefetch": {*_SPACES, "L1", "L2"},
+    "prefetchu": {"L1"}, "bra": {"uni"}, "brx": {"idx", "uni"}, "ret": {"uni"}, "call": {"uni"},
+    "bar": {"sync", "red", "popc", "and", "or", "warp", "cta"},
+    "barrier": {"sync", "red", "popc", "and", "or", "aligned", "cta"},
+    "shfl": {"sync", "up", "down", "bfly", "idx"},
+    "vote": {"sync", "all", "any", "uni", "ballot"}, "match": {"sync", "any", "all"},
+    "redux": {"sync", "add", "min", "max", "and", "or", "xor"}, "elect": {"sync"},
+}  # fmt: skip
+
+
+def unknown_modifier(instruction: Instruction) -> str | None:
+    """The first modifier without a meaning here; None if all have one."""
+    known = _MODIFIERS.get(instruction.opcode, ())
+    return next((each for each in instruction.modifiers if each not in known), None)
