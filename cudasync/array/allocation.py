@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 from cudasync.atomic import Inbox
 from cudasync.driver import Device, DeviceBuffer
-from cudasync.engine import plan
+from cudasync.engine import engine, plan
 from cudasync.engine.op import OpKind
 from cudasync.engine.ranges import Region
-from cudasync.errors import ClosedError, CudaError, CudasyncError
+from cudasync.errors import CudaError, CudasyncError
 
 if TYPE_CHECKING:
     from cudasync.driver import Stream
@@ -55,18 +55,18 @@ class Allocation:
 
     region: Region
 
-    def __init__(self, engine: Engine, device: Device, size_bytes: int) -> None:
+    def __init__(self, owner: Engine, device: Device, size_bytes: int) -> None:
         reap()
         try:
-            self.buffer = _allocate(engine, device, size_bytes, self)
+            self.buffer = _allocate(owner, device, size_bytes, self)
         except CudaError as error:
             if error.code != CUDA_ERROR_OUT_OF_MEMORY:
                 raise
             # Memory of dead arrays comes back when their last use has passed: wait for it once.
-            engine._drain(None)
+            owner._drain(None)
             device.synchronize()
-            self.buffer = _allocate(engine, device, size_bytes, self)
-        note = (self.buffer, self.region, weakref.ref(engine))
+            self.buffer = _allocate(owner, device, size_bytes, self)
+        note = (self.buffer, self.region, weakref.ref(owner))
         weakref.finalize(self, _dead.put, note).atexit = False
 
     @property
@@ -74,12 +74,12 @@ class Allocation:
         return self.buffer.device
 
 
-def _allocate(engine: Engine, device: Device, size_bytes: int, owner: Allocation) -> DeviceBuffer:
+def _allocate(owner: Engine, device: Device, size_bytes: int, made: Allocation) -> DeviceBuffer:
     def allocate(stream: Stream) -> Any:
         return DeviceBuffer(size_bytes, device, stream=stream)
 
     # Nothing blocks an op that reads and writes nothing: it is issued before the push returns.
-    op = engine._push(allocate, OpKind.ALLOCATE, name="allocate", device=device)
+    op = owner._push(allocate, OpKind.ALLOCATE, name="allocate", device=device)
     failure = op.failure
     if failure is not None:
         if isinstance(failure.cause, CudaError) and not failure.cause.sticky:
@@ -89,8 +89,8 @@ def _allocate(engine: Engine, device: Device, size_bytes: int, owner: Allocation
         raise failure.error()
     buffer = op._result
     assert isinstance(buffer, DeviceBuffer)
-    owner.region = Region(buffer.ptr, buffer.ptr + size_bytes)
-    plan.adopt(owner.region, op)
+    made.region = Region(buffer.ptr, buffer.ptr + size_bytes)
+    plan.adopt(made.region, op)
     return buffer
 
 
@@ -101,18 +101,15 @@ def reap() -> None:
         if buffer.is_closed:
             # It went with a reset of its device.
             continue
-        engine = engine_reference()
+        owner = engine_reference()
 
         def free(stream: Stream, buffer: DeviceBuffer = buffer) -> None:
             # After a device fault there is nothing left to free.
             with suppress(CudasyncError):
                 buffer.close(stream)
 
-        try:
-            if engine is None:
-                raise ClosedError("the engine is gone")
-            engine._push(free, OpKind.FREE, writes=[region], name="free", device=buffer.device)
-        except ClosedError:
-            # A closed engine has waited for all of its ops, so nothing uses the memory any more.
-            with suppress(CudasyncError):
-                buffer.close()
+        # Any engine will do once the owner is closed: hazards are kept across engines.
+        for each in (owner, engine()):
+            if each is not None and not each.is_closed:
+                each._push(free, OpKind.FREE, writes=[region], name="free", device=buffer.device)
+                break

@@ -106,9 +106,11 @@ class DeviceBuffer:
 def _free_on(stream: Stream) -> Any:
     def free(ptr: Any) -> Any:
         if stream.is_closed:
-            # Its work has been enqueued, not necessarily done: cuMemFree would not wait for it.
-            driver.cuCtxSynchronize()
-            return driver.cuMemFree(ptr)
+            # Its work has been enqueued, not necessarily done, and waiting for it here could be
+            # for ever: this may run inside any call that allocates.
+            context = stream.device.context
+            context.blocking_garbage.append((driver.cuMemFree, ptr, context.token))
+            return (driver.CUresult.CUDA_SUCCESS,)
         return driver.cuMemFreeAsync(ptr, stream.enter())
 
     return free

@@ -200,6 +200,10 @@ class Engine:
         self._dispatcher.close()
         _engines.discard(self)
 
+    @property
+    def is_closed(self) -> bool:
+        return self._is_closed
+
     def __enter__(self) -> Engine:
         if self._is_closed:
             raise ClosedError("the engine was closed; make a new one")

@@ -8,15 +8,17 @@ within a device or among the workers, not across.
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from cudasync.driver import Event
+from cudasync.driver import Event, Stream
 from cudasync.engine import plan
 from cudasync.engine.op import OpKind
+from cudasync.errors import CudasyncError
 
 if TYPE_CHECKING:
-    from cudasync.driver import Device, Stream
+    from cudasync.driver import Device
     from cudasync.engine.events import EventPool, PooledEvent
     from cudasync.engine.op import Op
     from cudasync.engine.timeline import Timeline
@@ -83,7 +85,12 @@ class Recorder:
         """Mark on `stream` that `op` starts here; before its first command."""
         device = events.device
         if device.ordinal not in self._origins:
-            self._origins[device.ordinal] = stream.record(Event(device, timing=True))
+            # Times are taken as soon as an op is done, on whatever stream: the origin has to have
+            # passed by then. A stream of its own, so that nothing can hold it up.
+            clock = Stream(device)
+            self._origins[device.ordinal] = clock.record(Event(device, timing=True))
+            clock.synchronize()
+            clock.close()
         with plan.LOCK:
             start = events.take()
         stream.record(start.event)
@@ -96,11 +103,14 @@ class Recorder:
         if start is None or op._event is None:
             return
         origin = self._origins[device.ordinal]
-        begin = start.event.elapsed_ms(origin) * 1e3
-        end = op._event.event.elapsed_ms(origin) * 1e3
+        # A trace is worth less than the op: where the device is lost, it has a hole.
+        with suppress(CudasyncError):
+            begin = start.event.elapsed_ms(origin) * 1e3
+            end = op._event.event.elapsed_ms(origin) * 1e3
+            place, kind = timeline.name, _KINDS[op.kind]
+            self.entries.append(TraceEntry(op.name, place, kind, begin, end, queued))
         with plan.LOCK:
             start.unpin()
-        self.entries.append(TraceEntry(op.name, timeline.name, _KINDS[op.kind], begin, end, queued))
 
     def ran(self, op: Op, worker: str, start: float) -> None:
         """Note a host op that began at `start` (time.perf_counter) and ends now."""
@@ -111,7 +121,10 @@ class Recorder:
     def dropped(self, op: Op) -> None:
         """Forget an op that did not run."""
         self._queued.pop(op, None)
-        self._starts.pop(op, None)
+        start = self._starts.pop(op, None)
+        if start is not None:
+            with plan.LOCK:
+                start.unpin()
 
     def _now(self) -> float:
         return (time.perf_counter() - self._began) * 1e6
