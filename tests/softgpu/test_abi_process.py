@@ -294,3 +294,26 @@ print("calls", count > 500)
 """
     )
     assert run(program) == "calls True\n"
+
+
+def test_no_interrupt_is_lost_wherever_in_a_call_it_comes():
+    """Ctrl-C again and again in a loop of short calls, also in a callback's first instruction."""
+    program = (
+        START
+        + """
+caught = 0
+for attempt in range(400):
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.0004 + attempt % 40 * 2e-6)
+        while True:
+            d.cuStreamQuery(stream)
+    except KeyboardInterrupt:
+        caught += 1
+print(caught)
+"""
+    )
+    program = program.replace(
+        "ok(d.cuInit(0))",
+        "ok(d.cuInit(0)); signal.signal(signal.SIGALRM, signal.default_int_handler)",
+    )
+    assert run(program) == "400\n"

@@ -32,7 +32,12 @@ from cudasync.softgpu.abi import (
     registry,
 )
 from cudasync.softgpu.abi.elf import SLOTS_SYMBOL, SONAME, build
-from cudasync.softgpu.abi.table import CONSTANTS, SLOT_COUNT, FunctionTable
+from cudasync.softgpu.abi.table import (
+    CONSTANTS,
+    SLOT_COUNT,
+    FunctionTable,
+    catch_early_interrupts,
+)
 
 if TYPE_CHECKING:
     from cudasync.softgpu.core.machine import Machine
@@ -75,6 +80,7 @@ def load_stub(machine: Machine, *, force: bool) -> FunctionTable:
     base = ctypes.addressof(slots) - stub.slots_offset
     table = FunctionTable(machine, stub, base, names)
     calls_error.serve(table)
+    catch_early_interrupts()
     # Runs late: callbacks that are registered before others are called after them.
     atexit.register(table.end)
     os.register_at_fork(after_in_child=lambda: _after_fork(table))

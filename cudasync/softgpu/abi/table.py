@@ -166,6 +166,25 @@ class FunctionTable:
         return address
 
 
+def catch_early_interrupts() -> None:
+    """Keep a Ctrl-C that comes in the first instruction of a callback, before its `try`.
+
+    Python then drops it, after a call of `sys.unraisablehook`; everything else that hook is given
+    goes on to whoever had it before.
+    """
+    before = sys.unraisablehook
+    callbacks = f"{FunctionTable.__qualname__}._guard."
+
+    def hook(unraisable: sys.UnraisableHookArgs) -> None:
+        place = getattr(unraisable.object, "__qualname__", "")
+        if unraisable.exc_type is KeyboardInterrupt and place.startswith(callbacks):
+            _on_return = _interrupt_when_freed()
+        else:
+            before(unraisable)
+
+    sys.unraisablehook = hook
+
+
 def _interrupt_when_freed() -> object:
     """An object that sets the interpreter's interrupt flag when its last owner lets go.
 
