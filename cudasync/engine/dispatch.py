@@ -61,11 +61,11 @@ class Dispatcher:
                     continue
                 before._dependents.append(op)
                 op._blockers += 1
-                watched.append(before)
+                if before.kind is not OpKind.HOST and op.kind is OpKind.HOST:
+                    watched.append(before)
             is_ready = op._blockers == 0
-        if op.kind is OpKind.HOST:
-            for before in watched:
-                before._engine._watch(before)
+        for before in watched:
+            before._engine._watch(before)
         if is_ready:
             dispatch([op])
 
