@@ -68,6 +68,14 @@ class Dispatcher:
             before._engine._watch(before)
         if is_ready:
             dispatch([op])
+            _pass_on_interrupt(op)
+
+    def abandon(self, op: Op, error: BaseException) -> None:
+        """The push of `op` was interrupted: if it has been planned, end it as failed."""
+        with plan.LOCK:
+            if op.number == 0 or op._is_issued:
+                return
+        dispatch(self._ledger.finish(op, failure=self._ledger.fail(op, error)))
 
     def start(self, op: Op) -> list[Op]:
         """Run or issue an op that nothing blocks; return the ops that became ready by it."""
@@ -100,7 +108,7 @@ class Dispatcher:
         try:
             is_complete = event.event.query()
         except CudasyncError as error:
-            self._fault(op, error)
+            dispatch(self._fault(op, error))
         else:
             if is_complete:
                 self._advance(timeline, seq)
@@ -184,7 +192,6 @@ class Dispatcher:
                 event.unpin()
         if self._ledger.recorder is not None:
             self._ledger.recorder.issuing(op, stream, device.events)
-        interrupt: BaseException | None = None
         try:
             op._result = op._fn(stream)
         except BaseException as error:
@@ -193,8 +200,6 @@ class Dispatcher:
             # What it had enqueued before is on the stream: so the op still gets its point, and
             # whoever overwrites or frees its data still waits for it.
             self._ledger.fail(op, error)
-            if not isinstance(error, Exception):
-                interrupt = error
         with plan.LOCK:
             event = device.events.take()
         stream.record(event.event)
@@ -219,9 +224,6 @@ class Dispatcher:
             self.query(polled)
             if timeline.load > MOST_UNASKED:
                 self.watch(polled)
-        if interrupt is not None:
-            dispatch(ready)
-            raise interrupt
         return ready
 
     def _waits(self, op: Op, timeline: Timeline) -> list[PooledEvent]:
@@ -245,7 +247,9 @@ class Dispatcher:
     def _run(self, op: Op, worker: str) -> None:
         """Run a host op; called by a worker."""
         fn = op._fn
-        assert fn is not None
+        if op.finished or fn is None:
+            # Its push was interrupted, and the op abandoned.
+            return
         start = time.perf_counter()
         result = failure = None
         try:
@@ -314,6 +318,18 @@ def dispatch(ready: list[Op]) -> None:
     while work:
         op = work.popleft()
         work.extend(op._engine._start(op))
+
+
+def _pass_on_interrupt(op: Op) -> None:
+    """If the function of `op` was ended by Ctrl-C or the like here, inside its push, go on with it.
+
+    The op has failed like any other; but the thread that pushed it is the one that was meant.
+    """
+    failure = op.failure
+    if failure is None or isinstance(failure.cause, Exception):
+        return
+    if (failure.op_name, failure.push_site) == (op.name, op.push_site):
+        raise failure.cause
 
 
 def _number(op: Op) -> int:

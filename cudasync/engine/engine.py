@@ -149,7 +149,13 @@ class Engine:
         op._is_nested = self._dispatcher.is_worker()
         if self._max_in_flight is not None and not op._is_nested:
             self._hold_back(self._max_in_flight)
-        self._dispatcher.submit(op, accesses)
+        try:
+            self._dispatcher.submit(op, accesses)
+        except BaseException as error:
+            # Ctrl-C in the middle of it: nobody will ever hold this op, so it must not be left to
+            # be waited for.
+            self._dispatcher.abandon(op, error)
+            raise
         return op
 
     def waitall(self, timeout: float | None = None) -> None:

@@ -46,6 +46,15 @@ class SerialDispatcher:
                 while self._queue:
                     self._run_next()
 
+    def abandon(self, op: Op, error: BaseException) -> None:
+        """The push of `op` was interrupted: if it has been planned, end it as failed."""
+        with plan.LOCK:
+            if op.number == 0 or op in self._running:
+                return
+            if op in self._queue:
+                self._queue.remove(op)
+        self._ledger.finish(op, failure=self._ledger.fail(op, error))
+
     def start(self, op: Op) -> list[Op]:
         raise AssertionError(f"{op!r} was blocked on a serial engine")
 

@@ -9,6 +9,7 @@ import threading
 import pytest
 
 import cudasync as cs
+from cudasync.engine import dispatch
 
 PATIENCE_S = 20.0
 
@@ -171,3 +172,46 @@ def test_wrong_calls_are_refused_before_anything_is_pushed(engine, wrong, error,
     with pytest.raises(error, match=words):
         wrong(engine)
     assert engine.statistics().ops == 0
+
+
+def test_an_interrupt_inside_a_push_reaches_the_pusher_and_leaves_no_op_behind(engine):
+    def interrupted(stream: cs.Stream) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        engine.push(interrupted, device=cs.Device(0), name="interrupted")
+    assert engine.push(lambda stream: 1, device=cs.Device(0)).result(PATIENCE_S) == 1
+    with pytest.raises(cs.OpError, match="interrupted"):
+        engine.waitall(PATIENCE_S)
+
+
+def test_an_interrupt_in_a_deferred_device_op_costs_no_worker():
+    x, gate = cs.Var("x"), threading.Event()
+
+    def interrupted(stream: cs.Stream) -> None:
+        raise KeyboardInterrupt
+
+    engine = cs.Engine(workers=1)
+    engine.push(lambda: gate.wait(PATIENCE_S), writes=[x])
+    broken = engine.push(interrupted, reads=[x], device=cs.Device(0), name="interrupted")
+    other = engine.push(lambda stream: "ran", reads=[x], device=cs.Device(0))
+    gate.set()
+    assert isinstance(broken.exception(PATIENCE_S).cause, KeyboardInterrupt)
+    assert other.result(PATIENCE_S) == "ran"
+    assert engine.push(lambda: "still here").result(PATIENCE_S) == "still here"
+    engine.close()
+
+
+def test_an_interrupt_in_the_middle_of_planning_leaves_no_op_behind(monkeypatch):
+    engine = cs.Engine()
+
+    def interrupted(ready: list[cs.Op]) -> None:
+        monkeypatch.undo()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(dispatch, "dispatch", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        engine.push(lambda: None)
+    with pytest.raises(cs.OpError):
+        engine.waitall(PATIENCE_S)
+    engine.close()
