@@ -19,16 +19,7 @@ if TYPE_CHECKING:
 
 CASES = all_cases()
 # What the vector lowering refuses, by program: the day it does not, the tests say so.
-NOT_YET = {
-    "brx_idx": "brx.idx",
-    "call_guarded": "call",
-    "call_recursive": "call",
-    "call_uni": "call",
-    "dp2a": "dp2a",
-    "dp4a": "dp4a",
-    "match_sync": "match.sync",
-    "prmt_modes_b32": "prmt with a mode",
-}
+NOT_YET: dict[str, str] = {}
 # Without --run-slow, one program in this many goes through the driver too.
 SAMPLE = 8
 

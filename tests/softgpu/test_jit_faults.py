@@ -252,6 +252,25 @@ join:
     np.testing.assert_array_equal(memory, expected)
 
 
+def test_threads_may_arrive_at_a_barrier_without_waiting():
+    body = """
+    mad.wide.u32 %rd_target, %thread, 4, %rd_target;
+    setp.ge.u32 %p, %thread, 32;
+    @%p bra consume;
+    st.shared.u32 [words], 6;
+    bar.arrive 1, 64;
+    bra behind;
+consume:
+    bar.sync 1, 64;
+    ld.shared.u32 %value, [words];
+    st.global.u32 [%rd_target], %value;
+behind:
+    bar.sync 0;"""
+    memory = words(64)
+    run(snippet(body), "test", 1, 64, memory)
+    assert list(memory) == [0] * 32 + [6] * 32
+
+
 def test_a_barrier_that_reduces_gives_all_threads_the_answer():
     body = """
     mad.wide.u32 %rd_target, %thread, 4, %rd_target;

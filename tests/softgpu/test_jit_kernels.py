@@ -336,3 +336,28 @@ def test_votes_and_shuffles(module, random):
     up = np.where(lane % 8 >= 3, i - 3, i)
     expected = ballot + any_ * 3 + all_ * 5 + (i ^ 1) + picked + up
     np.testing.assert_array_equal(out, expected % 2**32)
+
+
+@pytest.mark.parametrize("target", ["sm75", "sm120"])
+def test_device_functions_are_called_by_the_lanes_that_are_there(target, random):
+    def helper(x, n):
+        for _ in range(n):
+            x = x * np.float32(0.5) + np.float32(1)
+        return x
+
+    x = floats(random, 50)
+    expected = [helper(v, i % 5) + helper(np.float32(2), 3) for i, v in enumerate(x)]
+    run(corpus(f"calls_{target}"), "calls", 1, 50, x)
+    np.testing.assert_allclose(x, expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("target", ["sm75", "sm120"])
+def test_elementary_functions_are_close(target, random):
+    x = (random.random(1000, np.float32) * 8 - 4).astype(np.float32)
+    y = np.zeros_like(x)
+    run(corpus(f"elementary_{target}"), "elementary", 8, 128, x, y, 1000)
+    v = x.astype(np.float64)
+    expected = np.sin(v) + np.cos(v) * np.exp(-v) + np.log(np.abs(v) + 1) + 1 / np.sqrt(v * v + 1)
+    expected += np.tanh(v) + 2**v + np.log2(np.abs(v) + 0.5) + np.sqrt(np.abs(v))
+    expected += np.exp(v) + np.sin(v)
+    np.testing.assert_allclose(y, expected, rtol=2e-6, atol=2e-5)

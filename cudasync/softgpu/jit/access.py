@@ -261,7 +261,7 @@ class Access:
         word = mask_word(builder, self._lowering.mask)
         is_right = builder.name(
             f"call i1 {function}(ptr %job, ptr {cache}, i64 {address.text}, {lanes}, i32 {word},"
-            f" ptr {values}, i64 {self._lowering.position}, i32 %warp,"
+            f" ptr {values}, i64 {self._lowering.number()}, i32 %warp,"
             f" i32 {self._place.where.value}, i64 {window.start}, i64 {window.length})"
         )
         went = builder.fresh("went")

@@ -56,6 +56,10 @@ def place(lowering: Lowering, instruction: ir.Instruction, operand: ir.Operand) 
         case StateSpace.PARAM:
             if isinstance(base, ir.Symbol) and base.name in lowering.storage.local:
                 return _local(lowering, offset)
+            if not lowering.is_kernel:
+                # An argument, in the caller's frame.
+                address = builder.add(local_base(lowering), offset)
+                return Place(address, None, Where.WINDOW, None)
             address = builder.add(offset, uniform("i64", "%parameters.address"))
             if isinstance(base, ir.Symbol):
                 return Place(address, None, Where.WINDOW, None)
@@ -69,7 +73,7 @@ def place(lowering: Lowering, instruction: ir.Instruction, operand: ir.Operand) 
 
 def local_base(lowering: Lowering) -> Value:
     """The start of each lane's slab."""
-    return Value("i64", "%local.address", affine(lowering.storage.local_bytes, 64))
+    return Value("i64", "%local.address", affine(lowering.program.slab_bytes, 64))
 
 
 def _local(lowering: Lowering, offset: Value) -> Place:

@@ -127,7 +127,7 @@ def open_function(lowering: Lowering, stops: tuple[Stop, ...], frame_bytes: int)
 
     With nothing to open and nobody spinning it reports the fault and returns 0.
     """
-    body = lowering.kernel.body
+    body = lowering.function.body
     counting: list[str] = []
     choosing: list[str] = []
     every, where = "0", "0"
@@ -147,10 +147,11 @@ def open_function(lowering: Lowering, stops: tuple[Stop, ...], frame_bytes: int)
             f"  call void @cudasync.want(ptr %wanted, i32 {number}, i32 {count}, i32 %lanes.{k})",
         ]
         # The lanes at any barrier, and the first barrier that has some.
+        position = lowering.number(stop.position)
         choosing += [
             f"  %every.{k} = or i32 {every}, %mask.{k}",
             f"  %here.{k} = icmp ne i32 %mask.{k}, 0",
-            f"  %where.{k} = select i1 %here.{k}, i64 {stop.position}, i64 {where}",
+            f"  %where.{k} = select i1 %here.{k}, i64 {position}, i64 {where}",
         ]
         every, where = f"%every.{k}", f"%where.{k}"
     each_stop = "\n".join(counting + choosing)

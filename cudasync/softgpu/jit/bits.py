@@ -215,42 +215,6 @@ def lowering_table(builder: Builder, inputs: list[Value], table: int) -> Value:
     return builder.binary("or", on, off)
 
 
-def _permute(lowering: Lowering, instruction: ir.Instruction) -> None:
-    """prmt: four bytes picked from eight; bit 3 of a selector repeats the byte's sign."""
-    builder = lowering.builder
-    modes = {"f4e", "b4e", "rc8", "ecl", "ecr", "rc16"}
-    if not modes.isdisjoint(instruction.modifiers):
-        lowering.refuse(instruction)
-    low, high, selector = (
-        builder.flat(lowering.read(each, ScalarType.B32)) for each in instruction.operands[1:]
-    )
-    pool = builder.binary(
-        "or",
-        builder.flat(builder.extend(low, "i64", is_signed=False)),
-        builder.binary(
-            "shl", builder.flat(builder.extend(high, "i64", is_signed=False)), integer("i64", 32)
-        ),
-    )
-    result = integer("i32", 0)
-    for place in range(4):
-        pick = builder.binary("lshr", selector, integer("i32", 4 * place))
-        index = builder.binary("and", pick, integer("i32", 7))
-        distance = builder.binary("shl", index, integer("i32", 3))
-        wide = builder.flat(builder.extend(distance, "i64", is_signed=False))
-        byte = builder.binary(
-            "and", builder.truncate(builder.binary("lshr", pool, wide), "i32"), integer("i32", 255)
-        )
-        as_sign = builder.binary("and", pick, integer("i32", 8))
-        negative = builder.compare("icmp ugt", byte, integer("i32", 127))
-        sign = builder.select(negative, integer("i32", 255), integer("i32", 0))
-        wants_byte = builder.compare("icmp eq", as_sign, integer("i32", 0))
-        byte = builder.select(wants_byte, byte, sign)
-        result = builder.binary(
-            "or", result, builder.binary("shl", byte, integer("i32", 8 * place))
-        )
-    lowering.write(instruction.operands[0], result)
-
-
 EMITTERS: dict[str, Emitter] = {
     "and": _logic,
     "or": _logic,
@@ -268,5 +232,4 @@ EMITTERS: dict[str, Emitter] = {
     "bfi": _insert,
     "bmsk": _mask,
     "lop3": _any_logic,
-    "prmt": _permute,
 }

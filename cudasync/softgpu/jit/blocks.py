@@ -34,7 +34,7 @@ _LAUNCH_ARGUMENTS = [
 ]
 
 
-def _arguments(lanes: int) -> list[tuple[str, str]]:
+def warp_arguments(lanes: int) -> list[tuple[str, str]]:
     """Type and name of every argument of the warp function."""
     return [
         ("ptr", "%job"),
@@ -47,11 +47,12 @@ def _arguments(lanes: int) -> list[tuple[str, str]]:
         (f"<{lanes} x i1>", "%active"),
         ("i32", "%resume"),
         ("i32", "%release"),
+        ("i64", "%stack.left"),
     ]
 
 
 def warp_parameters(lanes: int) -> str:
-    return ", ".join(f"{type_} {name}" for type_, name in _arguments(lanes))
+    return ", ".join(f"{type_} {name}" for type_, name in warp_arguments(lanes))
 
 
 class Blocks:
@@ -174,6 +175,7 @@ class Blocks:
         else:
             emit("%is.last = icmp eq i32 %warp, %last.warp")
             emit(f"%active = select i1 %is.last, <{lanes} x i1> %last.mask, {everyone}")
+        emit(f"%stack.left = add i64 0, {local_bytes}")
         emit(f"%code = call i32 @warp({warp_parameters(lanes)})")
         emit(f"%is.bad = icmp eq i32 %code, {FAILED}")
         if not self._has_stops:

@@ -22,18 +22,29 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from cudasync.ptx.ir import Register
 from cudasync.ptx.liveness import uses
 from cudasync.softgpu.jit.lowering import Probe, Unknown
 from cudasync.softgpu.jit.shapes import UNIFORM, VARYING, Shape, join
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from cudasync.ptx import ir
     from cudasync.softgpu.jit.flow import Flow
     from cudasync.softgpu.jit.lowering import Emitter
 
-PARTING = frozenset({"bra", "ret", "exit"})
+PARTING = frozenset({"bra", "brx", "ret", "exit"})
+
+
+def parts(instruction: ir.Instruction, shapes: Mapping[str, Shape]) -> bool:
+    """Whether this sends the lanes of a warp different ways."""
+    if instruction.opcode not in PARTING:
+        return False
+    deciding = [instruction.guard.register] if instruction.guard is not None else []
+    if instruction.opcode == "brx":
+        deciding += [each for each in instruction.operands if isinstance(each, Register)]
+    return any(not shapes.get(each.name, UNIFORM).is_uniform for each in deciding)
 
 
 class Divergence:
@@ -94,11 +105,7 @@ def analyse(
     search.settle(search.all_instructions())
     while True:
         branches = frozenset(
-            node.index
-            for node in flow.nodes
-            if (last := flow.last(node.index)).guard is not None
-            and last.opcode in PARTING
-            and not shapes.get(last.guard.register.name, UNIFORM).is_uniform
+            node.index for node in flow.nodes if parts(flow.last(node.index), shapes)
         )
         result.part(flow, branches, held)
         demoted = search.demote(result)
@@ -186,12 +193,3 @@ class _Search:
         for name in demoted:
             self._shapes[name] = VARYING
         return demoted
-
-
-def refuse_unknown(
-    probe: Probe, emitters: dict[str, Emitter], body: tuple[ir.Instruction, ...]
-) -> None:
-    """PtxError for the first instruction that has no emitter and is not control flow."""
-    for instruction in body:
-        if instruction.opcode not in emitters and instruction.opcode not in PARTING:
-            probe.refuse(instruction)

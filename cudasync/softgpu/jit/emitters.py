@@ -7,12 +7,16 @@ from typing import TYPE_CHECKING
 from cudasync.softgpu.jit import (
     atomics,
     bits,
+    calls,
     comparing,
     converting,
     floating,
     integer,
+    matching,
     memory,
     moving,
+    permuting,
+    products,
     special,
     synchronising,
     transcendental,
@@ -32,7 +36,11 @@ EMITTERS: dict[str, Emitter] = {
     **memory.EMITTERS,
     **atomics.EMITTERS,
     **synchronising.EMITTERS,
+    **calls.EMITTERS,
     **transcendental.EMITTERS,
     **warp.EMITTERS,
+    **matching.EMITTERS,
+    **permuting.EMITTERS,
+    **products.EMITTERS,
 }
 NEEDS_WHOLE_WARPS = special.NEEDS_WHOLE_WARPS

@@ -24,9 +24,8 @@ from cudasync.softgpu.jit.special import MOST_THREADS
 from cudasync.softgpu.launching import Dim3, Fault, FaultKind, Launch, Outcome, OutcomeKind
 
 if TYPE_CHECKING:
-    from cudasync.ptx import ir
     from cudasync.softgpu.jit.codegen import KernelFunction
-    from cudasync.softgpu.jit.storage import Storage
+    from cudasync.softgpu.jit.program import Program
 
 # What one turn of a block that only waits costs of its budget.
 YIELD_COST = 2**14
@@ -42,8 +41,7 @@ _ALIGNMENT = 64
 class Shape:
     """What executing needs to know of a compiled kernel, beside its code."""
 
-    kernel: ir.Function
-    storage: Storage
+    program: Program
     lanes: int
     frame_bytes: int
     has_waiting_loop: bool
@@ -170,13 +168,13 @@ class _Slot:
         threads = x * y * z
         lanes = shape.lanes
         warps = -(-threads // lanes)
-        storage = shape.storage
+        storage = shape.program.kernel_storage
         dynamic_start = -(-storage.static_shared_bytes // 16) * 16
         shared_bytes = storage.static_shared_bytes
         if launch.dynamic_shared_bytes:
             shared_bytes = dynamic_start + launch.dynamic_shared_bytes
-        local_bytes = warps * lanes * storage.local_bytes
-        caches = len(shape.kernel.body) * 16
+        local_bytes = warps * lanes * shape.program.slab_bytes
+        caches = len(shape.program.instructions) * 16
         coordinates = 3 * MOST_THREADS * 4
         sizes = {
             Field.SHARED: shared_bytes,
@@ -244,7 +242,7 @@ class _Slot:
         word = self.word
         kind = FaultCode(word[Field.FAULT_KIND])
         position = word[Field.FAULT_POSITION]
-        instruction = self._shape.kernel.body[position]
+        instruction = self._shape.program.instructions[position]
         lanes = self._shape.lanes
         first_thread = word[Field.FAULT_WARP] * lanes
         mask = word[Field.FAULT_LANES]
@@ -255,7 +253,7 @@ class _Slot:
         )
         found = Fault(
             kind=FaultKind[kind.name],
-            kernel=self._shape.kernel.name,
+            kernel=self._shape.program.kernel.name,
             line=instruction.span.line,
             block=_coordinates(word[Field.FIRST_BLOCK], self._launch.grid),
             threads=threads,

@@ -66,7 +66,7 @@ class Frame:
     def _parts(self, name: str) -> Iterator[tuple[str, str, int]]:
         """The stack slots of a register, with LLVM type and size in bytes."""
         lowering, builder = self._lowering, self._builder
-        register = lowering.kernel.registers[name]
+        register = lowering.function.registers[name]
         type_ = llvm_type(register.type)
         shape = lowering.shapes[name]
         size = -(-bits_of(type_) // 8)

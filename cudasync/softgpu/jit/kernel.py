@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from cudasync.ptx.ir import Special
-from cudasync.ptx.types import StateSpace
 from cudasync.softgpu.jit.barriers import open_function
 from cudasync.softgpu.jit.blocks import Blocks, warp_parameters
 from cudasync.softgpu.jit.builder import Builder
+from cudasync.softgpu.jit.calls import argument_names, function_name
 from cudasync.softgpu.jit.codegen import declaration
 from cudasync.softgpu.jit.control import Control
 from cudasync.softgpu.jit.divergence import analyse
@@ -19,7 +19,6 @@ from cudasync.softgpu.jit.lowering import Lowering, Probe, Settings, Variant, in
 from cudasync.softgpu.jit.runtime import FUNCTIONS
 from cudasync.softgpu.jit.shapes import UNIFORM, Kind, Shape
 from cudasync.softgpu.jit.stops import find_stops, held_nodes, is_barrier
-from cudasync.softgpu.jit.storage import storage
 from cudasync.softgpu.jit.values import is_float, llvm_type
 from cudasync.softgpu.modifiers import unknown_modifier
 
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from cudasync.ptx import ir
+    from cudasync.softgpu.jit.program import Program
 
 _ATTRIBUTES = "nounwind null_pointer_is_valid"
 _ALWAYS = {
@@ -52,7 +52,7 @@ class KernelText:
     has_waiting_loop: bool
 
 
-def needs_whole_warps(kernel: ir.Function) -> bool:
+def needs_whole_warps(program: Program) -> bool:
     """Whether the kernel can tell how wide a warp is."""
     return any(
         instruction.opcode in _COLLECTIVE
@@ -60,54 +60,39 @@ def needs_whole_warps(kernel: ir.Function) -> bool:
             isinstance(each, Special) and each.name in NEEDS_WHOLE_WARPS
             for each in instruction.operands
         )
-        for instruction in kernel.body
+        for instruction in program.instructions
     )
 
 
 _COLLECTIVE = frozenset({"shfl", "vote", "match", "redux", "activemask", "elect"})
 
 
-def lower(
-    module: ir.Module, kernel: ir.Function, variant: Variant, settings: Settings
-) -> KernelText:
-    """Lower `kernel` for `variant`; PtxError for the first instruction that cannot be."""
-    places = storage(module, kernel)
-    flow = Flow(kernel, is_barrier)
-    stops = find_stops(flow)
-
-    def probe(shapes: dict[str, Shape]) -> Probe:
-        return Probe(kernel, module.file, places, variant, settings, shapes)
-
-    _refuse_unknown(probe({}))
-    divergence = analyse(
-        flow, held_nodes(flow, stops), EMITTERS, probe, assume_varying=settings.assume_varying
-    )
-    builder = Builder(variant.lanes)
-    shapes = divergence.shapes
-    lowering = Lowering(kernel, module.file, places, variant, settings, shapes, builder)
-    control = Control(lowering, flow, divergence, stops, EMITTERS)
-    _emit_registers(lowering)
-    control.emit()
-    uses_shared = any(
-        each.space is StateSpace.SHARED for each in (*module.variables, *kernel.variables)
-    )
-    is_named = control.is_named and bool(stops)
+def lower(program: Program, variant: Variant, settings: Settings) -> KernelText:
+    """Lower the kernel for `variant`; PtxError for the first instruction that cannot be."""
+    kernel = _Part(program, program.kernel, variant, settings)
+    # A function does not know which lanes will call it.
+    anyone = replace(variant, is_whole=False)
+    parts = [kernel]
+    parts += [_Part(program, each, anyone, settings) for each in program.functions.values()]
+    is_named = kernel.control.is_named and bool(kernel.stops)
     own_functions = []
+    frame_bytes = kernel.control.frame_bytes
     if is_named:
-        own_functions.append(open_function(lowering, stops, control.frame_bytes))
+        own_functions.append(open_function(kernel.lowering, kernel.stops, frame_bytes))
     outer = Blocks(
-        variant, frame_bytes=control.frame_bytes, has_stops=bool(stops), is_named=is_named
+        variant, frame_bytes=frame_bytes, has_stops=bool(kernel.stops), is_named=is_named
     )
-    outer.emit(local_bytes=places.local_bytes, uses_shared=uses_shared)
-    functions = FUNCTIONS | builder.functions
-    declarations = "\n".join(sorted(builder.declarations | outer.builder.declarations | _ALWAYS))
+    outer.emit(local_bytes=program.slab_bytes, uses_shared=bool(program.kernel_storage.shared))
+    builders = [part.builder for part in parts]
+    functions = dict(FUNCTIONS)
+    needed = _ALWAYS | outer.builder.declarations
+    for builder in builders:
+        functions |= builder.functions
+        needed |= builder.declarations
+    declarations = "\n".join(sorted(needed))
     text = "\n".join(
         [
-            f"define internal i32 @warp({warp_parameters(variant.lanes)}) {_ATTRIBUTES} {{",
-            "entry:",
-            *builder.allocations,
-            *builder.lines,
-            "}",
+            *(line for part in parts for line in part.text()),
             f"define i32 @kernel(ptr %job) {_ATTRIBUTES} {{",
             *outer.builder.lines,
             "}",
@@ -117,15 +102,57 @@ def lower(
             _METADATA,
         ]
     )
-    has_waiting_loop = any(not stop.is_barrier for stop in stops)
-    return KernelText(text, functions, declarations, control.frame_bytes, has_waiting_loop)
+    has_waiting_loop = any(not stop.is_barrier for stop in kernel.stops)
+    return KernelText(text, functions, declarations, frame_bytes, has_waiting_loop)
+
+
+class _Part:
+    """The kernel or one of its functions, lowered."""
+
+    def __init__(
+        self, program: Program, function: ir.Function, variant: Variant, settings: Settings
+    ) -> None:
+        self._function = function
+        self._lanes = variant.lanes
+        flow = Flow(function, is_barrier)
+        self.stops = find_stops(flow) if function.is_kernel else ()
+
+        def probe(shapes: dict[str, Shape]) -> Probe:
+            return Probe(program, function, variant, settings, shapes)
+
+        _refuse_unknown(probe({}))
+        held = held_nodes(flow, self.stops)
+        divergence = analyse(flow, held, EMITTERS, probe, assume_varying=settings.assume_varying)
+        self.builder = Builder(variant.lanes)
+        shapes = divergence.shapes
+        self.lowering = Lowering(program, function, variant, settings, shapes, self.builder)
+        self.control = Control(self.lowering, flow, divergence, self.stops, EMITTERS)
+        _emit_registers(self.lowering)
+        self.control.emit()
+
+    def text(self) -> list[str]:
+        """The LLVM function."""
+        parameters, name = warp_parameters(self._lanes), "@warp"
+        if not self._function.is_kernel:
+            name = function_name(self._function)
+            for number in argument_names(self._function).values():
+                parameters += f", i64 %argument.{number}"
+        return [
+            f"define internal i32 {name}({parameters}) {_ATTRIBUTES} {{",
+            "entry:",
+            *self.builder.allocations,
+            *self.builder.lines,
+            "}",
+        ]
 
 
 def _refuse_unknown(probe: Probe) -> None:
-    branches = ("bra", "ret", "exit")
-    for instruction in probe.kernel.body:
+    branches = ("bra", "brx", "ret", "exit")
+    for instruction in probe.function.body:
         if instruction.opcode not in EMITTERS and instruction.opcode not in branches:
             probe.refuse(instruction)
+        if is_barrier(instruction) and not probe.is_kernel:
+            probe.refuse(instruction, "a barrier in a device function is not implemented")
         modifier = unknown_modifier(instruction)
         if modifier is not None:
             probe.refuse(instruction, f"{instruction.opcode} with .{modifier} is not implemented")
@@ -136,7 +163,7 @@ def _emit_registers(lowering: Lowering) -> None:
     builder = lowering.builder
     builder.allocations.append(f"  %carry = alloca {builder.vector_type('i1')}")
     builder.emit(f"store {builder.vector_type('i1')} zeroinitializer, ptr %carry")
-    for name, register in lowering.kernel.registers.items():
+    for name, register in lowering.function.registers.items():
         shape = lowering.shapes.get(name, UNIFORM)
         type_ = llvm_type(register.type)
         held = builder.vector_type(type_) if shape.is_varying else type_

@@ -22,7 +22,7 @@ from cudasync.softgpu.jit.values import Value, bits_of, integer, is_float, llvm_
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from cudasync.softgpu.jit.storage import Storage
+    from cudasync.softgpu.jit.program import Program
 
 Emitter: TypeAlias = "Callable[[Lowering, ir.Instruction], None]"
 
@@ -50,21 +50,20 @@ class Settings:
 
 
 class Lowering:
-    """One kernel being lowered for one variant."""
+    """A kernel, or one of its device functions, being lowered for one variant."""
 
     def __init__(
         self,
-        kernel: ir.Function,
-        file: str,
-        storage: Storage,
+        program: Program,
+        function: ir.Function,
         variant: Variant,
         settings: Settings,
         shapes: Mapping[str, Shape],
         builder: Builder,
     ) -> None:
-        self.kernel = kernel
-        self.file = file
-        self.storage = storage
+        self.program = program
+        self.function = function
+        self.storage = program.storages[function.name]
         self.variant = variant
         self.settings = settings
         self.shapes = shapes
@@ -79,7 +78,18 @@ class Lowering:
         self.position = 0
         # Whether some loop waits for memory, so that there is patience to lose.
         self.has_patience = False
-        self._wanted = frozenset(each.name for i in kernel.body for each in uses(i))
+        # Whether there are loops, so that the budget is kept at hand.
+        self.has_fuel = False
+        self._wanted = frozenset(each.name for i in function.body for each in uses(i))
+
+    @property
+    def is_kernel(self) -> bool:
+        return self.function.is_kernel
+
+    def number(self, position: int | None = None) -> int:
+        """An instruction's number in the whole program, by which a report names it."""
+        origin = self.program.origins[self.function.name]
+        return origin + (self.position if position is None else position)
 
     # Refusals.
 
@@ -90,7 +100,7 @@ class Lowering:
         )
         raise PtxError(
             why or f"{name} is not implemented by the software GPU",
-            file=self.file,
+            file=self.program.module.file,
             line=instruction.span.line,
             column=instruction.span.column,
             instruction=instruction.text,
@@ -98,7 +108,7 @@ class Lowering:
 
     def refuse_here(self, why: str) -> NoReturn:
         """Say why the instruction being lowered cannot run here."""
-        self.refuse(self.kernel.body[self.position], why)
+        self.refuse(self.function.body[self.position], why)
 
     # Operands.
 
@@ -168,7 +178,7 @@ class Lowering:
         name = register.name
         shape = self.shapes.get(name, UNIFORM)
         if not shape.is_varying:
-            assert join(value.shape, shape) == shape, (self.kernel.name, name, shape, value)
+            assert join(value.shape, shape) == shape, (self.function.name, name, shape, value)
             builder.emit(f"store {value.type} {value.text}, ptr {slot(name)}")
             if shape.kind is Kind.WIDE:
                 narrow, index = "i32", value.index
@@ -198,6 +208,9 @@ class Lowering:
             return integer("i64", storage.shared[symbol.name] + symbol.offset)
         if symbol.name in storage.local:
             return integer("i64", storage.local[symbol.name] + symbol.offset)
+        if symbol.name in storage.arguments:
+            argument = uniform("i64", f"%argument.{storage.arguments[symbol.name]}")
+            return self.builder.add(argument, integer("i64", symbol.offset))
         if symbol.name in storage.parameters:
             return integer("i64", storage.parameters[symbol.name] + symbol.offset)
         index = storage.symbols.get(symbol.name)
@@ -220,7 +233,7 @@ class Lowering:
             return StateSpace.SHARED
         if name in self.storage.local:
             return StateSpace.LOCAL
-        if name in self.storage.parameters:
+        if name in self.storage.parameters or name in self.storage.arguments:
             return StateSpace.PARAM
         return StateSpace.GLOBAL
 
@@ -275,15 +288,14 @@ class Probe(Lowering):
 
     def __init__(
         self,
-        kernel: ir.Function,
-        file: str,
-        storage: Storage,
+        program: Program,
+        function: ir.Function,
         variant: Variant,
         settings: Settings,
         shapes: Mapping[str, Shape],
     ) -> None:
         builder = Builder(variant.lanes, is_silent=True)
-        super().__init__(kernel, file, storage, variant, settings, shapes, builder)
+        super().__init__(program, function, variant, settings, shapes, builder)
         self.written: list[tuple[str, Shape]] = []
 
     def load_register(self, register: ir.Register) -> Value:

@@ -186,7 +186,7 @@ def cached_window(lowering: Lowering) -> Window:
 def cache_places(lowering: Lowering) -> tuple[str, str]:
     """Where start and length of an instruction's range are kept."""
     name = lowering.builder.name
-    position = lowering.position
+    position = lowering.number()
     return (
         name(f"getelementptr i64, ptr %caches, i64 {2 * position}"),
         name(f"getelementptr i64, ptr %caches, i64 {2 * position + 1}"),
@@ -210,7 +210,7 @@ def check(lowering: Lowering, address: Value, size: int, where: Where, window: W
     cache, _ = cache_places(lowering)
     is_right = builder.name(
         f"call i1 @cudasync.check(ptr %job, ptr {cache}, ptr {place}, i32 {step}, i32 {word},"
-        f" i64 {size}, i64 {lowering.position}, i32 %warp, i32 {where.value},"
+        f" i64 {size}, i64 {lowering.number()}, i32 %warp, i32 {where.value},"
         f" i64 {window.start}, i64 {window.length})"
     )
     go_on = builder.fresh("checked")

@@ -16,9 +16,9 @@ from cudasync.softgpu.jit.execution import JitExecution, Shape
 from cudasync.softgpu.jit.kernel import KernelText, lower, needs_whole_warps
 from cudasync.softgpu.jit.lowering import Settings, Variant
 from cudasync.softgpu.jit.memory import ATOMICS
+from cudasync.softgpu.jit.program import Program, prepare
 from cudasync.softgpu.jit.special import MOST_THREADS
-from cudasync.softgpu.jit.storage import module_variables, storage
-from cudasync.softgpu.jit.webs import split_webs
+from cudasync.softgpu.jit.storage import module_variables
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -34,27 +34,26 @@ class JitKernel:
     """A kernel of a compiled module; see `launching.CompiledKernel`."""
 
     def __init__(self, module: ir.Module, kernel: ir.Function, settings: Settings) -> None:
-        self._module = module
-        self._function = kernel = split_webs(kernel)
+        self._program = program = prepare(module, kernel)
         self._settings = settings
-        self._storage = storage(module, kernel)
-        self._needs_whole_warps = needs_whole_warps(kernel)
+        self._needs_whole_warps = needs_whole_warps(program)
         self._texts: dict[Variant, KernelText] = {}
-        self._is_order_free = is_order_free(kernel)
+        self._is_order_free = is_order_free(program)
         self.text(_USUAL)
         self.name = kernel.name
-        self.parameter_size = self._storage.parameter_bytes
-        self.parameter_offsets = tuple(self._storage.parameters.values())
+        places = program.kernel_storage
+        self.parameter_size = places.parameter_bytes
+        self.parameter_offsets = tuple(places.parameters.values())
         self.parameter_sizes = tuple(parameter.size for parameter in kernel.parameters)
-        self.static_shared_bytes = self._storage.static_shared_bytes
-        self.local_bytes = self._storage.local_bytes
+        self.static_shared_bytes = places.static_shared_bytes
+        self.local_bytes = program.slab_bytes
         self.max_threads = _max_threads(kernel)
 
     def text(self, variant: Variant) -> KernelText:
         """The IR text of a variant."""
         found = self._texts.get(variant)
         if found is None:
-            found = lower(self._module, self._function, variant, self._settings)
+            found = lower(self._program, variant, self._settings)
             self._texts[variant] = found
         return found
 
@@ -74,8 +73,7 @@ class JitKernel:
         text = self.text(variant)
         function, owner = compile_text(text.text, text.functions, text.declarations)
         shape = Shape(
-            kernel=self._function,
-            storage=self._storage,
+            program=self._program,
             lanes=variant.lanes,
             frame_bytes=text.frame_bytes,
             has_waiting_loop=text.has_waiting_loop,
@@ -116,17 +114,17 @@ def _max_threads(kernel: ir.Function) -> int:
     return MOST_THREADS
 
 
-def is_order_free(kernel: ir.Function) -> bool:
+def is_order_free(program: Program) -> bool:
     """Whether atomics leave the same memory in any order of blocks.
 
     They do if nobody uses what they return, and if they are not sums of floats, nor exchanges.
     """
-    wanted = {register.name for each in kernel.body for register in uses(each)}
+    wanted = {register.name for each in program.instructions for register in uses(each)}
     return not any(
         any(register.name in wanted for register in defs(each))
         or each.type.is_float
         or not _ORDERED.isdisjoint(each.modifiers)
-        for each in kernel.body
+        for each in program.instructions
         if each.opcode in ATOMICS
     )
 

@@ -63,6 +63,8 @@ def window_base(lowering: Lowering, space: StateSpace) -> Value | None:
         case StateSpace.LOCAL:
             return local_base(lowering)
         case StateSpace.PARAM:
+            if not lowering.is_kernel:
+                return local_base(lowering)
             return uniform("i64", "%parameters.address")
         case _:
             return None

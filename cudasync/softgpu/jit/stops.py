@@ -72,7 +72,7 @@ def find_stops(flow: Flow) -> tuple[Stop, ...]:
             found.append(Stop(len(found) + 1, continuation, node.end - 1, None))
     for loop in flow.loops:
         if _waits(flow, loop):
-            position = _branch_back(flow, loop)
+            position = branch_back(flow, loop)
             found.append(Stop(len(found) + 1, loop.header, position, loop))
     return tuple(found)
 
@@ -88,7 +88,7 @@ def held_nodes(flow: Flow, stops: tuple[Stop, ...]) -> frozenset[int]:
     return frozenset(held)
 
 
-def _branch_back(flow: Flow, loop: Loop) -> int:
+def branch_back(flow: Flow, loop: Loop) -> int:
     """The position of the last branch to the loop's header."""
     latches = [node for node in flow.nodes if node.index in loop and loop.header in node.successors]
     return latches[-1].end - 1

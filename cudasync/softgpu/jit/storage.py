@@ -14,6 +14,8 @@ from cudasync.ptx.layout import layout
 from cudasync.ptx.types import StateSpace
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from cudasync.ptx import ir
 
 # Dynamic shared memory and local slabs are aligned as CUDA aligns them at most.
@@ -22,10 +24,15 @@ _ALIGNMENT = 16
 
 @dataclass(frozen=True, slots=True)
 class Storage:
-    """Offsets by name; `symbols` holds the place of each .global and .const in Launch.symbols."""
+    """Offsets by name.
+
+    `arguments` numbers the parameters and results of a device function, whose offsets its caller
+    decides; `symbols` holds the place of each .global and .const in Launch.symbols.
+    """
 
     parameters: dict[str, int]
     parameter_bytes: int
+    arguments: dict[str, int]
     shared: dict[str, int]
     static_shared_bytes: int
     local: dict[str, int]
@@ -39,22 +46,35 @@ def module_variables(module: ir.Module) -> tuple[ir.Variable, ...]:
     return tuple(variable for variable in module.variables if variable.space in spaces)
 
 
-def storage(module: ir.Module, kernel: ir.Function) -> Storage:
-    """Lay out everything that `kernel` can name."""
-    parameters, parameter_bytes = layout(kernel.parameters)
-    everywhere = (*module.variables, *kernel.variables)
-    shared_variables = [each for each in everywhere if each.space is StateSpace.SHARED]
-    static = [each for each in shared_variables if each.count]
-    shared, static_bytes = layout(static)
+def shared_layout(module: ir.Module, parts: Sequence[ir.Function]) -> tuple[dict[str, int], int]:
+    """Offsets of the shared variables of a kernel and its functions, and the static size."""
+    everywhere = [*module.variables, *(each for part in parts for each in part.variables)]
+    variables = [each for each in everywhere if each.space is StateSpace.SHARED]
+    shared, static_bytes = layout([each for each in variables if each.count])
     dynamic = -(-static_bytes // _ALIGNMENT) * _ALIGNMENT
-    shared |= {each.name: dynamic for each in shared_variables if not each.count}
+    return shared | {each.name: dynamic for each in variables if not each.count}, static_bytes
+
+
+def storage(
+    module: ir.Module, function: ir.Function, shared: tuple[dict[str, int], int]
+) -> Storage:
+    """Lay out everything that `function` can name."""
+    parameters: dict[str, int] = {}
+    arguments: dict[str, int] = {}
+    parameter_bytes = 0
+    if function.is_kernel:
+        parameters, parameter_bytes = layout(function.parameters)
+    else:
+        given = (*function.parameters, *function.results)
+        arguments = {each.name: number for number, each in enumerate(given)}
     in_local = (StateSpace.LOCAL, StateSpace.PARAM)
-    local, local_bytes = layout(each for each in kernel.variables if each.space in in_local)
+    local, local_bytes = layout(each for each in function.variables if each.space in in_local)
     return Storage(
         parameters=parameters,
         parameter_bytes=parameter_bytes,
-        shared=shared,
-        static_shared_bytes=static_bytes,
+        arguments=arguments,
+        shared=shared[0],
+        static_shared_bytes=shared[1],
         local=local,
         local_bytes=-(-local_bytes // _ALIGNMENT) * _ALIGNMENT,
         symbols={each.name: index for index, each in enumerate(module_variables(module))},

@@ -42,7 +42,7 @@ def _sleep(lowering: Lowering, _instruction: ir.Instruction) -> None:
 
 def _trap(lowering: Lowering, _instruction: ir.Instruction) -> None:
     builder = lowering.builder
-    emit_fault(builder, FaultCode.TRAP, lowering.position, lowering.mask)
+    emit_fault(builder, FaultCode.TRAP, lowering.number(), lowering.mask)
     builder.label(builder.fresh("behind"))
 
 

@@ -125,7 +125,7 @@ def pick(lowering: Lowering, value: Value, source: Value) -> Value:
     )
 
 
-def _members(lowering: Lowering, operand: ir.Operand) -> str:
+def members(lowering: Lowering, operand: ir.Operand) -> str:
     """The active lanes that are members, as an i32."""
     builder = lowering.builder
     active = mask_word(builder, lowering.mask)
@@ -150,22 +150,22 @@ def _vote(lowering: Lowering, instruction: ir.Instruction) -> None:
     builder = lowering.builder
     predicate = lowering.read(instruction.operands[1], ScalarType.PRED)
     if "sync" in instruction.modifiers:
-        members = _members(lowering, instruction.operands[2])
+        voters = members(lowering, instruction.operands[2])
     else:
-        members = mask_word(builder, lowering.mask)
+        voters = mask_word(builder, lowering.mask)
     lanes = builder.name(
         f"bitcast {builder.vector_type('i1')} {builder.vector(predicate)} to i{builder.lanes}"
     )
-    ayes = builder.name(f"and i32 {lanes}, {members}")
+    ayes = builder.name(f"and i32 {lanes}, {voters}")
     if "ballot" in instruction.modifiers:
         result = uniform("i32", ayes)
     elif "any" in instruction.modifiers:
         result = uniform("i1", builder.name(f"icmp ne i32 {ayes}, 0"))
     elif "all" in instruction.modifiers:
-        result = uniform("i1", builder.name(f"icmp eq i32 {ayes}, {members}"))
+        result = uniform("i1", builder.name(f"icmp eq i32 {ayes}, {voters}"))
     elif "uni" in instruction.modifiers:
         none = builder.name(f"icmp eq i32 {ayes}, 0")
-        every = builder.name(f"icmp eq i32 {ayes}, {members}")
+        every = builder.name(f"icmp eq i32 {ayes}, {voters}")
         result = uniform("i1", builder.name(f"or i1 {none}, {every}"))
     else:
         lowering.refuse(instruction)

@@ -128,10 +128,12 @@ def _fetch(e: Emitter, word: int, operand: Operand, type_: ScalarType) -> None:
 
 
 def barrier(e: Emitter, i: Instruction) -> None:
-    """bar and barrier: .sync, .arrive, .red, and bar.warp.sync."""
+    """bar and barrier: .sync, .red, and bar.warp.sync."""
     if "warp" in i.modifiers:
         warp(e, i)
         return
+    if "arrive" in i.modifiers:
+        e.refuse("arriving at a barrier without waiting is not implemented")
     is_reduction = "red" in i.modifiers
     operands = list(i.operands)
     target = operands.pop(0) if is_reduction else None
