@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING
 
 from cudasync.ptx.liveness import defs, uses
 from cudasync.softgpu.jit.codegen import compile_text
-from cudasync.softgpu.jit.execution import JitExecution, Shape
+from cudasync.softgpu.jit.execution import JitExecution
 from cudasync.softgpu.jit.kernel import KernelText, lower, needs_whole_warps
 from cudasync.softgpu.jit.lowering import Settings, Variant
 from cudasync.softgpu.jit.memory import ATOMICS
 from cudasync.softgpu.jit.program import Program, prepare
+from cudasync.softgpu.jit.slots import Fit
 from cudasync.softgpu.jit.special import MOST_THREADS
 from cudasync.softgpu.jit.storage import module_variables
 
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     from cudasync.softgpu.launching import Dim3, Launch
 
 WARP = 32
+# Shapes of block a kernel is kept fitted to.
+_MOST_FITS = 64
 _USUAL = Variant(lanes=WARP, is_rowwise=True, is_whole=True)
 
 
@@ -38,6 +41,7 @@ class JitKernel:
         self._settings = settings
         self._needs_whole_warps = needs_whole_warps(program)
         self._texts: dict[Variant, KernelText] = {}
+        self._fits: dict[tuple[Dim3, int], Fit] = {}
         self._is_order_free = is_order_free(program)
         self.text(_USUAL)
         self.name = kernel.name
@@ -69,17 +73,30 @@ class JitKernel:
 
     def start(self, launch: Launch) -> JitExecution:
         """Prepare to execute; compiles at the first launch of a variant."""
-        variant = self.variant(launch.block)
+        key = launch.block, launch.dynamic_shared_bytes
+        fit = self._fits.get(key)
+        if fit is None:
+            fit = self._fit(*key)
+            if len(self._fits) >= _MOST_FITS:
+                self._fits.clear()
+            self._fits[key] = fit
+        return JitExecution(fit, launch)
+
+    def _fit(self, block: Dim3, dynamic_shared_bytes: int) -> Fit:
+        variant = self.variant(block)
         text = self.text(variant)
         function, owner = compile_text(text.text, text.functions, text.declarations)
-        shape = Shape(
+        return Fit(
+            function=function,
+            owner=owner,
             program=self._program,
-            lanes=variant.lanes,
+            variant=variant,
             frame_bytes=text.frame_bytes,
             has_waiting_loop=text.has_waiting_loop,
             is_order_free=self._is_order_free,
+            block=block,
+            dynamic_shared_bytes=dynamic_shared_bytes,
         )
-        return JitExecution(function, owner, shape, launch)
 
 
 @dataclass(frozen=True, slots=True)
