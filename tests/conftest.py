@@ -8,6 +8,7 @@ a poisoned byte or a deterministic order is the very thing shown.
 from __future__ import annotations
 
 import os
+import signal
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -22,6 +23,13 @@ settings.register_profile(
 )
 settings.register_profile("long", deadline=None, max_examples=2000, print_blob=True)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if os.environ.get("CI") else "dev"))
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    # A shell starts what it puts in the background with Ctrl-C ignored, and so would be every
+    # program that a test starts and interrupts.
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
