@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from cudasync.driver import Device
     from cudasync.engine.events import PooledEvent
+    from cudasync.engine.failure import Failure
     from cudasync.engine.timeline import Timeline
 
 # A push asks the driver how far a stream has come once in this many issues to it, so that
@@ -73,19 +74,38 @@ class Dispatcher:
     def abandon(self, op: Op, error: BaseException) -> None:
         """The push of `op` was interrupted: if it has been planned, end it as failed."""
         with plan.LOCK:
-            if op.number == 0 or op._is_issued:
+            if op.number == 0 or op._is_issued or op._fn is None:
+                # Not planned, or it has run: then it ends by itself.
                 return
-        dispatch(self._ledger.finish(op, failure=self._ledger.fail(op, error)))
+            op._fn = None
+            failure = self._ledger.fail(op, error)
+            if op._blockers:
+                return
+        dispatch(self._skip(op, failure))
 
     def start(self, op: Op) -> list[Op]:
         """Run or issue an op that nothing blocks; return the ops that became ready by it."""
-        failure = poison(op)
+        failure = op.failure or poison(op)
         if failure is not None:
-            return self._ledger.finish(op, failure=failure)
+            return self._skip(op, failure)
         if op.kind is OpKind.HOST:
             self._pools[op._pool].put(op)
             return []
         return self._issue(op)
+
+    def _skip(self, op: Op, failure: Failure) -> list[Op]:
+        """End an op that will not run, but not before what it had to come after.
+
+        Who overwrites or frees its data later knows of no earlier user of it than this op.
+        """
+        with plan.LOCK:
+            left = [before for before in op._predecessors if not before.finished]
+            for before in left:
+                before._dependents.append(op)
+            op._blockers += len(left)
+        for before in left:
+            before._engine._watch(before)
+        return [] if left else self._ledger.finish(op, failure=failure)
 
     def watch(self, op: Op) -> None:
         """See to it that `op` finishes without further pushes."""
@@ -173,9 +193,12 @@ class Dispatcher:
             timeline.reserved += 1
         try:
             if fault is not None and not fault.cleared:
-                return self._ledger.finish(op, failure=fault)
+                return self._skip(op, fault)
             with timeline.issue_lock:
-                return self._enqueue(op, device, timeline)
+                ready = self._enqueue(op, device, timeline)
+            # Not under the issue lock: what a poll finds finished may entail issues elsewhere.
+            self._poll(timeline)
+            return ready
         except CudasyncError as error:
             return self._fault(op, error)
         finally:
@@ -217,14 +240,17 @@ class Dispatcher:
             if op._is_watched or op._dependents:
                 op._is_watched = True
                 timeline.watch(op, self._report)
-            polled = None
-            if timeline.issued % POLL_EVERY == 0:
-                polled = timeline.in_flight[len(timeline.in_flight) // 2]
-        if polled is not None:
-            self.query(polled)
-            if timeline.load > MOST_UNASKED:
-                self.watch(polled)
         return ready
+
+    def _poll(self, timeline: Timeline) -> None:
+        """Every so often, ask how far the stream has come."""
+        with plan.LOCK:
+            if timeline.issued % POLL_EVERY or not timeline.in_flight:
+                return
+            polled = timeline.in_flight[len(timeline.in_flight) // 2]
+        self.query(polled)
+        if timeline.load > MOST_UNASKED:
+            self.watch(polled)
 
     def _waits(self, op: Op, timeline: Timeline) -> list[PooledEvent]:
         """The events that `timeline` has to wait for before `op`, pinned."""
@@ -246,8 +272,9 @@ class Dispatcher:
 
     def _run(self, op: Op, worker: str) -> None:
         """Run a host op; called by a worker."""
-        fn = op._fn
-        if op.finished or fn is None:
+        with plan.LOCK:
+            fn, op._fn = op._fn, None
+        if fn is None:
             # Its push was interrupted, and the op abandoned.
             return
         start = time.perf_counter()
@@ -297,7 +324,10 @@ class Dispatcher:
             # The memory went with the device's reset, which is all that was asked for.
             return self._ledger.finish(op)
         if not (isinstance(error, CudaError) and error.sticky):
-            return self._ledger.finish(op, failure=self._ledger.fail(op, error))
+            failure = self._ledger.fail(op, error)
+            if not op._is_issued:
+                return self._skip(op, failure)
+            return self._ledger.finish(op, failure=failure)
         device = self._streams(op._device)
         with plan.LOCK:
             flights = [list(t.in_flight) for t in device.timelines]

@@ -219,3 +219,38 @@ def test_a_trace_tells_where_each_op_ran(device, set_):
     assert entries["array"].kind == "copy"
     assert entries["look at it"].timeline.startswith("worker")
     assert entries["array"].end_us <= entries["fill it"].start_us < entries["fill it"].end_us
+
+
+def test_an_op_that_is_poisoned_keeps_later_writers_behind_the_readers_before_it(
+    engine, device, latch
+):
+    x, y, ran = cs.Var("x"), cs.Var("y"), threading.Event()
+
+    def fail() -> None:
+        raise ValueError("planned")
+
+    reader = held(latch, engine, device, reads=[x])
+    engine.push(fail, writes=[y]).exception(PATIENCE_S)
+    poisoned = engine.push(lambda stream: None, reads=[y], writes=[x], device=device)
+    writer = engine.push(ran.set, writes=[x])
+    on_device = engine.push(lambda stream: None, writes=[x], device=device)
+    engine.push(lambda: None).wait(PATIENCE_S)
+    assert not ran.is_set()
+    latch.release()
+    writer.wait(PATIENCE_S)
+    on_device.wait(PATIENCE_S)
+    assert reader.done()
+    assert poisoned.exception(PATIENCE_S) is not None
+
+
+def test_a_blocked_device_op_whose_push_is_interrupted_costs_no_worker(device):
+    x, gate = cs.Var("x"), threading.Event()
+    engine = cs.Engine(workers=1)
+    engine.push(lambda: gate.wait(PATIENCE_S), writes=[x])
+    blocked = engine.push(lambda stream: None, reads=[x], device=device)
+    # What an interrupt that comes right before the push returns leads to.
+    engine._dispatcher.abandon(blocked, KeyboardInterrupt())
+    gate.set()
+    assert engine.push(lambda: "still here").result(PATIENCE_S) == "still here"
+    assert isinstance(blocked.exception(PATIENCE_S).cause, KeyboardInterrupt)
+    engine.close()
