@@ -140,10 +140,14 @@ def _install_software_gpu(trouble: str) -> None:
         raise CudasyncError(
             f'{trouble}, and the software GPU is not installed: pip install "cudasync[soft]"'
         )
-    # The one door from above into the cellar (DESIGN, section 2).
+    # The one door from above into the cellar (DESIGN, the floors).
     from cudasync.softgpu import install
 
-    install(force=True)
+    try:
+        install(force=True)
+    except ValueError as error:
+        # Nothing was passed, so the value came from the environment.
+        raise CudasyncError(f"CUDASYNC_SOFTGPU_... in the environment: {error}") from error
 
 
 def _after_fork_in_child() -> None:

@@ -138,3 +138,19 @@ def test_a_forked_process_is_told_that_it_can_not_use_cuda():
 def test_a_driver_with_no_device_counts_as_none():
     with pytest.raises(ValueError, match="no device 99"):
         Device(99)
+
+
+@pytest.mark.parametrize(
+    ("variable", "value"),
+    [
+        ("CUDASYNC_SOFTGPU_SCHEDULER", "sideways"),
+        ("CUDASYNC_SOFTGPU_DEVICES", "0"),
+        ("CUDASYNC_SOFTGPU_DEVICES", "many"),
+        ("CUDASYNC_SOFTGPU_LOWERING", "none"),
+    ],
+)
+def test_a_setting_that_makes_no_sense_is_one_line_that_names_it(variable, value):
+    told = run(ASK, CUDASYNC_DEVICE="soft", **{variable: value})
+    assert told.startswith("error: CUDASYNC_SOFTGPU_... in the environment:")
+    assert repr(value) in told or value in told
+    assert told.count("\n") == 1

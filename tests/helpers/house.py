@@ -1,7 +1,7 @@
 """What the house tests read: the checkout's files, and which room and floor each module is in.
 
 A *room* is what stands directly under `cudasync/`: a package (`driver`) or a module (`errors`).
-The table below is the floor plan of cudasync/DESIGN.md, section 2; a room that is not in it
+The table below is the floor plan of cudasync/DESIGN.md; a room that is not in it
 has no floor, and the tests say so.
 """
 
