@@ -17,7 +17,7 @@ from cudasync.driver import Device, DeviceBuffer
 from cudasync.engine import engine, plan
 from cudasync.engine.op import OpKind
 from cudasync.engine.ranges import Region
-from cudasync.errors import CudaError, CudasyncError
+from cudasync.errors import CudaError, CudasyncError, DeadlockError
 
 if TYPE_CHECKING:
     from cudasync.driver import Stream
@@ -63,7 +63,9 @@ class Allocation:
             if error.code != CUDA_ERROR_OUT_OF_MEMORY:
                 raise
             # Memory of dead arrays comes back when their last use has passed: wait for it once.
-            owner._drain(None)
+            # Inside an op that can not be for all of them, since it would wait for itself.
+            with suppress(DeadlockError):
+                owner._drain(None)
             device.synchronize()
             self.buffer = _allocate(owner, device, size_bytes, self)
         note = (self.buffer, self.region, weakref.ref(owner))

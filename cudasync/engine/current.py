@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING
@@ -12,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from cudasync.engine.engine import Engine
+    from cudasync.engine.op import Op
 
 _current: ContextVar[Engine | None] = ContextVar("cudasync engine", default=None)
 _default: Once[Engine] = Once()
@@ -39,3 +41,29 @@ def use(engine: Engine) -> Iterator[Engine]:
         yield engine
     finally:
         _current.reset(token)
+
+
+class _Here(threading.local):
+    """Whose functions and callbacks the calling thread is inside, the innermost last."""
+
+    def __init__(self) -> None:
+        self.ops: list[Op] = []
+
+
+_here = _Here()
+
+
+def inside() -> list[Op]:
+    """The ops whose function or callback the calling thread runs, empty outside of any."""
+    return _here.ops
+
+
+@contextmanager
+def running(op: Op) -> Iterator[None]:
+    """Around the function, or a callback, of `op`."""
+    ops = _here.ops
+    ops.append(op)
+    try:
+        yield
+    finally:
+        ops.pop()

@@ -18,7 +18,7 @@ from cudasync.engine.op import Op, OpKind
 from cudasync.engine.streams import DeviceStreams
 from cudasync.engine.suspects import HARMLESS, suspect
 from cudasync.engine.workers import WorkerPool, current_pool
-from cudasync.errors import ClosedError, CudaError, CudasyncError
+from cudasync.errors import ClosedError, CudaError, CudasyncError, DeadlockError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -139,6 +139,11 @@ class Dispatcher:
     @contextmanager
     def blocking(self, op: Op) -> Iterator[None]:
         """Around a wait for `op`: a worker that waits is stood in for meanwhile."""
+        for mine in current.inside():
+            if _comes_after(op, mine):
+                raise DeadlockError(
+                    f"op {mine.name!r} waits for op {op.name!r}, which can only end after it"
+                )
         pool = current_pool()
         with nullcontext() if pool is None else pool.blocked():
             yield
@@ -216,7 +221,8 @@ class Dispatcher:
         if self._ledger.recorder is not None:
             self._ledger.recorder.issuing(op, stream, device.events)
         try:
-            op._result = op._fn(stream)
+            with current.running(op):
+                op._result = op._fn(stream)
         except BaseException as error:
             if isinstance(error, CudaError) and error.sticky:
                 raise
@@ -280,7 +286,7 @@ class Dispatcher:
         start = time.perf_counter()
         result = failure = None
         try:
-            with current.use(op._engine):
+            with current.use(op._engine), current.running(op):
                 result = fn()
         except BaseException as error:
             failure = self._ledger.fail(op, error)
@@ -360,6 +366,22 @@ def _pass_on_interrupt(op: Op) -> None:
         return
     if (failure.op_name, failure.push_site) == (op.name, op.push_site):
         raise failure.cause
+
+
+def _comes_after(op: Op, other: Op) -> bool:
+    """True if `op` is `other`, or has to wait for it as planned."""
+    with plan.LOCK:
+        found = {op}
+        todo = [op]
+        while todo:
+            each = todo.pop()
+            if each is other:
+                return not other.finished
+            # A predecessor has a smaller number: what is older than `other` is not behind it.
+            later = {o for o in each._predecessors if o.number >= other.number} - found
+            found |= later
+            todo += later
+    return False
 
 
 def _number(op: Op) -> int:

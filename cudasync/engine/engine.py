@@ -147,7 +147,8 @@ class Engine:
         )
         op._kernel = kernel
         op._is_nested = self._dispatcher.is_worker()
-        if self._max_in_flight is not None and not op._is_nested:
+        # What an op pushes is not held back: the op may be the very one to wait for.
+        if self._max_in_flight is not None and not op._is_nested and not current.inside():
             self._hold_back(self._max_in_flight)
         try:
             self._dispatcher.submit(op, accesses)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from cudasync.engine import plan
+from cudasync.engine import current, plan
 from cudasync.engine.failure import Failure
 from cudasync.engine.op import Op, OpKind
 from cudasync.engine.trace import Recorder, Statistics
@@ -60,7 +60,7 @@ class Ledger:
             self.unfinished.pop(op, None)
         for callback in callbacks:
             # Its owner was told that an exception of it is lost.
-            with suppress(Exception):
+            with suppress(Exception), current.running(op):
                 callback()
         return ready
 

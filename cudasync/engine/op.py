@@ -134,8 +134,8 @@ class Op:
         """Block until the op has finished.
 
         Raises `OpError` if it failed or was poisoned, `TimeoutError` when `timeout` seconds have
-        passed first (the op goes on), `DeadlockError` if a serial engine is asked to wait for an
-        op that can only run after the one that waits.
+        passed first (the op goes on), `DeadlockError` if an op's function waits for what can only
+        run or end after it.
         """
         self._wait_finished(timeout)
         if self.is_poisoned:
@@ -183,10 +183,17 @@ class Op:
         if self.finished:
             return
         parked = threading.Event()
-        self.add_done_callback(parked.set)
-        with self._engine._blocking(self):
-            if not parked.wait(timeout):
-                raise TimeoutError(f"op {self.name!r} has not finished after {timeout} s")
+        wake = parked.set
+        self.add_done_callback(wake)
+        try:
+            with self._engine._blocking(self):
+                if not parked.wait(timeout):
+                    raise TimeoutError(f"op {self.name!r} has not finished after {timeout} s")
+        finally:
+            if not self.finished:
+                # Who asks again and again with a timeout must not leave a trail.
+                with plan.LOCK:
+                    self._callbacks = [c for c in self._callbacks if c is not wake]
 
     def __repr__(self) -> str:
         if self.finished:

@@ -254,3 +254,25 @@ def test_a_blocked_device_op_whose_push_is_interrupted_costs_no_worker(device):
     assert engine.push(lambda: "still here").result(PATIENCE_S) == "still here"
     assert isinstance(blocked.exception(PATIENCE_S).cause, KeyboardInterrupt)
     engine.close()
+
+
+def test_back_pressure_does_not_hold_back_what_an_op_or_a_callback_pushes(device):
+    engine = cs.Engine(max_in_flight=1)
+    inner: list[cs.Op] = []
+    has_called = threading.Event()
+
+    def called() -> None:
+        push()
+        has_called.set()
+
+    def push(stream: cs.Stream | None = None) -> None:
+        inner.append(engine.push(lambda: "ran"))
+
+    def enqueue(stream: cs.Stream) -> None:
+        push()
+        engine.push(lambda stream: None, device=device).add_done_callback(called)
+
+    engine.push(enqueue, device=device).wait(PATIENCE_S)
+    assert has_called.wait(PATIENCE_S)
+    engine.close()
+    assert [op.result() for op in inner] == ["ran", "ran"]

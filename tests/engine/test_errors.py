@@ -142,6 +142,41 @@ def test_callbacks_run_once_before_or_after_the_end(engine):
     assert seen == ["early or late", "late"]
 
 
+def test_an_op_that_waits_for_itself_or_its_dependents_is_told():
+    x, ops, are_pushed = cs.Var("x"), [], threading.Event()
+    engine = cs.Engine(workers=2)
+    waits = (lambda: ops[0].wait(), lambda: ops[1].wait(), x.wait, engine.waitall, engine.close)
+
+    def outer() -> None:
+        are_pushed.wait(PATIENCE_S)
+        for wait in waits:
+            with pytest.raises(cs.DeadlockError):
+                wait()
+
+    ops.append(engine.push(outer, writes=[x]))
+    ops.append(engine.push(lambda: None, reads=[x]))
+    are_pushed.set()
+    ops[1].wait(PATIENCE_S)
+
+    def enqueue(stream: cs.Stream) -> None:
+        engine.push(lambda: None, reads=[x]).wait()
+
+    failed = engine.push(enqueue, writes=[x], device=cs.Device(0)).exception(PATIENCE_S)
+    assert isinstance(failed.cause, cs.DeadlockError)
+    engine.close()
+
+
+def test_waiting_again_and_again_with_a_timeout_leaves_no_trail():
+    gate = threading.Event()
+    with cs.Engine() as engine:
+        op = engine.push(lambda: gate.wait(PATIENCE_S))
+        for _ in range(10):
+            with pytest.raises(TimeoutError):
+                op.wait(timeout=0.0)
+        assert not op._callbacks
+        gate.set()
+
+
 def test_waiting_on_oneself_in_a_serial_engine_is_a_deadlock_that_is_told():
     with cs.Engine("serial") as engine:
         x = cs.Var("x")
