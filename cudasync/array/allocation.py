@@ -17,7 +17,7 @@ from cudasync.driver import Device, DeviceBuffer
 from cudasync.engine import engine, plan
 from cudasync.engine.op import OpKind
 from cudasync.engine.ranges import Region
-from cudasync.errors import CudaError, CudasyncError, DeadlockError
+from cudasync.errors import ClosedError, CudaError, CudasyncError, DeadlockError
 
 if TYPE_CHECKING:
     from cudasync.driver import Stream
@@ -112,6 +112,10 @@ def reap() -> None:
 
         # Any engine will do once the owner is closed: hazards are kept across engines.
         for each in (owner, engine()):
+            # It may be closed by another thread meanwhile.
             if each is not None and not each.is_closed:
-                each._push(free, OpKind.FREE, writes=[region], name="free", device=buffer.device)
-                break
+                with suppress(ClosedError):
+                    each._push(
+                        free, OpKind.FREE, writes=[region], name="free", device=buffer.device
+                    )
+                    break

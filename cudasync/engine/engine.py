@@ -202,7 +202,9 @@ class Engine:
         if self._is_closed:
             return
         self._drain(None)
-        self._is_closed = True
+        with plan.LOCK:
+            # Under the lock, so that an op is either planned by now, and waited for, or refused.
+            self._is_closed = self._ledger.is_closed = True
         self._drain(None)
         self._dispatcher.close()
         _engines.discard(self)

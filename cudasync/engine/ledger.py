@@ -13,6 +13,7 @@ from cudasync.engine import current, plan
 from cudasync.engine.failure import Failure
 from cudasync.engine.op import Op, OpKind
 from cudasync.engine.trace import Recorder, Statistics
+from cudasync.errors import ClosedError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,12 +25,17 @@ class Ledger:
     def __init__(self, *, trace: bool) -> None:
         # In push order; a dict because ops leave from anywhere.
         self.unfinished: dict[Op, None] = {}
-        self.failures: list[Failure] = []
+        # In the order they showed; a dict because each op that is poisoned looks its own up.
+        self.failures: dict[Failure, None] = {}
+        # Set once the engine has closed: nothing is planned any more.
+        self.is_closed = False
         self.statistics = Statistics()
         self.recorder = Recorder() if trace else None
 
     def enter(self, op: Op, accesses: plan.Accesses) -> None:
-        """Plan `op`. The caller holds the lock."""
+        """Plan `op`. The caller holds the lock. Raises ClosedError once the engine has closed."""
+        if self.is_closed:
+            raise ClosedError("the engine was closed; make a new one")
         plan.plan(op, accesses)
         self.unfinished[op] = None
         self.statistics.ops += 1
@@ -77,8 +83,7 @@ class Ledger:
             op.failure = failure
             if self.recorder is not None:
                 self.recorder.dropped(op)
-        if failure not in self.failures:
-            self.failures.append(failure)
+        self.failures[failure] = None
 
     def first_failure(self) -> Failure | None:
         """The earliest failure that was not cleared."""

@@ -9,7 +9,7 @@ import threading
 import pytest
 
 import cudasync as cs
-from cudasync.engine import dispatch
+from cudasync.engine import dispatch, plan
 
 PATIENCE_S = 20.0
 
@@ -121,6 +121,20 @@ def test_a_closed_engine_says_so(engine):
         engine.push(lambda: None)
     with pytest.raises(cs.ClosedError):
         engine.__enter__()
+
+
+def test_a_push_that_an_engine_closes_under_is_refused_and_not_lost(monkeypatch):
+    engine = cs.Engine()
+    submit = engine._dispatcher.submit
+
+    def close_first(op: cs.Op, accesses: plan.Accesses) -> None:
+        engine.close()
+        submit(op, accesses)
+
+    monkeypatch.setattr(engine._dispatcher, "submit", close_first)
+    with pytest.raises(cs.ClosedError):
+        engine.push(lambda stream: None, device=cs.Device(0))
+    assert not engine._ledger.unfinished
 
 
 def test_an_op_can_be_awaited(engine):
