@@ -101,6 +101,22 @@ def test_shared_arrays_end_where_they_end(kernels):
     assert fault.threads == tuple((t, 0, 0) for t in range(59, 64))
 
 
+@pytest.mark.parametrize(
+    ("wrong", "kind", "size"),
+    [
+        ("st.shared.u32 [%old+64], %lane;", "ILLEGAL_ADDRESS", 4),
+        ("ld.shared.v2.u32 {%value, %lane}, [%old+60];", "MISALIGNED", 8),
+        ("ld.shared.u8 %value, [%old+-1];", "ILLEGAL_ADDRESS", 1),
+    ],
+)
+def test_of_accesses_checked_together_the_wrong_one_is_named(wrong, kind, size):
+    before = "mov.u32 %old, words;\nld.shared.u32 %value, [%old];\nst.shared.u32 [%old+4], %lane;\n"
+    fault = fault_of(
+        snippet(f"{before}{wrong}\nld.shared.u32 %value, [%old+8];"), "test", 1, 32, words()
+    )
+    assert (fault.kind, fault.line, fault.size_bytes) == (FaultKind[kind], FIRST_LINE + 3, size)
+
+
 def test_only_lanes_that_trap_are_at_fault(kernels):
     x = np.ones(64, np.int32)
     run(kernels, "trap_some", 1, 64, x)

@@ -17,16 +17,16 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from cudasync.softgpu.jit.bounds import Bounds, Span, bounds
 from cudasync.softgpu.jit.faults import mask_bits, mask_word
 from cudasync.softgpu.jit.lanes import gather, load_once, scatter, store_once
 from cudasync.softgpu.jit.memcheck import (
-    Bounds,
     Where,
     Window,
-    bounds,
     cache_places,
     cached_window,
     check,
+    check_group,
     within,
 )
 from cudasync.softgpu.jit.runs import run_function
@@ -58,6 +58,11 @@ class Access:
         self._total = size * count
         self._is_constant = is_constant
         self._is_checked = lowering.settings.memcheck and where.checked is not None
+        group = lowering.groups.get(lowering.position)
+        self._group = group
+        if group is not None and group.members[0].position != lowering.position:
+            # The first of the group has checked this one.
+            self._is_checked = False
 
     def load(self, type_: str) -> list[Value]:
         """The elements, as values of `type_`."""
@@ -79,8 +84,11 @@ class Access:
             self.check_lanes()
             return [varying(type_, text) for text in self._gather(type_)]
         vector = builder.vector_type(type_)
+        conditions = run._fast_conditions(conditions)
+        if not conditions:
+            return [varying(type_, text) for text in run._load_run(type_)]
         fast, slow, done = (builder.fresh(each) for each in ("fast", "slow", "done"))
-        run._branch_if_fast(fast, slow, conditions)
+        self._branch_if(conditions, fast, slow)
         builder.label(fast)
         plain = run._load_run(type_)
         fast_end = self._go(done)
@@ -112,8 +120,12 @@ class Access:
             self.check_lanes()
             self._scatter(type_, texts)
             return
+        conditions = run._fast_conditions(conditions)
+        if not conditions:
+            run._store_run(type_, texts)
+            return
         fast, slow, done = (builder.fresh(each) for each in ("fast", "slow", "done"))
-        run._branch_if_fast(fast, slow, conditions)
+        self._branch_if(conditions, fast, slow)
         builder.label(fast)
         run._store_run(type_, texts)
         builder.emit(f"br label %{done}")
@@ -135,11 +147,16 @@ class Access:
         assert checked is not None
         # A uniform address is one access, whoever is active.
         whole = checked.is_uniform or self._lowering.is_mask_full
-        is_right = self._within(bounds(self._lowering, checked, self._total, whole=whole))
+        group = self._group
+        span = Span(0, self._total, self._total) if group is None else group.span
+        is_right = self._within(bounds(self._lowering, checked, span, whole=whole))
         look, go_on = builder.fresh("look"), builder.fresh("go")
         builder.emit(f"br i1 {is_right}, label %{go_on}, label %{look}, !prof !2")
         builder.label(look)
-        check(self._lowering, checked, self._total, self._place.where, self._window())
+        if group is None:
+            check(self._lowering, checked, self._total, self._place.where, self._window())
+        else:
+            check_group(self._lowering, checked, group, self._window())
         builder.emit(f"br label %{go_on}")
         builder.label(go_on)
 
@@ -183,14 +200,14 @@ class Access:
         return Access(self._lowering, place, self._size, self._count), [is_run]
 
     def _is_run_checked(self) -> bool:
-        """Whether the bounds of the run itself are what must be right.
+        """Whether the bounds of the run are asked for together with everything else.
 
-        In local memory offsets are checked instead: every lane has a window of its own.
+        They are not in a fixed window: there the lanes are checked first, alone.
         """
-        return self._is_checked and self._place.checked is self._place.address
+        return self._is_checked and self._place.window is None
 
-    def _branch_if_fast(self, fast: str, slow: str, more: list[str]) -> None:
-        """Go to `fast` if all of this run can be done at once, and what else must hold does."""
+    def _fast_conditions(self, more: list[str]) -> list[str]:
+        """What must hold for all of this run to be done at once, beside `more`."""
         lowering, builder = self._lowering, self._builder
         if self._is_checked and not self._is_run_checked():
             self.check_lanes()
@@ -198,14 +215,19 @@ class Access:
         if not lowering.is_mask_full:
             bits = mask_bits(builder, lowering.mask)
             conditions.append(builder.name(f"icmp eq i{builder.lanes} {bits}, -1"))
-        if self._place.address.shape.kind is Kind.WIDE:
+        address = self._place.address
+        is_in_window = lowering.settings.memcheck and self._place.window is not None
+        # All lanes that are in a window of a few bytes are in line.
+        if address.shape.kind is Kind.WIDE and not (is_in_window and lowering.is_mask_full):
             conditions.append(self._is_straight())
         if self._is_run_checked():
             run = Value("i64", self._base(), affine(self._total, 64))
-            conditions.append(self._within(bounds(lowering, run, self._total, whole=True)))
-        if not conditions:
-            builder.emit(f"br label %{fast}")
-            return
+            span = Span(0, self._total, self._total)
+            conditions.append(self._within(bounds(lowering, run, span, whole=True)))
+        return conditions
+
+    def _branch_if(self, conditions: list[str], fast: str, slow: str) -> None:
+        builder = self._builder
         all_true = conditions[0]
         for condition in conditions[1:]:
             all_true = builder.name(f"and i1 {all_true}, {condition}")

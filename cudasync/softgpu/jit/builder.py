@@ -33,6 +33,8 @@ class Builder:
         # Functions that the text calls, by name: any text may call them, so they are compiled
         # once for the whole process, see `library`.
         self.functions: dict[str, str] = {}
+        # Constants of the module, by name.
+        self.constants: dict[str, str] = {}
         self._is_silent = is_silent
         self._count = 0
 

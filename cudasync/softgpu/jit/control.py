@@ -20,6 +20,7 @@ from cudasync.softgpu.jit.barriers import emit_result
 from cudasync.softgpu.jit.branches import PATIENCE, branch_if_any, branch_if_patient, spend
 from cudasync.softgpu.jit.divergence import PARTING
 from cudasync.softgpu.jit.frames import DONE, FAILED
+from cudasync.softgpu.jit.groups import find_groups
 from cudasync.softgpu.jit.job import Field, read_field
 from cudasync.softgpu.jit.stops import branch_back
 from cudasync.softgpu.jit.ways import Ways
@@ -116,6 +117,7 @@ class Control:
         if index in self._ways.slots:
             builder.emit(f"store {self._mask_type} zeroinitializer, ptr %wait.{index}")
         body = self._flow.function.body
+        lowering.groups = find_groups(body, node.start, node.end)
         ends_in_control = self._is_control(body[node.end - 1], node.end - 1)
         for position in range(node.start, node.end - ends_in_control):
             lowering.position = position

@@ -97,6 +97,7 @@ def lower(program: Program, variant: Variant, settings: Settings) -> KernelText:
             *outer.builder.lines,
             "}",
             *own_functions,
+            *(f"{name} = {text}" for each in builders for name, text in each.constants.items()),
             *(declaration(each) for each in functions.values()),
             declarations,
             _METADATA,

@@ -22,6 +22,7 @@ from cudasync.softgpu.jit.values import Value, bits_of, integer, is_float, llvm_
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from cudasync.softgpu.jit.groups import Group
     from cudasync.softgpu.jit.program import Program
 
 Emitter: TypeAlias = "Callable[[Lowering, ir.Instruction], None]"
@@ -74,6 +75,8 @@ class Lowering:
         self.is_mask_full = variant.is_whole
         # Whether other lanes still need the old value of a register: by name.
         self.must_blend: Callable[[str], bool] = lambda _name: False
+        # Accesses of the node that are checked together, by position.
+        self.groups: Mapping[int, Group] = {}
         # The index in the body of the instruction being lowered.
         self.position = 0
         # Whether some loop waits for memory, so that there is patience to lose.

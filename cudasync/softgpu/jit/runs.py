@@ -127,8 +127,8 @@ def _look(type_: str, count: int) -> list[str]:
     size = bits_of(type_) // 8 * count
     return [
         "  %is.right = call i1 @cudasync.check(ptr %job, ptr %cache, ptr %addresses, i32 1,",
-        f"      i32 %mask, i64 {size}, i64 %position, i32 %warp, i32 %where, i64 %window.start,",
-        "      i64 %window.length)",
+        f"      i32 %mask, i64 0, i64 {size}, i64 %position, i32 %warp, i32 %where,",
+        "      i64 %window.start, i64 %window.length)",
         "  br i1 %is.right, label %one.by.one, label %wrong",
         "wrong:",
         "  ret i1 false",

@@ -55,7 +55,8 @@ define void @cudasync.report(ptr %job, i64 %kind, i64 %position, i32 %warp, i32 
 # and disjoint. Returns its start in the low half of the pair, or 0, 0.
 CHECK = f"""
 define i1 @cudasync.check(ptr %job, ptr %cache, ptr %addresses, i32 %spacing, i32 %mask,
-    i64 %size, i64 %position, i32 %warp, i32 %where, i64 %window.start, i64 %window.length) {{
+    i64 %displacement, i64 %size, i64 %position, i32 %warp, i32 %where, i64 %window.start,
+    i64 %window.length) {{
 entry:
   %last.start = alloca i64
   %last.length = alloca i64
@@ -79,7 +80,8 @@ lane:
   %rest = and i32 %left, %lowered
   %lane.entry = mul i32 %lane.index, %spacing
   %lane.at = getelementptr i64, ptr %addresses, i32 %lane.entry
-  %address = load i64, ptr %lane.at
+  %leading = load i64, ptr %lane.at
+  %address = add i64 %leading, %displacement
   %off = and i64 %address, %low.bits
   %is.aligned = icmp eq i64 %off, 0
   br i1 %is.aligned, label %recent, label %misaligned
@@ -184,4 +186,40 @@ report:
 }}
 """
 
-FUNCTIONS = {"@cudasync.report": REPORT, "@cudasync.check": CHECK}
+# Looks at each of several accesses: their displacement, size and number are rows of a table.
+CHECK_GROUP = """
+define i1 @cudasync.check.group(ptr %job, ptr %cache, ptr %addresses, i32 %spacing, i32 %mask,
+    ptr %table, i64 %count, i32 %warp, i64 %window.start, i64 %window.length) {
+entry:
+  br label %next
+next:
+  %index = phi i64 [0, %entry], [%following, %right]
+  %is.over = icmp uge i64 %index, %count
+  br i1 %is.over, label %done, label %look
+look:
+  %row = mul i64 %index, 3
+  %row.at = getelementptr i64, ptr %table, i64 %row
+  %displacement = load i64, ptr %row.at
+  %size.at = getelementptr i64, ptr %row.at, i64 1
+  %size = load i64, ptr %size.at
+  %position.at = getelementptr i64, ptr %row.at, i64 2
+  %position = load i64, ptr %position.at
+  %is.right = call i1 @cudasync.check(ptr %job, ptr %cache, ptr %addresses, i32 %spacing,
+      i32 %mask, i64 %displacement, i64 %size, i64 %position, i32 %warp, i32 2,
+      i64 %window.start, i64 %window.length)
+  br i1 %is.right, label %right, label %wrong
+right:
+  %following = add i64 %index, 1
+  br label %next
+wrong:
+  ret i1 false
+done:
+  ret i1 true
+}
+"""
+
+FUNCTIONS = {
+    "@cudasync.report": REPORT,
+    "@cudasync.check": CHECK,
+    "@cudasync.check.group": CHECK_GROUP,
+}
