@@ -33,6 +33,12 @@ def get(make: Callable[[], Engine]) -> Engine:
     return default
 
 
+def forget() -> None:
+    """The process is to get a new engine of its own at the next need."""
+    global _default
+    _default = Once()
+
+
 @contextmanager
 def use(engine: Engine) -> Iterator[Engine]:
     """Make `engine` current inside the `with` block, for this thread or asyncio task."""

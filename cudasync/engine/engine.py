@@ -303,3 +303,22 @@ def _close_all() -> None:
         # Nobody is left to be told.
         with suppress(Exception):
             each.close()
+
+
+def _orphan_all() -> None:
+    """In a forked child: its engines have no threads, so they are closed. It may make new ones."""
+    for each in list(_engines):
+        each._is_closed = True
+        each._ledger.orphan()
+    _engines.clear()
+    current.forget()
+    plan.LOCK.release()
+
+
+if hasattr(os, "register_at_fork"):
+    # Nobody is in the middle of planning when the child begins.
+    os.register_at_fork(
+        before=plan.LOCK.acquire,
+        after_in_parent=plan.LOCK.release,
+        after_in_child=_orphan_all,
+    )

@@ -70,6 +70,19 @@ class Ledger:
                 callback()
         return ready
 
+    def orphan(self) -> None:
+        """In a child that was forked: the threads that would have run the ops are not there.
+
+        Nobody is called: what callbacks need may be locked for good.
+        """
+        self.is_closed = True
+        cause = ClosedError("the process was forked: the op runs in the parent only")
+        for op in self.unfinished:
+            op._callbacks.clear()
+            op.failure = op.failure or Failure(op.name, op.push_site, cause)
+            op.finished = True
+        self.unfinished.clear()
+
     def fail(self, op: Op, cause: BaseException, suspects: Sequence[str] = ()) -> Failure:
         """Make `op` a failed op, the root of whatever it poisons; it still has to finish."""
         failure = Failure(op.name, op.push_site, cause, tuple(suspects))

@@ -88,8 +88,9 @@ class WorkerPool:
             name=f"cudasync worker {self.name} {index}",
             daemon=True,
         )
-        self._threads.add(thread)
+        # Counted once it has started: one that could not be is not to be relied on.
         thread.start()
+        self._threads.add(thread)
 
     def _main(self, index: int) -> None:
         _here.pool = self

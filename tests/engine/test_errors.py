@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import os
+import subprocess
+import sys
 import threading
 
 import pytest
+from helpers.house import ROOT
 
 import cudasync as cs
 from cudasync.engine import dispatch, plan
@@ -263,4 +267,47 @@ def test_an_interrupt_in_the_middle_of_planning_leaves_no_op_behind(monkeypatch)
         engine.push(lambda: None)
     with pytest.raises(cs.OpError):
         engine.waitall(PATIENCE_S)
+    engine.close()
+
+
+FORK = """
+import os, sys, threading
+import cudasync as cs
+gate = threading.Event()
+engine = cs.engine()
+op = engine.push(gate.wait, name="slow")
+child = os.fork()
+if child:
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    gate.set()
+    assert op.result() is True
+    sys.exit(code)
+assert isinstance(op.exception().cause, cs.ClosedError)
+try:
+    engine.push(print)
+except cs.ClosedError:
+    pass
+else:
+    sys.exit("an engine of the parent took a push")
+assert cs.engine().push(lambda: 42).result() == 42
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+def test_a_forked_child_neither_hangs_nor_runs_the_ops_of_its_parent():
+    command = [sys.executable, "-W", "ignore", "-c", FORK]
+    done = subprocess.run(command, cwd=ROOT, timeout=PATIENCE_S, check=False)
+    assert done.returncode == 0
+
+
+def test_a_worker_that_can_not_start_is_not_counted_on(monkeypatch):
+    def refuse(thread: threading.Thread) -> None:
+        monkeypatch.undo()
+        raise RuntimeError("can't start new thread")
+
+    engine = cs.Engine(workers=1)
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    with pytest.raises(RuntimeError):
+        engine.push(lambda: None)
+    assert engine.push(lambda: "ran").result(PATIENCE_S) == "ran"
     engine.close()
