@@ -58,14 +58,23 @@ class Staging:
                 self._lent.clear()
                 self._idle.clear()
                 self._idle_bytes = 0
-            # In order of lending, stop at the first that is still read: one question a call.
-            while self._lent and self._lent[0][0].done():
-                self._keep(self._lent.popleft()[1])
+        # In order of lending, stop at the first that is still read: one question a call. It is
+        # asked without the lock: what is found to have finished calls back, and may come here.
+        while (first := self._first_lent()) is not None and first[0].done():
+            with self._lock:
+                if self._lent and self._lent[0] is first:
+                    self._lent.popleft()
+                    self._keep(first[1])
+        with self._lock:
             idle = self._idle.get(size)
             if idle:
                 self._idle_bytes -= size
                 return idle.pop()
         return PinnedBuffer(size, self._device).view((size,), np.uint8)
+
+    def _first_lent(self) -> tuple[Op, np.ndarray[Any, Any]] | None:
+        with self._lock:
+            return self._lent[0] if self._lent else None
 
     def _keep(self, pinned: np.ndarray[Any, Any]) -> None:
         if self._idle_bytes + pinned.nbytes <= KEPT_BYTES:

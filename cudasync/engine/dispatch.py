@@ -155,8 +155,11 @@ class Dispatcher:
     def heal(self) -> None:
         """Give up the streams of devices that faulted, so that new ones are made after a reset."""
         with plan.LOCK:
-            for ordinal in [o for o, d in self._devices.items() if d.fault is not None]:
-                del self._devices[ordinal]
+            ordinals = [o for o, d in self._devices.items() if d.fault is not None]
+            dead = [self._devices.pop(ordinal) for ordinal in ordinals]
+        for device in dead:
+            # Their watchers are threads, which would stay.
+            device.close()
 
     def close(self) -> None:
         """End workers and streams; the caller has waited for the ops."""

@@ -76,7 +76,9 @@ class Timeline:
 
     def learn(self, op: Op) -> None:
         """This stream now waits for `op`: it is behind it, and behind all that was before it."""
-        clock = dict(self.clock)
+        # What is known to have finished needs no remembering: else streams of engines that have
+        # closed would gather here.
+        clock = {t: seq for t, seq in self.clock.items() if t.finished < seq}
         for timeline, seq in op._clock.items():
             if clock.get(timeline, 0) < seq:
                 clock[timeline] = seq

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 import cudasync as cs
-from cudasync.testing import HostLatch
+from cudasync.array.staging import Staging
+from cudasync.testing import HostLatch, Latch
 
 
 def test_a_copy_goes_between_any_two_memories():
@@ -79,3 +80,17 @@ def test_a_closed_buffer_is_refused():
     buffer.close()
     with pytest.raises(cs.ClosedError):
         cs.copy(buffer, cs.empty(4))
+
+
+def test_a_callback_may_make_an_array_when_making_one_finds_out_that_its_op_is_done():
+    device = cs.Device(0)
+    staging, made = Staging(device), []
+    with Latch(device) as latch, cs.Engine() as engine:
+        op = engine.push(latch.hold, device=device)
+        # Not by `add_done_callback`, so that no watcher is faster.
+        op._callbacks.append(lambda: made.append(staging.fill(np.zeros(8))))
+        staging.lend_until(op, staging.fill(np.ones(8)))
+        latch.release()
+        device.synchronize()
+        staging.fill(np.zeros(8))
+    assert len(made) == 1

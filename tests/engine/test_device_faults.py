@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import numpy as np
 import pytest
 
@@ -105,3 +107,11 @@ def test_arrays_that_outlive_a_reset_say_so_and_leave_no_failure(engine):
     del x
     cs.zeros(4, np.int32).wait()
     engine.waitall()
+
+
+def test_clearing_a_fault_ends_the_threads_of_the_streams_it_gives_up(engine, wild):
+    before = set(threading.enumerate())
+    x = cs.zeros(4, np.int32)
+    wild[1, 1](x, np.uint64(1 << 40)).exception()
+    engine.clear_errors()
+    assert set(threading.enumerate()) <= before

@@ -276,3 +276,15 @@ def test_back_pressure_does_not_hold_back_what_an_op_or_a_callback_pushes(device
     assert has_called.wait(PATIENCE_S)
     engine.close()
     assert [op.result() for op in inner] == ["ran", "ran"]
+
+
+def test_a_stream_forgets_what_it_knew_of_engines_that_closed(engine, device):
+    x = cs.Var("x")
+    for _ in range(5):
+        with Latch(device) as latch, cs.Engine(streams=1) as other:
+            other.push(latch.hold, writes=[x], device=device)
+            behind = engine.push(lambda stream: None, reads=[x], device=device)
+            latch.release()
+        behind.wait(PATIENCE_S)
+    timelines = engine._dispatcher._devices[0].timelines
+    assert max(len(timeline.clock) for timeline in timelines) <= 2
