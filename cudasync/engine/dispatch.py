@@ -55,7 +55,7 @@ class Dispatcher:
     def submit(self, op: Op, accesses: plan.Accesses) -> None:
         """Plan `op` and dispatch it if nothing blocks it. Blocks for nobody."""
         with plan.LOCK:
-            self._ledger.enter(op, accesses)
+            dropped = self._ledger.enter(op, accesses)
             watched = []
             for before in op._predecessors:
                 if op.kind is not OpKind.HOST and before._is_issued:
@@ -65,6 +65,7 @@ class Dispatcher:
                 if before.kind is not OpKind.HOST and op.kind is OpKind.HOST:
                     watched.append(before)
             is_ready = op._blockers == 0
+        del dropped
         for before in watched:
             before._engine._watch(before)
         if is_ready:
@@ -215,7 +216,8 @@ class Dispatcher:
 
     def _enqueue(self, op: Op, device: DeviceStreams, timeline: Timeline) -> list[Op]:
         """The driver calls of an issue. The caller holds the timeline's issue lock."""
-        assert op._fn is not None
+        fn = op._fn
+        assert fn is not None
         stream = timeline.stream
         for event in self._waits(op, timeline):
             stream.wait(event.event)
@@ -225,7 +227,7 @@ class Dispatcher:
             self._ledger.recorder.issuing(op, stream, device.events)
         try:
             with current.running(op):
-                op._result = op._fn(stream)
+                op._result = fn(stream)
         except BaseException as error:
             if isinstance(error, CudaError) and error.sticky:
                 raise
@@ -233,7 +235,9 @@ class Dispatcher:
             # whoever overwrites or frees its data still waits for it.
             self._ledger.fail(op, error)
         with plan.LOCK:
+            created = device.events.created
             event = device.events.take()
+            self._ledger.statistics.events_created += device.events.created - created
         stream.record(event.event)
         with plan.LOCK:
             statistics = self._ledger.statistics

@@ -32,15 +32,19 @@ class Ledger:
         self.statistics = Statistics()
         self.recorder = Recorder() if trace else None
 
-    def enter(self, op: Op, accesses: plan.Accesses) -> None:
-        """Plan `op`. The caller holds the lock. Raises ClosedError once the engine has closed."""
+    def enter(self, op: Op, accesses: plan.Accesses) -> object:
+        """Plan `op`. The caller holds the lock, and lets go of what is returned without it.
+
+        Raises ClosedError once the engine has closed.
+        """
         if self.is_closed:
             raise ClosedError("the engine was closed; make a new one")
-        plan.plan(op, accesses)
+        dropped = plan.plan(op, accesses)
         self.unfinished[op] = None
         self.statistics.ops += 1
         if self.recorder is not None:
             self.recorder.pushed(op)
+        return dropped
 
     def finish(self, op: Op, *, result: Any = None, failure: Failure | None = None) -> list[Op]:
         """End `op`; return the ops that may be dispatched now. Takes the lock, runs callbacks."""
@@ -56,6 +60,8 @@ class Ledger:
             op.finished = True
             ready = unblock(op)
             callbacks, op._callbacks = op._callbacks, []
+            # In hand until the lock is released: what goes with them may run users' code.
+            held = op._fn, op._predecessors, op._sources
             op._fn = None
             op._predecessors = op._sources = ()
             op._clock = {}
@@ -64,6 +70,7 @@ class Ledger:
                 op._event.unpin()
                 op._event = None
             self.unfinished.pop(op, None)
+        del held
         for callback in callbacks:
             # Its owner was told that an exception of it is lost.
             with suppress(Exception), current.running(op):

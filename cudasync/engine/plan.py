@@ -37,10 +37,11 @@ class Accesses:
     writes: Sequence[Resource]
 
 
-def plan(op: Op, accesses: Accesses) -> None:
+def plan(op: Op, accesses: Accesses) -> object:
     """Give `op` its number, predecessors and sources, and make it part of the history.
 
-    The caller holds LOCK.
+    The caller holds LOCK. What is returned is to be dropped without it: it may be all that keeps
+    what users' functions returned, and what ends with that is code of theirs.
     """
     drop_gone()
     op.number = _numbers.next()
@@ -66,6 +67,7 @@ def plan(op: Op, accesses: Accesses) -> None:
     op._predecessors = tuple(o for o in before if not o.finished)
     op._sources = tuple(sources)
     RANGES.sweep()
+    return before
 
 
 def writers(resources: Sequence[Resource]) -> list[Op]:

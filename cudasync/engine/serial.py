@@ -40,7 +40,8 @@ class SerialDispatcher:
     def submit(self, op: Op, accesses: plan.Accesses) -> None:
         with self._turn:
             with plan.LOCK:
-                self._ledger.enter(op, accesses)
+                dropped = self._ledger.enter(op, accesses)
+            del dropped
             self._queue.append(op)
             if not self._running:
                 while self._queue:

@@ -138,7 +138,7 @@ def test_events_are_used_again(engine, set_):
         set_[1, 32](x, np.int32(i), np.uint32(8)).wait(PATIENCE_S)
     statistics = engine.statistics()
     assert statistics.events_recorded > 300
-    assert statistics.events_created < 20
+    assert 0 < statistics.events_created < 20
 
 
 def test_finished_ops_leave_nothing_behind_in_a_program_that_never_waits(engine, set_):

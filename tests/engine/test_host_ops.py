@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 from collections.abc import Callable
 
@@ -250,3 +251,29 @@ def test_a_stand_in_that_leaves_passes_its_work_on():
             ]
             for op in ops:
                 op.wait(PATIENCE_S)
+
+
+def test_what_ends_with_an_op_ends_without_the_engines_lock(any_engine):
+    """A finaliser of the user's may wait for a thread that pushes."""
+    ended: list[bool] = []
+
+    class Noisy:
+        def __del__(self) -> None:
+            thread = threading.Thread(target=lambda: cs.Engine("serial").push(int))
+            thread.start()
+            thread.join(1.0)
+            ended.append(not thread.is_alive())
+
+    def device_op(stream: cs.Stream, noisy: Noisy | None = None) -> None:
+        pass
+
+    x = cs.Var("x")
+    any_engine.push(functools.partial(id, Noisy())).wait(PATIENCE_S)
+    any_engine.push(functools.partial(device_op, noisy=Noisy()), device=cs.Device(0)).wait(
+        PATIENCE_S
+    )
+    any_engine.push(Noisy, writes=[x]).wait(PATIENCE_S)
+    any_engine.push(lambda: None, writes=[x]).wait(PATIENCE_S)
+    any_engine.waitall(PATIENCE_S)
+    assert all(ended)
+    assert ended
