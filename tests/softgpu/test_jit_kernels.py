@@ -1,6 +1,6 @@
 """Whole kernels, as NVRTC makes them, against NumPy.
 
-Every kernel runs as compiled by default, without memcheck, and with all registers treated as
+Every kernel runs as compiled by default, for two targets, and with all registers treated as
 varying: three programs that must agree. Shapes are chosen so that the last warp is partial,
 blocks are no multiple of a warp, and grids have three dimensions.
 """
@@ -14,7 +14,6 @@ from helpers.jit import corpus, run
 PROGRAMS = {
     "sm75": ("kernels_sm75", {}),
     "sm120": ("kernels_sm120", {}),
-    "unchecked": ("kernels_sm75", {"memcheck": False}),
     "varying": ("kernels_sm75", {"assume_varying": True}),
 }
 
