@@ -1,7 +1,7 @@
-"""Cellar. Which modifiers have a meaning on the software GPU, for each opcode.
+"""Cellar. Which modifiers and types have a meaning on the software GPU, for each opcode.
 
-Every lowering refuses what is not in the table: a modifier that is not understood is never
-ignored, since it may change the result.
+Every lowering refuses what is not in the tables: a modifier that is not understood is never
+ignored, since it may change the result, and emitters may rely on the types they are given.
 """
 
 from __future__ import annotations
@@ -68,3 +68,49 @@ def unknown_modifier(instruction: Instruction) -> str | None:
     """The first modifier without a meaning here; None if all have one."""
     known = _MODIFIERS.get(instruction.opcode, ())
     return next((each for each in instruction.modifiers if each not in known), None)
+
+
+_WORDS = "u32 s32 u64 s64"
+_INTEGERS = f"u16 s16 {_WORDS}"
+_HALVES = "f16 f16x2 bf16 bf16x2"
+_SINGLES = "f32 f64"
+_BITS = "b16 b32 b64"
+
+# The types of the PTX ISA, by instruction. Opcodes that are not here take what their emitters do.
+_TYPES: dict[str, frozenset[str]] = {
+    name: frozenset(types.split())
+    for names, types in {
+        "add sub mul mad min max": f"{_INTEGERS} {_HALVES} {_SINGLES}",
+        "neg abs": f"s16 s32 s64 {_HALVES} {_SINGLES}",
+        "addc subc madc bfind bfe": _WORDS,
+        "mul24 mad24 dp4a dp2a": "u32 s32",
+        "sad rem": _INTEGERS,
+        "div": f"{_INTEGERS} {_SINGLES}",
+        "fma": f"{_HALVES} {_SINGLES}",
+        "rcp sqrt rsqrt testp copysign": _SINGLES,
+        "sin cos lg2": "f32",
+        "ex2 tanh": f"f32 {_HALVES}",
+        "and or xor not": f"pred {_BITS}",
+        "cnot shl": _BITS,
+        "shr": f"{_BITS} {_INTEGERS}",
+        "popc clz brev bfi": "b32 b64",
+        "shf prmt lop3 bmsk": "b32",
+        "setp": f"{_BITS} {_INTEGERS} {_HALVES} {_SINGLES}",
+        "set": f"{_BITS} {_INTEGERS} {_HALVES} {_SINGLES}",
+        "selp": f"{_BITS} {_INTEGERS} {_SINGLES}",
+        "slct": f"{_BITS} {_INTEGERS} {_SINGLES}",
+        "shfl": "b32",
+        "vote": "pred b32",
+        "redux": "u32 s32 b32 f32",
+        "match": "b32 b64",
+    }.items()
+    for name in names.split()
+}
+
+
+def unfit_type(instruction: Instruction) -> str | None:
+    """The first type that the PTX ISA does not have for this instruction; None if all fit."""
+    known = _TYPES.get(instruction.opcode)
+    if known is None:
+        return None
+    return next((each.value for each in instruction.types if each.value not in known), None)

@@ -20,7 +20,7 @@ from cudasync.softgpu.jit.runtime import FUNCTIONS
 from cudasync.softgpu.jit.shapes import UNIFORM, Kind, Shape
 from cudasync.softgpu.jit.stops import find_stops, held_nodes, is_barrier
 from cudasync.softgpu.jit.values import is_float, llvm_type
-from cudasync.softgpu.modifiers import unknown_modifier
+from cudasync.softgpu.modifiers import unfit_type, unknown_modifier
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -157,6 +157,9 @@ def _refuse_unknown(probe: Probe) -> None:
         modifier = unknown_modifier(instruction)
         if modifier is not None:
             probe.refuse(instruction, f"{instruction.opcode} with .{modifier} is not implemented")
+        unfit = unfit_type(instruction)
+        if unfit is not None:
+            probe.refuse(instruction, f"{instruction.opcode} does not take .{unfit}")
 
 
 def _emit_registers(lowering: Lowering) -> None:

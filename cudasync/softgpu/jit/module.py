@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from cudasync.errors import PtxError
 from cudasync.ptx.liveness import defs, uses
 from cudasync.softgpu.jit.codegen import compile_text
 from cudasync.softgpu.jit.execution import JitExecution
@@ -116,8 +117,27 @@ def compile_module(
     must do the same.
     """
     settings = Settings(memcheck=memcheck, assume_varying=assume_varying)
-    kernels = {kernel.name: JitKernel(module, kernel, settings) for kernel in module.kernels}
+    kernels = {kernel.name: _lowered(module, kernel, settings) for kernel in module.kernels}
     return JitModule(kernels, module_variables(module))
+
+
+def _lowered(module: ir.Module, kernel: ir.Function, settings: Settings) -> JitKernel:
+    """The kernel's text; PtxError also for what no emitter has thought of.
+
+    Ill-typed PTX that the parser lets pass may fail anywhere in an emitter. To the program it is
+    PTX that can not run here, and loading is where it can act on that.
+    """
+    try:
+        return JitKernel(module, kernel, settings)
+    except PtxError:
+        raise
+    except Exception as error:
+        raise PtxError(
+            f"kernel {kernel.name} can not be lowered ({type(error).__name__}: {error})",
+            file=module.file,
+            line=kernel.span.line,
+            column=kernel.span.column,
+        ) from error
 
 
 def _max_threads(kernel: ir.Function) -> int:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeAlias
 
 from cudasync.ptx.types import ScalarType
-from cudasync.softgpu.modifiers import unknown_modifier
+from cudasync.softgpu.modifiers import unfit_type, unknown_modifier
 from cudasync.softgpu.oracle import (
     atomics,
     bits,
@@ -77,6 +77,9 @@ def lower(e: Emitter, i: Instruction) -> None:
     modifier = unknown_modifier(i)
     if modifier is not None:
         e.refuse(f"{i.opcode} with .{modifier} is not implemented")
+    unfit = unfit_type(i)
+    if unfit is not None:
+        e.refuse(f"{i.opcode} does not take .{unfit}")
     handler = _ANY.get(i.opcode)
     if handler is None and i.types and i.type.is_float:
         handler = _FLOAT.get(i.opcode)
