@@ -24,10 +24,15 @@ def get(make: Callable[[], Engine]) -> Engine:
     engine = _current.get()
     if engine is not None:
         return engine
-    default = _default.get()
+    cell = _default
+    default = cell.get()
+    if default is not None and default.is_closed:
+        # Somebody closed it: the next need is a need again.
+        forget()
+        return get(make)
     if default is None:
         made = make()
-        default = _default.offer(made)
+        default = cell.offer(made)
         if default is not made:
             made.close()
     return default

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from contextlib import suppress
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
@@ -159,7 +160,8 @@ class Op:
             if not self.finished:
                 self._callbacks.append(callback)
                 callback = _nothing
-        callback()
+        with suppress(Exception):
+            callback()
         self._engine._watch(self)
 
     def __await__(self) -> Generator[Any, None, Any]:

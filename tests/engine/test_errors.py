@@ -311,3 +311,19 @@ def test_a_worker_that_can_not_start_is_not_counted_on(monkeypatch):
         engine.push(lambda: None)
     assert engine.push(lambda: "ran").result(PATIENCE_S) == "ran"
     engine.close()
+
+
+def test_the_process_gets_a_new_engine_after_its_own_was_closed():
+    first = cs.engine()
+    assert cs.engine() is first
+    first.close()
+    second = cs.engine()
+    assert second is not first
+    assert second.push(lambda: 1).result(PATIENCE_S) == 1
+
+
+def test_what_a_callback_raises_is_lost_whenever_it_runs(engine):
+    op = engine.push(lambda: 1)
+    op.wait(PATIENCE_S)
+    op.add_done_callback(fail)
+    assert op.result(PATIENCE_S) == 1
