@@ -177,7 +177,12 @@ class Dispatcher:
             found = self._devices.get(device.ordinal)
             if found is not None and not found.is_gone:
                 return found
-            fresh = DeviceStreams(device, streams=self._streams_per_device, timing=self._tracing)
+            fresh = DeviceStreams(
+                device,
+                streams=self._streams_per_device,
+                timing=self._tracing,
+                statistics=self._ledger.statistics,
+            )
             self._devices[device.ordinal] = fresh
         if found is not None:
             self._abandon(found)
@@ -234,10 +239,7 @@ class Dispatcher:
             # What it had enqueued before is on the stream: so the op still gets its point, and
             # whoever overwrites or frees its data still waits for it.
             self._ledger.fail(op, error)
-        with plan.LOCK:
-            created = device.events.created
-            event = device.events.take()
-            self._ledger.statistics.events_created += device.events.created - created
+        event = device.events.take()
         stream.record(event.event)
         with plan.LOCK:
             statistics = self._ledger.statistics
@@ -371,7 +373,7 @@ def _pass_on_interrupt(op: Op) -> None:
     failure = op.failure
     if failure is None or isinstance(failure.cause, Exception):
         return
-    if (failure.op_name, failure.push_site) == (op.name, op.push_site):
+    if failure.op_number == op.number:
         raise failure.cause
 
 

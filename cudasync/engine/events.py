@@ -10,9 +10,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from cudasync.driver import Event
+from cudasync.engine import plan
 
 if TYPE_CHECKING:
     from cudasync.driver import Device
+    from cudasync.engine.trace import Statistics
 
 
 class PooledEvent:
@@ -34,23 +36,27 @@ class PooledEvent:
 
 
 class EventPool:
-    """The idle events of one device."""
+    """The idle events of one device; `statistics` counts those that had to be made."""
 
-    __slots__ = ("created", "device", "free", "timing")
+    __slots__ = ("device", "free", "statistics", "timing")
 
-    def __init__(self, device: Device, *, timing: bool) -> None:
+    def __init__(self, device: Device, *, timing: bool, statistics: Statistics) -> None:
         self.device = device
         self.timing = timing
+        self.statistics = statistics
         self.free: list[Event] = []
-        self.created = 0
 
     def take(self) -> PooledEvent:
-        """An event that nobody waits for. One driver call when the pool is empty, else none."""
+        """An event that nobody waits for. One driver call when the pool is empty, else none.
+
+        Called without the lock, because of that driver call; `list.pop` is one C call.
+        """
         try:
             event = self.free.pop()
         except IndexError:
             event = Event(self.device, timing=self.timing)
-            self.created += 1
+            with plan.LOCK:
+                self.statistics.events_created += 1
         return PooledEvent(event, self)
 
     def close(self) -> None:

@@ -16,6 +16,8 @@ from cudasync.errors import OpError
 class Failure:
     """An op's exception, and where that op was pushed."""
 
+    # The op's place in the total order of pushes.
+    op_number: int
     op_name: str
     push_site: str
     cause: BaseException

@@ -86,13 +86,13 @@ class Ledger:
         cause = ClosedError("the process was forked: the op runs in the parent only")
         for op in self.unfinished:
             op._callbacks.clear()
-            op.failure = op.failure or Failure(op.name, op.push_site, cause)
+            op.failure = op.failure or Failure(op.number, op.name, op.push_site, cause)
             op.finished = True
         self.unfinished.clear()
 
     def fail(self, op: Op, cause: BaseException, suspects: Sequence[str] = ()) -> Failure:
         """Make `op` a failed op, the root of whatever it poisons; it still has to finish."""
-        failure = Failure(op.name, op.push_site, cause, tuple(suspects))
+        failure = Failure(op.number, op.name, op.push_site, cause, tuple(suspects))
         with plan.LOCK:
             self._fail(op, failure)
         return failure
@@ -106,9 +106,10 @@ class Ledger:
         self.failures[failure] = None
 
     def first_failure(self) -> Failure | None:
-        """The earliest failure that was not cleared."""
+        """The failure of the op that was pushed first, of those that were not cleared."""
         with plan.LOCK:
-            return next((f for f in self.failures if not f.cleared), None)
+            left = [failure for failure in self.failures if not failure.cleared]
+            return min(left, key=lambda failure: failure.op_number, default=None)
 
     def clear_failures(self) -> None:
         with plan.LOCK:

@@ -20,14 +20,17 @@ if TYPE_CHECKING:
     from cudasync.driver import Device
     from cudasync.engine.failure import Failure
     from cudasync.engine.op import Op
+    from cudasync.engine.trace import Statistics
 
 
 class DeviceStreams:
     """The timelines and events of one device. Everything here is under `plan.LOCK`."""
 
-    def __init__(self, device: Device, *, streams: int, timing: bool) -> None:
+    def __init__(
+        self, device: Device, *, streams: int, timing: bool, statistics: Statistics
+    ) -> None:
         self.device = device
-        self.events = EventPool(device, timing=timing)
+        self.events = EventPool(device, timing=timing, statistics=statistics)
         name = f"device {device.ordinal}"
         self.compute = [Timeline(device, f"{name} stream {i}") for i in range(streams)]
         # CUDA's convention: the smaller number is the higher priority.

@@ -91,8 +91,7 @@ class Recorder:
             self._origins[device.ordinal] = clock.record(Event(device, timing=True))
             clock.synchronize()
             clock.close()
-        with plan.LOCK:
-            start = events.take()
+        start = events.take()
         stream.record(start.event)
         self._starts[op] = start
 

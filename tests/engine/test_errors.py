@@ -327,3 +327,20 @@ def test_what_a_callback_raises_is_lost_whenever_it_runs(engine):
     op.wait(PATIENCE_S)
     op.add_done_callback(fail)
     assert op.result(PATIENCE_S) == 1
+
+
+def test_the_first_failure_is_the_first_pushed_even_if_it_fails_last():
+    gate = threading.Event()
+    engine = cs.Engine(workers=2)
+
+    def late() -> None:
+        assert gate.wait(PATIENCE_S)
+        raise ValueError("planned")
+
+    engine.push(late, name="pushed first")
+    engine.push(fail, name="failed first").exception(PATIENCE_S)
+    gate.set()
+    with pytest.raises(cs.OpError) as caught:
+        engine.waitall(PATIENCE_S)
+    assert caught.value.op == "pushed first"
+    engine.close()

@@ -13,6 +13,7 @@ from cudasync.softgpu.abi.registry import export
 
 if TYPE_CHECKING:
     from cudasync.softgpu.core.machine import Machine
+    from cudasync.softgpu.core.transfers import Place
 
 _LEGACY = 1
 
@@ -79,20 +80,21 @@ def cu_memcpy_peer_async(
     cu_memcpy_dtod_async(machine, target, source, size, stream)
 
 
+def _copy_now(machine: Machine, target: Place, source: Place, size: int) -> None:
+    stream = machine.streams.get(_LEGACY)
+    machine.streams.finish(machine.transfers.copy(stream, target, source, size))
+
+
 @export("cuMemcpyHtoD")
 def cu_memcpy_htod(machine: Machine, target: int, source: int, size: int) -> None:
     memory = machine.memory
-    stream = machine.streams.get(_LEGACY)
-    ends = memory.place(target, size), memory.any_place(source, size)
-    machine.streams.finish(machine.transfers.copy(stream, *ends, size))
+    _copy_now(machine, memory.place(target, size), memory.any_place(source, size), size)
 
 
 @export("cuMemcpyDtoH")
 def cu_memcpy_dtoh(machine: Machine, target: int, source: int, size: int) -> None:
     memory = machine.memory
-    stream = machine.streams.get(_LEGACY)
-    ends = memory.any_place(target, size), memory.place(source, size)
-    machine.streams.finish(machine.transfers.copy(stream, *ends, size))
+    _copy_now(machine, memory.any_place(target, size), memory.place(source, size), size)
 
 
 @export("cuMemcpyDtoD")
@@ -103,9 +105,7 @@ def cu_memcpy_dtod(machine: Machine, target: int, source: int, size: int) -> Non
 @export("cuMemcpy")
 def cu_memcpy(machine: Machine, target: int, source: int, size: int) -> None:
     memory = machine.memory
-    stream = machine.streams.get(_LEGACY)
-    ends = memory.any_place(target, size), memory.any_place(source, size)
-    machine.streams.finish(machine.transfers.copy(stream, *ends, size))
+    _copy_now(machine, memory.any_place(target, size), memory.any_place(source, size), size)
 
 
 @export("cuMemcpyPeer")
