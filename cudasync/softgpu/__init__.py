@@ -77,12 +77,14 @@ def _compiler(name: str) -> Compile:
     if name not in _LOWERINGS:
         raise ValueError(f"no lowering called {name!r}: {', '.join(_LOWERINGS)}")
 
-    def compile_module(module: ir.Module, *, memcheck: bool = True) -> CompiledModule:
+    def compile_module(
+        module: ir.Module, *, memcheck: bool = True, record: bool = False
+    ) -> CompiledModule:
         refusals: list[PtxError] = []
         for room in _LOWERINGS[name]:
             compile_in: Compile = import_module(f"cudasync.softgpu.{room}").compile_module
             try:
-                return compile_in(module, memcheck=memcheck)
+                return compile_in(module, memcheck=memcheck, record=record)
             except PtxError as refusal:
                 refusals.append(refusal)
         raise refusals[0]

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from cudasync.ptx import ir
     from cudasync.ptx.types import StateSpace
+    from cudasync.softgpu.recording import Recording
 
 Dim3: TypeAlias = tuple[int, int, int]
 """x, y, z."""
@@ -65,7 +66,8 @@ class Launch:
 
     `parameters` is the packed parameter block (at least CompiledKernel.parameter_size bytes);
     `symbols` holds the device address of every variable of the module, in the order of
-    CompiledModule.variables. `budget` bounds the back edges each block may take.
+    CompiledModule.variables. `budget` bounds the back edges each block may take. `recording` takes
+    down what a module compiled with `record` does.
     """
 
     grid: Dim3
@@ -75,6 +77,7 @@ class Launch:
     symbols: Sequence[int]
     allocations: AllocationSnapshot
     budget: int = 2**31
+    recording: Recording | None = None
 
 
 @unique
@@ -182,5 +185,10 @@ class CompiledModule(Protocol):
 class Compile(Protocol):
     """The type of `compile_module` of `softgpu.jit` and of `softgpu.oracle`."""
 
-    def __call__(self, module: ir.Module, *, memcheck: bool = True) -> CompiledModule:
-        """Lower every kernel; PtxError for the first instruction that is not implemented."""
+    def __call__(
+        self, module: ir.Module, *, memcheck: bool = True, record: bool = False
+    ) -> CompiledModule:
+        """Lower every kernel; PtxError for the first instruction that is not implemented.
+
+        With `record`, launches can be recorded: slower code.
+        """

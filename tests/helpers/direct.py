@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from cudasync.softgpu.launching import CompiledKernel, CompiledModule, Dim3, Execution
+    from cudasync.softgpu.recording import Recording
 
 
 def dim3(size: Sequence[int]) -> Dim3:
@@ -70,10 +71,13 @@ def start(
     args: Sequence[bytes | np.ndarray | int],
     shared_bytes: int = 0,
     budget: int = 2**20,
+    recording: Recording | None = None,
+    variables: list[np.ndarray] | None = None,
 ) -> Started:
     """Start a kernel; each array argument is one allocation. `args` and `module` must live on."""
     kernel = module.kernels[name]
-    variables = make_variables(module)
+    if variables is None:
+        variables = make_variables(module)
     arrays = [*(value for value in args if isinstance(value, np.ndarray)), *variables]
     launch = Launch(
         dim3(grid),
@@ -83,6 +87,7 @@ def start(
         [array.ctypes.data for array in variables],
         AllocationSnapshot((a.ctypes.data, a.ctypes.data + a.nbytes) for a in arrays),
         budget,
+        recording,
     )
     return Started(kernel.start(launch), variables)
 

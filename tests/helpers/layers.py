@@ -43,11 +43,12 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
 # side above it nor how code is made, and the two code generators do not know each other. The
 # package's own __init__ and its installer put them together.
 CELLAR: dict[str, frozenset[str]] = {
-    "launching": frozenset(),
+    "recording": frozenset(),
+    "launching": frozenset({"recording"}),
     "modifiers": frozenset(),
-    "jit": frozenset({"launching", "modifiers"}),
-    "oracle": frozenset({"launching", "modifiers"}),
-    "core": frozenset({"launching"}),
+    "jit": frozenset({"launching", "modifiers", "recording"}),
+    "oracle": frozenset({"launching", "modifiers", "recording"}),
+    "core": frozenset({"launching", "recording"}),
     "abi": frozenset({"launching", "core"}),
 }
 

@@ -36,9 +36,12 @@ DEFAULT_TOTAL_BYTES: Final = 4 << 30
 DEFAULT_BUDGET: Final = 2**31
 
 
-def no_compiler(module: ir.Module, *, memcheck: bool = True) -> CompiledModule:
+def no_compiler(
+    module: ir.Module, *, memcheck: bool = True, record: bool = False
+) -> CompiledModule:
     """Stands for the compiler where no module is to be loaded."""
-    raise PtxError(f"no compiler was given to this machine (memcheck={memcheck})", file=module.file)
+    settings = f"memcheck={memcheck}, record={record}"
+    raise PtxError(f"no compiler was given to this machine ({settings})", file=module.file)
 
 
 class _Current(threading.local):
@@ -59,10 +62,12 @@ class Machine:
         total_bytes: int = DEFAULT_TOTAL_BYTES,
         budget: int = DEFAULT_BUDGET,
         memcheck: bool = True,
+        record: bool = False,
         compile_module: Compile = no_compiler,
     ) -> None:
         self.budget = budget
         self.memcheck = memcheck
+        self.record = record
         self.is_initialized = False
         self.executor = Executor(make_scheduler(scheduler))
         self.host_functions = HostFunctions(self.executor)

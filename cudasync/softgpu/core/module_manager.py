@@ -111,7 +111,9 @@ class ModuleManager:
         if found is None:
             try:
                 source = parse(image)
-                found = source, self._compile(source, memcheck=self._machine.memcheck)
+                machine = self._machine
+                compiled = self._compile(source, memcheck=machine.memcheck, record=machine.record)
+                found = source, compiled
             except PtxError as problem:
                 raise DriverFailure(INVALID_PTX, _log_line(problem)) from problem
             while len(self._compiled) >= _COMPILED_TEXTS:

@@ -15,7 +15,9 @@ from cudasync.ptx.types import ScalarType, StateSpace
 from cudasync.softgpu.jit.access import Access
 from cudasync.softgpu.jit.addresses import place
 from cudasync.softgpu.jit.faults import mask_word
+from cudasync.softgpu.jit.noting import note
 from cudasync.softgpu.jit.values import Value, bits_of, integer, is_float, llvm_type, varying
+from cudasync.softgpu.recording import Touch
 
 if TYPE_CHECKING:
     from cudasync.ptx import ir
@@ -59,6 +61,7 @@ def _atomic(lowering: Lowering, instruction: ir.Instruction) -> None:
     values = [lowering.read(each, type_) for each in operands[1:]]
     access = Access(lowering, where, type_.size, 1)
     access.check_lanes()
+    note(lowering, instruction, where, type_.size, Touch.READ | Touch.WRITTEN)
     is_shared = instruction.space is StateSpace.SHARED
     if (
         isinstance(target, Sink)

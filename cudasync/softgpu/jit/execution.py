@@ -4,7 +4,8 @@ Blocks of a launch run on up to as many threads as there are processors, each wi
 own, taking the next few blocks in turn. A kernel with a loop that waits for memory runs on one
 thread, block after block; a block that only waits is set aside with its slot, and gets a turn
 whenever `run` is called again. A kernel whose result could depend on the order of blocks through
-its atomics runs on one thread, too: a launch gives the same bits every time.
+its atomics runs on one thread, too: a launch gives the same bits every time. So does one that is
+recorded, since a record says what came before what.
 """
 
 from __future__ import annotations
@@ -93,7 +94,8 @@ class JitExecution:
     def _run_all(self) -> None:
         threads = 1
         fit = self._fit
-        if fit.is_order_free and self._block_count * fit.thread_count >= _FEW_THREADS:
+        is_free = fit.is_order_free and self._launch.recording is None
+        if is_free and self._block_count * fit.thread_count >= _FEW_THREADS:
             threads = min(_PROCESSORS, self._block_count)
         if threads == 1:
             self._work(self._block_count)

@@ -22,6 +22,9 @@ class Field(IntEnum):
     SYMBOLS = auto()
     ALLOCATIONS = auto()
     ALLOCATION_COUNT = auto()
+    # The table of a recording; its count is 0 where none is made.
+    RECORDING = auto()
+    RECORDING_COUNT = auto()
     # Scratch of the block: its shared window, local slabs, frames and states of its warps.
     SHARED = auto()
     SHARED_BYTES = auto()

@@ -44,10 +44,12 @@ class Variant:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """How a module is compiled. `assume_varying` gives up all shapes: for comparison in tests."""
+    """How a module is compiled. `assume_varying` gives up all shapes: for comparison in tests.
+    `record` is for launches whose accesses are taken down."""
 
     memcheck: bool = True
     assume_varying: bool = False
+    record: bool = False
 
 
 class Lowering:

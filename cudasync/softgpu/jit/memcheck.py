@@ -107,20 +107,26 @@ def _look(lowering: Lowering, address: Value, before: str, after: str) -> None:
     """Put the addresses into memory, and call a function that looks at them."""
     builder = lowering.builder
     word = mask_word(builder, lowering.mask)
-    spacing = 1
-    if address.is_uniform:
-        place, spacing = builder.allocate("i64"), 0
-        builder.emit(f"store i64 {address.text}, ptr {place}")
-    elif address.shape.kind is Kind.WIDE:
-        place = _spread(lowering, address)
-    else:
-        vector = builder.vector_type("i64")
-        place = builder.allocate(vector)
-        builder.emit(f"store {vector} {builder.vector(address)}, ptr {place}, align 64")
+    place, spacing = lay_out(lowering, address)
     is_right = builder.name(f"call i1 {before}, ptr {place}, i32 {spacing}, i32 {word}, {after})")
     go_on = builder.fresh("checked")
     builder.emit(f"br i1 {is_right}, label %{go_on}, label %fault")
     builder.label(go_on)
+
+
+def lay_out(lowering: Lowering, address: Value) -> tuple[str, int]:
+    """The addresses of all lanes in memory, and how many words apart: 0 where all are one."""
+    builder = lowering.builder
+    if address.is_uniform:
+        place = builder.allocate("i64")
+        builder.emit(f"store i64 {address.text}, ptr {place}")
+        return place, 0
+    if address.shape.kind is Kind.WIDE:
+        return _spread(lowering, address), 1
+    vector = builder.vector_type("i64")
+    place = builder.allocate(vector)
+    builder.emit(f"store {vector} {builder.vector(address)}, ptr {place}, align 64")
+    return place, 1
 
 
 def _spread(lowering: Lowering, address: Value) -> str:

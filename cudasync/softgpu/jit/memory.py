@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING
 from cudasync.ptx.types import ScalarType, StateSpace
 from cudasync.softgpu.jit.access import Access
 from cudasync.softgpu.jit.addresses import place
+from cudasync.softgpu.jit.noting import note
 from cudasync.softgpu.jit.values import Value, llvm_type
+from cudasync.softgpu.recording import Touch
 
 if TYPE_CHECKING:
     from cudasync.ptx import ir
@@ -25,6 +27,7 @@ def load(lowering: Lowering, instruction: ir.Instruction) -> None:
     is_constant = instruction.space is StateSpace.PARAM and where.checked is None
     settle_memory(lowering, instruction)
     access = Access(lowering, where, type_.size, len(targets), is_constant=is_constant)
+    note(lowering, instruction, where, type_.size * len(targets), Touch.READ)
     for register, value in zip(targets, access.load(llvm_type(type_)), strict=True):
         lowering.write(register, fit(lowering, register, value, type_))
 
@@ -36,6 +39,7 @@ def store(lowering: Lowering, instruction: ir.Instruction) -> None:
     values = [lowering.read(each, type_) for each in elements(source)]
     where = place(lowering, instruction, target)
     settle_memory(lowering, instruction)
+    note(lowering, instruction, where, type_.size * len(values), Touch.WRITTEN)
     Access(lowering, where, type_.size, len(values)).store(values)
 
 

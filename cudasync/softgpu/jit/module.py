@@ -109,14 +109,18 @@ class JitModule:
 
 
 def compile_module(
-    module: ir.Module, *, memcheck: bool = True, assume_varying: bool = False
+    module: ir.Module,
+    *,
+    memcheck: bool = True,
+    record: bool = False,
+    assume_varying: bool = False,
 ) -> JitModule:
     """Lower every kernel; PtxError for the first instruction that is not implemented.
 
     `assume_varying` compiles without the analysis of what lanes have in common: slow code that
     must do the same.
     """
-    settings = Settings(memcheck=memcheck, assume_varying=assume_varying)
+    settings = Settings(memcheck=memcheck, assume_varying=assume_varying, record=record)
     kernels = {kernel.name: _lowered(module, kernel, settings) for kernel in module.kernels}
     return JitModule(kernels, module_variables(module))
 

@@ -121,6 +121,9 @@ class Slot:
         ctypes.memset(word[Field.CACHES], 0, self._cache_bytes)
         word[Field.ALLOCATIONS] = launch.allocations.address
         word[Field.ALLOCATION_COUNT] = launch.allocations.count
+        recording = launch.recording
+        word[Field.RECORDING] = recording.address if recording is not None else 0
+        word[Field.RECORDING_COUNT] = recording.count if recording is not None else 0
         word[Field.BUDGET] = launch.budget
         word[Field.NCTAID_X], word[Field.NCTAID_Y], word[Field.NCTAID_Z] = launch.grid
 

@@ -49,10 +49,13 @@ def llvm_type(type_: ScalarType) -> str:
 class Emitter:
     """The text of one thread function, and how its operands are read and written."""
 
-    def __init__(self, function: Function, places: Places, file: str, *, memcheck: bool) -> None:
+    def __init__(
+        self, function: Function, places: Places, file: str, *, memcheck: bool, record: bool
+    ) -> None:
         self.places = places
         self.file = file
         self.memcheck = memcheck
+        self.record = record
         # What the thread may stop at; the number of a stop is its place here, from 1.
         self.stops: list[Stop] = []
         # The instruction being lowered, and its place in the function.

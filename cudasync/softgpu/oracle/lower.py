@@ -42,9 +42,11 @@ class ThreadCode:
     stack_bytes: int
 
 
-def lower_kernel(kernel: Function, places: Places, file: str, *, memcheck: bool) -> ThreadCode:
+def lower_kernel(
+    kernel: Function, places: Places, file: str, *, memcheck: bool, record: bool
+) -> ThreadCode:
     """Lower every instruction; PtxError for the first that is not implemented."""
-    e = Emitter(kernel, places, file, memcheck=memcheck)
+    e = Emitter(kernel, places, file, memcheck=memcheck, record=record)
     # Lowering a function may find others that it calls.
     for function in e.called:
         _lower_body(e, function)

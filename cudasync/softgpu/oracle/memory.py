@@ -14,6 +14,7 @@ from cudasync.ptx.types import ScalarType, StateSpace
 from cudasync.softgpu.oracle.emitter import llvm_type
 from cudasync.softgpu.oracle.places import window
 from cudasync.softgpu.oracle.state import FAULTED, BlockState
+from cudasync.softgpu.recording import NOTE, NOTE_NAME, Touch
 
 if TYPE_CHECKING:
     from cudasync.ptx.ir import Instruction, Operand
@@ -135,6 +136,8 @@ def address(e: Emitter, i: Instruction, operand: Operand, size: int, *, is_write
         start, length = window(e, space)
         where = e.value(f"add i64 {where}, {start}")
     check(e, where, size, (start, length) if space in _WINDOWS else None, space, is_write)
+    if e.record and space not in _WINDOWS:
+        _note(e, i, where, size, is_write=is_write)
     return e.value(f"inttoptr i64 {where} to ptr")
 
 
@@ -170,6 +173,21 @@ def check(
     e.label(failed)
     e.line(f"ret i32 {FAULTED}")
     e.label(going_on)
+
+
+def _note(e: Emitter, i: Instruction, where: str, size: int, *, is_write: bool) -> None:
+    """Write the access down; stores but not atomics leave out the reading."""
+    kind = Touch.READ | Touch.WRITTEN if is_write else Touch.READ
+    if is_write and i.opcode == "st":
+        kind = Touch.WRITTEN
+    e.helpers[NOTE_NAME] = NOTE
+    block = e.block()
+    table = e.field(block, BlockState.recording.offset, "ptr")
+    count = e.field(block, BlockState.recording_count.offset, "i64")
+    e.line(
+        f"call void @{NOTE_NAME}(ptr {table}, i64 {count}, i64 {where}, i64 {size},"
+        f" i8 {kind.value}, i64 {i.span.line})"
+    )
 
 
 def set_fault(e: Emitter, kind: int) -> None:

@@ -67,6 +67,8 @@ class Execution:
             symbols=ctypes.addressof(self._symbols),
             allocations=launch.allocations.address,
             allocation_count=launch.allocations.count,
+            recording=launch.recording.address if launch.recording else 0,
+            recording_count=launch.recording.count if launch.recording else 0,
             budget=min(launch.budget * _WARP, 2**62),
             dynamic_shared_bytes=launch.dynamic_shared_bytes,
         )
@@ -86,10 +88,12 @@ class CompiledKernel:
         module: ir.Module,
         kernel: ir.Function,
         variables: tuple[ir.Variable, ...],
-        check: bool,
+        *,
+        memcheck: bool,
+        record: bool,
     ) -> None:
         places = Places(module, kernel, variables)
-        self.code = lower_kernel(kernel, places, module.file, memcheck=check)
+        self.code = lower_kernel(kernel, places, module.file, memcheck=memcheck, record=record)
         self.name = kernel.name
         offsets, self.parameter_size = layout(kernel.parameters)
         self.parameter_offsets = tuple(offsets[p.name] for p in kernel.parameters)
@@ -122,15 +126,19 @@ def _max_threads(kernel: ir.Function) -> int:
 class CompiledModule:
     """A module whose every kernel has been lowered."""
 
-    def __init__(self, module: ir.Module, *, memcheck: bool) -> None:
+    def __init__(self, module: ir.Module, *, memcheck: bool, record: bool) -> None:
         spaces = (StateSpace.GLOBAL, StateSpace.CONST)
         self.variables = tuple(v for v in module.variables if v.space in spaces)
         self.kernels = {
-            kernel.name: CompiledKernel(module, kernel, self.variables, memcheck)
+            kernel.name: CompiledKernel(
+                module, kernel, self.variables, memcheck=memcheck, record=record
+            )
             for kernel in module.kernels
         }
 
 
-def compile_module(module: ir.Module, *, memcheck: bool = True) -> CompiledModule:
+def compile_module(
+    module: ir.Module, *, memcheck: bool = True, record: bool = False
+) -> CompiledModule:
     """Lower every kernel of `module`; PtxError for what is not implemented."""
-    return CompiledModule(module, memcheck=memcheck)
+    return CompiledModule(module, memcheck=memcheck, record=record)

@@ -28,6 +28,8 @@ class BlockState(ctypes.Structure):
         ("symbols", ctypes.c_uint64),
         ("allocations", ctypes.c_uint64),
         ("allocation_count", ctypes.c_uint64),
+        ("recording", ctypes.c_uint64),
+        ("recording_count", ctypes.c_uint64),
         ("budget", ctypes.c_int64),
         ("block_size", ctypes.c_uint32 * 3),
         ("block_index", ctypes.c_uint32 * 3),

@@ -1,0 +1,64 @@
+"""Cellar, jit. Calls that write down an access, where a module is compiled to be recorded.
+
+Only global memory is watched; an access to a window of the block concerns nobody else.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from cudasync.softgpu.jit.faults import mask_word
+from cudasync.softgpu.jit.job import Field
+from cudasync.softgpu.jit.memcheck import Where, lay_out
+from cudasync.softgpu.recording import NOTE, NOTE_NAME
+
+if TYPE_CHECKING:
+    from cudasync.ptx import ir
+    from cudasync.softgpu.jit.addresses import Place
+    from cudasync.softgpu.jit.lowering import Lowering
+    from cudasync.softgpu.recording import Touch
+
+_LANES = f"""
+define void @cudasync.note.lanes(ptr %job, ptr %addresses, i32 %spacing, i32 %mask, i64 %size,
+    i8 %kind, i64 %line) {{
+entry:
+  %table.at = getelementptr i64, ptr %job, i64 {Field.RECORDING.value}
+  %table.address = load i64, ptr %table.at
+  %table = inttoptr i64 %table.address to ptr
+  %count.at = getelementptr i64, ptr %job, i64 {Field.RECORDING_COUNT.value}
+  %count = load i64, ptr %count.at
+  br label %next
+next:
+  %left = phi i32 [%mask, %entry], [%rest, %lane]
+  %is.over = icmp eq i32 %left, 0
+  br i1 %is.over, label %done, label %lane
+lane:
+  %lane.index = call i32 @llvm.cttz.i32(i32 %left, i1 true)
+  %lowered = sub i32 %left, 1
+  %rest = and i32 %left, %lowered
+  %entry.index = mul i32 %lane.index, %spacing
+  %address.at = getelementptr i64, ptr %addresses, i32 %entry.index
+  %address = load i64, ptr %address.at
+  call void @{NOTE_NAME}(ptr %table, i64 %count, i64 %address, i64 %size, i8 %kind, i64 %line)
+  br label %next
+done:
+  ret void
+}}
+"""
+
+
+def note(
+    lowering: Lowering, instruction: ir.Instruction, where: Place, size: int, kind: Touch
+) -> None:
+    """Write down that each active lane does this to `size` bytes, if launches are recorded."""
+    if not lowering.settings.record or where.where is Where.WINDOW:
+        return
+    builder = lowering.builder
+    builder.functions[f"@{NOTE_NAME}"] = NOTE
+    builder.functions["@cudasync.note.lanes"] = _LANES
+    place, spacing = lay_out(lowering, where.address)
+    word = mask_word(builder, lowering.mask)
+    builder.emit(
+        f"call void @cudasync.note.lanes(ptr %job, ptr {place}, i32 {spacing}, i32 {word},"
+        f" i64 {size}, i8 {kind.value}, i64 {instruction.span.line})"
+    )

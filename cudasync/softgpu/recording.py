@@ -1,0 +1,165 @@
+"""Cellar. What a launch really reads and writes, written down while it runs.
+
+A recording watches some disjoint ranges of memory. Both lowerings, when told to record, call one
+function after each access to global memory that finds the ranges met and keeps
+
+- a byte for each byte watched: read, written, read before this launch had written it;
+- for each range and each of the three, the PTX line and the address of the first such access.
+
+An atomic reads, then writes. A launch that is recorded runs on one thread, so that "before" has a
+meaning, and is the same in every run. Code that was compiled without recording pays nothing.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import re
+from dataclasses import dataclass
+from enum import IntFlag
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+
+class Touch(IntFlag):
+    """What happened to a byte."""
+
+    READ = 1
+    WRITTEN = 2
+    READ_FIRST = 4
+
+
+KINDS = (Touch.READ, Touch.WRITTEN, Touch.READ_FIRST)
+
+# Words of a row: start, end, where its bytes are kept; then line and address for each kind.
+_START, _END, _KEPT, _FIRSTS = range(4)
+_ROW_WORDS = _FIRSTS + 2 * len(KINDS)
+
+
+@dataclass(frozen=True, slots=True)
+class First:
+    """The first access of a kind to a range."""
+
+    line: int
+    address: int
+
+
+class Recording:
+    """The record of one launch over the ranges it watches.
+
+    The table lies at `address` as `count` rows, for as long as this lives.
+    """
+
+    __slots__ = ("_kept", "_table", "address", "count", "ranges")
+
+    def __init__(self, ranges: Iterable[tuple[int, int]]) -> None:
+        """Watch (start, end) pairs, in any order; ValueError if two overlap."""
+        self.ranges: Sequence[tuple[int, int]] = sorted(
+            each for each in ranges if each[0] < each[1]
+        )
+        for (_, end), (start, _) in pairwise(self.ranges):
+            if start < end:
+                raise ValueError(f"watched ranges overlap at {start:#x}")
+        self.count = len(self.ranges)
+        self._table = (ctypes.c_uint64 * (_ROW_WORDS * self.count + 1))()
+        # Pages that nobody touches cost nothing.
+        self._kept = [mmap.mmap(-1, end - start) for start, end in self.ranges]
+        for index, ((start, end), kept) in enumerate(zip(self.ranges, self._kept, strict=True)):
+            row = _ROW_WORDS * index
+            self._table[row + _START] = start
+            self._table[row + _END] = end
+            self._table[row + _KEPT] = ctypes.addressof(ctypes.c_ubyte.from_buffer(kept))
+        self.address = ctypes.addressof(self._table)
+
+    def first(self, index: int, kind: Touch) -> First | None:
+        """The first access of a kind to the range at `index`; None if there was none."""
+        place = _ROW_WORDS * index + _FIRSTS + 2 * KINDS.index(kind)
+        line, address = self._table[place], self._table[place + 1]
+        return First(line, address) if line else None
+
+    def touched(self, index: int, kind: Touch) -> list[tuple[int, int]]:
+        """The bytes of the range at `index` to which that happened, as (start, end) addresses."""
+        marked = bytes(mark for mark in range(1, 8) if mark & kind)
+        start, _ = self.ranges[index]
+        runs = re.finditer(b"[%s]+" % re.escape(marked), self._kept[index])
+        return [(start + run.start(), start + run.end()) for run in runs]
+
+
+def _first(name: str, kind: Touch) -> str:
+    """Keep line and address, if the access was of this kind and none was before."""
+    place = _FIRSTS + 2 * KINDS.index(kind)
+    return f"""  %{name}.line.at = getelementptr i64, ptr %row.at, i64 {place}
+  %{name}.address.at = getelementptr i64, ptr %row.at, i64 {place + 1}
+  %{name}.line = load i64, ptr %{name}.line.at
+  %{name}.address = load i64, ptr %{name}.address.at
+  %{name}.bit = and i8 %seen, {kind.value}
+  %{name}.is = icmp ne i8 %{name}.bit, 0
+  %{name}.is.first = icmp eq i64 %{name}.line, 0
+  %{name}.keep = and i1 %{name}.is, %{name}.is.first
+  %{name}.line.new = select i1 %{name}.keep, i64 %line, i64 %{name}.line
+  %{name}.address.new = select i1 %{name}.keep, i64 %address, i64 %{name}.address
+  store i64 %{name}.line.new, ptr %{name}.line.at
+  store i64 %{name}.address.new, ptr %{name}.address.at"""
+
+
+NOTE_NAME = "cudasync.note"
+# LLVM IR of the function that both lowerings call: `kind` is READ, WRITTEN or both.
+NOTE = f"""
+define void @{NOTE_NAME}(ptr %table, i64 %count, i64 %address, i64 %size, i8 %kind, i64 %line) {{
+entry:
+  %behind = add i64 %address, %size
+  %reading = and i8 %kind, {Touch.READ.value}
+  br label %next
+next:
+  %index = phi i64 [0, %entry], [%following, %advance]
+  %is.over = icmp uge i64 %index, %count
+  br i1 %is.over, label %done, label %row
+row:
+  %words = mul i64 %index, {_ROW_WORDS}
+  %row.at = getelementptr i64, ptr %table, i64 %words
+  %start.at = getelementptr i64, ptr %row.at, i64 {_START}
+  %end.at = getelementptr i64, ptr %row.at, i64 {_END}
+  %kept.at = getelementptr i64, ptr %row.at, i64 {_KEPT}
+  %start = load i64, ptr %start.at
+  %end = load i64, ptr %end.at
+  %kept.address = load i64, ptr %kept.at
+  %kept = inttoptr i64 %kept.address to ptr
+  %is.low = icmp ult i64 %address, %start
+  %low = select i1 %is.low, i64 %start, i64 %address
+  %is.high = icmp ugt i64 %behind, %end
+  %high = select i1 %is.high, i64 %end, i64 %behind
+  %is.met = icmp ult i64 %low, %high
+  br i1 %is.met, label %byte, label %advance
+byte:
+  %at = phi i64 [%low, %row], [%at.next, %byte]
+  %seen.before = phi i8 [0, %row], [%seen, %byte]
+  %offset = sub i64 %at, %start
+  %mark.at = getelementptr i8, ptr %kept, i64 %offset
+  %mark = load i8, ptr %mark.at
+  %written = and i8 %mark, {Touch.WRITTEN.value}
+  %is.old = icmp eq i8 %written, 0
+  %as.first = shl i8 %reading, 2
+  %early = select i1 %is.old, i8 %as.first, i8 0
+  %now = or i8 %kind, %early
+  %mark.new = or i8 %mark, %now
+  store i8 %mark.new, ptr %mark.at
+  %seen = or i8 %seen.before, %now
+  %at.next = add i64 %at, 1
+  %is.more = icmp ult i64 %at.next, %high
+  br i1 %is.more, label %byte, label %firsts
+firsts:
+{_first("read", Touch.READ)}
+{_first("write", Touch.WRITTEN)}
+{_first("early", Touch.READ_FIRST)}
+  br label %advance
+advance:
+  %following = add i64 %index, 1
+  br label %next
+done:
+  ret void
+}}
+"""
+assert Touch.READ << 2 == Touch.READ_FIRST

@@ -1,0 +1,100 @@
+"""Running a kernel with its accesses recorded, and holding them against what was inferred."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from cudasync.ptx.access import Access, analyse
+from cudasync.softgpu.launching import OutcomeKind
+from cudasync.softgpu.recording import Recording, Touch
+from helpers import direct
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from cudasync.ptx import ir
+    from cudasync.softgpu.launching import CompiledModule
+
+
+@dataclass(frozen=True)
+class Happened:
+    """What a launch did to one array: byte ranges counted from its start, and PTX lines."""
+
+    read: list[tuple[int, int]]
+    written: list[tuple[int, int]]
+    read_first: list[tuple[int, int]]
+    lines: dict[Touch, int]
+
+    @property
+    def as_access(self) -> Access:
+        if self.read:
+            return Access.READ_WRITE if self.written else Access.READ
+        return Access.WRITE if self.written else Access.VALUE
+
+
+def _of(recording: Recording, array: np.ndarray) -> Happened:
+    start = array.ctypes.data
+    index = [low for low, _ in recording.ranges].index(start)
+    ranges = [
+        [(low - start, high - start) for low, high in recording.touched(index, kind)]
+        for kind in Touch
+    ]
+    firsts = {kind: recording.first(index, kind) for kind in Touch}
+    lines = {kind: first.line for kind, first in firsts.items() if first is not None}
+    return Happened(*ranges, lines)
+
+
+def record(
+    module: CompiledModule, name: str, args: Sequence[bytes | np.ndarray | int], **options: Any
+) -> tuple[list[Happened | None], list[Happened]]:
+    """What a launch did to each argument, None for those that are no array, and each variable.
+
+    The module must be compiled to be recorded. Every array is an allocation of its own.
+    """
+    arrays = [each for each in args if isinstance(each, np.ndarray)]
+    variables = direct.make_variables(module)
+    places = [(each.ctypes.data, each.ctypes.data + each.nbytes) for each in [*arrays, *variables]]
+    recording = Recording(set(places))
+    outcome = direct.run(
+        module, name, args=args, recording=recording, variables=variables, **options
+    )
+    assert outcome.kind is OutcomeKind.DONE, outcome
+    found = [_of(recording, each) if isinstance(each, np.ndarray) else None for each in args]
+    return found, [_of(recording, each) for each in variables]
+
+
+def excesses(inferred: Access, happened: Happened) -> list[str]:
+    """What happened that was not inferred; `happened` is None where no array was passed."""
+    found = []
+    if happened.read and not inferred.reads:
+        found.append(f"{inferred.name}, but read in line {happened.lines[Touch.READ]}")
+    if happened.written and not inferred.writes:
+        found.append(f"{inferred.name}, but written in line {happened.lines[Touch.WRITTEN]}")
+    return found
+
+
+def all_excesses(
+    source: ir.Module,
+    module: CompiledModule,
+    name: str,
+    args: Sequence[bytes | np.ndarray | int],
+    **options: Any,
+) -> list[str]:
+    """A line for each parameter or variable of which more happened than was inferred."""
+    inferred = analyse(source, name)
+    happened, variables = record(module, name, args, **options)
+    pairs = [
+        (parameter.name, access, each)
+        for parameter, access, each in zip(
+            source.function(name).parameters, inferred.parameters, happened, strict=True
+        )
+        if each is not None
+    ]
+    pairs += [
+        (variable.name, inferred.symbols.get(variable.name, Access.VALUE), each)
+        for variable, each in zip(module.variables, variables, strict=True)
+    ]
+    return [f"{what}: {line}" for what, access, each in pairs for line in excesses(access, each)]

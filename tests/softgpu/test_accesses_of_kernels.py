@@ -1,0 +1,101 @@
+"""Every shipped kernel does what was inferred of it, no more, and, given work to do, no less."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+from helpers import direct
+from helpers.ptx_text import kernel
+from helpers.recorded import excesses, record
+
+from cudasync.array.shipped import kernel_file
+from cudasync.ptx import parse
+from cudasync.ptx.access import Access, analyse
+from cudasync.softgpu import jit, oracle
+
+ROOM = Path(kernel_file("saxpy")).parent
+WIDTH, HEIGHT = 37, 5
+N = WIDTH * HEIGHT
+# What a parameter that is passed by value is, by its name.
+VALUES = {
+    "n": np.uint32(N), "m": np.uint32(HEIGHT), "k": np.uint32(8), "a": None, "value": None,
+    "width": np.uint32(WIDTH), "height": np.uint32(HEIGHT), "radius": np.uint32(2),
+    "rows": np.uint32(HEIGHT), "columns": np.uint32(WIDTH),
+    "gain": np.float32(2), "amount": np.float32(0.5),
+}  # fmt: skip
+# Grid and block, by kernel; one thread for each of N elements where none is given.
+POINTWISE = (-(-N // 32),), (32,)
+BY_ROWS = (HEIGHT, -(-WIDTH // 32)), (32,)
+TILED = (-(-WIDTH // 16), 1), (16, 16)
+SHAPES = {
+    "gaussian_rows": BY_ROWS, "gaussian_columns": BY_ROWS, "sobel": BY_ROWS, "sgemm": TILED,
+    "transpose_f32": ((2, 1), (32, 4)), "latch": ((1,), (1,)),
+}  # fmt: skip
+# Where inference has to be cautious: bytes shifted to the top of a word might be put together to
+# a pointer, and that is stored.
+CAUTIOUS = {("recolour", name): Access.UNKNOWN for name in ("rgba", "before", "after")}
+
+
+@cache
+def source(path):
+    return parse(path.read_bytes(), path.name)
+
+
+KERNELS = [
+    (path, each.name) for path in sorted(ROOM.glob("*.ptx")) for each in source(path).kernels
+]
+named = pytest.mark.parametrize(("path", "name"), KERNELS, ids=[name for _, name in KERNELS])
+
+
+def arguments(path, name):
+    """Memory for every pointer, and a number for everything else."""
+    found = []
+    for parameter in source(path).function(name).parameters:
+        if parameter.size == 8 and not parameter.type.is_float:
+            # Ones: a latch that is open, and nothing to divide by zero.
+            found.append(direct.aligned(np.ones(8 * N, np.uint8)))
+        else:
+            value = VALUES[parameter.name]
+            if name == "sgemm" and parameter.name == "n":
+                value = np.uint32(WIDTH)
+            found.append(bytes(parameter.size) if value is None else value.tobytes())
+    return found
+
+
+def launch(name):
+    grid, block = SHAPES.get(name, POINTWISE)
+    return {"grid": grid, "block": block}
+
+
+@named
+def test_a_kernel_does_exactly_what_was_inferred(path, name):
+    """Exactly, so that the recording is seen to miss nothing either; and on both lowerings."""
+    names = [each.name for each in source(path).function(name).parameters]
+    happened, fast = (
+        record(room.compile_module(source(path), record=True), name, args, **launch(name))[0]
+        for room in (oracle, jit)
+        for args in [arguments(path, name)]
+    )
+    found = [
+        CAUTIOUS.get((name, parameter), Access.VALUE if each is None else each.as_access)
+        for parameter, each in zip(names, happened, strict=True)
+    ]
+    assert found == list(analyse(source(path), name).parameters)
+    assert fast == happened
+
+
+def test_more_than_was_inferred_is_told():
+    text = kernel("ld.param.u64 %d0, [x]; ld.global.b32 %r1, [%d0];\nst.global.b32 [%d0], 1; ret;")
+    module = oracle.compile_module(parse(text), record=True)
+    (happened,), _ = record(
+        module, "k", [direct.aligned(np.zeros(4, np.uint8))], grid=(1,), block=(1,)
+    )
+    line = text[: text.index("st.global")].count("\n") + 1
+    read, written = f"but read in line {line - 1}", f"but written in line {line}"
+    assert excesses(Access.VALUE, happened) == [f"VALUE, {read}", f"VALUE, {written}"]
+    assert excesses(Access.READ, happened) == [f"READ, {written}"]
+    assert excesses(Access.WRITE, happened) == [f"WRITE, {read}"]
+    assert excesses(Access.READ_WRITE, happened) == excesses(Access.UNKNOWN, happened) == []
