@@ -40,7 +40,7 @@ class _Here(threading.local):
     token: object | None = None
 
 
-_here = _Here()
+here = _Here()
 
 
 class Context:
@@ -64,7 +64,7 @@ class Context:
         handles then work all the same or are refused; whatever would silently go to the wrong
         device uses `enter_anew`.
         """
-        if _here.token is not self.token:
+        if here.token is not self.token:
             self.enter_anew()
 
     def enter_anew(self) -> None:
@@ -74,7 +74,7 @@ class Context:
         if handle is None:
             handle = self._retain()
         check(driver.cuCtxSetCurrent(handle), "cuCtxSetCurrent")
-        _here.token = token
+        here.token = token
 
     def handle(self) -> Any:
         """The driver's CUcontext, retained by now."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from cuda.bindings import driver
 
+from cudasync.driver.context import here
 from cudasync.driver.current import current_device
 from cudasync.driver.owned import Owned
 from cudasync.driver.result import check, failure
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from cudasync.driver.stream import StreamLike
 
 _NOT_READY = 600
-_INVALID_HANDLE = 400
 
 
 class Event:
@@ -30,7 +30,7 @@ class Event:
     Events without timing are cheaper to wait for. Any thread may use an event.
     """
 
-    __slots__ = ("__weakref__", "_device", "_owned", "_was_recorded", "timing")
+    __slots__ = ("__weakref__", "_device", "owned", "timing", "was_recorded")
 
     def __init__(self, device: Device | None = None, *, timing: bool = False) -> None:
         device = device or current_device()
@@ -38,8 +38,8 @@ class Event:
         untimed = driver.CUevent_flags.CU_EVENT_DISABLE_TIMING.value
         raw = context.allocate("cuEventCreate", driver.cuEventCreate, 0 if timing else untimed)
         self._device = device
-        self._owned = Owned(context, raw, driver.cuEventDestroy, noun="event", blocking=False)
-        self._was_recorded = False
+        self.owned = Owned(context, raw, driver.cuEventDestroy, noun="event", blocking=False)
+        self.was_recorded = False
         self.timing = timing
 
     @property
@@ -49,15 +49,15 @@ class Event:
     @property
     def handle(self) -> int:
         """The CUevent as an integer. Raises ClosedError once closed."""
-        return int(self._owned.get())
+        return int(self.owned.get())
 
     @property
     def is_closed(self) -> bool:
-        return self._owned.is_closed
+        return self.owned.is_closed
 
     def get(self) -> Any:
         """The driver's handle, for a call."""
-        return self._owned.get()
+        return self.owned.get()
 
     def record(self, stream: StreamLike | None = None) -> Self:
         """Record the event behind all work enqueued so far on `stream`, and return it.
@@ -69,15 +69,7 @@ class Event:
         from cudasync.driver.stream import as_stream
 
         target = as_stream(stream, self._device)
-        return self._record(target.enter(), target.device)
-
-    def _record(self, raw_stream: Any, device: Device) -> Self:
-        if device is not self._device:
-            raise ValueError(f"an event of {self._device!r} can not be recorded on {device!r}")
-        code = driver.cuEventRecord(self._owned.get(), raw_stream)[0]
-        if code:
-            raise failure(code, "cuEventRecord")
-        self._was_recorded = True
+        target.record(self)
         return self
 
     def query(self) -> bool:
@@ -85,11 +77,16 @@ class Event:
 
         Raises CudaError for what went wrong in work of the device.
         """
-        self._device.context.enter()
-        code = driver.cuEventQuery(self._owned.get())[0]
-        if code and int(code) != _NOT_READY:
-            raise failure(code, "cuEventQuery")
-        return not code
+        owned = self.owned
+        raw = owned.raw
+        if raw is None or not (here.token is owned.token is owned.context.token):
+            raw = owned.ready()
+        code = driver.cuEventQuery(raw)[0]
+        if not code:
+            return True
+        if int(code) == _NOT_READY:
+            return False
+        raise failure(code, "cuEventQuery")
 
     def synchronize(self) -> None:
         """Block until the last recording is reached, with the GIL released.
@@ -97,8 +94,7 @@ class Event:
         Returns at once if there is none. Raises CudaError for what went wrong in work of the
         device. (cuEventSynchronize)
         """
-        self._device.context.enter()
-        code = driver.cuEventSynchronize(self._owned.get())[0]
+        code = driver.cuEventSynchronize(self.owned.ready())[0]
         if code:
             raise failure(code, "cuEventSynchronize")
 
@@ -111,11 +107,11 @@ class Event:
         for event, role in ((start, "start"), (self, "end")):
             if not event.timing:
                 raise ValueError(f"the {role} event was made without timing=True")
-            event._owned.get()
-            if not event._was_recorded:
+            event.owned.get()
+            if not event.was_recorded:
                 raise ValueError(f"the {role} event was never recorded")
         self._device.context.enter()
-        answer = driver.cuEventElapsedTime(start._owned.get(), self._owned.get())
+        answer = driver.cuEventElapsedTime(start.owned.get(), self.owned.get())
         return float(check(answer, "cuEventElapsedTime"))
 
     def close(self) -> None:
@@ -123,9 +119,9 @@ class Event:
 
         (cuEventDestroy)
         """
-        self._owned.close()
+        self.owned.close()
 
     def __repr__(self) -> str:
-        if self._owned.is_closed:
+        if self.owned.is_closed:
             return "<Event closed>"
         return f"<Event {self.handle:#x} of {self._device!r}>"

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from cuda.bindings import driver
 
+from cudasync.driver.context import here
 from cudasync.driver.current import Entered, current_device, entered
 from cudasync.driver.event import Event
 from cudasync.driver.host_function import launch_host_function
@@ -106,12 +107,14 @@ class Stream:
     def enter(self) -> Any:
         """The driver's handle, with the context current on this thread, ready for a call."""
         owned = self._owned
-        if owned is None:
-            # What a default stream's handle means depends on the context that is current.
-            self.device.context.enter_anew()
-            return self._raw
-        owned.context.enter()
-        return owned.get()
+        if owned is not None:
+            raw = owned.raw
+            if raw is not None and here.token is owned.token is owned.context.token:
+                return raw
+            return owned.ready()
+        # What a default stream's handle means depends on the context that is current.
+        self.device.context.enter_anew()
+        return self._raw
 
     def record(self, event: Event | None = None) -> Event:
         """Record `event` (or a new one) behind all work enqueued so far, and return it.
@@ -120,7 +123,21 @@ class Stream:
         """
         if event is None:
             event = Event(self.device)
-        return event._record(self.enter(), self.device)
+        owned, theirs = self._owned, event.owned
+        onto = raw = None
+        if owned is not None and here.token is owned.token is theirs.token is owned.context.token:
+            onto, raw = owned.raw, theirs.raw
+        if onto is None or raw is None:
+            onto, raw = self.enter(), event.get()
+            if self.device is not event.device:
+                raise ValueError(
+                    f"an event of {event.device!r} can not be recorded on {self.device!r}"
+                )
+        code = driver.cuEventRecord(raw, onto)[0]
+        if code:
+            raise failure(code, "cuEventRecord")
+        event.was_recorded = True
+        return event
 
     def wait(self, other: Event | StreamLike) -> None:
         """Make later work here wait for an event's last recording, or for a stream's work so far.
@@ -128,14 +145,19 @@ class Stream:
         Returns at once; the host does not wait. An event or stream of another device will do. An
         event that was never recorded is not waited for. (cuStreamWaitEvent)
         """
-        raw = self.enter()
-        if isinstance(other, Event):
-            event = other.get()
-        else:
+        if not isinstance(other, Event):
             source = other if isinstance(other, Stream) else as_stream(other, self.device)
-            event = source._record_tail().get()
-            raw = self.enter()
-        code = driver.cuStreamWaitEvent(raw, event, 0)[0]
+            other = source._record_tail()
+        owned, theirs = self._owned, other.owned
+        onto = raw = None
+        if owned is not None and here.token is owned.token is owned.context.token:
+            onto = owned.raw
+            # It may be an event of another device.
+            if theirs.token is theirs.context.token:
+                raw = theirs.raw
+        if onto is None or raw is None:
+            onto, raw = self.enter(), other.get()
+        code = driver.cuStreamWaitEvent(onto, raw, 0)[0]
         if code:
             raise failure(code, "cuStreamWaitEvent")
 
@@ -168,9 +190,11 @@ class Stream:
     def query(self) -> bool:
         """True if all work enqueued so far is done. Never blocks. (cuStreamQuery)"""
         code = driver.cuStreamQuery(self.enter())[0]
-        if code and int(code) != _NOT_READY:
-            raise failure(code, "cuStreamQuery")
-        return not code
+        if not code:
+            return True
+        if int(code) == _NOT_READY:
+            return False
+        raise failure(code, "cuStreamQuery")
 
     def launch_host(self, function: int, user_data: int = 0) -> None:
         """Call the native `function(void *user_data)` once all earlier work is done.
