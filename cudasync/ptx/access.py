@@ -8,7 +8,10 @@ written through this parameter, and what it calls VALUE is never an address.
 
 Two things can not be known from the text, and are the caller's to know: that two arguments
 overlap, and that memory holds addresses which the host put there. A pointer that was loaded
-and is then followed makes the parameter it was loaded through UNKNOWN.
+and is then followed makes the parameter it was loaded through UNKNOWN. One thing is assumed: that a
+product, a quotient or the like of a pointer is not turned into that pointer again and then used as
+an alternative to another one; sizes are 64-bit numbers too, and what they are multiplied to is an
+index. The promise is held against kernels that run (tests/softgpu/test_access_properties.py).
 """
 
 from __future__ import annotations

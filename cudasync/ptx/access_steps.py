@@ -20,11 +20,12 @@ if TYPE_CHECKING:
 
     from cudasync.ptx.ir import Function, Instruction
 
-# Arithmetic after which a pointer is no pointer any more.
+# Arithmetic after which a pointer is no pointer any more. Not redux: of halves that are the same in
+# every lane it gives the half again.
 _SPOILS = frozenset(
     {
         "bfind", "bmsk", "brev", "clz", "cnot", "div", "dp2a", "dp4a", "fns", "match", "mul",
-        "mul24", "popc", "redux", "rem", "sad", "vote",
+        "mul24", "popc", "rem", "sad", "vote",
     }
 )  # fmt: skip
 _MULTIPLY_ADDS = frozenset({"mad", "mad24", "madc", "fma"})

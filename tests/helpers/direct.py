@@ -73,12 +73,16 @@ def start(
     budget: int = 2**20,
     recording: Recording | None = None,
     variables: list[np.ndarray] | None = None,
+    memory: Sequence[np.ndarray] = (),
 ) -> Started:
-    """Start a kernel; each array argument is one allocation. `args` and `module` must live on."""
+    """Start a kernel; each array argument is one allocation, and so is each array of `memory`.
+
+    `args`, `memory` and `module` must live on.
+    """
     kernel = module.kernels[name]
     if variables is None:
         variables = make_variables(module)
-    arrays = [*(value for value in args if isinstance(value, np.ndarray)), *variables]
+    arrays = [*(value for value in args if isinstance(value, np.ndarray)), *variables, *memory]
     launch = Launch(
         dim3(grid),
         dim3(block),

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from cudasync.ptx.access import Access, analyse
+from cudasync.ptx.access import Access
 from cudasync.softgpu.launching import OutcomeKind
 from cudasync.softgpu.recording import Recording, Touch
 from helpers import direct
@@ -15,7 +15,6 @@ from helpers import direct
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from cudasync.ptx import ir
     from cudasync.softgpu.launching import CompiledModule
 
 
@@ -35,7 +34,13 @@ class Happened:
         return Access.WRITE if self.written else Access.VALUE
 
 
-def _of(recording: Recording, array: np.ndarray) -> Happened:
+def watch(arrays: Sequence[np.ndarray]) -> Recording:
+    """A recording of these arrays, none of which overlap."""
+    return Recording({(each.ctypes.data, each.ctypes.data + each.nbytes) for each in arrays})
+
+
+def happened(recording: Recording, array: np.ndarray) -> Happened:
+    """What is recorded of one of the arrays."""
     start = array.ctypes.data
     index = [low for low, _ in recording.ranges].index(start)
     ranges = [
@@ -54,47 +59,21 @@ def record(
 
     The module must be compiled to be recorded. Every array is an allocation of its own.
     """
-    arrays = [each for each in args if isinstance(each, np.ndarray)]
     variables = direct.make_variables(module)
-    places = [(each.ctypes.data, each.ctypes.data + each.nbytes) for each in [*arrays, *variables]]
-    recording = Recording(set(places))
+    recording = watch([*(each for each in args if isinstance(each, np.ndarray)), *variables])
     outcome = direct.run(
         module, name, args=args, recording=recording, variables=variables, **options
     )
     assert outcome.kind is OutcomeKind.DONE, outcome
-    found = [_of(recording, each) if isinstance(each, np.ndarray) else None for each in args]
-    return found, [_of(recording, each) for each in variables]
+    found = [happened(recording, each) if isinstance(each, np.ndarray) else None for each in args]
+    return found, [happened(recording, each) for each in variables]
 
 
-def excesses(inferred: Access, happened: Happened) -> list[str]:
-    """What happened that was not inferred; `happened` is None where no array was passed."""
+def excesses(inferred: Access, real: Happened) -> list[str]:
+    """What happened that was not inferred, a line for each."""
     found = []
-    if happened.read and not inferred.reads:
-        found.append(f"{inferred.name}, but read in line {happened.lines[Touch.READ]}")
-    if happened.written and not inferred.writes:
-        found.append(f"{inferred.name}, but written in line {happened.lines[Touch.WRITTEN]}")
+    if real.read and not inferred.reads:
+        found.append(f"{inferred.name}, but read in line {real.lines[Touch.READ]}")
+    if real.written and not inferred.writes:
+        found.append(f"{inferred.name}, but written in line {real.lines[Touch.WRITTEN]}")
     return found
-
-
-def all_excesses(
-    source: ir.Module,
-    module: CompiledModule,
-    name: str,
-    args: Sequence[bytes | np.ndarray | int],
-    **options: Any,
-) -> list[str]:
-    """A line for each parameter or variable of which more happened than was inferred."""
-    inferred = analyse(source, name)
-    happened, variables = record(module, name, args, **options)
-    pairs = [
-        (parameter.name, access, each)
-        for parameter, access, each in zip(
-            source.function(name).parameters, inferred.parameters, happened, strict=True
-        )
-        if each is not None
-    ]
-    pairs += [
-        (variable.name, inferred.symbols.get(variable.name, Access.VALUE), each)
-        for variable, each in zip(module.variables, variables, strict=True)
-    ]
-    return [f"{what}: {line}" for what, access, each in pairs for line in excesses(access, each)]

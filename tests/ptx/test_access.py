@@ -125,6 +125,13 @@ def test_an_address_is_followed_however_it_gets_there(way):
     assert accesses(f"{boxes} {way} st.global.b32 [%d5], 0;").writes
 
 
+def test_a_reduction_over_lanes_gives_halves_of_a_pointer_back():
+    body = """mov.b64 {%r1, %r2}, %d0; redux.sync.or.b32 %r1, %r1, -1;
+        redux.sync.max.u32 %r2, %r2, -1; mov.b64 %d5, {%r1, %r2};
+        selp.b64 %d6, %d5, %d1, %p1; st.global.b32 [%d6], 0;"""
+    assert accesses(body, 2) == (WRITE, WRITE)
+
+
 def test_the_order_of_instructions_does_not_matter():
     assert accesses("top: st.global.b32 [%d5], 0; mov.b64 %d5, %d0; @%p1 bra top;") is WRITE
 

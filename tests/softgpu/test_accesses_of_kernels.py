@@ -90,12 +90,10 @@ def test_a_kernel_does_exactly_what_was_inferred(path, name):
 def test_more_than_was_inferred_is_told():
     text = kernel("ld.param.u64 %d0, [x]; ld.global.b32 %r1, [%d0];\nst.global.b32 [%d0], 1; ret;")
     module = oracle.compile_module(parse(text), record=True)
-    (happened,), _ = record(
-        module, "k", [direct.aligned(np.zeros(4, np.uint8))], grid=(1,), block=(1,)
-    )
+    (real,), _ = record(module, "k", [direct.aligned(np.zeros(4, np.uint8))], grid=(1,), block=(1,))
     line = text[: text.index("st.global")].count("\n") + 1
     read, written = f"but read in line {line - 1}", f"but written in line {line}"
-    assert excesses(Access.VALUE, happened) == [f"VALUE, {read}", f"VALUE, {written}"]
-    assert excesses(Access.READ, happened) == [f"READ, {written}"]
-    assert excesses(Access.WRITE, happened) == [f"WRITE, {read}"]
-    assert excesses(Access.READ_WRITE, happened) == excesses(Access.UNKNOWN, happened) == []
+    assert excesses(Access.VALUE, real) == [f"VALUE, {read}", f"VALUE, {written}"]
+    assert excesses(Access.READ, real) == [f"READ, {written}"]
+    assert excesses(Access.WRITE, real) == [f"WRITE, {read}"]
+    assert excesses(Access.READ_WRITE, real) == excesses(Access.UNKNOWN, real) == []

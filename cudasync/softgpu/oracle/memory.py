@@ -2,7 +2,7 @@
 
 The check is one helper function for all accesses: alignment first, then the range. In a window
 an access must stay within it; a global or generic one within one allocation, or within the
-block's shared or local memory, which generic addresses may reach.
+block's shared or local memory or the parameters, which generic addresses may reach.
 """
 
 from __future__ import annotations
@@ -67,7 +67,16 @@ search:
   %l1 = icmp uge i64 %address, %local
   %l2 = icmp ule i64 %end, %local_end
   %l = and i1 %l1, %l2
-  %scratch = or i1 %s, %l
+  %parameters_at = getelementptr i8, ptr %block, i64 {_B.parameters.offset}
+  %parameters = load i64, ptr %parameters_at
+  %parameter_bytes_at = getelementptr i8, ptr %block, i64 {_B.parameter_bytes.offset}
+  %parameter_bytes = load i64, ptr %parameter_bytes_at
+  %parameters_end = add i64 %parameters, %parameter_bytes
+  %p1 = icmp uge i64 %address, %parameters
+  %p2 = icmp ule i64 %end, %parameters_end
+  %p = and i1 %p1, %p2
+  %sl = or i1 %s, %l
+  %scratch = or i1 %sl, %p
   br i1 %scratch, label %good, label %next
 next:
   %index = phi i64 [0, %search], [%index_next, %step]
