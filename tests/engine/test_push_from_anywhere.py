@@ -1,0 +1,156 @@
+"""A push may come from where Python code runs unasked, in the middle of another push: finalisers,
+callbacks of the garbage collector, signal handlers, callbacks of ops."""
+
+from __future__ import annotations
+
+import gc
+import threading
+import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+from helpers.crew import PATIENCE_S, Crew, engine_of, hasty
+
+import cudasync as cs
+
+
+@contextmanager
+def eager_collector() -> Iterator[None]:
+    """The garbage collector runs at nearly every allocation."""
+    before = gc.get_threshold()
+    gc.set_threshold(5, 2, 2)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
+
+
+class Cycle:
+    """Garbage that only the collector finds; its end calls `at_end`."""
+
+    def __init__(self, at_end) -> None:
+        self.me = self
+        self.at_end = at_end
+
+    def __del__(self) -> None:
+        self.at_end()
+
+
+@pytest.mark.parametrize("mode", ["async", "serial"])
+def test_a_finaliser_may_push_in_the_middle_of_a_push(mode):
+    x, y, log, ended = cs.Var("x"), cs.Var("y"), [], []
+    with engine_of(mode=mode, workers=2) as engine:
+
+        def at_end() -> None:
+            ended.append(engine.push(lambda: log.append("end"), reads=[y], writes=[x]))
+
+        with eager_collector():
+            for _ in range(300):
+                Cycle(at_end)
+                engine.push(lambda: log.append("push"), reads=[x], writes=[y])
+        gc.collect()
+        engine.waitall(PATIENCE_S)
+        assert len(ended) == 300
+        assert all(op.done() for op in ended)
+        assert log.count("end") == log.count("push") == 300
+
+
+def test_finalisers_push_while_many_threads_push():
+    x, y, log = cs.Var("x"), cs.Var("y"), []
+    with engine_of(workers=2) as engine, hasty(), eager_collector(), Crew() as crew:
+
+        def at_end() -> None:
+            engine.push(lambda: log.append("end"), writes=[y, x])
+
+        def pusher(variables: list[cs.Var]) -> None:
+            for _ in range(150):
+                Cycle(at_end)
+                engine.push(lambda: log.append("push"), writes=variables)
+
+        for variables in ([x, y], [y, x], [y]):
+            crew.start(pusher, variables)
+        crew.join()
+        gc.collect()
+        engine.waitall(PATIENCE_S)
+        assert log.count("end") == log.count("push") == 450
+
+
+def test_what_an_op_held_may_push_when_it_goes_with_the_op():
+    """The last reference to it is the op's own: it ends on a worker, between two ops."""
+    x, log = cs.Var("x"), []
+
+    class Held:
+        pass
+
+    with engine_of(workers=1) as engine:
+
+        def at_end() -> None:
+            engine.push(lambda: log.append("end"), reads=[x], writes=[x])
+
+        def use(held: Held) -> None:
+            log.append("push")
+
+        for _ in range(200):
+            held = Held()
+            weakref.finalize(held, at_end).atexit = False
+            engine.push(lambda held=held: use(held), writes=[x])
+            del held
+        engine.push(lambda: None, reads=[x]).wait(PATIENCE_S)
+        engine.waitall(PATIENCE_S)
+        gc.collect()
+        engine.waitall(PATIENCE_S)
+        assert log.count("push") == log.count("end") == 200
+
+
+def test_a_result_may_push_when_it_goes_with_its_op():
+    log: list[str] = []
+    with engine_of(workers=1) as engine:
+
+        class Result:
+            def __del__(self) -> None:
+                engine.push(lambda: log.append("end"))
+
+        for _ in range(50):
+            engine.push(Result).wait(PATIENCE_S)
+        gc.collect()
+        engine.waitall(PATIENCE_S)
+        assert len(log) == 50
+
+
+def test_a_callback_of_the_collector_may_push():
+    x, log, pushed = cs.Var("x"), [], []
+    with engine_of(workers=2) as engine:
+        pusher = threading.get_ident()
+
+        def collected(phase: str, info: dict[str, int]) -> None:
+            if threading.get_ident() == pusher:
+                pushed.append(engine.push(lambda: log.append(phase), writes=[x]))
+
+        gc.callbacks.append(collected)
+        try:
+            with eager_collector():
+                for _ in range(200):
+                    engine.push(lambda: [[]], reads=[x])
+        finally:
+            gc.callbacks.remove(collected)
+        engine.waitall(PATIENCE_S)
+        assert len(log) == len(pushed) > 0
+
+
+def test_a_callback_of_an_op_may_push_and_that_is_waited_for():
+    log: list[int] = []
+    with engine_of(workers=1) as engine:
+
+        def chain(left: int) -> None:
+            log.append(left)
+            if left:
+                engine.push(lambda: None).add_done_callback(lambda: chain(left - 1))
+
+        has_ended = threading.Event()
+        engine.push(lambda: None).add_done_callback(lambda: (chain(50), has_ended.set()))
+        assert has_ended.wait(PATIENCE_S)
+        engine.waitall(PATIENCE_S)
+        while log[-1]:
+            engine.push(lambda: None).wait(PATIENCE_S)
+        assert log == list(range(50, -1, -1))

@@ -1,0 +1,103 @@
+"""Threads of a test: joined within its patience, their errors raised, their stacks told.
+
+Nothing here waits without a deadline, so a test that would hang fails instead.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import cudasync as cs
+
+PATIENCE_S = 20.0
+
+
+class Crew:
+    """`with Crew() as crew: crew.start(fn)` runs `fn` beside the test; leaving joins them all."""
+
+    def __init__(self, *, patience_s: float = PATIENCE_S) -> None:
+        self._patience_s = patience_s
+        self._threads: list[threading.Thread] = []
+        self._errors: list[BaseException] = []
+
+    def start(self, fn: Callable[..., Any], *args: Any) -> threading.Thread:
+        def main() -> None:
+            try:
+                fn(*args)
+            except BaseException as error:
+                self._errors.append(error)
+
+        # A daemon, so that one that hangs fails its test and not the end of the whole run.
+        thread = threading.Thread(target=main, daemon=True)
+        self._threads.append(thread)
+        thread.start()
+        return thread
+
+    def join(self) -> None:
+        """Wait for all; raise the first error of one of them, or tell where they hang."""
+        for thread in self._threads:
+            thread.join(self._patience_s)
+        stuck = [thread for thread in self._threads if thread.is_alive()]
+        if self._errors:
+            raise self._errors[0]
+        assert not stuck, f"{len(stuck)} threads hang:\n{stacks()}"
+
+    def __enter__(self) -> Crew:
+        return self
+
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        if kind is None:
+            self.join()
+
+
+def stacks() -> str:
+    """Where every thread of this process is."""
+    names = {thread.ident: thread.name for thread in threading.enumerate()}
+    return "\n".join(
+        f"--- {names.get(ident, ident)}\n{''.join(traceback.format_stack(frame))}"
+        for ident, frame in sys._current_frames().items()
+    )
+
+
+def close(engine: cs.Engine) -> None:
+    """Close `engine`; an assertion, not a hang, if that takes too long."""
+    with Crew() as crew:
+        crew.start(engine.close)
+
+
+@contextmanager
+def engine_of(**options: Any) -> Iterator[cs.Engine]:
+    """A current engine that is closed within the patience of the test; failures are not raised."""
+    engine = cs.Engine(**options)
+    with cs.use(engine):
+        try:
+            yield engine
+        finally:
+            close(engine)
+
+
+@contextmanager
+def hasty(interval_s: float = 1e-5) -> Iterator[None]:
+    """Threads take turns as often as they can."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(interval_s)
+    try:
+        yield
+    finally:
+        sys.setswitchinterval(before)
+
+
+def held_by(gate: threading.Event, begun: threading.Event | None = None) -> Callable[[], None]:
+    """A host op that holds its worker until the gate opens, and tells when it has `begun` to."""
+
+    def hold() -> None:
+        if begun is not None:
+            begun.set()
+        assert gate.wait(PATIENCE_S), "nobody opened the gate"
+
+    return hold

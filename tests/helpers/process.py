@@ -1,0 +1,60 @@
+"""Programs in a process of their own, with a deadline: for what may hang, fork or end."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+
+from helpers.house import ROOT
+
+PRELUDE = """
+import faulthandler, gc, os, signal, sys, threading, weakref
+faulthandler.dump_traceback_later({deadline_s}, exit=True)
+import numpy as np
+import cudasync as cs
+from cudasync.testing import Latch
+PATIENCE_S = {deadline_s}
+"""
+
+
+def start(command: list[str], deadline_s: float, **environment: str) -> tuple[int, str]:
+    """Run `command` to its end; its exit code and all it printed.
+
+    Past the deadline it is killed, with all the processes it started, which is an error.
+    """
+    process = subprocess.Popen(
+        command,
+        cwd=ROOT,
+        env={
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join([str(ROOT / "tests"), str(ROOT)]),
+            **environment,
+        },
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        printed, _ = process.communicate(timeout=deadline_s + 5)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        printed, _ = process.communicate()
+        raise AssertionError(f"still running after {deadline_s} s:\n{printed}") from None
+    return process.returncode, printed
+
+
+def run_program(body: str, *, deadline_s: float = 20.0, **environment: str) -> tuple[int, str]:
+    """Run `body`, which finds the library imported; past the deadline it prints its stacks."""
+    source = PRELUDE.format(deadline_s=deadline_s) + textwrap.dedent(body)
+    return start([sys.executable, "-c", source], deadline_s, **environment)
+
+
+def assert_runs_clean(body: str, *, deadline_s: float = 20.0, **environment: str) -> None:
+    """`body` ends by itself, with exit code 0, and nothing is printed."""
+    code, printed = run_program(body, deadline_s=deadline_s, **environment)
+    assert code == 0, f"ended with {code}:\n{printed}"
+    assert not printed, f"printed:\n{printed}"
