@@ -1,8 +1,8 @@
 """Empty host ops through engines: what finding and keeping the order costs per op.
 
 Four shapes (indep, chain, random, fan); contenders are a plain loop, cudasync's engine, its
-serial engine, a ThreadPoolExecutor with counters, graphlib and asyncio. See bench/README.md for
-what is compared unfairly.
+serial engine, a ThreadPoolExecutor with counters, graphlib, asyncio and, where it is installed,
+dask. See bench/README.md for what is compared unfairly.
 """
 
 from __future__ import annotations
@@ -10,24 +10,34 @@ from __future__ import annotations
 import checkout  # noqa: F401
 
 # isort: split
-import time
 from typing import TYPE_CHECKING
 
 import command
+import machine
 import workloads
-from engines import Asyncio, Cudasync, Graphlib, SerialLoop, ThreadPool
-from harness import Case, Contender
+from engines import Asyncio, Cudasync, Dask, Graphlib, SerialLoop, ThreadPool, contend
+from goals import MICROSECONDS, Goal
+from harness import Case
 
 import cudasync as cs
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from engines import Contestant
     from harness import Session
-    from workloads import Workload
 
-BASELINE = SerialLoop.name
+OURS = "cudasync engine"
+
+# By shape: the most that the engine may take beside a ThreadPoolExecutor and beside graphlib, and
+# the microseconds per op that it is meant to reach.
+LIMITS = {
+    "indep": (1 / 10, 1 / 1.5, 0.6),
+    "chain": (1 / 6, 1 / 2, 0.7),
+    "random": (1 / 5, 1 / 2, 0.9),
+    "fan": (1 / 8, 1 / 1.7, 0.8),
+}
+
+# dask takes a hundred times as long as the others, so it sits out most rounds.
+DASK_EVERY = 7
 
 
 def nothing() -> None:
@@ -42,13 +52,14 @@ def build(session: Session) -> None:
     width = session.parameter("fan_width", small=10, large=1_000)
     rounds = session.parameter("fan_rounds", small=3, large=10)
     workers = session.parameter("workers", small=2, large=2)
-    engines = [
+    engines: list[Contestant] = [
         SerialLoop(),
-        Cudasync("cudasync engine", cs.Engine(workers=workers)),
+        Cudasync(OURS, cs.Engine(workers=workers)),
         Cudasync("cudasync serial engine", cs.Engine("serial")),
         ThreadPool(workers),
         Graphlib(),
         Asyncio(),
+        *optional(session, workers),
     ]
     for engine in engines:
         session.closing.callback(engine.close)
@@ -58,37 +69,47 @@ def build(session: Session) -> None:
         workloads.random(random_ops, variables),
         workloads.fan(width, rounds),
     ):
+        functions = [nothing] * len(workload.ops)
         session.add(
             Case(
                 name=f"bench_engine.{workload.name}",
-                contenders=[contend(engine, workload) for engine in engines],
-                baseline=BASELINE,
+                contenders=[
+                    contend(
+                        engine,
+                        workload,
+                        functions,
+                        every=DASK_EVERY if isinstance(engine, Dask) else 1,
+                    )
+                    for engine in engines
+                ],
+                baseline=SerialLoop.name,
                 operations=len(workload.ops),
-                most_loops=1024,
+                most_loops=1,
+                goals=goals(workload.name),
             )
         )
 
 
-def contend(engine: Contestant, workload: Workload) -> Contender:
-    """An engine as a contender: each loop is one whole workload, prepared outside the timing."""
-    functions: list[Callable[[], None]] = [nothing] * len(workload.ops)
+def optional(session: Session, workers: int) -> list[Contestant]:
+    """The peers that take part where they are installed; the others are named with the reason."""
+    session.absent["MXNet"] = "its last release is for Python 3.8 and older"
+    try:
+        engine = Dask(workers)
+    except ImportError as error:
+        session.absent["dask"] = str(error)
+        return []
+    session.versions["dask"] = machine.installed("dask") or "unknown"
+    return [engine]
 
-    def bench(loops: int) -> float:
-        seconds = 0.0
-        for _ in range(loops):
-            run = engine.prepare(workload, functions)
-            start = time.perf_counter()
-            run()
-            seconds += time.perf_counter() - start
-        return seconds
 
-    def checksum() -> int:
-        tally = workloads.Tally(workload)
-        engine.prepare(workload, tally.functions)()
-        return tally.checksum()
-
-    return Contender(engine.name, bench, checksum)
+def goals(shape: str) -> list[Goal]:
+    pool, graphlib, microseconds = LIMITS[shape]
+    return [
+        Goal(OURS, ThreadPool.name, pool),
+        Goal(OURS, Graphlib.name, graphlib),
+        Goal(OURS, None, microseconds, MICROSECONDS, "goal"),
+    ]
 
 
 if __name__ == "__main__":
-    raise SystemExit(command.main("bench_engine", __doc__, build))
+    raise SystemExit(command.main("bench_engine", __doc__, build, rounds=21))

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import machine
-from compare import table
 from harness import SEED, ChecksumError, Session, progress_line, summary
+from tables import table
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -21,12 +21,14 @@ if TYPE_CHECKING:
 INTERRUPTED = 130  # what a shell reports for a program that Ctrl-C ended
 
 
-def main(program: str, description: str, build: Callable[[Session], None]) -> int:
+def main(
+    program: str, description: str, build: Callable[[Session], None], *, rounds: int = 15
+) -> int:
     """Run one bench program; the exit status is 0, 1 (contenders disagree), 2 or 130."""
-    options = parse(description)
+    options = parse(description, rounds)
     session = Session(
         small=options.small,
-        rounds=options.rounds,
+        rounds=options.rounds or (None if options.small else rounds),
         seed=options.seed,
         only=options.only,
         settings=dict(options.set),
@@ -52,7 +54,10 @@ def main(program: str, description: str, build: Callable[[Session], None]) -> in
         "rounds": session.rounds,
         "seed": session.seed,
         "parameters": session.parameters,
+        "versions": session.versions,
+        "absent": session.absent,
         "cases": summary(session),
+        "measures": session.measures,
     }
     print(table(report))
     if options.json:
@@ -75,7 +80,7 @@ def stopped_by_interrupt(session: Session) -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
 
 
-def parse(description: str) -> argparse.Namespace:
+def parse(description: str, rounds: int) -> argparse.Namespace:
     """Read the options; a wrong one is a usage line and exit status 2."""
     parser = argparse.ArgumentParser(
         description=description, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -84,7 +89,10 @@ def parse(description: str) -> argparse.Namespace:
         "--small", action="store_true", help="tiny sizes: shows that it runs, measures nothing"
     )
     parser.add_argument(
-        "--rounds", type=positive, metavar="N", help="interleaved rounds (15; 2 with --small)"
+        "--rounds",
+        type=positive,
+        metavar="N",
+        help=f"interleaved rounds ({rounds}; 2 with --small)",
     )
     parser.add_argument("--only", default="", metavar="TEXT", help="cases with TEXT in their name")
     parser.add_argument(

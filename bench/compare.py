@@ -1,27 +1,109 @@
-"""Makes the tables: one run's JSON in, ratios to the baseline out, as Markdown.
+"""One command for all of it: runs every bench, keeps the results, writes the tables.
 
-A table holds one run and never two. Numbers of two runs differ by what else the machine was
-doing, so two files give two tables, one below the other.
+    python bench/compare.py                     every bench, each in a process of its own
+    python bench/compare.py bench_engine        only these
+    python bench/compare.py --long              with what takes long (ten million pushes)
+    python bench/compare.py --tables FILE ...   the tables of kept results; nothing is run
+    python bench/compare.py --readme            the README's tables, from bench/results as it is
+
+What is measured lands in bench/results and, with all that lies there, between the marks in
+bench/README.md. With --small it is shown and not kept: a small run measures nothing.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
+import subprocess
 import sys
+import tempfile
+import time
 from pathlib import Path
 
-USAGE = "usage: python bench/compare.py RESULT.json [RESULT.json ...]"
+from checkout import ROOT
+from tables import amount, goal_words, plain, table
+
+BENCH = ROOT / "bench"
+RESULTS = BENCH / "results"
+README = BENCH / "README.md"
+BEGIN, END = "<!-- tables, by compare.py -->\n", "<!-- end of tables -->\n"
+
+# In the order of the README: the engine first. What --long adds to each.
+PROGRAMS: dict[str, list[str]] = {
+    "bench_engine": [],
+    "bench_matmul": [],
+    "bench_scale": ["--set", "most_pushes=10000000"],
+    "bench_pushers": [],
+    "bench_launch": [],
+    "bench_driver": [],
+    "bench_peers_gpu": [],
+}
 
 
 def main(arguments: list[str]) -> int:
+    """The exit status is 0, 1 where a bench failed, 2 for wrong arguments."""
+    options = parse(arguments)
+    if options.tables:
+        return show(options.words)
+    if options.readme:
+        write_readme(README, kept())
+        return 0
+    unknown = set(options.words) - set(PROGRAMS)
+    if unknown:
+        print(f"no bench {', '.join(sorted(unknown))}; there are: {', '.join(PROGRAMS)}")
+        return 2
+    failed, missed = [], []
+    with tempfile.TemporaryDirectory() as folder:
+        for program in options.words or PROGRAMS:
+            path = Path(folder) / f"{program}.json"
+            report = run(program, path, small=options.small, long=options.long)
+            if report is None:
+                failed.append(program)
+                continue
+            missed += unmet(report)
+            if not options.small:
+                RESULTS.mkdir(exist_ok=True)
+                (RESULTS / path.name).write_text(path.read_text(encoding="utf-8"), "utf-8")
+    if not options.small:
+        write_readme(README, kept())
+        for line in missed:
+            print(f"NOT MET: {line}")
+    for program in failed:
+        print(f"FAILED: {program}")
+    return 1 if failed else 0
+
+
+def parse(arguments: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("words", nargs="*", metavar="BENCH or FILE")
+    parser.add_argument("--small", action="store_true", help="tiny sizes; keeps nothing")
+    parser.add_argument("--long", action="store_true", help="with ten million pushes")
+    parser.add_argument("--tables", action="store_true", help="show the tables of these files")
+    parser.add_argument("--readme", action="store_true", help="write the README's tables anew")
+    return parser.parse_args(arguments)
+
+
+def run(program: str, result: Path, *, small: bool, long: bool) -> dict | None:
+    """Run one bench; its table goes to stdout as it comes. None where it failed."""
+    print(f"\n# {program}", flush=True)
+    command = [sys.executable, str(BENCH / f"{program}.py"), "--json", str(result)]
+    command += ["--small"] if small else []
+    command += PROGRAMS[program] if long else []
+    start = time.monotonic()
+    done = subprocess.run(command, check=False)
+    print(f"({time.monotonic() - start:.0f} s)", flush=True)
+    if done.returncode or not result.exists():
+        return None
+    return json.loads(result.read_text(encoding="utf-8"))
+
+
+def show(names: list[str]) -> int:
     """Print a table for each result file."""
-    if not arguments or "-h" in arguments or "--help" in arguments:
-        print(f"{USAGE}\n\n{__doc__}")
-        return 0 if arguments else 2
-    for name in arguments:
+    for name in names:
         try:
-            report = json.loads(Path(name).read_text(encoding="utf-8"))
-            text = table(report)
+            text = table(json.loads(Path(name).read_text(encoding="utf-8")))
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             print(f"{name}: not a bench result: {type(error).__name__}: {error}", file=sys.stderr)
             return 2
@@ -29,60 +111,39 @@ def main(arguments: list[str]) -> int:
     return 0
 
 
-def table(report: dict) -> str:
-    """The machine line, then a row per case and contender, the baseline first."""
-    lines = [
-        f"**{report['program']}** {machine_line(report)}",
-        "",
-        "| case | contender | ratio (middle half) | over the baseline | median per op |",
-        "|---|---|---:|---:|---:|",
+def kept() -> list[dict]:
+    """The results that are kept, in the order of the programs."""
+    reports = [json.loads(path.read_text(encoding="utf-8")) for path in RESULTS.glob("*.json")]
+    order = list(PROGRAMS)
+    return sorted(reports, key=lambda report: (order.index(report["program"]), report["program"]))
+
+
+def write_readme(path: Path, reports: list[dict]) -> None:
+    """Put the tables of these results between the marks, and leave the rest as it is."""
+    before, _, rest = path.read_text(encoding="utf-8").partition(BEGIN)
+    _, mark, after = rest.partition(END)
+    if not mark:
+        raise ValueError(f"{path}: no line {END.strip()!r} after a line {BEGIN.strip()!r}")
+    shown = "\n".join(f"{table(report)}\n" for report in reports)
+    path.write_text(f"{before}{BEGIN}\n{shown}\n{END}{after}", encoding="utf-8")
+
+
+def unmet(report: dict) -> list[str]:
+    """The promises that this run does not show, in words."""
+    goals = [
+        f"{case['id']}: {goal_words(goal)} is {amount(goal['value']['median'], goal['unit'])}, "
+        f"{goal['word']} {amount(goal['at_most'], goal['unit'])}"
+        for case in report["cases"]
+        for goal in case["goals"]
+        if not goal["met"]
     ]
-    for case in report["cases"]:
-        contenders = case["contenders"]
-        names = sorted(contenders, key=lambda name: name != case["baseline"])
-        for name in names:
-            lines.append(row(case, name, contenders[name]))
-    sums = ", ".join(f"{case['id']} {case['checksum']:#x}" for case in report["cases"])
-    return "\n".join([*lines, "", f"Checksums, equal for all contenders: {sums}."])
-
-
-def machine_line(report: dict) -> str:
-    """What the numbers were taken on, in one line."""
-    parts = [
-        f"at {report['commit'] or 'no commit'}",
-        f"{report['rounds']} rounds",
-        f"{report['cpu']}, {report['cores']} cores, load {report['load_average']}",
-        f"Python {report['python']}",
-        f"cuda-bindings {report['cuda_bindings']}",
-        f"llvmlite {report['llvmlite']}",
-        f"numpy {report['numpy']}",
-        *([f"device {report['device']}"] if report["device"] else []),
-        report["date"],
-        *(["SMALL SIZES, measures nothing"] if report["small"] else []),
+    measures = [
+        f"{measure['id']} is {plain(measure['value'])} {measure['unit']}, "
+        f"must {plain(measure['at_most'])}"
+        for measure in report["measures"]
+        if not measure["met"]
     ]
-    return "; ".join(parts)
-
-
-def row(case: dict, name: str, result: dict) -> str:
-    """One contender's line; the baseline has no ratio to itself."""
-    cost = f"{nanoseconds(result['ns']['median'])} / {case['unit']}"
-    if name == case["baseline"]:
-        return f"| {case['id']} | {name} | 1 | | {cost} |"
-    ratio, over = result["ratio"], result["overhead_ns"]
-    return (
-        f"| | {name} | {short(ratio['median'])} ({short(ratio['q1'])} to {short(ratio['q3'])}) "
-        f"| {'+' if over['median'] >= 0 else '-'}{nanoseconds(abs(over['median']))} | {cost} |"
-    )
-
-
-def short(value: float) -> str:
-    """Three digits, and no exponent."""
-    return f"{value:.0f}" if value >= 100 else f"{value:.3g}"
-
-
-def nanoseconds(value: float) -> str:
-    """A duration in the unit a person would say it in."""
-    return f"{value:.0f} ns" if value < 1000 else f"{short(value / 1000)} us"
+    return goals + measures
 
 
 if __name__ == "__main__":

@@ -1,17 +1,25 @@
-"""The contenders of bench_engine: ways to run a workload, each as one small class.
+"""The contenders of bench_engine and bench_matmul: ways to run a workload, one small class each.
 
 Each has `prepare(workload, functions)`, which does what a program would do once, outside the
 timing, and returns the timed part: a function that runs every op in an order that keeps the
 hazards and returns when all are done. `close()` ends its threads.
+
+The peers are given every help that the shape of their interface allows: graphs, counters and
+tuples are made beforehand, and nothing is locked or recorded that the order does not need.
 """
 
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from graphlib import TopologicalSorter
 from typing import TYPE_CHECKING, Protocol
+
+from harness import Contender
+from workloads import Tally
 
 import cudasync as cs
 
@@ -93,9 +101,9 @@ class ThreadPool:
         self._lock = threading.Lock()
 
     def prepare(self, workload: Workload, functions: Functions) -> Callable[[], None]:
-        counts = [len(before) for before in workload.predecessors()]
+        counts = [len(before) for before in workload.predecessors]
         roots = [number for number, count in enumerate(counts) if not count]
-        successors = workload.successors()
+        successors = workload.successors
         left = len(functions)
         finished = threading.Event()
         submit = self._pool.submit
@@ -133,7 +141,7 @@ class Graphlib:
     name = "graphlib"
 
     def prepare(self, workload: Workload, functions: Functions) -> Callable[[], None]:
-        graph = dict(enumerate(workload.predecessors()))
+        graph = dict(enumerate(workload.predecessors))
 
         def run() -> None:
             sorter = TopologicalSorter(graph)
@@ -155,7 +163,7 @@ class Asyncio:
     name = "asyncio"
 
     def prepare(self, workload: Workload, functions: Functions) -> Callable[[], None]:
-        predecessors = workload.predecessors()
+        predecessors = workload.predecessors
 
         async def everything() -> None:
             tasks: list[asyncio.Task[None]] = []
@@ -175,3 +183,73 @@ class Asyncio:
 
     def close(self) -> None:
         """Nothing to end."""
+
+
+class Dask:
+    """`dask.threaded.get` of a graph whose task objects are made beforehand.
+
+    Raises ImportError where dask is not installed.
+    """
+
+    name = "dask threaded"
+
+    def __init__(self, workers: int) -> None:
+        from dask._task_spec import Task, TaskRef
+        from dask.threaded import get
+
+        self._task, self._reference, self._get = Task, TaskRef, get
+        self._pool = ThreadPoolExecutor(workers)
+
+    def prepare(self, workload: Workload, functions: Functions) -> Callable[[], None]:
+        graph = {
+            number: self._task(number, step(functions[number]), *map(self._reference, before))
+            for number, before in enumerate(workload.predecessors)
+        }
+        last = [number for number, after in enumerate(workload.successors) if not after]
+        get, pool = self._get, self._pool
+
+        def run() -> None:
+            get(graph, last, pool=pool)
+
+        return run
+
+    def close(self) -> None:
+        self._pool.shutdown()
+
+
+def step(function: Callable[[], object]) -> Callable[..., None]:
+    """`function` as a task that takes its predecessors' results."""
+
+    def task(*results: object) -> None:
+        function()
+
+    return task
+
+
+def contend(
+    engine: Contestant,
+    workload: Workload,
+    functions: Functions,
+    *,
+    checksum: Callable[[], int] | None = None,
+    every: int = 1,
+) -> Contender:
+    """An engine as a contender: each loop is one whole workload, prepared outside the timing."""
+
+    def bench(loops: int) -> float:
+        seconds = 0.0
+        for _ in range(loops):
+            run = engine.prepare(workload, functions)
+            gc.collect()
+            start = time.perf_counter()
+            run()
+            seconds += time.perf_counter() - start
+            del run
+        return seconds
+
+    def tallied() -> int:
+        tally = Tally(workload)
+        engine.prepare(workload, tally.functions)()
+        return tally.checksum()
+
+    return Contender(engine.name, bench, checksum or tallied, every=every)

@@ -8,12 +8,14 @@ measured side by side can be compared.
 
 Before any timing, each contender does a small fixed piece of work whose checksum must be the
 same for all contenders of the case: a contender that skips work is an error, not a winner.
+
+The garbage collector is on, as in a program. What exists when the rounds begin is frozen (it is
+not looked through again), and each sample begins with nothing left to collect.
 """
 
 from __future__ import annotations
 
 import gc
-import statistics
 import sys
 import time
 from contextlib import ExitStack
@@ -21,8 +23,12 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import TYPE_CHECKING
 
+from goals import judged, spread
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+
+    from goals import Goal
 
 SEED = 20240601
 
@@ -40,12 +46,15 @@ class Contender:
     """One way to do a case's work.
 
     `bench(loops)` returns seconds and leaves nothing running behind; `checksum()` does a fixed
-    piece of the work, untimed, and returns a number that says what was done.
+    piece of the work, untimed, and returns a number that says what was done. It is None for one
+    that by its name does something else, as a bound to hold the others against.
     """
 
     name: str
     bench: Callable[[int], float]
-    checksum: Callable[[], int]
+    checksum: Callable[[], int] | None
+    operations: int | None = None  # in one loop, where it is not the case's number
+    every: int = 1  # a slow one may be left out of all but every n-th round
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,14 +67,19 @@ class Case:
     operations: int = 1
     unit: str = "op"
     most_loops: int = 1 << 20  # where a loop leaves work queued, how much may pile up
+    goals: Sequence[Goal] = ()
+
+    def work(self, contender: Contender) -> int:
+        """How many operations one loop of `contender` does."""
+        return contender.operations or self.operations
 
 
 @dataclass(slots=True)
 class Samples:
-    """What one contender of one case took: a value per round, in nanoseconds per operation."""
+    """What one contender of one case took: by round, in nanoseconds per operation."""
 
     loops: int
-    nanoseconds: list[float] = field(default_factory=list)
+    nanoseconds: dict[int, float] = field(default_factory=dict)
 
 
 class Session:
@@ -94,6 +108,9 @@ class Session:
         self.checksums: dict[str, int] = {}
         self.samples: dict[tuple[str, str], Samples] = {}
         self.device = ""
+        self.versions: dict[str, str] = {}  # of the peers that took part
+        self.absent: dict[str, str] = {}  # the peers that did not, and why
+        self.measures: list[dict[str, object]] = []
         self.stopping = False  # set to end the run at the next pause between two samples
         self.closing = ExitStack()
         self._settings = dict(settings or {})
@@ -105,10 +122,19 @@ class Session:
         self.parameters[name] = value
         return value
 
+    def wants(self, name: str) -> bool:
+        """False for a case or measure that `--only` leaves out."""
+        return self.only in name
+
     def add(self, case: Case) -> None:
         """Take a case in, unless `--only` leaves it out."""
-        if self.only in case.name:
+        if self.wants(case.name):
             self.cases.append(case)
+
+    def measure(self, name: str, value: float, unit: str, at_most: float | None = None) -> None:
+        """Report a number that is no time: a count, an amount of memory; with its limit."""
+        found = {"id": name, "value": float(f"{value:.4g}"), "unit": unit, "at_most": at_most}
+        self.measures.append(found | {"met": at_most is None or value <= at_most})
 
     def run(self) -> None:
         """Check that contenders agree, then sample them in interleaved rounds."""
@@ -120,21 +146,32 @@ class Session:
             raise ValueError(f"no case has {self.only!r} in its name")
         order = Random(self.seed)
         for case in self.cases:
-            self._pause(f"{case.name}: checking")
+            self.pause(f"{case.name}: checking")
             self.checksums[case.name] = agreed_checksum(case)
             for contender in case.contenders:
                 loops = self._calibrate(case, contender)
                 self.samples[case.name, contender.name] = Samples(loops)
-        for number in range(1, self.rounds + 1):
-            for case in order.sample(self.cases, len(self.cases)):
-                for contender in order.sample(list(case.contenders), len(case.contenders)):
-                    self._pause(f"round {number} of {self.rounds}: {case.name}")
-                    samples = self.samples[case.name, contender.name]
-                    seconds = sample(contender, samples.loops)
-                    samples.nanoseconds.append(seconds * 1e9 / (samples.loops * case.operations))
+        gc.collect()
+        gc.freeze()
+        try:
+            for number in range(self.rounds):
+                self._round(number, order)
+        finally:
+            gc.unfreeze()
         self._progress("")
 
-    def _pause(self, text: str) -> None:
+    def _round(self, number: int, order: Random) -> None:
+        for case in order.sample(self.cases, len(self.cases)):
+            for contender in order.sample(list(case.contenders), len(case.contenders)):
+                if number % contender.every:
+                    continue
+                self.pause(f"round {number + 1} of {self.rounds}: {case.name}")
+                samples = self.samples[case.name, contender.name]
+                seconds = sample(contender, samples.loops)
+                done = samples.loops * case.work(contender)
+                samples.nanoseconds[number] = seconds * 1e9 / done
+
+    def pause(self, text: str) -> None:
         """Between two samples: say what comes, and stop if that was asked for.
 
         Contenders hold locks and threads in the middle of a sample, and an exception that lands
@@ -151,7 +188,7 @@ class Session:
         while loops < case.most_loops:
             if sample(contender, loops) >= enough:
                 break
-            self._pause(f"{case.name}: {contender.name}: {loops} loops are too few")
+            self.pause(f"{case.name}: {contender.name}: {loops} loops are too few")
             loops *= 2
         return min(loops, case.most_loops)
 
@@ -164,7 +201,7 @@ def sample(contender: Contender, loops: int) -> float:
 
 def agreed_checksum(case: Case) -> int:
     """The checksum that every contender of the case gives; `ChecksumError` where they differ."""
-    sums = {contender.name: contender.checksum() for contender in case.contenders}
+    sums = {each.name: each.checksum() for each in case.contenders if each.checksum is not None}
     if len(set(sums.values())) != 1:
         told = ", ".join(f"{name} {value:#x}" for name, value in sums.items())
         raise ChecksumError(f"{case.name}: contenders did different work: {told}")
@@ -191,18 +228,19 @@ def summary(session: Session) -> list[dict[str, object]]:
     """Each case as plain values: medians and spread per contender, ratios to the baseline."""
     cases: list[dict[str, object]] = []
     for case in session.cases:
-        base = session.samples[case.name, case.baseline].nanoseconds
+        taken = {each.name: session.samples[case.name, each.name] for each in case.contenders}
+        base = taken[case.baseline].nanoseconds
         contenders = {}
-        for contender in case.contenders:
-            samples = session.samples[case.name, contender.name]
-            ratios = [mine / its for mine, its in zip(samples.nanoseconds, base, strict=True)]
-            over = [mine - its for mine, its in zip(samples.nanoseconds, base, strict=True)]
-            contenders[contender.name] = {
+        for name, samples in taken.items():
+            both = [(mine, base[at]) for at, mine in samples.nanoseconds.items() if at in base]
+            contenders[name] = {
                 "loops": samples.loops,
-                "ns": spread(samples.nanoseconds),
-                "ratio": spread(ratios),
-                "overhead_ns": spread(over),
+                "rounds": len(samples.nanoseconds),
+                "ns": spread(list(samples.nanoseconds.values())),
+                "ratio": spread([mine / its for mine, its in both]),
+                "overhead_ns": spread([mine - its for mine, its in both]),
             }
+        by_round = {name: samples.nanoseconds for name, samples in taken.items()}
         cases.append(
             {
                 "id": case.name,
@@ -211,25 +249,10 @@ def summary(session: Session) -> list[dict[str, object]]:
                 "baseline": case.baseline,
                 "checksum": session.checksums[case.name],
                 "contenders": contenders,
+                "goals": [judged(goal, by_round) for goal in case.goals],
             }
         )
     return cases
-
-
-def spread(values: Sequence[float]) -> dict[str, float]:
-    """Median, the middle half, and the extremes, to four digits."""
-    if len(values) > 1:
-        low, _, high = statistics.quantiles(values, n=4, method="inclusive")
-    else:
-        low = high = values[0]
-    named = {
-        "median": statistics.median(values),
-        "q1": low,
-        "q3": high,
-        "least": min(values),
-        "most": max(values),
-    }
-    return {name: float(f"{value:.4g}") for name, value in named.items()}
 
 
 def progress_line(text: str) -> None:

@@ -40,7 +40,9 @@ def commit() -> str | None:
         return done.stdout.strip()
 
     try:
-        changed = git("status", "--porcelain", "--untracked-files=no", "--", ":!bench/results")
+        # What compare.py writes is no change of what is measured.
+        written = (":!bench/results", ":!bench/README.md")
+        changed = git("status", "--porcelain", "--untracked-files=no", "--", *written)
         return git("rev-parse", "--short=12", "HEAD") + ("+" if changed else "")
     except (OSError, subprocess.SubprocessError):
         return None

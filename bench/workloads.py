@@ -7,6 +7,7 @@ the engine costs that the design was decided on, so that numbers can be set besi
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from random import Random
 from typing import TYPE_CHECKING
 from zlib import crc32
@@ -18,7 +19,7 @@ SEED = 20240601
 MASK = (1 << 64) - 1
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Workload:
     """Ops in push order over `variables` variables."""
 
@@ -26,6 +27,7 @@ class Workload:
     variables: int
     ops: tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]
 
+    @cached_property
     def predecessors(self) -> list[list[int]]:
         """For each op, the earlier ops it must follow.
 
@@ -54,10 +56,11 @@ class Workload:
             found.append(sorted(before))
         return found
 
+    @cached_property
     def successors(self) -> list[list[int]]:
         """`predecessors`, turned round."""
         found: list[list[int]] = [[] for _ in self.ops]
-        for number, before in enumerate(self.predecessors()):
+        for number, before in enumerate(self.predecessors):
             for earlier in before:
                 found[earlier].append(number)
         return found
@@ -128,3 +131,33 @@ class Tally:
     def checksum(self) -> int:
         """A number for all that the ops did."""
         return crc32(repr((self._values, self._free)).encode())
+
+
+class Census:
+    """Ops that count: the checksum where several threads push, and any of many orders is right.
+
+    Each op counts itself, and adds one to all that it writes: a read, a step of Python and a
+    write back, so that two writers at once would lose a count.
+    """
+
+    def __init__(self, workload: Workload) -> None:
+        self._runs = [0] * len(workload.ops)
+        self._values = [0] * workload.variables
+        self.functions: list[Callable[[], None]] = [
+            self._function(number, writes) for number, (_, writes) in enumerate(workload.ops)
+        ]
+
+    def _function(self, number: int, writes: tuple[int, ...]) -> Callable[[], None]:
+        runs, values = self._runs, self._values
+
+        def op() -> None:
+            seen = [values[variable] for variable in writes]
+            runs[number] += 1
+            for variable, value in zip(writes, seen, strict=True):
+                values[variable] = value + 1
+
+        return op
+
+    def checksum(self) -> int:
+        """A number for how often each op ran and each variable was written."""
+        return crc32(repr((self._runs, self._values)).encode())

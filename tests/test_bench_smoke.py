@@ -13,18 +13,29 @@ import subprocess
 import sys
 
 import bench_driver
+import bench_engine
+import bench_pushers
+import bursts
 import command
 import compare
 import harness
 import pytest
+import tables
 import workloads
 from engines import Asyncio, Graphlib, SerialLoop, ThreadPool
+from goals import MICROSECONDS, Goal, judged
 from helpers.house import ROOT
+from locked import LockedEngine, LockedVar
 
 FACTS = {"commit", "date", "python", "numpy", "cuda_bindings", "llvmlite", "cpu", "cores", "device"}
 
 
-@pytest.mark.parametrize("program", ["bench_driver", "bench_engine"])
+def test_the_one_command_runs_every_bench_there_is():
+    programs = {path.stem for path in (ROOT / "bench").glob("bench_*.py")}
+    assert set(compare.PROGRAMS) == programs
+
+
+@pytest.mark.parametrize("program", sorted(compare.PROGRAMS))
 def test_a_bench_runs_small_and_reports_all_it_should(program, tmp_path):
     result = tmp_path / "result.json"
     done = subprocess.run(
@@ -40,7 +51,7 @@ def test_a_bench_runs_small_and_reports_all_it_should(program, tmp_path):
     assert set(report) >= FACTS
     assert report["small"] is True
     assert all(len(case["contenders"]) >= 2 for case in report["cases"])
-    assert compare.table(report) in done.stdout
+    assert tables.table(report) in done.stdout
 
 
 def test_the_baseline_has_every_call_under_the_same_name():
@@ -77,7 +88,7 @@ def test_edges_order_every_pair_that_conflicts_and_no_other(workload):
             if {*reads, *writes} & set(its_writes) or set(writes) & set(its_reads)
         ]
         plain.append(conflicts)
-    assert closure(workload.predecessors()) == closure(plain)
+    assert closure(workload.predecessors) == closure(plain)
 
 
 @pytest.mark.parametrize("workload", SHAPES, ids=lambda workload: workload.name)
@@ -94,6 +105,58 @@ def tallied(engine, workload):
     tally = workloads.Tally(workload)
     engine.prepare(workload, tally.functions)()
     return tally.checksum()
+
+
+@pytest.mark.parametrize("workload", SHAPES, ids=lambda workload: workload.name)
+def test_the_lock_based_twin_does_the_work_of_the_serial_loop(workload):
+    engine = LockedEngine(2)
+    variables = [LockedVar() for _ in range(workload.variables)]
+    tally = workloads.Tally(workload)
+    for function, (reads, writes) in zip(tally.functions, workload.ops, strict=True):
+        engine.push(
+            function,
+            reads=[variables[number] for number in reads],
+            writes=[variables[number] for number in writes],
+        )
+    engine.waitall()
+    assert tally.checksum() == tallied(SerialLoop(), workload)
+    engine.close()
+
+
+@pytest.mark.parametrize("workload", SHAPES, ids=lambda workload: workload.name)
+def test_the_lock_based_twin_loses_no_op_of_several_pushing_threads(workload):
+    serial = workloads.Census(workload)
+    for function in serial.functions:
+        function()
+    engine = LockedEngine(2)
+    found = bench_pushers.contend("twin", engine, LockedVar, workload, 4)
+    assert found.checksum() == serial.checksum()
+    engine.close()
+
+
+def test_the_lock_based_twin_raises_the_first_failure():
+    engine = LockedEngine(1)
+    engine.push(lambda: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        engine.waitall()
+    with pytest.raises(ZeroDivisionError):
+        engine.close()
+
+
+@pytest.mark.parametrize("how", ["one lost", "one twice"])
+def test_the_census_sees_an_op_that_is_lost_or_done_twice(how):
+    def census(functions):
+        counted = workloads.Census(workloads.random(60, 6))
+        for function in functions(counted.functions):
+            function()
+        return counted.checksum()
+
+    wrong = {
+        "one lost": lambda functions: functions[:30] + functions[31:],
+        "one twice": lambda functions: functions[:31] + functions[30:],
+    }[how]
+    assert census(wrong) != census(lambda functions: functions)
+    assert census(lambda functions: functions[::-1]) == census(lambda functions: functions)
 
 
 @pytest.mark.parametrize("how", ["reversed", "one lost", "one twice"])
@@ -131,6 +194,104 @@ def test_a_ratio_is_between_samples_of_the_same_round():
     assert mine["ratio"] == pytest.approx(dict.fromkeys(mine["ratio"], 3.0))
     assert case["contenders"]["base"]["ns"]["least"] == pytest.approx(500)
     assert mine["overhead_ns"]["most"] == pytest.approx(10_000)
+
+
+def test_a_slow_contender_sits_out_and_is_compared_where_it_took_part():
+    slow = harness.Contender("slow", lambda loops: loops * 1e-3, lambda: 7, every=2)
+    run = session(contender("base", [1e-6, 1e-5, 1e-4]), slow, rounds=3)
+    run.run()
+    (case,) = harness.summary(run)
+    assert case["contenders"]["slow"]["rounds"] == 2
+    assert case["contenders"]["slow"]["ratio"]["most"] == pytest.approx(1e3)
+    assert case["contenders"]["slow"]["ratio"]["least"] == pytest.approx(10)
+
+
+def test_a_contender_that_does_more_operations_is_counted_with_its_own_number():
+    longer = harness.Contender("longer", lambda loops: loops * 1e-3, lambda: 7, operations=20)
+    run = session(contender("base", [1e-4, 1e-4]), longer)
+    run.run()
+    (case,) = harness.summary(run)
+    assert case["contenders"]["longer"]["ratio"]["median"] == pytest.approx(1)
+
+
+TAKEN = {"mine": {0: 1000.0, 1: 2000.0, 2: 9000.0}, "its": {0: 4000.0, 2: 4500.0}}
+
+
+@pytest.mark.parametrize(
+    ("goal", "measured"),
+    [
+        (Goal("mine", "its", 1.2), 1.125),
+        (Goal("mine", "its", 0.7, MICROSECONDS), 0.75),
+        (Goal("mine", None, 2.0, MICROSECONDS), 2.0),
+        (Goal("mine", None, 1.9, MICROSECONDS), 2.0),
+    ],
+)
+def test_a_goal_is_judged_by_the_median_over_the_rounds_of_both(goal, measured):
+    result = judged(goal, TAKEN)
+    assert result["value"]["median"] == pytest.approx(measured)
+    assert result["met"] is (measured <= goal.at_most)
+
+
+def test_a_goal_and_a_count_that_are_missed_are_said():
+    run = session(contender("base", [1e-3]), contender("mine", [1e-3]), rounds=1)
+    run.cases[0] = harness.Case(
+        "case", run.cases[0].contenders, "base", most_loops=1, goals=[Goal("mine", "base", 0.1)]
+    )
+    run.measure("case: calls", 3, "per launch", 2)
+    run.measure("case: others", 3, "per launch")
+    run.run()
+    report = {"cases": harness.summary(run), "measures": run.measures}
+    assert compare.unmet(report) == [
+        "case: mine / base is 1, must 1/10",
+        "case: calls is 3 per launch, must 2",
+    ]
+    assert "**not met**" in tables.goal_lines(report)[-1]
+    assert tables.measure_lines(report)[-2:] == [
+        "| case: calls | 2 | 3 per launch | **not met** |",
+        "| case: others |  | 3 per launch |  |",
+    ]
+
+
+def test_a_peer_that_is_not_installed_is_named_with_the_reason(monkeypatch):
+    monkeypatch.setitem(sys.modules, "dask.threaded", None)
+    monkeypatch.setitem(sys.modules, "dask._task_spec", None)
+    run = harness.Session(small=True)
+    assert bench_engine.optional(run, 2) == []
+    assert "dask" in run.absent["dask"]
+    assert "dask" not in run.versions
+
+
+@pytest.mark.parametrize("streams", [1, 2, 4])
+@pytest.mark.parametrize("shape", ["chain", "independent", "fan", "mixed"])
+def test_what_is_placed_by_hand_is_ordered_wherever_it_conflicts(shape, streams):
+    mixed = tuple(reads for reads, _ in workloads.random(80, 5).ops)
+    burst = mixed if shape == "mixed" else bursts.SHAPES[shape](20)
+    assert not unordered(burst, bursts.placed(burst, streams))
+
+
+def test_a_wait_that_is_left_out_of_the_placing_is_seen():
+    burst = bursts.fan(20)
+    steps = bursts.placed(burst, 4)
+    waiting = next(number for number, step in enumerate(steps) if step.awaits)
+    steps[waiting] = bursts.Step(*burst[waiting], steps[waiting].stream, (), is_awaited=True)
+    assert unordered(burst, steps)
+
+
+def unordered(burst, steps):
+    """The pairs of launches that conflict and that neither stream nor wait puts in order."""
+    before = []
+    for number, step in enumerate(steps):
+        same = [earlier for earlier in range(number) if steps[earlier].stream == step.stream]
+        assert all(steps[earlier].is_awaited for earlier in step.awaits)
+        direct = {*same, *step.awaits}
+        before.append(direct.union(*(before[earlier] for earlier in direct)))
+    return [
+        (earlier, number)
+        for number, (source, target) in enumerate(burst)
+        for earlier, (its_source, its_target) in enumerate(burst[:number])
+        if (its_target in (source, target) or its_source == target)
+        and earlier not in before[number]
+    ]
 
 
 def test_contenders_that_did_different_work_are_an_error():
@@ -195,14 +356,39 @@ def test_a_wrong_option_is_a_usage_line(monkeypatch, capsys, options):
 def test_compare_refuses_what_is_no_result(tmp_path, capsys):
     broken = tmp_path / "broken.json"
     broken.write_text('{"program": "x"}')
-    assert compare.main([str(broken)]) == 2
-    assert compare.main([str(tmp_path / "absent.json")]) == 2
+    assert compare.main(["--tables", str(broken)]) == 2
+    assert compare.main(["--tables", str(tmp_path / "absent.json")]) == 2
     assert capsys.readouterr().out == ""
+    assert compare.main(["bench_nothing"]) == 2
 
 
-def test_the_bench_readme_shows_the_kept_results():
+def test_a_small_run_of_the_one_command_is_shown_and_not_kept(capfd):
+    kept = {path: path.read_bytes() for path in (ROOT / "bench").rglob("*.[jm][sd]*")}
+    assert compare.main(["--small", "bench_driver"]) == 0
+    assert "SMALL SIZES" in capfd.readouterr().out
+    assert {path: path.read_bytes() for path in (ROOT / "bench").rglob("*.[jm][sd]*")} == kept
+
+
+def test_the_tables_are_written_between_their_marks_and_nowhere_else(tmp_path):
+    readme = tmp_path / "README.md"
+    readme.write_text(f"before\n\n{compare.BEGIN}old\n{compare.END}\nafter\n")
+    reports = compare.kept()
+    compare.write_readme(readme, reports)
+    text = readme.read_text()
+    assert text.startswith("before\n\n")
+    assert text.endswith("\nafter\n")
+    assert "old" not in text
+    assert all(tables.table(report) in text for report in reports)
+    readme.write_text("no marks\n")
+    with pytest.raises(ValueError, match="tables"):
+        compare.write_readme(readme, reports)
+
+
+def test_the_bench_readme_shows_the_kept_results_and_no_others(tmp_path):
     shown = (ROOT / "bench" / "README.md").read_text()
-    for kept in (ROOT / "bench" / "results").glob("*.json"):
-        report = json.loads(kept.read_text())
-        assert not report["small"]
-        assert compare.table(report) in shown
+    reports = compare.kept()
+    assert not any(report["small"] for report in reports)
+    copy = tmp_path / "README.md"
+    copy.write_text(shown)
+    compare.write_readme(copy, reports)
+    assert copy.read_text() == shown

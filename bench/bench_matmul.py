@@ -1,0 +1,176 @@
+"""Real host work on two cores: a graph of matrix products, and chains that hold the GIL.
+
+`matmul`: 400 products of 256 x 256 matrices over 16 of them, each reading two and writing a third,
+the GIL released and BLAS on one thread. `gil_N_us`: pure-Python ops of about N microseconds that
+write one variable, where a second worker can only be in the way.
+"""
+
+from __future__ import annotations
+
+import checkout  # noqa: F401
+import one_blas_thread  # noqa: F401
+
+# isort: split
+import threading
+import time
+from typing import TYPE_CHECKING
+from zlib import crc32
+
+import command
+import numpy as np
+import workloads
+from engines import Cudasync, SerialLoop, ThreadPool, contend
+from goals import Goal
+from harness import Case, Contender
+
+import cudasync as cs
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from harness import Session
+    from workloads import Workload
+
+BASELINE = SerialLoop.name
+OURS = "cudasync engine, 2 workers"
+ONE = "cudasync engine, 1 worker"
+SERIAL = "cudasync serial engine"
+BOUND = "two threads, order ignored"
+
+SPEED_UP = 1.75
+PING_PONG = 1.3
+
+# About how long one pass of `spin`'s loop takes here; only the order of magnitude matters.
+PASSES_PER_US = 45
+
+
+def build(session: Session) -> None:
+    """Add the graph and the three chains."""
+    ops = session.parameter("matmul_ops", small=24, large=400)
+    size = session.parameter("matmul_size", small=16, large=256)
+    matrices = session.parameter("matmul_matrices", small=16, large=16)
+    total_us = session.parameter("gil_total_us", small=400, large=20_000)
+    engine = Cudasync(OURS, cs.Engine(workers=2))
+    others = [Cudasync(ONE, cs.Engine(workers=1)), Cudasync(SERIAL, cs.Engine("serial"))]
+    pool, loop = ThreadPool(2), SerialLoop()
+    for each in (engine, *others, pool):
+        session.closing.callback(each.close)
+    graph = workloads.random(ops, matrices)
+    products = Products(graph, size)
+    session.add(
+        Case(
+            name="bench_matmul.matmul",
+            contenders=[
+                *(
+                    contend(
+                        each, graph, products.functions, checksum=products.checksum_of(each.prepare)
+                    )
+                    for each in (loop, pool, engine)
+                ),
+                Contender(BOUND, side_by_side(products.functions), None),
+            ],
+            baseline=BASELINE,
+            operations=ops,
+            most_loops=1,
+            goals=[Goal(OURS, BASELINE, 1 / SPEED_UP), Goal(OURS, ThreadPool.name, 1.0)],
+        )
+    )
+    for microseconds in (1, 10, 100):
+        chain = workloads.chain(total_us // microseconds)
+        functions = [spin(microseconds * PASSES_PER_US)] * len(chain.ops)
+        goals = [Goal(OURS, ONE, PING_PONG), Goal(OURS, SERIAL, PING_PONG)]
+        if microseconds > 1:
+            # Where the ops are longer than what an engine costs, the plain loop is in reach.
+            goals.append(Goal(OURS, BASELINE, PING_PONG))
+        session.add(
+            Case(
+                name=f"bench_matmul.gil_{microseconds}_us",
+                contenders=[
+                    contend(each, chain, functions) for each in (loop, pool, engine, *others)
+                ],
+                baseline=BASELINE,
+                operations=len(chain.ops),
+                most_loops=1,
+                goals=goals,
+            )
+        )
+
+
+class Products:
+    """The matrices, and an op per product.
+
+    They are orthogonal, and so is every product: nothing grows, vanishes or turns denormal,
+    however often the graph is run.
+    """
+
+    def __init__(self, workload: Workload, size: int) -> None:
+        draw = np.random.default_rng(workloads.SEED)
+        self._first = [
+            np.ascontiguousarray(np.linalg.qr(draw.standard_normal((size, size)))[0], np.float32)
+            for _ in range(workload.variables)
+        ]
+        self._matrices = [matrix.copy() for matrix in self._first]
+        self._workload = workload
+        self.functions: list[Callable[[], None]] = [
+            product(*(self._matrices[number] for number in (*reads, *writes)))
+            for reads, writes in workload.ops
+        ]
+
+    def checksum_of(self, prepare: Callable) -> Callable[[], int]:
+        """What is in the matrices when an engine has run the graph once from the start."""
+
+        def checksum() -> int:
+            for matrix, first in zip(self._matrices, self._first, strict=True):
+                matrix[:] = first
+            prepare(self._workload, self.functions)()
+            total = 0
+            for matrix in self._matrices:
+                total = crc32(matrix.tobytes(), total)
+            return total
+
+        return checksum
+
+
+def product(left: np.ndarray, right: np.ndarray, out: np.ndarray) -> Callable[[], None]:
+    multiply = np.matmul
+
+    def op() -> None:
+        multiply(left, right, out)
+
+    return op
+
+
+def spin(passes: int) -> Callable[[], None]:
+    """An op that does nothing but hold the GIL."""
+    steps = range(passes)
+
+    def op() -> None:
+        for _ in steps:
+            pass
+
+    return op
+
+
+def side_by_side(functions: list[Callable[[], None]]) -> Callable[[int], float]:
+    """Half of the ops on each of two threads, in no order: what the second core is worth."""
+
+    def half(start: int) -> None:
+        for function in functions[start::2]:
+            function()
+
+    def bench(loops: int) -> float:
+        seconds = 0.0
+        for _ in range(loops):
+            other = threading.Thread(target=half, args=(1,))
+            start = time.perf_counter()
+            other.start()
+            half(0)
+            other.join()
+            seconds += time.perf_counter() - start
+        return seconds
+
+    return bench
+
+
+if __name__ == "__main__":
+    raise SystemExit(command.main("bench_matmul", __doc__, build))

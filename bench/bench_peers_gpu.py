@@ -1,0 +1,104 @@
+"""Launches on a device, issued and finished, beside other ways to do that from Python.
+
+Three shapes of a burst of small kernels; timed is a run from the first call until all of it is
+done. The peers that are not installed, or find no device that they can use, are left out, and the
+table names them with the reason. On the software GPU the numbers say how long that takes and
+nothing about anybody's cost; the bench is for a real one.
+"""
+
+from __future__ import annotations
+
+import checkout  # noqa: F401
+
+# isort: split
+import time
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
+
+import bursts
+import command
+import machine
+from gpu_peers import PEERS, OneStream
+from harness import Case, Contender
+
+import cudasync as cs
+
+if TYPE_CHECKING:
+    import numpy as np
+    from bursts import Burst
+    from gpu_peers import Peer
+    from harness import Session
+
+
+def build(session: Session) -> None:
+    """Add a case per shape, of all the peers that there are."""
+    launches = session.parameter("launches", small=6, large=64)
+    blocks = session.parameter("blocks", small=1, large=4)
+    most_runs = session.parameter("most_runs", small=1, large=50)
+    device = cs.Device(0)
+    device.use()
+    session.device = f"{device.name}, compute capability {device.compute_capability}"
+    kernel = cs.Module.from_ptx(bursts.PTX, device=device, file="bench/bursts.py").kernel("add_to")
+    engine = cs.Engine(workers=2)
+    session.closing.callback(engine.close)
+    session.closing.enter_context(cs.use(engine))
+    for shape, make in bursts.SHAPES.items():
+        burst = make(launches)
+        first = bursts.first_values(burst, blocks * bursts.BLOCK)
+        found = [contend(session, kind, kernel, burst, first) for kind in PEERS]
+        session.add(
+            Case(
+                name=f"bench_peers_gpu.{shape}",
+                contenders=[contender for contender in found if contender is not None],
+                baseline=OneStream.name,
+                operations=launches,
+                unit="launch",
+                most_loops=most_runs,
+            )
+        )
+
+
+def contend(
+    session: Session, kind: type[Peer], kernel: cs.Kernel, burst: Burst, first: np.ndarray
+) -> Contender | None:
+    """A peer as a contender; None, and a line in the report, where it can not take part."""
+    if kind.name in session.absent:
+        return None
+    if kind.needs_hardware and kernel.device.is_software:
+        session.absent[kind.name] = "needs a real GPU"
+        return None
+    with ExitStack() as made:
+        try:
+            peer = kind(made, kernel, burst, first)
+            run(peer)
+        except Exception as error:
+            # Whatever keeps a library we do not know from working here, the others go on.
+            session.absent[kind.name] = f"{type(error).__name__}: {error}".splitlines()[0]
+            return None
+        session.closing.push(made.pop_all())
+    if kind.package is not None:
+        session.versions[kind.package] = machine.installed(kind.package) or "of unknown version"
+
+    def bench(loops: int) -> float:
+        start = time.perf_counter()
+        for _ in range(loops):
+            run(peer)
+        return time.perf_counter() - start
+
+    def checksum() -> int:
+        peer.reset()
+        run(peer)
+        run(peer)
+        return bursts.checksum_of(peer.rows())
+
+    return Contender(kind.name, bench, checksum)
+
+
+def run(peer: Peer) -> None:
+    for call in peer.calls:
+        call()
+    peer.wait()
+
+
+if __name__ == "__main__":
+    raise SystemExit(command.main("bench_peers_gpu", __doc__, build))

@@ -1,0 +1,180 @@
+"""A long run: does an op cost more, or memory grow, with the number of ops pushed before it?
+
+`cost`: ops of the `random` shape over 64 variables, 10 000 of them and a million, on one engine;
+the million once with a wait at the end only and once with a wait after every 10 000. `memory`: what
+the process holds after 100 000 and a million pushes (`--set most_pushes=10000000` for more), beyond
+what it held after the first 10 000; and the most it held on the way on an engine that is never
+waited for but has `max_in_flight=10000`.
+"""
+
+from __future__ import annotations
+
+import checkout  # noqa: F401
+
+# isort: split
+import gc
+import os
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import command
+import workloads
+from goals import Goal
+from harness import Case, Contender
+
+import cudasync as cs
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from harness import Session
+
+# How much dearer an op may be among a million. What is looked for is growth; that a million ops
+# fit in fewer caches than ten thousand is none.
+MOST_GROWTH = 1.25
+# What an allocator keeps for next time: less than a byte for each of ten million pushes.
+MOST_MEGABYTES = 8
+MOST_OBJECTS = 1000
+
+
+def nothing() -> None:
+    """The op."""
+
+
+def build(session: Session) -> None:
+    """Measure memory first, while the process is young; then add the case of the cost."""
+    variables = session.parameter("variables", small=8, large=64)
+    few = session.parameter("few_pushes", small=100, large=10_000)
+    many = session.parameter("many_pushes", small=1_000, large=1_000_000)
+    most = session.parameter("most_pushes", small=2_000, large=1_000_000)
+    workers = session.parameter("workers", small=2, large=2)
+    engine = cs.Engine(workers=workers)
+    bounded = cs.Engine(workers=workers, max_in_flight=few)
+    for each in (engine, bounded):
+        session.closing.callback(each.close)
+    run = Run(engine, few, variables)
+    if session.wants("bench_scale.memory"):
+        measure_what_stays(session, run, few, most)
+        measure_the_peak(session, Run(bounded, few, variables), few, most)
+    names = {
+        f"{few} ops": (few, few),
+        f"{many} ops, one wait": (many, many),
+        f"{many} ops, a wait every {few}": (many, few),
+    }
+    baseline, *longer = names
+    session.add(
+        Case(
+            name="bench_scale.cost",
+            contenders=[
+                Contender(name, run.bench(pushes, between), run.checksum, operations=pushes)
+                for name, (pushes, between) in names.items()
+            ],
+            baseline=baseline,
+            operations=few,
+            most_loops=max(1, many // few // 20),
+            goals=[Goal(name, baseline, MOST_GROWTH) for name in longer],
+        )
+    )
+
+
+class Run:
+    """Pushes of one shape onto one engine's variables, as many as asked for."""
+
+    def __init__(self, engine: cs.Engine, ops: int, variables: int) -> None:
+        self._engine = engine
+        self._workload = workloads.random(ops, variables)
+        self._variables = [cs.Var(f"v{number}") for number in range(variables)]
+        self._calls = [
+            (
+                tuple(self._variables[number] for number in reads),
+                tuple(self._variables[number] for number in writes),
+            )
+            for reads, writes in self._workload.ops
+        ]
+
+    def push(self, pushes: int, between: int = 0) -> None:
+        """Push so many ops, with a wait after every `between` of them, or with none."""
+        push, waitall = self._engine.push, self._engine.waitall
+        left = between
+        for reads, writes in self._cycle(pushes):
+            push(nothing, reads=reads, writes=writes)
+            left -= 1
+            if not left:
+                waitall()
+                left = between
+
+    def wait(self) -> None:
+        self._engine.waitall()
+
+    def bench(self, pushes: int, between: int) -> Callable[[int], float]:
+        def bench(loops: int) -> float:
+            start = time.perf_counter()
+            for _ in range(loops):
+                self.push(pushes, between)
+                self.wait()
+            return time.perf_counter() - start
+
+        return bench
+
+    def checksum(self) -> int:
+        tally = workloads.Tally(self._workload)
+        for function, (reads, writes) in zip(tally.functions, self._calls, strict=True):
+            self._engine.push(function, reads=reads, writes=writes)
+        self._engine.waitall()
+        return tally.checksum()
+
+    def _cycle(self, pushes: int) -> Iterator[tuple]:
+        while pushes > len(self._calls):
+            yield from self._calls
+            pushes -= len(self._calls)
+        yield from self._calls[:pushes]
+
+
+def measure_what_stays(session: Session, run: Run, few: int, most: int) -> None:
+    """Report growth after ten times as many pushes, and so on, with a wait every `few`."""
+    run.push(few, few)
+    resident, objects = resident_bytes(), live_objects()
+    done, mark = few, few * 10
+    while mark <= most:
+        while done < mark:
+            session.pause(f"memory: {done} of {most} pushes")
+            run.push(few, few)
+            done += few
+        told = f"bench_scale.memory, after {mark} pushes"
+        growth = max(0.0, (resident_bytes() - resident) / 1e6)
+        session.measure(f"{told}: resident", growth, "MB more", MOST_MEGABYTES)
+        session.measure(f"{told}: objects", live_objects() - objects, "more", MOST_OBJECTS)
+        mark *= 10
+
+
+def measure_the_peak(session: Session, run: Run, few: int, most: int) -> None:
+    """Report the most that was resident during pushes that are held back and never waited for.
+
+    Ops that were not run yet are memory, too; after the first 20 000 their number stays as it is.
+    """
+    run.push(2 * few)
+    resident = peak = resident_bytes()
+    for done in range(2 * few, most, few):
+        session.pause(f"memory, held back: {done} of {most} pushes")
+        run.push(few)
+        peak = max(peak, resident_bytes())
+    run.wait()
+    told = f"bench_scale.memory, {most} pushes, at most {few} in flight: peak"
+    session.measure(told, (peak - resident) / 1e6, "MB more", MOST_MEGABYTES)
+
+
+def resident_bytes() -> int:
+    """What of the process is in memory now, as the kernel tells it."""
+    pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+def live_objects() -> int:
+    """How many objects the garbage collector knows, with nothing left to collect."""
+    gc.collect()
+    return len(gc.get_objects())
+
+
+if __name__ == "__main__":
+    raise SystemExit(command.main("bench_scale", __doc__, build, rounds=7))

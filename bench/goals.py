@@ -1,0 +1,73 @@
+"""What a case promises: a limit on one contender's time beside another's, in the same rounds.
+
+A goal is judged by the median over rounds, like every number here. The spread stands beside it,
+so that a reader sees how near the limit was.
+"""
+
+from __future__ import annotations
+
+import statistics
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+RATIO = "ratio"
+MICROSECONDS = "us"
+
+
+@dataclass(frozen=True, slots=True)
+class Goal:
+    """A limit on what contender `of` takes.
+
+    As a "ratio" it is `of`'s time over that of `over`; as "us" it is by how much `of` is above
+    `over` or, without `over`, the time itself. A "must" is a promise, a "goal" a wish.
+    """
+
+    of: str
+    over: str | None
+    at_most: float
+    unit: str = RATIO
+    word: str = "must"
+
+    def __post_init__(self) -> None:
+        assert self.unit in (RATIO, MICROSECONDS)
+        assert self.over is not None or self.unit == MICROSECONDS
+
+
+def judged(goal: Goal, taken: Mapping[str, Mapping[int, float]]) -> dict[str, object]:
+    """The goal and how it went, as plain values; `taken` is nanoseconds by contender and round."""
+    mine, its = taken[goal.of], taken.get(goal.over or "", {})
+    if goal.over is None:
+        values = [nanoseconds / 1000 for nanoseconds in mine.values()]
+    elif goal.unit == RATIO:
+        values = [mine[at] / its[at] for at in mine.keys() & its.keys()]
+    else:
+        values = [(mine[at] - its[at]) / 1000 for at in mine.keys() & its.keys()]
+    value = spread(values)
+    return {
+        "of": goal.of,
+        "over": goal.over,
+        "word": goal.word,
+        "unit": goal.unit,
+        "at_most": goal.at_most,
+        "value": value,
+        "met": value["median"] <= goal.at_most,
+    }
+
+
+def spread(values: Sequence[float]) -> dict[str, float]:
+    """Median, the middle half, and the extremes, to four digits."""
+    if len(values) > 1:
+        low, _, high = statistics.quantiles(values, n=4, method="inclusive")
+    else:
+        low = high = values[0]
+    named = {
+        "median": statistics.median(values),
+        "q1": low,
+        "q3": high,
+        "least": min(values),
+        "most": max(values),
+    }
+    return {name: float(f"{value:.4g}") for name, value in named.items()}

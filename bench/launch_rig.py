@@ -1,0 +1,158 @@
+"""One burst of launches, and every way to issue it: what bench_launch compares.
+
+The raw launches have their arguments packed once, and go to one stream in order. The pushes go to
+an engine that finds the order itself; their arrays and packed arguments are made once, too.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import bursts
+from cuda.bindings import driver
+
+import cudasync as cs
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from contextlib import ExitStack
+
+    from bursts import Burst
+
+    Calls = list[Callable[[], object]]
+
+# The calls that enqueue: what `without_driver` leaves out.
+ENQUEUING = ("cuLaunchKernel", "cuEventRecord", "cuStreamWaitEvent")
+
+
+class Rig:
+    """The objects under one burst, and its calls, one a launch, in each way."""
+
+    def __init__(
+        self, closing: ExitStack, engine: cs.Engine, kernel: cs.Kernel, burst: Burst, elements: int
+    ) -> None:
+        self.burst = burst
+        self.engine = engine
+        self._kernel = kernel
+        self._shape = ((elements // bursts.BLOCK,), (bursts.BLOCK,))
+        self._first = bursts.first_values(burst, elements)
+        self._raw = bursts.Raw(closing, burst, elements, kernel)
+        self._stream = cs.Stream(kernel.device)
+        self._event = cs.Event(kernel.device)
+        closing.callback(self._stream.close)
+        closing.callback(self._event.close)
+        self._handle = driver.CUstream(self._stream.handle)
+        self._arrays = [cs.array(row) for row in self._first]
+        closing.callback(self._arrays.clear)
+
+    def reset(self) -> None:
+        """Give all arrays their first values."""
+        self._raw.reset()
+        for array, row in zip(self._arrays, self._first, strict=True):
+            cs.copy(array, row)
+        self.engine.waitall()
+
+    def drain(self) -> None:
+        """Let all that was enqueued, by whichever way, be done."""
+        self._stream.synchronize()
+        self.engine.waitall()
+
+    def raw_checksum(self) -> int:
+        return bursts.checksum_of(self._raw.rows())
+
+    def arrays_checksum(self) -> int:
+        return bursts.checksum_of([array.numpy() for array in self._arrays])
+
+    def raw_launches(self) -> Calls:
+        return [
+            # `cuLaunchKernel` is looked up at each call, as a program's `driver.cuLaunchKernel` is.
+            launched(self._raw.arguments(source, target, self._handle))
+            for source, target in self.burst
+        ]
+
+    def raw_launches_and_records(self) -> Calls:
+        event, stream = driver.CUevent(self._event.handle), self._handle
+
+        def recorded(launch: Callable[[], object]) -> Callable[[], object]:
+            def call() -> None:
+                launch()
+                driver.cuEventRecord(event, stream)
+
+            return call
+
+        return [recorded(launch) for launch in self.raw_launches()]
+
+    def direct_launches(self) -> Calls:
+        """`cudasync.launch` on one stream."""
+        kernel, stream, launch = self._kernel, self._stream, cs.launch
+        grid, block = self._shape
+
+        def direct(args: object) -> Callable[[], object]:
+            return lambda: launch(kernel, grid=grid, block=block, args=args, stream=stream)
+
+        return [direct(self._raw.pack(source, target)) for source, target in self.burst]
+
+    def pushes(self) -> Calls:
+        """`engine.push` of a function that launches with packed arguments."""
+        kernel, device, launch, push = (
+            self._kernel,
+            self._kernel.device,
+            cs.launch,
+            self.engine.push,
+        )
+        grid, block = self._shape
+
+        def pushed(left: cs.Array, right: cs.Array) -> Callable[[], object]:
+            args = kernel.pack((left, right))
+            reads, writes = (left, right), (right,)
+
+            def enqueue(stream: cs.Stream) -> None:
+                launch(kernel, grid=grid, block=block, args=args, stream=stream)
+
+            return lambda: push(enqueue, reads=reads, writes=writes, device=device)
+
+        return [pushed(self._arrays[left], self._arrays[right]) for left, right in self.burst]
+
+    def kernel_calls(self) -> Calls:
+        """`kernel[grid, block](...)`, written out each time."""
+        kernel = self._kernel
+        grid, block = self._shape
+
+        def called(left: cs.Array, right: cs.Array) -> Callable[[], object]:
+            return lambda: kernel[grid, block](left, right)
+
+        return [called(self._arrays[left], self._arrays[right]) for left, right in self.burst]
+
+    def kept_kernel_calls(self) -> Calls:
+        """The same with `kernel[grid, block]` made once."""
+        grid, block = self._shape
+        kept = self._kernel[grid, block]
+
+        def called(left: cs.Array, right: cs.Array) -> Callable[[], object]:
+            return lambda: kept(left, right)
+
+        return [called(self._arrays[left], self._arrays[right]) for left, right in self.burst]
+
+
+def launched(arguments: tuple) -> Callable[[], object]:
+    """A raw launch, ready to be called."""
+    return lambda: driver.cuLaunchKernel(*arguments)
+
+
+@contextmanager
+def without_driver() -> Iterator[None]:
+    """The calls that enqueue answer success at once and do nothing: what is left is Python."""
+    success = (driver.CUresult.CUDA_SUCCESS,)
+    originals = {name: getattr(driver, name) for name in ENQUEUING}
+
+    def nothing(*arguments: object) -> tuple:
+        return success
+
+    for name in originals:
+        setattr(driver, name, nothing)
+    try:
+        yield
+    finally:
+        for name, function in originals.items():
+            setattr(driver, name, function)

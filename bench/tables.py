@@ -1,0 +1,128 @@
+"""Makes the tables: one run's result in, Markdown out.
+
+A table holds one run and never two: numbers of two runs differ by what else the machine was
+doing. Results that older programs kept are still shown; what they did not measure is left out.
+"""
+
+from __future__ import annotations
+
+
+def table(report: dict) -> str:
+    """The machine line; the cases, the baseline first; what was promised; what was counted."""
+    lines = [
+        f"**{report['program']}** {machine_line(report)}",
+        "",
+        "| case | contender | ratio (middle half) | over the baseline | median (best) |",
+        "|---|---|---:|---:|---:|",
+    ]
+    for case in report["cases"]:
+        contenders = case["contenders"]
+        names = sorted(contenders, key=lambda name: name != case["baseline"])
+        for name in names:
+            lines.append(row(case, name, contenders[name]))
+    lines += goal_lines(report) + measure_lines(report)
+    sums = ", ".join(f"{case['id']} {case['checksum']:#x}" for case in report["cases"])
+    absent = [f"{name} ({why})" for name, why in report.get("absent", {}).items()]
+    if absent:
+        lines += ["", f"Left out: {'; '.join(absent)}."]
+    return "\n".join([*lines, "", f"Checksums, equal for all contenders: {sums}."])
+
+
+def machine_line(report: dict) -> str:
+    """What the numbers were taken on, in one line."""
+    versions = report.get("versions", {})
+    parts = [
+        f"at {report['commit'] or 'no commit'}",
+        f"{report['rounds']} rounds",
+        f"{report['cpu']}, {report['cores']} cores, load {report['load_average']}",
+        f"Python {report['python']}",
+        f"cuda-bindings {report['cuda_bindings']}",
+        f"llvmlite {report['llvmlite']}",
+        f"numpy {report['numpy']}",
+        *(f"{name} {version}" for name, version in versions.items()),
+        *([f"device {report['device']}"] if report["device"] else []),
+        report["date"],
+        *(["SMALL SIZES, measures nothing"] if report["small"] else []),
+    ]
+    return "; ".join(parts)
+
+
+def row(case: dict, name: str, result: dict) -> str:
+    """One contender's line; the baseline has no ratio to itself."""
+    taken = result["ns"]
+    cost = f"{nanoseconds(taken['median'])} ({nanoseconds(taken['least'])}) / {case['unit']}"
+    if name == case["baseline"]:
+        return f"| {case['id']} | {name} | 1 | | {cost} |"
+    ratio, over = result["ratio"], result["overhead_ns"]
+    return (
+        f"| | {name} | {short(ratio['median'])} ({short(ratio['q1'])} to {short(ratio['q3'])}) "
+        f"| {'+' if over['median'] >= 0 else '-'}{nanoseconds(abs(over['median']))} | {cost} |"
+    )
+
+
+def goal_lines(report: dict) -> list[str]:
+    """A row per goal of a case: the limit, what was measured, and whether that is within it."""
+    rows = []
+    for case in report["cases"]:
+        for goal in case.get("goals", []):
+            value, unit = goal["value"], goal["unit"]
+            limit = f"{goal['word']} {amount(goal['at_most'], unit)}"
+            median, low, high = (amount(value[name], unit) for name in ("median", "q1", "q3"))
+            rows.append(
+                f"| {case['id']} | {goal_words(goal)} | {limit} "
+                f"| {median} ({low} to {high}) | {verdict(goal)} |"
+            )
+    if not rows:
+        return []
+    head = ["", "| case | what | at most | measured (middle half) | |", "|---|---|---:|---:|---|"]
+    return head + rows
+
+
+def goal_words(goal: dict) -> str:
+    """What a goal is about: one contender beside, or above, another."""
+    if goal["over"] is None:
+        return goal["of"]
+    return f"{goal['of']} {'/' if goal['unit'] == 'ratio' else 'minus'} {goal['over']}"
+
+
+def measure_lines(report: dict) -> list[str]:
+    """A row per number that is no time."""
+    if not report.get("measures"):
+        return []
+    lines = ["", "| counted | at most | measured | |", "|---|---:|---:|---|"]
+    for measure in report["measures"]:
+        limit = measure["at_most"]
+        lines.append(
+            f"| {measure['id']} | {'' if limit is None else plain(limit)} "
+            f"| {plain(measure['value'])} {measure['unit']} "
+            f"| {'' if limit is None else verdict(measure)} |"
+        )
+    return lines
+
+
+def verdict(judged: dict) -> str:
+    return "met" if judged["met"] else "**not met**"
+
+
+def amount(value: float, unit: str) -> str:
+    """A ratio as one says it, a tenth as 1/10; or microseconds."""
+    if unit == "us":
+        return f"{value:.3g} us"
+    return f"1/{1 / value:.3g}" if 0 < value < 0.95 else short(value)
+
+
+def short(value: float) -> str:
+    """Three digits, and no exponent."""
+    return f"{value:.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def plain(value: float) -> str:
+    """A count as it is, anything else to three digits."""
+    return f"{value:.0f}" if value == int(value) else short(value)
+
+
+def nanoseconds(value: float) -> str:
+    """A duration in the unit a person would say it in."""
+    if value >= 1e6:
+        return f"{short(value / 1e6)} ms"
+    return f"{value:.0f} ns" if value < 1000 else f"{short(value / 1000)} us"
