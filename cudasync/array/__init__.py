@@ -5,6 +5,7 @@ from __future__ import annotations
 from cudasync.array.array import Array
 from cudasync.array.copying import copy
 from cudasync.array.creation import array, empty, empty_like, zeros, zeros_like
+from cudasync.array.crossing import hand_over, take_over
 from cudasync.array.kernels import BoundKernel, In, InOut, Kernel, Module, Out
 
 __all__ = [
@@ -19,6 +20,8 @@ __all__ = [
     "copy",
     "empty",
     "empty_like",
+    "hand_over",
+    "take_over",
     "zeros",
     "zeros_like",
 ]

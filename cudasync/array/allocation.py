@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from cudasync.atomic import Inbox
 from cudasync.driver import Device, DeviceBuffer
+from cudasync.driver.interop import DeviceArray
 from cudasync.engine import engine, plan
 from cudasync.engine.op import OpKind
 from cudasync.engine.ranges import Region
@@ -31,21 +32,15 @@ _dead: Inbox[tuple[DeviceBuffer, Region, weakref.ref[Engine]]] = Inbox()
 class DeviceBytes:
     """Some bytes of device memory that somebody else owns, as the driver layer takes them."""
 
-    __slots__ = ("ptr", "size_bytes")
+    __slots__ = ("device", "ptr", "size_bytes")
 
-    def __init__(self, ptr: int, size_bytes: int) -> None:
+    def __init__(self, ptr: int, size_bytes: int, device: Device) -> None:
         self.ptr = ptr
         self.size_bytes = size_bytes
+        self.device = device
 
-    @property
-    def __cuda_array_interface__(self) -> dict[str, Any]:
-        return {
-            "shape": (self.size_bytes,),
-            "typestr": "|u1",
-            "data": (self.ptr, False),
-            "strides": None,
-            "version": 3,
-        }
+    def __cudasync_memory__(self) -> DeviceArray:
+        return DeviceArray(self.ptr, self.size_bytes, is_read_only=False)
 
 
 class Allocation:

@@ -13,8 +13,10 @@ import numpy as np
 
 from cudasync.array import indexing
 from cudasync.array.allocation import Allocation, DeviceBytes, reap
+from cudasync.array.crossing import crossing, hand_over
 from cudasync.driver import memcpy_async
-from cudasync.engine import engine
+from cudasync.driver.interop import DeviceArray
+from cudasync.engine import current, engine
 from cudasync.engine.op import OpKind
 from cudasync.engine.variable import contiguous_strides, span, wait_for_writers
 
@@ -76,17 +78,38 @@ class Array:
         return self.size <= 1 or self.strides == contiguous_strides(self.shape, self.dtype.itemsize)
 
     @property
+    def is_read_only(self) -> bool:
+        """True for another library's memory that came with the word that it must not change."""
+        return False
+
+    @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
-        """CUDA Array Interface, version 3. The engine does not see what others do with it: wait
-        for the array first, and for them before it is used here again."""
+        """CUDA Array Interface, version 3, with the stream behind which the array is ready.
+
+        Ordered as by `hand_over` to that stream, whenever it is asked for; what others do is not
+        seen by the engine before `take_over`. Inside an op's function no stream is named: the op
+        is in order already, and a device op's work belongs on the stream that it was given.
+        """
+        stream = None
+        if self.nbytes and not current.inside():
+            stream = crossing(self.device)
+            hand_over(self, to=stream)
         return {
             "shape": self.shape,
             "typestr": self.dtype.str,
-            "data": (self.ptr, False),
+            "data": (self.ptr if self.nbytes else 0, self.is_read_only),
             "strides": None if self.is_contiguous else self.strides,
             "version": 3,
-            "stream": None,
+            "stream": stream.handle if stream is not None else None,
         }
+
+    def __cudasync_memory__(self) -> DeviceArray:
+        """Where it is, for the driver layer: nobody is ordered by it."""
+        if not self.is_contiguous:
+            raise ValueError(
+                f"the array of shape {self.shape} with strides {self.strides} is not C-contiguous"
+            )
+        return DeviceArray(self.ptr, self.nbytes, self.is_read_only)
 
     def numpy(self) -> np.ndarray[Any, Any]:
         """Copy to the host. Waits for what wrote this array, and for nothing else.
@@ -98,7 +121,7 @@ class Array:
         host = np.empty(high - low, np.uint8)
         if host.size:
             # The span is copied and strided on the host: one copy, whatever the strides.
-            source = DeviceBytes(low, high - low)
+            source = DeviceBytes(low, high - low, self.device)
 
             def fetch(stream: Stream) -> None:
                 memcpy_async(host, source, stream=stream)

@@ -8,10 +8,10 @@ import numpy as np
 
 from cudasync.array.allocation import DeviceBytes, reap
 from cudasync.array.array import Array
-from cudasync.driver import DeviceBuffer, current_device, memcpy_async
+from cudasync.array.foreign import ForeignArray, seen, take_over_foreign
+from cudasync.driver import DeviceBuffer, DeviceView, memcpy_async
 from cudasync.engine import Op, engine
 from cudasync.engine.op import OpKind
-from cudasync.engine.variable import interface_region
 
 if TYPE_CHECKING:
     from cudasync.driver import Device, Stream
@@ -34,21 +34,19 @@ class _Operand:
             contiguous = thing.flags.c_contiguous
             if role == "target" and not thing.flags.writeable:
                 raise ValueError("the target of the copy is a read-only NumPy array")
-        elif isinstance(thing, Array):
+        elif isinstance(thing, (Array, ForeignArray)):
             self.shape, self.dtype, self.nbytes = thing.shape, thing.dtype, thing.nbytes
             self.device, contiguous = thing.device, thing.is_contiguous
-            self.handle = DeviceBytes(thing.ptr, thing.nbytes)
+            self.handle = DeviceBytes(thing.ptr, thing.nbytes, thing.device)
+            if role == "target" and thing.is_read_only:
+                raise ValueError("the target of the copy is read-only")
+        elif isinstance(thing, DeviceView):
+            self.shape, self.dtype, self.nbytes = thing.shape, thing.dtype, thing.size_bytes
+            self.device, contiguous = thing.device, True
+            self.handle = DeviceBytes(thing.ptr, thing.size_bytes, thing.device)
         elif isinstance(thing, DeviceBuffer):
             self.nbytes, self.device, contiguous = thing.size_bytes, thing.device, True
-            self.handle = DeviceBytes(thing.ptr, thing.size_bytes)
-        elif isinstance(getattr(thing, "__cuda_array_interface__", None), dict):
-            interface = thing.__cuda_array_interface__
-            region = interface_region(interface)
-            self.shape, self.dtype = tuple(interface["shape"]), np.dtype(interface["typestr"])
-            self.nbytes = int(np.prod(self.shape, dtype=np.int64)) * self.dtype.itemsize
-            contiguous = region.end - region.start == self.nbytes
-            self.device = current_device()
-            self.handle = DeviceBytes(region.start, self.nbytes)
+            self.handle = DeviceBytes(thing.ptr, thing.size_bytes, thing.device)
         else:
             raise TypeError(
                 f"the {role} of a copy is a device array, a DeviceBuffer or a NumPy array, "
@@ -68,6 +66,7 @@ def copy(target: Any, source: Any, *, name: str | None = None, priority: int = 0
     and TypeError if dtypes do.
     """
     reap()
+    target, source = seen(target), seen(source)
     to, of = _Operand(target, "target"), _Operand(source, "source")
     if to.shape is not None and of.shape is not None and to.shape != of.shape:
         raise ValueError(f"can not copy shape {of.shape} to shape {to.shape}")
@@ -89,6 +88,7 @@ def copy(target: Any, source: Any, *, name: str | None = None, priority: int = 0
         if to.nbytes:
             memcpy_async(to.handle, of.handle, stream=stream)
 
+    take_over_foreign((target, source))
     return engine()._push(
         copy_on_stream,
         kind,

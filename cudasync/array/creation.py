@@ -66,7 +66,7 @@ def zeros(shape: Any, dtype: DTypeLike = np.float32, *, device: Device | int = 0
     """A device array of zeros. Does not wait."""
     made = empty(shape, dtype, device=device)
     if made.nbytes:
-        target = DeviceBytes(made.ptr, made.nbytes)
+        target = DeviceBytes(made.ptr, made.nbytes, made.device)
 
         def clear(stream: Stream) -> None:
             memset_async(target, 0, stream=stream)

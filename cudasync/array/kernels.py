@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from cudasync import driver
 from cudasync.array.allocation import reap
+from cudasync.array.foreign import seen, take_over_foreign
 from cudasync.engine import Op, Var, engine
 from cudasync.engine.op import OpKind
 from cudasync.ptx.access import Access
@@ -98,12 +99,12 @@ class BoundKernel:
         reap()
         kernel = self.kernel
         parameters = kernel.parameters
-        values = [a.array if type(a) in _NARROWED else a for a in args]
+        values = [seen(a.array if type(a) in _NARROWED else a) for a in args]
         reads: list[Any] = []
         writes: list[Any] = []
         for parameter, argument, value in zip(parameters, args, values, strict=False):
             does_read, does_write = _NARROWED.get(type(argument), _READS_WRITES[parameter.access])
-            if not hasattr(value, "__cuda_array_interface__") and not hasattr(value, "ptr"):
+            if not hasattr(value, "ptr"):
                 continue
             if does_read:
                 reads.append(value)
@@ -121,6 +122,7 @@ class BoundKernel:
         # now, though the launch may come later.
         kernel.shape(self.grid, self.block, self.shared_bytes)
         prepared = kernel.pack(values)
+        take_over_foreign(values)
 
         def enqueue(stream: Stream) -> None:
             driver.launch(

@@ -80,6 +80,11 @@ class Context:
         """The driver's CUcontext, retained by now."""
         return self._handle or self._retain()
 
+    def is_of(self, handle: Any) -> bool:
+        """True if `handle` is this context's CUcontext, as far as it was needed yet."""
+        mine = self._handle
+        return mine is not None and int(mine) == int(handle)
+
     def _retain(self) -> Any:
         ensure_driver()
         with self._lock:
@@ -169,3 +174,8 @@ def context_of(ordinal: int) -> Context:
     """The one Context of a device. The ordinal is not checked."""
     # dict.setdefault is one C call: all threads get the same context.
     return _contexts.get(ordinal) or _contexts.setdefault(ordinal, Context(ordinal))
+
+
+def contexts() -> list[Context]:
+    """The contexts that somebody asked for so far."""
+    return list(_contexts.values())

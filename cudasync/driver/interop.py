@@ -7,15 +7,22 @@ codes are DLPack's.
 from __future__ import annotations
 
 import math
+import operator
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 from cuda.bindings import driver
 
+from cudasync.driver.context import contexts
+from cudasync.driver.device import Device
+from cudasync.driver.probe import ensure_driver
+from cudasync.driver.result import check
+
 # DLDeviceType of dlpack.h.
 DLPACK_CPU = 1
 DLPACK_CUDA = 2
 DLPACK_CUDA_HOST = 3
+DLPACK_CUDA_MANAGED = 13
 
 
 @runtime_checkable
@@ -44,6 +51,43 @@ def stream_handle(stream: object) -> int:
     return int(handle)
 
 
+def device_of_stream(handle: int) -> Device:
+    """The device that a stream belongs to; not for the handle of a default stream.
+
+    Raises CudaError for a handle that the driver does not know. (cuStreamGetCtx, cuCtxGetDevice)
+    """
+    ensure_driver()
+    found = check(driver.cuStreamGetCtx(driver.CUstream(handle)), "cuStreamGetCtx")
+    # Later bindings tell the green context as well.
+    raw = found[0] if isinstance(found, tuple) else found
+    for context in contexts():
+        if context.is_of(raw):
+            return Device(context.ordinal)
+    check(driver.cuCtxPushCurrent(raw), "cuCtxPushCurrent")
+    try:
+        return Device(int(check(driver.cuCtxGetDevice(), "cuCtxGetDevice")))
+    finally:
+        driver.cuCtxPopCurrent()
+
+
+def awaited_stream(interface: dict[str, Any]) -> int | None:
+    """The stream that a `__cuda_array_interface__` names: its memory is ready behind the work so
+    far there. None if it is ready at once.
+
+    Raises ValueError for 0, which the protocol forbids as ambiguous, and for a negative handle.
+    """
+    told = interface.get("stream")
+    if told is None:
+        return None
+    handle = operator.index(told)
+    if handle <= 0:
+        raise ValueError(
+            f"__cuda_array_interface__ names stream {handle}: it may name 1 (the legacy default "
+            "stream), 2 (the per-thread one) or a handle"
+        )
+    return handle
+
+
 class DeviceArray(NamedTuple):
     """What `__cuda_array_interface__` tells about contiguous memory."""
 
@@ -55,8 +99,14 @@ class DeviceArray(NamedTuple):
 def device_array(operand: object) -> DeviceArray | None:
     """The memory behind `__cuda_array_interface__`; None for an object without it.
 
-    Raises ValueError where it is not C-contiguous.
+    Objects of the floors above tell by `__cudasync_memory__()` instead: to ask an array for the
+    other is to tell the engine that a stranger is about to use it. Raises ValueError where the
+    memory is not C-contiguous.
     """
+    ours: Any = getattr(type(operand), "__cudasync_memory__", None)
+    if ours is not None:
+        told: DeviceArray = ours(operand)
+        return told
     described: Any = getattr(operand, "__cuda_array_interface__", None)
     if described is None:
         return None

@@ -45,7 +45,7 @@ def memory_of(operand: object, role: str) -> Memory:
         return Memory(operand.ptr, operand.size_bytes, None)
     found = device_array(operand)
     if found is not None:
-        device = _device_of(operand, found.address)
+        device = device_of_address(operand, found.address)
         return Memory(found.address, found.size_bytes, device, found.is_read_only)
     try:
         view = memoryview(operand)  # type: ignore[arg-type]
@@ -86,8 +86,8 @@ def address_of(place: Any) -> int:
 _PLAIN_KINDS = frozenset("biufc")
 
 
-def _device_of(operand: Any, address: int) -> Device:
-    """Which device another library's array is on."""
+def device_of_address(operand: Any, address: int) -> Device:
+    """Which device `operand`, another library's array at `address`, is on."""
     device = getattr(operand, "device", None)
     if isinstance(device, Device):
         return device

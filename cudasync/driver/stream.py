@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import operator
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, SupportsIndex
 
 from cuda.bindings import driver
 
@@ -18,7 +18,7 @@ from cudasync.driver.current import Entered, current_device, entered
 from cudasync.driver.event import Event
 from cudasync.driver.host_function import launch_host_function
 from cudasync.driver.in_flight import InFlight
-from cudasync.driver.interop import SupportsCudaStream, stream_handle
+from cudasync.driver.interop import SupportsCudaStream, device_of_stream, stream_handle
 from cudasync.driver.owned import Owned
 from cudasync.driver.result import failure
 from cudasync.errors import CudasyncError
@@ -45,7 +45,17 @@ class Stream:
     may use a stream; what two threads enqueue at once is ordered one way or the other.
     """
 
-    __slots__ = ("__weakref__", "_in_flight", "_owned", "_raw", "_tail", "fixed_device", "priority")
+    __slots__ = (
+        "__weakref__",
+        "_in_flight",
+        "_is_default",
+        "_lender",
+        "_owned",
+        "_raw",
+        "_tail",
+        "fixed_device",
+        "priority",
+    )
 
     def __init__(self, device: Device | None = None, *, priority: int = 0) -> None:
         device = device or current_device()
@@ -70,18 +80,53 @@ class Stream:
         # Blocking, so that a forgotten stream's work, and what it uses, is not cut short.
         self._owned: Owned | None = Owned(context, raw, destroy, noun="stream", blocking=True)
         self._in_flight = in_flight
+        self._is_default = False
+        self._lender: object = None
         self._tail: Event | None = None
 
     @classmethod
-    def _borrow(cls, handle: int, device: Device | None) -> Stream:
+    def _borrow(cls, handle: int, device: Device | None, lender: object = None) -> Stream:
         """A stream that somebody else owns: a default stream, or another library's."""
         self = cls.__new__(cls)
         self.fixed_device = device
         self.priority = 0
         self._raw = driver.CUstream(handle)
+        self._is_default = handle <= _PER_THREAD
+        # What the stream belongs to must not go before it.
+        self._lender = lender
         self._owned = None
         self._tail = None
         return self
+
+    @classmethod
+    def from_handle(cls, handle: SupportsIndex, device: Device | None = None) -> Stream:
+        """Another library's stream, by its CUstream as an integer: borrowed, never destroyed here.
+
+        The caller sees to it that the stream outlives its use. 0 and 1 are the legacy default
+        stream, 2 is the per-thread one, each of `device` (or the current one); of any other the
+        driver knows the device. Raises ValueError for a negative handle, CudaError for one that
+        the driver does not know. (cuStreamGetCtx)
+        """
+        return cls._lent(operator.index(handle), device, None)
+
+    @classmethod
+    def from_object(cls, stream: StreamLike, device: Device | None = None) -> Stream:
+        """Another library's stream, by its `__cuda_stream__`: borrowed, never destroyed here.
+
+        The object is kept alive; a Stream is returned as it is. `device` as in `from_handle`.
+        Raises TypeError for an object without `__cuda_stream__`.
+        """
+        if isinstance(stream, Stream):
+            return stream
+        return cls._lent(stream_handle(stream), device, stream)
+
+    @classmethod
+    def _lent(cls, handle: int, device: Device | None, lender: object) -> Stream:
+        if handle < 0:
+            raise ValueError(f"{handle} is not the handle of a stream")
+        if handle <= _PER_THREAD:
+            return cls._borrow(handle, device or current_device(), lender)
+        return cls._borrow(handle, device_of_stream(handle), lender)
 
     @property
     def device(self) -> Device:
@@ -112,8 +157,11 @@ class Stream:
             if raw is not None and here.token is owned.token is owned.context.token:
                 return raw
             return owned.ready()
-        # What a default stream's handle means depends on the context that is current.
-        self.device.context.enter_anew()
+        if self._is_default:
+            # What its handle means depends on the context that is current.
+            self.device.context.enter_anew()
+        else:
+            self.device.context.enter()
         return self._raw
 
     def record(self, event: Event | None = None) -> Event:
@@ -301,11 +349,11 @@ def current_stream(device: Device | None = None) -> Stream:
 def as_stream(stream: StreamLike | None, device: Device | None = None) -> Stream:
     """`stream` as a Stream: the current one for None, another library's as borrowed.
 
-    `device` is what a borrowed stream is taken to belong to. Raises TypeError for anything
-    without `__cuda_stream__`.
+    `device` is whose default stream is meant by one. Raises TypeError for anything without
+    `__cuda_stream__`.
     """
     if isinstance(stream, Stream):
         return stream
     if stream is None:
         return current_stream(device)
-    return Stream._borrow(stream_handle(stream), device or current_device())
+    return Stream.from_object(stream, device)

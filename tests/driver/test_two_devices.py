@@ -105,3 +105,23 @@ def test_a_fault_on_one_device_leaves_the_other_alone():
         a.reset()
         Stream(a).synchronize()
     """)
+
+
+def test_a_foreign_stream_is_known_to_be_of_its_device():
+    with_two_devices(
+        """
+        assert Stream.from_handle(on_b.handle).device is b
+        assert Stream.from_handle(on_a.handle, b).device is a
+
+        class Theirs:
+            def __cuda_stream__(self):
+                return (0, on_b.handle)
+
+        # Also while ours has not been on the device yet.
+        from cudasync.driver import context
+        context._contexts.clear()
+        assert Stream.from_object(Theirs()).device is b
+        on_a.wait(Theirs())
+        on_a.synchronize()
+        """
+    )

@@ -1,0 +1,120 @@
+"""Floor 4. Where the engine's order meets streams that it does not manage.
+
+`take_over` orders the engine's later work behind a stream, `hand_over` a stream's later work behind
+the engine's. Both are device ops like any other: they read and write what is handed, so they come
+after all of its earlier uses and before all later ones, and they carry its poison on.
+
+True throughout: the engine never waits in a stream for work that it has not issued yet. So where
+what is handed over is still behind a host op, it is the caller of `hand_over` that waits.
+"""
+
+from __future__ import annotations
+
+from itertools import count
+from typing import TYPE_CHECKING, Any
+
+from cudasync.array.allocation import reap
+from cudasync.driver import Event, Stream
+from cudasync.engine import Op, engine
+from cudasync.engine.op import OpKind
+from cudasync.errors import CudasyncError
+
+if TYPE_CHECKING:
+    from cudasync.driver import Device
+    from cudasync.driver.stream import StreamLike
+
+# More imports and exports than this at once, of one device, wait for each other.
+MOST_CROSSINGS = 8
+
+
+def take_over(*things: Any, after: StreamLike | Event) -> Op:
+    """Let the engine's later ops on `things` come after the work so far of a foreign stream.
+
+    `things` is what `reads=` takes: arrays, foreign arrays, NumPy arrays, variables. `after` is a
+    stream, anything with `__cuda_stream__`, or an event as last recorded. Returns the op at once;
+    nobody waits but the device.
+    """
+    _need(things, "take_over")
+    reap()
+    if isinstance(after, Event):
+        # Caught now: by the time that the op is issued, the event may stand for other work.
+        through = crossing(after.device)
+        through.wait(after)
+        ready = through.record()
+    else:
+        ready = Stream.from_object(after).record()
+
+    def wait(stream: Stream) -> None:
+        stream.wait(ready)
+
+    return engine()._push(
+        wait, OpKind.KERNEL, reads=things, writes=things, name="take over", device=ready.device
+    )
+
+
+def hand_over(*things: Any, to: StreamLike) -> None:
+    """Let later work of a foreign stream come after the engine's ops so far on `things`.
+
+    After all of them, reads and writes, since the stream may do either. The engine does not see
+    what is done there: give `things` back with `take_over` before the engine uses them again.
+    Waits for nothing, unless some of these ops are still behind a host op, which no stream can wait
+    for: then until they are done. Raises `OpError` if one of `things` is poisoned.
+    """
+    _need(things, "hand_over")
+    reap()
+    stream = Stream.from_object(to)
+    enqueued: list[CudasyncError | None] = []
+
+    def release(last: Stream) -> None:
+        try:
+            stream.wait(last)
+        except CudasyncError as error:
+            # A stream that is no good is the caller's mistake, and no failure of the data.
+            enqueued.append(error)
+        else:
+            enqueued.append(None)
+
+    op = engine()._push(
+        release,
+        OpKind.KERNEL,
+        reads=things,
+        writes=things,
+        name="hand over",
+        device=stream.device,
+    )
+    if not enqueued:
+        op.wait()
+    if not enqueued:
+        # Its failure was cleared in between; the stream does not wait all the same.
+        assert op.failure is not None
+        raise op.failure.error()
+    if enqueued[0] is not None:
+        raise enqueued[0]
+
+
+_crossings: dict[int, list[Stream]] = {}
+_turn = count()
+
+
+def crossing(device: Device) -> Stream:
+    """A stream of ours for what comes in or goes out, with nothing to do if there is such a one.
+
+    It lives as long as the process, so that its handle may be given to strangers.
+    """
+    mine = _crossings.setdefault(device.ordinal, [])
+    for stream in list(mine):
+        if stream.is_closed:
+            # It went with a reset of its device.
+            mine.remove(stream)
+        elif stream.query():
+            return stream
+    if len(mine) >= MOST_CROSSINGS:
+        return mine[next(_turn) % MOST_CROSSINGS]
+    fresh = Stream(device)
+    mine.append(fresh)
+    return fresh
+
+
+def _need(things: tuple[Any, ...], function: str) -> None:
+    if not things:
+        raise TypeError(f"{function} takes at least one array or variable")

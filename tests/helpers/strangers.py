@@ -1,0 +1,65 @@
+"""Another library, as far as the engine can see: its arrays and its streams, both of them real."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from cudasync.driver import DeviceBuffer, Stream, memcpy_async, pinned_empty
+
+
+def pinned(values, dtype=None):
+    """Host memory whose copies wait for nobody; those from pageable memory may."""
+    host = np.asarray(values, dtype)
+    held = pinned_empty(host.shape, host.dtype)
+    held[...] = host
+    return held
+
+
+class TheirStream:
+    """A stream as other libraries hand it over. The one below it is real."""
+
+    def __init__(self, stream=None):
+        self.stream = stream or Stream()
+
+    def __cuda_stream__(self):
+        return (0, self.stream.handle)
+
+
+class TheirArray:
+    """Device memory with a stream that its owner works on, told by __cuda_array_interface__.
+
+    `on` is that stream; `tell_stream=False` leaves it out of what is told, `told` replaces entries.
+    """
+
+    def __init__(self, values, *, on=None, tell_stream=True, **told):
+        host = np.ascontiguousarray(values)
+        self.stream = on or Stream()
+        self.buffer = DeviceBuffer(host.nbytes or 1)
+        self.shape, self.dtype = host.shape, host.dtype
+        self._told = {"stream": self.stream.handle if tell_stream else None, **told}
+        if host.nbytes:
+            memcpy_async(self.buffer.view(host.shape, host.dtype), host, stream=self.stream)
+        self.stream.synchronize()
+
+    def fill(self, values):
+        """Overwrite it, in the order of its owner's stream."""
+        host = pinned(values, self.dtype)
+        memcpy_async(self.buffer.view(self.shape, self.dtype), host, stream=self.stream)
+
+    def numpy(self):
+        """What it holds once its owner's stream is done."""
+        host = np.empty(self.shape, self.dtype)
+        memcpy_async(host, self.buffer.view(self.shape, self.dtype), stream=self.stream)
+        self.stream.synchronize()
+        return host
+
+    @property
+    def __cuda_array_interface__(self):
+        return {
+            "version": 3,
+            "shape": self.shape,
+            "typestr": self.dtype.str,
+            "data": (self.buffer.ptr, False),
+            "strides": None,
+            **self._told,
+        }
