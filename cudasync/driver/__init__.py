@@ -8,7 +8,7 @@ from cudasync.driver.current import current_device
 from cudasync.driver.device import Device, device_count
 from cudasync.driver.event import Event
 from cudasync.driver.kernel import Kernel
-from cudasync.driver.launch import launch
+from cudasync.driver.launch import Launch, launch
 from cudasync.driver.module import Module
 from cudasync.driver.packing import PreparedArguments
 from cudasync.driver.parameter import Parameter
@@ -32,6 +32,7 @@ __all__ = [
     "DeviceView",
     "Event",
     "Kernel",
+    "Launch",
     "Module",
     "Parameter",
     "PinnedBuffer",

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from cuda.bindings import driver
 
+from cudasync.driver.launch import Launch
 from cudasync.driver.packing import Packing, PreparedArguments
 from cudasync.driver.result import check
 
@@ -51,7 +52,8 @@ class Kernel:
         self.parameters = parameters
         self.symbols = symbols
         self.packing = Packing(name, parameters)
-        self._function = function
+        # The driver's CUfunction.
+        self.function = function
         attributes = driver.CUfunction_attribute
         self.max_threads = self._attribute(attributes.CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK)
         self.static_shared_bytes = self._attribute(attributes.CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES)
@@ -62,13 +64,13 @@ class Kernel:
         self._shapes: dict[Any, Shape] = {}
 
     def _attribute(self, attribute: Any) -> int:
-        answer = driver.cuFuncGetAttribute(attribute, self._function)
+        answer = driver.cuFuncGetAttribute(attribute, self.function)
         return int(check(answer, "cuFuncGetAttribute"))
 
     def get(self) -> Any:
         """The driver's CUfunction. Raises ClosedError once the module is closed."""
         self.module.get()
-        return self._function
+        return self.function
 
     def pack(self, args: Sequence[Any]) -> PreparedArguments:
         """Check and pack arguments once, for many launches: give the result as `args=`.
@@ -76,6 +78,22 @@ class Kernel:
         Raises what `launch` would raise for them.
         """
         return PreparedArguments(self.packing, args)
+
+    def prepare(
+        self,
+        *,
+        grid: Sequence[int] | int,
+        block: Sequence[int] | int = (1,),
+        args: Sequence[Any] = (),
+        shared_bytes: int = 0,
+    ) -> Launch:
+        """Check and pack a whole launch once; `.on(stream)` of the result launches it.
+
+        Takes and raises what `launch` does.
+        """
+        shape = self.shape(grid, block, shared_bytes)
+        self.get()
+        return Launch(self, shape, self.packing.take(args), tuple(args))
 
     def shape(
         self, grid: Sequence[int] | int, block: Sequence[int] | int, shared_bytes: int

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from cuda.bindings import driver
 
+from cudasync.driver.context import here
 from cudasync.driver.packing import PreparedArguments
 from cudasync.driver.result import failure
 from cudasync.driver.stream import Stream, as_stream
@@ -13,7 +14,8 @@ from cudasync.driver.stream import Stream, as_stream
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from cudasync.driver.kernel import Kernel
+    from cudasync.driver.kernel import Kernel, Shape
+    from cudasync.driver.packing import Block
     from cudasync.driver.stream import StreamLike
 
 
@@ -40,21 +42,70 @@ def launch(
     waits for it. (cuLaunchKernel)
     """
     shape = kernel.shape(grid, block, shared_bytes)
+    raw = _ready(kernel, stream)
+    packing = kernel.packing
+    if type(args) is PreparedArguments:
+        if args.packing is not packing:
+            raise ValueError(f"the arguments were packed for another kernel than {kernel.name}")
+        code = driver.cuLaunchKernel(kernel.function, *shape, raw, args.block.address, 0)[0]
+    else:
+        packed = packing.take(args)  # type: ignore[arg-type]
+        code = driver.cuLaunchKernel(kernel.function, *shape, raw, packed.address, 0)[0]
+        packing.give(packed)
+    if code:
+        raise failure(code, "cuLaunchKernel")
+
+
+class Launch:
+    """A kernel with its shape and arguments, checked and packed once; `kernel.prepare` makes it.
+
+    It may be launched any number of times, from any thread, each time with the arguments as they
+    were. It keeps them alive, but not until the kernel has run.
+    """
+
+    __slots__ = ("_call", "_kept", "kernel")
+
+    def __init__(self, kernel: Kernel, shape: Shape, block: Block, kept: Sequence[Any]) -> None:
+        self.kernel = kernel
+        self._kept = (block, kept)
+        # One look-up, and everything is in local variables.
+        self._call = (kernel.function, *shape, block.address, kernel.module.owned)
+
+    def on(self, stream: StreamLike | None = None) -> None:
+        """Launch in the order of `stream`, by default the device's current one; return at once.
+
+        Raises ValueError for a stream of another device, ClosedError for what is closed.
+        (cuLaunchKernel)
+        """
+        function, grid_x, grid_y, grid_z, x, y, z, shared, address, module = self._call
+        raw = None
+        if type(stream) is Stream:
+            owned = stream._owned
+            if (
+                owned is not None
+                and here.token is owned.token is module.token is module.context.token
+                and module.raw is not None
+            ):
+                raw = owned.raw
+        if raw is None:
+            raw = _ready(self.kernel, stream)
+        code = driver.cuLaunchKernel(
+            function, grid_x, grid_y, grid_z, x, y, z, shared, raw, address, 0
+        )[0]
+        if code:
+            raise failure(code, "cuLaunchKernel")
+
+    def __repr__(self) -> str:
+        _, x, y, z, *block, _, _, _ = self._call
+        return f"<Launch of {self.kernel.name}, grid {(x, y, z)}, block {tuple(block)}>"
+
+
+def _ready(kernel: Kernel, stream: StreamLike | None) -> Any:
+    """The handle of `stream`, where `kernel` can be launched now."""
     on = stream if type(stream) is Stream else as_stream(stream, kernel.device)
     if on.device is not kernel.device:
         raise ValueError(
             f"kernel {kernel.name} is loaded on {kernel.device!r}, the stream is of {on.device!r}"
         )
-    function = kernel.get()
-    raw = on.enter()
-    packing = kernel.packing
-    if type(args) is PreparedArguments:
-        if args.packing is not packing:
-            raise ValueError(f"the arguments were packed for another kernel than {kernel.name}")
-        code = driver.cuLaunchKernel(function, *shape, raw, args.block.address, 0)[0]
-    else:
-        prepared = packing.take(args)  # type: ignore[arg-type]
-        code = driver.cuLaunchKernel(function, *shape, raw, prepared.address, 0)[0]
-        packing.give(prepared)
-    if code:
-        raise failure(code, "cuLaunchKernel")
+    kernel.get()
+    return on.enter()

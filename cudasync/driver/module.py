@@ -54,7 +54,7 @@ class Module:
         self.file = file
         self._parsed = parsed
         self._text = text
-        self._owned = Owned(
+        self.owned = Owned(
             device.context, handle, driver.cuModuleUnload, noun="module", blocking=True
         )
         self._kernels: dict[str, Kernel] = {}
@@ -86,11 +86,11 @@ class Module:
 
     def get(self) -> Any:
         """The driver's CUmodule. Raises ClosedError once closed."""
-        return self._owned.get()
+        return self.owned.get()
 
     @property
     def is_closed(self) -> bool:
-        return self._owned.is_closed
+        return self.owned.is_closed
 
     @property
     def kernel_names(self) -> tuple[str, ...]:
@@ -132,9 +132,9 @@ class Module:
 
         (cuModuleUnload)
         """
-        if not self._owned.is_closed:
+        if not self.owned.is_closed:
             self.device.synchronize()
-        self._owned.close()
+        self.owned.close()
 
     def __repr__(self) -> str:
         return f"<Module {self.file} on {self.device!r}>"

@@ -1,7 +1,13 @@
 """Floor 1. Arguments as the driver takes them: one block of bytes, and a pointer to each value.
 
-The layout is made once per kernel. Blocks are reused: cuLaunchKernel has read the arguments when
-it returns, so a block goes back at once. A thread that finds none makes one.
+How the arguments of a kernel are packed depends on their types. For each combination of types that
+is met, a function is written out and compiled, as dataclasses does for `__init__`: it looks
+whether the types are those, and packs all values with one call of `struct`. What it does not
+take, because the types are others or a value is out of range, is packed value by value, with
+every check: so an error names the argument.
+
+Blocks are reused: cuLaunchKernel has read the arguments when it returns, so a block goes back at
+once. A thread that finds none makes one.
 """
 
 from __future__ import annotations
@@ -14,15 +20,25 @@ from typing import TYPE_CHECKING, Any
 from cudasync.driver.parameter import Encoder
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Mapping, Sequence
+    from typing import TypeAlias
 
     from cudasync.driver.parameter import Parameter
+
+    # From arguments and a block's buffer to what was asked for; None if the types are others.
+    Packer: TypeAlias = Callable[[Sequence[Any], Any], Any]
+
+# How many combinations of types a kernel remembers.
+_MOST_PACKERS = 64
+
+# What a packer raises where a value is out of the range of its parameter.
+OUT_OF_RANGE = (struct.error, ValueError, OverflowError)
 
 
 class Block:
     """The bytes of one launch's arguments, and the `void *[]` that points into them."""
 
-    __slots__ = ("address", "buffer", "kept", "pointers")
+    __slots__ = ("address", "buffer", "pointers")
 
     def __init__(self, size: int, offsets: Sequence[int]) -> None:
         self.buffer: Any = (ctypes.c_ubyte * (size + 16))()
@@ -34,34 +50,42 @@ class Block:
         )
         # Where the driver finds the pointers; 0 for a kernel without parameters.
         self.address = ctypes.addressof(self.pointers) if offsets else 0
-        # What prepared arguments refer to.
-        self.kept: tuple[Any, ...] = ()
 
 
 class Packing:
     """How the arguments of one kernel are packed. Any number of threads may use it at once."""
 
-    __slots__ = ("_encoders", "_free", "_known", "_layout", "_name", "_offsets", "count")
+    __slots__ = ("_encoders", "_free", "_layout", "_name", "_offsets", "count", "packers")
 
     def __init__(self, name: str, parameters: Sequence[Parameter]) -> None:
         self._name = name
         self.count = len(parameters)
         self._encoders = [Encoder(i, parameter) for i, parameter in enumerate(parameters)]
-        self._known = tuple(encoder.by_type for encoder in self._encoders)
         # The driver follows a pointer to each value, so only alignment matters, not PTX's offsets.
-        layout = "<"
         offsets = []
         end = 0
-        for encoder, parameter in zip(self._encoders, parameters, strict=True):
+        for parameter in parameters:
             align = 16 if parameter.is_array else parameter.size_bytes
             start = -(-end // align) * align
-            layout += f"{start - end}x{encoder.format}"
             offsets.append(start)
             end = start + parameter.size_bytes
-        self._layout = struct.Struct(layout)
         self._offsets = tuple(offsets)
+        self._layout = self._struct([encoder.format for encoder in self._encoders])
         # deque.pop and append are one C call each: no two threads get the same block.
         self._free: deque[Block] = deque()
+        self.packers = PackerTable(self)
+
+    def _struct(self, formats: Sequence[str]) -> struct.Struct:
+        layout = "<"
+        end = 0
+        for start, format_ in zip(self._offsets, formats, strict=True):
+            layout += f"{start - end}x{format_}"
+            end = start + struct.calcsize("<" + format_)
+        return struct.Struct(layout)
+
+    def block(self) -> Block:
+        """A new block, for arguments of this kernel."""
+        return Block(self._layout.size, self._offsets)
 
     def take(self, arguments: Sequence[Any]) -> Block:
         """A block with the arguments in it, to be given back once the driver has read them.
@@ -69,40 +93,136 @@ class Packing:
         Raises TypeError for a wrong number or type of arguments, ValueError for a value out of
         range, ClosedError for a closed buffer.
         """
-        if len(arguments) != self.count:
-            raise TypeError(
-                f"kernel {self._name} takes {self.count} arguments, {len(arguments)} given"
-            )
         try:
             block = self._free.pop()
         except IndexError:
-            block = Block(self._layout.size, self._offsets)
-        # The common case, kept free of calls: types seen before, values in range. The counts are
-        # equal, so zip need not be told to check.
+            block = self.block()
+        packers = self.packers
         try:
-            self._layout.pack_into(
-                block.buffer,
-                0,
-                *[known[type(value)](value) for known, value in zip(self._known, arguments)],  # noqa: B905
-            )
-        except (KeyError, struct.error, ValueError, OverflowError):
-            try:
-                self._pack_exactly(block, arguments)
-            except BaseException:
-                self._free.append(block)
-                raise
+            packed = packers.latest(arguments, block.buffer)
+        except OUT_OF_RANGE:
+            packed = None
+        if packed is None:
+            packers.pack_otherwise(arguments, block.buffer)
         return block
-
-    def _pack_exactly(self, block: Block, arguments: Sequence[Any]) -> None:
-        """Pack with every check, so that an error names the argument."""
-        values = [
-            encoder.exactly(value) for encoder, value in zip(self._encoders, arguments, strict=True)
-        ]
-        self._layout.pack_into(block.buffer, 0, *values)
 
     def give(self, block: Block) -> None:
         """Take a block back."""
         self._free.append(block)
+
+    def pack_exactly(self, arguments: Sequence[Any], buffer: Any) -> None:
+        """Pack with every check, so that an error names the argument."""
+        if len(arguments) != self.count:
+            raise TypeError(
+                f"kernel {self._name} takes {self.count} arguments, {len(arguments)} given"
+            )
+        values = [
+            encoder.exactly(value) for encoder, value in zip(self._encoders, arguments, strict=True)
+        ]
+        self._layout.pack_into(buffer, 0, *values)
+
+    def is_memory(self, position: int, value: Any) -> bool:
+        """True if `value`, which the parameter takes, stands for memory rather than a number."""
+        return self._encoders[position].is_memory(value)
+
+    def packer(
+        self,
+        arguments: Sequence[Any],
+        *,
+        places: Sequence[str] | None = None,
+        guards: Sequence[str] = (),
+        answer: str = "True",
+        names: Mapping[str, Any] | None = None,
+    ) -> Packer:
+        """A function that packs arguments of the same types as these, which the kernel takes.
+
+        It returns `answer`, an expression in the arguments a0, a1 and so on and in `names`, or
+        None where the types are not the same or one of `guards` does not hold. `places` tells
+        where each value is, if not in the argument itself: "a0.array". Without a buffer it only
+        answers.
+        """
+        every = [f"a{i}" for i in range(self.count)]
+        namespace = dict(names or {})
+        tests = [*guards]
+        formats = []
+        values = []
+        located = zip(places or every, self._encoders, arguments, strict=True)
+        for i, (place, encoder, value) in enumerate(located):
+            namespace[f"type{i}"] = type(value)
+            tests.append(f"type({place}) is type{i}")
+            format_, value_of, encode = encoder.written(value)
+            formats.append(format_)
+            values.append(value_of.format(place, f"encode{i}"))
+            namespace[f"encode{i}"] = encode
+        namespace["pack_into"] = self._struct(formats).pack_into
+        source = (
+            "def pack(arguments, buffer):\n"
+            f"    [{', '.join(every)}] = arguments\n"
+            f"    if {' and '.join(tests) or 'True'}:\n"
+            "        if buffer is not None:\n"
+            f"            pack_into(buffer, 0, {', '.join(values)})\n"
+            f"        return {answer}\n"
+            "    return None\n"
+        )
+        exec(compile(source, f"<arguments of {self._name}>", "exec"), namespace)
+        packer: Packer = namespace["pack"]
+        return packer
+
+
+class PackerTable:
+    """The packers of one kernel, by types of arguments. Callers try `latest` themselves, first.
+
+    `values_of` takes arguments to the values in them and `make` makes a packer of both, where
+    they are not the same thing.
+    """
+
+    __slots__ = ("_known", "_make", "_packing", "_values_of", "latest")
+
+    def __init__(
+        self,
+        packing: Packing,
+        values_of: Callable[[Sequence[Any]], Sequence[Any]] | None = None,
+        make: Callable[[Sequence[Any], Sequence[Any]], Packer] | None = None,
+    ) -> None:
+        self._packing = packing
+        self._values_of = values_of
+        self._make = make
+        # Written by any thread: what two of them make at once is the same.
+        self._known: dict[Any, Packer] = {}
+        self.latest: Packer = _takes_nothing
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def pack_otherwise(self, arguments: Sequence[Any], buffer: Any) -> Any:
+        """Pack what `latest` did not take, and return the answer of a packer that would have.
+
+        Raises what `Packing.take` does.
+        """
+        values = arguments if self._values_of is None else self._values_of(arguments)
+        types = (*map(type, arguments), *map(type, values))
+        packer = self._known.get(types)
+        if packer is not None and packer is not self.latest:
+            self.latest = packer
+            try:
+                return packer(arguments, buffer)
+            except OUT_OF_RANGE:
+                pass
+        self._packing.pack_exactly(values, buffer)
+        if packer is None:
+            packer = (
+                self._packing.packer(values)
+                if self._make is None
+                else self._make(arguments, values)
+            )
+            if len(self._known) >= _MOST_PACKERS:
+                self._known.clear()
+            self._known[types] = self.latest = packer
+        return packer(arguments, None)
+
+
+def _takes_nothing(arguments: Sequence[Any], buffer: Any) -> None:
+    return None
 
 
 class PreparedArguments:
@@ -111,9 +231,9 @@ class PreparedArguments:
     It keeps the arguments alive; the addresses in it are those they had when it was made.
     """
 
-    __slots__ = ("block", "packing")
+    __slots__ = ("block", "kept", "packing")
 
     def __init__(self, packing: Packing, arguments: Sequence[Any]) -> None:
         self.packing = packing
         self.block = packing.take(arguments)
-        self.block.kept = tuple(arguments)
+        self.kept = tuple(arguments)

@@ -51,17 +51,16 @@ class Parameter:
 class Encoder:
     """Turns values for one parameter into what `struct` packs under `format`.
 
-    What a type of value becomes is decided once and remembered in `by_type`, so that the common
-    case is one look-up. What is found there may leave the range to `struct` to check, and then
-    `struct` refuses: `exactly` has the last word, and the message.
+    What a type of value becomes is decided once and remembered. `written` leaves the range to
+    `struct` to check, and then `struct` refuses: `exactly` has the last word, and the message.
     """
 
-    __slots__ = ("_parameter", "_position", "by_type", "format")
+    __slots__ = ("_by_type", "_parameter", "_position", "format")
 
     def __init__(self, position: int, parameter: Parameter) -> None:
         self._position = position
         self._parameter = parameter
-        self.by_type: dict[type, Encode] = {}
+        self._by_type: dict[type, Encode] = {}
         size = parameter.size_bytes
         if parameter.is_array or size not in (1, 2, 4, 8):
             self.format = f"{size}s"
@@ -73,11 +72,7 @@ class Encoder:
 
     def exactly(self, value: Any) -> Any:
         """The value to pack. Raises TypeError or ValueError naming the parameter."""
-        kind = type(value)
-        encode = self.by_type.get(kind)
-        if encode is None:
-            encode = self._encode_for(value)
-            self.by_type[kind] = encode
+        encode = self._encode_of(value)
         try:
             encoded = encode(value)
             if self.format in _INTEGER_FORMATS:
@@ -86,6 +81,29 @@ class Encoder:
         except (ValueError, OverflowError) as error:
             raise ValueError(f"{self._named()}: {error}") from None
         return encoded
+
+    def written(self, value: Any) -> tuple[str, str, Encode]:
+        """How to write out the packing of values of this type, which the parameter takes.
+
+        The format for `struct`; an expression with "{0}" for the value and "{1}" for the encoder;
+        the encoder. What `struct` converts by itself needs no call.
+        """
+        encode = self._encode_of(value)
+        if isinstance(encode, operator.attrgetter):
+            return self.format, "{0}.ptr", encode
+        is_typed = isinstance(value, np.generic)
+        kind = value.dtype.kind if is_typed else ""
+        if kind and kind in "iu" and encode is int:
+            # The bits count: nvcc writes .u32 for an int, too.
+            return self.format.lower() if kind == "i" else self.format.upper(), "{0}", encode
+        if encode is operator.pos or encode is float:
+            return self.format, "{0}", encode
+        return self.format, "{1}({0})", encode
+
+    def is_memory(self, value: Any) -> bool:
+        """True if `value`, which the parameter takes, stands for memory rather than a number."""
+        encode = self._encode_of(value)
+        return encode is _address or isinstance(encode, operator.attrgetter)
 
     def _wrapped(self, value: int, *, is_typed: bool) -> int:
         """An integer as `struct` takes it: either sign for unsigned and untyped parameters.
@@ -103,6 +121,12 @@ class Encoder:
 
     def _named(self) -> str:
         return f"argument {self._position + 1} ({self._parameter})"
+
+    def _encode_of(self, value: Any) -> Encode:
+        encode = self._by_type.get(type(value))
+        if encode is None:
+            encode = self._by_type[type(value)] = self._encode_for(value)
+        return encode
 
     def _encode_for(self, value: Any) -> Encode:
         """How values of the type of `value` are encoded; TypeError if they are not taken."""

@@ -21,7 +21,9 @@ def test_a_launch_is_one_call(device, stream):
     kernel = Module.from_ptx(FILL, device=device).kernel("fill")
     args = (DeviceBuffer(4, device), np.uint32(1), np.uint32(1))
     prepared = kernel.pack(args)
+    whole = kernel.prepare(grid=(1,), args=args)
     one = {"cuLaunchKernel": 1}
+    assert calls_of(lambda: whole.on(stream)) == one
     assert calls_of(lambda: launch(kernel, grid=(1,), args=args, stream=stream)) == one
     assert calls_of(lambda: launch(kernel, grid=(1,), args=prepared, stream=stream)) == one
 

@@ -19,7 +19,7 @@ from cudasync.driver import (
     memset_async,
     pinned_empty,
 )
-from cudasync.errors import CudaError
+from cudasync.errors import ClosedError, CudaError
 
 
 @pytest.fixture
@@ -96,6 +96,73 @@ def test_prepared_arguments_are_for_the_kernel_that_packed_them(device, stream, 
     prepared = other.pack((DeviceBuffer(4, device), 1, 1))
     with pytest.raises(ValueError, match="another kernel"):
         launch(fill, grid=1, args=prepared, stream=stream)
+
+
+def test_a_prepared_launch_is_launched_with_what_it_was_prepared_with(device, stream, fill):
+    buffers = [DeviceBuffer(16, device) for _ in range(2)]
+    arguments = [[buffer, i, 4] for i, buffer in enumerate(buffers)]
+    prepared = [fill.prepare(grid=1, block=4, args=args) for args in arguments]
+    for args in arguments:
+        args[1] = 100
+    for each in [*prepared, *prepared]:
+        each.on(stream)
+    assert [words(buffer, stream) for buffer in buffers] == [[0] * 4, [1] * 4]
+
+
+def test_a_prepared_launch_is_refused_when_it_is_prepared(device, fill):
+    buffer = DeviceBuffer(16, device)
+    with pytest.raises(TypeError, match="takes 3 arguments"):
+        fill.prepare(grid=1, args=(buffer,))
+    with pytest.raises(ValueError, match="grid"):
+        fill.prepare(grid=0, args=(buffer, 1, 1))
+    with pytest.raises(ValueError, match="argument 2"):
+        fill.prepare(grid=1, args=(buffer, 1 << 32, 1))
+
+
+def test_a_prepared_launch_goes_to_the_current_stream_or_another_librarys(
+    device, stream, latch, fill
+):
+    class Theirs:
+        def __cuda_stream__(self):
+            return (0, stream.handle)
+
+    buffer = DeviceBuffer(4, device)
+    prepared = fill.prepare(grid=1, args=(buffer, 7, 1))
+    with stream:
+        latch.hold()
+        prepared.on()
+        assert not stream.query()
+    latch.release()
+    assert words(buffer, stream) == [7]
+    memset_async(buffer, 0, stream=stream)
+    prepared.on(Theirs())
+    assert words(buffer, stream) == [7]
+
+
+def test_a_prepared_launch_of_what_is_closed_is_refused(device, stream):
+    module = Module.from_ptx(FILL, device=device)
+    prepared = module.kernel("fill").prepare(grid=1, args=(DeviceBuffer(4, device), 1, 1))
+    other = Stream(device)
+    prepared.on(other)
+    other.synchronize()
+    other.close()
+    with pytest.raises(ClosedError, match="stream"):
+        prepared.on(other)
+    module.close()
+    with pytest.raises(ClosedError, match="module"):
+        prepared.on(stream)
+
+
+def test_a_prepared_launch_ends_with_a_reset_of_its_device():
+    device = Device(0)
+    module = Module.from_ptx(FILL, device=device)
+    prepared = module.kernel("fill").prepare(grid=1, args=(DeviceBuffer(4, device), 1, 1))
+    old = Stream(device)
+    prepared.on(old)
+    device.reset()
+    for stream in (old, Stream(device)):
+        with pytest.raises(ClosedError, match="reset"):
+            prepared.on(stream)
 
 
 def test_a_view_and_pinned_memory_are_taken_for_pointers(device, stream, fill):

@@ -21,10 +21,17 @@ INTEGERS = ["u8", "s8", "b8", "u16", "s16", "b16", "u32", "s32", "b32", "u64", "
 
 
 def packed(type_, value, size=None):
-    """The bytes that the driver would read for one argument."""
+    """The bytes that the driver would read for one argument: the first time and the next."""
     scalar = ScalarType(type_)
     parameter = Parameter("x", scalar, size or scalar.size, Access.VALUE, is_array=size is not None)
-    block = Packing("k", [parameter]).take([value])
+    packing = Packing("k", [parameter])
+    # Packed value by value, then by the function that was compiled for its type.
+    first, second = (read(packing.take([value]), parameter) for _ in range(2))
+    assert first == second
+    return first
+
+
+def read(block, parameter):
     address = ctypes.c_void_p.from_address(block.address).value
     return ctypes.string_at(address, parameter.size_bytes)
 
@@ -158,6 +165,53 @@ def test_every_argument_is_aligned_to_its_size():
     block = Packing("k", parameters).take([1, 2, 3, 4.0, 5, 6])
     pointers = (ctypes.c_void_p * len(types)).from_address(block.address)
     assert all(p % q.size_bytes == 0 for p, q in zip(pointers, parameters, strict=True))
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from([1, -1, 1 << 31, 7.5, Pointer(), Interface(), *SCALARS]),
+            st.sampled_from([np.int32(-5), np.uint32(5), 5, -5, True]),
+        ),
+        min_size=1,
+        max_size=8,
+    )
+)
+def test_arguments_of_changing_types_are_packed_as_by_a_kernel_that_never_saw_others(pairs):
+    parameters = [
+        Parameter("x", ScalarType.B64, 8, Access.VALUE),
+        Parameter("y", ScalarType.U32, 4, Access.VALUE),
+    ]
+    seasoned = Packing("k", parameters)
+
+    def outcome(packing, pair):
+        try:
+            block = packing.take(pair)
+        except (TypeError, ValueError) as error:
+            return str(error)
+        return bytes(block.buffer)
+
+    for pair in pairs:
+        assert outcome(seasoned, pair) == outcome(Packing("k", parameters), pair)
+
+
+def test_a_value_out_of_range_is_refused_after_others_of_its_type_were_packed():
+    packing = Packing("k", [Parameter("x", ScalarType.U8, 1, Access.VALUE)])
+    for value in (1, 255, -128):
+        packing.take([value])
+    with pytest.raises(ValueError, match=r"argument 1 .*: 256 is not in \[-128, 256\)"):
+        packing.take([256])
+    with pytest.raises(TypeError, match="takes 1 arguments, 2 given"):
+        packing.take([1, 1])
+    assert read(packing.take([7]), Parameter("x", ScalarType.U8, 1, Access.VALUE)) == b"\7"
+
+
+def test_a_kernel_remembers_a_bounded_number_of_combinations_of_types():
+    packing = Packing("k", [Parameter("x", ScalarType.U64, 8, Access.VALUE)])
+    for number in range(200):
+        pointer = type("Pointer", (), {"ptr": number})()
+        assert bytes(packing.take([pointer]).buffer) == struct.pack("<Q", number)
+    assert len(packing.packers) < 100
 
 
 def test_blocks_are_reused_but_never_by_two_at_once():

@@ -32,7 +32,9 @@ def test_each_verb_works_as_the_first_call_of_a_thread(device, stream):
     memset_async(buffer, 0, stream=stream)
     timed.record(stream).synchronize()
     host = np.zeros(1, np.uint32)
+    prepared = kernel.prepare(grid=1, args=(buffer, 1, 1))
     for verb in (
+        lambda: prepared.on(stream),
         lambda: launch(kernel, grid=1, args=(buffer, 1, 1), stream=stream),
         lambda: memcpy_async(host, buffer, stream=stream),
         lambda: memset_async(buffer, 0, stream=stream),

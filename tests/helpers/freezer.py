@@ -1,0 +1,154 @@
+"""The tracer of the freeze test: counts the bytecodes of a thread and suspends it at a chosen one.
+
+Nothing of the code under test knows of it. Suspended means: blocked inside the tracer, holding
+whatever it holds at that point, until `release`. The threads that it suspends must be daemons, so
+that a process can end.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from types import CodeType, FrameType
+from typing import Any
+
+# A thread that makes no step for so long is taken to be asleep. Wrong guesses cost no verdict: the
+# scenario only goes on a little early.
+QUIET_S = 0.03
+# Of `sys.monitoring`: a number that neither coverage nor a profiler takes.
+TOOL = 4
+
+
+class Freezer:
+    """Counts the bytecodes of the threads it is installed in, and suspends at number `at`."""
+
+    def __init__(self, at: int | None, watched: Callable[[str], bool]) -> None:
+        self.at = at
+        self.points = 0
+        # Where the thread was suspended, as "file:line in function, bytecode n".
+        self.where = ""
+        self.is_frozen = False
+        self._watched = watched
+        # Set when the thread has been suspended, or got through without.
+        self._halted = threading.Event()
+        self._released = threading.Event()
+        self._threads: set[int] = set()
+        self._is_over = False
+
+    def __enter__(self) -> None:
+        self.install()
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def install(self) -> None:
+        """Trace the calling thread from here on, the watched frames that it is inside included."""
+        self._threads.add(threading.get_ident())
+        _trace(self)
+
+    def install_in_new_threads(self, is_one: Callable[[str], bool]) -> None:
+        """Install it in every thread that starts from here on, if its name is one of those."""
+
+        def at_start(frame: FrameType, event: str, arg: object) -> None:
+            sys.settrace(None)
+            if not self._is_over and is_one(threading.current_thread().name):
+                self.install()
+
+        threading.settrace(at_start)
+
+    def stop(self) -> None:
+        """Count no further, in whichever thread."""
+        self._is_over = True
+        self._halted.set()
+
+    def release(self) -> None:
+        """Let the suspended thread go, and suspend none from here on."""
+        self.stop()
+        threading.settrace(None)  # type: ignore[arg-type]
+        self._released.set()
+
+    def settle(self) -> None:
+        """Wait until the thread is suspended, or is through, or seems to be asleep."""
+        before = -1
+        while before != self.points:
+            before = self.points
+            if self._halted.wait(QUIET_S):
+                break
+
+    def watches(self, code: CodeType) -> bool:
+        return self._watched(code.co_filename)
+
+    def step(self, frame: FrameType) -> None:
+        """A watched frame is about to run a bytecode, in any thread."""
+        if self._is_over or threading.get_ident() not in self._threads:
+            return
+        self.points += 1
+        if self.points != self.at:
+            return
+        code = frame.f_code
+        file = Path(code.co_filename).name
+        self.where = f"{file}:{frame.f_lineno} in {code.co_qualname}, bytecode {frame.f_lasti}"
+        self.is_frozen = True
+        self._halted.set()
+        self._released.wait()
+
+    @property
+    def is_over(self) -> bool:
+        return self._is_over
+
+
+def _trace_thread(freezer: Freezer) -> None:
+    """Python 3.11: the tracer of the calling thread."""
+
+    def follow(frame: FrameType) -> None:
+        frame.f_trace_opcodes = True
+        frame.f_trace_lines = False
+
+    def trace(frame: FrameType, event: str, arg: object) -> Any:
+        if freezer.is_over:
+            sys.settrace(None)
+            return None
+        if event == "call":
+            if not freezer.watches(frame.f_code):
+                return None
+            follow(frame)
+        elif event == "opcode":
+            freezer.step(frame)
+            # The tracer's copy of the variables is written back to the cells of closures when it
+            # returns. Read it again, to keep what others have written meanwhile.
+            _ = frame.f_locals
+        return trace
+
+    each: FrameType | None = sys._getframe(1)
+    while each is not None:
+        if freezer.watches(each.f_code):
+            follow(each)
+            each.f_trace = trace
+        each = each.f_back
+    # Last, so that nothing of the above is counted.
+    sys.settrace(trace)
+
+
+def _monitor_all(freezer: Freezer) -> None:
+    """From Python 3.12 on: an instrumented bytecode calls us, in whichever thread."""
+    monitoring = sys.monitoring
+    if monitoring.get_tool(TOOL) is None:
+        monitoring.use_tool_id(TOOL, "freeze")
+
+    def step(code: CodeType, offset: int) -> Any:
+        if freezer.is_over:
+            monitoring.set_events(TOOL, 0)
+            return None
+        if not freezer.watches(code):
+            return monitoring.DISABLE
+        freezer.step(sys._getframe(1))
+        return None
+
+    monitoring.restart_events()
+    monitoring.register_callback(TOOL, monitoring.events.INSTRUCTION, step)
+    monitoring.set_events(TOOL, monitoring.events.INSTRUCTION)
+
+
+_trace = _trace_thread if sys.version_info < (3, 12) else _monitor_all
