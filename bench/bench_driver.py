@@ -79,6 +79,13 @@ def packed(rig: Rig, name: str) -> Callable[[], object]:
     return lambda: start(kernel, grid=(1,), block=(1,), args=args, stream=stream)
 
 
+def prepared(rig: Rig, name: str) -> Callable[[], object]:
+    """The same launch, checked and packed once by `Kernel.prepare`."""
+    launch = rig.module.kernel(name).prepare(grid=(1,), block=(1,), args=rig.arguments(name))
+    stream = rig.stream
+    return lambda: launch.on(stream)
+
+
 # Every case with a function of the same name here and in baseline.py, and what its checksum reads.
 CALLS = (
     "stream_query",
@@ -107,6 +114,7 @@ def build(session: Session) -> None:
             for side in (baseline, sys.modules[__name__]):
                 once = side.packed(rig, name)
                 contenders.append(contend(rig, name, f"{side.NAME}, packed once", once))
+            contenders.append(contend(rig, name, f"{NAME}, prepared", prepared(rig, name)))
         session.add(
             Case(
                 name=f"bench_driver.{name}",

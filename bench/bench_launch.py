@@ -38,8 +38,8 @@ from helpers.driver_calls import counted_calls
 
 RAW = "raw launch"
 RECORDED = "raw launch and event record"
-DIRECT = "cudasync.launch, packed once"
-PUSHED = "engine.push(fn, device=)"
+DIRECT = "prepared launch, .on(stream)"
+PUSHED = "engine.push(launch.on, device=)"
 CALLED = "kernel[grid, block](...)"
 KEPT = "kernel[grid, block] kept, (...)"
 THROUGH_THE_ENGINE = (PUSHED, CALLED, KEPT)
@@ -120,7 +120,7 @@ def contenders(rig: Rig, around: Callable[[], AbstractContextManager]) -> list[C
     return [
         contend(RAW, rig.raw_launches(), raw),
         contend(RECORDED, rig.raw_launches_and_records(), raw),
-        contend(DIRECT, rig.direct_launches(), raw),
+        contend(DIRECT, rig.prepared_launches(), raw),
         contend(PUSHED, rig.pushes(), arrays),
         contend(CALLED, rig.kernel_calls(), arrays),
         contend(KEPT, rig.kept_kernel_calls(), arrays),

@@ -12,6 +12,7 @@ import checkout  # noqa: F401
 
 # isort: split
 import time
+import warnings
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
@@ -67,7 +68,9 @@ def contend(
     if kind.needs_hardware and kernel.device.is_software:
         session.absent[kind.name] = "needs a real GPU"
         return None
-    with ExitStack() as made:
+    with ExitStack() as made, warnings.catch_warnings():
+        # A library's advice on how to use it better is no part of the result.
+        warnings.simplefilter("ignore")
         try:
             peer = kind(made, kernel, burst, first)
             run(peer)

@@ -147,14 +147,14 @@ class Raw:
 
     def arguments(self, source: int, target: int, stream: driver.CUstream) -> tuple:
         """What `cuLaunchKernel` takes, prepared; the packed arguments live as long as this does."""
-        prepared = self.pack(source, target)
+        prepared = self.kernel.pack(self.pointers(source, target))
         self._kept.append(prepared)
         shape = (self._grid, 1, 1, BLOCK, 1, 1, 0)
         return (self._function, *shape, stream, prepared.block.address, 0)
 
-    def pack(self, source: int, target: int) -> object:
-        """A launch's arguments as `Kernel.pack` makes them."""
-        return self.kernel.pack((self._buffers[source], self._buffers[target]))
+    def pointers(self, source: int, target: int) -> tuple[cs.DeviceBuffer, cs.DeviceBuffer]:
+        """A launch's arguments."""
+        return self._buffers[source], self._buffers[target]
 
     def rows(self) -> list[np.ndarray]:
         """What the arrays hold now."""

@@ -83,36 +83,32 @@ class Rig:
 
         return [recorded(launch) for launch in self.raw_launches()]
 
-    def direct_launches(self) -> Calls:
-        """`cudasync.launch` on one stream."""
-        kernel, stream, launch = self._kernel, self._stream, cs.launch
-        grid, block = self._shape
+    def prepared_launches(self) -> Calls:
+        """Launches that `Kernel.prepare` checked and packed once, on one stream."""
+        stream = self._stream
 
-        def direct(args: object) -> Callable[[], object]:
-            return lambda: launch(kernel, grid=grid, block=block, args=args, stream=stream)
+        def direct(launch: cs.driver.Launch) -> Callable[[], object]:
+            return lambda: launch.on(stream)
 
-        return [direct(self._raw.pack(source, target)) for source, target in self.burst]
+        return [
+            direct(self._prepare(*self._raw.pointers(source, target)))
+            for source, target in self.burst
+        ]
 
     def pushes(self) -> Calls:
-        """`engine.push` of a function that launches with packed arguments."""
-        kernel, device, launch, push = (
-            self._kernel,
-            self._kernel.device,
-            cs.launch,
-            self.engine.push,
-        )
-        grid, block = self._shape
+        """`engine.push` of launches that were prepared once."""
+        device, push = self._kernel.device, self.engine.push
 
         def pushed(left: cs.Array, right: cs.Array) -> Callable[[], object]:
-            args = kernel.pack((left, right))
+            enqueue = self._prepare(left, right).on
             reads, writes = (left, right), (right,)
-
-            def enqueue(stream: cs.Stream) -> None:
-                launch(kernel, grid=grid, block=block, args=args, stream=stream)
-
             return lambda: push(enqueue, reads=reads, writes=writes, device=device)
 
         return [pushed(self._arrays[left], self._arrays[right]) for left, right in self.burst]
+
+    def _prepare(self, *args: object) -> cs.driver.Launch:
+        grid, block = self._shape
+        return self._kernel.prepare(grid=grid, block=block, args=args)
 
     def kernel_calls(self) -> Calls:
         """`kernel[grid, block](...)`, written out each time."""
