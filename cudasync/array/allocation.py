@@ -93,6 +93,8 @@ def _allocate(owner: Engine, device: Device, size_bytes: int, made: Allocation) 
 
 def reap() -> None:
     """Push the frees of allocations that died since."""
+    if not _dead:
+        return
     while (note := _dead.take()) is not None:
         buffer, region, engine_reference = note
         if buffer.is_closed:

@@ -15,6 +15,7 @@ from __future__ import annotations
 import ctypes
 import struct
 from collections import deque
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from cudasync.driver.parameter import Encoder
@@ -31,31 +32,38 @@ if TYPE_CHECKING:
 # How many combinations of types a kernel remembers.
 _MOST_PACKERS = 64
 
+_ALIGNMENT = 16
+
 # What a packer raises where a value is out of the range of its parameter.
 OUT_OF_RANGE = (struct.error, ValueError, OverflowError)
 
 
 class Block:
-    """The bytes of one launch's arguments, and the `void *[]` that points into them."""
+    """The bytes of one launch's arguments, and behind them the `void *[]` that points there."""
 
-    __slots__ = ("address", "buffer", "pointers")
+    __slots__ = ("_pin", "address", "buffer")
 
-    def __init__(self, size: int, offsets: Sequence[int]) -> None:
-        self.buffer: Any = (ctypes.c_ubyte * (size + 16))()
-        start = -(-ctypes.addressof(self.buffer) // 16) * 16 - ctypes.addressof(self.buffer)
-        self.buffer = memoryview(self.buffer).cast("B")[start : start + size]
-        base = ctypes.addressof(ctypes.c_ubyte.from_buffer(self.buffer)) if size else 0
-        self.pointers: Any = (ctypes.c_void_p * max(1, len(offsets)))(
-            *(base + offset for offset in offsets)
-        )
+    def __init__(self, size: int, offsets: Sequence[int], table: struct.Struct) -> None:
+        start = -(-size // 8) * 8
+        # The driver copies the values from where they are: each is at a multiple of its size.
+        memory: Any = bytearray(start + table.size + _ALIGNMENT)
+        # This holds the memory, and holds it in place.
+        self._pin = ctypes.c_char.from_buffer(memory)
+        base = ctypes.addressof(self._pin)
+        shift = -base % _ALIGNMENT
+        if shift:
+            memory = memoryview(memory)[shift:]
+            base += shift
+        table.pack_into(memory, start, *map(base.__add__, offsets))
+        self.buffer = memory
         # Where the driver finds the pointers; 0 for a kernel without parameters.
-        self.address = ctypes.addressof(self.pointers) if offsets else 0
+        self.address = base + start if offsets else 0
 
 
 class Packing:
     """How the arguments of one kernel are packed. Any number of threads may use it at once."""
 
-    __slots__ = ("_encoders", "_free", "_layout", "_name", "_offsets", "count", "packers")
+    __slots__ = ("_encoders", "_free", "_layout", "_name", "_offsets", "_table", "count", "packers")
 
     def __init__(self, name: str, parameters: Sequence[Parameter]) -> None:
         self._name = name
@@ -65,12 +73,13 @@ class Packing:
         offsets = []
         end = 0
         for parameter in parameters:
-            align = 16 if parameter.is_array else parameter.size_bytes
+            align = _ALIGNMENT if parameter.is_array else parameter.size_bytes
             start = -(-end // align) * align
             offsets.append(start)
             end = start + parameter.size_bytes
         self._offsets = tuple(offsets)
         self._layout = self._struct([encoder.format for encoder in self._encoders])
+        self._table = struct.Struct(f"{len(offsets)}P")
         # deque.pop and append are one C call each: no two threads get the same block.
         self._free: deque[Block] = deque()
         self.packers = PackerTable(self)
@@ -85,7 +94,7 @@ class Packing:
 
     def block(self) -> Block:
         """A new block, for arguments of this kernel."""
-        return Block(self._layout.size, self._offsets)
+        return Block(self._layout.size, self._offsets, self._table)
 
     def take(self, arguments: Sequence[Any]) -> Block:
         """A block with the arguments in it, to be given back once the driver has read them.
@@ -103,7 +112,7 @@ class Packing:
         except OUT_OF_RANGE:
             packed = None
         if packed is None:
-            packers.pack_otherwise(arguments, block.buffer)
+            packers.pack_otherwise(arguments, arguments, block.buffer)
         return block
 
     def give(self, block: Block) -> None:
@@ -172,20 +181,17 @@ class Packing:
 class PackerTable:
     """The packers of one kernel, by types of arguments. Callers try `latest` themselves, first.
 
-    `values_of` takes arguments to the values in them and `make` makes a packer of both, where
-    they are not the same thing.
+    `make` is given arguments and the values in them, where these are not the same.
     """
 
-    __slots__ = ("_known", "_make", "_packing", "_values_of", "latest")
+    __slots__ = ("_known", "_make", "_packing", "latest")
 
     def __init__(
         self,
         packing: Packing,
-        values_of: Callable[[Sequence[Any]], Sequence[Any]] | None = None,
         make: Callable[[Sequence[Any], Sequence[Any]], Packer] | None = None,
     ) -> None:
         self._packing = packing
-        self._values_of = values_of
         self._make = make
         # Written by any thread: what two of them make at once is the same.
         self._known: dict[Any, Packer] = {}
@@ -194,27 +200,21 @@ class PackerTable:
     def __len__(self) -> int:
         return len(self._known)
 
-    def pack_otherwise(self, arguments: Sequence[Any], buffer: Any) -> Any:
+    def pack_otherwise(self, arguments: Sequence[Any], values: Sequence[Any], buffer: Any) -> Any:
         """Pack what `latest` did not take, and return the answer of a packer that would have.
 
         Raises what `Packing.take` does.
         """
-        values = arguments if self._values_of is None else self._values_of(arguments)
         types = (*map(type, arguments), *map(type, values))
         packer = self._known.get(types)
         if packer is not None and packer is not self.latest:
             self.latest = packer
-            try:
+            with suppress(*OUT_OF_RANGE):
                 return packer(arguments, buffer)
-            except OUT_OF_RANGE:
-                pass
         self._packing.pack_exactly(values, buffer)
         if packer is None:
-            packer = (
-                self._packing.packer(values)
-                if self._make is None
-                else self._make(arguments, values)
-            )
+            make = self._make
+            packer = self._packing.packer(values) if make is None else make(arguments, values)
             if len(self._known) >= _MOST_PACKERS:
                 self._known.clear()
             self._known[types] = self.latest = packer

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -113,6 +114,70 @@ def test_values_count_as_of_the_call(engine, module):
     module.kernel("set")[1, 4](x, factor[0], np.uint32(4))
     factor[0] = 100
     assert x.numpy().tolist() == [2, 3, 4, 5]
+
+
+def test_each_of_many_launches_that_wait_keeps_the_values_of_its_call(engine, module):
+    gate, rows = threading.Event(), cs.zeros((20, 4), np.int32)
+    engine.push(lambda: gate.wait(20.0), reads=[rows], writes=[rows])
+    set_ = module.kernel("set")
+    ops = [set_[1, 4](rows[i], np.int32(10 * i), np.uint32(4)) for i in range(20)]
+    # What was issued by now is free for new values, and these wait.
+    free = cs.zeros(4, np.int32)
+    for i in range(5):
+        set_[1, 4](free, np.int32(1000 + i), np.uint32(4))
+    assert not any(op.done() for op in ops)
+    gate.set()
+    assert rows.numpy().tolist() == [[10 * i + j for j in range(4)] for i in range(20)]
+    assert free.numpy().tolist() == [1004 + j for j in range(4)]
+
+
+def test_a_launch_keeps_its_arguments_until_it_is_issued(engine, module):
+    gate, target = threading.Event(), cs.zeros(4, np.int32)
+    engine.push(lambda: gate.wait(20.0), reads=[target], writes=[target])
+    source = cs.array(np.arange(4, dtype=np.int32))
+    module.kernel("mix")[1, 4](target, source, np.int32(1), np.uint32(4))
+    del source
+    others = [cs.array(np.full(4, 99, np.int32)) for _ in range(4)]
+    gate.set()
+    assert target.numpy().tolist() == [0, 2, 4, 6]
+    assert others[0].numpy().tolist() == [99] * 4
+
+
+def test_arguments_may_change_their_types_from_call_to_call(engine, module):
+    set_, x = module.kernel("set")[1, 4], cs.zeros(4, np.int32)
+    engine.waitall()
+    for value in (1, np.int32(2), -3, np.uint32(1 << 31), True, np.int32(-5)):
+        for target in (x, cs.Out(x), cs.InOut(x)):
+            set_(target, value, np.uint32(4))
+            expected = [int(np.int64(value) + i) for i in range(4)]
+            assert x.numpy().tolist() == np.array(expected, np.int64).astype(np.int32).tolist()
+
+
+def test_narrowing_counts_for_the_call_it_is_made_in(engine, module):
+    x = cs.zeros(8, np.int32)
+    engine.waitall()
+    mix = module.kernel("mix")[1, 1]
+    arguments = (np.int32(1), np.uint32(0))
+    mix(x, x, *arguments)
+    before = engine.statistics().waits
+    for _ in range(3):
+        mix(cs.In(x), cs.In(x), *arguments)
+    between = engine.statistics().waits
+    mix(x, cs.In(x), *arguments)
+    assert between - before <= 2
+    assert engine.statistics().waits > between
+
+
+def test_a_shape_may_be_given_in_any_form_and_is_looked_up_when_it_is_known(engine, module):
+    set_, x = module.kernel("set"), cs.zeros(4, np.int32)
+    forms = [(1, 4), ((1,), (4,)), ([1], [4]), (np.int64(1), 4), ((1, 1, 1), (4, 1), 0)]
+    for i, form in enumerate(forms):
+        set_[form](x, np.int32(i), np.uint32(4))
+        assert x.numpy().tolist() == [i, i + 1, i + 2, i + 3]
+    assert set_[1, 4] is set_[1, 4]
+    for threads in range(1, 600):
+        set_[1, threads](x, np.int32(7), np.uint32(4))
+    assert x.numpy().tolist() == [7, 8, 9, 10]
 
 
 @pytest.mark.parametrize(

@@ -31,8 +31,8 @@ def packed(type_, value, size=None):
     return first
 
 
-def read(block, parameter):
-    address = ctypes.c_void_p.from_address(block.address).value
+def read(block, parameter, index=0):
+    address = (ctypes.c_void_p * (index + 1)).from_address(block.address)[index]
     return ctypes.string_at(address, parameter.size_bytes)
 
 
@@ -189,7 +189,7 @@ def test_arguments_of_changing_types_are_packed_as_by_a_kernel_that_never_saw_ot
             block = packing.take(pair)
         except (TypeError, ValueError) as error:
             return str(error)
-        return bytes(block.buffer)
+        return [read(block, parameter, i) for i, parameter in enumerate(parameters)]
 
     for pair in pairs:
         assert outcome(seasoned, pair) == outcome(Packing("k", parameters), pair)
@@ -207,10 +207,11 @@ def test_a_value_out_of_range_is_refused_after_others_of_its_type_were_packed():
 
 
 def test_a_kernel_remembers_a_bounded_number_of_combinations_of_types():
-    packing = Packing("k", [Parameter("x", ScalarType.U64, 8, Access.VALUE)])
+    parameter = Parameter("x", ScalarType.U64, 8, Access.VALUE)
+    packing = Packing("k", [parameter])
     for number in range(200):
         pointer = type("Pointer", (), {"ptr": number})()
-        assert bytes(packing.take([pointer]).buffer) == struct.pack("<Q", number)
+        assert read(packing.take([pointer]), parameter) == struct.pack("<Q", number)
     assert len(packing.packers) < 100
 
 
