@@ -28,6 +28,8 @@ RESULTS = BENCH / "results"
 README = BENCH / "README.md"
 BEGIN, END = "<!-- tables, by compare.py -->\n", "<!-- end of tables -->\n"
 
+INTERRUPTED = 130  # what a shell reports for a program that Ctrl-C ended
+
 # In the order of the README: the engine first. What --long adds to each.
 PROGRAMS: dict[str, list[str]] = {
     "bench_engine": [],
@@ -147,4 +149,8 @@ def unmet(report: dict) -> list[str]:
 
 
 if __name__ == "__main__":
-    raise SystemExit(main(sys.argv[1:]))
+    try:
+        raise SystemExit(main(sys.argv[1:]))
+    except KeyboardInterrupt:
+        # The bench that was running has said so; what came before it is kept.
+        raise SystemExit(INTERRUPTED) from None
