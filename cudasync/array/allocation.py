@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 from cudasync.atomic import Inbox
 from cudasync.driver import Device, DeviceBuffer
-from cudasync.driver.interop import DeviceArray
 from cudasync.engine import engine, plan
 from cudasync.engine.op import OpKind
 from cudasync.engine.ranges import Region
@@ -39,8 +38,8 @@ class DeviceBytes:
         self.size_bytes = size_bytes
         self.device = device
 
-    def __cudasync_memory__(self) -> DeviceArray:
-        return DeviceArray(self.ptr, self.size_bytes, is_read_only=False)
+    def __cudasync_memory__(self) -> tuple[int, int, bool]:
+        return self.ptr, self.size_bytes, False
 
 
 class Allocation:

@@ -15,7 +15,6 @@ from cudasync.array import indexing
 from cudasync.array.allocation import Allocation, DeviceBytes, reap
 from cudasync.array.crossing import crossing, hand_over
 from cudasync.driver import memcpy_async
-from cudasync.driver.interop import DeviceArray
 from cudasync.engine import current, engine
 from cudasync.engine.op import OpKind
 from cudasync.engine.variable import contiguous_strides, span, wait_for_writers
@@ -36,7 +35,7 @@ class Array:
     that uses it is gone.
     """
 
-    __slots__ = ("_allocation", "dtype", "ptr", "region", "shape", "strides")
+    __slots__ = ("_allocation", "_memory", "dtype", "ptr", "region", "shape", "strides")
 
     def __init__(
         self,
@@ -51,6 +50,8 @@ class Array:
         self.shape = shape
         self.strides = strides
         self.dtype = dtype
+        # What the driver layer asks for with every copy, once it was asked.
+        self._memory: tuple[int, int, bool] | None = None
         # The bytes from the first to the last element: what the engine keeps hazards on.
         self.region: Region = span(ptr, shape, strides, dtype.itemsize)
 
@@ -103,13 +104,20 @@ class Array:
             "stream": stream.handle if stream is not None else None,
         }
 
-    def __cudasync_memory__(self) -> DeviceArray:
-        """Where it is, for the driver layer: nobody is ordered by it."""
-        if not self.is_contiguous:
-            raise ValueError(
-                f"the array of shape {self.shape} with strides {self.strides} is not C-contiguous"
-            )
-        return DeviceArray(self.ptr, self.nbytes, self.is_read_only)
+    def __cudasync_memory__(self) -> tuple[int, int, bool]:
+        """Address, size and whether it is read-only, for the driver layer: nobody is ordered by it.
+
+        Raises ValueError for an array that is not contiguous.
+        """
+        memory = self._memory
+        if memory is None:
+            if not self.is_contiguous:
+                raise ValueError(
+                    f"the array of shape {self.shape} with strides {self.strides} "
+                    "is not C-contiguous"
+                )
+            memory = self._memory = (self.ptr, self.nbytes, self.is_read_only)
+        return memory
 
     def numpy(self) -> np.ndarray[Any, Any]:
         """Copy to the host. Waits for what wrote this array, and for nothing else.

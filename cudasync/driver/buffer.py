@@ -67,7 +67,9 @@ class DeviceBuffer:
     @property
     def ptr(self) -> int:
         """The device address. Raises ClosedError once closed."""
-        self._owned.get()
+        owned = self._owned
+        if owned.raw is None or owned.token is not owned.context.token:
+            owned.get()  # Raises.
         return self._ptr
 
     @property

@@ -9,14 +9,14 @@ pinned memory is not).
 from __future__ import annotations
 
 import operator
-from typing import TYPE_CHECKING, Any, SupportsIndex
+from typing import TYPE_CHECKING, SupportsIndex
 
 import numpy as np
 from cuda.bindings import driver
 
-from cudasync.driver.operand import Memory, address_of, memory_of
+from cudasync.driver.operand import address_of, memory_of
 from cudasync.driver.result import failure
-from cudasync.driver.stream import as_stream
+from cudasync.driver.stream import Stream, as_stream
 
 if TYPE_CHECKING:
     from cudasync.driver.stream import StreamLike
@@ -41,56 +41,52 @@ def memcpy_async(
     anything is enqueued. With pageable host memory the driver may wait for the stream.
     (cuMemcpyHtoDAsync, cuMemcpyDtoHAsync, cuMemcpyDtoDAsync, cuMemcpyPeerAsync, cuMemcpyAsync)
     """
-    to = memory_of(target, "target")
-    of = memory_of(source, "source")
-    size = _size(to, of, size_bytes)
-    if to.is_read_only:
+    place, size, device, is_read_only = memory_of(target, "target")
+    origin, given, origin_device, _ = memory_of(source, "source")
+    if size_bytes is not None or size != given:
+        size = _size(size, given, size_bytes)
+    if is_read_only:
         raise ValueError("the target is read-only")
-    on = as_stream(stream, to.device or of.device)
+    on = stream if type(stream) is Stream else as_stream(stream, device or origin_device)
     raw = on.enter()
     if not size:
         return
-    call, code = _copy(to, of, size, raw)
+    if device is None:
+        if origin_device is None:
+            call = "cuMemcpyAsync"
+            code = driver.cuMemcpyAsync(address_of(place), address_of(origin), size, raw)[0]
+        else:
+            call = "cuMemcpyDtoHAsync"
+            code = driver.cuMemcpyDtoHAsync(place, origin, size, raw)[0]
+    elif origin_device is None:
+        call = "cuMemcpyHtoDAsync"
+        code = driver.cuMemcpyHtoDAsync(place, origin, size, raw)[0]
+    elif device is origin_device:
+        call = "cuMemcpyDtoDAsync"
+        code = driver.cuMemcpyDtoDAsync(place, origin, size, raw)[0]
+    else:
+        call = "cuMemcpyPeerAsync"
+        handles = device.context.handle(), origin_device.context.handle()
+        code = driver.cuMemcpyPeerAsync(place, handles[0], origin, handles[1], size, raw)[0]
     if code:
         raise failure(code, call)
-    if to.device is None:
+    if device is None:
         on.keep(target, size)
-    if of.device is None:
+    if origin_device is None:
         on.keep(source, size)
 
 
-def _size(to: Memory, of: Memory, wanted: SupportsIndex | None) -> int:
+def _size(target: int, source: int, wanted: SupportsIndex | None) -> int:
     if wanted is None:
-        if to.size_bytes != of.size_bytes:
-            raise ValueError(
-                f"the target has {to.size_bytes} bytes, the source {of.size_bytes}: "
-                "give size_bytes to copy a part"
-            )
-        return to.size_bytes
-    size = operator.index(wanted)
-    if not 0 <= size <= min(to.size_bytes, of.size_bytes):
         raise ValueError(
-            f"size_bytes is {size}, the target has {to.size_bytes} bytes, "
-            f"the source {of.size_bytes}"
+            f"the target has {target} bytes, the source {source}: give size_bytes to copy a part"
+        )
+    size = operator.index(wanted)
+    if not 0 <= size <= min(target, source):
+        raise ValueError(
+            f"size_bytes is {size}, the target has {target} bytes, the source {source}"
         )
     return size
-
-
-def _copy(to: Memory, of: Memory, size: int, raw: Any) -> tuple[str, Any]:
-    """Enqueue the copy: the driver function's name, and its answer."""
-    if to.device is None:
-        if of.device is None:
-            addresses = address_of(to.place), address_of(of.place)
-            return "cuMemcpyAsync", driver.cuMemcpyAsync(*addresses, size, raw)[0]
-        return "cuMemcpyDtoHAsync", driver.cuMemcpyDtoHAsync(to.place, of.place, size, raw)[0]
-    if of.device is None:
-        return "cuMemcpyHtoDAsync", driver.cuMemcpyHtoDAsync(to.place, of.place, size, raw)[0]
-    if to.device is of.device:
-        return "cuMemcpyDtoDAsync", driver.cuMemcpyDtoDAsync(to.place, of.place, size, raw)[0]
-    answer = driver.cuMemcpyPeerAsync(
-        to.place, to.device.context.handle(), of.place, of.device.context.handle(), size, raw
-    )
-    return "cuMemcpyPeerAsync", answer[0]
 
 
 _FILLS = {1: "cuMemsetD8Async", 2: "cuMemsetD16Async", 4: "cuMemsetD32Async"}
@@ -110,10 +106,10 @@ def memset_async(
     not on a device, ValueError for a value out of range, a read-only target, or a size that is no
     multiple of the value's. (cuMemsetD8Async, cuMemsetD16Async, cuMemsetD32Async)
     """
-    to = memory_of(target, "target")
-    if to.device is None:
+    place, most, device, is_read_only = memory_of(target, "target")
+    if device is None:
         raise TypeError(f"memset_async fills device memory, not a {type(target).__name__}")
-    if to.is_read_only:
+    if is_read_only:
         raise ValueError("the target is read-only")
     if isinstance(value, np.generic):
         pattern = value.tobytes()
@@ -125,17 +121,17 @@ def memset_async(
     width = len(pattern)
     if width not in _FILLS:
         raise ValueError(f"a fill value has 1, 2 or 4 bytes, not {width}")
-    size = to.size_bytes if size_bytes is None else operator.index(size_bytes)
-    if not 0 <= size <= to.size_bytes or size % width or to.place % width:
+    size = most if size_bytes is None else operator.index(size_bytes)
+    if not 0 <= size <= most or size % width or place % width:
         raise ValueError(
-            f"{size} bytes at {to.place:#x}, in a target of {to.size_bytes} bytes, "
+            f"{size} bytes at {place:#x}, in a target of {most} bytes, "
             f"can not be filled with a value of {width}"
         )
-    raw = as_stream(stream, to.device).enter()
+    raw = as_stream(stream, device).enter()
     if not size:
         return
     call = _FILLS[width]
     number = int.from_bytes(pattern, "little")
-    code = getattr(driver, call)(to.place, number, size // width, raw)[0]
+    code = getattr(driver, call)(place, number, size // width, raw)[0]
     if code:
         raise failure(code, call)

@@ -49,11 +49,13 @@ class InFlight:
             return
         try:
             batches = self._batches
+            marker = None
             while batches and batches[0][0].query():
-                batches.popleft()
+                marker = batches.popleft()[0]
             batch, self._kept = self._kept, []
             self._bytes = 0
-            batches.append((stream.record(), batch))
+            # A marker that was reached serves again, so that marking makes no events.
+            batches.append((stream.record(marker), batch))
         finally:
             self._marking.release()
 

@@ -105,8 +105,7 @@ def device_array(operand: object) -> DeviceArray | None:
     """
     ours: Any = getattr(type(operand), "__cudasync_memory__", None)
     if ours is not None:
-        told: DeviceArray = ours(operand)
-        return told
+        return DeviceArray(*ours(operand))
     described: Any = getattr(operand, "__cuda_array_interface__", None)
     if described is None:
         return None

@@ -6,10 +6,11 @@ PinnedBuffer, NumPy arrays, anything with the buffer protocol. All of it C-conti
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, TypeAlias
 
 import numpy as np
 from cuda.bindings import driver
+from numpy import ndarray
 
 from cudasync.driver.buffer import DeviceBuffer, DeviceView
 from cudasync.driver.current import current_device
@@ -17,18 +18,10 @@ from cudasync.driver.device import Device
 from cudasync.driver.interop import device_array
 from cudasync.driver.pinned import PinnedBuffer
 
-
-class Memory(NamedTuple):
-    """A piece of memory; `device` is None on the host.
-
-    `place` is an address, or for host memory an object with the buffer protocol: the binding finds
-    its address quicker than Python can.
-    """
-
-    place: Any
-    size_bytes: int
-    device: Device | None
-    is_read_only: bool = False
+# A piece of memory: where it is, its size in bytes, its device (None on the host), and whether it
+# is read-only. On the host the place is an address, or an object with the buffer protocol: the
+# binding finds its address quicker than Python can. A plain tuple, since two are made for a copy.
+Memory: TypeAlias = tuple[Any, int, Device | None, bool]
 
 
 def memory_of(operand: object, role: str) -> Memory:
@@ -37,16 +30,28 @@ def memory_of(operand: object, role: str) -> Memory:
     Raises TypeError for anything else, ValueError where it is not C-contiguous, ClosedError for a
     closed buffer.
     """
-    if isinstance(operand, np.ndarray):
+    kind = type(operand)
+    # The common kinds, exactly, before anything that has to look further.
+    if kind is ndarray:
+        flags = operand.flags.num  # type: ignore[attr-defined]
+        if flags & _C_CONTIGUOUS and operand.dtype.kind in _PLAIN_KINDS:  # type: ignore[attr-defined]
+            return operand, operand.nbytes, None, not flags & _WRITEABLE  # type: ignore[attr-defined]
+    elif kind is DeviceBuffer:
+        return operand.ptr, operand.size_bytes, operand.device, False  # type: ignore[attr-defined]
+    if isinstance(operand, ndarray):
         return _array(operand, role)
     if isinstance(operand, DeviceBuffer | DeviceView):
-        return Memory(operand.ptr, operand.size_bytes, operand.device)
+        return operand.ptr, operand.size_bytes, operand.device, False
     if isinstance(operand, PinnedBuffer):
-        return Memory(operand.ptr, operand.size_bytes, None)
+        return operand.ptr, operand.size_bytes, None, False
+    ours: Any = getattr(kind, "__cudasync_memory__", None)
+    if ours is not None:
+        address, size_bytes, is_read_only = ours(operand)
+        return address, size_bytes, operand.device, is_read_only  # type: ignore[attr-defined]
     found = device_array(operand)
     if found is not None:
         device = device_of_address(operand, found.address)
-        return Memory(found.address, found.size_bytes, device, found.is_read_only)
+        return found.address, found.size_bytes, device, found.is_read_only
     try:
         view = memoryview(operand)  # type: ignore[arg-type]
     except TypeError:
@@ -56,27 +61,26 @@ def memory_of(operand: object, role: str) -> Memory:
         ) from None
     if not view.c_contiguous:
         raise ValueError(f"the {role} is not C-contiguous")
-    return Memory(view, view.nbytes, None, view.readonly)
+    return view, view.nbytes, None, view.readonly
 
 
-def _array(array: np.ndarray[Any, Any], role: str) -> Memory:
+def _array(array: ndarray[Any, Any], role: str) -> Memory:
     flags = array.flags
     if not flags.c_contiguous:
         raise ValueError(
             f"the {role}, an array of shape {array.shape} with strides {array.strides}, "
             "is not C-contiguous: copy it with numpy.ascontiguousarray first"
         )
-    kind = array.dtype.kind
-    if kind in _PLAIN_KINDS:
-        return Memory(array, array.nbytes, None, not flags.writeable)
     if array.dtype.hasobject:
         raise TypeError(f"the {role} is an array of Python objects")
+    if array.dtype.kind in _PLAIN_KINDS:
+        return array, array.nbytes, None, not flags.writeable
     # Dates, for one, have no buffer protocol.
-    return Memory(address_of(array), array.nbytes, None, not flags.writeable)
+    return address_of(array), array.nbytes, None, not flags.writeable
 
 
 def address_of(place: Any) -> int:
-    """The address of a `Memory.place`."""
+    """The address of the place of a piece of memory."""
     if isinstance(place, int):
         return place
     address: int = np.asarray(place).__array_interface__["data"][0]
@@ -84,6 +88,9 @@ def address_of(place: Any) -> int:
 
 
 _PLAIN_KINDS = frozenset("biufc")
+# The bits of `ndarray.flags.num`: NPY_ARRAY_C_CONTIGUOUS and NPY_ARRAY_WRITEABLE.
+_C_CONTIGUOUS = 0x1
+_WRITEABLE = 0x400
 
 
 def device_of_address(operand: Any, address: int) -> Device:
