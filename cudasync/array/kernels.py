@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from cudasync import driver
 from cudasync.array.allocation import reap
+from cudasync.array.checked import check_of
 from cudasync.array.foreign import ForeignArray, seen, take_over_foreign
 from cudasync.driver.packing import OUT_OF_RANGE, PackerTable
 from cudasync.engine import Op, Var, engine
@@ -26,6 +27,7 @@ from cudasync.ptx.access import Access
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from cudasync.array.checked import Check
     from cudasync.driver import Launch, Parameter, Stream
     from cudasync.driver.kernel import Shape
     from cudasync.driver.packing import Block, Packer
@@ -64,6 +66,13 @@ _READS_WRITES = {
 _NARROWED = {In: (True, False), Out: (False, True), InOut: (True, True)}
 
 
+def _declared(parameter: Parameter, argument: Any) -> tuple[Any, bool, bool, str]:
+    """The memory that an argument is, what is said of it, and the word by which it was said."""
+    if type(argument) in _NARROWED:
+        return seen(argument.array), *_NARROWED[type(argument)], type(argument).__name__
+    return seen(argument), *_READS_WRITES[parameter.access], ""
+
+
 # How many shapes a kernel keeps what it made for.
 _MOST_SHAPES = 256
 
@@ -86,6 +95,8 @@ class Kernel(driver.Kernel):
         # Each packs arguments, and answers with what the launch reads and what it writes.
         self.calls = PackerTable(self.packing, self._call_packer)
         self._bound: dict[Any, BoundKernel] = {}
+        # What holds calls to what they declare; None but in checked mode.
+        self.check: Check | None = check_of(self, _declared)
 
     def __getitem__(self, shape: Any) -> BoundKernel:
         """`kernel[grid, block]` or `kernel[grid, block, shared_bytes]`, counts of blocks and of
@@ -209,8 +220,9 @@ class BoundKernel:
             accesses = self._pack_otherwise(args, pending.buffer)
         pending.kept = args
         reads, writes = accesses
+        check = kernel.check
         return engine()._push(
-            pending.issue,
+            pending.issue if check is None else check(args, pending.issue),
             _KERNEL,
             reads=reads,
             writes=writes,

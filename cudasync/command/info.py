@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import cudasync as cs
 from cudasync.command.versions import EXTRAS, missing_from, version_of
+from cudasync.driver.checking import can_record, is_checked
 from cudasync.driver.device import driver_version
 from cudasync.driver.probe import chosen
 from cudasync.errors import CudasyncError
@@ -31,6 +32,7 @@ def _found() -> dict[str, Any]:
         "chosen": None,
         "why": "",
         "driver_version": None,
+        "check": None,
         "devices": [],
         "python": platform.python_version(),
         "platform": f"{platform.system()} {platform.machine()}",
@@ -47,6 +49,10 @@ def _found() -> dict[str, Any]:
         return found
     found["chosen"], found["why"] = choice
     found["driver_version"] = "{}.{}".format(*driver_version())
+    try:
+        found["check"] = _check()
+    except CudasyncError as error:
+        found["check"] = str(error)
     for ordinal in range(cs.device_count()):
         device = cs.Device(ordinal)
         found["devices"].append(
@@ -58,6 +64,15 @@ def _found() -> dict[str, Any]:
             }
         )
     return found
+
+
+def _check() -> str:
+    """What CUDASYNC_CHECK comes to here."""
+    if not is_checked():
+        return "off"
+    if can_record():
+        return "every launch is held to what it declares"
+    return "only declarations that contradict the PTX are found: the driver does not record"
 
 
 def _as_text(found: dict[str, Any]) -> list[str]:
@@ -72,6 +87,8 @@ def _as_text(found: dict[str, Any]) -> list[str]:
         rows.append((f"device {device['ordinal']}", about))
     if found["driver_version"]:
         rows.append(("driver", f"CUDA {found['driver_version']}"))
+    if found["check"]:
+        rows.append(("checked mode", found["check"]))
     rows.append(("python", f"{found['python']} on {found['platform']}"))
     rows += [(name, version or "not installed") for name, version in found["packages"].items()]
     for name, extra in found["extras"].items():

@@ -36,12 +36,14 @@ def install(
     devices: int | None = None,
     scheduler: str | None = None,
     memcheck: bool | None = None,
+    record: bool | None = None,
     force: bool = False,
 ) -> None:
     """Make this process's libcuda the software GPU. A second call does nothing.
 
     What is left out is read from CUDASYNC_SOFTGPU_DEVICES (1), CUDASYNC_SOFTGPU_SCHEDULER
-    ("fifo"), CUDASYNC_MEMCHECK (on unless 0), CUDASYNC_SOFTGPU_BUDGET, CUDASYNC_SOFTGPU_LOWERING.
+    ("fifo"), CUDASYNC_MEMCHECK (on unless 0), CUDASYNC_CHECK (1: launches can be recorded, and be
+    held to what they were said to access), CUDASYNC_SOFTGPU_BUDGET, CUDASYNC_SOFTGPU_LOWERING.
     CudasyncError if a real driver is loaded, or could be and `force` is not set, or if llvmlite is
     missing; ValueError for values that make no sense.
     """
@@ -57,11 +59,14 @@ def install(
             raise ValueError(f"the software GPU needs at least 1 device, not {devices}")
         if memcheck is None:
             memcheck = environment.get("CUDASYNC_MEMCHECK") != "0"
+        if record is None:
+            record = environment.get("CUDASYNC_CHECK") == "1"
         machine = Machine(
             devices=devices,
             scheduler=scheduler or environment.get("CUDASYNC_SOFTGPU_SCHEDULER") or "fifo",
             budget=_number(environment.get("CUDASYNC_SOFTGPU_BUDGET"), DEFAULT_BUDGET),
             memcheck=memcheck,
+            record=record,
             compile_module=_compiler(
                 environment.get("CUDASYNC_SOFTGPU_LOWERING") or next(iter(_LOWERINGS))
             ),

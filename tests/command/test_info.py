@@ -13,7 +13,7 @@ import pytest
 from helpers.house import ROOT
 
 import cudasync as cs
-from cudasync.command import main, versions
+from cudasync.command import info, main, versions
 
 
 def test_it_names_the_device_and_the_reason(capsys):
@@ -22,6 +22,20 @@ def test_it_names_the_device_and_the_reason(capsys):
     assert cs.Device(0).name in said
     for word in ("chosen", "device 0", "driver", "python", "numpy", "cuda-python", "[soft]"):
         assert word in said
+
+
+def test_it_says_whether_launches_are_checked_and_how_far(capsys, monkeypatch):
+    monkeypatch.setenv("CUDASYNC_CHECK", "0")
+    main(["info"])
+    assert "checked mode  off" in capsys.readouterr().out
+    monkeypatch.setenv("CUDASYNC_CHECK", "1")
+    for can_record, said in ((True, "held to what it declares"), (False, "contradict the PTX")):
+        monkeypatch.setattr(info, "can_record", lambda can_record=can_record: can_record)
+        main(["info"])
+        assert said in capsys.readouterr().out
+    monkeypatch.setenv("CUDASYNC_CHECK", "perhaps")
+    assert main(["info"]) == 0
+    assert "0 or 1" in capsys.readouterr().out
 
 
 def test_json_holds_the_same(capsys):

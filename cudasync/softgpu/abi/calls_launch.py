@@ -104,6 +104,7 @@ def cu_launch_kernel(
         (block_x, block_y, block_z),
         shared_bytes,
         _pack(kernel, parameters, extra),
+        machine.expectations.take(function) if machine.record else None,
     )
 
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 from cudasync.errors import CudasyncError
 from cudasync.softgpu.abi import (
+    calls_check,
     calls_context,
     calls_copy,
     calls_copy_2d,
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from cudasync.softgpu.core.machine import Machine
 
 CALLS: Final = (
+    calls_check,
     calls_context,
     calls_copy,
     calls_copy_2d,

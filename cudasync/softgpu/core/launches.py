@@ -22,6 +22,7 @@ from cudasync.softgpu.core.results import INVALID_HANDLE, INVALID_VALUE, DriverF
 from cudasync.softgpu.launching import Launch, OutcomeKind
 
 if TYPE_CHECKING:
+    from cudasync.softgpu.core.expectations import Expectation
     from cudasync.softgpu.core.machine import Machine
     from cudasync.softgpu.core.modules import Function
     from cudasync.softgpu.core.streams import Stream
@@ -38,6 +39,7 @@ class KernelLaunch(Command):
         "block",
         "dynamic_shared_bytes",
         "execution",
+        "expectation",
         "function",
         "grid",
         "machine",
@@ -53,6 +55,7 @@ class KernelLaunch(Command):
         block: Dim3,
         dynamic_shared_bytes: int,
         parameters: bytes,
+        expectation: Expectation | None = None,
     ) -> None:
         super().__init__(stream)
         self.machine = machine
@@ -61,10 +64,12 @@ class KernelLaunch(Command):
         self.block = block
         self.dynamic_shared_bytes = dynamic_shared_bytes
         self.parameters = parameters
+        # What it may access, if that is to be checked.
+        self.expectation = expectation
         self.execution: Execution | None = None
 
     def run(self) -> Step:
-        execution = self.execution
+        execution, expectation = self.execution, self.expectation
         if execution is None:
             execution = self.execution = self.function.kernel.start(
                 Launch(
@@ -75,6 +80,7 @@ class KernelLaunch(Command):
                     self.function.module.symbols,
                     self.machine.memory.snapshot(self.stream.context),
                     self.machine.budget,
+                    expectation.recording if expectation is not None else None,
                 )
             )
         outcome = execution.run()
@@ -83,6 +89,10 @@ class KernelLaunch(Command):
         self.execution = None
         if outcome.fault is not None:
             raise failure_of(outcome.fault, self.machine.memory)
+        if expectation is not None:
+            failure = expectation.failure(self.function)
+            if failure is not None:
+                raise failure
         return Step.DONE
 
     @property
@@ -105,6 +115,7 @@ def launch(
     block: Dim3,
     dynamic_shared_bytes: int,
     parameters: bytes,
+    expectation: Expectation | None = None,
 ) -> None:
     """Check and enqueue; DriverFailure INVALID_VALUE names the bound that is broken."""
     if function.module.context is not stream.context:
@@ -114,7 +125,9 @@ def launch(
         _check_shape(function, grid, block, dynamic_shared_bytes)
         function.checked_shape = shape
     machine.executor.enqueue(
-        KernelLaunch(stream, machine, function, grid, block, dynamic_shared_bytes, parameters)
+        KernelLaunch(
+            stream, machine, function, grid, block, dynamic_shared_bytes, parameters, expectation
+        )
     )
 
 

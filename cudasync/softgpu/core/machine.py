@@ -13,6 +13,7 @@ from cudasync.errors import PtxError
 from cudasync.softgpu.core.arena import Arena
 from cudasync.softgpu.core.context import Context, Device, Pool
 from cudasync.softgpu.core.executor import Executor
+from cudasync.softgpu.core.expectations import Expectations
 from cudasync.softgpu.core.handles import Handles
 from cudasync.softgpu.core.host_functions import HostFunctions
 from cudasync.softgpu.core.memory import AllocationTable
@@ -79,6 +80,7 @@ class Machine:
             self.pools.add(device.pool.handle, device.pool)
             self.contexts.add(device.primary.handle, device.primary)
         self._current = _Current()
+        self.expectations = Expectations()
         self.streams = StreamManager(self)
         self.memory = MemoryManager(self)
         self.transfers = TransferManager(self)
