@@ -23,7 +23,7 @@ PUBLIC = {
     "Engine", "Op", "Statistics", "TraceEntry", "Var", "engine", "use", "waitall",
     # Arrays and kernels.
     "Array", "BoundKernel", "In", "InOut", "Kernel", "Module", "Out", "array", "copy", "empty",
-    "empty_like", "hand_over", "take_over", "zeros", "zeros_like",
+    "empty_like", "from_dlpack", "hand_over", "take_over", "zeros", "zeros_like",
     # Errors.
     "ClosedError", "CudaError", "CudasyncError", "DeadlockError", "OpError", "PtxError",
 }  # fmt: skip

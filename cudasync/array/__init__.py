@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from cudasync.array.array import Array
+from cudasync.array.borrowed import from_dlpack
 from cudasync.array.copying import copy
 from cudasync.array.creation import array, empty, empty_like, zeros, zeros_like
 from cudasync.array.crossing import hand_over, take_over
@@ -20,6 +21,7 @@ __all__ = [
     "copy",
     "empty",
     "empty_like",
+    "from_dlpack",
     "hand_over",
     "take_over",
     "zeros",

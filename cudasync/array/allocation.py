@@ -10,10 +10,13 @@ from __future__ import annotations
 
 import weakref
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
 
 from cudasync.atomic import Inbox
 from cudasync.driver import Device, DeviceBuffer
+from cudasync.driver.interop import DLPACK_CUDA
+from cudasync.driver.lending import has_loans, reclaim
 from cudasync.engine import engine, plan
 from cudasync.engine.op import OpKind
 from cudasync.engine.ranges import Region
@@ -25,7 +28,23 @@ if TYPE_CHECKING:
 
 CUDA_ERROR_OUT_OF_MEMORY = 2
 
-_dead: Inbox[tuple[DeviceBuffer, Region, weakref.ref[Engine]]] = Inbox()
+
+class Ending(Protocol):
+    """How some memory ends, once no array uses it: a note that a finaliser can leave."""
+
+    @property
+    def owner(self) -> weakref.ref[Engine]:
+        """The engine that is to do it, if it is still there."""
+
+    @property
+    def is_over(self) -> bool:
+        """True if there is nothing left to do."""
+
+    def push(self, engine: Engine) -> None:
+        """Push the op that ends the memory, behind all that uses it."""
+
+
+DEAD: Inbox[Ending] = Inbox()
 
 
 class DeviceBytes:
@@ -40,6 +59,17 @@ class DeviceBytes:
 
     def __cudasync_memory__(self) -> tuple[int, int, bool]:
         return self.ptr, self.size_bytes, False
+
+
+class Memory(Protocol):
+    """Device memory that arrays are views of; it ends with the last of them."""
+
+    @property
+    def device(self) -> Device: ...
+
+    @property
+    def dlpack_device(self) -> tuple[int, int]:
+        """DLPack's type and number of where it is."""
 
 
 class Allocation:
@@ -62,12 +92,40 @@ class Allocation:
                 owner._drain(None)
             device.synchronize()
             self.buffer = _allocate(owner, device, size_bytes, self)
-        note = (self.buffer, self.region, weakref.ref(owner))
-        weakref.finalize(self, _dead.put, note).atexit = False
+        note = _Free(self.buffer, self.region, weakref.ref(owner))
+        weakref.finalize(self, DEAD.put, note).atexit = False
 
     @property
     def device(self) -> Device:
         return self.buffer.device
+
+    @property
+    def dlpack_device(self) -> tuple[int, int]:
+        return (DLPACK_CUDA, self.device.ordinal)
+
+
+@dataclass(frozen=True, slots=True)
+class _Free:
+    """The end of memory of our own."""
+
+    buffer: DeviceBuffer
+    region: Region
+    owner: weakref.ref[Engine]
+
+    @property
+    def is_over(self) -> bool:
+        # It went with a reset of its device.
+        return self.buffer.is_closed
+
+    def push(self, engine: Engine) -> None:
+        engine._push(
+            self._free, OpKind.FREE, writes=[self.region], name="free", device=self.buffer.device
+        )
+
+    def _free(self, stream: Stream) -> None:
+        # After a device fault there is nothing left to free.
+        with suppress(CudasyncError):
+            self.buffer.close(stream)
 
 
 def _allocate(owner: Engine, device: Device, size_bytes: int, made: Allocation) -> DeviceBuffer:
@@ -91,27 +149,18 @@ def _allocate(owner: Engine, device: Device, size_bytes: int, made: Allocation) 
 
 
 def reap() -> None:
-    """Push the frees of allocations that died since."""
-    if not _dead:
+    """Push the ends of what died since, and see what came back from other libraries."""
+    if has_loans():
+        reclaim()
+    if not DEAD:
         return
-    while (note := _dead.take()) is not None:
-        buffer, region, engine_reference = note
-        if buffer.is_closed:
-            # It went with a reset of its device.
+    while (note := DEAD.take()) is not None:
+        if note.is_over:
             continue
-        owner = engine_reference()
-
-        def free(stream: Stream, buffer: DeviceBuffer = buffer) -> None:
-            # After a device fault there is nothing left to free.
-            with suppress(CudasyncError):
-                buffer.close(stream)
-
         # Any engine will do once the owner is closed: hazards are kept across engines.
-        for each in (owner, engine()):
+        for each in (note.owner(), engine()):
             # It may be closed by another thread meanwhile.
             if each is not None and not each.is_closed:
                 with suppress(ClosedError):
-                    each._push(
-                        free, OpKind.FREE, writes=[region], name="free", device=buffer.device
-                    )
+                    note.push(each)
                     break

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from cudasync.array import indexing
-from cudasync.array.allocation import Allocation, DeviceBytes, reap
+from cudasync.array import exporting, indexing
+from cudasync.array.allocation import DeviceBytes, reap
 from cudasync.array.crossing import crossing, hand_over
 from cudasync.driver import memcpy_async
 from cudasync.engine import current, engine
@@ -22,6 +22,7 @@ from cudasync.engine.variable import contiguous_strides, span, wait_for_writers
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from cudasync.array.allocation import Memory
     from cudasync.driver import Device, Stream
     from cudasync.engine.ranges import Region
 
@@ -39,7 +40,7 @@ class Array:
 
     def __init__(
         self,
-        allocation: Allocation,
+        allocation: Memory,
         ptr: int,
         shape: tuple[int, ...],
         strides: tuple[int, ...],
@@ -104,6 +105,27 @@ class Array:
             "stream": stream.handle if stream is not None else None,
         }
 
+    def __dlpack_device__(self) -> tuple[int, int]:
+        """DLPack's type and number of the device that the memory is on."""
+        return self._allocation.dlpack_device
+
+    def __dlpack__(
+        self,
+        *,
+        stream: Any = None,
+        max_version: tuple[int, int] | None = None,
+        dl_device: tuple[int, int] | None = None,
+        copy: bool | None = None,
+    ) -> Any:
+        """A DLPack capsule with this array's memory, which lives until the consumer returns it.
+
+        The consumer's `stream` (1 and None: the legacy default stream, 2: the per-thread one, or a
+        handle) is ordered as by `hand_over`; with -1 nobody is. Inside an op's function nobody is
+        either, see `__cuda_array_interface__`. `dl_device=(1, 0)` gives a copy on the host. Raises
+        BufferError for what DLPack can not share, `OpError` if the array is poisoned.
+        """
+        return exporting.export(self, stream, max_version, dl_device, copy)
+
     def __cudasync_memory__(self) -> tuple[int, int, bool]:
         """Address, size and whether it is read-only, for the driver layer: nobody is ordered by it.
 
@@ -147,7 +169,7 @@ class Array:
     def __getitem__(self, index: Any) -> Array:
         """A view: integers, slices, Ellipsis and None, as in NumPy. IndexError beyond the shape."""
         offset, shape, strides = indexing.view(self.shape, self.strides, index)
-        return Array(self._allocation, self.ptr + offset, shape, strides, self.dtype)
+        return type(self)(self._allocation, self.ptr + offset, shape, strides, self.dtype)
 
     def reshape(self, *shape: Any) -> Array:
         """A view with another shape of as many elements; -1 stands for the one left over.
@@ -159,7 +181,7 @@ class Array:
             raise ValueError("only a contiguous array can be reshaped without a copy")
         full = indexing.fill_shape(tuple(int(n) for n in wanted), self.size)
         strides = contiguous_strides(full, self.dtype.itemsize)
-        return Array(self._allocation, self.ptr, full, strides, self.dtype)
+        return type(self)(self._allocation, self.ptr, full, strides, self.dtype)
 
     def __len__(self) -> int:
         if not self.shape:
@@ -171,3 +193,16 @@ class Array:
 
     def __repr__(self) -> str:
         return f"<Array {self.shape} {self.dtype} on device {self.device.ordinal}>"
+
+
+class ReadOnlyArray(Array):
+    """An array over memory whose owner forbids to write to it; so are its views.
+
+    A type of its own, since a kernel decides by the types of its arguments what a call writes.
+    """
+
+    __slots__ = ()
+
+    @property
+    def is_read_only(self) -> bool:
+        return True

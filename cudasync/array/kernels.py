@@ -122,7 +122,8 @@ class Kernel(driver.Kernel):
     ) -> tuple[list[int | Var], list[int | Var]]:
         """What a call reads and what it writes: positions of arguments, and the module's tokens.
 
-        `values` are those of `arguments`, and known to be what the kernel takes.
+        `values` are those of `arguments`, and known to be what the kernel takes. Raises ValueError
+        where it writes to read-only memory, of which arrays are of a type of their own.
         """
         reads: list[int | Var] = []
         writes: list[int | Var] = []
@@ -130,6 +131,11 @@ class Kernel(driver.Kernel):
             if self.packing.is_memory(i, value):
                 inferred = _READS_WRITES[self.parameters[i].access]
                 does_read, does_write = _NARROWED.get(type(argument), inferred)
+                if does_write and getattr(value, "is_read_only", False):
+                    raise ValueError(
+                        f"the array for {self.parameters[i].name} is read-only, and {self.name} "
+                        "writes to it as far as is known; if it does not, wrap it in In(...)"
+                    )
                 reads += [i] * does_read
                 writes += [i] * does_write
         assert isinstance(self.module, Module)
@@ -241,8 +247,8 @@ class BoundKernel:
             return accesses
         # What another library's array is, and on which stream, may be different in each call.
         kernel.packing.pack_exactly(values, buffer)
-        take_over_foreign(values)
         reads, writes = kernel.uses(args, values)
+        take_over_foreign(values)
         return (
             [use if isinstance(use, Var) else values[use] for use in reads],
             [use if isinstance(use, Var) else values[use] for use in writes],

@@ -195,6 +195,8 @@ def test_crossings_are_few_and_an_idle_one_is_preferred(device, latch):
 
 def test_a_device_reset_ends_the_crossings(device):
     old = crossing(device)
+    # Other tests' arrays, which nobody waited for.
+    cs.waitall()
     device.reset()
     assert old.is_closed
     assert not crossing(device).is_closed

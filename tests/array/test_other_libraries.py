@@ -1,0 +1,143 @@
+"""Libraries that are not ours and not written for these tests: NumPy, and cuda.core where it is."""
+
+from __future__ import annotations
+
+import gc
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import numpy as np
+import pytest
+from cuda.bindings import driver
+from helpers.tensors import TheirTensor
+
+import cudasync as cs
+from cudasync.array.allocation import reap
+from cudasync.driver import check, lending
+from cudasync.testing import Latch
+
+TESTS = Path(__file__).resolve().parents[1]
+
+
+@pytest.fixture(autouse=True)
+def engine():
+    with cs.Engine() as engine:
+        yield engine
+
+
+@pytest.fixture
+def managed():
+    """The address of managed memory, which host and device both read: 64 bytes of it."""
+    cs.Device(0).use()
+    flags = driver.CUmemAttach_flags.CU_MEM_ATTACH_GLOBAL.value
+    address = int(check(driver.cuMemAllocManaged(64, flags), "cuMemAllocManaged"))
+    yield address
+    cs.Device(0).synchronize()
+    driver.cuMemFree(address)
+
+
+def test_numpy_reads_managed_memory_that_we_pass_on(managed):
+    """Their structure in, ours out, and NumPy's C code reads it and returns it."""
+    theirs = TheirTensor(np.zeros((4, 4), np.int32), device_type=13, data=managed)
+    mine = cs.from_dlpack(theirs)
+    assert mine.__dlpack_device__() == (13, 0)
+    cs.copy(mine, np.arange(16, dtype=np.int32).reshape(4, 4)).wait()
+    host = np.from_dlpack(mine[1:, ::2])
+    assert host.tolist() == [[4, 6], [8, 10], [12, 14]]
+    assert host.ctypes.data == managed + 16
+    del mine, host
+    reap()
+    cs.waitall()
+    assert not lending._loans
+    assert theirs.deleted == 1
+
+
+def test_numpy_refuses_device_memory_without_losing_its_own_error():
+    x = cs.zeros(4)
+    with pytest.raises((BufferError, RuntimeError), match="evice"):
+        np.from_dlpack(x)
+    gc.collect()
+    reap()
+    assert not lending._loans
+
+
+@pytest.fixture
+def core():
+    return pytest.importorskip("cuda.core", minversion="0.3")
+
+
+@pytest.fixture
+def core_device(core):
+    device = core.Device(0)
+    device.set_current()
+    return device
+
+
+@pytest.mark.parametrize("protocol", ["from_dlpack", "from_cuda_array_interface"])
+def test_cuda_core_views_our_arrays_in_order(engine, core_device, protocol):
+    from cuda.core.utils import StridedMemoryView
+
+    stream, x, latch = core_device.create_stream(), cs.zeros((3, 4), np.float32), Latch()
+    with latch:
+        engine.push(latch.hold, device=cs.Device(0), writes=[x])
+        view = getattr(StridedMemoryView, protocol)(x[1:], stream_ptr=int(stream.handle))
+        assert (view.ptr, view.shape, view.dtype) == (x.ptr + 16, (2, 4), np.float32)
+        assert not cs.Stream.from_object(stream).query()
+    stream.sync()
+    del view
+    reap()
+    assert not lending._loans
+
+
+def test_cuda_core_lends_us_memory(core_device):
+    stream = core_device.create_stream()
+    theirs = core_device.allocate(64, stream=stream)
+    # Its export orders nothing, so its stream is waited for here.
+    stream.sync()
+    mine = cs.from_dlpack(theirs)
+    assert (mine.ptr, mine.nbytes) == (int(theirs.handle), 64)
+    cs.copy(mine, np.arange(64).astype(mine.dtype))
+    assert mine.numpy().tolist() == list(range(64))
+    del mine
+    reap()
+    cs.waitall()
+    theirs.close(stream)
+
+
+def test_a_stream_of_cuda_core_is_taken_over_and_handed_over(core_device):
+    stream, x = core_device.create_stream(), cs.zeros(16, np.uint8)
+    cs.hand_over(x, to=stream)
+    cs.memset_async(x, 7, stream=stream)
+    cs.take_over(x, after=stream)
+    assert x.numpy().tolist() == [7] * 16
+
+
+def test_a_process_may_end_with_loans_both_ways_open():
+    """The interpreter is gone when the last of them is dropped: no Python of ours may run then."""
+    program = """
+        import ctypes, numpy as np, cudasync as cs
+        from cuda.bindings import driver
+        from helpers.tensors import Consumer, TheirTensor
+        x = cs.array(np.arange(4))
+        theirs = cs.from_dlpack(TheirTensor(np.arange(4)))
+        lent = Consumer(x.__dlpack__())
+        unused = x.__dlpack__()
+        managed = driver.cuMemAllocManaged(64, 1)[1]
+        kept = np.from_dlpack(cs.from_dlpack(
+            TheirTensor(np.arange(8), device_type=13, data=int(managed))))
+        np.kept = kept
+        import builtins
+        builtins.kept = kept
+        print("at the end")
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(program)],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(TESTS), str(TESTS.parent)])},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "at the end\n", "")

@@ -1,0 +1,83 @@
+"""DLPack's structures are read as another library lays them out, and its types as it names them."""
+
+from __future__ import annotations
+
+import ctypes
+import weakref
+
+import numpy as np
+import pytest
+
+from cudasync.driver import capsule as capsules
+from cudasync.driver import dlpack
+from cudasync.driver.borrowing import borrow
+from cudasync.driver.interop import DLPACK_CUDA_MANAGED
+
+VERSIONED = [False, True]
+
+
+def numpys_capsule(array, is_versioned):
+    """NumPy's own capsule, whose tensor is said to be on a device: the layout is not ours."""
+    capsule = array.__dlpack__(max_version=(1, 0)) if is_versioned else array.__dlpack__()
+    address = capsules.pointer_in(capsule, capsules.name_of(capsule))
+    # Behind the data pointer, which comes first before 1.0, and behind 32 bytes of header since.
+    place = address + 8 + (32 if is_versioned else 0)
+    ctypes.c_int32.from_address(place).value = DLPACK_CUDA_MANAGED
+    return capsule
+
+
+@pytest.mark.parametrize("is_versioned", VERSIONED)
+@pytest.mark.parametrize("dtype", [*"?bBhHiIqQefdFD"])
+def test_numpys_capsules_are_read_right(dtype, is_versioned):
+    host = np.ones((4, 6), dtype)[1:, ::2]
+    tensor = borrow(numpys_capsule(host, is_versioned))
+    assert tensor.ptr == host.ctypes.data
+    assert (tensor.shape, tensor.strides, tensor.dtype) == (host.shape, host.strides, host.dtype)
+    assert (tensor.device_type, tensor.ordinal) == (DLPACK_CUDA_MANAGED, 0)
+    assert not tensor.is_read_only
+    tensor.give_back()
+
+
+def test_a_read_only_array_comes_as_such():
+    host = np.ones(3)
+    host.flags.writeable = False
+    tensor = borrow(numpys_capsule(host, True))
+    assert tensor.is_read_only
+    tensor.give_back()
+
+
+@pytest.mark.parametrize("is_versioned", VERSIONED)
+def test_numpy_hears_that_its_memory_was_given_back_once(is_versioned):
+    class Watched(np.ndarray):
+        pass
+
+    host = np.ones(3).view(Watched)
+    gone = weakref.ref(host)
+    tensor = borrow(numpys_capsule(host, is_versioned))
+    del host
+    assert gone() is not None
+    tensor.give_back()
+    assert gone() is None
+    tensor.give_back()
+
+
+def test_what_is_refused_stays_in_its_capsule():
+    capsule = np.ones(3).__dlpack__()
+    with pytest.raises(BufferError, match="device type 1 "):
+        borrow(capsule)
+    assert capsules.name_of(capsule) == capsules.PLAIN
+
+
+def test_the_structures_are_of_the_sizes_of_the_header():
+    sizes = {
+        dlpack.DLTensor: 48,
+        dlpack.DLManagedTensor: 64,
+        dlpack.DLManagedTensorVersioned: 80,
+    }
+    assert {kind: ctypes.sizeof(kind) for kind in sizes} == sizes
+
+
+@pytest.mark.parametrize("dtype", [*"?bBhHiIqQefdFD"])
+def test_a_type_that_goes_out_comes_back(dtype):
+    kind = dlpack.element_type(np.dtype(dtype))
+    assert dlpack.dtype_of(kind.code, kind.bits, 1) == np.dtype(dtype)
