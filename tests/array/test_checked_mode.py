@@ -141,3 +141,18 @@ def test_a_value_that_is_neither_0_nor_1_is_refused(monkeypatch):
     monkeypatch.setenv("CUDASYNC_CHECK", "yes")
     with pytest.raises(CudasyncError, match="0 or 1"):
         checking.is_checked()
+
+
+@pytest.mark.slow
+def test_every_launch_of_other_tests_keeps_to_what_was_inferred():
+    """Those of the shipped kernels, of the demo, and of random programs on the engine."""
+    rooms = ["tests/softgpu/test_kernels.py", "tests/demo", "tests/engine"]
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *rooms],
+        cwd=ROOT,
+        env={**os.environ, "CUDASYNC_CHECK": "1", "CUDASYNC_DEVICE": "soft"},
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
+    assert done.returncode == 0, done.stdout
