@@ -1,0 +1,218 @@
+"""What ops leave behind: nothing but what their variables need, and no thread of a dead engine."""
+
+from __future__ import annotations
+
+import gc
+import sys
+import threading
+import weakref
+from contextlib import suppress
+
+import numpy as np
+import pytest
+from helpers.crew import PATIENCE_S, Crew, engine_of, held_by
+
+import cudasync as cs
+
+
+class Thing:
+    """Something to hold a weak reference to."""
+
+
+def blocks() -> int:
+    gc.collect()
+    return sys.getallocatedblocks()
+
+
+def push_onto(engine: cs.Engine, variables: list[cs.Var], pushes: int) -> None:
+    """Ops that read two variables and write a third, over all of them again and again."""
+    count = len(variables)
+    for index in range(pushes):
+        reads = [variables[index % count], variables[(7 * index + 3) % count]]
+        engine.push(int, reads=reads, writes=[variables[(11 * index + 5) % count]])
+        if index % 1000 == 999:
+            engine.waitall(PATIENCE_S)
+
+
+@pytest.mark.parametrize("pushes", [20_000, pytest.param(200_000, marks=pytest.mark.slow)])
+def test_memory_does_not_grow_with_the_number_of_ops(pushes):
+    variables = [cs.Var() for _ in range(64)]
+    with engine_of(workers=2) as engine:
+        push_onto(engine, variables, 3000)
+        before = blocks()
+        push_onto(engine, variables, pushes)
+        assert blocks() - before < 2000
+
+
+def test_memory_does_not_grow_in_a_program_that_never_waits_for_all():
+    """Back-pressure alone bounds what is in flight."""
+    variables = [cs.Var() for _ in range(64)]
+    with engine_of(workers=2, max_in_flight=100) as engine:
+
+        def push(pushes: int) -> None:
+            for index in range(pushes):
+                engine.push(int, reads=[variables[index % 64]], writes=[variables[index % 63]])
+
+        push(3000)
+        before = blocks()
+        push(20_000)
+        assert blocks() - before < 20_000
+
+
+def test_readers_that_have_finished_do_not_pile_up_on_a_variable_that_is_never_written():
+    x = cs.Var("x")
+    data = np.zeros(8)
+    with engine_of(workers=2) as engine:
+
+        def read(count: int) -> None:
+            for _ in range(count):
+                engine.push(int, reads=[x, data])
+            engine.waitall(PATIENCE_S)
+
+        read(2000)
+        before = blocks()
+        read(10_000)
+        assert blocks() - before < 2000
+
+
+def test_device_ops_that_have_finished_leave_nothing_behind():
+    device, x = cs.Device(0), cs.Var("x")
+    with engine_of(workers=1) as engine:
+
+        def push(count: int) -> None:
+            for index in range(count):
+                engine.push(lambda stream: None, writes=[x], device=device)
+                if index % 3 == 0:
+                    engine.push(int, reads=[x])
+            engine.waitall(PATIENCE_S)
+
+        push(600)
+        before = blocks()
+        push(3000)
+        assert blocks() - before < 2000
+
+
+def test_variables_and_arrays_that_come_and_go_leave_nothing_behind():
+    with engine_of(workers=2) as engine:
+
+        def use(count: int) -> None:
+            for index in range(count):
+                x, data = cs.Var(), np.zeros(16)
+                engine.push(int, reads=[data], writes=[x])
+                engine.push(int, reads=[x], writes=[data[3:9]])
+                if index % 100 == 0:
+                    engine.waitall(PATIENCE_S)
+            engine.waitall(PATIENCE_S)
+
+        use(500)
+        before = blocks()
+        use(3000)
+        assert blocks() - before < 2000
+
+
+@pytest.mark.parametrize("mode", ["async", "serial"])
+@pytest.mark.parametrize("place", ["host", "device"])
+def test_a_function_and_what_it_holds_go_when_the_op_has_finished(mode, place):
+    """Though the op itself is still held, and its variable remembers it."""
+    x = cs.Var("x")
+    device = cs.Device(0) if place == "device" else None
+    with engine_of(mode=mode, workers=1) as engine:
+        thing = Thing()
+        gone = weakref.ref(thing)
+        op = engine.push(lambda *_, thing=thing: None, writes=[x], device=device)
+        del thing
+        op.wait(PATIENCE_S)
+        engine.waitall(PATIENCE_S)
+        # Its worker may be on its way to sleep: what it runs next comes after that.
+        engine.push(lambda: None).wait(PATIENCE_S)
+        gc.collect()
+        assert gone() is None
+        assert op.done()
+
+
+def test_a_result_goes_with_its_op():
+    x = cs.Var("x")
+    with engine_of(workers=1) as engine:
+        op = engine.push(Thing, writes=[x])
+        gone = weakref.ref(op.result(PATIENCE_S))
+        engine.push(lambda: None).wait(PATIENCE_S)
+        gc.collect()
+        assert gone() is not None
+        del op
+        # The variable may remember its last writer until there is another one.
+        engine.push(lambda: None, writes=[x]).wait(PATIENCE_S)
+        engine.push(lambda: None).wait(PATIENCE_S)
+        gc.collect()
+        assert gone() is None
+
+
+def test_what_a_failed_op_held_goes_too_and_its_dependents_with_it():
+    x, y = cs.Var("x"), cs.Var("y")
+
+    def fail(thing: Thing) -> None:
+        raise ValueError("planned")
+
+    with engine_of(workers=1) as engine:
+        things = [Thing(), Thing()]
+        gone = [weakref.ref(thing) for thing in things]
+        engine.push(lambda thing=things[0]: fail(thing), writes=[x])
+        engine.push(lambda thing=things[1]: None, reads=[x], writes=[y])
+        del things
+        engine.clear_errors()
+        engine.push(lambda: None, writes=[x, y]).wait(PATIENCE_S)
+        engine.push(lambda: None).wait(PATIENCE_S)
+        gc.collect()
+        # The poisoned one never ran; the other's frame is in the traceback of its error.
+        assert gone[1]() is None
+        assert gone[0]() is None
+
+
+def test_a_callback_goes_when_it_has_been_called():
+    with engine_of(workers=1) as engine:
+        thing = Thing()
+        gone = weakref.ref(thing)
+        op = engine.push(lambda: None)
+        op.add_done_callback(lambda thing=thing: None)
+        del thing
+        op.wait(PATIENCE_S)
+        engine.push(lambda: None).wait(PATIENCE_S)
+        gc.collect()
+        assert gone() is None
+
+
+def test_an_engine_that_is_closed_goes_with_all_its_threads():
+    before = set(threading.enumerate())
+    x = cs.Var("x")
+    engine = cs.Engine(workers=3, pools={"io": 2})
+    together = threading.Barrier(3)
+    for _ in range(3):
+        engine.push(lambda: together.wait(PATIENCE_S))
+    engine.push(int, pool="io")
+    op = engine.push(lambda stream: None, writes=[x], device=cs.Device(0))
+    engine.push(int, reads=[x])
+    op.wait(PATIENCE_S)
+    engine.close()
+    assert set(threading.enumerate()) <= before
+    gone = weakref.ref(engine)
+    del engine, op, x
+    gc.collect()
+    assert gone() is None
+
+
+def test_waits_that_time_out_leave_nothing_behind():
+    gate = threading.Event()
+    with engine_of(workers=1) as engine, Crew() as crew:
+        op = engine.push(held_by(gate))
+
+        def wait_in_vain(times: int) -> None:
+            for _ in range(times):
+                with suppress(TimeoutError):
+                    op.wait(0.0)
+
+        wait_in_vain(100)
+        before = blocks()
+        crew.start(wait_in_vain, 2000)
+        wait_in_vain(2000)
+        crew.join()
+        assert blocks() - before < 500
+        gate.set()
