@@ -59,7 +59,9 @@ class DeviceBuffer:
             owned = Owned(context, ptr, driver.cuMemFree, noun="buffer", blocking=True)
         else:
             raw = own.enter()
-            ptr = context.allocate("cuMemAllocAsync", driver.cuMemAllocAsync, size or 1, raw)
+            ptr = context.allocate(
+                "cuMemAllocAsync", driver.cuMemAllocAsync, size or 1, raw, is_placed=True
+            )
             owned = Owned(context, ptr, _free_on(own), noun="buffer", blocking=False)
         self._ptr = int(ptr)
         self._owned = owned

@@ -118,13 +118,17 @@ class Context:
         for held in (self.in_flight, self.garbage, self.blocking_garbage, self._kept):
             held.clear()
 
-    def allocate(self, call: str, function: Callable[..., Any], *arguments: Any) -> Any:
+    def allocate(
+        self, call: str, function: Callable[..., Any], *arguments: Any, is_placed: bool = False
+    ) -> Any:
         """The result of a driver function that creates something, here and now.
 
-        Where memory has run out and garbage holds some, this waits for the device, frees it, and
-        tries again.
+        `is_placed` if an argument says where, and not only which context is current: a stream
+        that was entered. Where memory has run out and garbage holds some, this waits for the
+        device, frees it, and tries again.
         """
-        self.enter_anew()
+        if not is_placed or self.garbage or self.blocking_garbage:
+            self.enter_anew()
         if self.garbage:
             self._destroy(self.garbage)
         if self.blocking_garbage and self._is_idle():
