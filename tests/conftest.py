@@ -8,12 +8,20 @@ a poisoned byte or a deterministic order is the very thing shown.
 from __future__ import annotations
 
 import os
+import re
 import signal
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
+
+# The software GPU has as many devices as one asks for; programs of the tests use three.
+os.environ.setdefault("CUDASYNC_SOFTGPU_DEVICES", "3")
 
 settings.register_profile("dev", deadline=None, max_examples=60)
+# For processes that tests start: a look, and no search for a smaller example.
+settings.register_profile(
+    "look", deadline=None, max_examples=20, phases=[Phase.generate], database=None
+)
 settings.register_profile(
     "ci",
     deadline=None,
@@ -43,3 +51,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if "slow" in item.keywords:
             item.add_marker(skip)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """At the very end, one line for each red test that knows how to run its program again."""
+    for report in terminalreporter.stats.get("failed", []):
+        lines = re.findall(r"^[E|\s]*(replay: .*)$", report.longreprtext, re.MULTILINE)
+        if lines:
+            # Hypothesis tells of the smallest example last.
+            terminalreporter.write_line(lines[-1])

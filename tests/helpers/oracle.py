@@ -1,159 +1,151 @@
-"""Running a program on an engine, and judging what came out."""
+"""Judging what an engine made of a program: against the model, and by the trace."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from pathlib import Path
-
-import numpy as np
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from itertools import pairwise
+from typing import NamedTuple
 
 import cudasync as cs
-from helpers.programs import LENGTH, Clear, Copy, Fail, Mix, Note, Program, Read, Set, Step, View
-
-KERNELS = Path(__file__).parent / "kernels.ptx"
-
-
-class Planned(Exception):
-    """What a step that fails raises."""
+from helpers.model import Model, Outcome
+from helpers.program_text import to_text
+from helpers.running import Run, Runner, open_engine
+from helpers.steps import Nest, Place, Program, Renew, Setting, View
 
 
-@dataclass
-class Outcome:
-    """All that a program can be seen to have done."""
-
-    device: list[list[int]] = field(default_factory=list)
-    host: list[list[int]] = field(default_factory=list)
-    logs: list[list[int]] = field(default_factory=list)
-    # Per step: what it returned or read, or the name of the op whose failure it carries.
-    results: list[object] = field(default_factory=list)
+def check(program: Program, setting: Setting, *, trace: bool = False) -> None:
+    """Run a program on an engine; AssertionError with what was wrong and how to replay it."""
+    found = differences(program, setting, trace=trace)
+    assert not found, "\n".join([*found, replay_line(program, setting)])
 
 
-class Runner:
-    """The arrays and kernels of one run of a program on one engine."""
-
-    def __init__(self, program: Program, engine: cs.Engine) -> None:
-        self.program = program
-        self.engine = engine
-        self.device = cs.Device(0)
-        start = np.arange(LENGTH, dtype=np.int32)
-        self.arrays = [cs.array(start + 100 * i) for i in range(program.device_arrays)]
-        self.host = []
-        for i in range(program.host_arrays):
-            pinned = cs.pinned_empty((LENGTH,), np.int32)
-            pinned[:] = start + 1000 * i
-            self.host.append(pinned)
-        self.tokens = [cs.Var(f"token {i}") for i in range(program.tokens)]
-        self.logs: list[list[int]] = [[] for _ in self.tokens]
-        module = cs.Module.from_file(KERNELS)
-        self.mix, self.set = module.kernel("mix"), module.kernel("set")
-
-    def run(self) -> Outcome:
-        outcome = Outcome()
-        ops = [self.push(step, f"step {n}", n) for n, step in enumerate(self.program.steps)]
-        for op in ops:
-            outcome.results.append(_result_of(op) if isinstance(op, cs.Op) else op)
-        self.engine.clear_errors()
-        outcome.device = [a.numpy().tolist() for a in self.arrays]
-        outcome.host = [h.tolist() for h in self.host]
-        outcome.logs = self.logs
-        return outcome
-
-    def view(self, view: View):
-        arrays = self.arrays if view.space == "device" else self.host
-        return arrays[view.index][view.start : view.stop]
-
-    def push(self, step: Step, name: str, number: int) -> object:
-        match step:
-            case Mix(target, source, factor, priority) if target.space == "device":
-                n = np.uint32(target.stop - target.start)
-                return self.mix[1, 32](
-                    self.view(target),
-                    self.view(source),
-                    np.int32(factor),
-                    n,
-                    name=name,
-                    priority=priority,
-                )
-            case Mix(target, source, factor):
-                x, y = self.view(target), self.view(source)
-                index = np.arange(len(x), dtype=np.int32)
-
-                def mix() -> None:
-                    x[:] = 31 * x + factor * y + index
-
-                return self.engine.push(mix, reads=[x, y], writes=[x], name=name)
-            case Set(target, value) if target.space == "device":
-                n = np.uint32(target.stop - target.start)
-                return self.set[1, 32](cs.Out(self.view(target)), np.int32(value), n, name=name)
-            case Set(target, value):
-                x = self.view(target)
-
-                def set_() -> None:
-                    x[:] = value + np.arange(len(x), dtype=np.int32)
-
-                return self.engine.push(set_, writes=[x], name=name)
-            case Copy(target, source):
-                return cs.copy(self.view(target), self.view(source), name=name)
-            case Clear(target):
-                x = self.view(target)
-                return self.engine.push(
-                    lambda stream: cs.memset_async(x, 0, stream=stream),
-                    writes=[x],
-                    device=self.device,
-                    name=name,
-                )
-            case Note(token, is_write):
-                variable, log = self.tokens[token.index], self.logs[token.index]
-
-                def note() -> tuple[int, ...]:
-                    if is_write:
-                        log.append(number)
-                    return tuple(log)
-
-                writes = [variable] if is_write else []
-                return self.engine.push(note, reads=[variable], writes=writes, name=name)
-            case Fail(target, on_device):
-
-                def fail(stream: object = None) -> None:
-                    raise Planned(name)
-
-                where = self.device if on_device else None
-                return self.engine.push(fail, writes=[self.view(target)], device=where, name=name)
-            case Read(source):
-                try:
-                    return self.view(source).numpy().tolist()
-                except cs.OpError as error:
-                    return ("failed", error.op)
-        raise AssertionError(f"no such step: {step}")
+def replay_line(program: Program, setting: Setting) -> str:
+    """The command that runs this program again."""
+    scheduler = os.environ.get("CUDASYNC_SOFTGPU_SCHEDULER")
+    more = f"CUDASYNC_SOFTGPU_SCHEDULER={scheduler} " if scheduler else ""
+    text = to_text(program, setting)
+    return f"replay: {more}PYTHONPATH=.:tests python -m helpers.replay '{text}'"
 
 
-def _result_of(op: cs.Op) -> object:
-    error = op.exception()
-    return op.result() if error is None else ("failed", error.op)
-
-
-def run_serially(program: Program) -> Outcome:
-    with cs.Engine("serial") as engine:
-        return Runner(program, engine).run()
-
-
-def violations(program: Program, trace: list[cs.TraceEntry]) -> list[str]:
-    """Pairs of steps that the trace shows running at once, or in the wrong order, though one
-    writes what the other uses. Only steps on the same clock are compared."""
-    entries = {entry.name: entry for entry in trace}
-    found = []
-    for late, step in enumerate(program.steps):
-        for early in range(late):
-            hazard = _hazard(program.steps[early], step)
-            a, b = entries.get(f"step {early}"), entries.get(f"step {late}")
-            if hazard is None or a is None or b is None:
-                continue
-            if (a.kind == "host") == (b.kind == "host") and b.start_us < a.end_us:
-                found.append(f"{hazard}: {step} began before {program.steps[early]} had ended")
+def differences(program: Program, setting: Setting, *, trace: bool = False) -> list[str]:
+    """What an engine did otherwise than the serial meaning of the program has it."""
+    entries: list[cs.TraceEntry] = []
+    try:
+        with open_engine(setting, trace=trace) as engine:
+            run = Runner(program, engine, holds=setting.holds).run()
+            if trace and not setting.serial:
+                entries = engine.trace()
+        found = [*compare(program, run), *violations(program, run.order, entries)]
+    except (cs.CudasyncError, TimeoutError) as error:
+        found = [f"{type(error).__name__}: {error}"]
+    if found:
+        # A missing order may have lost a device, and the next program is to have its own faults.
+        for ordinal in range(cs.device_count()):
+            cs.Device(ordinal).reset()
     return found
 
 
-def _hazard(early: Step, late: Step) -> str | None:
+def compare(program: Program, run: Run) -> list[str]:
+    """Where a run and the model differ, given the order that the pushes took effect in."""
+    return [*misplaced(program, run), *unequal(Model(program).run(run.order), run)]
+
+
+def unequal(expected: Outcome, seen: Outcome) -> list[str]:
+    """What two outcomes do not have in common."""
+    found = []
+    for name in ("device", "host", "logs", "versions"):
+        pairs = zip(getattr(expected, name), getattr(seen, name), strict=True)
+        for index, (wanted, got) in enumerate(pairs):
+            if wanted != got:
+                found.append(f"{name} {index} is\n    {got}, not\n    {wanted}")
+    for name in ("results", "ran"):
+        wanted, got = getattr(expected, name), getattr(seen, name)
+        for id_ in sorted(wanted.keys() | got.keys()):
+            if wanted.get(id_) != got.get(id_):
+                found.append(f"{name} of step {id_}: {got.get(id_)}, not {wanted.get(id_)}")
+    if expected.first != seen.first:
+        found.append(f"waitall raised {seen.first}, not {expected.first}")
+    return found
+
+
+def misplaced(program: Program, run: Run) -> list[str]:
+    """Ops whose number is not their place: every thread's own order is part of the total order."""
+    found = []
+    if len(set(run.numbers.values())) < len(run.numbers):
+        found.append(f"two ops have the same number: {run.numbers}")
+    for thread in range(program.threads):
+        own = [str(i) for i, push in enumerate(program.pushes) if push.thread == thread]
+        found += _descents([id_ for id_ in own if id_ in run.numbers], run.numbers)
+    for id_, push in program.by_id().items():
+        if isinstance(push.step, Nest):
+            inner = [f"{id_}.{i}" for i in range(len(push.step.inner))]
+            found += _descents([each for each in (id_, *inner) if each in run.numbers], run.numbers)
+    return found
+
+
+def _descents(ids: Sequence[str], numbers: dict[str, int]) -> list[str]:
+    return [
+        f"step {late} was pushed after step {early} and stands before it: {numbers}"
+        for early, late in pairwise(ids)
+        if numbers[late] < numbers[early]
+    ]
+
+
+def violations(program: Program, order: Iterable[str], trace: Iterable[cs.TraceEntry]) -> list[str]:
+    """What the trace shows amiss: an op that ran twice, and pairs of steps that ran at once, or in
+    the wrong order, though one writes what the other uses.
+
+    Only steps on the same clock are compared: each device has one, the workers have one.
+    """
+    entries: dict[str, cs.TraceEntry] = {}
+    found = []
+    for entry in trace:
+        if entry.name.startswith("step "):
+            id_ = entry.name.removeprefix("step ")
+            if id_ in entries:
+                found.append(f"step {id_} ran twice")
+            entries[id_] = entry
+    timed = [used for used in _uses(program, order) if used.id_ in entries]
+    for place, late in enumerate(timed):
+        for early in timed[:place]:
+            hazard = _hazard(early, late)
+            a, b = entries[early.id_], entries[late.id_]
+            if hazard and _clock(a) == _clock(b) and b.start_us < a.end_us:
+                found.append(f"{hazard}: step {late.id_} began before step {early.id_} had ended")
+    return found
+
+
+def _clock(entry: cs.TraceEntry) -> str:
+    """Timelines of a device are called "device N ..."."""
+    return "host" if entry.kind == "host" else " ".join(entry.timeline.split()[:2])
+
+
+class _Use(NamedTuple):
+    id_: str
+    reads: tuple[Place, ...]
+    writes: tuple[Place, ...]
+
+
+def _uses(program: Program, order: Iterable[str]) -> Iterator[_Use]:
+    """What each step touches; an array that was renewed counts as another one."""
+    pushes = program.by_id()
+    lives = [0] * len(program.devices)
+
+    def now(place: Place) -> Place:
+        if isinstance(place, View) and place.space == "d":
+            return replace(place, index=place.index + len(lives) * lives[place.index])
+        return place
+
+    for id_ in order:
+        step = pushes[id_].step
+        if isinstance(step, Renew):
+            lives[step.index] += 1
+        yield _Use(id_, tuple(map(now, step.reads)), tuple(map(now, step.writes)))
+
+
+def _hazard(early: _Use, late: _Use) -> str | None:
     if any(w.overlaps(r) for w in early.writes for r in late.reads):
         return "RAW"
     if any(r.overlaps(w) for r in early.reads for w in late.writes):

@@ -1,214 +1,286 @@
 """Random programs over arrays, views, host memory and tokens, as Hypothesis strategies.
 
-A program is a list of steps in push order. Every step says what it reads and writes, so that a
-trace can be judged without knowing how it came about. Steps are made so that each alone is
-deterministic: within one kernel or copy, source and target are the same view or do not overlap.
+What a step works on is drawn from tables of places, one draw for each, and strategies are made
+once: generating must not cost more than running. Tables begin with what is simplest, which is
+where shrinking ends.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TypeAlias
+from dataclasses import dataclass, replace
+from functools import cache
 
 from hypothesis import strategies as st
 
-LENGTH = 24
+from helpers.steps import (
+    LENGTH,
+    Clear,
+    ClearErrors,
+    Copy,
+    Direct,
+    Fail,
+    Fetch,
+    Hold,
+    Mix,
+    Nest,
+    Note,
+    Program,
+    Push,
+    Read,
+    Renew,
+    Set,
+    Setting,
+    Step,
+    Token,
+    View,
+    Wait,
+    WaitAll,
+    Wild,
+)
+
+# What any thread may push at any time, the likelier ones twice.
+_COMMON = (
+    "mix",
+    "mix",
+    "host mix",
+    "set",
+    "copy",
+    "copy",
+    "clear",
+    "note",
+    "hold",
+    "direct",
+)
+# What can be judged only where the order of the code is the order of the pushes.
+_ORDERED = ("read", "wait", "waitall", "renew")
+_UNORDERED = ("fetch", "wait", "nest", "nest")
+
+_FACTORS = st.integers(1, 9)
+_VALUES = st.integers(0, 99)
 
 
-@dataclass(frozen=True)
-class View:
-    """Elements [start, stop) of array `index` in "device" or "host" memory."""
+class Table:
+    """Views by number; a strategy over them is printed by this name, not by all it holds."""
 
-    space: str
-    index: int
-    start: int
-    stop: int
+    def __init__(self, entries: list[View]) -> None:
+        self.entries = entries
 
-    def overlaps(self, other: View | Token) -> bool:
-        return (
-            isinstance(other, View)
-            and (self.space, self.index) == (other.space, other.index)
-            and self.start < other.stop
-            and other.start < self.stop
-        )
+    def __call__(self, number: int) -> View:
+        return self.entries[number]
+
+    def __repr__(self) -> str:
+        return f"one of {len(self.entries)} views"
+
+    def strategy(self) -> st.SearchStrategy[View]:
+        return st.integers(0, len(self.entries) - 1).map(self)
 
 
-@dataclass(frozen=True)
-class Token:
-    index: int
-
-    def overlaps(self, other: View | Token) -> bool:
-        return self == other
-
-
-@dataclass(frozen=True)
-class Mix:
-    """target = 31 * target + factor * source + position, by a kernel or a host op."""
-
-    target: View
-    source: View
-    factor: int
-    priority: int = 0
-
-    @property
-    def reads(self):
-        return (self.target, self.source)
-
-    @property
-    def writes(self):
-        return (self.target,)
+@cache
+def contiguous(space: str, indices: tuple[int, ...]) -> st.SearchStrategy[View]:
+    """Every view without gaps of these arrays, halves first."""
+    half = LENGTH // 2
+    slices = [(0, LENGTH), (0, half), (half, LENGTH)]
+    slices += [(a, b) for a in range(LENGTH) for b in range(a + 1, LENGTH + 1)]
+    return Table([View(space, i, a, b) for a, b in slices for i in indices]).strategy()
 
 
-@dataclass(frozen=True)
-class Set:
-    """target = value + position: overwrites, so it heals what is poisoned."""
-
-    target: View
-    value: int
-
-    reads = ()
-
-    @property
-    def writes(self):
-        return (self.target,)
+@cache
+def views(space: str, indices: tuple[int, ...]) -> st.SearchStrategy[View]:
+    """Views with gaps and backwards, too."""
+    steps = [(0, None, 2), (1, None, 2), (LENGTH - 1, None, -1), (4, 20, 3), (2, 11, 4)]
+    steps += [(18, 5, -2), (9, None, -3), (11, LENGTH, 5)]
+    strided = Table([View(space, i, *slice_) for slice_ in steps for i in indices]).strategy()
+    plain = contiguous(space, indices)
+    return st.one_of(plain, plain, strided)
 
 
-@dataclass(frozen=True)
-class Copy:
-    """target = source, between any two memories."""
-
-    target: View
-    source: View
-
-    @property
-    def reads(self):
-        return (self.source,)
-
-    @property
-    def writes(self):
-        return (self.target,)
-
-
-@dataclass(frozen=True)
-class Clear:
-    """Zero a device view by a device op that enqueues a memset itself."""
-
-    target: View
-
-    reads = ()
-
-    @property
-    def writes(self):
-        return (self.target,)
-
-
-@dataclass(frozen=True)
-class Note:
-    """A host op that writes its number into a token's log, or reads the log as its result."""
-
-    token: Token
-    is_write: bool
-
-    @property
-    def reads(self):
-        return (self.token,)
-
-    @property
-    def writes(self):
-        return (self.token,) if self.is_write else ()
-
-
-@dataclass(frozen=True)
-class Fail:
-    """An op that raises before it has written anything."""
-
-    target: View
-    on_device: bool
-
-    reads = ()
-
-    @property
-    def writes(self):
-        return (self.target,)
-
-
-@dataclass(frozen=True)
-class Read:
-    """The host takes a device view's value now: the only step that waits."""
-
-    source: View
-
-    @property
-    def reads(self):
-        return (self.source,)
-
-    writes = ()
-
-
-Step: TypeAlias = Mix | Set | Copy | Clear | Note | Fail | Read
-
-
-@dataclass(frozen=True)
-class Program:
-    device_arrays: int
-    host_arrays: int
-    tokens: int
-    steps: tuple[Step, ...]
-
-
-@st.composite
-def views(draw, space: str, count: int) -> View:
-    start = draw(st.integers(0, LENGTH - 1))
-    return View(space, draw(st.integers(0, count - 1)), start, draw(st.integers(start + 1, LENGTH)))
-
-
-def _partner(target: View, wanted: View, limit: int) -> View:
-    """`wanted` made as long as `target`, and equal to it or apart from it."""
-    length = min(target.stop - target.start, limit)
-    start = min(wanted.start, LENGTH - length)
-    view = View(wanted.space, wanted.index, start, start + length)
+def partner(target: View, wanted: View) -> View:
+    """`wanted` made to have as many elements as `target`, and equal to it or apart from it."""
+    count, step = len(target.elements), wanted.step
+    if abs(step) * (count - 1) >= LENGTH:
+        step = 1
+    reach = step * (count - 1)
+    start = min(max(wanted.start, -min(reach, 0)), LENGTH - 1 - max(reach, 0))
+    stop = start + reach + (1 if step > 0 else -1)
+    view = View(wanted.space, wanted.index, start, None if stop < 0 else stop, step)
     return target if view.overlaps(target) else view
 
 
-@st.composite
-def steps(draw, device_arrays: int, host_arrays: int, tokens: int, with_failures: bool) -> Step:
-    device = views("device", device_arrays)
-    host = views("host", host_arrays)
+@dataclass(frozen=True)
+class Room:
+    """What the steps of one program may name."""
+
+    devices: tuple[int, ...]
+    hosts: int
+    tokens: int
+
+    def mix(self, target: View, wanted: View, factor: int) -> Mix:
+        """Both on one device."""
+        if target.space == "d":
+            where = self.devices[target.index]
+            beside = [i for i, device in enumerate(self.devices) if device == where]
+            wanted = replace(wanted, index=beside[wanted.index % len(beside)])
+        return Mix(target, partner(target, wanted), factor)
+
+
+def _copy(target: View, wanted: View) -> Step:
+    source = partner(target, wanted)
+    return Set(target, 7) if source == target else Copy(target, source)
+
+
+def _fail(target: View, on_device: bool, is_late: bool) -> Fail:
+    on_device = on_device and target.space == "d"
+    return Fail(target, on_device, is_late and (on_device or target.space == "h"))
+
+
+def _nest(token: Token | None, inner: list[Push]) -> Nest:
+    """What updates a token must not wait: what comes after it may be waited for."""
+    if token is not None:
+        waits = (Fetch,)
+        inner = [
+            replace(p, step=Clear(p.step.source)) if isinstance(p.step, waits) else p for p in inner
+        ]
+    return Nest(token, tuple(inner))
+
+
+@cache
+def step(kind: str, room: Room, fails: bool) -> st.SearchStrategy[Step]:
+    """Steps of one kind."""
+    arrays, hosts = tuple(range(len(room.devices))), tuple(range(room.hosts))
+    token = st.sampled_from([Token(i) for i in range(room.tokens)])
+    device, host = contiguous("d", arrays), contiguous("h", hosts)
+    any_device, any_host = views("d", arrays), views("h", hosts)
     anywhere = st.one_of(device, host)
-    kinds = ["mix", "mix", "host mix", "set", "copy", "copy", "clear", "note", "read"]
-    match draw(st.sampled_from(kinds + (["fail"] if with_failures else []))):
+    match kind:
         case "mix":
-            target = draw(device)
-            source = _partner(target, draw(device), LENGTH)
-            return Mix(target, source, draw(st.integers(1, 9)), draw(st.sampled_from([0, 0, 1])))
+            return st.builds(room.mix, any_device, any_device, _FACTORS)
         case "host mix":
-            target = draw(host)
-            return Mix(target, _partner(target, draw(host), LENGTH), draw(st.integers(1, 9)))
+            return st.builds(room.mix, any_host, any_host, _FACTORS)
         case "set":
-            return Set(draw(anywhere), draw(st.integers(0, 99)))
+            # A write with gaps overwrites its span as far as poison goes: it would heal what it
+            # does not write. So with failures about, what only writes has no gaps.
+            return st.builds(Set, anywhere if fails else any_device | any_host, _VALUES)
         case "copy":
-            target = draw(anywhere)
-            source = _partner(target, draw(anywhere), LENGTH)
-            return Set(target, 7) if source == target else Copy(target, source)
+            return st.builds(_copy, anywhere, anywhere)
         case "clear":
-            return Clear(draw(device))
+            return st.builds(Clear, device)
         case "note":
-            return Note(Token(draw(st.integers(0, tokens - 1))), draw(st.booleans()))
-        case "read":
-            return Read(draw(device))
+            return st.builds(Note, token, st.booleans())
+        case "hold":
+            return st.builds(Hold, host, _VALUES)
+        case "direct":
+            return st.builds(lambda h, d: Direct(partner(d, h), d), host, device)
         case "fail":
-            if draw(st.booleans()):
-                return Fail(draw(device), on_device=True)
-            return Fail(draw(anywhere), on_device=False)
-    raise AssertionError("no such step")
+            return st.builds(_fail, anywhere, st.booleans(), st.booleans())
+        case "fetch":
+            return st.builds(Fetch, device)
+        case "read":
+            return st.builds(Read, any_device)
+        case "wait":
+            return st.builds(Wait, token | device)
+        case "waitall":
+            return st.just(WaitAll())
+        case "clear errors":
+            return st.just(ClearErrors())
+        case "renew":
+            return st.builds(Renew, st.sampled_from(arrays), _VALUES)
+        case "wild":
+            return st.builds(Wild, device)
+        case "nest":
+            allowed = (*(set(_COMMON) - {"hold"}), "fetch", *["fail"] * fails)
+            inner = pushes(room, tuple(sorted(allowed)), fails, 1)
+            return st.builds(_nest, st.none() | token, st.lists(inner, min_size=1, max_size=3))
+    raise AssertionError(f"no such step: {kind}")
+
+
+@cache
+def pushes(
+    room: Room, kinds: tuple[str, ...], fails: bool, threads: int
+) -> st.SearchStrategy[Push]:
+    """Steps of these kinds, from any thread, with and without a priority and a pool."""
+    usual = [(thread, 0, False) for thread in range(threads)] * 5
+    rare = [(t, p, io) for t in range(threads) for p in (1, -1, 2, -2, 0) for io in (False, True)]
+    how = st.sampled_from(usual + rare)
+    any_step = st.one_of([step(kind, room, fails) for kind in kinds])
+    return st.builds(lambda step, how: Push(step, *how), any_step, how)
+
+
+def kinds(*, ordered: bool, fails: bool) -> tuple[str, ...]:
+    """The names of the steps that such a program may have."""
+    found = _COMMON + (_ORDERED if ordered else _UNORDERED)
+    if fails:
+        found += ("fail", "fail", "clear errors") if ordered else ("fail", "fail")
+    return found
+
+
+# Few arrays, so that hazards are frequent.
+rooms = st.builds(
+    Room,
+    st.lists(st.integers(0, 2), min_size=1, max_size=3).map(tuple),
+    st.integers(1, 2),
+    st.integers(1, 2),
+)
 
 
 @st.composite
-def programs(draw, max_steps: int = 16, with_failures: bool = False) -> Program:
-    """A program of up to `max_steps` steps over a few arrays, so that hazards are frequent."""
-    device_arrays = draw(st.integers(1, 3))
-    host_arrays = draw(st.integers(1, 2))
-    tokens = draw(st.integers(1, 2))
-    step = steps(device_arrays, host_arrays, tokens, with_failures)
-    body = draw(st.lists(step, min_size=1, max_size=max_steps))
-    return Program(device_arrays, host_arrays, tokens, tuple(body))
+def programs(
+    draw, max_steps: int = 20, fails: bool = False, threads: int = 1, ordered: bool | None = None
+) -> Program:
+    """A program of up to `max_steps` steps, pushed by up to `threads` threads.
+
+    Unless it is `ordered` (by itself only one of a single thread may be), ops may push ops.
+    """
+    room = draw(rooms)
+    if ordered is None:
+        ordered = threads == 1 and draw(st.booleans())
+    return draw(_bodies(room, max_steps, kinds(ordered=ordered, fails=fails), fails, threads))
+
+
+@st.composite
+def faulting_programs(draw, max_steps: int = 12, threads: int = 1) -> Program:
+    """A program with one step, somewhere, that takes its device down."""
+    room = draw(rooms)
+    program = draw(_bodies(room, max_steps, kinds(ordered=False, fails=False), True, threads))
+    wild = draw(pushes(room, ("wild",), False, threads))
+    place = draw(st.integers(0, len(program.pushes)))
+    body = (*program.pushes[:place], wild, *program.pushes[place:])
+    return replace(program, pushes=body)
+
+
+@cache
+def _bodies(
+    room: Room, max_steps: int, kinds: tuple[str, ...], fails: bool, threads: int
+) -> st.SearchStrategy[Program]:
+    push = pushes(room, kinds, fails, threads)
+    short = st.lists(push, min_size=1, max_size=max_steps)
+    long = st.lists(push, min_size=max_steps // 2, max_size=max_steps)
+    return st.builds(
+        lambda body: Program(room.devices, room.hosts, room.tokens, tuple(body)),
+        st.one_of(short, long),
+    )
+
+
+def settings(limits: st.SearchStrategy[int] | None = None) -> st.SearchStrategy[Setting]:
+    """Engines with 1 to 8 streams, few workers, and back-pressure from none to the hardest."""
+    return st.builds(
+        Setting,
+        streams=st.integers(1, 8),
+        workers=st.integers(1, 3),
+        io=st.integers(1, 2),
+        limit=st.sampled_from([0, 0, 0, 1, 2, 3, 6]) if limits is None else limits,
+    )
+
+
+def without_late_device_failures(program: Program) -> Program:
+    """The same program where no device op fails after it has enqueued something."""
+    return replace(program, pushes=tuple(map(fails_at_once, program.pushes)))
+
+
+def fails_at_once(push: Push) -> Push:
+    """The same push, but a device op that fails has enqueued nothing."""
+    match push.step:
+        case Fail(target, True, True):
+            return replace(push, step=Fail(target, True, False))
+        case Nest(token, inner):
+            return replace(push, step=Nest(token, tuple(map(fails_at_once, inner))))
+    return push

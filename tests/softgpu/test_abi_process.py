@@ -38,7 +38,7 @@ def run(program, *, options="{}", errors="", **environment):
     done = subprocess.run(
         [sys.executable, "-c", program.replace("{options}", options)],
         cwd=ROOT,
-        env={**os.environ, **environment},
+        env={**os.environ, "CUDASYNC_SOFTGPU_DEVICES": "1", **environment},
         capture_output=True,
         text=True,
         timeout=50,

@@ -1,0 +1,47 @@
+"""The properties hold under other schedules of the software GPU than the oldest command first.
+
+Which schedule is chosen once for a process, so each seed has a process of its own.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+from helpers.house import ROOT
+
+PROPERTIES = "tests/engine/test_engine_properties.py"
+AGREEMENT = "tests/engine/test_engine_agreement.py"
+
+
+def run_under(scheduler: str, profile: str, *tests: str) -> None:
+    """Run tests with that scheduler; red if one of them is."""
+    environment = {
+        **os.environ,
+        "CUDASYNC_DEVICE": "soft",
+        "CUDASYNC_SOFTGPU_SCHEDULER": scheduler,
+        "HYPOTHESIS_PROFILE": profile,
+    }
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *tests],
+        cwd=ROOT,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=550,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_programs_give_the_serial_result_under_a_seed(seed):
+    run_under(f"seed={seed}", "look", PROPERTIES, "-k", "any_program or total_order")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(3, 11))
+def test_every_property_holds_under_a_seed(seed):
+    run_under(f"seed={seed}", "dev", PROPERTIES, AGREEMENT)

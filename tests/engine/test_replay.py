@@ -1,0 +1,91 @@
+"""A red test's last line runs its program again; what failed once is run for ever.
+
+Each file of tests/schedules holds one program that was hard for some engine, and says why. A new
+one is a file with the line that the red test printed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+
+import pytest
+from helpers.house import ROOT
+from helpers.oracle import differences
+from helpers.program_text import from_text, to_text
+from helpers.programs import programs, settings
+from helpers.replay import main
+from hypothesis import given
+
+SCHEDULES = sorted((ROOT / "tests" / "schedules").glob("*.json"))
+BUG = "writes are forgotten"
+ENVIRONMENT = {
+    **os.environ,
+    "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tests")]),
+    "HYPOTHESIS_PROFILE": "look",
+}
+# A process in which BUG is planted before anything runs.
+PLANTED = f"from helpers.planted import plant\nplant({BUG!r})\n"
+
+
+def run_python(program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", program, *arguments],
+        cwd=ROOT,
+        env=ENVIRONMENT,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize("path", SCHEDULES, ids=lambda path: path.stem)
+def test_what_was_hard_once_is_right(path):
+    schedule = json.loads(path.read_text())
+    assert schedule["why"]
+    program, setting = from_text(schedule["program"])
+    for time in range(schedule.get("times", 5)):
+        assert differences(program, setting, trace=time % 2 == 1) == []
+
+
+@given(programs(fails=True, threads=3), settings())
+def test_the_text_of_a_program_is_all_of_it(program, setting):
+    assert from_text(to_text(program, setting)) == (program, setting)
+
+
+@pytest.mark.parametrize("text", ["jump d0[0:4]", "mix d0[0:4", "mix d0[0:4] d0[4:8] x"])
+def test_what_is_no_program_is_refused(text):
+    with pytest.raises(ValueError, match=r"step|invalid literal"):
+        from_text("d=0 h=1 t=1: " + text)
+
+
+def test_a_replay_without_a_difference_says_so(capsys):
+    assert main(["d=0 h=1 t=1: set d0[0:4] 7; read d0[0:6]", "--times", "2"]) == 0
+    assert capsys.readouterr().out == "2 runs, no difference\n"
+
+
+def test_a_red_test_ends_with_a_line_that_fails_again_in_a_fresh_process_twice(tmp_path):
+    """The bug is planted in each process; everything else is as it always is."""
+    central = "tests/engine/test_engine_properties.py::test_any_program_gives_the_serial_result"
+    red = run_python(
+        PLANTED + "import sys, pytest\nsys.exit(pytest.main(sys.argv[1:]))",
+        *("-q", "--hypothesis-seed=1", "-p", "no:cacheprovider", f"--basetemp={tmp_path}", central),
+    )
+    assert red.returncode == 1, red.stdout + red.stderr
+    line = [line for line in red.stdout.splitlines() if line.startswith("replay: ")][-1]
+    words = shlex.split(line.removeprefix("replay: "))
+    assert words[-4:-1] == ["python", "-m", "helpers.replay"]
+    again = [
+        run_python(
+            PLANTED + "import sys\nfrom helpers.replay import main\nsys.exit(main())", words[-1]
+        )
+        for _ in range(2)
+    ]
+    for each in again:
+        assert each.returncode == 1, each.stdout + each.stderr
+        assert re.match(r"run \d+ differs:\n", each.stdout)

@@ -1,0 +1,84 @@
+"""Bugs to plant: each makes one decision of the engine wrong, and must be found.
+
+`plant(name, put)` puts a wrong attribute in place by `put(owner, attribute, value)`: `setattr` in a
+process of its own, `monkeypatch.setattr` in a test.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import numpy as np
+
+import cudasync as cs
+from cudasync.engine import dispatch, plan
+from cudasync.engine.state import State
+from cudasync.engine.timeline import Timeline
+
+_push = cs.Engine._push
+
+
+def _is_meant(engine: cs.Engine, kwargs: dict[str, Any]) -> bool:
+    """The serial engine stays as it is, and so does what arrays need for themselves."""
+    return engine.mode != "serial" and kwargs["name"].startswith("step ")
+
+
+def _without(word: str) -> Callable[..., cs.Op]:
+    """A push that forgets what was said under `word`."""
+
+    def push(self, fn, kind, **kwargs) -> cs.Op:
+        return _push(self, fn, kind, **kwargs | ({word: ()} if _is_meant(self, kwargs) else {}))
+
+    return push
+
+
+def _first_elements(self, fn, kind, **kwargs) -> cs.Op:
+    """A push that takes a view for its first element, as if its address were all of it."""
+
+    def shortened(things: Iterable[Any]) -> list[Any]:
+        sliced = (cs.Array, np.ndarray)
+        return [thing[:1] if isinstance(thing, sliced) else thing for thing in things]
+
+    if _is_meant(self, kwargs):
+        kwargs |= {word: shortened(kwargs.get(word, ())) for word in ("reads", "writes")}
+    return _push(self, fn, kind, **kwargs)
+
+
+def _twice(self, fn, kind, **kwargs) -> cs.Op:
+    """A push whose op runs twice now and then."""
+
+    def again(*stream):
+        fn(*stream)
+        return fn(*stream)
+
+    return _push(self, again if _is_meant(self, kwargs) else fn, kind, **kwargs)
+
+
+def _number_taken_late(self, fn, kind, **kwargs) -> cs.Op:
+    """A push that is numbered the wrong way round: later ones smaller."""
+    op = _push(self, fn, kind, **kwargs)
+    if _is_meant(self, kwargs):
+        op.number = -op.number
+    return op
+
+
+_BUGS: dict[str, tuple[object, str, object]] = {
+    # At the door: whatever the engine is like inside.
+    "reads are forgotten": (cs.Engine, "_push", _without("reads")),
+    "writes are forgotten": (cs.Engine, "_push", _without("writes")),
+    "a view counts as its first element": (cs.Engine, "_push", _first_elements),
+    "an op runs twice": (cs.Engine, "_push", _twice),
+    "numbers run backwards": (cs.Engine, "_push", _number_taken_late),
+    # Inside.
+    "event waits are dropped": (Timeline, "is_behind", lambda self, timeline, seq: True),
+    "readers are dropped": (State, "add_reader", lambda self, op: None),
+    "writers are dropped": (plan, "_overwrite", lambda resource, op: None),
+    "poison is dropped": (dispatch, "poison", lambda op: None),
+}
+NAMES = tuple(_BUGS)
+
+
+def plant(name: str, put: Callable[[object, str, object], None] = setattr) -> None:
+    """Make the engine wrong in this way."""
+    put(*_BUGS[name])

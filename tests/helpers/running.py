@@ -1,0 +1,290 @@
+"""Running a program on an engine: the arrays, the pushes, and what came of them."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+import cudasync as cs
+from cudasync.testing import HostLatch
+from helpers.model import Outcome, failed, initial
+from helpers.op_functions import PATIENCE_S, function_of
+from helpers.steps import (
+    LENGTH,
+    Clear,
+    ClearErrors,
+    Copy,
+    Fail,
+    Fetch,
+    Mix,
+    Program,
+    Push,
+    Read,
+    Renew,
+    Set,
+    Setting,
+    Step,
+    Token,
+    View,
+    Wait,
+    WaitAll,
+    Wild,
+)
+
+KERNELS = Path(__file__).parent / "programs.ptx"
+_modules: dict[int, cs.Module] = {}
+
+
+def open_engine(setting: Setting, *, trace: bool = False) -> cs.Engine:
+    return cs.Engine(
+        "serial" if setting.serial else "async",
+        streams=setting.streams,
+        workers=setting.workers,
+        pools={"io": setting.io},
+        max_in_flight=setting.limit or None,
+        trace=trace,
+    )
+
+
+def kernels(device: cs.Device) -> dict[str, cs.Kernel]:
+    """The kernels on a device: loaded once, and again after a reset of it."""
+    module = _modules.get(device.ordinal)
+    if module is None or module.is_closed:
+        module = _modules[device.ordinal] = cs.Module.from_file(KERNELS, device=device)
+    return {name: module.kernel(name) for name in ("mix", "set", "wild")}
+
+
+@dataclass
+class Run(Outcome):
+    """An outcome, and the order of the pushes that it came by."""
+
+    order: list[str] = field(default_factory=list)
+    # Of the ops that have one.
+    numbers: dict[str, int] = field(default_factory=dict)
+
+
+class Runner:
+    """The arrays and variables of one run of a program on one engine.
+
+    With `holds`, steps that hold wait until a thread waits or has pushed all it has.
+    """
+
+    def __init__(self, program: Program, engine: cs.Engine, *, holds: bool = True) -> None:
+        self.program = program
+        self.engine = engine
+        self.holds = holds
+        count = cs.device_count()
+        self.devices = [cs.Device(ordinal % count) for ordinal in program.devices]
+        # Before anything runs: on a device that was lost nothing can be loaded.
+        self.kernels = {device: kernels(device) for device in self.devices}
+        with cs.use(engine):
+            self.arrays = [
+                cs.array(initial("d", i), device=device) for i, device in enumerate(self.devices)
+            ]
+        self.host = []
+        for i in range(program.hosts):
+            # Pinned memory, and pageable memory, which drivers treat differently.
+            array = np.empty(LENGTH, np.int32) if i % 2 else cs.pinned_empty((LENGTH,), np.int32)
+            array[:] = initial("h", i)
+            self.host.append(array)
+        self.tokens = [cs.Var(f"token {i}") for i in range(program.tokens)]
+        self.logs: list[list[str]] = [[] for _ in self.tokens]
+        self.ops: dict[str, cs.Op] = {}
+        self.results: dict[str, object] = {}
+        self.ran: dict[str, int] = {}
+        # Of the steps that hold: let go by whoever waits next.
+        self.latches: list[HostLatch] = []
+
+    def run(self) -> Run:
+        """Push everything, wait for everything, and clear the errors."""
+        self.push_all()
+        self.collect()
+        first = raised(lambda: self.engine.waitall(PATIENCE_S))
+        self.engine.clear_errors()
+        return self.outcome(first)
+
+    def push_all(self) -> None:
+        """Every thread pushes what is its own; raises what went wrong in any of them."""
+        pushes = list(enumerate(self.program.pushes))
+        threads = self.program.threads
+        if threads == 1:
+            self._push_some(pushes)
+            return
+        start = threading.Barrier(threads)
+        wrong: list[BaseException] = []
+
+        def work(mine: list[tuple[int, Push]]) -> None:
+            start.wait(PATIENCE_S)
+            try:
+                self._push_some(mine)
+            except BaseException as error:
+                wrong.append(error)
+
+        parts = [[p for p in pushes if p[1].thread == t] for t in range(threads)]
+        workers = [threading.Thread(target=work, args=(part,)) for part in parts]
+        with quick_switches():
+            for worker in workers:
+                worker.start()
+            for worker in workers:
+                worker.join()
+        if wrong:
+            raise wrong[0]
+
+    def collect(self) -> None:
+        """Wait for every op, and take down what it came to."""
+        self.release()
+        # Once an op has finished, what it pushed is here, too.
+        while left := [id_ for id_ in list(self.ops) if id_ not in self.results]:
+            for id_ in left:
+                self.results[id_] = result_of(self.ops[id_])
+
+    def outcome(self, first: object = None, *, without: cs.Device | None = None) -> Run:
+        """What there is to see, except on a device that was lost."""
+        device = [
+            [] if self.devices[i] is without else array.numpy().tolist()
+            for i, array in enumerate(self.arrays)
+        ]
+        numbers = {id_: op.number for id_, op in self.ops.items()}
+        order = sorted(numbers, key=numbers.__getitem__)
+        if self.program.is_ordered:
+            order = list(self.program.by_id())
+        return Run(
+            device,
+            [array.tolist() for array in self.host],
+            self.logs,
+            [token.version for token in self.tokens],
+            self.results,
+            self.ran,
+            first,
+            order,
+            numbers,
+        )
+
+    def release(self) -> None:
+        """Let go of what is held so far."""
+        for latch in self.latches:
+            latch.release()
+
+    def view(self, view: View):
+        arrays = self.arrays if view.space == "d" else self.host
+        return arrays[view.index][view.slice]
+
+    def place(self, place: View | Token):
+        return self.view(place) if isinstance(place, View) else self.tokens[place.index]
+
+    def _push_some(self, pushes: list[tuple[int, Push]]) -> None:
+        try:
+            with cs.use(self.engine):
+                for number, push in pushes:
+                    self.push(str(number), push)
+        finally:
+            self.release()
+
+    def push(self, id_: str, push: Push) -> None:
+        """Do one step; its op, or else its result, is kept under its id."""
+        step = push.step
+        if isinstance(step, Fetch):
+            self.release()
+            self._fetch(id_, step.source)
+        elif isinstance(step, (Read, Wait, WaitAll, ClearErrors)):
+            self.release()
+            answer = self._ask(step)
+            # Elsewhere it depends on when it was asked.
+            if self.program.is_ordered:
+                self.results[id_] = answer
+        elif isinstance(step, Renew):
+            self.arrays[step.index] = cs.array(
+                initial("d", step.index) + np.int32(step.value), device=self.devices[step.index]
+            )
+            self.results[id_] = None
+        else:
+            self.ops[id_] = self._op(id_, push)
+
+    def _fetch(self, id_: str, source: View) -> None:
+        host = np.empty(len(source.elements), np.int32)
+        op = cs.copy(host, self.view(source), name=f"step {id_}")
+        error = op.exception(PATIENCE_S)
+        self.results[id_] = host.tolist() if error is None else failed(error.op)
+        # Last, so that nobody else takes down its result.
+        self.ops[id_] = op
+
+    def _ask(self, step: Step) -> object:
+        match step:
+            case Read(source):
+                try:
+                    return self.view(source).numpy().tolist()
+                except cs.OpError as error:
+                    return failed(error.op)
+            case Wait(place):
+                return raised(lambda: self.place(place).wait(PATIENCE_S))
+            case WaitAll():
+                return raised(lambda: self.engine.waitall(PATIENCE_S))
+            case ClearErrors():
+                self.collect()
+                return self.engine.clear_errors()
+        raise AssertionError(f"no such question: {step}")
+
+    def _op(self, id_: str, push: Push) -> cs.Op:
+        step, name = push.step, f"step {id_}"
+        how = {"name": name, "priority": push.priority}
+        match step:
+            case Mix(target, source, factor) if target.space == "d":
+                x, y, n = self.view(target), self.view(source), np.uint32(len(target.elements))
+                return self.kernels[x.device]["mix"][1, 32](
+                    x, y, factor, n, target.step, source.step, **how
+                )
+            case Set(target, value) if target.space == "d":
+                x, n = self.view(target), np.uint32(len(target.elements))
+                return self.kernels[x.device]["set"][1, 32](cs.Out(x), value, n, target.step, **how)
+            case Wild(target):
+                x = self.view(target)
+                return self.kernels[x.device]["wild"][1, 1](x, **how)
+            case Copy(target, source):
+                return cs.copy(self.view(target), self.view(source), **how)
+        on_device = isinstance(step, Clear) or (isinstance(step, Fail) and step.on_device)
+        if on_device:
+            where = {"device": self.devices[step.target.index]}
+        else:
+            where = {"pool": "io"} if push.to_io else {}
+        function = function_of(self, id_, step)
+
+        def counted(*stream: cs.Stream) -> object:
+            self.ran[id_] = self.ran.get(id_, 0) + 1
+            return function(*stream)
+
+        reads, writes = map(self.place, step.reads), map(self.place, step.writes)
+        return self.engine.push(counted, reads=[*reads], writes=[*writes], **where, **how)
+
+    def result(self, id_: str) -> object:
+        return self.results[id_] if id_ in self.results else result_of(self.ops[id_])
+
+
+def result_of(op: cs.Op) -> object:
+    error = op.exception(PATIENCE_S)
+    return op.result(PATIENCE_S) if error is None else failed(error.op)
+
+
+def raised(wait) -> object:
+    """What a wait raised of a failed op."""
+    try:
+        wait()
+    except cs.OpError as error:
+        return failed(error.op)
+    return None
+
+
+@contextmanager
+def quick_switches() -> Iterator[None]:
+    """Let threads change places far more often than the interpreter would."""
+    usual = sys.getswitchinterval()
+    sys.setswitchinterval(2e-5)
+    try:
+        yield
+    finally:
+        sys.setswitchinterval(usual)
