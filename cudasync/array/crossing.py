@@ -101,17 +101,17 @@ def crossing(device: Device) -> Stream:
 
     It lives as long as the process, so that its handle may be given to strangers.
     """
-    mine = _crossings.setdefault(device.ordinal, [])
-    for stream in list(mine):
-        if stream.is_closed:
-            # It went with a reset of its device.
-            mine.remove(stream)
-        elif stream.query():
+    made = _crossings.setdefault(device.ordinal, [])
+    # Those that are closed went with a reset of their device. Nothing leaves the list, so threads
+    # that come here together make one too many at worst.
+    mine = [stream for stream in made if not stream.is_closed]
+    for stream in mine:
+        if stream.query():
             return stream
     if len(mine) >= MOST_CROSSINGS:
-        return mine[next(_turn) % MOST_CROSSINGS]
+        return mine[next(_turn) % len(mine)]
     fresh = Stream(device)
-    mine.append(fresh)
+    made.append(fresh)
     return fresh
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from helpers.strangers import TheirArray, TheirStream, pinned
+from helpers.strangers import TheirArray, TheirStream, is_held_up, pinned, reader
 
 import cudasync as cs
 from cudasync.array.crossing import MOST_CROSSINGS, crossing
@@ -38,8 +38,8 @@ def test_what_is_taken_over_waits_for_the_foreign_stream(engine, latch):
     back = pinned([0] * 4, np.int32)
     assert y.numpy() == [1]
     read = cs.copy(back, x)
-    assert not taken.done()
-    assert not read.done()
+    assert is_held_up(taken.done)
+    assert is_held_up(read.done)
     latch.release()
     read.wait()
     assert back.tolist() == [0, 1, 2, 3]
@@ -50,32 +50,30 @@ def test_only_work_up_to_the_take_over_is_waited_for(engine, latch):
     cs.take_over(x, after=theirs)
     latch.hold(theirs.stream)
     assert x.numpy() == [5]
-    assert not theirs.stream.query()
+    assert is_held_up(theirs.stream.query)
 
 
 def test_a_take_over_after_an_event_is_after_what_it_stood_for_then(engine, latch):
     first, second, x = cs.Stream(), cs.Stream(), cs.array([5])
     event = first.record()
     with HostLatch() as held:
-        # The op is not issued before the host op is done; by then the event stands for another
-        # stream's work.
+        # The op is not issued before the host op is done; by then the event stands for work of
+        # another stream, which nobody waits for.
         engine.push(held.wait, writes=[x])
-        latch.hold(first)
-        first.record(event)
         taken = cs.take_over(x, after=event)
+        latch.hold(second)
         second.record(event)
         held.release()
-        assert not taken.done()
-        latch.release()
-        taken.wait()
+        taken.wait(timeout=30)
+        assert is_held_up(second.query)
 
 
 def test_a_foreign_stream_waits_for_what_is_handed_over_and_nobody_else_does(engine, latch):
     theirs, x = TheirStream(), cs.array(np.arange(4))
     held = engine.push(latch.hold, device=cs.Device(0), writes=[x])
     cs.hand_over(x, to=theirs)
-    assert not theirs.stream.query()
-    assert not held.done()
+    assert is_held_up(theirs.stream.query)
+    assert is_held_up(held.done)
     latch.release()
     theirs.stream.synchronize()
     assert held.done()
@@ -83,9 +81,10 @@ def test_a_foreign_stream_waits_for_what_is_handed_over_and_nobody_else_does(eng
 
 def test_readers_are_waited_for_too_since_a_stranger_may_write(engine, latch):
     theirs, x = TheirStream(), cs.array(np.arange(4))
+    x.wait()
     engine.push(latch.hold, device=cs.Device(0), reads=[x])
     cs.hand_over(x, to=theirs)
-    assert not theirs.stream.query()
+    assert is_held_up(theirs.stream.query)
 
 
 def test_what_is_behind_a_host_op_is_handed_over_once_that_is_done(engine):
@@ -117,7 +116,7 @@ def test_there_and_back_again_without_the_host(engine, latch):
     cs.memcpy_async(x, pinned([2] * 3, np.int32), stream=theirs)
     cs.take_over(x, after=theirs)
     read = cs.copy(back, x)
-    assert not read.done()
+    assert is_held_up(read.done)
     latch.release()
     read.wait()
     assert theirs_sees.tolist() == [1, 1, 1]
@@ -128,13 +127,13 @@ def test_variables_and_foreign_arrays_can_be_handed_over(engine, latch):
     token, theirs = cs.Var("token"), TheirArray(np.arange(3))
     latch.hold(theirs.stream)
     cs.take_over(token, theirs, after=theirs.stream)
-    seen = engine.push(lambda: True, reads=[token])
-    assert not seen.done()
+    seen = reader(engine, token)
+    assert is_held_up(seen.done)
     latch.release()
-    assert seen.result()
+    seen.wait()
     engine.push(latch.hold, device=cs.Device(0), writes=[theirs])
     cs.hand_over(theirs, to=theirs.stream)
-    assert not theirs.stream.query()
+    assert is_held_up(theirs.stream.query)
 
 
 def test_poison_is_not_handed_over(engine):
@@ -190,7 +189,8 @@ def test_crossings_are_few_and_an_idle_one_is_preferred(device, latch):
     assert len(seen) == MOST_CROSSINGS
     latch.release()
     device.synchronize()
-    assert crossing(device).query()
+    latch.hold(held := crossing(device))
+    assert held.handle not in {crossing(device).handle for _ in range(3 * MOST_CROSSINGS)}
 
 
 def test_a_device_reset_ends_the_crossings(device):

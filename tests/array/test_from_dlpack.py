@@ -6,6 +6,7 @@ import gc
 
 import numpy as np
 import pytest
+from helpers.strangers import is_held_up, reader
 from helpers.tensors import OldTensor, TheirTensor, Wrapped
 
 import cudasync as cs
@@ -60,9 +61,9 @@ def test_pending_work_of_the_producer_comes_first_and_the_host_does_not_wait(eng
     latch.hold(theirs.stream)
     theirs.array.fill([1, 2, 3, 4])
     mine = cs.from_dlpack(theirs)
-    seen = engine.push(lambda: True, reads=[mine])
-    assert not seen.done()
-    assert not theirs.stream.query()
+    seen = reader(engine, mine)
+    assert is_held_up(seen.done)
+    assert is_held_up(theirs.stream.query)
     latch.release()
     assert mine.numpy().tolist() == [1, 2, 3, 4]
 
@@ -72,7 +73,7 @@ def test_imports_do_not_wait_for_each_other(engine, latch):
     latch.hold(held.stream)
     late = cs.from_dlpack(held)
     assert cs.from_dlpack(free).numpy().tolist() == [0, 1, 2, 3]
-    assert not engine.push(lambda: True, reads=[late]).done()
+    assert is_held_up(reader(engine, late).done)
 
 
 @pytest.mark.parametrize(
@@ -210,7 +211,7 @@ def test_it_is_given_back_after_the_device_is_done_with_it(engine, latch, access
     held = engine.push(latch.hold, device=cs.Device(0), **{access: [mine]})
     del mine
     reap()
-    assert not held.done()
+    assert is_held_up(held.done)
     assert theirs.deleted == 0
     latch.release()
     engine.waitall()

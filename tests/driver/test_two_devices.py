@@ -127,3 +127,44 @@ def test_a_foreign_stream_is_known_to_be_of_its_device():
         on_a.synchronize()
         """
     )
+
+
+def test_a_default_stream_is_its_devices_whatever_context_a_stranger_left_current():
+    with_two_devices(
+        """
+        from cuda.bindings import driver
+        legacy, ready = Stream.from_handle(1, b), Event(b)
+        with Latch(b) as latch:
+            latch.hold(legacy)
+            driver.cuCtxSetCurrent(a.context.handle())
+            legacy.record(ready)
+            assert not any(ready.query() for _ in range(50))
+        ready.synchronize()
+        """
+    )
+
+
+def test_memory_of_one_device_is_handed_over_to_a_stream_of_another():
+    with_two_devices(
+        """
+        import cudasync as cs
+        from helpers.strangers import is_held_up, pinned
+        from helpers.tensors import Consumer
+        with cs.Engine() as engine, Latch(a) as latch:
+            x = cs.zeros(4, np.int32, device=a)
+            engine.push(latch.hold, device=a, writes=[x])
+            lent = Consumer(x.__dlpack__(stream=on_b.handle))
+            assert is_held_up(on_b.query)
+            latch.release()
+            on_b.synchronize()
+            latch.hold(on_a)
+            y = cs.zeros(4, np.int32, device=b)
+            cs.take_over(y, after=on_a)
+            assert is_held_up(engine.push(lambda stream: None, reads=[y], device=b).done)
+            latch.release()
+            with pytest.raises(BufferError):
+                x.__dlpack__(dl_device=(2, 1))
+            assert x.__dlpack_device__() == (2, 0) and y.__dlpack_device__() == (2, 1)
+            lent.give_back()
+        """
+    )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from cudasync.driver import DeviceBuffer, Stream, memcpy_async, pinned_empty
+from cudasync.driver import Device, DeviceBuffer, Stream, memcpy_async, pinned_empty
 
 
 def pinned(values, dtype=None):
@@ -13,6 +13,19 @@ def pinned(values, dtype=None):
     held = pinned_empty(host.shape, host.dtype)
     held[...] = host
     return held
+
+
+def is_held_up(ask):
+    """True if `ask`, a stream's `query` or a device op's `done`, says no however often it is asked.
+
+    A device may make its progress only while somebody asks, one step for each time.
+    """
+    return not any(ask() for _ in range(100))
+
+
+def reader(engine, thing):
+    """A device op that comes after the writers of `thing`, and is done when they are."""
+    return engine.push(lambda stream: None, reads=[thing], device=Device(0))
 
 
 class TheirStream:
