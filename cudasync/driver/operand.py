@@ -6,6 +6,7 @@ PinnedBuffer, NumPy arrays, anything with the buffer protocol. All of it C-conti
 
 from __future__ import annotations
 
+from ctypes import addressof, c_char
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -18,9 +19,11 @@ from cudasync.driver.device import Device
 from cudasync.driver.interop import device_array
 from cudasync.driver.pinned import PinnedBuffer
 
+_from_buffer = c_char.from_buffer
+
 # A piece of memory: where it is, its size in bytes, its device (None on the host), and whether it
-# is read-only. On the host the place is an address, or an object with the buffer protocol: the
-# binding finds its address quicker than Python can. A plain tuple, since two are made for a copy.
+# is read-only. On the host the place is an address, or an object with the buffer protocol, whose
+# address the binding finds. A plain tuple, since two are made for a copy.
 Memory: TypeAlias = tuple[Any, int, Device | None, bool]
 
 
@@ -33,11 +36,17 @@ def memory_of(operand: object, role: str) -> Memory:
     kind = type(operand)
     # The common kinds, exactly, before anything that has to look further.
     if kind is ndarray:
-        flags = operand.flags.num  # type: ignore[attr-defined]
-        if flags & _C_CONTIGUOUS and operand.dtype.kind in _PLAIN_KINDS:  # type: ignore[attr-defined]
-            return operand, operand.nbytes, None, not flags & _WRITEABLE  # type: ignore[attr-defined]
+        array: Any = operand
+        if array.dtype.kind in _PLAIN_KINDS:
+            try:
+                # The quickest way to the address, and taken only where the array is C-contiguous,
+                # writable and not empty: where it is not, `_array` says what that means.
+                return addressof(_from_buffer(array)), array.nbytes, None, False
+            except (TypeError, ValueError):
+                pass
     elif kind is DeviceBuffer:
-        return operand.ptr, operand.size_bytes, operand.device, False  # type: ignore[attr-defined]
+        buffer: Any = operand
+        return buffer.ptr, buffer.size_bytes, buffer.device, False
     if isinstance(operand, ndarray):
         return _array(operand, role)
     if isinstance(operand, DeviceBuffer | DeviceView):
@@ -88,9 +97,6 @@ def address_of(place: Any) -> int:
 
 
 _PLAIN_KINDS = frozenset("biufc")
-# The bits of `ndarray.flags.num`: NPY_ARRAY_C_CONTIGUOUS and NPY_ARRAY_WRITEABLE.
-_C_CONTIGUOUS = 0x1
-_WRITEABLE = 0x400
 
 
 def device_of_address(operand: Any, address: int) -> Device:
