@@ -41,17 +41,22 @@ def launch(
     of that before the driver is asked. What goes wrong while the kernel runs is raised by whoever
     waits for it. (cuLaunchKernel)
     """
-    shape = kernel.shape(grid, block, shared_bytes)
+    grid_x, grid_y, grid_z, x, y, z, shared = kernel.shape(grid, block, shared_bytes)
     raw = _ready(kernel, stream)
     packing = kernel.packing
+    taken = None
     if type(args) is PreparedArguments:
         if args.packing is not packing:
             raise ValueError(f"the arguments were packed for another kernel than {kernel.name}")
-        code = driver.cuLaunchKernel(kernel.function, *shape, raw, args.block.address, 0)[0]
+        address = args.block.address
     else:
-        packed = packing.take(args)  # type: ignore[arg-type]
-        code = driver.cuLaunchKernel(kernel.function, *shape, raw, packed.address, 0)[0]
-        packing.give(packed)
+        taken = packing.take(args)  # type: ignore[arg-type]
+        address = taken.address
+    code = driver.cuLaunchKernel(
+        kernel.function, grid_x, grid_y, grid_z, x, y, z, shared, raw, address, 0
+    )[0]
+    if taken is not None:
+        packing.give(taken)
     if code:
         raise failure(code, "cuLaunchKernel")
 
@@ -102,6 +107,16 @@ class Launch:
 
 def _ready(kernel: Kernel, stream: StreamLike | None) -> Any:
     """The handle of `stream`, where `kernel` can be launched now."""
+    if type(stream) is Stream:
+        owned, module = stream._owned, kernel.module.owned
+        if (
+            owned is not None
+            and here.token is owned.token is module.token is module.context.token
+            and module.raw is not None
+        ):
+            raw = owned.raw
+            if raw is not None:
+                return raw
     on = stream if type(stream) is Stream else as_stream(stream, kernel.device)
     if on.device is not kernel.device:
         raise ValueError(
