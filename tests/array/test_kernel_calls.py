@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -129,6 +131,29 @@ def test_each_of_many_launches_that_wait_keeps_the_values_of_its_call(engine, mo
     gate.set()
     assert rows.numpy().tolist() == [[10 * i + j for j in range(4)] for i in range(20)]
     assert free.numpy().tolist() == [1004 + j for j in range(4)]
+
+
+def test_threads_that_call_one_kernel_at_once_each_launch_with_their_own_arguments(engine, module):
+    set_, threads, rounds = module.kernel("set")[1, 4], 4, 150
+    rows = cs.zeros((threads, rounds, 4), np.int32)
+    start = threading.Barrier(threads)
+
+    def work(number):
+        start.wait()
+        for i in range(rounds):
+            value = 1000 * number + i
+            # Both packers are in use at once, so that each thread finds the other's the latest.
+            set_(rows[number, i], value if i % 2 else np.int32(value), np.uint32(4))
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    try:
+        with ThreadPoolExecutor(threads) as pool:
+            assert list(pool.map(work, range(threads))) == [None] * threads
+    finally:
+        sys.setswitchinterval(interval)
+    values = 1000 * np.arange(threads)[:, None] + np.arange(rounds)
+    assert np.array_equal(rows.numpy(), values[:, :, None] + np.arange(4))
 
 
 def test_a_launch_keeps_its_arguments_until_it_is_issued(engine, module):
