@@ -47,16 +47,16 @@ def memory_of(operand: object, role: str) -> Memory:
     elif kind is DeviceBuffer:
         buffer: Any = operand
         return buffer.ptr, buffer.size_bytes, buffer.device, False
+    ours: Any = getattr(kind, "__cudasync_memory__", None)
+    if ours is not None:
+        address, size_bytes, is_read_only = ours(operand)
+        return address, size_bytes, operand.device, is_read_only  # type: ignore[attr-defined]
     if isinstance(operand, ndarray):
         return _array(operand, role)
     if isinstance(operand, DeviceBuffer | DeviceView):
         return operand.ptr, operand.size_bytes, operand.device, False
     if isinstance(operand, PinnedBuffer):
         return operand.ptr, operand.size_bytes, None, False
-    ours: Any = getattr(kind, "__cudasync_memory__", None)
-    if ours is not None:
-        address, size_bytes, is_read_only = ours(operand)
-        return address, size_bytes, operand.device, is_read_only  # type: ignore[attr-defined]
     found = device_array(operand)
     if found is not None:
         device = device_of_address(operand, found.address)
