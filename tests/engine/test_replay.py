@@ -69,6 +69,11 @@ def test_a_replay_without_a_difference_says_so(capsys):
     assert capsys.readouterr().out == "2 runs, no difference\n"
 
 
+def test_a_replay_of_a_fault_judges_it_as_one(capsys):
+    assert main(["d=0,1 h=1 t=1: wild d0[0:4]; set d1[0:4] 7; fetch d1[0:6]", "--times", "1"]) == 0
+    assert capsys.readouterr().out == "1 runs, no difference\n"
+
+
 def test_a_red_test_ends_with_a_line_that_fails_again_in_a_fresh_process_twice(tmp_path):
     """The bug is planted in each process; everything else is as it always is."""
     central = "tests/engine/test_engine_properties.py::test_any_program_gives_the_serial_result"

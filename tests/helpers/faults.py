@@ -7,32 +7,43 @@ gives serially or fails, and one that has nothing to do with that device does no
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 import cudasync as cs
 from helpers.model import Model
-from helpers.oracle import compare
+from helpers.oracle import compare, reset_devices
 from helpers.running import Run, Runner, open_engine, raised
 from helpers.steps import LENGTH, Nest, Place, Program, Push, Set, Setting, View, Wild
 
 
 def differences_after_fault(program: Program, setting: Setting) -> list[str]:
     """What was harmed without need, and what was not well again once the device was reset."""
-    with open_engine(setting) as engine:
-        runner = Runner(program, engine, holds=setting.holds)
-        lost = _lost(runner)
-        runner.push_all()
-        runner.collect()
-        first = raised(engine.waitall)
-        engine.clear_errors()
-        run = runner.outcome(first, without=lost)
-        del runner
-        lost.reset()
-        found = _harmed(program, run, lost.ordinal)
-        if first is None:
-            found.append("waitall raised nothing")
-        tame = Program(program.devices, program.hosts, program.tokens, tuple(_tamed(program)))
-        again = compare(tame, Runner(tame, engine, holds=setting.holds).run())
-        return found + [f"after the reset: {each}" for each in again]
+    try:
+        with open_engine(setting) as engine:
+            found = _run(program, setting, engine)
+    except (cs.CudasyncError, TimeoutError) as error:
+        found = [f"{type(error).__name__}: {error}"]
+    if found:
+        reset_devices()
+    return found
+
+
+def _run(program: Program, setting: Setting, engine: cs.Engine) -> list[str]:
+    runner = Runner(program, engine, holds=setting.holds)
+    lost = _lost(runner)
+    runner.push_all()
+    runner.collect()
+    first = raised(engine.waitall)
+    engine.clear_errors()
+    run = runner.outcome(first, without=lost)
+    del runner
+    lost.reset()
+    found = _harmed(program, run, lost.ordinal)
+    if first is None:
+        found.append("waitall raised nothing")
+    tame = replace(program, pushes=tuple(map(_tamed, program.pushes)))
+    again = compare(tame, Runner(tame, engine, holds=setting.holds).run())
+    return found + [f"after the reset: {each}" for each in again]
 
 
 def _lost(runner: Runner) -> cs.Device:
@@ -40,10 +51,8 @@ def _lost(runner: Runner) -> cs.Device:
     return runner.devices[wild.target.index]
 
 
-def _tamed(program: Program) -> Iterable[Push]:
-    for push in program.pushes:
-        step = push.step
-        yield Push(Set(step.target, 3)) if isinstance(step, Wild) else push
+def _tamed(push: Push) -> Push:
+    return replace(push, step=Set(push.step.target, 3)) if isinstance(push.step, Wild) else push
 
 
 def _harmed(program: Program, run: Run, ordinal: int) -> list[str]:
@@ -52,16 +61,16 @@ def _harmed(program: Program, run: Run, ordinal: int) -> list[str]:
     lost = {("d", i) for i, d in enumerate(program.devices) if d % count == ordinal}
     expected = Model(program).run(run.order)
     steps = program.by_id()
-    spared, tainted = _spared(program, run.order, lost)
+    has_failed = {id_ for id_, wanted in expected.results.items() if _is_failure(wanted)}
+    spared, tainted = _spared(program, run.order, lost, has_failed)
     found = []
     for id_, wanted in expected.results.items():
         got = run.results.get(id_)
-        has_failed = isinstance(got, tuple) and got[:1] == ("failed",)
-        if isinstance(steps[id_].step, Wild) and not has_failed:
+        if isinstance(steps[id_].step, Wild) and not _is_failure(got):
             found.append(f"step {id_} faults, and did not fail")
         elif id_ in spared and got != wanted:
             found.append(f"step {id_}, elsewhere: {got}, not {wanted}")
-        elif not has_failed and got != wanted and not isinstance(steps[id_].step, Nest):
+        elif not _is_failure(got) and got != wanted and not isinstance(steps[id_].step, Nest):
             found.append(f"step {id_} neither failed nor gave {wanted}: {got}")
     for space, wants, gots in (
         ("d", expected.device, run.device),
@@ -77,8 +86,12 @@ def _harmed(program: Program, run: Run, ordinal: int) -> list[str]:
     return found
 
 
+def _is_failure(result: object) -> bool:
+    return isinstance(result, tuple) and result[:1] == ("failed",)
+
+
 def _spared(
-    program: Program, order: Sequence[str], lost: set[tuple[str, int]]
+    program: Program, order: Sequence[str], lost: set[tuple[str, int]], has_failed: set[str]
 ) -> tuple[set[str], set[tuple[str, int, int]]]:
     """The steps that have nothing to do with lost arrays, and the elements that have."""
     tainted: set[tuple[str, int, int]] = set()
@@ -100,8 +113,10 @@ def _spared(
         if is_harmed:
             tainted |= written
         else:
-            tainted -= written
             spared.add(id_)
+            # A step that fails by itself leaves what was there.
+            if id_ not in has_failed:
+                tainted -= written
     for id_ in list(spared):
         # What it returns is what came of the ops that it pushed.
         if any(each.startswith(f"{id_}.") and each not in spared for each in order):

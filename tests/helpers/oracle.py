@@ -41,10 +41,14 @@ def differences(program: Program, setting: Setting, *, trace: bool = False) -> l
     except (cs.CudasyncError, TimeoutError) as error:
         found = [f"{type(error).__name__}: {error}"]
     if found:
-        # A missing order may have lost a device, and the next program is to have its own faults.
-        for ordinal in range(cs.device_count()):
-            cs.Device(ordinal).reset()
+        reset_devices()
     return found
+
+
+def reset_devices() -> None:
+    """A missing order may have lost a device, and the next program is to have its own faults."""
+    for ordinal in range(cs.device_count()):
+        cs.Device(ordinal).reset()
 
 
 def compare(program: Program, run: Run) -> list[str]:
