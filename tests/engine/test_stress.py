@@ -55,11 +55,14 @@ class Pusher:
         self.writes_pushed = [0] * VARIABLES
 
     def run(self) -> None:
+        ops: list[cs.Op] = []
         for step in range(self._total):
-            op = self._push(step)
-            self.numbers.append(op.number)
-            if step % BURST == BURST - 1:
-                op.wait(PATIENCE_S)
+            ops.append(self._push(step))
+            if len(ops) == BURST or step == self._total - 1:
+                # Those before it may go on, but their places in the order are given.
+                ops[-1].wait(PATIENCE_S)
+                self.numbers.extend(op.number for op in ops)
+                ops.clear()
 
     def _push(self, step: int) -> cs.Op:
         draw = self._random

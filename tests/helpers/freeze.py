@@ -13,11 +13,9 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
-from helpers.freezer import Freezer
+from helpers.freezer import PATIENCE_S, Freezer
 
 PACKAGE = Path(__file__).resolve().parents[2] / "cudasync"
-# How long the others may take. Only a failing run gets there.
-PATIENCE_S = 20.0
 
 
 class Stuck(AssertionError):
@@ -33,6 +31,8 @@ class Scenario:
     """What one thread does that may be suspended, and what the others must get done meanwhile."""
 
     watched: Callable[[str], bool] = staticmethod(is_engine)
+    # True if the one sleeps until the others do something.
+    sleeps = False
 
     def suspended(self, freezer: Freezer) -> None:
         """The part of the one that may be suspended, in a thread of its own.
@@ -79,7 +79,7 @@ def freeze_at(
     others = _Others(scenario, freezer)
     one.start()
     try:
-        freezer.settle()
+        freezer.settle(may_sleep=scenario.sleeps)
         others.start()
         others.join(patience_s)
         stuck_at = others.doing if others.is_alive() else ""

@@ -17,6 +17,8 @@ from typing import Any
 # A thread that makes no step for so long is taken to be asleep. Wrong guesses cost no verdict: the
 # scenario only goes on a little early.
 QUIET_S = 0.03
+# How long a thread may take that does not sleep. Only a failing run gets there.
+PATIENCE_S = 20.0
 # Of `sys.monitoring`: a number that neither coverage nor a profiler takes.
 TOOL = 4
 
@@ -30,7 +32,7 @@ class Freezer:
         # Where the thread was suspended, as "file:line in function, bytecode n".
         self.where = ""
         self.is_frozen = False
-        self._watched = watched
+        self.watched = watched
         # Set when the thread has been suspended, or got through without.
         self._halted = threading.Event()
         self._released = threading.Event()
@@ -48,16 +50,6 @@ class Freezer:
         self._threads.add(threading.get_ident())
         _trace(self)
 
-    def install_in_new_threads(self, is_one: Callable[[str], bool]) -> None:
-        """Install it in every thread that starts from here on, if its name is one of those."""
-
-        def at_start(frame: FrameType, event: str, arg: object) -> None:
-            sys.settrace(None)
-            if not self._is_over and is_one(threading.current_thread().name):
-                self.install()
-
-        threading.settrace(at_start)
-
     def stop(self) -> None:
         """Count no further, in whichever thread."""
         self._is_over = True
@@ -66,11 +58,12 @@ class Freezer:
     def release(self) -> None:
         """Let the suspended thread go, and suspend none from here on."""
         self.stop()
-        threading.settrace(None)  # type: ignore[arg-type]
         self._released.set()
 
-    def settle(self) -> None:
+    def settle(self, *, may_sleep: bool = True) -> None:
         """Wait until the thread is suspended, or is through, or seems to be asleep."""
+        if not may_sleep:
+            self._halted.wait(PATIENCE_S)
         before = -1
         while before != self.points:
             before = self.points
@@ -78,7 +71,7 @@ class Freezer:
                 break
 
     def watches(self, code: CodeType) -> bool:
-        return self._watched(code.co_filename)
+        return self.watched(code.co_filename)
 
     def step(self, frame: FrameType) -> None:
         """A watched frame is about to run a bytecode, in any thread."""
@@ -131,24 +124,46 @@ def _trace_thread(freezer: Freezer) -> None:
     sys.settrace(trace)
 
 
-def _monitor_all(freezer: Freezer) -> None:
+def _monitor_thread(freezer: Freezer) -> None:
     """From Python 3.12 on: an instrumented bytecode calls us, in whichever thread."""
     monitoring = sys.monitoring
     if monitoring.get_tool(TOOL) is None:
         monitoring.use_tool_id(TOOL, "freeze")
+        monitoring.register_callback(TOOL, monitoring.events.INSTRUCTION, _step)
+    _traced[threading.get_ident()] = freezer
+    if _watched[-1:] != [freezer.watched]:
+        # What the one before did not watch is switched off.
+        _watched[:] = [freezer.watched]
+        monitoring.restart_events()
+    if not monitoring.get_events(TOOL):
+        monitoring.set_events(TOOL, monitoring.events.INSTRUCTION)
 
-    def step(code: CodeType, offset: int) -> Any:
-        if freezer.is_over:
-            monitoring.set_events(TOOL, 0)
-            return None
-        if not freezer.watches(code):
-            return monitoring.DISABLE
-        freezer.step(sys._getframe(1))
+
+def end_tracing() -> None:
+    """Let the bytecodes of this process run free again; switching is too slow for each freezer."""
+    if sys.version_info >= (3, 12) and sys.monitoring.get_tool(TOOL) is not None:
+        sys.monitoring.set_events(TOOL, 0)
+
+
+# The freezer of each thread that has one, from Python 3.12 on.
+_traced: dict[int, Freezer] = {}
+# What the last one watched.
+_watched: list[Callable[[str], bool]] = []
+
+
+def _step(code: CodeType, offset: int) -> Any:
+    me = threading.get_ident()
+    freezer = _traced.get(me)
+    if freezer is None:
         return None
+    if freezer.is_over:
+        _traced.pop(me, None)
+        return None
+    if not freezer.watches(code):
+        # Nor does any other freezer of the same time watch it.
+        return sys.monitoring.DISABLE
+    freezer.step(sys._getframe(1))
+    return None
 
-    monitoring.restart_events()
-    monitoring.register_callback(TOOL, monitoring.events.INSTRUCTION, step)
-    monitoring.set_events(TOOL, monitoring.events.INSTRUCTION)
 
-
-_trace = _trace_thread if sys.version_info < (3, 12) else _monitor_all
+_trace = _trace_thread if sys.version_info < (3, 12) else _monitor_thread

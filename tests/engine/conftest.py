@@ -1,0 +1,30 @@
+"""What the searching tests looked at, at the end of the run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from helpers.freezer import end_tracing
+
+
+@pytest.fixture
+def tracing_ends() -> Iterator[None]:
+    """For tests with freezers."""
+    yield
+    end_tracing()
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    lines = [
+        line
+        for outcome in ("passed", "failed")
+        for report in terminalreporter.stats.get(outcome, [])
+        for word, line in getattr(report, "user_properties", [])
+        if word == "explored"
+    ]
+    if lines:
+        terminalreporter.section("interleavings explored")
+        for line in lines:
+            terminalreporter.write_line(line)
