@@ -113,6 +113,7 @@ with engine:
     )
 
 
+@pytest.mark.slow
 def test_a_child_of_an_idle_parent_works_and_ends():
     assert_runs_clean(
         PREPARE
