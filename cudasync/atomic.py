@@ -1,16 +1,31 @@
 """Floor 0. The only operations that threads may share data through without a lock.
 
-Each is one C call on a built-in type: CPython runs it without another thread in between, by the
-GIL or, on a free-threaded build, by the critical section of that object. What an algorithm may
-rely on is written at each one, and `tests/test_atomic.py` holds us to it. Nothing else in the
-library claims to be atomic.
+Each rests on single C calls of built-in types, which CPython runs without another thread in
+between: by the GIL or, on a free-threaded build, by the critical section of that object. What an
+algorithm may rely on is written at each one; `tests/engine/models` explores them under every
+schedule, with planted bugs that turn the exploration red. The engine imports nothing else to
+share data through; where a loop is hot it writes the one C call out and names the block here.
+
+One C call that allocates tuples, lists or dicts one after the other is *not* one step: before
+3.12 the collector may run at any of them, and with it Python code and a change of thread.
+`list(d)`, `d.copy()` and `max(d)` are one step over a dict of plain keys, `list(d.items())` is not.
+
+Two more facts of the interpreter are relied upon, and only by the engine's planner:
+- loads and stores of attributes take effect in one order for all threads (true under the GIL;
+  a free-threaded build promises it for a single attribute only);
+- `del object.slot` succeeds for exactly one of several threads (true under the GIL).
 """
 
 from __future__ import annotations
 
+from _thread import allocate_lock
 from collections import deque
+from contextlib import suppress
 from itertools import count
-from typing import Generic, TypeVar
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Iterable, Iterator
 
 T = TypeVar("T")
 
@@ -21,10 +36,16 @@ class Tickets:
     Assumes that `count.__next__` is one C call. Order of numbers is the order of calls.
     """
 
-    __slots__ = ("next",)
+    __slots__ = ("_count", "next")
 
     def __init__(self) -> None:
-        self.next = count(1).__next__
+        self._count = count(1)
+        self.next = self._count.__next__
+
+    @property
+    def taken(self) -> int:
+        """How many have been handed out. Reading takes none."""
+        return int(self._count.__reduce__()[1][0]) - 1
 
 
 class Inbox(Generic[T]):
@@ -70,3 +91,199 @@ class Once(Generic[T]):
     def get(self) -> T | None:
         """What is written, None before that."""
         return self._cell.get("value")
+
+
+def offer(cell: list[T], value: T) -> T:
+    """The first append to an empty list wins; return the winner.
+
+    The same as `Once` at a third of its cost: the cell is a plain list, made by whoever owns it.
+    Offers that lost stay behind the winner, where nobody looks.
+    """
+    cell.append(value)
+    return cell[0]
+
+
+class _Closed:
+    """What stands at the end of a list that is closed."""
+
+    def __repr__(self) -> str:
+        return "CLOSED"
+
+
+CLOSED: Final = _Closed()
+
+
+class Listeners(Generic[T]):
+    """Who wants to be told of something, until it happens.
+
+    Entries have the keys 0, 1, 2, ... without a gap, and CLOSED comes last, if at all. The one
+    who closes goes through the entries first and puts CLOSED at the first key that is free: so
+    whoever was added has been told by then, and whoever is not added learns that it is too late.
+    """
+
+    __slots__ = ("_entries",)
+
+    def __init__(self) -> None:
+        self._entries: dict[int, T | _Closed] = {}
+
+    def add(self, listener: T) -> bool:
+        """Have `listener` told; False if it is too late for that."""
+        entries = self._entries
+        # The last entry is looked at again: it may be CLOSED.
+        key = max(0, len(entries) - 1)
+        while True:
+            found = entries.setdefault(key, listener)
+            if found is listener:
+                return True
+            if found is CLOSED:
+                return False
+            key += 1
+
+    def closing(self) -> Iterator[T]:
+        """Each listener in turn; closed once the iteration is over.
+
+        Several threads may do this at once: then a listener may be told more than once.
+        """
+        entries = self._entries
+        key = 0
+        while True:
+            found = entries.setdefault(key, CLOSED)
+            if isinstance(found, _Closed):
+                return
+            yield found
+            key += 1
+
+    def __bool__(self) -> bool:
+        """True if there is someone to tell."""
+        return bool(self._entries) and self._entries.get(0) is not CLOSED
+
+    @property
+    def is_closed(self) -> bool:
+        return self._entries.get(len(self._entries) - 1) is CLOSED
+
+
+class Gate:
+    """What something still waits for, as a set: to be told twice of the same is harmless.
+
+    A counter would have to be counted down exactly once for each; of a set, one thread may remove
+    what another has removed already.
+    """
+
+    __slots__ = ("_awaited",)
+
+    def __init__(self, awaited: Iterable[Hashable]) -> None:
+        self._awaited = dict.fromkeys(awaited)
+
+    def arrive(self, what: Hashable) -> bool:
+        """`what` need not be waited for any more; True if nothing is left.
+
+        Several callers may get True, one after the last arrival at the latest.
+        """
+        self._awaited.pop(what, None)
+        return not self._awaited
+
+
+class Bell:
+    """A place to sleep until somebody rings: a ring wakes one sleeper, now or the next to come.
+
+    Rings do not add up: who is woken looks for all there is to do. `ring` never blocks, also from a
+    finaliser or a signal handler; `is_silent` tells that no ring waits for a sleeper.
+
+    A raw lock as a binary semaphore: it is held while silent, and protects nothing. (A
+    `SimpleQueue` would do, but for its `get(timeout)`: with two sleepers, one that is woken for
+    nothing may go on to sleep without a timeout, up to Python 3.13 at least.)
+    """
+
+    __slots__ = ("_lock", "is_silent")
+
+    def __init__(self) -> None:
+        self._lock = allocate_lock()
+        self._lock.acquire()
+        self.is_silent = self._lock.locked
+
+    def ring(self) -> None:
+        # RuntimeError: it is ringing already.
+        with suppress(RuntimeError):
+            self._lock.release()
+
+    def sleep(self, timeout: float | None = None) -> bool:
+        """Sleep until a ring; False if `timeout` seconds passed without one."""
+        return self._lock.acquire(timeout=-1 if timeout is None else max(0.0, timeout))
+
+
+SEAL: Final = _Closed()
+
+
+class Segment:
+    """A stretch of a log: what is appended behind the SEAL does not count."""
+
+    __slots__ = ("append", "base", "entries", "following", "is_sealed")
+
+    def __init__(self, base: int) -> None:
+        # The number that the first entry has in the whole log.
+        self.base = base
+        # Whoever has done with an entry puts None in its place.
+        self.entries: list[object] = []
+        self.append = self.entries.append
+        # Set before the SEAL is appended: who appends and sees it unset was in time.
+        self.is_sealed = False
+        # Offered to by whoever comes to the end first.
+        self.following: list[Segment] = []
+
+    def seal(self) -> int:
+        """Let no more entries count; the index of the SEAL. Any number of threads may do it."""
+        self.is_sealed = True
+        try:
+            return self.entries.index(SEAL)
+        except ValueError:
+            self.entries.append(SEAL)
+        return self.entries.index(SEAL)
+
+    def next(self) -> Segment:
+        """The segment after this one, which is sealed."""
+        end = self.seal()
+        return (
+            self.following[0] if self.following else offer(self.following, Segment(self.base + end))
+        )
+
+
+class Log:
+    """Entries in one total order for all threads: the order of `list.append` on the last segment.
+
+    The idea of an array queue with segments (Morrison and Afek 2013; Correia and Ramalhete 2016),
+    without removal: readers go by position, so that two of them may read the same entry.
+    """
+
+    __slots__ = ("tail",)
+
+    def __init__(self) -> None:
+        # A hint: the last segment or one before it. Who finds it sealed goes on from there.
+        self.tail = Segment(1)
+
+    @property
+    def end(self) -> int:
+        """A number that no entry appended so far has reached, and the next ones will."""
+        segment = self.tail
+        while segment.is_sealed:
+            segment = segment.next()
+        return segment.base + len(segment.entries)
+
+    def append(self, entry: object) -> None:
+        """Give `entry` its place. Never blocks."""
+        segment = self.tail
+        segment.append(entry)
+        if segment.is_sealed:
+            self.append_again(segment, entry)
+
+    def append_again(self, segment: Segment, entry: object) -> None:
+        """`entry` was appended to a segment that is sealed by now: if that was too late, go on."""
+        while segment.is_sealed:
+            end = segment.seal()
+            late = segment.entries[end + 1 :]
+            if not any(each is entry for each in late):
+                break
+            segment = segment.next()
+            segment.append(entry)
+        while segment.is_sealed:
+            segment = segment.next()
+        self.tail = segment

@@ -17,7 +17,7 @@ from cudasync.atomic import Inbox
 from cudasync.driver import Device, DeviceBuffer
 from cudasync.driver.interop import DLPACK_CUDA
 from cudasync.driver.lending import has_loans, reclaim
-from cudasync.engine import engine, plan
+from cudasync.engine import engine
 from cudasync.engine.op import OpKind
 from cudasync.engine.ranges import Region
 from cudasync.errors import ClosedError, CudaError, CudasyncError, DeadlockError
@@ -144,7 +144,7 @@ def _allocate(owner: Engine, device: Device, size_bytes: int, made: Allocation) 
     buffer = op._result
     assert isinstance(buffer, DeviceBuffer)
     made.region = Region(buffer.ptr, buffer.ptr + size_bytes)
-    plan.adopt(made.region, op)
+    owner._adopt(made.region, op)
     return buffer
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from cudasync.engine import leaving as leaving
 from cudasync.engine.engine import Engine, engine, use, waitall
 from cudasync.engine.op import Op
 from cudasync.engine.trace import Statistics, TraceEntry

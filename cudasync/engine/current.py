@@ -1,4 +1,7 @@
-"""Floor 2. The current engine: of a context, else the one of the process."""
+"""Floor 2. Where the calling thread is: its current engine, the ops it is inside of.
+
+The current engine is that of a context (`with engine:`), else the one of the process.
+"""
 
 from __future__ import annotations
 
@@ -14,24 +17,37 @@ if TYPE_CHECKING:
 
     from cudasync.engine.engine import Engine
     from cudasync.engine.op import Op
+    from cudasync.engine.worker import Worker
 
 _current: ContextVar[Engine | None] = ContextVar("cudasync engine", default=None)
 _default: Once[Engine] = Once()
+# Something if this thread may be inside an op: quicker to ask than `_here`, and asked first.
+# A context that was copied to another thread says so there as well; `_here` knows better.
+_place: ContextVar[object] = ContextVar("cudasync place", default=None)
+maybe_inside = _place.get
 
 
-def get(make: Callable[[], Engine]) -> Engine:
-    """The current engine; `make()` gives the process its own at the first need."""
-    engine = _current.get()
-    if engine is not None:
-        return engine
+_make: list[Callable[[], Engine]] = []
+
+
+def make_with(make: Callable[[], Engine]) -> None:
+    """`make()` is to give the process an engine of its own at the first need."""
+    _make.append(make)
+
+
+def engine() -> Engine:
+    """The current engine: of the innermost `with`, else one for the whole process."""
+    found = _current.get()
+    if found is not None:
+        return found
     cell = _default
     default = cell.get()
     if default is not None and default.is_closed:
         # Somebody closed it: the next need is a need again.
         forget()
-        return get(make)
+        return engine()
     if default is None:
-        made = make()
+        made = _make[0]()
         default = cell.offer(made)
         if default is not made:
             made.close()
@@ -54,27 +70,62 @@ def use(engine: Engine) -> Iterator[Engine]:
         _current.reset(token)
 
 
+def enter_engine(engine: Engine | None) -> None:
+    """A worker is about to run ops of `engine`; None when it is to hold none."""
+    _current.set(engine)
+
+
 class _Here(threading.local):
     """Whose functions and callbacks the calling thread is inside, the innermost last."""
 
     def __init__(self) -> None:
         self.ops: list[Op] = []
+        self.worker: Worker | None = None
+        self.is_ours = False
 
 
 _here = _Here()
 
 
+def worker() -> Worker | None:
+    """The worker that the calling thread is, if it is one."""
+    return _here.worker
+
+
+def is_ours() -> bool:
+    """True on a thread that the engine started: nobody is there to be interrupted."""
+    return _here.is_ours
+
+
 def inside() -> list[Op]:
     """The ops whose function or callback the calling thread runs, empty outside of any."""
+    worker = _here.worker
+    if worker is not None and worker.is_in_op:
+        assert worker.op is not None
+        return [worker.op, *_here.ops]
     return _here.ops
 
 
 @contextmanager
 def running(op: Op) -> Iterator[None]:
-    """Around the function, or a callback, of `op`."""
+    """Around the function of a device op, or a callback."""
     ops = _here.ops
     ops.append(op)
+    token = _place.set(op)
     try:
         yield
     finally:
+        _place.reset(token)
         ops.pop()
+
+
+@contextmanager
+def working(worker: Worker | None) -> Iterator[None]:
+    """Around the life of a thread that the engine started."""
+    _here.worker = worker
+    _here.is_ours = True
+    _place.set(worker)
+    try:
+        yield
+    finally:
+        _here.worker = None

@@ -1,38 +1,43 @@
 """Floor 2. The engine: push ops, it works out the rest.
 
-`Engine` is the public door. What an op touches is resolved here, where it runs and when is the
-dispatcher's; what it did is in the ledger.
+`Engine` is the public door. A push makes an op and appends it to the log (see `planner`); who runs
+it, and when, is the affair of `workers` and `issue`.
 """
 
 from __future__ import annotations
 
-import atexit
 import os
 import sys
 import time
 import weakref
-from contextlib import suppress
+from contextlib import nullcontext
+from types import FunctionType
 from typing import TYPE_CHECKING, Any, Literal
 
+from cudasync.atomic import Tickets
 from cudasync.driver import Device
-from cudasync.engine import current, plan
-from cudasync.engine.dispatch import Dispatcher
+from cudasync.engine import current, issue, markers, pushing, waiting
+from cudasync.engine.issue import Issuer
 from cudasync.engine.ledger import Ledger
-from cudasync.engine.op import Op, OpKind
+from cudasync.engine.op import Marker, Op, OpKind
+from cudasync.engine.planner import PLANNER, Adopt, Close
 from cudasync.engine.serial import SerialDispatcher
-from cudasync.engine.variable import resolve
-from cudasync.errors import ClosedError
+from cudasync.engine.variable import Var, resolve
+from cudasync.engine.workers import WorkerPool
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from contextlib import AbstractContextManager
     from types import TracebackType
 
+    from cudasync.engine.ranges import Region
     from cudasync.engine.trace import Statistics, TraceEntry
 
 Mode = Literal["async", "serial"]
-_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
-_engines: weakref.WeakSet[Engine] = weakref.WeakSet()
+_LOG = PLANNER.log
+_maybe_inside = current.maybe_inside
+_getframe = sys._getframe
+engines: weakref.WeakSet[Engine] = weakref.WeakSet()
 
 
 class Engine:
@@ -71,16 +76,36 @@ class Engine:
         if max_in_flight is not None and max_in_flight < 1:
             raise ValueError(f"max_in_flight must be at least 1, not {max_in_flight}")
         self.mode = chosen
-        self._ledger = Ledger(trace=trace)
-        self._dispatcher: Dispatcher | SerialDispatcher
-        if chosen == "serial":
-            self._dispatcher = SerialDispatcher(self._ledger, pools=sizes)
-        else:
-            self._dispatcher = Dispatcher(self._ledger, pools=sizes, streams=streams, tracing=trace)
+        self._ledger = ledger = Ledger(trace=trace)
         self._max_in_flight = max_in_flight
-        self._is_closed = False
+        # Ops that were planned with a record and are not over.
+        self._registered: dict[Op, None] = {}
+        # How many ops were pushed from inside of ops.
+        self._nested = Tickets()
+        # Set by `close`; by the planner when it comes upon that close; when all has ended.
+        self._is_closed = self._is_sealed = self._is_ended = False
+        self._serial: SerialDispatcher | None = None
+        self._pools: dict[str, Any] = {}
+        self._issuer: Issuer | SerialDispatcher
+        if chosen == "serial":
+            self._serial = self._issuer = SerialDispatcher(ledger)
+            self._pools = dict.fromkeys(sizes, self._serial)
+        else:
+            self._issuer = Issuer(ledger, streams=streams, timing=trace)
+            owner = weakref.ref(self)
+            self._pools = {
+                name: WorkerPool(name, size, ledger, owner) for name, size in sizes.items()
+            }
+            if max_in_flight is not None:
+                self._rank()
+            # No thread refers to the engine while it sleeps, so one that is dropped can go.
+            last = weakref.finalize(self, _dismiss, list(self._pools.values()), self._issuer)
+            last.atexit = False
+        self._compute: Any = self._pools["compute"]
+        # True while a push has nothing to think of but its op.
+        self._is_plain = chosen == "async" and not trace and max_in_flight is None
         self._scope: AbstractContextManager[Engine] | None = None
-        _engines.add(self)
+        engines.add(self)
 
     def push(
         self,
@@ -105,14 +130,87 @@ class Engine:
         raised by whoever waits. Raises TypeError and ValueError for wrong arguments, ClosedError
         after `close`.
         """
+        # This is what every host op pays: no call that can be spared, the rare cases elsewhere.
+        if (
+            fn.__class__ is not FunctionType
+            or device is not None
+            or pool is not None
+            or priority
+            or not self._is_plain
+        ):
+            return self._push_any(fn, reads, writes, name, priority, device, pool)
+        if reads:
+            if reads.__class__ is not tuple:
+                if reads.__class__ is not list:
+                    return self._push_any(fn, reads, writes, name, priority, device, pool)
+                reads = tuple(reads)
+            for each in reads:
+                if each.__class__ is not Var:
+                    return self._push_any(fn, reads, writes, name, priority, device, pool)
+        else:
+            reads = ()
+        if writes:
+            if writes.__class__ is not tuple:
+                if writes.__class__ is not list:
+                    return self._push_any(fn, reads, writes, name, priority, device, pool)
+                writes = tuple(writes)
+            for each in writes:
+                if each.__class__ is not Var:
+                    return self._push_any(fn, reads, writes, name, priority, device, pool)
+        else:
+            writes = ()
+        frame = _getframe(1)
+        op = Op()
+        op.finished = False
+        op.failure = None
+        op.number = 0
+        op.priority = 0
+        op.name = fn.__name__ if name is None else name
+        op._engine = self
+        op._fn = fn
+        op._reads = reads
+        op._writes = writes
+        op._regions = None
+        op._pool = compute = self._compute
+        op._result = None
+        op._interest = []
+        op._code = frame.f_code
+        op._at = frame.f_lasti
+        if _maybe_inside() is not None:
+            self._nested.next()
+        # `Log.append`, written out.
+        segment = _LOG.tail
+        segment.append(op)
+        if segment.is_sealed:
+            _LOG.append_again(segment, op)
+        # Only now: whoever sees that a write was counted comes after it.
+        for each in writes:
+            each._pushed.next()
+        if not compute.eyes and compute.is_silent():
+            compute.ring()
+        if self._is_closed:
+            pushing.raise_if_refused(op)
+        return op
+
+    def _push_any(
+        self,
+        fn: Callable[..., Any],
+        reads: Any,
+        writes: Any,
+        name: str | None,
+        priority: int,
+        device: Device | None,
+        pool: str | None,
+    ) -> Op:
+        """`push` for whatever is not a plain function on variables."""
         if not callable(fn):
             raise TypeError(f"an op needs a function, not {type(fn).__name__}")
         if device is not None and pool is not None:
             raise ValueError("pool= is for host ops; a device op runs on a stream")
         if device is not None and not isinstance(device, Device):
             raise TypeError(f"device= takes a Device, not {type(device).__name__}")
-        if pool is not None and pool not in self._dispatcher.pool_names:
-            known = ", ".join(map(repr, self._dispatcher.pool_names))
+        if pool is not None and pool not in self._pools:
+            known = ", ".join(map(repr, self._pools))
             raise ValueError(f"there is no worker pool {pool!r}; this engine has {known}")
         return self._push(
             fn,
@@ -139,25 +237,15 @@ class Engine:
         kernel: str = "",
     ) -> Op:
         """The push of the floors above, which know what kind of work it is."""
-        if self._is_closed:
-            raise ClosedError("the engine was closed; make a new one")
-        accesses = plan.Accesses(resolve(reads, "reads"), resolve(writes, "writes"))
-        op = Op(
-            self, fn, kind, name, device=device, priority=priority, pool=pool, site=_push_site()
+        return pushing.push(
+            self, fn, kind, reads, writes, name, priority, device, self._pools[pool], kernel
         )
-        op._kernel = kernel
-        op._is_nested = self._dispatcher.is_worker()
-        # What an op pushes is not held back: the op may be the very one to wait for.
-        if self._max_in_flight is not None and not op._is_nested and not current.inside():
-            self._hold_back(self._max_in_flight)
-        try:
-            self._dispatcher.submit(op, accesses)
-        except BaseException as error:
-            # Ctrl-C in the middle of it: nobody will ever hold this op, so it must not be left to
-            # be waited for.
-            self._dispatcher.abandon(op, error)
-            raise
-        return op
+
+    def _rank(self) -> None:
+        """From now on ops are planned before one is chosen: they differ in priority, or count."""
+        self._is_plain = False
+        for pool in self._pools.values():
+            pool.is_plain = False
 
     def waitall(self, timeout: float | None = None) -> None:
         """Block until every op pushed so far has finished.
@@ -178,11 +266,15 @@ class Engine:
         """
         self._drain(None)
         self._ledger.clear_failures()
-        self._dispatcher.heal()
+        self._issuer.heal()
 
     def statistics(self) -> Statistics:
         """Counts of ops, events and waits since the engine was made."""
-        return self._ledger.statistics
+        host_ops = sum(pool.ran for pool in dict.fromkeys(self._pools.values()))
+        PLANNER.plan()
+        issue.settle()
+        unfinished = sum(not isinstance(op, Marker) for op in list(self._registered))
+        return self._ledger.counters.snapshot(host_ops, unfinished)
 
     def trace(self) -> list[TraceEntry]:
         """What ran where and when, in order of completion; waits for all ops first.
@@ -199,15 +291,21 @@ class Engine:
 
         Closing twice is harmless.
         """
-        if self._is_closed:
+        if self._is_ended:
             return
         self._drain(None)
-        with plan.LOCK:
-            # Under the lock, so that an op is either planned by now, and waited for, or refused.
-            self._is_closed = self._ledger.is_closed = True
+        self._is_closed = True
+        self._is_plain = False
+        # What is in the log before this is waited for, what comes after it is refused.
+        _LOG.append(Close(self))
+        PLANNER.plan()
         self._drain(None)
-        self._dispatcher.close()
-        _engines.discard(self)
+        for pool in dict.fromkeys(self._pools.values()):
+            pool.close()
+        if self._serial is None:
+            self._issuer.close()
+        self._is_ended = True
+        engines.discard(self)
 
     @property
     def is_closed(self) -> bool:
@@ -215,7 +313,7 @@ class Engine:
 
     def __enter__(self) -> Engine:
         if self._is_closed:
-            raise ClosedError("the engine was closed; make a new one")
+            raise pushing.closed()
         self._scope = current.use(self)
         return self._scope.__enter__()
 
@@ -233,49 +331,48 @@ class Engine:
             raise failure.error()
 
     def __repr__(self) -> str:
-        state = "closed" if self._is_closed else f"{len(self._ledger.unfinished)} ops unfinished"
+        state = "closed" if self._is_closed else f"{len(self._registered)} ops in flight"
         return f"<Engine {self.mode} {state}>"
 
     def _drain(self, timeout: float | None) -> None:
         """Wait until every op pushed so far, and what these push, has finished, failed or not."""
         deadline = None if timeout is None else time.monotonic() + timeout
-        with plan.LOCK:
-            ops = list(self._ledger.unfinished)
-        while ops:
-            # Youngest first: when it has finished, so has what came before it on its stream.
-            for op in reversed(ops):
-                op._wait_finished(
-                    None if deadline is None else max(0.0, deadline - time.monotonic())
-                )
-            with plan.LOCK:
-                ops = [op for op in self._ledger.unfinished if op._is_nested]
+        while True:
+            nested = self._nested.taken
+            left = None if deadline is None else max(0.0, deadline - time.monotonic())
+            markers.fence(self)._wait_finished(left)
+            if self._nested.taken == nested:
+                return
 
-    def _hold_back(self, limit: int) -> None:
-        """Back-pressure: wait while `limit` ops are unfinished."""
-        while len(self._ledger.unfinished) >= limit:
-            with plan.LOCK:
-                oldest = next(iter(self._ledger.unfinished), None)
-            if oldest is not None:
-                oldest._wait_finished(None)
+    # What the parts below ask of their engine.
 
-    # What ops ask of their engine.
+    def _mark(self, things: Any) -> Op:
+        """An op that is over once the last writers of `things` are."""
+        variables, regions = resolve(things, "reads")
+        return markers.mark(self, variables, regions)
 
-    def _start(self, op: Op) -> list[Op]:
-        return self._dispatcher.start(op)
-
-    def _watch(self, op: Op) -> None:
-        self._dispatcher.watch(op)
-
-    def _query(self, op: Op) -> None:
-        self._dispatcher.query(op)
+    def _adopt(self, region: Region, op: Op) -> None:
+        """Let `op`, which allocated `region`, be its writer."""
+        _LOG.append(Adopt(region, op))
 
     def _blocking(self, op: Op) -> AbstractContextManager[None]:
-        return self._dispatcher.blocking(op)
+        return nullcontext() if self._serial is None else self._serial.blocking(op)
+
+    def _wait_for(self, op: Op, deadline: float | None) -> bool:
+        return waiting.wait_for(op, deadline)
+
+    def _refuse(self, op: Op, number: int) -> None:
+        pushing.refuse(op, number)
+
+    def _rescue(self) -> None:
+        if self._serial is None:
+            for pool in self._pools.values():
+                pool.rescue()
 
 
 def engine() -> Engine:
     """The current engine: of the innermost `with`, else one for the whole process."""
-    return current.get(Engine)
+    return current.engine()
 
 
 def use(engine: Engine) -> AbstractContextManager[Engine]:
@@ -288,37 +385,11 @@ def waitall(timeout: float | None = None) -> None:
     engine().waitall(timeout)
 
 
-def _push_site() -> tuple[str, int]:
-    """File and line of the first caller outside this package."""
-    frame = sys._getframe(1)
-    while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
-        frame = frame.f_back
-    return frame.f_code.co_filename, frame.f_lineno
+def _dismiss(pools: list[WorkerPool], issuer: Issuer) -> None:
+    """The engine is gone, and so are its ops: let its threads end. Runs in a finaliser."""
+    for pool in pools:
+        pool.dismiss()
+    issuer.dismiss()
 
 
-@atexit.register
-def _close_all() -> None:
-    """Let work in flight finish before the interpreter goes."""
-    for each in list(_engines):
-        # Nobody is left to be told.
-        with suppress(Exception):
-            each.close()
-
-
-def _orphan_all() -> None:
-    """In a forked child: its engines have no threads, so they are closed. It may make new ones."""
-    for each in list(_engines):
-        each._is_closed = True
-        each._ledger.orphan()
-    _engines.clear()
-    current.forget()
-    plan.LOCK.release()
-
-
-if hasattr(os, "register_at_fork"):
-    # Nobody is in the middle of planning when the child begins.
-    os.register_at_fork(
-        before=plan.LOCK.acquire,
-        after_in_parent=plan.LOCK.release,
-        after_in_child=_orphan_all,
-    )
+current.make_with(Engine)

@@ -1,64 +1,61 @@
 """Floor 2. Events, taken from a pool per device and given back.
 
-An event may be recorded anew only when nobody can still wait for its last recording: the op it
-stands for has finished, and no thread has pinned it. All of it under `plan.LOCK`, except the
-driver calls themselves.
+An event may be recorded anew only when nobody can still wait for its last recording. Who may is
+whoever holds the `PooledEvent`: the op that it stands for, a thread that is about to wait, a
+question to a watcher. When the last of them lets go, the interpreter calls `__del__`, and the
+event goes back: the reference count is the count of users, and it is kept without a lock of ours.
 """
 
 from __future__ import annotations
 
+from collections import deque
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from cudasync.driver import Event
-from cudasync.engine import plan
+from cudasync.errors import CudasyncError
 
 if TYPE_CHECKING:
     from cudasync.driver import Device
-    from cudasync.engine.trace import Statistics
+    from cudasync.engine.trace import Counters
 
 
 class PooledEvent:
-    """An event on loan. `pins` counts threads that are about to use it, the op itself included."""
+    """An event on loan, for as long as anybody refers to it."""
 
-    __slots__ = ("event", "pins", "pool")
+    __slots__ = ("_free", "event")
 
-    def __init__(self, event: Event, pool: EventPool) -> None:
+    def __init__(self, event: Event, free: deque[Event]) -> None:
         self.event = event
-        self.pool = pool
-        self.pins = 1
+        self._free = free
 
-    def unpin(self) -> None:
-        """Let go; the last one to do so gives the event back. The caller holds the lock."""
-        self.pins -= 1
-        assert self.pins >= 0, "an event was given back twice"
-        if self.pins == 0:
-            self.pool.free.append(self.event)
+    def __del__(self) -> None:
+        # One C call: this may run anywhere.
+        self._free.append(self.event)
 
 
 class EventPool:
-    """The idle events of one device; `statistics` counts those that had to be made."""
+    """The idle events of one device; `counters` counts those that had to be made."""
 
-    __slots__ = ("device", "free", "statistics", "timing")
+    __slots__ = ("_counters", "_free", "device", "timing")
 
-    def __init__(self, device: Device, *, timing: bool, statistics: Statistics) -> None:
+    def __init__(self, device: Device, *, timing: bool, counters: Counters) -> None:
         self.device = device
         self.timing = timing
-        self.statistics = statistics
-        self.free: list[Event] = []
+        self._counters = counters
+        self._free: deque[Event] = deque()
 
     def take(self) -> PooledEvent:
-        """An event that nobody waits for. One driver call when the pool is empty, else none.
-
-        Called without the lock, because of that driver call; `list.pop` is one C call.
-        """
+        """An event that nobody waits for. One driver call when the pool is empty, else none."""
         try:
-            event = self.free.pop()
+            event = self._free.pop()
         except IndexError:
             event = Event(self.device, timing=self.timing)
-            with plan.LOCK:
-                self.statistics.events_created += 1
-        return PooledEvent(event, self)
+            self._counters.events_created.next()
+        return PooledEvent(event, self._free)
 
     def close(self) -> None:
-        while self.free:
-            self.free.pop().close()
+        """Destroy the idle events; one that comes back later goes with its last reference."""
+        while self._free:
+            with suppress(CudasyncError, IndexError):
+                self._free.pop().close()

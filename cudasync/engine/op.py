@@ -1,28 +1,39 @@
-"""Floor 2. One op: a function, what must come before it, and how it ended.
+"""Floor 2. One op: a function, what it reads and writes, and how it ended.
 
-Life: planned, then (device) issued or (host) running, then finished. `finished` is set last and
-never taken back; `failure` and the result are written before it. The fields with an underscore
-belong to the engine and are written under `plan.LOCK`, except where noted.
+Life: in the log, then planned, then running (host) or issued (device), then over. An op that is run
+at once by the worker that plans it skips "planned": nobody else has to know of it.
+
+What may be written by whom:
+- `_fn` is there until the op is claimed; `del op._fn` is the claim, and succeeds once;
+- `failure` and `_result` are written by whoever claimed the op, before it is over;
+- `finished` is set after them, by whoever ends the op, and never taken back;
+- `_interest` is a cell (`atomic.offer`): CLOSED if the op was over before anybody asked for it,
+  else its `Record`.
 """
 
 from __future__ import annotations
 
 import asyncio
-import threading
+import time
 from contextlib import suppress
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
-from cudasync.engine import plan
+from cudasync.engine import record as records
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
+    from types import CodeType
 
+    from cudasync.atomic import _Closed
     from cudasync.driver import Device
     from cudasync.engine.engine import Engine
-    from cudasync.engine.events import PooledEvent
     from cudasync.engine.failure import Failure
-    from cudasync.engine.timeline import Timeline
+    from cudasync.engine.issue import Issuer
+    from cudasync.engine.ranges import Region
+    from cudasync.engine.record import Place, Record
+    from cudasync.engine.timeline import Point
+    from cudasync.engine.variable import Var
     from cudasync.errors import OpError
 
 
@@ -43,81 +54,54 @@ class Op:
 
     __slots__ = (
         "__weakref__",
-        "_blockers",
-        "_callbacks",
-        "_clock",
-        "_dependents",
-        "_device",
+        "_at",
+        "_code",
         "_engine",
-        "_event",
         "_fn",
-        "_is_issued",
-        "_is_nested",
-        "_is_watched",
-        "_kernel",
+        "_interest",
         "_pool",
-        "_predecessors",
+        "_reads",
+        "_regions",
         "_result",
-        "_seq",
-        "_site",
-        "_sources",
-        "_timeline",
+        "_writes",
         "failure",
         "finished",
-        "kind",
         "name",
         "number",
         "priority",
     )
 
-    def __init__(
-        self,
-        engine: Engine,
-        fn: Callable[..., Any],
-        kind: OpKind,
-        name: str,
-        *,
-        device: Device | None,
-        priority: int,
-        pool: str,
-        site: tuple[str, int],
-    ) -> None:
-        self.name = name
-        self.kind = kind
-        self.priority = priority
-        # Position in the total order of pushes; 0 until planned.
-        self.number = 0
-        self.finished = False
-        self.failure: Failure | None = None
-        self._engine = engine
-        self._fn: Callable[..., Any] | None = fn
-        self._device = device
-        self._pool = pool
-        self._site = site
-        # The kernel that it launches, where that is known: a device's fault report may name it.
-        self._kernel = ""
-        self._result: Any = None
-        # Ops that must come before this one and had not finished when it was planned.
-        self._predecessors: tuple[Op, ...] = ()
-        # Writers of what this op reads; if one fails, this op is poisoned.
-        self._sources: tuple[Op, ...] = ()
-        self._blockers = 0
-        self._dependents: list[Op] = []
-        self._callbacks: list[Callable[[], None]] = []
-        # Pushed by an op: whoever waits for all ops waits for this one too, however late it came.
-        self._is_nested = False
-        # A device op once issued: the point (timeline, seq), its event, what its stream knew.
-        self._is_issued = False
-        self._is_watched = False
-        self._timeline: Timeline | None = None
-        self._seq = 0
-        self._event: PooledEvent | None = None
-        self._clock: dict[Timeline, int] = {}
+    kind = OpKind.HOST
+
+    # Written by `Engine.push`, field by field: a constructor would cost as much as the rest.
+    finished: bool
+    failure: Failure | None
+    # Position in the total order of pushes; 0 until planned.
+    number: int
+    priority: int
+    name: str
+    _engine: Engine
+    _fn: Callable[..., Any]
+    _reads: tuple[Var, ...]
+    _writes: tuple[Var, ...]
+    # Byte ranges read and written, None if there are none.
+    _regions: tuple[tuple[Region, ...], tuple[Region, ...]] | None
+    # Who runs it once it is ready.
+    _pool: Place
+    _result: Any
+    _interest: list[Record | _Closed]
+    # Where it was pushed: the code and the instruction in it; the line is worked out when asked.
+    _code: CodeType
+    _at: int
 
     @property
     def push_site(self) -> str:
         """ "file:line" of the push."""
-        return f"{self._site[0]}:{self._site[1]}"
+        line = self._code.co_firstlineno
+        for start, end, number in self._code.co_lines():
+            if start <= self._at < end and number is not None:
+                line = number
+        return f"{self._code.co_filename}:{line}"
 
     @property
     def is_poisoned(self) -> bool:
@@ -128,7 +112,7 @@ class Op:
     def done(self) -> bool:
         """True once the op has finished, failed or not. Never blocks; asks the driver once."""
         if not self.finished:
-            self._engine._query(self)
+            self._pool.query(self)
         return self.finished
 
     def wait(self, timeout: float | None = None) -> None:
@@ -156,13 +140,16 @@ class Op:
     def add_done_callback(self, callback: Callable[[], None]) -> None:
         """Call `callback()` once the op has finished: at once if it has, else on the thread that
         finishes it, where it must not block. An exception of the callback is lost."""
-        with plan.LOCK:
+        record = records.of(self)
+        if record is not None:
+            record.callbacks.put(callback)
             if not self.finished:
-                self._callbacks.append(callback)
-                callback = _nothing
-        with suppress(Exception):
-            callback()
-        self._engine._watch(self)
+                self._pool.watch(self)
+                return
+            records.call_back(self, record)
+        else:
+            with suppress(Exception):
+                callback()
 
     def __await__(self) -> Generator[Any, None, Any]:
         loop = asyncio.get_running_loop()
@@ -184,26 +171,50 @@ class Op:
     def _wait_finished(self, timeout: float | None) -> None:
         if self.finished:
             return
-        parked = threading.Event()
-        wake = parked.set
-        self.add_done_callback(wake)
-        try:
-            with self._engine._blocking(self):
-                if not parked.wait(timeout):
-                    raise TimeoutError(f"op {self.name!r} has not finished after {timeout} s")
-        finally:
-            if not self.finished:
-                # Who asks again and again with a timeout must not leave a trail.
-                with plan.LOCK:
-                    self._callbacks = [c for c in self._callbacks if c is not wake]
+        deadline = None if timeout is None else time.monotonic() + timeout
+        if not self._engine._wait_for(self, deadline):
+            raise TimeoutError(f"op {self.name!r} has not finished after {timeout} s")
 
     def __repr__(self) -> str:
         if self.finished:
             how = "failed" if self.failure is not None else "finished"
         else:
-            how = "issued" if self._is_issued else "planned"
+            how = "issued" if self._is_issued else "planned" if self.number else "pushed"
         return f"<Op {self.name!r} {self.kind.value} {how}>"
 
+    @property
+    def _is_issued(self) -> bool:
+        return False
 
-def _nothing() -> None:
-    pass
+
+class DeviceOp(Op):
+    """An op that enqueues work on a stream."""
+
+    __slots__ = ("_device", "_is_watched", "_issuer", "_kernel", "_outcome", "_point", "kind")
+
+    kind: OpKind
+    _device: Device
+    _issuer: Issuer
+    # The kernel that it launches, where that is known: a device's fault report may name it.
+    _kernel: str
+    # Where it was issued, and what can be waited for; None before and after.
+    _point: Point | None
+    # A cell: how it ended, as far as the device is concerned. The first to say so is believed.
+    _outcome: list[tuple[Failure | None]]
+    _is_watched: bool
+
+    @property
+    def _is_issued(self) -> bool:
+        return self._point is not None
+
+
+class Marker(Op):
+    """An op without a function: it is over as soon as what it reads is."""
+
+    __slots__ = ()
+
+
+class Fence(Marker):
+    """A marker for everything that its engine was pushed before."""
+
+    __slots__ = ()

@@ -3,6 +3,8 @@
 The oracle that the asynchronous engine is compared with, and the first thing to try when a
 program misbehaves. An op that is pushed by an op comes after it, as it would in the push
 order; if the outer op waits for it, it runs then, unless it needs what the outer op writes.
+
+One thread at a time has its turn, so this one takes a lock: it makes no claim to be lock-free.
 """
 
 from __future__ import annotations
@@ -13,13 +15,15 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from cudasync.driver import Stream
-from cudasync.engine import current, plan
+from cudasync.engine import current
+from cudasync.engine import record as records
 from cudasync.engine.ledger import Ledger, poison
-from cudasync.engine.op import Op, OpKind
+from cudasync.engine.op import DeviceOp, Op
+from cudasync.engine.planner import PLANNER
 from cudasync.errors import DeadlockError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator
     from typing import Any
 
     from cudasync.driver import Device
@@ -28,44 +32,36 @@ if TYPE_CHECKING:
 class SerialDispatcher:
     """Runs each op on the thread that pushes it, device ops on one stream per device."""
 
-    def __init__(self, ledger: Ledger, *, pools: Mapping[str, int]) -> None:
-        self._ledger = ledger
+    def __init__(self, ledger: Ledger) -> None:
+        self.ledger = ledger
+        # Ops that ran to their end on the host without failing.
+        self.ran = 0
         # Held by the thread whose turn it is, from the push until all it entails has run.
         self._turn = threading.RLock()
         self._queue: deque[Op] = deque()
         self._running: list[Op] = []
         self._streams: dict[int, Stream] = {}
-        self.pool_names = tuple(pools)
 
-    def submit(self, op: Op, accesses: plan.Accesses) -> None:
+    def submit(self, op: Op) -> None:
+        """Push `op`: plan it, and run it unless another op is running."""
         with self._turn:
-            with plan.LOCK:
-                dropped = self._ledger.enter(op, accesses)
-            del dropped
+            PLANNER.log.append(op)
             self._queue.append(op)
+            PLANNER.plan(op)
             if not self._running:
                 while self._queue:
                     self._run_next()
 
-    def abandon(self, op: Op, error: BaseException) -> None:
-        """The push of `op` was interrupted: if it has been planned, end it as failed."""
-        with plan.LOCK:
-            if op.number == 0 or op in self._running:
-                return
-            if op in self._queue:
-                self._queue.remove(op)
-        self._ledger.finish(op, failure=self._ledger.fail(op, error))
-
-    def start(self, op: Op) -> list[Op]:
-        raise AssertionError(f"{op!r} was blocked on a serial engine")
-
-    def watch(self, op: Op) -> None:
-        pass
+    def put(self, op: Op) -> None:
+        """Ops run in push order, not when they are ready."""
 
     def query(self, op: Op) -> None:
-        pass
+        """Ops end before their push does."""
 
-    def is_worker(self) -> bool:
+    def watch(self, op: Op) -> None:
+        """Ops end before their push does."""
+
+    def is_inside(self) -> bool:
         return bool(self._running)
 
     @contextmanager
@@ -89,7 +85,11 @@ class SerialDispatcher:
     def _run_next(self) -> None:
         """Run the oldest queued op; it stays queued if it needs one that runs right now."""
         op = self._queue[0]
-        for before in op._predecessors:
+        if op.finished:
+            # Refused by an engine that was closed.
+            self._queue.popleft()
+            return
+        for before in records.plan_of(op).before:
             if before in self._running:
                 raise DeadlockError(
                     f"op {before.name!r} waits for op {op.name!r}, which can only run after it"
@@ -98,29 +98,41 @@ class SerialDispatcher:
             before._wait_finished(None)
         self._queue.popleft()
         failure = poison(op)
+        fn = op._fn
+        del op._fn
         if failure is not None:
-            self._ledger.finish(op, failure=failure)
+            self._end(op, failure=failure)
             return
         self._running.append(op)
-        result = None
         try:
             with current.use(op._engine):
-                result = self._call(op)
+                op._result = self._call(op, fn)
         except BaseException as error:
-            failure = self._ledger.fail(op, error)
+            failure = self.ledger.fail(op, error)
             if not isinstance(error, Exception):
                 raise
         finally:
+            del fn
             self._running.pop()
-            self._ledger.finish(op, result=result, failure=failure)
+            self._end(op, failure=failure)
 
-    def _call(self, op: Op) -> Any:
-        assert op._fn is not None
-        if op.kind is OpKind.HOST:
-            return op._fn()
-        assert op._device is not None
+    def _end(self, op: Op, *, failure: Any) -> None:
+        counters = self.ledger.counters
+        if failure is not None:
+            op.failure = op.failure or failure
+            self.ledger.note(failure)
+            counters.failed_ops.next()
+        elif isinstance(op, DeviceOp):
+            counters.device_ops.next()
+        else:
+            self.ran += 1
+        records.finish(op)
+
+    def _call(self, op: Op, fn: Callable[..., Any]) -> Any:
+        if not isinstance(op, DeviceOp):
+            return fn()
         stream = self._stream(op._device)
-        result = op._fn(stream)
+        result = fn(stream)
         stream.synchronize()
         return result
 
@@ -129,5 +141,5 @@ class SerialDispatcher:
         # A reset of the device closes its streams.
         if stream is None or stream.is_closed:
             stream = self._streams[device.ordinal] = Stream(device)
-            self._ledger.statistics.streams_used += 1
+            self.ledger.counters.streams_used.next()
         return stream

@@ -1,8 +1,9 @@
 """Floor 2. What is remembered of one variable or byte range: its last writer, the reads since.
 
-True under `plan.LOCK`, which every function here assumes to be held:
+Only the planner changes states, each store for itself, so that planning the same op once more
+leads to the same state:
 - `readers` are the ops that read since `writer` wrote, in push order, none of them `writer`;
-- a finished op orders nothing any more and may be dropped at any time, except a failed writer,
+- an op that is over orders nothing any more and may be dropped at any time, except a failed writer,
   which poisons later readers.
 """
 
@@ -21,28 +22,49 @@ SWEEP = 16
 class State:
     """The last writer of some data and the readers since."""
 
-    __slots__ = ("readers", "sweep_at", "writer", "writes")
+    __slots__ = ("epoch", "readers", "sweep_at", "writer")
 
-    def __init__(self, writer: Op | None = None, readers: list[Op] | None = None) -> None:
+    def __init__(self, epoch: int, writer: Op | None = None) -> None:
+        # Whose state this is: see the planner. A state of another epoch is copied before use.
+        self.epoch = epoch
         self.writer = writer
-        self.readers = [] if readers is None else readers
+        self.readers: list[Op] = []
         self.sweep_at = SWEEP
-        # How many writes were pushed so far; kept for variables, which live as long as it counts.
-        self.writes = 0
 
-    def copy(self) -> State:
-        """The same history for one half of a range that is being split."""
-        return State(self.writer, list(self.readers))
+    def copy(self, epoch: int) -> State:
+        """The same history, for another epoch or for one half of a range that is being split."""
+        twin = State(epoch, self.writer)
+        twin.readers = self.readers.copy()
+        return twin
 
     def add_reader(self, op: Op) -> None:
         readers = self.readers
-        if readers and readers[-1] is op:
+        if op in readers[-4:]:
+            # Planned once more, or reading it under two names.
             return
         readers.append(op)
         if len(readers) >= self.sweep_at:
-            self.readers = [r for r in readers if not r.finished]
+            self.readers = readers = [r for r in readers if not r.finished]
             # Twice what is alive: the sweep's cost is spread over as many additions.
-            self.sweep_at = max(SWEEP, 2 * len(self.readers))
+            self.sweep_at = max(SWEEP, 2 * len(readers))
+
+    def overwrite(self, op: Op) -> None:
+        self.writer = op
+        self.readers = []
+
+    def rest(self) -> bool:
+        """Drop what orders nothing any more; True if nothing is left, so that an op on this data
+        may run at once."""
+        writer = self.writer
+        if writer is not None:
+            if not writer.finished or writer.is_poisoned:
+                return False
+            self.writer = None
+        if self.readers:
+            if not all(reader.finished for reader in self.readers):
+                return False
+            self.readers = []
+        return True
 
     @property
     def is_quiet(self) -> bool:

@@ -3,7 +3,8 @@
 Copies in and out have a stream each, so that the copy engines work beside the kernels.
 Allocations have one too: nothing else runs there, so a new array never waits behind a kernel. A
 kernel goes where the op it depends on came last, since order within a stream costs nothing; else
-to an idle stream; else to the least loaded one.
+to the least loaded one. A stream that another thread is issuing to is passed over; if all of
+them are, one more is made.
 """
 
 from __future__ import annotations
@@ -17,69 +18,77 @@ from cudasync.engine.timeline import Timeline
 from cudasync.errors import CudasyncError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from cudasync.driver import Device
     from cudasync.engine.failure import Failure
-    from cudasync.engine.op import Op
-    from cudasync.engine.trace import Statistics
+    from cudasync.engine.op import DeviceOp, Op
+    from cudasync.engine.trace import Counters
 
 
 class DeviceStreams:
-    """The timelines and events of one device. Everything here is under `plan.LOCK`."""
+    """The timelines and events of one device. The groups only grow, by one append each time."""
 
-    def __init__(
-        self, device: Device, *, streams: int, timing: bool, statistics: Statistics
-    ) -> None:
+    def __init__(self, device: Device, *, streams: int, timing: bool, counters: Counters) -> None:
         self.device = device
-        self.events = EventPool(device, timing=timing, statistics=statistics)
-        name = f"device {device.ordinal}"
+        self.events = EventPool(device, timing=timing, counters=counters)
+        name = self._name = f"device {device.ordinal}"
         self.compute = [Timeline(device, f"{name} stream {i}") for i in range(streams)]
         # CUDA's convention: the smaller number is the higher priority.
         self.urgent = [
             Timeline(device, f"{name} urgent {i}", priority=-1) for i in range(min(2, streams))
         ]
-        self.htod = Timeline(device, f"{name} HtoD")
-        self.dtoh = Timeline(device, f"{name} DtoH")
-        self.allocate = Timeline(device, f"{name} allocate")
-        self.free = Timeline(device, f"{name} free")
+        self.htod = [Timeline(device, f"{name} HtoD")]
+        self.dtoh = [Timeline(device, f"{name} DtoH")]
+        self.allocate = [Timeline(device, f"{name} allocate")]
+        self.free = [Timeline(device, f"{name} free")]
         # Set by a fault that left the context unusable: nothing is issued here any more.
         self.fault: Failure | None = None
 
     @property
     def is_gone(self) -> bool:
         """True once a reset of the device has ended these streams."""
-        return self.allocate.is_gone
+        return self.allocate[0].is_gone
 
     @property
     def timelines(self) -> list[Timeline]:
-        return [*self.compute, *self.urgent, self.htod, self.dtoh, self.allocate, self.free]
+        return [
+            *self.compute,
+            *self.urgent,
+            *self.htod,
+            *self.dtoh,
+            *self.allocate,
+            *self.free,
+        ]
 
-    def choose(self, op: Op) -> Timeline:
-        """The timeline for `op`, all of whose device predecessors are issued."""
+    def take(self, op: DeviceOp, before: Sequence[Op]) -> Timeline:
+        """The timeline for `op`, whose predecessors are issued, taken for the caller."""
         match op.kind:
             case OpKind.HTOD:
-                return self.htod
+                group = self.htod
             case OpKind.DTOH:
-                return self.dtoh
+                group = self.dtoh
             case OpKind.ALLOCATE:
-                return self.allocate
-        group = self.urgent if op.priority > 0 else self.compute
-        followed = self._tail_to_follow(op, group)
-        if followed is not None:
-            return followed
-        if op.kind is OpKind.FREE:
-            return self.free
-        return min(group, key=lambda timeline: timeline.load)
-
-    def _tail_to_follow(self, op: Op, group: list[Timeline]) -> Timeline | None:
-        """The stream whose last op is the youngest predecessor that is the last of its stream."""
-        best: Op | None = None
-        for before in op._predecessors:
-            timeline = before._timeline
-            if timeline is None or timeline not in group or timeline.tail is not before:
-                continue
-            if best is None or before.number > best.number:
-                best = before
-        return best._timeline if best is not None else None
+                group = self.allocate
+            case _:
+                group = self.urgent if op.priority > 0 else self.compute
+                followed = _tail_to_follow(before, group)
+                if followed is not None and followed.take():
+                    return followed
+                if op.kind is OpKind.FREE:
+                    group = self.free
+        least = group[0] if len(group) == 1 else min(group, key=_load)
+        if least.take():
+            return least
+        for timeline in sorted(group, key=_load):
+            if timeline.take():
+                return timeline
+        spare = Timeline(
+            self.device, f"{self._name} spare {len(self.timelines)}", priority=group[0].priority
+        )
+        spare.take()
+        group.append(spare)
+        return spare
 
     def close(self) -> None:
         """Destroy the streams and events; a dead context can not be told to, and need not be."""
@@ -88,3 +97,21 @@ class DeviceStreams:
                 timeline.close()
         with suppress(CudasyncError):
             self.events.close()
+
+
+def _tail_to_follow(before: Sequence[Op], group: list[Timeline]) -> Timeline | None:
+    """The stream whose last op is the youngest predecessor that is the last of its stream."""
+    best = None
+    number = 0
+    for op in before:
+        point = getattr(op, "_point", None)
+        if point is None or op.number < number:
+            continue
+        timeline = point.timeline
+        if timeline.tail is op and timeline in group:
+            best, number = timeline, op.number
+    return best
+
+
+def _load(timeline: Timeline) -> int:
+    return timeline.load

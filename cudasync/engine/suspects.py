@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cudasync.engine.op import Op, OpKind
+from cudasync.engine.op import DeviceOp, OpKind
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,8 +21,8 @@ HARMLESS = (OpKind.ALLOCATE, OpKind.FREE)
 
 
 def suspect(
-    flights: Sequence[Sequence[Op]], reporter: Op, error: CudaError
-) -> tuple[Op, list[str]]:
+    flights: Sequence[Sequence[DeviceOp]], reporter: DeviceOp, error: CudaError
+) -> tuple[DeviceOp, list[str]]:
     """The op to name, and the names of all that may be to blame if it can not be pinned on one.
 
     `flights` are the ops in flight on each stream in order; `reporter` is the op at which the
@@ -42,5 +42,5 @@ def suspect(
     return firsts[0], [op.name for op in firsts] if len(firsts) > 1 else []
 
 
-def _number(op: Op) -> int:
+def _number(op: DeviceOp) -> int:
     return op.number

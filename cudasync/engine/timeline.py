@@ -1,20 +1,19 @@
 """Floor 2. A timeline: one stream, what was issued to it, and how far it has come.
 
-True under `plan.LOCK`:
-- `in_flight` holds the issued and unfinished ops in order of seq; the last issued has seq `issued`;
-- `clock[t]` is the greatest seq of timeline t that everything issued from now on comes after.
-  The dict is replaced, never changed, so that ops may keep a reference to it.
+One thread at a time issues to a timeline: whoever took its one token. Nobody waits for it; who
+does not get it goes to another stream. The holder alone writes `issued`, `clock` and the stream,
+and adds to `in_flight`. `finished` and the removal from `in_flight` are anybody's: to finish an
+op twice is harmless, and so is a `finished` that is too small.
 
-`issue_lock` is held while an op's waits, launch and event record go to the stream, so that the
-record covers that op and nothing later. It is taken without `plan.LOCK`, never the other way.
+`clock[t]` is the greatest seq of timeline t that everything issued from now on comes after. The
+dict is replaced, never changed, so that ops may keep a reference to it.
 """
 
 from __future__ import annotations
 
-import threading
-from collections import deque
+from _thread import start_new_thread
 from queue import SimpleQueue
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from cudasync.driver import Stream
 from cudasync.errors import CudasyncError
@@ -24,9 +23,18 @@ if TYPE_CHECKING:
 
     from cudasync.driver import Device
     from cudasync.engine.events import PooledEvent
-    from cudasync.engine.op import Op
+    from cudasync.engine.op import DeviceOp
 
-    Report: TypeAlias = Callable[[Op, PooledEvent, CudasyncError | None], None]
+    Report: TypeAlias = Callable[["DeviceOp", "Point", CudasyncError | None], None]
+
+
+class Point(NamedTuple):
+    """Where an op was issued: its place on a timeline, its event, what the stream knew then."""
+
+    timeline: Timeline
+    seq: int
+    event: PooledEvent
+    clock: dict[Timeline, int]
 
 
 class Timeline:
@@ -38,19 +46,31 @@ class Timeline:
         self.priority = priority
         # The life of the device's context that the stream belongs to.
         self._token = device.context.token
-        self.issue_lock = threading.RLock()
+        self._vacant: list[None] = [None]
         self.issued = 0
         self.finished = 0
-        self.in_flight: deque[Op] = deque()
+        # By seq.
+        self.in_flight: dict[int, DeviceOp] = {}
+        self.tail: DeviceOp | None = None
         self.clock: dict[Timeline, int] = {}
-        # Ops chosen for this stream and not issued yet, so that the choice spreads them.
-        self.reserved = 0
         self._stream: Stream | None = None
-        self._watcher: Watcher | None = None
+        self._watchers: list[Watcher] = []
+
+    def take(self) -> bool:
+        """Become the one who issues here; False if somebody else is."""
+        try:
+            self._vacant.pop()
+        except IndexError:
+            return False
+        return True
+
+    def give_back(self) -> None:
+        """Let others issue here."""
+        self._vacant.append(None)
 
     @property
     def stream(self) -> Stream:
-        """The stream, made at its first use. The caller holds `issue_lock`."""
+        """The stream, made at its first use by the one who issues."""
         if self._stream is None:
             self._stream = Stream(self.device, priority=self.priority)
         return self._stream
@@ -62,46 +82,40 @@ class Timeline:
 
     @property
     def load(self) -> int:
-        """Ops issued or about to be, and not known to have finished."""
-        return len(self.in_flight) + self.reserved
-
-    @property
-    def tail(self) -> Op | None:
-        """The op issued last if it is unfinished and nothing else is on its way here."""
-        return self.in_flight[-1] if self.in_flight and not self.reserved else None
+        """Ops issued, and not known to have finished, or about to be."""
+        return self.issued - self.finished + (not self._vacant)
 
     def is_behind(self, timeline: Timeline, seq: int) -> bool:
         """True if whatever is issued here now comes after (timeline, seq) without a wait."""
         return timeline is self or timeline.finished >= seq or self.clock.get(timeline, 0) >= seq
 
-    def learn(self, op: Op) -> None:
-        """This stream now waits for `op`: it is behind it, and behind all that was before it."""
+    def learn(self, point: Point) -> None:
+        """This stream now waits for `point`: it is behind it, and all that was before it."""
         # What is known to have finished needs no remembering: else streams of engines that have
         # closed would gather here.
         clock = {t: seq for t, seq in self.clock.items() if t.finished < seq}
-        for timeline, seq in op._clock.items():
+        for timeline, seq in point.clock.items():
             if clock.get(timeline, 0) < seq:
                 clock[timeline] = seq
-        assert op._timeline is not None
-        clock[op._timeline] = max(clock.get(op._timeline, 0), op._seq)
+        clock[point.timeline] = max(clock.get(point.timeline, 0), point.seq)
         clock.pop(self, None)
         self.clock = clock
 
-    def watch(self, op: Op, report: Report) -> None:
-        """Have `report` called once the stream has reached `op`, which is issued and unfinished.
+    def watch(self, op: DeviceOp, point: Point, report: Report) -> None:
+        """Have `report` called once the stream has reached `op`, which is issued. Never blocks."""
+        if not self._watchers:
+            # Two threads may each start one: then both answer, and the second is kept as well.
+            self._watchers.append(Watcher())
+        self._watchers[0].ask(op, point, report)
 
-        Never blocks. The caller holds `plan.LOCK`; the event is pinned until the report is done.
-        """
-        assert op._event is not None
-        if self._watcher is None:
-            self._watcher = Watcher(self.name)
-        op._event.pins += 1
-        self._watcher.ask(op, op._event, report)
+    def dismiss(self) -> None:
+        """Let the watcher end. Never blocks."""
+        for watcher in self._watchers:
+            watcher.close()
 
     def close(self) -> None:
         """End the watcher and destroy the stream. The caller has seen to it that it is idle."""
-        if self._watcher is not None:
-            self._watcher.close()
+        self.dismiss()
         if self._stream is not None:
             self._stream.close()
 
@@ -116,26 +130,27 @@ class Watcher:
     order, so one thread per stream answers in the best order there is.
     """
 
-    def __init__(self, name: str) -> None:
-        self._questions: SimpleQueue[tuple[Op, PooledEvent, Report] | None] = SimpleQueue()
-        self._thread = threading.Thread(target=self._main, name=f"cudasync {name}", daemon=True)
-        self._thread.start()
+    def __init__(self) -> None:
+        self._questions: SimpleQueue[tuple[DeviceOp, Point, Report] | None] = SimpleQueue()
+        self._ended: SimpleQueue[None] = SimpleQueue()
+        start_new_thread(self._main, ())
 
-    def ask(self, op: Op, event: PooledEvent, report: Report) -> None:
-        self._questions.put((op, event, report))
+    def ask(self, op: DeviceOp, point: Point, report: Report) -> None:
+        self._questions.put((op, point, report))
 
     def close(self) -> None:
+        """End once all questions are answered. Does not wait: nothing is left to be done here."""
         self._questions.put(None)
-        if threading.current_thread() is not self._thread:
-            self._thread.join(timeout=5.0)
 
     def _main(self) -> None:
         while (question := self._questions.get()) is not None:
-            op, event, report = question
+            op, point, report = question
             try:
                 if not op.finished:
-                    event.event.synchronize()
+                    point.event.event.synchronize()
             except CudasyncError as error:
-                report(op, event, error)
+                report(op, point, error)
             else:
-                report(op, event, None)
+                report(op, point, None)
+            # Hold nothing while asleep.
+            del question, op, point, report

@@ -9,36 +9,73 @@ from __future__ import annotations
 
 import time
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from cudasync.atomic import Tickets
 from cudasync.driver import Event, Stream
-from cudasync.engine import plan
 from cudasync.engine.op import OpKind
 from cudasync.errors import CudasyncError
 
 if TYPE_CHECKING:
-    from cudasync.driver import Device
     from cudasync.engine.events import EventPool, PooledEvent
-    from cudasync.engine.op import Op
-    from cudasync.engine.timeline import Timeline
+    from cudasync.engine.op import DeviceOp, Op
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Statistics:
     """Counts since the engine was made."""
 
-    ops: int = 0
-    host_ops: int = 0
-    device_ops: int = 0
-    failed_ops: int = 0
-    streams_used: int = 0
-    events_created: int = 0
-    events_recorded: int = 0
+    # Ops that were pushed; those that ended well on the host and on a device; the others.
+    ops: int
+    host_ops: int
+    device_ops: int
+    failed_ops: int
+    streams_used: int
+    events_created: int
+    events_recorded: int
     # Event waits given to the driver, and dependencies that needed none: order within a stream,
     # something waited for before, or an op that had finished.
-    waits: int = 0
-    waits_elided: int = 0
+    waits: int
+    waits_elided: int
+
+
+class Counters:
+    """What any thread may count; `snapshot` is what the user sees."""
+
+    __slots__ = (
+        "device_ops",
+        "events_created",
+        "events_recorded",
+        "failed_ops",
+        "streams_used",
+        "waits",
+        "waits_elided",
+    )
+
+    def __init__(self) -> None:
+        self.device_ops = Tickets()
+        self.failed_ops = Tickets()
+        self.streams_used = Tickets()
+        self.events_created = Tickets()
+        self.events_recorded = Tickets()
+        self.waits = Tickets()
+        self.waits_elided = Tickets()
+
+    def snapshot(self, host_ops: int, unfinished: int) -> Statistics:
+        """The counts now; workers count the host ops that they ran themselves."""
+        device_ops, failed_ops = self.device_ops.taken, self.failed_ops.taken
+        return Statistics(
+            ops=host_ops + device_ops + failed_ops + unfinished,
+            host_ops=host_ops,
+            device_ops=device_ops,
+            failed_ops=failed_ops,
+            streams_used=self.streams_used.taken,
+            events_created=self.events_created.taken,
+            events_recorded=self.events_recorded.taken,
+            waits=self.waits.taken,
+            waits_elided=self.waits_elided.taken,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,62 +105,67 @@ _KINDS = {
 }
 
 
-@dataclass(slots=True)
 class Recorder:
     """Collects trace entries; one per engine that traces."""
 
-    entries: list[TraceEntry] = field(default_factory=list)
-    _began: float = field(default_factory=time.perf_counter)
-    _origins: dict[int, Event] = field(default_factory=dict)
-    _starts: dict[Op, PooledEvent] = field(default_factory=dict)
-    _queued: dict[Op, float] = field(default_factory=dict)
+    def __init__(self) -> None:
+        self._began = time.perf_counter()
+        # By op: two threads may both find that an op has ended.
+        self._entries: dict[Op, TraceEntry] = {}
+        self._origins: dict[int, Event] = {}
+        self._starts: dict[Op, PooledEvent] = {}
+        self._queued: dict[Op, float] = {}
+
+    @property
+    def entries(self) -> list[TraceEntry]:
+        """In the order in which the ops were found to have ended."""
+        return list(self._entries.values())
 
     def pushed(self, op: Op) -> None:
         self._queued[op] = self._now()
 
-    def issuing(self, op: Op, stream: Stream, events: EventPool) -> None:
+    def issuing(self, op: DeviceOp, stream: Stream, events: EventPool) -> None:
         """Mark on `stream` that `op` starts here; before its first command."""
         device = events.device
         if device.ordinal not in self._origins:
             # Times are taken as soon as an op is done, on whatever stream: the origin has to have
             # passed by then. A stream of its own, so that nothing can hold it up.
             clock = Stream(device)
-            self._origins[device.ordinal] = clock.record(Event(device, timing=True))
+            origin = clock.record(Event(device, timing=True))
             clock.synchronize()
             clock.close()
+            self._origins.setdefault(device.ordinal, origin)
         start = events.take()
         stream.record(start.event)
         self._starts[op] = start
 
-    def reached(self, op: Op, timeline: Timeline, device: Device) -> None:
+    def reached(self, op: DeviceOp) -> None:
         """Note a device op whose end event is complete."""
-        start = self._starts.pop(op, None)
-        queued = self._queued.pop(op, 0.0)
-        if start is None or op._event is None:
+        start, point = self._starts.get(op), op._point
+        if start is None or point is None or op in self._entries:
             return
-        origin = self._origins[device.ordinal]
+        timeline = point.timeline
+        origin = self._origins[timeline.device.ordinal]
         # A trace is worth less than the op: where the device is lost, it has a hole.
         with suppress(CudasyncError):
             begin = start.event.elapsed_ms(origin) * 1e3
-            end = op._event.event.elapsed_ms(origin) * 1e3
-            place, kind = timeline.name, _KINDS[op.kind]
-            self.entries.append(TraceEntry(op.name, place, kind, begin, end, queued))
-        with plan.LOCK:
-            start.unpin()
+            end = point.event.event.elapsed_ms(origin) * 1e3
+            queued = self._queued.pop(op, 0.0)
+            self._entries.setdefault(
+                op, TraceEntry(op.name, timeline.name, _KINDS[op.kind], begin, end, queued)
+            )
+        self._starts.pop(op, None)
 
     def ran(self, op: Op, worker: str, start: float) -> None:
         """Note a host op that began at `start` (time.perf_counter) and ends now."""
         queued = self._queued.pop(op, 0.0)
         begin = (start - self._began) * 1e6
-        self.entries.append(TraceEntry(op.name, worker, "host", begin, self._now(), queued))
+        self._entries[op] = TraceEntry(op.name, worker, "host", begin, self._now(), queued)
 
     def dropped(self, op: Op) -> None:
         """Forget an op that did not run."""
         self._queued.pop(op, None)
-        start = self._starts.pop(op, None)
-        if start is not None:
-            with plan.LOCK:
-                start.unpin()
+        self._starts.pop(op, None)
 
     def _now(self) -> float:
         return (time.perf_counter() - self._began) * 1e6

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import time
 import weakref
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from cudasync.engine import plan
+from cudasync.atomic import Tickets
+from cudasync.engine import current
+from cudasync.engine.planner import PLANNER, Forget
 from cudasync.engine.ranges import Region
-from cudasync.engine.state import State
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from cudasync.engine.plan import Resource
+    from cudasync.engine.state import State
 
 
 class Var:
@@ -24,42 +24,49 @@ class Var:
     Ops that name it in `reads=` run together; one that names it in `writes=` runs alone.
     """
 
-    __slots__ = ("__weakref__", "_state", "name")
+    __slots__ = ("__weakref__", "_pushed", "_states", "name")
 
     def __init__(self, name: str = "") -> None:
         self.name = name
-        self._state = State()
+        # The state by epoch (see the planner); empty while no op on it had to be remembered.
+        self._states: dict[int, State] = {}
+        # How many writes were pushed.
+        self._pushed = Tickets()
 
     @property
     def version(self) -> int:
         """How many writes were pushed so far."""
-        return self._state.writes
+        return self._pushed.taken
 
     def wait(self, timeout: float | None = None) -> None:
         """Block until the last write pushed so far has finished; errors as for `Op.wait`."""
-        wait_for_writers([self._state], timeout)
+        wait_for_writers([self], timeout)
 
     def __repr__(self) -> str:
         return f"<Var {self.name!r} version {self.version}>"
 
 
-def resolve(things: object, word: str) -> list[Resource]:
-    """The states and byte ranges that `things` (one thing or an iterable of them) stand for.
+def resolve(things: object, word: str) -> tuple[list[Var], list[Region]]:
+    """The variables and byte ranges that `things` (one thing or an iterable of them) stand for.
 
-    `word` is the keyword they came by, for the error. Raises TypeError for what has neither a
-    state nor bytes.
+    `word` is the keyword they came by, for the error. Raises TypeError for what has neither.
     """
-    if things is None or (type(things) is tuple and not things):
-        return []
-    if isinstance(things, (list, tuple, set, frozenset)) and not isinstance(things, Region):
-        return [resolve_one(thing, word) for thing in things]
-    return [resolve_one(things, word)]
+    variables: list[Var] = []
+    regions: list[Region] = []
+    if things is None:
+        return variables, regions
+    if not isinstance(things, (list, tuple, set, frozenset)) or isinstance(things, Region):
+        things = (things,)
+    for thing in things:
+        if isinstance(thing, Var):
+            variables.append(thing)
+        else:
+            regions.append(resolve_one(thing, word))
+    return variables, regions
 
 
-def resolve_one(thing: Any, word: str) -> Resource:
-    """The state or byte range that one thing stands for."""
-    if isinstance(thing, Var):
-        return thing._state
+def resolve_one(thing: Any, word: str) -> Region:
+    """The byte range that one thing stands for."""
     if isinstance(thing, np.ndarray):
         return _host_region(thing)
     region = getattr(thing, "region", thing)
@@ -77,11 +84,9 @@ def resolve_one(thing: Any, word: str) -> Resource:
     )
 
 
-def wait_for_writers(resources: Sequence[Resource], timeout: float | None) -> None:
-    """Wait for the ops that wrote `resources` last; raise what poisons them."""
-    deadline = None if timeout is None else time.monotonic() + timeout
-    for op in plan.writers(resources):
-        op.wait(None if deadline is None else max(0.0, deadline - time.monotonic()))
+def wait_for_writers(things: object, timeout: float | None) -> None:
+    """Wait for the ops that wrote `things` last; raise what poisons them."""
+    current.engine()._mark(things).wait(timeout)
 
 
 def span(address: int, shape: Iterable[int], strides: Iterable[int], item_size: int) -> Region:
@@ -137,6 +142,6 @@ def _forget_with(root: np.ndarray[Any, Any]) -> None:
 
     def gone(_: object, key: int = key, region: Region = region) -> None:
         _known_roots.pop(key, None)
-        plan.GONE.put(region)
+        PLANNER.log.append(Forget(region))
 
     _known_roots[key] = weakref.ref(root, gone)

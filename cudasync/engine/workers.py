@@ -1,119 +1,194 @@
-"""Floor 2. Host workers: threads that run host ops, larger priority first, then push order.
+"""Floor 2. Host workers: threads that plan host ops and run them.
 
-A worker that blocks inside an op (it waits for another op) is stood in for by one more thread
-until it goes on, so a pool full of waiters still runs what they wait for. Workers start when there
-is work for them and sleep when there is none.
+A worker takes ops that are ready, larger priority first, then push order. When there are none it
+becomes the planner and goes through the log; an op of its own pool that nothing blocks it runs on
+the spot: that op never gets a record, and in a program whose ops are short no dependency
+is ever built. When the op turns out to be long, some other thread takes over planning meanwhile.
+
+Who looks at the log? `eyes` holds the workers that will, without being told; a push that finds
+it empty rings. A worker that runs an op may be kept by it for long, so it stays in `eyes` only
+if another one watches (or none is there to do so); the watcher looks at growing intervals whether
+planning goes on. A worker leaves `eyes` first and looks at the log once more then, a push
+appends first and looks at `eyes` then: so one of them sees the other.
 """
 
 from __future__ import annotations
 
-import heapq
-import threading
+import time
+from _thread import start_new_thread
 from contextlib import contextmanager
+from heapq import heappop, heappush
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+from cudasync.atomic import Bell, Tickets
+from cudasync.engine import current
+from cudasync.engine.planner import PLANNER
+from cudasync.engine.worker import Worker
 
+if TYPE_CHECKING:
+    import weakref
+    from collections.abc import Iterator
+
+    from cudasync.engine.engine import Engine
+    from cudasync.engine.ledger import Ledger
     from cudasync.engine.op import Op
 
 
-# Which pool this thread works for.
-_here = threading.local()
-
-
-def current_pool() -> WorkerPool | None:
-    """The pool that the calling thread works for, None if it is nobody's worker."""
-    return getattr(_here, "pool", None)
+# Workers have nothing left to do when they are closed; one that does not end is suspended.
+PATIENCE_S = 5.0
 
 
 class WorkerPool:
-    """`size` threads that run the ops put here with `run(op, worker name)`."""
+    """Up to `size` threads that run host ops, besides those that wait inside one."""
 
-    def __init__(self, name: str, size: int, run: Callable[[Op, str], None]) -> None:
+    def __init__(self, name: str, size: int, ledger: Ledger, owner: weakref.ref[Engine]) -> None:
         self.name = name
         self.size = size
-        self._run = run
-        self._changed = threading.Condition(threading.Lock())
-        self._queue: list[tuple[int, int, Op]] = []
-        self._threads: set[threading.Thread] = set()
-        self._idle = 0
-        self._blocked = 0
-        self._is_closed = False
-        self._free_names: list[int] = []
+        self.ledger = ledger
+        # A sleeping worker keeps no engine alive.
+        self.owner = owner
+        # False once ops are ranked, traced or counted: then all are planned before one is chosen.
+        self.is_plain = ledger.recorder is None
+        self.bell = Bell()
+        self.is_silent = self.bell.is_silent
+        # Ready ops: (-priority, number) in a heap, the op under its number. Each heap operation
+        # is one C call, comparing integers; an op that comes twice is taken out of `_ready` once.
+        self.heap: list[tuple[int, int]] = []
+        self._ready: dict[int, Op] = {}
+        # Workers: that will look at the log; that are not asleep; that are; that watch. Each
+        # worker adds and removes itself.
+        self.eyes: dict[Worker, None] = {}
+        self.active: dict[Worker, None] = {}
+        self.idle: dict[Worker, None] = {}
+        self.watching: dict[Worker, None] = {}
+        self.is_closed = False
+        # One item per worker that may be started; one per worker that is to end.
+        self.vacant: list[None] = [None] * size
+        self.surplus: list[None] = []
+        self._started = Tickets()
+        self._workers: dict[Worker, None] = {}
+        self._ended: list[int] = []
+        self._exits = Bell()
+
+    @property
+    def ran(self) -> int:
+        """How many ops have run to their end without failing."""
+        return sum(worker.ran for worker in list(self._workers)) + sum(self._ended)
 
     def put(self, op: Op) -> None:
-        """Queue an op that is ready. Never blocks."""
-        with self._changed:
-            heapq.heappush(self._queue, (-op.priority, op.number, op))
-            if self._idle:
-                # Counted down here, not by the sleeper: a second put must not count on the same
-                # thread while it is still waking up.
-                self._idle -= 1
-                self._changed.notify()
-            else:
-                self._grow()
+        """Take an op that is ready. Never blocks."""
+        had = len(self.heap)
+        self._ready[op.number] = op
+        heappush(self.heap, (-op.priority, op.number))
+        worker = current.worker()
+        if worker is None or worker.pool is not self or had:
+            self.ring()
+        # Else the calling worker takes it next: to wake another one would only slow it down.
+
+    def take(self) -> Op | None:
+        """The next ready op; None if there is none."""
+        while self.heap:
+            try:
+                _, number = heappop(self.heap)
+            except IndexError:
+                break
+            op = self._ready.pop(number, None)
+            if op is not None:
+                return op
+        return None
+
+    def query(self, op: Op) -> None:
+        """A host op says itself when it is over."""
+
+    def watch(self, op: Op) -> None:
+        """A host op says itself when it is over."""
+
+    def ring(self) -> None:
+        """There is work: wake a worker, or start one. Never blocks."""
+        if self.idle:
+            if self.is_silent():
+                self.bell.ring()
+            return
+        try:
+            self.vacant.pop()
+        except IndexError:
+            return
+        number = self._started.next()
+        try:
+            # Not a `threading.Thread`, whose start waits for the new thread and takes a lock.
+            start_new_thread(self._main, (number,))
+        except BaseException:
+            self._ended.append(0)
+            self.vacant.append(None)
+            raise
+
+    def rescue(self) -> None:
+        """Nothing has moved for a while though there is work: if that is because the workers
+        are suspended inside the engine, start another one."""
+        if self.heap and not self.idle and not any(w.is_in_op for w in list(self.active)):
+            self.vacant.append(None)
+            self.ring()
 
     @contextmanager
-    def blocked(self) -> Iterator[None]:
+    def blocked(self, worker: Worker) -> Iterator[None]:
         """The calling worker is about to block: let another thread take its place meanwhile."""
-        with self._changed:
-            self._blocked += 1
-            if self._queue and not self._idle:
-                self._grow()
+        self.active.pop(worker, None)
+        self.eyes.pop(worker, None)
+        self.vacant.append(None)
+        if self.heap or PLANNER.unplanned:
+            self.ring()
         try:
             yield
         finally:
-            with self._changed:
-                self._blocked -= 1
+            try:
+                self.vacant.pop()
+            except IndexError:
+                self.surplus.append(None)
+                self.bell.ring()
+            self.active[worker] = None
+
+    def dismiss(self) -> None:
+        """Let the workers end once nothing is ready. Never blocks."""
+        self.is_closed = True
+        self.vacant.clear()
+        # Each worker that ends rings for the next.
+        self.bell.ring()
 
     def close(self) -> None:
-        """Let the workers end once the queue is empty; wait for those that are not the caller."""
-        with self._changed:
-            self._is_closed = True
-            self._idle = 0
-            self._changed.notify_all()
-            threads = [t for t in self._threads if t is not threading.current_thread()]
-        for thread in threads:
-            thread.join(timeout=5.0)
+        """Let the workers end; wait for those that are not the caller."""
+        self.dismiss()
+        worker = current.worker()
+        own = worker is not None and worker.pool is self
+        deadline = time.monotonic() + PATIENCE_S
+        # Others may close at the same time, and take the rings that are meant for this call.
+        while len(self._ended) < self._started.taken - own and time.monotonic() < deadline:
+            self._exits.sleep(0.01)
 
-    def _grow(self) -> None:
-        """Start a thread if fewer than `size` are able to work. The caller holds the lock."""
-        if len(self._threads) - self._blocked >= self.size:
-            return
-        index = heapq.heappop(self._free_names) if self._free_names else len(self._threads)
-        thread = threading.Thread(
-            target=self._main,
-            args=(index,),
-            name=f"cudasync worker {self.name} {index}",
-            daemon=True,
-        )
-        # Counted once it has started: one that could not be is not to be relied on.
-        thread.start()
-        self._threads.add(thread)
+    def is_sealed(self) -> bool:
+        """True if the planner has come upon the close of the engine."""
+        owner = self.owner()
+        return owner is None or owner._is_sealed
 
-    def _main(self, index: int) -> None:
-        _here.pool = self
-        name = f"worker {self.name} {index}"
-        while (op := self._next(index)) is not None:
-            self._run(op, name)
-            # Hold nothing while asleep: an op's arrays must be able to go.
-            del op
+    def is_over(self) -> bool:
+        """True if the calling worker is to end, since the pool is closed or has one too many."""
+        if self.is_closed and not self.heap:
+            return True
+        try:
+            self.surplus.pop()
+        except IndexError:
+            return False
+        return True
 
-    def _next(self, index: int) -> Op | None:
-        """The next op to run; None when this thread is to end."""
-        with self._changed:
-            while True:
-                surplus = len(self._threads) - self._blocked > self.size
-                if surplus or (self._is_closed and not self._queue):
-                    self._threads.discard(threading.current_thread())
-                    heapq.heappush(self._free_names, index)
-                    if self._queue and self._idle:
-                        # It may have been woken for an op: pass the call on.
-                        self._idle -= 1
-                        self._changed.notify()
-                    return None
-                if self._queue:
-                    return heapq.heappop(self._queue)[2]
-                self._idle += 1
-                self._changed.wait()
+    def _main(self, number: int) -> None:
+        worker = Worker(self, number)
+        self._workers[worker] = None
+        try:
+            worker.main()
+        finally:
+            self._workers.pop(worker, None)
+            self._ended.append(worker.ran)
+            for workers in (self.eyes, self.active, self.idle, self.watching):
+                workers.pop(worker, None)
+            if self.is_closed:
+                self.bell.ring()
+            self._exits.ring()

@@ -145,12 +145,12 @@ def test_finished_ops_leave_nothing_behind_in_a_program_that_never_waits(engine,
     x = cs.zeros(8, np.int32)
     for pushed in range(1, 20_000):
         set_[1, 32](x, np.int32(pushed), np.uint32(8))
-        if pushed > 600 and len(engine._ledger.unfinished) < pushed // 2:
+        if pushed > 600 and len(engine._registered) < pushed // 2:
             break
     else:
         pytest.fail("nothing finished by itself")
     engine.waitall()
-    assert len(engine._ledger.unfinished) == 0
+    assert len(engine._registered) == 0
 
 
 def test_an_op_that_raises_poisons_and_later_work_goes_on(engine, device):
@@ -243,19 +243,6 @@ def test_an_op_that_is_poisoned_keeps_later_writers_behind_the_readers_before_it
     assert poisoned.exception(PATIENCE_S) is not None
 
 
-def test_a_blocked_device_op_whose_push_is_interrupted_costs_no_worker(device):
-    x, gate = cs.Var("x"), threading.Event()
-    engine = cs.Engine(workers=1)
-    engine.push(lambda: gate.wait(PATIENCE_S), writes=[x])
-    blocked = engine.push(lambda stream: None, reads=[x], device=device)
-    # What an interrupt that comes right before the push returns leads to.
-    engine._dispatcher.abandon(blocked, KeyboardInterrupt())
-    gate.set()
-    assert engine.push(lambda: "still here").result(PATIENCE_S) == "still here"
-    assert isinstance(blocked.exception(PATIENCE_S).cause, KeyboardInterrupt)
-    engine.close()
-
-
 def test_back_pressure_does_not_hold_back_what_an_op_or_a_callback_pushes(device):
     engine = cs.Engine(max_in_flight=1)
     inner: list[cs.Op] = []
@@ -286,5 +273,5 @@ def test_a_stream_forgets_what_it_knew_of_engines_that_closed(engine, device):
             behind = engine.push(lambda stream: None, reads=[x], device=device)
             latch.release()
         behind.wait(PATIENCE_S)
-    timelines = engine._dispatcher._devices[0].timelines
+    timelines = engine._issuer.devices[0].timelines
     assert max(len(timeline.clock) for timeline in timelines) <= 2

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import inspect
 import os
 import subprocess
@@ -13,7 +14,9 @@ import pytest
 from helpers.house import ROOT
 
 import cudasync as cs
-from cudasync.engine import dispatch, plan
+from cudasync.atomic import Log
+from cudasync.engine import planner, workers
+from cudasync.engine import record as records
 
 PATIENCE_S = 20.0
 
@@ -128,17 +131,19 @@ def test_a_closed_engine_says_so(engine):
 
 
 def test_a_push_that_an_engine_closes_under_is_refused_and_not_lost(monkeypatch):
-    engine = cs.Engine()
-    submit = engine._dispatcher.submit
+    for options in ({}, {"device": cs.Device(0)}):
+        engine = cs.Engine()
 
-    def close_first(op: cs.Op, accesses: plan.Accesses) -> None:
-        engine.close()
-        submit(op, accesses)
+        def close_first(log: Log, entry: object, engine: cs.Engine = engine) -> None:
+            if isinstance(entry, cs.Op) and entry.name == "late":
+                monkeypatch.undo()
+                engine.close()
+            log.append(entry)
 
-    monkeypatch.setattr(engine._dispatcher, "submit", close_first)
-    with pytest.raises(cs.ClosedError):
-        engine.push(lambda stream: None, device=cs.Device(0))
-    assert not engine._ledger.unfinished
+        monkeypatch.setattr(Log, "append", close_first)
+        with pytest.raises(cs.ClosedError):
+            engine.push(functools.partial(print), name="late", **options)
+        assert not engine._registered
 
 
 def test_an_op_can_be_awaited(engine):
@@ -191,7 +196,7 @@ def test_waiting_again_and_again_with_a_timeout_leaves_no_trail():
         for _ in range(10):
             with pytest.raises(TimeoutError):
                 op.wait(timeout=0.0)
-        assert not op._callbacks
+        assert not records.of(op).sleepers
         gate.set()
 
 
@@ -255,18 +260,20 @@ def test_an_interrupt_in_a_deferred_device_op_costs_no_worker():
     engine.close()
 
 
-def test_an_interrupt_in_the_middle_of_planning_leaves_no_op_behind(monkeypatch):
+def test_an_interrupt_in_the_middle_of_planning_costs_the_push_that_it_met_and_no_other(
+    monkeypatch,
+):
     engine = cs.Engine()
 
-    def interrupted(ready: list[cs.Op]) -> None:
+    def interrupted(op: cs.Op, reads: object, writes: object) -> None:
         monkeypatch.undo()
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(dispatch, "dispatch", interrupted)
+    monkeypatch.setattr(planner, "_plan", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        engine.push(lambda: None)
-    with pytest.raises(cs.OpError):
-        engine.waitall(PATIENCE_S)
+        engine.push(lambda stream: None, device=cs.Device(0))
+    assert engine.push(lambda stream: "ran", device=cs.Device(0)).result(PATIENCE_S) == "ran"
+    engine.waitall(PATIENCE_S)
     engine.close()
 
 
@@ -301,12 +308,12 @@ def test_a_forked_child_neither_hangs_nor_runs_the_ops_of_its_parent():
 
 
 def test_a_worker_that_can_not_start_is_not_counted_on(monkeypatch):
-    def refuse(thread: threading.Thread) -> None:
+    def refuse(*_: object) -> None:
         monkeypatch.undo()
         raise RuntimeError("can't start new thread")
 
     engine = cs.Engine(workers=1)
-    monkeypatch.setattr(threading.Thread, "start", refuse)
+    monkeypatch.setattr(workers, "start_new_thread", refuse)
     with pytest.raises(RuntimeError):
         engine.push(lambda: None)
     assert engine.push(lambda: "ran").result(PATIENCE_S) == "ran"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -39,7 +41,7 @@ def test_every_byte_knows_its_last_writer_and_the_readers_since(script):
             for byte in span:
                 readers[byte].append(op)
         elif action == "write":
-            ranges.write(region, State(op))
+            ranges.write(region, State(0, op))
             for byte in span:
                 writer[byte], readers[byte] = op, []
         else:
@@ -49,32 +51,31 @@ def test_every_byte_knows_its_last_writer_and_the_readers_since(script):
         for byte in range(SIZE):
             found = ranges.peek(Region(byte, byte + 1))
             assert len(found) <= 1
-            state = found[0] if found else State()
+            state = found[0] if found else State(0)
             assert (state.writer, state.readers) == (writer[byte], readers[byte])
-        assert ranges.starts == sorted(ranges.starts)
-        assert all(a < b for a, b in zip(ranges.starts, ranges.ends, strict=True))
-        assert all(e <= s for e, s in zip(ranges.ends, ranges.starts[1:], strict=False))
+        assert all(start < end for start, end, _ in ranges.entries)
+        assert all(a[1] <= b[0] for a, b in pairwise(ranges.entries))
 
 
 def test_a_write_leaves_one_range():
     ranges = RangeMap()
     for start in range(0, 10, 2):
-        ranges.write(Region(start, start + 2), State())
+        ranges.write(Region(start, start + 2), State(0))
     assert len(ranges) == 5
-    ranges.write(Region(0, 10), State())
+    ranges.write(Region(0, 10), State(0))
     assert len(ranges) == 1
 
 
 def test_a_read_splits_only_where_it_begins_and_ends():
     ranges = RangeMap()
-    ranges.write(Region(0, 10), State())
+    ranges.write(Region(0, 10), State(0))
     assert len(ranges.read(Region(3, 7))) == 1
-    assert list(zip(ranges.starts, ranges.ends, strict=True)) == [(0, 3), (3, 7), (7, 10)]
+    assert [entry[:2] for entry in ranges.entries] == [(0, 3), (3, 7), (7, 10)]
 
 
 def test_peeking_changes_nothing():
     ranges = RangeMap()
-    ranges.write(Region(0, 10), State())
+    ranges.write(Region(0, 10), State(0))
     assert len(ranges.peek(Region(3, 20))) == 1
     assert ranges.peek(Region(10, 20)) == []
     assert len(ranges) == 1
@@ -85,16 +86,49 @@ def test_quiet_ranges_are_swept_and_others_stay():
     busy = Done()
     for index in range(3000):
         writer = busy if index % 100 == 0 else Done(finished=True)
-        ranges.write(Region(2 * index, 2 * index + 1), State(writer))
+        ranges.write(Region(2 * index, 2 * index + 1), State(0, writer))
         ranges.sweep()
     ranges.sweep_at = 0
     ranges.sweep()
     assert len(ranges) == 30
-    assert all(state.writer is busy for state in ranges.states)
+    assert all(state.writer is busy for _, _, state in ranges.entries)
 
 
 def test_reading_for_ever_keeps_few_readers():
-    state = State()
+    state = State(0)
     for _ in range(10_000):
         state.add_reader(Done(finished=True))
     assert len(state.readers) < 64
+
+
+@given(actions, actions)
+def test_a_copy_for_another_epoch_is_changed_alone(before, after):
+    """What a planner that was overtaken still writes, its successor does not see."""
+    ranges = RangeMap(0)
+    play(ranges, before)
+    successor = ranges.copy(1)
+    seen = history(successor)
+    play(ranges, after)
+    assert history(successor) == seen
+    own = history(ranges)
+    play(successor, after)
+    assert history(ranges) == own
+
+
+def play(ranges, script):
+    for action, region in script:
+        if action == "read":
+            for state in ranges.read(region):
+                state.add_reader(Done())
+        elif action == "write":
+            ranges.write(region, State(ranges.epoch, Done()))
+        else:
+            ranges.forget(region)
+
+
+def history(ranges):
+    """Byte by byte, as reading it shows it; reading makes the states the map's own."""
+    return [
+        [(state.writer, list(state.readers)) for state in ranges.read(Region(byte, byte + 1))]
+        for byte in range(SIZE)
+    ]

@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 import cudasync as cs
-from cudasync.engine import dispatch, plan
+from cudasync.engine import issue, worker
+from cudasync.engine.ranges import RangeMap
 from cudasync.engine.state import State
 from cudasync.engine.timeline import Timeline
 
@@ -55,30 +56,39 @@ def _twice(self, fn, kind, **kwargs) -> cs.Op:
     return _push(self, again if _is_meant(self, kwargs) else fn, kind, **kwargs)
 
 
-def _number_taken_late(self, fn, kind, **kwargs) -> cs.Op:
-    """A push that is numbered the wrong way round: later ones smaller."""
-    op = _push(self, fn, kind, **kwargs)
-    if _is_meant(self, kwargs):
-        op.number = -op.number
-    return op
+def _slowly(self, fn, *, reads=(), writes=(), name=None, priority=0, device=None, pool=None):
+    """A push that goes through `_push`, where the others are planted, whatever it is given."""
+    return self._push_any(fn, reads, writes, name, priority, device, pool)
 
 
-_BUGS: dict[str, tuple[object, str, object]] = {
+_number = cs.Op.number
+_backwards = property(lambda op: -_number.__get__(op), lambda op, n: _number.__set__(op, n))
+
+
+_DOOR = (cs.Engine, "push", _slowly)
+_BUGS: dict[str, tuple[tuple[object, str, object], ...]] = {
     # At the door: whatever the engine is like inside.
-    "reads are forgotten": (cs.Engine, "_push", _without("reads")),
-    "writes are forgotten": (cs.Engine, "_push", _without("writes")),
-    "a view counts as its first element": (cs.Engine, "_push", _first_elements),
-    "an op runs twice": (cs.Engine, "_push", _twice),
-    "numbers run backwards": (cs.Engine, "_push", _number_taken_late),
+    "reads are forgotten": ((cs.Engine, "_push", _without("reads")), _DOOR),
+    "writes are forgotten": ((cs.Engine, "_push", _without("writes")), _DOOR),
+    "a view counts as its first element": ((cs.Engine, "_push", _first_elements), _DOOR),
+    "an op runs twice": ((cs.Engine, "_push", _twice), _DOOR),
+    "numbers run backwards": ((cs.Op, "number", _backwards),),
     # Inside.
-    "event waits are dropped": (Timeline, "is_behind", lambda self, timeline, seq: True),
-    "readers are dropped": (State, "add_reader", lambda self, op: None),
-    "writers are dropped": (plan, "_overwrite", lambda resource, op: None),
-    "poison is dropped": (dispatch, "poison", lambda op: None),
+    "event waits are dropped": ((Timeline, "is_behind", lambda self, timeline, seq: True),),
+    "readers are dropped": ((State, "add_reader", lambda self, op: None),),
+    "writers are dropped": (
+        (State, "overwrite", lambda self, op: None),
+        (RangeMap, "write", lambda self, region, state: None),
+    ),
+    "poison is dropped": (
+        (issue, "poison", lambda op: None),
+        (worker, "poison", lambda op: None),
+    ),
 }
 NAMES = tuple(_BUGS)
 
 
 def plant(name: str, put: Callable[[object, str, object], None] = setattr) -> None:
     """Make the engine wrong in this way."""
-    put(*_BUGS[name])
+    for owner, attribute, value in _BUGS[name]:
+        put(owner, attribute, value)

@@ -1,0 +1,137 @@
+"""Floor 2. How device ops end: their stream got that far, they were skipped, or the device failed.
+
+Everything here may be done by several threads at once for the same op: its `_outcome` is a cell,
+so all of them say the same, and to finish an op twice is harmless.
+"""
+
+from __future__ import annotations
+
+from itertools import chain
+from typing import TYPE_CHECKING
+
+from cudasync.atomic import Gate, offer
+from cudasync.engine import record as records
+from cudasync.engine.record import PLANNING
+from cudasync.engine.suspects import HARMLESS, suspect
+from cudasync.errors import ClosedError, CudaError, CudasyncError
+
+if TYPE_CHECKING:
+    from cudasync.engine.failure import Failure
+    from cudasync.engine.issue import Issuer
+    from cudasync.engine.op import DeviceOp
+    from cudasync.engine.streams import DeviceStreams
+    from cudasync.engine.timeline import Timeline
+
+
+def query(issuer: Issuer, op: DeviceOp) -> None:
+    """Ask the driver whether an issued op has finished; book it if so."""
+    point = op._point
+    if point is None or op.finished:
+        return
+    try:
+        is_complete = point.event.event.query()
+    except CudasyncError as error:
+        fault(issuer, op, error)
+    else:
+        if is_complete:
+            advance(issuer, point.timeline, point.seq)
+
+
+def advance(issuer: Issuer, timeline: Timeline, seq: int) -> None:
+    """Everything on `timeline` up to `seq` has completed: finish it."""
+    for each in range(timeline.finished + 1, seq + 1):
+        op = timeline.in_flight.get(each)
+        if op is not None:
+            if issuer.ledger.recorder is not None:
+                issuer.ledger.recorder.reached(op)
+            end(issuer, op, None)
+            timeline.in_flight.pop(each, None)
+    if timeline.finished < seq:
+        timeline.finished = seq
+
+
+def end(issuer: Issuer, op: DeviceOp, failure: Failure | None) -> None:
+    """Finish `op`, with `failure` unless something else was said before."""
+    said: tuple[Failure | None] = (failure,)
+    believed = offer(op._outcome, said)
+    if believed[0] is not None and op.failure is None:
+        op.failure = believed[0]
+    if believed is said:
+        ledger = issuer.ledger
+        (ledger.counters.device_ops if op.failure is None else ledger.counters.failed_ops).next()
+        if op.failure is not None:
+            ledger.note(op.failure)
+    records.finish(op)
+    # The event goes back once nobody else holds it.
+    op._point = None
+    if believed is said:
+        issuer.ledger.ended()
+
+
+def skip(issuer: Issuer, op: DeviceOp, failure: Failure) -> None:
+    """End an op that will not run, but not before what it had to come after.
+
+    Who overwrites or frees its data later knows of no earlier user of it than this op.
+    """
+    if op.failure is None:
+        op.failure = failure
+    if issuer.ledger.recorder is not None:
+        issuer.ledger.recorder.dropped(op)
+    waits = _Skipped(issuer, op)
+    for before in records.plan_of(op).before:
+        record = records.of(before)
+        if before.finished or record is None or not record.listeners.add(waits):
+            waits.gate.arrive(before)
+        else:
+            before._pool.watch(before)
+    waits.told(PLANNING)
+
+
+class _Skipped:
+    """An op that ends once all before it are over."""
+
+    __slots__ = ("gate", "issuer", "op")
+
+    def __init__(self, issuer: Issuer, op: DeviceOp) -> None:
+        self.issuer = issuer
+        self.op = op
+        self.gate = Gate((PLANNING, *records.plan_of(op).before))
+
+    def told(self, op: object) -> None:
+        if self.gate.arrive(op):
+            end(self.issuer, self.op, self.op.failure)
+
+
+def fault(issuer: Issuer, op: DeviceOp, error: BaseException) -> None:
+    """The driver failed at `op`. If its context is dead, so is all that is in flight on it."""
+    if op.finished:
+        return
+    if isinstance(error, ClosedError) and op.kind in HARMLESS:
+        # The memory went with the device's reset, which is all that was asked for.
+        end(issuer, op, None)
+        return
+    if not (isinstance(error, CudaError) and error.sticky):
+        failure = issuer.ledger.fail(op, error)
+        if op._point is None:
+            skip(issuer, op, failure)
+        else:
+            end(issuer, op, failure)
+        return
+    device = issuer.streams_of(op._device)
+    flights = [list(timeline.in_flight.values()) for timeline in device.timelines]
+    known = device.fault
+    if known is None or known.cleared:
+        culprit, suspects = suspect(flights, op, error)
+        known = device.fault = issuer.ledger.fail(culprit, error, suspects)
+    for timeline in device.timelines:
+        timeline.in_flight.clear()
+    for victim in dict.fromkeys([*chain(*flights), op]):
+        end(issuer, victim, known)
+
+
+def abandon(issuer: Issuer, device: DeviceStreams) -> None:
+    """A reset ended these streams, and whatever was still on them."""
+    error = ClosedError(f"device {device.device.ordinal} was reset while the op was in flight")
+    for op in [op for timeline in device.timelines for op in list(timeline.in_flight.values())]:
+        fault(issuer, op, error)
+    device.close()

@@ -1,0 +1,248 @@
+"""Floor 2. Issuing device ops: a stream, the waits that are needed, `fn(stream)`, one event.
+
+An op is issued once all its device predecessors are issued and its host predecessors are over.
+Driver calls can not be done twice, so one thread claims the op; should it be suspended there,
+the op and what depends on it stay, and everything else goes on: others use other streams.
+
+Ops that are ready gather in `READY`; whoever may have made one ready calls `settle`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from cudasync.engine import completion, current
+from cudasync.engine import record as records
+from cudasync.engine.ledger import poison
+from cudasync.engine.op import DeviceOp, Op, OpKind
+from cudasync.engine.streams import DeviceStreams
+from cudasync.engine.timeline import Point
+from cudasync.errors import CudaError, CudasyncError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from cudasync.driver import Device
+    from cudasync.engine.events import PooledEvent
+    from cudasync.engine.ledger import Ledger
+    from cudasync.engine.timeline import Timeline
+
+# A dict, so that an op stays in it until it is issued, and may be taken out twice.
+READY: dict[DeviceOp, None] = {}
+# An issue asks the driver how far its stream has come once in this many, so that finished ops do
+# not pile up in a program that never waits.
+POLL_EVERY = 32
+# With more than this in flight on one stream, its watcher waits for the middle one: a device that
+# makes no progress unless someone waits for it is then driven along.
+MOST_UNASKED = 256
+
+
+def settle() -> None:
+    """Issue what is ready. Blocks for nobody."""
+    while READY:
+        for op in list(READY):
+            op._issuer.issue(op)
+            READY.pop(op, None)
+
+
+class Issuer:
+    """Issues the device ops of one engine."""
+
+    def __init__(self, ledger: Ledger, *, streams: int, timing: bool) -> None:
+        self.ledger = ledger
+        self._streams_per_device = streams
+        self._timing = timing
+        self.devices: dict[int, DeviceStreams] = {}
+
+    def put(self, op: Op) -> None:
+        """Take an op that is ready. Never blocks."""
+        assert isinstance(op, DeviceOp)
+        # Nothing blocks an allocation, and its push needs the address: it issues that itself.
+        if op.kind is not OpKind.ALLOCATE:
+            READY[op] = None
+
+    def query(self, op: Op) -> None:
+        """Ask the driver whether an issued op has finished; book it if so. Never blocks."""
+        assert isinstance(op, DeviceOp)
+        completion.query(self, op)
+        settle()
+
+    def watch(self, op: Op) -> None:
+        """See to it that `op` finishes without further pushes, now or once it is issued."""
+        assert isinstance(op, DeviceOp)
+        if not op._is_watched:
+            op._is_watched = True
+            point = op._point
+            if point is not None:
+                point.timeline.watch(op, point, self.report)
+
+    def report(self, op: DeviceOp, point: Point, error: CudasyncError | None) -> None:
+        """What a watcher found out about `op`."""
+        if error is not None:
+            completion.fault(self, op, error)
+        else:
+            completion.advance(self, point.timeline, point.seq)
+        settle()
+
+    def issue(self, op: DeviceOp) -> None:
+        """Enqueue an op on a stream, unless another thread does; errors become the op's."""
+        fn = None
+        try:
+            try:
+                fn = op._fn
+                del op._fn
+            except AttributeError:
+                return
+            self._issue_claimed(op, fn)
+        except BaseException as error:
+            if fn is None:
+                raise
+            # A signal, such as Ctrl-C. The op is ours, so it has to end.
+            if op._point is None:
+                completion.skip(self, op, self.ledger.fail(op, error))
+            raise
+        failure = op.failure
+        if failure is not None and failure.op_number == op.number:
+            cause = failure.cause
+            if not isinstance(cause, Exception) and not current.is_ours():
+                # Ctrl-C inside of `fn`: the op has failed with it like with any other error; but
+                # the thread that runs it here is the one that was meant.
+                raise cause
+
+    def _issue_claimed(self, op: DeviceOp, fn: Callable[..., Any]) -> None:
+        before = records.plan_of(op).before
+        device = self.streams_of(op._device)
+        failure = op.failure or poison(op)
+        if failure is None and device.fault is not None and not device.fault.cleared:
+            failure = device.fault
+        if failure is not None:
+            completion.skip(self, op, failure)
+            return
+        timeline = device.take(op, before)
+        try:
+            point = self._enqueue(op, fn, before, device, timeline)
+        except CudasyncError as error:
+            completion.fault(self, op, error)
+            return
+        except BaseException as error:
+            # What is on the stream by now has to be waited for like what a whole op enqueues.
+            self.ledger.fail(op, error)
+            point = op._point or self._mark(op, device, timeline)
+        finally:
+            timeline.give_back()
+        record = records.of(op)
+        if record is not None:
+            for listener in record.issue_listeners.closing():
+                listener.told(op)
+            if op._is_watched or record.listeners:
+                op._is_watched = True
+                timeline.watch(op, point, self.report)
+        if point.seq % POLL_EVERY == 0:
+            self._poll(timeline)
+
+    def streams_of(self, device: Device) -> DeviceStreams:
+        """The streams of a device, made at the first need and after each reset of the device."""
+        found = self.devices.get(device.ordinal)
+        if found is not None and not found.is_gone:
+            return found
+        fresh = DeviceStreams(
+            device,
+            streams=self._streams_per_device,
+            timing=self._timing,
+            counters=self.ledger.counters,
+        )
+        if found is None:
+            return self.devices.setdefault(device.ordinal, fresh)
+        self.devices[device.ordinal] = fresh
+        completion.abandon(self, found)
+        return fresh
+
+    def heal(self) -> None:
+        """Give up the streams of devices that faulted, so that new ones are made after a reset."""
+        for ordinal, device in list(self.devices.items()):
+            if device.fault is not None:
+                self.devices.pop(ordinal, None)
+                device.close()
+
+    def dismiss(self) -> None:
+        """The engine is gone: let the watchers end; the streams go with their last reference."""
+        for device in list(self.devices.values()):
+            for timeline in device.timelines:
+                timeline.dismiss()
+
+    def close(self) -> None:
+        """End the streams; the caller has waited for the ops."""
+        while self.devices:
+            _, device = self.devices.popitem()
+            device.close()
+
+    def _enqueue(
+        self,
+        op: DeviceOp,
+        fn: Callable[..., Any],
+        before: tuple[Op, ...],
+        device: DeviceStreams,
+        timeline: Timeline,
+    ) -> Point:
+        """The driver calls of an issue. The caller has taken the timeline."""
+        stream = timeline.stream
+        if before:
+            for event in self._waits(before, timeline):
+                stream.wait(event.event)
+        if self.ledger.recorder is not None:
+            self.ledger.recorder.issuing(op, stream, device.events)
+        try:
+            with current.running(op):
+                op._result = fn(stream)
+        except BaseException as error:
+            if isinstance(error, CudaError) and error.sticky:
+                raise
+            # What it had enqueued before is on the stream: so the op still gets its point, and
+            # whoever overwrites or frees its data still waits for it.
+            self.ledger.fail(op, error)
+        return self._mark(op, device, timeline)
+
+    def _mark(self, op: DeviceOp, device: DeviceStreams, timeline: Timeline) -> Point:
+        """Give `op` its point: what is on the stream now is all of it."""
+        event = device.events.take()
+        timeline.stream.record(event.event)
+        counters = self.ledger.counters
+        counters.events_recorded.next()
+        if not timeline.issued:
+            counters.streams_used.next()
+        seq = timeline.issued + 1
+        point = Point(timeline, seq, event, timeline.clock)
+        timeline.in_flight[seq] = op
+        timeline.tail = op
+        timeline.issued = seq
+        op._point = point
+        return point
+
+    def _waits(self, before: tuple[Op, ...], timeline: Timeline) -> list[PooledEvent]:
+        """The events that `timeline` has to wait for before an op that comes after `before`."""
+        events = []
+        counters = self.ledger.counters
+        # Youngest first: what it came after need not be waited for again.
+        for each in sorted(before, key=_number, reverse=True):
+            if not isinstance(each, DeviceOp):
+                continue
+            point = each._point
+            if point is None or point.timeline.is_gone or timeline.is_behind(*point[:2]):
+                counters.waits_elided.next()
+            else:
+                events.append(point.event)
+                timeline.learn(point)
+                counters.waits.next()
+        return events
+
+    def _poll(self, timeline: Timeline) -> None:
+        """Ask how far the stream has come."""
+        middle = timeline.in_flight.get((timeline.finished + timeline.issued) // 2 + 1)
+        if middle is not None:
+            completion.query(self, middle)
+            if timeline.load > MOST_UNASKED:
+                self.watch(middle)
+
+
+def _number(op: Op) -> int:
+    return op.number

@@ -1,0 +1,62 @@
+"""Floor 2. When the process forks or ends: what becomes of its engines."""
+
+from __future__ import annotations
+
+import atexit
+import os
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from cudasync.atomic import CLOSED
+from cudasync.engine import current
+from cudasync.engine.engine import engines
+from cudasync.engine.failure import Failure
+from cudasync.engine.issue import READY
+from cudasync.engine.planner import PLANNER
+from cudasync.errors import ClosedError
+
+if TYPE_CHECKING:
+    from cudasync.engine.op import Op
+
+
+@atexit.register
+def _close_all() -> None:
+    """Let work in flight finish before the interpreter goes."""
+    for each in list(engines):
+        # Nobody is left to be told.
+        with suppress(Exception):
+            each.close()
+
+
+def _orphan_all() -> None:
+    """In a forked child: its engines have no threads, so they are closed. It may make new ones.
+
+    The parent's other threads are as if suspended for ever, wherever they were: nothing here
+    waits for them, and what they were planning is left behind with the log.
+    """
+    unfinished = PLANNER.start_anew()
+    for each in list(engines):
+        each._is_closed = each._is_sealed = each._is_ended = True
+        each._is_plain = False
+        unfinished += each._registered
+        each._registered = {}
+    engines.clear()
+    READY.clear()
+    cause = ClosedError("the process was forked: the op runs in the parent only")
+    for op in unfinished:
+        if not op.finished:
+            _orphan(op, cause)
+    current.forget()
+
+
+def _orphan(op: Op, cause: ClosedError) -> None:
+    """End `op`. Nobody is called: what callbacks need may be locked for good."""
+    op.failure = op.failure or Failure(op.number, op.name, op.push_site, cause)
+    op._interest = [CLOSED]
+    op.finished = True
+    # What it would have written is lost, and said to be.
+    PLANNER.enter_op(op, op.number, PLANNER.tenure.states)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_orphan_all)

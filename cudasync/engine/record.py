@@ -1,0 +1,158 @@
+"""Floor 2. What is kept of an op once somebody else has to do with it, and how ops end.
+
+Most host ops are run by the worker that plans them and never have a `Record`. One is made for an op
+that waits, is waited for, failed, or runs while another thread plans.
+
+An op is over once `finished` is set; its result and failure are written by then. After that its
+`_interest` is closed, and who was waiting is told. Telling is harmless to repeat, so a thread
+that is suspended in the middle of it can be stood in for: `tell_for_others`.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final, Protocol
+
+from cudasync.atomic import CLOSED, Gate, Inbox, Listeners, offer
+from cudasync.engine import current
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from cudasync.atomic import Bell
+    from cudasync.engine.engine import Engine
+    from cudasync.engine.op import Op
+
+# In the gate of a plan until all that the op waits for has been asked to tell.
+PLANNING: Final = object()
+
+
+class Place(Protocol):
+    """Who takes ops that are ready: a worker pool, the issuer of an engine, the serial engine."""
+
+    def put(self, op: Op) -> None:
+        """Take an op that nothing blocks. Never blocks; the same op may come more than once."""
+
+    def query(self, op: Op) -> None:
+        """Find out whether an op that runs elsewhere has ended. Never blocks."""
+
+    def watch(self, op: Op) -> None:
+        """See to it that the end of an op is noticed without anybody asking."""
+
+
+class Listener(Protocol):
+    """What can be told that an op is over, or issued."""
+
+    def told(self, op: Op) -> None:
+        """`op` need not be waited for any more. May come more than once."""
+
+
+class Plan:
+    """What an op has to come after; the first one made for an op is the one that holds.
+
+    It does not matter which: two planners find the same ops, but for those that ended meanwhile.
+    """
+
+    __slots__ = ("before", "gate", "op", "sources")
+
+    def __init__(self, op: Op, before: tuple[Op, ...], sources: tuple[Op, ...]) -> None:
+        self.op = op
+        # Ops that must come before this one and were not over when it was planned.
+        self.before = before
+        # Writers of what the op reads; if one fails, the op is poisoned.
+        self.sources = sources
+        self.gate = Gate((PLANNING, *before))
+
+    def told(self, op: object) -> None:
+        if self.gate.arrive(op):
+            self.op._pool.put(self.op)
+
+
+class Record:
+    """Plan, listeners and sleepers of one op."""
+
+    __slots__ = ("callbacks", "is_planned", "issue_listeners", "listeners", "plans", "sleepers")
+
+    def __init__(self) -> None:
+        self.plans: list[Plan] = []
+        # Set when planning is done with the op, for good.
+        self.is_planned = False
+        self.listeners: Listeners[Listener] = Listeners()
+        # Those who only need a device op to be issued: from then on the driver can wait.
+        self.issue_listeners: Listeners[Listener] = Listeners()
+        self.sleepers: list[Bell] = []
+        self.callbacks: Inbox[Callable[[], None]] = Inbox()
+
+    @property
+    def plan(self) -> Plan | None:
+        return self.plans[0] if self.plans else None
+
+
+def of(op: Op) -> Record | None:
+    """The record of `op`, made if need be; None if the op was over before it had one."""
+    cell = op._interest
+    first = cell[0] if cell else offer(cell, Record())
+    return first if isinstance(first, Record) else None
+
+
+def plan_of(op: Op) -> Plan:
+    """The plan of an op that is planned and not over."""
+    first = op._interest[0]
+    assert isinstance(first, Record)
+    return first.plans[0]
+
+
+def is_planned(op: Op) -> bool:
+    """True once nothing is left to do for the planner with `op`."""
+    cell = op._interest
+    first = cell[0] if cell else None
+    return op.finished or (isinstance(first, Record) and first.is_planned)
+
+
+def finish(op: Op) -> None:
+    """End `op`, whose result or failure is written. Harmless to repeat, also at the same time."""
+    op.finished = True
+    first = offer(op._interest, CLOSED)
+    if isinstance(first, Record):
+        _tell(op, first)
+
+
+def _tell(op: Op, record: Record) -> None:
+    for listener in record.issue_listeners.closing():
+        listener.told(op)
+    for listener in record.listeners.closing():
+        listener.told(op)
+    op._engine._registered.pop(op, None)
+    # What it came before and after is history: else each op would keep all others alive.
+    record.listeners = record.issue_listeners = TOLD
+    plan = record.plan
+    if plan is not None:
+        plan.before = plan.sources = ()
+    for sleeper in list(record.sleepers):
+        sleeper.ring()
+    call_back(op, record)
+
+
+def tell_for_others(engine: Engine) -> None:
+    """Do for threads that are suspended what is left to do for ops that they have ended."""
+    for op in list(engine._registered):
+        if op.finished:
+            finish(op)
+
+
+def call_back(op: Op, record: Record) -> None:
+    """Call the callbacks of an op that is over, each once."""
+    while (callback := record.callbacks.take()) is not None:
+        # Its owner was told that an exception of it is lost.
+        with suppress(Exception), current.running(op):
+            callback()
+
+
+def _closed() -> Listeners[Listener]:
+    listeners: Listeners[Listener] = Listeners()
+    assert not list(listeners.closing())
+    return listeners
+
+
+# In the place of listeners that have been told.
+TOLD: Final = _closed()

@@ -1,0 +1,111 @@
+"""Floor 2. Waiting for ops: sleep until woken, and see to it that there is somebody to wake.
+
+A waiter has nothing to do but to make sure of progress. It sleeps at growing intervals; when
+nothing was planned during one, it plans the log itself, issues what is ready, and asks the driver:
+whoever should have done so may be in a long op, or suspended.
+"""
+
+from __future__ import annotations
+
+import time
+from contextlib import nullcontext, suppress
+from typing import TYPE_CHECKING
+
+from cudasync.atomic import Bell
+from cudasync.engine import current, issue
+from cudasync.engine import record as records
+from cudasync.engine.planner import PLANNER
+from cudasync.errors import DeadlockError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from cudasync.engine.op import Op
+
+# With so few entries in the log it is quicker to plan them than to wait for a worker to.
+FEW = 16
+FIRST_NAP_S = 200e-6
+# While there is something to plan, and when all is planned.
+LONGEST_NAP_S = 10e-3
+LONGEST_SLEEP_S = 0.25
+
+
+def wait_for(op: Op, deadline: float | None) -> bool:
+    """Block until `op` is over; False if `deadline` (time.monotonic) has passed first.
+
+    Raises DeadlockError if an op's function waits for what can only end after it.
+    """
+    record = records.of(op)
+    if record is None:
+        return True
+    bell = Bell()
+    # Before looking at the op once more: who ends it looks here after it has.
+    record.sleepers.append(bell)
+    try:
+        inside = current.inside()
+        if inside or PLANNER.unplanned <= FEW:
+            PLANNER.plan(op)
+            issue.settle()
+        if inside:
+            _refuse_deadlock(op, inside)
+        op._pool.watch(op)
+        worker = current.worker() if inside else None
+        with (
+            op._engine._blocking(op),
+            nullcontext() if worker is None else worker.pool.blocked(worker),
+        ):
+            return _sleep(op, bell, deadline)
+    finally:
+        with suppress(ValueError):
+            record.sleepers.remove(bell)
+
+
+def _sleep(op: Op, bell: Bell, deadline: float | None) -> bool:
+    nap = FIRST_NAP_S
+    seen = PLANNER.progress
+    while not op.finished:
+        left = nap if deadline is None else min(nap, deadline - time.monotonic())
+        if left <= 0:
+            return False
+        if bell.sleep(left):
+            continue
+        unplanned = PLANNER.unplanned
+        progress = PLANNER.progress
+        if progress == seen:
+            if unplanned:
+                PLANNER.plan(op)
+            issue.settle()
+            if nap >= LONGEST_NAP_S:
+                records.tell_for_others(op._engine)
+                issue.settle()
+                op._pool.query(op)
+                op._engine._rescue()
+        seen = progress
+        nap = min(2 * nap, LONGEST_NAP_S if unplanned else LONGEST_SLEEP_S)
+    return True
+
+
+def _refuse_deadlock(op: Op, inside: Sequence[Op]) -> None:
+    for mine in inside:
+        if _comes_after(op, mine):
+            raise DeadlockError(
+                f"op {mine.name!r} waits for op {op.name!r}, which can only end after it"
+            )
+
+
+def _comes_after(op: Op, other: Op) -> bool:
+    """True if `op` is `other`, or has to wait for it as planned."""
+    found = {op}
+    todo = [op]
+    while todo:
+        each = todo.pop()
+        if each is other:
+            return not other.finished
+        record = records.of(each)
+        plan = None if record is None else record.plan
+        if plan is not None:
+            # A predecessor has a smaller number: what is older than `other` is not behind it.
+            later = {o for o in plan.before if o.number >= other.number} - found
+            found |= later
+            todo += later
+    return False
