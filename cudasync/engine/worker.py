@@ -44,7 +44,8 @@ class Worker:
     @property
     def is_in_op(self) -> bool:
         """True while it runs the function of `op`, as far as can be seen."""
-        return self.op is not None and not self.op.finished
+        op = self.op
+        return op is not None and not op.finished
 
     def main(self) -> None:
         """Work until the pool ends."""

@@ -1,0 +1,87 @@
+"""Suspend any one thread for ever at any bytecode of the engine, and all others go on."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+from helpers import freeze_device as device
+from helpers import freeze_scenarios as host
+from helpers.freeze import PATIENCE_S, Scenario, count_points, freeze_at, sample
+
+pytestmark = pytest.mark.usefixtures("tracing_ends")
+
+# As many points of each scenario are tried without --run-slow.
+MOST = 25
+
+
+def suspend_everywhere(
+    scenario: type[Scenario], request: pytest.FixtureRequest, patience_s: float = PATIENCE_S
+) -> None:
+    seed = int(os.environ.get("CUDASYNC_FREEZE_SEED", "0")) or int.from_bytes(os.urandom(2))
+    print(f"CUDASYNC_FREEZE_SEED={seed}")
+    points = count_points(scenario)
+    assert points > 20, "the scenario does next to nothing in the engine"
+    chosen = sample(points, None if request.config.getoption("--run-slow") else MOST, seed)
+    reached = sum(freeze_at(scenario, at, patience_s).is_reached for at in chosen)
+    line = f"{scenario.__name__}: suspended at {reached} of {points} bytecodes, seed {seed}"
+    request.node.user_properties.append(("explored", line))
+    # Not all of them: a thread has more to do at one time than at another.
+    assert reached > 4
+
+
+@pytest.mark.parametrize(
+    "scenario",
+    [
+        host.PushesHostOp,
+        host.PushesOnArrays,
+        host.PushesTraced,
+        host.PushesInsideOp,
+        device.Launches,
+        device.LaunchesBehindHostOp,
+    ],
+)
+def test_a_suspended_push_holds_up_nobody(scenario, request):
+    suspend_everywhere(scenario, request)
+
+
+@pytest.mark.parametrize(
+    "scenario",
+    [host.FinishesHostOp, host.FinishesTracedOp, device.FinishesDeviceOp, device.Watches],
+)
+def test_a_suspended_completion_holds_up_nobody(scenario, request):
+    suspend_everywhere(scenario, request)
+
+
+@pytest.mark.parametrize(
+    "scenario",
+    [host.Waits, host.WaitsForVariable, host.WaitsForAll, host.Asks, device.WaitsForDevice],
+)
+def test_a_suspended_wait_holds_up_nobody(scenario, request):
+    suspend_everywhere(scenario, request)
+
+
+@pytest.mark.parametrize("scenario", [host.Closes, host.ClearsErrors])
+def test_a_suspended_end_holds_up_nobody(scenario, request):
+    suspend_everywhere(scenario, request)
+
+
+@pytest.mark.xfail(
+    strict=True,
+    raises=AssertionError,
+    reason="a worker that says that it is idle and is suspended before it sleeps keeps the "
+    "ring that was meant to wake somebody, and no other worker is started",
+)
+@pytest.mark.parametrize("scenario", [host.RestsAndWakes, host.RestsAndWakesTraced])
+def test_a_worker_suspended_on_its_way_to_sleep_holds_up_nobody(scenario, request):
+    suspend_everywhere(scenario, request, patience_s=2.0)
+
+
+@pytest.mark.xfail(
+    strict=True,
+    raises=AssertionError,
+    reason="a push that is suspended after it has taken the place of a worker and before that "
+    "worker starts leaves the pool one short, while the others may be in long ops",
+)
+def test_a_push_suspended_while_it_starts_a_worker_holds_up_nobody(request):
+    suspend_everywhere(host.PushesBehind, request, patience_s=2.0)

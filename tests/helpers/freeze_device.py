@@ -1,0 +1,142 @@
+"""Who may be suspended in the engine, where there is a device in it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+import cudasync as cs
+from cudasync.testing import Latch
+from helpers.freeze_scenarios import OnEngine
+from helpers.freezer import PATIENCE_S, Freezer
+
+KERNELS = Path(__file__).parent / "kernels.ptx"
+
+
+class OnDevice(OnEngine):
+    """As above, with a device in it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.device = cs.Device(0)
+        with cs.use(self.engine):
+            self.mine, self.theirs = (cs.zeros(8, np.int32) for _ in range(2))
+        self.engine.waitall(PATIENCE_S)
+        self.set_ = cs.Module.from_file(KERNELS).kernel("set")
+
+    def fill(self, name: str, array: cs.Array, value: int) -> None:
+        """Push a kernel that fills an array with value, value + 1 and so on."""
+        with cs.use(self.engine):
+            self.ops[name] = self.set_[1, 32](array, np.int32(value), np.uint32(8))
+
+    def apart(self) -> Iterator[str]:
+        yield from super().apart()
+        yield "launch on an array that nobody else touches"
+        self.fill("fill", self.theirs, 3)
+        yield from self.finish("fill")
+        yield "copy it back"
+        assert self.theirs.numpy().tolist() == list(range(3, 11))
+
+    def after(self) -> None:
+        self.engine.waitall(PATIENCE_S)
+        self.engine.close()
+
+
+class Launches(OnDevice):
+    """It launches a kernel."""
+
+    def suspended(self, freezer: Freezer) -> None:
+        with freezer:
+            self.fill("one", self.mine, 5)
+
+    def others(self, freezer: Freezer) -> Iterator[str]:
+        yield from self.apart()
+
+    def after(self) -> None:
+        assert self.mine.numpy().tolist() == list(range(5, 13))
+        super().after()
+
+
+class LaunchesBehindHostOp(Launches):
+    """It launches a kernel behind a host op, so that a worker issues it, which is suspended."""
+
+    sleeps = True
+
+    def suspended(self, freezer: Freezer) -> None:
+        gate = threading.Event()
+
+        def one() -> None:
+            assert gate.wait(PATIENCE_S)
+            freezer.install()
+
+        self.ops["one"] = self.engine.push(one, reads=[self.mine], pool="io")
+        self.fill("two", self.mine, 5)
+        gate.set()
+
+
+class FinishesDeviceOp(OnDevice):
+    """It asks for an op that the device has done, and books it."""
+
+    def suspended(self, freezer: Freezer) -> None:
+        self.fill("one", self.mine, 5)
+        self.device.synchronize()
+        with freezer:
+            self.ops["one"].done()
+
+    def others(self, freezer: Freezer) -> Iterator[str]:
+        yield from self.apart()
+        yield "launch behind it"
+        self.fill("two", self.mine, 6)
+        yield from self.finish("one", "two")
+
+
+class WaitsForDevice(OnDevice):
+    """It waits for an op on the device."""
+
+    sleeps = True
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.latch = Latch(self.device)
+        self.held = self.engine.push(
+            self.latch.hold, device=self.device, name="held", writes=[self.x]
+        )
+
+    def suspended(self, freezer: Freezer) -> None:
+        with freezer:
+            self.held.wait(PATIENCE_S)
+
+    def others(self, freezer: Freezer) -> Iterator[str]:
+        yield from self.apart()
+        yield "release the latch"
+        self.latch.release()
+        freezer.settle()
+        yield "wait for the same op"
+        self.held.wait(PATIENCE_S)
+        yield from self.crossed()
+
+
+class Watches(WaitsForDevice):
+    """The thread of the engine that learned that the device is done goes on with that."""
+
+    def suspended(self, freezer: Freezer) -> None:
+        went = threading.Event()
+
+        def one() -> None:
+            freezer.install()
+            went.set()
+
+        self.push("dependent", reads=[self.x])
+        self.held.add_done_callback(one)
+        self.latch.release()
+        assert went.wait(PATIENCE_S)
+
+    def others(self, freezer: Freezer) -> Iterator[str]:
+        yield from self.apart()
+        yield "ask for the op that is done"
+        assert self.held.done()
+        yield from self.crossed()
+        yield from self.finish("dependent")

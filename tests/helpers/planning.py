@@ -1,0 +1,125 @@
+"""Planning without an engine: a log, ops in it, and what has become of them.
+
+For tests that drive the planner themselves, at the pace of a model checker or of a freezer.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from typing import Any
+
+import cudasync as cs
+from cudasync.engine import record as records
+from cudasync.engine.op import Op
+from cudasync.engine.planner import Planner
+
+# What one op reads and writes, by the names of the variables: "x>y" reads x and writes y.
+PROGRAM = {"a": ">x", "b": "x>y", "c": "y>x", "d": "xy>", "e": ">xy"}
+
+
+class Place:
+    """Takes ops that are ready."""
+
+    def __init__(self) -> None:
+        self.ready: deque[Op] = deque()
+
+    def put(self, op: Op) -> None:
+        self.ready.append(op)
+
+    def watch(self, op: Op) -> None:
+        pass
+
+
+class Owner:
+    """As much of an engine as planning looks at."""
+
+    def __init__(self) -> None:
+        self._is_sealed = False
+        self._registered: dict[Op, None] = {}
+        self.refused: list[str] = []
+
+    def _refuse(self, op: Op, number: int) -> None:
+        op.number = number
+        self.refused.append(op.name)
+        records.finish(op)
+
+
+class Rig:
+    """A planner, some variables, and ops by name."""
+
+    def __init__(self) -> None:
+        self.planner = Planner()
+        self.place, self.owner = Place(), Owner()
+        self.variables = {name: cs.Var(name) for name in "xyz"}
+        self.ops: dict[str, Op] = {}
+        # The names of the ops that were run, in that order.
+        self.ran: deque[str] = deque()
+
+    def make(self, name: str, accesses: str) -> Op:
+        """An op that is not in the log yet; `accesses` is as in PROGRAM."""
+        op: Any = Op()
+        op.name, op.number, op.priority = name, 0, 0
+        op.finished, op.failure = False, None
+        op._engine, op._pool = self.owner, self.place
+        op._fn, op._result, op._interest = int, None, []
+        reads, writes = accesses.split(">")
+        op._reads = tuple(self.variables[each] for each in reads)
+        op._writes = tuple(self.variables[each] for each in writes)
+        op._regions = None
+        self.ops[name] = op
+        return op
+
+    def log(self, program: dict[str, str]) -> None:
+        """Append these ops to the log."""
+        for name, accesses in program.items():
+            self.planner.log.append(self.make(name, accesses))
+
+    def run(self) -> None:
+        """Run what is ready until nothing is."""
+        while True:
+            try:
+                op: Any = self.place.ready.popleft()
+            except IndexError:
+                return
+            try:
+                # The claim, as a worker makes it.
+                del op._fn
+            except AttributeError:
+                continue
+            self.ran.append(op.name)
+            records.finish(op)
+
+    def plan_and_run(self) -> None:
+        self.planner.plan()
+        self.run()
+
+
+def expected(program: dict[str, str]) -> dict[str, set[str]]:
+    """What each op has to come after while nothing has finished, by the definition of hazards."""
+    names, before = list(program), {}
+    for index, name in enumerate(names):
+        reads, writes = program[name].split(">")
+        found: set[str] = set()
+        for variable in reads:
+            found |= last_writer(program, names[:index], variable)
+        for variable in writes:
+            writer = last_writer(program, names[:index], variable)
+            since = names[names.index(*writer) + 1 : index] if writer else names[:index]
+            found |= writer | {each for each in since if variable in program[each].split(">")[0]}
+        before[name] = found
+    return before
+
+
+def last_writer(program: dict[str, str], names: Iterable[str], variable: str) -> set[str]:
+    writers = [each for each in names if variable in program[each].split(">")[1]]
+    return set(writers[-1:])
+
+
+def planned(rig: Rig) -> dict[str, set[str]]:
+    """What each op was planned to come after; the ops have not finished."""
+    found = {}
+    for name, op in rig.ops.items():
+        plan = records.plan_of(op)
+        found[name] = {each.name for each in plan.before}
+    return found
