@@ -37,13 +37,16 @@ class PooledEvent:
 class EventPool:
     """The idle events of one device; `counters` counts those that had to be made."""
 
-    __slots__ = ("_counters", "_free", "device", "timing")
+    __slots__ = ("_counters", "_free", "_made", "device", "timing")
 
     def __init__(self, device: Device, *, timing: bool, counters: Counters) -> None:
         self.device = device
         self.timing = timing
         self._counters = counters
         self._free: deque[Event] = deque()
+        # Else an event on loan that ends in a cycle (an exception's frames, say) would be finalised
+        # with it, and come back all the same: `PooledEvent.__del__` is called in such a case, too.
+        self._made: list[Event] = []
 
     def take(self) -> PooledEvent:
         """An event that nobody waits for. One driver call when the pool is empty, else none."""
@@ -51,11 +54,13 @@ class EventPool:
             event = self._free.pop()
         except IndexError:
             event = Event(self.device, timing=self.timing)
+            self._made.append(event)
             self._counters.events_created.next()
         return PooledEvent(event, self._free)
 
     def close(self) -> None:
         """Destroy the idle events; one that comes back later goes with its last reference."""
+        self._made.clear()
         while self._free:
             with suppress(CudasyncError, IndexError):
                 self._free.pop().close()

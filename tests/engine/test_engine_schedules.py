@@ -38,7 +38,7 @@ def run_under(scheduler: str, profile: str, *tests: str) -> None:
 
 @pytest.mark.parametrize("seed", [1, 2])
 def test_programs_give_the_serial_result_under_a_seed(seed):
-    run_under(f"seed={seed}", "look", PROPERTIES, "-k", "any_program or total_order")
+    run_under(f"seed={seed}", "look", PROPERTIES, "-k", "any_program or total_order or lost_device")
 
 
 @pytest.mark.slow
