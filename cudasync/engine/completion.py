@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 
 from cudasync.atomic import Gate, offer
 from cudasync.engine import record as records
+from cudasync.engine.failure import Failure
 from cudasync.engine.record import PLANNING
 from cudasync.engine.suspects import HARMLESS, suspect
 from cudasync.errors import ClosedError, CudaError, CudasyncError
 
 if TYPE_CHECKING:
-    from cudasync.engine.failure import Failure
     from cudasync.engine.issue import Issuer
     from cudasync.engine.op import DeviceOp
     from cudasync.engine.streams import DeviceStreams
@@ -118,15 +118,26 @@ def fault(issuer: Issuer, op: DeviceOp, error: BaseException) -> None:
             end(issuer, op, failure)
         return
     device = issuer.streams_of(op._device)
+    if not device.is_lost():
+        # Another device is lost, whose memory a copy was to read or write; or this one was, has
+        # been reset since, and whoever was told first has said so.
+        if not op.finished:
+            skip(issuer, op, Failure(op.number, op.name, op.push_site, error))
+        return
     flights = [list(timeline.in_flight.values()) for timeline in device.timelines]
     known = device.fault
-    if known is None or known.cleared:
+    if known is None:
         culprit, suspects = suspect(flights, op, error)
-        known = device.fault = issuer.ledger.fail(culprit, error, suspects)
+        said = Failure(culprit.number, culprit.name, culprit.push_site, error, tuple(suspects))
+        known = device.blame(said)
+        if known is said:
+            # Else it may have been cleared since: who comes late must not bring it up again.
+            issuer.ledger.note(said)
     for timeline in device.timelines:
         timeline.in_flight.clear()
     for victim in dict.fromkeys([*chain(*flights), op]):
-        end(issuer, victim, known)
+        # They too come after what they had to come after: it may run on another device.
+        skip(issuer, victim, known)
 
 
 def abandon(issuer: Issuer, device: DeviceStreams) -> None:

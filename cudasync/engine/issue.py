@@ -120,7 +120,12 @@ class Issuer:
             return
         timeline = device.take(op, before)
         try:
-            point = self._enqueue(op, fn, before, device, timeline)
+            if before and not self._wait_for(op, before, timeline):
+                failure = poison(op)
+                if failure is not None:
+                    completion.skip(self, op, failure)
+                    return
+            point = self._enqueue(op, fn, device, timeline)
         except CudasyncError as error:
             completion.fault(self, op, error)
             return
@@ -180,15 +185,11 @@ class Issuer:
         self,
         op: DeviceOp,
         fn: Callable[..., Any],
-        before: tuple[Op, ...],
         device: DeviceStreams,
         timeline: Timeline,
     ) -> Point:
         """The driver calls of an issue. The caller has taken the timeline."""
         stream = timeline.stream
-        if before:
-            for event in self._waits(before, timeline):
-                stream.wait(event.event)
         if self.ledger.recorder is not None:
             self.ledger.recorder.issuing(op, stream, device.events)
         try:
@@ -218,7 +219,22 @@ class Issuer:
         op._point = point
         return point
 
-    def _waits(self, before: tuple[Op, ...], timeline: Timeline) -> list[PooledEvent]:
+    def _wait_for(self, op: DeviceOp, before: tuple[Op, ...], timeline: Timeline) -> bool:
+        """Have the stream wait for what is needed; False if some of it has failed by now."""
+        for each, event in self._waits(before, timeline):
+            try:
+                timeline.stream.wait(event.event)
+            except CudaError as error:
+                if not error.sticky or each._device is op._device:
+                    raise
+                # Its device is lost: nothing runs there any more, and it has failed.
+                completion.fault(each._issuer, each, error)
+        # Asked last: one that ended without failing, or whose event was waited for, has run.
+        return all(each.failure is None for each in before)
+
+    def _waits(
+        self, before: tuple[Op, ...], timeline: Timeline
+    ) -> list[tuple[DeviceOp, PooledEvent]]:
         """The events that `timeline` has to wait for before an op that comes after `before`."""
         events = []
         counters = self.ledger.counters
@@ -230,7 +246,7 @@ class Issuer:
             if point is None or point.timeline.is_gone or timeline.is_behind(*point[:2]):
                 counters.waits_elided.next()
             else:
-                events.append(point.event)
+                events.append((each, point.event))
                 timeline.learn(point)
                 counters.waits.next()
         return events

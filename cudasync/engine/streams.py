@@ -12,6 +12,7 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from cudasync.atomic import offer
 from cudasync.engine.events import EventPool
 from cudasync.engine.op import OpKind
 from cudasync.engine.timeline import Timeline
@@ -42,8 +43,18 @@ class DeviceStreams:
         self.dtoh = [Timeline(device, f"{name} DtoH")]
         self.allocate = [Timeline(device, f"{name} allocate")]
         self.free = [Timeline(device, f"{name} free")]
-        # Set by a fault that left the context unusable: nothing is issued here any more.
-        self.fault: Failure | None = None
+        # A cell: what is to blame for a fault that left the context unusable. Nothing is issued
+        # here any more.
+        self._faults: list[Failure] = []
+
+    @property
+    def fault(self) -> Failure | None:
+        """What is to blame for the loss of the device, None while it is whole."""
+        return self._faults[0] if self._faults else None
+
+    def blame(self, failure: Failure) -> Failure:
+        """Note what is to blame, unless it is known; return what is known."""
+        return offer(self._faults, failure)
 
     @property
     def is_gone(self) -> bool:
@@ -89,6 +100,17 @@ class DeviceStreams:
         spare.take()
         group.append(spare)
         return spare
+
+    def is_lost(self) -> bool:
+        """True if the driver says of the device itself that its context is unusable."""
+        for timeline in self.timelines:
+            if timeline.has_stream:
+                try:
+                    timeline.stream.query()
+                except CudasyncError:
+                    return True
+                return False
+        return True
 
     def close(self) -> None:
         """Destroy the streams and events; a dead context can not be told to, and need not be."""

@@ -76,6 +76,11 @@ class Timeline:
         return self._stream
 
     @property
+    def has_stream(self) -> bool:
+        """True once something was issued here, or was about to be."""
+        return self._stream is not None
+
+    @property
     def is_gone(self) -> bool:
         """True once a reset of the device has ended the stream and all that was on it."""
         return self._token is not self.device.context.token

@@ -15,10 +15,9 @@ import sys
 
 import pytest
 from helpers.house import ROOT
-from helpers.oracle import differences
 from helpers.program_text import from_text, to_text
 from helpers.programs import programs, settings
-from helpers.replay import main
+from helpers.replay import judge, main
 from hypothesis import given
 
 SCHEDULES = sorted((ROOT / "tests" / "schedules").glob("*.json"))
@@ -50,7 +49,7 @@ def test_what_was_hard_once_is_right(path):
     assert schedule["why"]
     program, setting = from_text(schedule["program"])
     for time in range(schedule.get("times", 5)):
-        assert differences(program, setting, trace=time % 2 == 1) == []
+        assert judge(program, setting, trace=time % 2 == 1) == []
 
 
 @given(programs(fails=True, threads=3), settings())
@@ -87,7 +86,8 @@ def test_a_red_test_ends_with_a_line_that_fails_again_in_a_fresh_process_twice(t
     assert words[-4:-1] == ["python", "-m", "helpers.replay"]
     again = [
         run_python(
-            PLANTED + "import sys\nfrom helpers.replay import main\nsys.exit(main())", words[-1]
+            PLANTED + "import sys\nfrom helpers.replay import judge, main\nsys.exit(main())",
+            words[-1],
         )
         for _ in range(2)
     ]

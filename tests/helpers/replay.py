@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from helpers.faults import differences_after_fault
 from helpers.oracle import differences
 from helpers.program_text import from_text
-from helpers.steps import Wild
+from helpers.steps import Program, Setting, Wild
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -27,15 +27,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     os.environ.setdefault("CUDASYNC_SOFTGPU_DEVICES", "3")
     program, setting = from_text(options.text)
     for time in range(1, options.times + 1):
-        if any(isinstance(push.step, Wild) for push in program.pushes):
-            found = differences_after_fault(program, setting)
-        else:
-            found = differences(program, setting, trace=time % 2 == 0)
+        found = judge(program, setting, trace=time % 2 == 0)
         if found:
             print(f"run {time} differs:", *found, sep="\n")
             return 1
     print(f"{options.times} runs, no difference")
     return 0
+
+
+def judge(program: Program, setting: Setting, *, trace: bool) -> list[str]:
+    """What was wrong in one run, by the judge that a program of this kind has."""
+    if any(isinstance(push.step, Wild) for push in program.pushes):
+        return differences_after_fault(program, setting)
+    return differences(program, setting, trace=trace)
 
 
 if __name__ == "__main__":
