@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from cudasync.driver import Stream
@@ -20,7 +20,7 @@ from cudasync.engine import record as records
 from cudasync.engine.ledger import Ledger, poison
 from cudasync.engine.op import DeviceOp, Op
 from cudasync.engine.planner import PLANNER
-from cudasync.errors import DeadlockError
+from cudasync.errors import CudasyncError, DeadlockError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -132,7 +132,14 @@ class SerialDispatcher:
         if not isinstance(op, DeviceOp):
             return fn()
         stream = self._stream(op._device)
-        result = fn(stream)
+        try:
+            result = fn(stream)
+        except BaseException:
+            # What it had enqueued before runs all the same, and nothing may run beside it. What
+            # is wrong with that is not said: the op has failed already.
+            with suppress(CudasyncError):
+                stream.synchronize()
+            raise
         stream.synchronize()
         return result
 

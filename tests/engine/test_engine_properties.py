@@ -12,13 +12,7 @@ from __future__ import annotations
 import pytest
 from helpers.faults import differences_after_fault
 from helpers.oracle import check, replay_line
-from helpers.program_text import from_text
-from helpers.programs import (
-    faulting_programs,
-    programs,
-    settings,
-    without_late_device_failures,
-)
+from helpers.programs import faulting_programs, programs, settings
 from helpers.steps import Setting
 from hypothesis import given
 from hypothesis import settings as hypothesis_settings
@@ -67,15 +61,10 @@ def test_back_pressure_changes_nothing_but_the_pace(program, setting):
 
 
 @share(0.5)
-@given(programs(fails=True).map(without_late_device_failures))
+@given(programs(fails=True))
 def test_the_serial_engine_does_what_the_model_says(program):
     """Two meanings of "serial", one by the engine's own code and one by none of it."""
     check(program, Setting(serial=1))
-
-
-@pytest.mark.xfail(strict=True, reason="the stream is not waited for once the function has raised")
-def test_the_serial_engine_waits_for_what_a_device_op_enqueued_before_it_failed():
-    check(*from_text("serial=1 d=0 h=1 t=1: fail d0[0:4] yes yes"))
 
 
 @share(0.25)

@@ -16,14 +16,14 @@ import cudasync as cs
 from helpers.model import failed
 from helpers.op_functions import PATIENCE_S
 from helpers.oracle import replay_line
-from helpers.programs import Room, fails_at_once, pushes, settings
+from helpers.programs import Room, pushes, settings
 from helpers.running import Runner, open_engine, raised, result_of
 from helpers.steps import LENGTH, ClearErrors, Program, Push, Renew, Setting, View, WaitAll
 
 ROOM = Room((0, 0, 1), 2, 2)
 _OPS = ("mix", "mix", "host mix", "set", "copy", "copy", "clear", "note", "direct", "fail")
-OPS = pushes(ROOM, (*_OPS, "hold"), True, 1).map(fails_at_once)
-NESTS = pushes(ROOM, ("nest",), True, 1).map(fails_at_once)
+OPS = pushes(ROOM, (*_OPS, "hold"), True, 1)
+NESTS = pushes(ROOM, ("nest",), True, 1)
 READS = pushes(ROOM, ("read", "fetch"), True, 1)
 PLACES = pushes(ROOM, ("wait",), True, 1)
 ARRAYS = st.integers(0, len(ROOM.devices) - 1)

@@ -269,18 +269,3 @@ def settings(limits: st.SearchStrategy[int] | None = None) -> st.SearchStrategy[
         io=st.integers(1, 2),
         limit=st.sampled_from([0, 0, 0, 1, 2, 3, 6]) if limits is None else limits,
     )
-
-
-def without_late_device_failures(program: Program) -> Program:
-    """The same program where no device op fails after it has enqueued something."""
-    return replace(program, pushes=tuple(map(fails_at_once, program.pushes)))
-
-
-def fails_at_once(push: Push) -> Push:
-    """The same push, but a device op that fails has enqueued nothing."""
-    match push.step:
-        case Fail(target, True, True):
-            return replace(push, step=Fail(target, True, False))
-        case Nest(token, inner):
-            return replace(push, step=Nest(token, tuple(map(fails_at_once, inner))))
-    return push
