@@ -25,7 +25,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterable, Iterator
+    from collections.abc import Hashable, Iterable
 
 T = TypeVar("T")
 
@@ -103,65 +103,6 @@ def offer(cell: list[T], value: T) -> T:
     return cell[0]
 
 
-class _Closed:
-    """What stands at the end of a list that is closed."""
-
-    def __repr__(self) -> str:
-        return "CLOSED"
-
-
-CLOSED: Final = _Closed()
-
-
-class Listeners(Generic[T]):
-    """Who wants to be told of something, until it happens.
-
-    Entries have the keys 0, 1, 2, ... without a gap, and CLOSED comes last, if at all. The one
-    who closes goes through the entries first and puts CLOSED at the first key that is free: so
-    whoever was added has been told by then, and whoever is not added learns that it is too late.
-    """
-
-    __slots__ = ("_entries",)
-
-    def __init__(self) -> None:
-        self._entries: dict[int, T | _Closed] = {}
-
-    def add(self, listener: T) -> bool:
-        """Have `listener` told; False if it is too late for that."""
-        entries = self._entries
-        # The last entry is looked at again: it may be CLOSED.
-        key = max(0, len(entries) - 1)
-        while True:
-            found = entries.setdefault(key, listener)
-            if found is listener:
-                return True
-            if found is CLOSED:
-                return False
-            key += 1
-
-    def closing(self) -> Iterator[T]:
-        """Each listener in turn; closed once the iteration is over.
-
-        Several threads may do this at once: then a listener may be told more than once.
-        """
-        entries = self._entries
-        key = 0
-        while True:
-            found = entries.setdefault(key, CLOSED)
-            if isinstance(found, _Closed):
-                return
-            yield found
-            key += 1
-
-    def __bool__(self) -> bool:
-        """True if there is someone to tell."""
-        return bool(self._entries) and self._entries.get(0) is not CLOSED
-
-    @property
-    def is_closed(self) -> bool:
-        return self._entries.get(len(self._entries) - 1) is CLOSED
-
-
 class Gate:
     """What something still waits for, as a set: to be told twice of the same is harmless.
 
@@ -211,7 +152,22 @@ class Bell:
         return self._lock.acquire(timeout=-1 if timeout is None else max(0.0, timeout))
 
 
-SEAL: Final = _Closed()
+class _Mark:
+    """An entry of a log that is not somebody's. `_pool` is what the engine asks of all entries."""
+
+    __slots__ = ("_name",)
+    _pool = None
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __repr__(self) -> str:
+        return self._name
+
+
+# Behind the last entry of a segment that counts; in the place of an entry that is done with.
+SEAL: Final = _Mark("SEAL")
+DONE: Final = _Mark("DONE")
 
 
 class Segment:
@@ -222,7 +178,7 @@ class Segment:
     def __init__(self, base: int) -> None:
         # The number that the first entry has in the whole log.
         self.base = base
-        # Whoever has done with an entry puts None in its place.
+        # Whoever has done with an entry puts DONE in its place.
         self.entries: list[object] = []
         self.append = self.entries.append
         # Set before the SEAL is appended: who appends and sees it unset was in time.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from cudasync.engine import leaving as leaving
 from cudasync.engine.engine import Engine, engine, use, waitall
 from cudasync.engine.op import Op
 from cudasync.engine.trace import Statistics, TraceEntry

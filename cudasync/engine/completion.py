@@ -62,8 +62,13 @@ def end(issuer: Issuer, op: DeviceOp, failure: Failure | None) -> None:
         if op.failure is not None:
             ledger.note(op.failure)
     records.finish(op)
-    # The event goes back once nobody else holds it.
-    op._point = None
+    point = op._point
+    if point is not None:
+        if point.timeline.tail is op:
+            # Nothing is gained by following it now; and a timeline is not to keep an op alive.
+            point.timeline.tail = None
+        # The event goes back once nobody else holds it.
+        op._point = None
     if believed is said:
         issuer.ledger.ended()
 
@@ -80,7 +85,8 @@ def skip(issuer: Issuer, op: DeviceOp, failure: Failure) -> None:
     waits = _Skipped(issuer, op)
     for before in records.plan_of(op).before:
         record = records.of(before)
-        if before.finished or record is None or not record.listeners.add(waits):
+        record.listeners.append(waits)
+        if before.finished:
             waits.gate.arrive(before)
         else:
             before._pool.watch(before)
@@ -102,8 +108,14 @@ class _Skipped:
             end(self.issuer, self.op, self.op.failure)
 
 
-def fault(issuer: Issuer, op: DeviceOp, error: BaseException) -> None:
-    """The driver failed at `op`. If its context is dead, so is all that is in flight on it."""
+def fault(
+    issuer: Issuer, op: DeviceOp, error: BaseException, device: DeviceStreams | None = None
+) -> None:
+    """The driver failed at `op`. If its context is dead, so is all that is in flight on it.
+
+    `device` is where it was being issued, if it has no point yet.
+    """
+    point = op._point
     if op.finished:
         return
     if isinstance(error, ClosedError) and op.kind in HARMLESS:
@@ -117,7 +129,11 @@ def fault(issuer: Issuer, op: DeviceOp, error: BaseException) -> None:
         else:
             end(issuer, op, failure)
         return
-    device = issuer.streams_of(op._device)
+    if point is not None:
+        # Not the streams that there are now: the device may have been reset since.
+        device = point.timeline.streams
+    if device is None:
+        device = issuer.streams_of(op._device)
     if not device.is_lost():
         # Another device is lost, whose memory a copy was to read or write; or this one was, has
         # been reset since, and whoever was told first has said so.

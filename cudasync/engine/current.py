@@ -8,7 +8,7 @@ from __future__ import annotations
 import threading
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from cudasync.atomic import Once
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from cudasync.engine.op import Op
     from cudasync.engine.worker import Worker
 
+T = TypeVar("T")
 _current: ContextVar[Engine | None] = ContextVar("cudasync engine", default=None)
 _default: Once[Engine] = Once()
 # Something if this thread may be inside an op: quicker to ask than `_here`, and asked first.
@@ -106,17 +107,20 @@ def inside() -> list[Op]:
     return _here.ops
 
 
-@contextmanager
-def running(op: Op) -> Iterator[None]:
-    """Around the function of a device op, or a callback."""
+def call(op: Op, fn: Callable[..., T], *args: object) -> T:
+    """`fn(*args)`, the function of a device op or a callback, with the thread inside of `op`."""
     ops = _here.ops
-    ops.append(op)
-    token = _place.set(op)
+    depth = len(ops)
+    token = None
+    # Not a context manager, which Ctrl-C can strike between its parts.
     try:
-        yield
+        ops.append(op)
+        token = _place.set(op)
+        return fn(*args)
     finally:
-        _place.reset(token)
-        ops.pop()
+        del ops[depth:]
+        if token is not None:
+            _place.reset(token)
 
 
 @contextmanager

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from cudasync.atomic import Tickets
 from cudasync.driver import Device
-from cudasync.engine import current, issue, markers, pushing, waiting
+from cudasync.engine import current, issue, leaving, markers, pushing, waiting
+from cudasync.engine.foreign import await_strangers
 from cudasync.engine.issue import Issuer
 from cudasync.engine.ledger import Ledger
 from cudasync.engine.op import Marker, Op, OpKind
@@ -37,7 +38,6 @@ Mode = Literal["async", "serial"]
 _LOG = PLANNER.log
 _maybe_inside = current.maybe_inside
 _getframe = sys._getframe
-engines: weakref.WeakSet[Engine] = weakref.WeakSet()
 
 
 class Engine:
@@ -82,8 +82,10 @@ class Engine:
         self._registered: dict[Op, None] = {}
         # How many ops were pushed from inside of ops.
         self._nested = Tickets()
-        # Set by `close`; by the planner when it comes upon that close; when all has ended.
-        self._is_closed = self._is_sealed = self._is_ended = False
+        # Set by `close`; when all has ended.
+        self._is_closed = self._is_ended = False
+        # The number of the close in the log, once the planner has come upon it.
+        self._sealed_at = 0
         self._serial: SerialDispatcher | None = None
         self._pools: dict[str, Any] = {}
         self._issuer: Issuer | SerialDispatcher
@@ -91,7 +93,7 @@ class Engine:
             self._serial = self._issuer = SerialDispatcher(ledger)
             self._pools = dict.fromkeys(sizes, self._serial)
         else:
-            self._issuer = Issuer(ledger, streams=streams, timing=trace)
+            self._issuer = Issuer(ledger, leaving.close_all_first, streams=streams, timing=trace)
             owner = weakref.ref(self)
             self._pools = {
                 name: WorkerPool(name, size, ledger, owner) for name, size in sizes.items()
@@ -105,7 +107,7 @@ class Engine:
         # True while a push has nothing to think of but its op.
         self._is_plain = chosen == "async" and not trace and max_in_flight is None
         self._scope: AbstractContextManager[Engine] | None = None
-        engines.add(self)
+        leaving.engines.add(self)
 
     def push(
         self,
@@ -164,16 +166,13 @@ class Engine:
         op.finished = False
         op.failure = None
         op.number = 0
-        op.priority = 0
         op.name = fn.__name__ if name is None else name
         op._engine = self
         op._fn = fn
         op._reads = reads
         op._writes = writes
-        op._regions = None
         op._pool = compute = self._compute
-        op._result = None
-        op._interest = []
+        op._record = None
         op._code = frame.f_code
         op._at = frame.f_lasti
         if _maybe_inside() is not None:
@@ -212,6 +211,7 @@ class Engine:
         if pool is not None and pool not in self._pools:
             known = ", ".join(map(repr, self._pools))
             raise ValueError(f"there is no worker pool {pool!r}; this engine has {known}")
+        await_strangers(self, reads, writes)
         return self._push(
             fn,
             OpKind.HOST if device is None else OpKind.KERNEL,
@@ -245,7 +245,7 @@ class Engine:
         """From now on ops are planned before one is chosen: they differ in priority, or count."""
         self._is_plain = False
         for pool in self._pools.values():
-            pool.is_plain = False
+            pool.rank()
 
     def waitall(self, timeout: float | None = None) -> None:
         """Block until every op pushed so far has finished.
@@ -305,7 +305,7 @@ class Engine:
         if self._serial is None:
             self._issuer.close()
         self._is_ended = True
-        engines.discard(self)
+        leaving.engines.discard(self)
 
     @property
     def is_closed(self) -> bool:

@@ -30,8 +30,9 @@ class PooledEvent:
         self._free = free
 
     def __del__(self) -> None:
-        # One C call: this may run anywhere.
-        self._free.append(self.event)
+        # One C call: this may run anywhere. Ctrl-C may have cut the construction short.
+        with suppress(AttributeError):
+            self._free.append(self.event)
 
 
 class EventPool:

@@ -48,11 +48,16 @@ def settle() -> None:
 class Issuer:
     """Issues the device ops of one engine."""
 
-    def __init__(self, ledger: Ledger, *, streams: int, timing: bool) -> None:
+    def __init__(
+        self, ledger: Ledger, on_device: Callable[[], None], *, streams: int, timing: bool
+    ) -> None:
         self.ledger = ledger
+        # Called when a device comes into use.
+        self._on_device = on_device
         self._streams_per_device = streams
         self._timing = timing
-        self.devices: dict[int, DeviceStreams] = {}
+        # By the life of the device's context, which a reset ends.
+        self.devices: dict[object, DeviceStreams] = {}
 
     def put(self, op: Op) -> None:
         """Take an op that is ready. Never blocks."""
@@ -127,7 +132,7 @@ class Issuer:
                     return
             point = self._enqueue(op, fn, device, timeline)
         except CudasyncError as error:
-            completion.fault(self, op, error)
+            completion.fault(self, op, error, device)
             return
         except BaseException as error:
             # What is on the stream by now has to be waited for like what a whole op enqueues.
@@ -136,37 +141,43 @@ class Issuer:
         finally:
             timeline.give_back()
         record = records.of(op)
-        if record is not None:
-            for listener in record.issue_listeners.closing():
-                listener.told(op)
-            if op._is_watched or record.listeners:
-                op._is_watched = True
-                timeline.watch(op, point, self.report)
+        for listener in list(record.issue_listeners):
+            listener.told(op)
+        if op._is_watched or record.listeners or record.sleepers or record.callbacks:
+            op._is_watched = True
+            timeline.watch(op, point, self.report)
         if point.seq % POLL_EVERY == 0:
             self._poll(timeline)
 
     def streams_of(self, device: Device) -> DeviceStreams:
         """The streams of a device, made at the first need and after each reset of the device."""
-        found = self.devices.get(device.ordinal)
-        if found is not None and not found.is_gone:
+        token = device.context.token
+        found = self.devices.get(token)
+        if found is not None:
             return found
+        self._on_device()
         fresh = DeviceStreams(
             device,
+            token,
             streams=self._streams_per_device,
             timing=self._timing,
             counters=self.ledger.counters,
         )
-        if found is None:
-            return self.devices.setdefault(device.ordinal, fresh)
-        self.devices[device.ordinal] = fresh
-        completion.abandon(self, found)
-        return fresh
+        made = self.devices.setdefault(token, fresh)
+        if made is fresh:
+            for each in list(self.devices):
+                old = self.devices.get(each)
+                if old is not None and old.device is device and old.is_gone:
+                    self.devices.pop(each, None)
+                    completion.abandon(self, old)
+        return made
 
     def heal(self) -> None:
         """Give up the streams of devices that faulted, so that new ones are made after a reset."""
-        for ordinal, device in list(self.devices.items()):
-            if device.fault is not None:
-                self.devices.pop(ordinal, None)
+        for token in list(self.devices):
+            device = self.devices.get(token)
+            if device is not None and device.fault is not None:
+                self.devices.pop(token, None)
                 device.close()
 
     def dismiss(self) -> None:
@@ -193,8 +204,7 @@ class Issuer:
         if self.ledger.recorder is not None:
             self.ledger.recorder.issuing(op, stream, device.events)
         try:
-            with current.running(op):
-                op._result = fn(stream)
+            op._result = current.call(op, fn, stream)
         except BaseException as error:
             if isinstance(error, CudaError) and error.sticky:
                 raise

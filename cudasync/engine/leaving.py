@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import atexit
 import os
+import weakref
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from cudasync.atomic import CLOSED
 from cudasync.engine import current
-from cudasync.engine.engine import engines
 from cudasync.engine.failure import Failure
 from cudasync.engine.issue import READY
 from cudasync.engine.planner import PLANNER
@@ -17,6 +16,13 @@ from cudasync.errors import ClosedError
 
 if TYPE_CHECKING:
     from cudasync.engine.op import Op
+
+
+if TYPE_CHECKING:
+    from cudasync.engine.engine import Engine
+
+# Those that are not closed.
+engines: weakref.WeakSet[Engine] = weakref.WeakSet()
 
 
 @atexit.register
@@ -28,6 +34,12 @@ def _close_all() -> None:
             each.close()
 
 
+def close_all_first() -> None:
+    """At exit, close engines before what was set up for the devices they use goes."""
+    atexit.unregister(_close_all)
+    atexit.register(_close_all)
+
+
 def _orphan_all() -> None:
     """In a forked child: its engines have no threads, so they are closed. It may make new ones.
 
@@ -36,7 +48,7 @@ def _orphan_all() -> None:
     """
     unfinished = PLANNER.start_anew()
     for each in list(engines):
-        each._is_closed = each._is_sealed = each._is_ended = True
+        each._is_closed = each._is_ended = True
         each._is_plain = False
         unfinished += each._registered
         each._registered = {}
@@ -52,7 +64,7 @@ def _orphan_all() -> None:
 def _orphan(op: Op, cause: ClosedError) -> None:
     """End `op`. Nobody is called: what callbacks need may be locked for good."""
     op.failure = op.failure or Failure(op.number, op.name, op.push_site, cause)
-    op._interest = [CLOSED]
+    op._record = None
     op.finished = True
     # What it would have written is lost, and said to be.
     PLANNER.enter_op(op, op.number, PLANNER.tenure.states)

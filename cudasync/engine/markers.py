@@ -38,7 +38,8 @@ def mark(engine: Engine, variables: list[Var], regions: list[Region]) -> Marker:
     """A marker that is over once the ops are that wrote these last; poisoned as they are."""
     marker = Marker()
     marker._reads = tuple(variables)
-    marker._regions = (tuple(regions), ()) if regions else None
+    if regions:
+        marker._regions = tuple(regions), ()
     _append(marker, engine, "wait")
     return marker
 
@@ -47,7 +48,6 @@ def fence(engine: Engine) -> Fence:
     """A marker that is over once every op is that `engine` was pushed before."""
     marker = Fence()
     marker._reads = ()
-    marker._regions = None
     _append(marker, engine, "waitall")
     return marker
 
@@ -57,13 +57,11 @@ def _append(marker: Marker, engine: Engine, name: str) -> None:
     marker.finished = False
     marker.failure = None
     marker.number = 0
-    marker.priority = 0
     marker.name = name
     marker._engine = engine
     marker._writes = ()
     marker._pool = _MARKERS
-    marker._result = None
-    marker._interest = []
+    marker._record = None
     marker._code = frame.f_code
     marker._at = frame.f_lasti
     PLANNER.log.append(marker)

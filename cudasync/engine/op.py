@@ -7,25 +7,24 @@ What may be written by whom:
 - `_fn` is there until the op is claimed; `del op._fn` is the claim, and succeeds once;
 - `failure` and `_result` are written by whoever claimed the op, before it is over;
 - `finished` is set after them, by whoever ends the op, and never taken back;
-- `_interest` is a cell (`atomic.offer`): CLOSED if the op was over before anybody asked for it,
-  else its `Record`.
+- `_record` is made by whoever asks for it first: see `record`.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from contextlib import suppress
+from contextlib import nullcontext
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
+from cudasync.engine import current
 from cudasync.engine import record as records
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
     from types import CodeType
 
-    from cudasync.atomic import _Closed
     from cudasync.driver import Device
     from cudasync.engine.engine import Engine
     from cudasync.engine.failure import Failure
@@ -53,43 +52,45 @@ class Op:
     """An operation that was pushed: wait for it, ask whether it is done, take its result."""
 
     __slots__ = (
+        "__dict__",
         "__weakref__",
         "_at",
         "_code",
         "_engine",
         "_fn",
-        "_interest",
         "_pool",
         "_reads",
-        "_regions",
+        "_record",
         "_result",
         "_writes",
         "failure",
         "finished",
         "name",
         "number",
-        "priority",
     )
 
+    # What few ops have is in their `__dict__`, which is made when one is written.
     kind = OpKind.HOST
+    priority = 0
+    # Byte ranges read and written, None if there are none.
+    _regions: tuple[tuple[Region, ...], tuple[Region, ...]] | None = None
 
     # Written by `Engine.push`, field by field: a constructor would cost as much as the rest.
     finished: bool
     failure: Failure | None
     # Position in the total order of pushes; 0 until planned.
     number: int
-    priority: int
     name: str
     _engine: Engine
     _fn: Callable[..., Any]
     _reads: tuple[Var, ...]
     _writes: tuple[Var, ...]
-    # Byte ranges read and written, None if there are none.
-    _regions: tuple[tuple[Region, ...], tuple[Region, ...]] | None
     # Who runs it once it is ready.
     _pool: Place
+    # Written when `_fn` has returned.
     _result: Any
-    _interest: list[Record | _Closed]
+    # What is kept of it for others; None while nobody has asked.
+    _record: Record | None
     # Where it was pushed: the code and the instruction in it; the line is worked out when asked.
     _code: CodeType
     _at: int
@@ -130,7 +131,8 @@ class Op:
     def result(self, timeout: float | None = None) -> Any:
         """Wait, then return what the op's function returned. Errors as for `wait`."""
         self.wait(timeout)
-        return self._result
+        # A failure that was cleared is not raised, and left no result.
+        return getattr(self, "_result", None)
 
     def exception(self, timeout: float | None = None) -> OpError | None:
         """Wait, then return the error that `wait` would raise, None if there is none."""
@@ -141,15 +143,12 @@ class Op:
         """Call `callback()` once the op has finished: at once if it has, else on the thread that
         finishes it, where it must not block. An exception of the callback is lost."""
         record = records.of(self)
-        if record is not None:
-            record.callbacks.put(callback)
-            if not self.finished:
-                self._pool.watch(self)
-                return
+        record.callbacks.put(callback)
+        if self.finished:
+            # Whoever ended it may have looked before: each callback is taken by one of the two.
             records.call_back(self, record)
         else:
-            with suppress(Exception):
-                callback()
+            self._pool.watch(self)
 
     def __await__(self) -> Generator[Any, None, Any]:
         loop = asyncio.get_running_loop()
@@ -165,7 +164,10 @@ class Op:
                 loop.call_soon_threadsafe(settle)
 
         self.add_done_callback(wake)
-        yield from finished.__await__()
+        worker = current.worker()
+        # A loop that runs inside an op keeps a worker, and the op may need one.
+        with worker.pool.blocked(worker) if worker is not None else nullcontext():
+            yield from finished.__await__()
         return self.result()
 
     def _wait_finished(self, timeout: float | None) -> None:
@@ -190,9 +192,8 @@ class Op:
 class DeviceOp(Op):
     """An op that enqueues work on a stream."""
 
-    __slots__ = ("_device", "_is_watched", "_issuer", "_kernel", "_outcome", "_point", "kind")
+    __slots__ = ("_device", "_is_watched", "_issuer", "_kernel", "_outcome", "_point")
 
-    kind: OpKind
     _device: Device
     _issuer: Issuer
     # The kernel that it launches, where that is known: a device's fault report may name it.

@@ -14,7 +14,7 @@ from __future__ import annotations
 from threading import get_ident
 from typing import TYPE_CHECKING, TypeVar
 
-from cudasync.atomic import SEAL, Log, Segment, offer
+from cudasync.atomic import DONE, SEAL, Log, Segment, offer
 from cudasync.engine import record as records
 from cudasync.engine import tenure as tenures
 from cudasync.engine.op import DeviceOp, Fence, Marker, Op
@@ -141,7 +141,7 @@ class Planner:
             self.enter(entry, base + index, tenure.states)
             if not tenure.successor:
                 # Else the successor enters it once more, on states that may not have it yet.
-                entries[index] = None
+                entries[index] = DONE
             index += 1
             tenure.done = index
             if index >= SEGMENT and not tenure.segment.is_sealed:
@@ -161,7 +161,7 @@ class Planner:
         """Plan one entry of the log."""
         match entry:
             case Op():
-                if entry._engine._is_sealed and not isinstance(entry, Marker):
+                if 0 < entry._engine._sealed_at < number and not isinstance(entry, Marker):
                     entry._engine._refuse(entry, number)
                 else:
                     self.enter_op(entry, number, epoch)
@@ -170,12 +170,13 @@ class Planner:
             case Adopt():
                 self.ranges_of(epoch).write(entry.region, State(epoch, entry.op))
             case Close():
-                entry.engine._is_sealed = True
+                # The first close is the one that counts.
+                entry.engine._sealed_at = entry.engine._sealed_at or number
 
     def enter_op(self, op: Op, number: int, epoch: int) -> None:
         """Plan `op`, and hand it on if nothing blocks it."""
-        record = records.of(op)
-        if record is None and op.failure is None:
+        is_over = op.finished
+        if is_over and op.failure is None and op._record is None:
             # It has run and left nothing to remember.
             op.number = number
             return
@@ -188,8 +189,8 @@ class Planner:
             for region in op._regions[0]:
                 reads += ranges.read(region)
             overwritten = op._regions[1]
-        plan = None
-        if record is not None:
+        record, plan = records.of(op), None
+        if not is_over:
             plan = record.plan
             if plan is None:
                 seen = [state for region in overwritten for state in ranges.peek(region)]  # type: ignore[union-attr]
@@ -203,7 +204,7 @@ class Planner:
             for region in overwritten:
                 ranges.write(region, State(epoch, op))
             ranges.sweep()
-        if record is None or plan is None:
+        if plan is None:
             return
         op._engine._registered[op] = None
         for before in plan.before:
@@ -293,12 +294,13 @@ def _plan(op: Op, reads: list[State], writes: list[State]) -> Plan:
 def _listen(before: Op, op: Op, plan: Plan) -> bool:
     """Have `plan` told about `before`; False if it need not be waited for."""
     record = records.of(before)
-    if before.finished or record is None:
-        return False
+    # First the listener, then the look: who ends or issues `before` does it the other way round.
     if isinstance(op, DeviceOp) and isinstance(before, DeviceOp):
         # Once it is issued, the driver can do the waiting.
-        return record.issue_listeners.add(plan)
-    if not record.listeners.add(plan):
+        record.issue_listeners.append(plan)
+        return not (before.finished or before._point is not None)
+    record.listeners.append(plan)
+    if before.finished:
         return False
     before._pool.watch(before)
     return True

@@ -61,18 +61,19 @@ def push(
     op.finished = False
     op.failure = None
     op.number = 0
-    op.priority = priority
+    if priority:
+        op.priority = priority
     op.name = name
     op._engine = engine
     op._fn = fn
     op._reads = tuple(read_variables)
     op._writes = tuple(written_variables)
-    op._regions = None
+    op._pool = pool
     if read_regions or written_regions:
         op._regions = tuple(read_regions), tuple(written_regions)
-    op._pool = pool
-    op._result = None
-    op._interest = []
+        if device is None and engine._serial is None:
+            op._pool = pool.regional
+    op._record = None
     op._code, op._at = _push_site()
     _submit(engine, op, pool)
     # Only now: whoever sees that a write was counted comes after it.

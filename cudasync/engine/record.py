@@ -3,9 +3,9 @@
 Most host ops are run by the worker that plans them and never have a `Record`. One is made for an op
 that waits, is waited for, failed, or runs while another thread plans.
 
-An op is over once `finished` is set; its result and failure are written by then. After that its
-`_interest` is closed, and who was waiting is told. Telling is harmless to repeat, so a thread
-that is suspended in the middle of it can be stood in for: `tell_for_others`.
+An op is over once `finished` is set; its result and failure are written by then. After that who was
+waiting is told. Telling is harmless to repeat, so a thread that is suspended in the middle of it
+can be stood in for: `tell_for_others`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final, Protocol
 
-from cudasync.atomic import CLOSED, Gate, Inbox, Listeners, offer
+from cudasync.atomic import Gate, Inbox
 from cudasync.engine import current
 
 if TYPE_CHECKING:
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from cudasync.engine.engine import Engine
     from cudasync.engine.op import Op
 
+# The record of each op that is not over and has one: where threads agree on the first one made.
+_RECORDS: dict[Op, Record] = {}
 # In the gate of a plan until all that the op waits for has been asked to tell.
 PLANNING: Final = object()
 
@@ -69,7 +71,12 @@ class Plan:
 
 
 class Record:
-    """Plan, listeners and sleepers of one op."""
+    """Plan, listeners and sleepers of one op.
+
+    Who wants to be told appends itself and then looks at `op.finished` (or whether it is issued);
+    who ends the op sets that first and then goes through the list. So one of them sees the other;
+    and if both do, the listener is told twice, which is harmless.
+    """
 
     __slots__ = ("callbacks", "is_planned", "issue_listeners", "listeners", "plans", "sleepers")
 
@@ -77,9 +84,9 @@ class Record:
         self.plans: list[Plan] = []
         # Set when planning is done with the op, for good.
         self.is_planned = False
-        self.listeners: Listeners[Listener] = Listeners()
+        self.listeners: list[Listener] = []
         # Those who only need a device op to be issued: from then on the driver can wait.
-        self.issue_listeners: Listeners[Listener] = Listeners()
+        self.issue_listeners: list[Listener] = []
         self.sleepers: list[Bell] = []
         self.callbacks: Inbox[Callable[[], None]] = Inbox()
 
@@ -88,43 +95,43 @@ class Record:
         return self.plans[0] if self.plans else None
 
 
-def of(op: Op) -> Record | None:
-    """The record of `op`, made if need be; None if the op was over before it had one."""
-    cell = op._interest
-    first = cell[0] if cell else offer(cell, Record())
-    return first if isinstance(first, Record) else None
+def of(op: Op) -> Record:
+    """The record of `op`, made if need be: the first one made is the one that counts."""
+    record = op._record
+    if record is None:
+        record = op._record = _RECORDS.setdefault(op, Record())
+        if op.finished:
+            _RECORDS.pop(op, None)
+    return record
 
 
 def plan_of(op: Op) -> Plan:
     """The plan of an op that is planned and not over."""
-    first = op._interest[0]
-    assert isinstance(first, Record)
-    return first.plans[0]
+    assert op._record is not None
+    return op._record.plans[0]
 
 
 def is_planned(op: Op) -> bool:
     """True once nothing is left to do for the planner with `op`."""
-    cell = op._interest
-    first = cell[0] if cell else None
-    return op.finished or (isinstance(first, Record) and first.is_planned)
+    return op.finished or (op._record is not None and op._record.is_planned)
 
 
 def finish(op: Op) -> None:
     """End `op`, whose result or failure is written. Harmless to repeat, also at the same time."""
     op.finished = True
-    first = offer(op._interest, CLOSED)
-    if isinstance(first, Record):
-        _tell(op, first)
+    record = op._record
+    if record is not None:
+        tell(op, record)
 
 
-def _tell(op: Op, record: Record) -> None:
-    for listener in record.issue_listeners.closing():
-        listener.told(op)
-    for listener in record.listeners.closing():
+def tell(op: Op, record: Record) -> None:
+    """Tell whoever waits for `op` that it is over."""
+    for listener in record.issue_listeners + record.listeners:
         listener.told(op)
     op._engine._registered.pop(op, None)
+    _RECORDS.pop(op, None)
     # What it came before and after is history: else each op would keep all others alive.
-    record.listeners = record.issue_listeners = TOLD
+    record.listeners, record.issue_listeners = [], []
     plan = record.plan
     if plan is not None:
         plan.before = plan.sources = ()
@@ -144,15 +151,5 @@ def call_back(op: Op, record: Record) -> None:
     """Call the callbacks of an op that is over, each once."""
     while (callback := record.callbacks.take()) is not None:
         # Its owner was told that an exception of it is lost.
-        with suppress(Exception), current.running(op):
-            callback()
-
-
-def _closed() -> Listeners[Listener]:
-    listeners: Listeners[Listener] = Listeners()
-    assert not list(listeners.closing())
-    return listeners
-
-
-# In the place of listeners that have been told.
-TOLD: Final = _closed()
+        with suppress(Exception):
+            current.call(op, callback)

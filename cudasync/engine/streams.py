@@ -30,19 +30,23 @@ if TYPE_CHECKING:
 class DeviceStreams:
     """The timelines and events of one device. The groups only grow, by one append each time."""
 
-    def __init__(self, device: Device, *, streams: int, timing: bool, counters: Counters) -> None:
+    def __init__(
+        self, device: Device, token: object, *, streams: int, timing: bool, counters: Counters
+    ) -> None:
         self.device = device
+        # The life of the device's context that all of this belongs to.
+        self.token = token
         self.events = EventPool(device, timing=timing, counters=counters)
         name = self._name = f"device {device.ordinal}"
-        self.compute = [Timeline(device, f"{name} stream {i}") for i in range(streams)]
+        self.compute = [Timeline(self, f"{name} stream {i}") for i in range(streams)]
         # CUDA's convention: the smaller number is the higher priority.
         self.urgent = [
-            Timeline(device, f"{name} urgent {i}", priority=-1) for i in range(min(2, streams))
+            Timeline(self, f"{name} urgent {i}", priority=-1) for i in range(min(2, streams))
         ]
-        self.htod = [Timeline(device, f"{name} HtoD")]
-        self.dtoh = [Timeline(device, f"{name} DtoH")]
-        self.allocate = [Timeline(device, f"{name} allocate")]
-        self.free = [Timeline(device, f"{name} free")]
+        self.htod = [Timeline(self, f"{name} HtoD")]
+        self.dtoh = [Timeline(self, f"{name} DtoH")]
+        self.allocate = [Timeline(self, f"{name} allocate")]
+        self.free = [Timeline(self, f"{name} free")]
         # A cell: what is to blame for a fault that left the context unusable. Nothing is issued
         # here any more.
         self._faults: list[Failure] = []
@@ -59,7 +63,7 @@ class DeviceStreams:
     @property
     def is_gone(self) -> bool:
         """True once a reset of the device has ended these streams."""
-        return self.allocate[0].is_gone
+        return self.token is not self.device.context.token
 
     @property
     def timelines(self) -> list[Timeline]:
@@ -95,7 +99,7 @@ class DeviceStreams:
             if timeline.take():
                 return timeline
         spare = Timeline(
-            self.device, f"{self._name} spare {len(self.timelines)}", priority=group[0].priority
+            self, f"{self._name} spare {len(self.timelines)}", priority=group[0].priority
         )
         spare.take()
         group.append(spare)

@@ -28,9 +28,17 @@ def suspect(
     `flights` are the ops in flight on each stream in order; `reporter` is the op at which the
     driver told of the fault.
     """
-    for op in sorted((op for flight in flights for op in flight), key=_number):
-        if op._kernel and f"kernel {op._kernel}," in error.hint:
+    named = [
+        op
+        for op in sorted((op for flight in flights for op in flight), key=_number)
+        if op._kernel and f"kernel {op._kernel}," in error.hint
+    ]
+    for op in named:
+        # A report of checked mode says where the launch was called.
+        if f"called at {op.push_site}" in error.hint:
             return op, []
+    if named:
+        return named[0], []
     firsts = []
     for flight in flights:
         first = next((op for op in flight if op.kind not in HARMLESS), None)

@@ -21,9 +21,9 @@ from cudasync.errors import CudasyncError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from cudasync.driver import Device
     from cudasync.engine.events import PooledEvent
     from cudasync.engine.op import DeviceOp
+    from cudasync.engine.streams import DeviceStreams
 
     Report: TypeAlias = Callable[["DeviceOp", "Point", CudasyncError | None], None]
 
@@ -40,12 +40,11 @@ class Point(NamedTuple):
 class Timeline:
     """One stream as a counter: what was issued, what has finished, what it is ordered behind."""
 
-    def __init__(self, device: Device, name: str, *, priority: int = 0) -> None:
-        self.device = device
+    def __init__(self, streams: DeviceStreams, name: str, *, priority: int = 0) -> None:
+        self.streams = streams
+        self.device = streams.device
         self.name = name
         self.priority = priority
-        # The life of the device's context that the stream belongs to.
-        self._token = device.context.token
         self._vacant: list[None] = [None]
         self.issued = 0
         self.finished = 0
@@ -83,7 +82,7 @@ class Timeline:
     @property
     def is_gone(self) -> bool:
         """True once a reset of the device has ended the stream and all that was on it."""
-        return self._token is not self.device.context.token
+        return self.streams.is_gone
 
     @property
     def load(self) -> int:

@@ -36,8 +36,6 @@ def wait_for(op: Op, deadline: float | None) -> bool:
     Raises DeadlockError if an op's function waits for what can only end after it.
     """
     record = records.of(op)
-    if record is None:
-        return True
     bell = Bell()
     # Before looking at the op once more: who ends it looks here after it has.
     record.sleepers.append(bell)
@@ -101,8 +99,7 @@ def _comes_after(op: Op, other: Op) -> bool:
         each = todo.pop()
         if each is other:
             return not other.finished
-        record = records.of(each)
-        plan = None if record is None else record.plan
+        plan = records.of(each).plan
         if plan is not None:
             # A predecessor has a smaller number: what is older than `other` is not behind it.
             later = {o for o in plan.before if o.number >= other.number} - found

@@ -10,7 +10,7 @@ import time
 from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
-from cudasync.atomic import CLOSED, SEAL
+from cudasync.atomic import DONE, SEAL
 from cudasync.engine import current, issue
 from cudasync.engine import record as records
 from cudasync.engine import tenure as tenures
@@ -138,13 +138,17 @@ class Worker:
         segment, successor, heap = tenure.segment, tenure.successor, pool.heap
         entries, base, epoch, start = segment.entries, segment.base, tenure.states, tenure.done
         assert start is not None
-        own = None if pool.is_sealed() else pool
+        # Nothing has the worker itself for its pool.
+        own: object = self
+        regional: object = self
+        if not pool.is_sealed():
+            own, regional = pool, pool.regional
         if len(entries) > start + 1 and not pool.watching:
             # What comes behind should not have to wait for the first op.
             pool.ring()
         blocked = 0
         for index in range(start, start + tenures.STRETCH):
-            if heap or not pool.is_plain:
+            if heap:
                 return
             try:
                 op: Any = entries[index]
@@ -153,49 +157,50 @@ class Worker:
             tenure.started = index
             if successor:
                 return
-            if op.__class__ is Op and op._pool is own:
-                is_clear = op._regions is None
+            is_clear = op._pool is own
+            if is_clear:
                 for variable in op._reads:
                     if variable._states:
                         is_clear = False
                 for variable in op._writes:
                     if variable._states:
                         is_clear = False
-                if is_clear or PLANNER.is_clear(op, epoch):
+                if not is_clear:
+                    is_clear = PLANNER.is_clear(op, epoch)
+            elif op._pool is regional:
+                is_clear = PLANNER.is_clear(op, epoch)
+            if is_clear:
+                try:
+                    # The claim: one thread succeeds.
+                    fn = op._fn
+                    del op._fn
+                except AttributeError:
+                    pass
+                else:
+                    self.op = op
+                    op.number = base + index
                     try:
-                        # The claim: one thread succeeds.
-                        fn = op._fn
-                        del op._fn
-                    except AttributeError:
-                        pass
+                        op._result = fn()
+                    except BaseException as error:
+                        self._failed(op, error, epoch)
                     else:
-                        self.op = op
-                        op.number = base + index
-                        try:
-                            op._result = fn()
-                        except BaseException as error:
-                            self._failed(op, error, epoch)
-                        else:
-                            self.ran += 1
-                        # `records.finish`, written out.
-                        op.finished = True
-                        interest = op._interest
-                        interest.append(CLOSED)
-                        if interest[0] is not CLOSED:
-                            records.finish(op)
-                            issue.settle()
-                        if not successor:
-                            entries[index] = None
-                        tenure.done = index + 1
-                        blocked = 0
-                        continue
+                        self.ran += 1
+                    # `records.finish`, written out.
+                    op.finished = True
+                    if op._record is not None:
+                        records.finish(op)
+                        issue.settle()
+                    if not successor:
+                        entries[index] = DONE
+                    tenure.done = index + 1
+                    continue
             if op is SEAL:
                 PLANNER.next_segment(tenure)
                 return
             PLANNER.enter(op, base + index, epoch)
             issue.settle()
             if not successor:
-                entries[index] = None
+                entries[index] = DONE
             tenure.done = index + 1
             if op.__class__ is Close:
                 return

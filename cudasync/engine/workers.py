@@ -38,6 +38,13 @@ if TYPE_CHECKING:
 PATIENCE_S = 5.0
 
 
+class _Regional:
+    """A pool as the place of ops that name byte ranges: these are looked at more closely."""
+
+    def __init__(self, pool: WorkerPool) -> None:
+        self.put, self.query, self.watch = pool.put, pool.query, pool.watch
+
+
 class WorkerPool:
     """Up to `size` threads that run host ops, besides those that wait inside one."""
 
@@ -49,6 +56,7 @@ class WorkerPool:
         self.owner = owner
         # False once ops are ranked, traced or counted: then all are planned before one is chosen.
         self.is_plain = ledger.recorder is None
+        self.regional = _Regional(self)
         self.bell = Bell()
         self.is_silent = self.bell.is_silent
         # Ready ops: (-priority, number) in a heap, the op under its number. Each heap operation
@@ -63,7 +71,7 @@ class WorkerPool:
         self.watching: dict[Worker, None] = {}
         self.is_closed = False
         # One item per worker that may be started; one per worker that is to end.
-        self.vacant: list[None] = [None] * size
+        self.vacant: list[object] = [object() for _ in range(size)]
         self.surplus: list[None] = []
         self._started = Tickets()
         self._workers: dict[Worker, None] = {}
@@ -74,6 +82,12 @@ class WorkerPool:
     def ran(self) -> int:
         """How many ops have run to their end without failing."""
         return sum(worker.ran for worker in list(self._workers)) + sum(self._ended)
+
+    def rank(self) -> None:
+        """From now on plan everything before choosing."""
+        self.is_plain = False
+        # An entry for nothing: a worker that goes through the log looks up from it.
+        heappush(self.heap, (0, 0))
 
     def put(self, op: Op) -> None:
         """Take an op that is ready. Never blocks."""
@@ -109,32 +123,39 @@ class WorkerPool:
             if self.is_silent():
                 self.bell.ring()
             return
+        self._start()
+
+    def _start(self) -> None:
+        """Start a worker if there is a place for one."""
+        place = None
         try:
-            self.vacant.pop()
-        except IndexError:
-            return
-        number = self._started.next()
-        try:
+            place = self.vacant[-1]
+            self.vacant.remove(place)
             # Not a `threading.Thread`, whose start waits for the new thread and takes a lock.
-            start_new_thread(self._main, (number,))
+            start_new_thread(self._main, ())
+        except (IndexError, ValueError):
+            # None is left, or another thread was quicker.
+            return
         except BaseException:
-            self._ended.append(0)
-            self.vacant.append(None)
+            # It can't start, or Ctrl-C. In doubt rather one worker too many than one too few.
+            if place is not None and place not in self.vacant:
+                self.vacant.append(place)
             raise
 
     def rescue(self) -> None:
-        """Nothing has moved for a while though there is work: if that is because the workers
-        are suspended inside the engine, start another one."""
-        if self.heap and not self.idle and not any(w.is_in_op for w in list(self.active)):
-            self.vacant.append(None)
-            self.ring()
+        """Nothing has moved for a while. If ops are ready and fewer run than may, a worker is
+        suspended inside the engine, or somebody who was about to start one: start another."""
+        running = sum(worker.is_in_op for worker in list(self.active))
+        if self.heap and running < self.size:
+            self.vacant.append(object())
+            self._start()
 
     @contextmanager
     def blocked(self, worker: Worker) -> Iterator[None]:
         """The calling worker is about to block: let another thread take its place meanwhile."""
         self.active.pop(worker, None)
         self.eyes.pop(worker, None)
-        self.vacant.append(None)
+        self.vacant.append(object())
         if self.heap or PLANNER.unplanned:
             self.ring()
         try:
@@ -167,7 +188,7 @@ class WorkerPool:
     def is_sealed(self) -> bool:
         """True if the planner has come upon the close of the engine."""
         owner = self.owner()
-        return owner is None or owner._is_sealed
+        return owner is None or owner._sealed_at > 0
 
     def is_over(self) -> bool:
         """True if the calling worker is to end, since the pool is closed or has one too many."""
@@ -179,8 +200,8 @@ class WorkerPool:
             return False
         return True
 
-    def _main(self, number: int) -> None:
-        worker = Worker(self, number)
+    def _main(self) -> None:
+        worker = Worker(self, self._started.next())
         self._workers[worker] = None
         try:
             worker.main()

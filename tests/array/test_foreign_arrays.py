@@ -197,7 +197,6 @@ def test_a_strided_view_is_shown_with_its_strides_and_refused_as_plain_bytes():
         cs.memcpy_async(np.zeros(3, np.int64), x)
 
 
-@pytest.mark.xfail(strict=True, reason="the engine's push does not look at the stream yet")
 def test_a_push_waits_for_the_stream_that_a_foreign_array_names(engine, latch):
     theirs = TheirArray(np.zeros(4, np.int32))
     latch.hold(theirs.stream)

@@ -247,6 +247,14 @@ def test_loops_in_several_threads_await_the_same_ops(engine, gate):
     assert results == [list(range(100))] * 3
 
 
+def test_an_op_may_run_a_loop_that_awaits_another_op(engine):
+    async def inner() -> int:
+        return await engine.push(lambda: 41) + 1
+
+    ops = [engine.push(lambda: asyncio.run(inner())) for _ in range(6)]
+    assert [op.result(PATIENCE_S) for op in ops] == [42] * 6
+
+
 def test_a_device_op_can_be_awaited(engine):
     device, x = cs.Device(0), cs.Var("x")
 

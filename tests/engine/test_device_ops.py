@@ -273,5 +273,5 @@ def test_a_stream_forgets_what_it_knew_of_engines_that_closed(engine, device):
             behind = engine.push(lambda stream: None, reads=[x], device=device)
             latch.release()
         behind.wait(PATIENCE_S)
-    timelines = engine._issuer.devices[0].timelines
+    timelines = next(iter(engine._issuer.devices.values())).timelines
     assert max(len(timeline.clock) for timeline in timelines) <= 2

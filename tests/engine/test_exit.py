@@ -118,6 +118,15 @@ IN_FLIGHT = {
         cycles = [Cycle() for _ in range(3)]
         del cycles
     """,
+    "a finaliser that pushes": """
+        class Late:
+            def __del__(self):
+                try:
+                    cs.engine().push(lambda: None)
+                except BaseException:
+                    pass
+        late_one = Late()
+    """,
     "an engine left in the middle of its block": """
         engine = cs.Engine()
         engine.__enter__()
@@ -163,6 +172,20 @@ for index in range(5):
 """
     )
     assert (code, printed) == (0, "01234")
+
+
+def test_device_ops_that_were_pushed_before_the_end_have_run_when_the_program_is_gone():
+    """Also those that become ready, behind a host op, only while the program ends."""
+    code, printed = run_program(
+        PREPARE
+        + """
+array = cs.zeros(4, np.int32)
+cs.engine().push(late, writes=[x])
+cs.engine().push(lambda stream: os.write(1, b"device"), reads=[x], writes=[y], device=device)
+cs.engine().push(lambda: os.write(1, b" host"), reads=[y])
+"""
+    )
+    assert (code, printed) == (0, "device host")
 
 
 @pytest.mark.slow

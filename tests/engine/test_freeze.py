@@ -66,22 +66,10 @@ def test_a_suspended_end_holds_up_nobody(scenario, request):
     suspend_everywhere(scenario, request)
 
 
-@pytest.mark.xfail(
-    strict=True,
-    raises=AssertionError,
-    reason="a worker that says that it is idle and is suspended before it sleeps keeps the "
-    "ring that was meant to wake somebody, and no other worker is started",
-)
 @pytest.mark.parametrize("scenario", [host.RestsAndWakes, host.RestsAndWakesTraced])
 def test_a_worker_suspended_on_its_way_to_sleep_holds_up_nobody(scenario, request):
     suspend_everywhere(scenario, request, patience_s=2.0)
 
 
-@pytest.mark.xfail(
-    strict=True,
-    raises=AssertionError,
-    reason="a push that is suspended after it has taken the place of a worker and before that "
-    "worker starts leaves the pool one short, while the others may be in long ops",
-)
 def test_a_push_suspended_while_it_starts_a_worker_holds_up_nobody(request):
     suspend_everywhere(host.PushesBehind, request, patience_s=2.0)

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 
 import pytest
 from helpers.crew import PATIENCE_S, Crew, engine_of, hasty
+from helpers.process import assert_runs_clean
 
 import cudasync as cs
 
@@ -158,3 +159,42 @@ def test_a_callback_of_an_op_may_push_and_that_is_waited_for():
         while log[-1]:
             engine.push(lambda: None).wait(PATIENCE_S)
         assert log == list(range(50, -1, -1))
+
+
+SIGNALS = """
+x, y, log, pushed = cs.Var("x"), cs.Var("y"), [], []
+device = cs.Device(0)
+engine = cs.Engine(workers=2)
+
+def handler(number, frame):
+    pushed.append(engine.push(lambda: log.append("signal"), reads=[y], writes=[x]))
+    if len(pushed) % 7 == 0:
+        pushed.append(engine.push(lambda s: log.append("signal"), writes=[x, y], device=device))
+    # Not by an interval: a handler that takes longer would nest in itself without end.
+    signal.setitimer(signal.ITIMER_REAL, 1e-4)
+
+signal.signal(signal.SIGALRM, handler)
+signal.setitimer(signal.ITIMER_REAL, 1e-4)
+count = 0
+while len(pushed) < SIGNALS_WANTED:
+    engine.push(lambda: log.append("push"), reads=[x], writes=[y])
+    engine.push(lambda: log.append("push"), writes=[y, x]).wait(PATIENCE_S)
+    engine.push(lambda stream: log.append("push"), writes=[x], device=device)
+    count += 3
+    if count % 30 == 0:
+        engine.waitall(PATIENCE_S)
+signal.signal(signal.SIGALRM, signal.SIG_IGN)
+engine.waitall(PATIENCE_S)
+assert all(op.done() for op in pushed)
+assert (log.count("push"), log.count("signal")) == (count, len(pushed)), (count, len(pushed))
+engine.close()
+"""
+
+
+def test_a_signal_handler_may_push_in_the_middle_of_a_push():
+    assert_runs_clean(SIGNALS.replace("SIGNALS_WANTED", "1500"))
+
+
+@pytest.mark.slow
+def test_a_signal_handler_may_push_by_the_ten_thousand():
+    assert_runs_clean(SIGNALS.replace("SIGNALS_WANTED", "30_000"), deadline_s=300)

@@ -35,7 +35,7 @@ class Owner:
     """As much of an engine as planning looks at."""
 
     def __init__(self) -> None:
-        self._is_sealed = False
+        self._sealed_at = 0
         self._registered: dict[Op, None] = {}
         self.refused: list[str] = []
 
@@ -62,7 +62,7 @@ class Rig:
         op.name, op.number, op.priority = name, 0, 0
         op.finished, op.failure = False, None
         op._engine, op._pool = self.owner, self.place
-        op._fn, op._result, op._interest = int, None, []
+        op._fn, op._record = int, None
         reads, writes = accesses.split(">")
         op._reads = tuple(self.variables[each] for each in reads)
         op._writes = tuple(self.variables[each] for each in writes)
