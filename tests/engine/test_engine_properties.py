@@ -81,7 +81,7 @@ def test_long_programs_give_the_serial_result(program, setting):
 
 
 @pytest.mark.slow
-@hypothesis_settings(max_examples=10_000)
+@hypothesis_settings(max_examples=5_000)
 @given(programs(fails=True, threads=3), settings())
 def test_very_many_programs_give_the_serial_result(program, setting):
     check(program, setting)
