@@ -45,6 +45,13 @@ def test_each_ticket_is_handed_out_once():
     assert all(mine == sorted(mine) for mine in taken)
 
 
+def test_reading_how_many_tickets_were_taken_takes_none():
+    tickets = Tickets()
+    for expected in range(12):
+        assert [tickets.taken, tickets.taken] == [expected, expected]
+        assert tickets.next() == expected + 1
+
+
 def test_an_inbox_gives_each_item_to_one_taker():
     inbox: Inbox[tuple[int, int]] = Inbox()
     taken: list[list[tuple[int, int]]] = [[] for _ in range(THREADS)]

@@ -1,0 +1,74 @@
+"""Every interleaving of small programs over the engine's parts, by model checking.
+
+Each file in `models/` is explored in a process of its own, under frontrun's command. How many
+interleavings there were stands at the end of the test run.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache, partial
+from pathlib import Path
+from types import FunctionType
+
+import pytest
+from helpers.models import Exploration, Explored, explored, models_of
+
+from cudasync import atomic
+
+FILES = sorted((Path(__file__).parent / "models").glob("*.py"))
+MODELS = {
+    f"{path.stem}-{name}": (path, name, model)
+    for path in FILES
+    for name, model in models_of(path).items()
+}
+RIGHT = [key for key, (_, _, model) in MODELS.items() if not model.planted]
+PLANTED = [key for key, (_, _, model) in MODELS.items() if model.planted]
+
+
+# Parts of the engine that a model of their own is required for, as for each of `cudasync.atomic`.
+HANDSHAKES = {"record.of", "record.finish"}
+
+
+@cache
+def explore(*, long: bool) -> dict[Path, Exploration]:
+    """What came of each file; two at a time."""
+    with ThreadPoolExecutor(2) as pool:
+        return dict(zip(FILES, pool.map(partial(explored, long=long), FILES), strict=True))
+
+
+def result(key: str, request: pytest.FixtureRequest) -> Explored:
+    path, name, _ = MODELS[key]
+    exploration = explore(long=request.config.getoption("--run-slow"))[path]
+    assert name in exploration.results, f"{key} was not explored:\n{exploration.said}"
+    found = exploration.results[name]
+    request.node.user_properties.append(("explored", f"{path.stem} {found}"))
+    return found
+
+
+@pytest.mark.parametrize("key", RIGHT)
+def test_no_interleaving_breaks_it(key, request):
+    found = result(key, request)
+    assert found.counterexample is None, f"{key}\n{found.counterexample}"
+    assert found.interleavings > 1, "nothing was explored"
+    assert found.drawn > 1
+
+
+@pytest.mark.parametrize("key", PLANTED)
+def test_a_planted_bug_is_found(key, request):
+    found = result(key, request)
+    assert found.counterexample is not None, f"not found: {MODELS[key][2].planted}"
+    assert found.interleavings > 0
+
+
+def test_each_atomic_operation_has_a_planted_bug():
+    """What `cudasync.atomic` defines is checked, and so is the check."""
+    blocks = {
+        name
+        for name, each in vars(atomic).items()
+        if isinstance(each, (type, FunctionType))
+        and each.__module__ == atomic.__name__
+        and not name.startswith("_")
+    }
+    assert blocks | HANDSHAKES == {MODELS[key][2].block for key in RIGHT} - {""}
+    assert blocks | HANDSHAKES == {MODELS[key][2].block for key in PLANTED} - {""}
