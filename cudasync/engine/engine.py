@@ -184,7 +184,7 @@ class Engine:
             _LOG.append_again(segment, op)
         # Only now: whoever sees that a write was counted comes after it.
         for each in writes:
-            each._pushed.next()
+            each._note_write()
         if not compute.eyes and compute.is_silent():
             compute.ring()
         if self._is_closed:

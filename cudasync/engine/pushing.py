@@ -78,7 +78,7 @@ def push(
     _submit(engine, op, pool)
     # Only now: whoever sees that a write was counted comes after it.
     for variable in written_variables:
-        variable._pushed.next()
+        variable._note_write()
     return op
 
 

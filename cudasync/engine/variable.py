@@ -24,7 +24,7 @@ class Var:
     Ops that name it in `reads=` run together; one that names it in `writes=` runs alone.
     """
 
-    __slots__ = ("__weakref__", "_pushed", "_states", "name")
+    __slots__ = ("__weakref__", "_note_write", "_pushed", "_states", "name")
 
     def __init__(self, name: str = "") -> None:
         self.name = name
@@ -32,6 +32,7 @@ class Var:
         self._states: dict[int, State] = {}
         # How many writes were pushed.
         self._pushed = Tickets()
+        self._note_write = self._pushed.next
 
     @property
     def version(self) -> int:

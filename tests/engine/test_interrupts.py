@@ -1,0 +1,36 @@
+"""Ctrl-C at any point of any call: everything pushed and returned finishes, and the engine goes on.
+
+The points are those of `helpers/interrupter.py`, the calls those of `helpers/interrupted_calls.py`.
+A failure prints the line that replays it: `python -m helpers.interrupting LINE`, in `tests/`.
+"""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+from helpers.process import start
+
+
+def assert_whole_after(*options: str, deadline_s: float) -> None:
+    command = [sys.executable, "-m", "helpers.interrupting", *options]
+    assert start(command, deadline_s) == (0, "")
+
+
+def test_the_engine_is_whole_after_an_interrupt_at_points_taken_at_random():
+    assert_whole_after("all", "--sample", "25", deadline_s=60)
+
+
+def test_the_engine_is_whole_after_a_signal_at_random_times():
+    assert_whole_after("all", "--timer", "20", deadline_s=60)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("points", ["delivered", "every"])
+def test_the_engine_is_whole_after_an_interrupt_at_each_point(points):
+    assert_whole_after("all", "--points", points, deadline_s=600)
+
+
+@pytest.mark.slow
+def test_the_engine_is_whole_after_thousands_of_signals():
+    assert_whole_after("all", "--timer", "1000", deadline_s=600)
