@@ -71,7 +71,8 @@ def _sleep(op: Op, bell: Bell, deadline: float | None) -> bool:
         progress = PLANNER.progress
         if progress == seen:
             if unplanned:
-                PLANNER.plan(op)
+                # Not up to `op` only: it may wait for something behind it, in its function.
+                PLANNER.plan()
             issue.settle()
             if nap >= LONGEST_NAP_S:
                 records.tell_for_others(op._engine)

@@ -73,7 +73,8 @@ class Worker:
         while True:
             op = pool.take()
             if op is not None:
-                if pool.heap:
+                if pool.heap or PLANNER.unplanned:
+                    # More than this worker can see to while it runs the op.
                     pool.ring()
                 self._run(op)
                 issue.settle()
