@@ -365,9 +365,12 @@ class Engine:
         pushing.refuse(op, number)
 
     def _rescue(self) -> None:
+        """Do what a thread that is suspended, or was interrupted, may have left undone."""
         if self._serial is None:
             for pool in self._pools.values():
                 pool.rescue()
+            for op in list(self._registered):
+                op._pool.query(op)
 
 
 def engine() -> Engine:

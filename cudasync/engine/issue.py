@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from cudasync.engine import completion, current
 from cudasync.engine import record as records
 from cudasync.engine.ledger import poison
-from cudasync.engine.op import DeviceOp, Op, OpKind
+from cudasync.engine.op import DeviceOp, Op
 from cudasync.engine.streams import DeviceStreams
 from cudasync.engine.timeline import Point
 from cudasync.errors import CudaError, CudasyncError
@@ -62,8 +62,7 @@ class Issuer:
     def put(self, op: Op) -> None:
         """Take an op that is ready. Never blocks."""
         assert isinstance(op, DeviceOp)
-        # Nothing blocks an allocation, and its push needs the address: it issues that itself.
-        if op.kind is not OpKind.ALLOCATE:
+        if not op._is_owned:
             READY[op] = None
 
     def query(self, op: Op) -> None:
@@ -75,11 +74,16 @@ class Issuer:
     def watch(self, op: Op) -> None:
         """See to it that `op` finishes without further pushes, now or once it is issued."""
         assert isinstance(op, DeviceOp)
-        if not op._is_watched:
-            op._is_watched = True
-            point = op._point
-            if point is not None:
-                point.timeline.watch(op, point, self.report)
+        if op._is_watched:
+            return
+        point = op._point
+        if point is not None:
+            point.timeline.watch(op, point, self.report)
+        # Last, since Ctrl-C may keep the watcher from being asked. To ask twice is harmless.
+        op._is_watched = True
+        if point is None and (point := op._point) is not None:
+            # Issued meanwhile, by somebody who looked before this was said.
+            point.timeline.watch(op, point, self.report)
 
     def report(self, op: DeviceOp, point: Point, error: CudasyncError | None) -> None:
         """What a watcher found out about `op`."""
@@ -144,8 +148,8 @@ class Issuer:
         for listener in list(record.issue_listeners):
             listener.told(op)
         if op._is_watched or record.listeners or record.sleepers or record.callbacks:
-            op._is_watched = True
             timeline.watch(op, point, self.report)
+            op._is_watched = True
         if point.seq % POLL_EVERY == 0:
             self._poll(timeline)
 

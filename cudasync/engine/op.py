@@ -198,6 +198,8 @@ class DeviceOp(Op):
     _issuer: Issuer
     # The kernel that it launches, where that is known: a device's fault report may name it.
     _kernel: str
+    # True while its push is going to issue it itself: an allocation, whose address it needs.
+    _is_owned = False
     # Where it was issued, and what can be waited for; None before and after.
     _point: Point | None
     # A cell: how it ended, as far as the device is concerned. The first to say so is believed.

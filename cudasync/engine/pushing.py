@@ -96,11 +96,7 @@ def _submit(engine: Engine, op: Op, pool: Any) -> None:
             engine._nested.next()
         engine._serial.submit(op)
     elif isinstance(op, DeviceOp):
-        _LOG.append(op)
-        PLANNER.plan(op)
-        if op.kind is OpKind.ALLOCATE and not op.finished:
-            op._issuer.issue(op)
-        issue.settle()
+        _submit_device_op(op)
     else:
         if op.priority and pool.is_plain:
             engine._rank()
@@ -109,6 +105,24 @@ def _submit(engine: Engine, op: Op, pool: Any) -> None:
             pool.ring()
     if engine._is_closed:
         raise_if_refused(op)
+
+
+def _submit_device_op(op: DeviceOp) -> None:
+    if op.kind is OpKind.ALLOCATE:
+        op._is_owned = True
+    try:
+        _LOG.append(op)
+        PLANNER.plan(op)
+        if op._is_owned and not op.finished:
+            # Nothing blocks it, and nobody else is to be in the middle of it when this returns.
+            op._issuer.issue(op)
+        issue.settle()
+    except BaseException:
+        # Ctrl-C: whoever comes next is to go on with it, now or once it is planned.
+        op._is_owned = False
+        if records.is_planned(op) and not op.finished:
+            issue.READY[op] = None
+        raise
 
 
 def _hold_back(engine: Engine, limit: int) -> None:
