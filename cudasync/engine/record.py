@@ -99,9 +99,14 @@ def of(op: Op) -> Record:
     """The record of `op`, made if need be: the first one made is the one that counts."""
     record = op._record
     if record is None:
-        record = op._record = _RECORDS.setdefault(op, Record())
+        record = _RECORDS.setdefault(op, Record())
+        if not op.finished:
+            op._record = record
         if op.finished:
+            # The first one may have gone from there already, and this be a second: it must not
+            # take the place of the one that has the plan.
             _RECORDS.pop(op, None)
+            return op._record or record
     return record
 
 

@@ -55,6 +55,32 @@ class TheFirstRecordMadeWinsUntilTheEnd(_Asking):
         return [lambda: self.ask(0), lambda: self.ask(1), lambda: records.finish(self.op)]
 
 
+class TheFirstRecordStaysAfterTheEnd(_Asking):
+    """One asks while another plans and ends the op: its plan can still be looked up."""
+
+    def workers(self) -> Workers:
+        return [lambda: self.ask(0), self.plan_and_end]
+
+    def plan_and_end(self) -> None:
+        self.kept = self.of(self.op)
+        records.finish(self.op)
+
+    def holds(self) -> bool:
+        return super().holds() and self.op._record is self.kept
+
+
+class RecordThatComesLate(TheFirstRecordStaysAfterTheEnd):
+    planted = "set whether or not the op is over: a second record takes the place of the first"
+
+    def of(self, op: Op) -> Record:
+        record = op._record
+        if record is None:
+            record = op._record = records._RECORDS.setdefault(op, Record())
+            if op.finished:
+                records._RECORDS.pop(op, None)
+        return record
+
+
 class RecordByCheckThenSet(_Asking):
     planted = "look, then set: the second record takes the place of the first"
 
