@@ -377,7 +377,7 @@ def test_the_tables_are_written_between_their_marks_and_nowhere_else(tmp_path):
     text = readme.read_text()
     assert text.startswith("before\n\n")
     assert text.endswith("\nafter\n")
-    assert "old" not in text
+    assert "what stood here before" not in text
     assert all(tables.table(report) in text for report in reports)
     readme.write_text("no marks\n")
     with pytest.raises(ValueError, match="tables"):
