@@ -371,7 +371,7 @@ def test_a_small_run_of_the_one_command_is_shown_and_not_kept(capfd):
 
 def test_the_tables_are_written_between_their_marks_and_nowhere_else(tmp_path):
     readme = tmp_path / "README.md"
-    readme.write_text(f"before\n\n{compare.BEGIN}old\n{compare.END}\nafter\n")
+    readme.write_text(f"before\n\n{compare.BEGIN}what stood here before\n{compare.END}\nafter\n")
     reports = compare.kept()
     compare.write_readme(readme, reports)
     text = readme.read_text()
