@@ -10,7 +10,7 @@ EXTRAS = MappingProxyType(
     {
         "soft": ("llvmlite",),
         "demo": ("pillow", "matplotlib"),
-        "test": ("pytest", "hypothesis", "pillow", "matplotlib"),
+        "test": ("pytest", "hypothesis", "pillow", "matplotlib", "frontrun"),
     }
 )
 
