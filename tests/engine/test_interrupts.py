@@ -18,7 +18,7 @@ def assert_whole_after(*options: str, deadline_s: float) -> None:
 
 
 def test_the_engine_is_whole_after_an_interrupt_at_points_taken_at_random():
-    assert_whole_after("all", "--sample", "20", deadline_s=60)
+    assert_whole_after("all", "--sample", "5", deadline_s=60)
 
 
 def test_the_engine_is_whole_after_a_signal_at_random_times():
