@@ -136,7 +136,6 @@ class Watcher:
 
     def __init__(self) -> None:
         self._questions: SimpleQueue[tuple[DeviceOp, Point, Report] | None] = SimpleQueue()
-        self._ended: SimpleQueue[None] = SimpleQueue()
         start_new_thread(self._main, ())
 
     def ask(self, op: DeviceOp, point: Point, report: Report) -> None:
