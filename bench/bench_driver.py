@@ -10,7 +10,12 @@ from __future__ import annotations
 import checkout  # noqa: F401
 
 # isort: split
+import os
+import statistics
+import subprocess
 import sys
+import tempfile
+import time
 from typing import TYPE_CHECKING
 
 import baseline
@@ -29,6 +34,46 @@ if TYPE_CHECKING:
 NAME = "cudasync.driver"
 
 CHECKED_CALLS = 8
+
+# What a raw call on the software GPU costs at most, in microseconds; and a process that runs one
+# kernel, from its start to its end.
+CALL_LIMITS = {
+    "stream_query": 1.5,
+    "event_query": 1.5,
+    "event_record": 1.5,
+    "stream_wait_event": 1.5,
+    "launch_3": 4.0,
+}
+FIRST_RESULT_MS = 400
+FIRST_RESULTS = 5
+FIRST_RESULT = """
+from cudasync.softgpu import install
+install()
+import ctypes
+from cuda.bindings import driver as d
+d.cuInit(0)
+d.cuCtxSetCurrent(d.cuDevicePrimaryCtxRetain(0)[1])
+module = d.cuModuleLoadData(b'''.version 6.4
+.target sm_75
+.address_size 64
+.visible .entry set(.param .u64 set_word, .param .u32 set_value)
+{
+    .reg .u32 %value;
+    .reg .u64 %rd_word;
+    ld.param.u64 %rd_word, [set_word];
+    ld.param.u32 %value, [set_value];
+    st.global.u32 [%rd_word], %value;
+    ret;
+}
+''')[1]
+kernel = d.cuModuleGetFunction(module, b"set")[1]
+word = d.cuMemAlloc(4)[1]
+arguments = ((int(word), 7), (ctypes.c_void_p, ctypes.c_uint))
+d.cuLaunchKernel(kernel, 1, 1, 1, 1, 1, 1, 0, 0, arguments, 0)
+back = (ctypes.c_uint * 1)()
+d.cuMemcpyDtoH(ctypes.addressof(back), word, 4)
+raise SystemExit(back[0] != 7)
+"""
 
 
 def stream_query(rig: Rig) -> Callable[[], object]:
@@ -105,6 +150,9 @@ def build(session: Session) -> None:
     launches = session.parameter("queued_launches", small=4, large=500)
     rig = Rig(session.closing)
     session.device = f"{rig.device.name}, compute capability {rig.device.compute_capability}"
+    if rig.device.is_software:
+        session.at_end.append(limits)
+        first_results(session)
     for name in CALLS:
         contenders = [
             contend(rig, name, baseline.NAME, getattr(baseline, name)(rig)),
@@ -124,6 +172,39 @@ def build(session: Session) -> None:
                 most_loops=launches if name.startswith("launch") else queued,
             )
         )
+
+
+def limits(session: Session) -> None:
+    """What raw calls took, beside what they may take."""
+    for case, most_us in CALL_LIMITS.items():
+        samples = session.samples.get((f"bench_driver.{case}", baseline.NAME))
+        if samples is not None:
+            median = statistics.median(samples.nanoseconds.values()) / 1000
+            session.measure(f"bench_driver.{case}: raw", median, "us", most_us)
+
+
+def first_results(session: Session) -> None:
+    """What a process takes that runs one kernel; its code is kept from the first on."""
+    name = "bench_driver: start of Python to the end of a first result"
+    if not session.wants(name):
+        return
+    session.pause(name)
+    taken = []
+    with tempfile.TemporaryDirectory() as compiled:
+        # As where it is installed: Python's own bytecode is kept, too, wherever this one keeps it.
+        environment = {
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join(sys.path),
+            "PYTHONPYCACHEPREFIX": compiled,
+            "PYTHONDONTWRITEBYTECODE": "",
+        }
+        for _ in range(1 if session.small else 1 + FIRST_RESULTS):
+            start = time.perf_counter()
+            subprocess.run(
+                [sys.executable, "-c", FIRST_RESULT], env=environment, check=True, timeout=60
+            )
+            taken.append((time.perf_counter() - start) * 1000)
+    session.measure(name, statistics.median(taken[1:] or taken), "ms", FIRST_RESULT_MS)
 
 
 def contend(rig: Rig, case: str, name: str, action: Callable[[], object]) -> Contender:

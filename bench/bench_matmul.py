@@ -1,7 +1,7 @@
 """Real host work on two cores: a graph of matrix products, and chains that hold the GIL.
 
 `matmul`: 400 products of 256 x 256 matrices over 16 of them, each reading two and writing a third,
-the GIL released and BLAS on one thread. `gil_N_us`: pure-Python ops of about N microseconds that
+the GIL released and BLAS on one thread. `gil_N_us`: pure-Python ops of N microseconds that
 write one variable, where a second worker can only be in the way.
 """
 
@@ -11,6 +11,7 @@ import checkout  # noqa: F401
 import one_blas_thread  # noqa: F401
 
 # isort: split
+import math
 import threading
 import time
 from typing import TYPE_CHECKING
@@ -40,9 +41,6 @@ BOUND = "two threads, order ignored"
 SPEED_UP = 1.75
 PING_PONG = 1.3
 
-# About how long one pass of `spin`'s loop takes here; only the order of magnitude matters.
-PASSES_PER_US = 45
-
 
 def build(session: Session) -> None:
     """Add the graph and the three chains."""
@@ -50,6 +48,7 @@ def build(session: Session) -> None:
     size = session.parameter("matmul_size", small=16, large=256)
     matrices = session.parameter("matmul_matrices", small=16, large=16)
     total_us = session.parameter("gil_total_us", small=400, large=20_000)
+    passes_per_us = session.parameter("passes_per_us", small=45, large=spins_per_us())
     engine = Cudasync(OURS, cs.Engine(workers=2))
     others = [Cudasync(ONE, cs.Engine(workers=1)), Cudasync(SERIAL, cs.Engine("serial"))]
     pool, loop = ThreadPool(2), SerialLoop()
@@ -77,7 +76,7 @@ def build(session: Session) -> None:
     )
     for microseconds in (1, 10, 100):
         chain = workloads.chain(total_us // microseconds)
-        functions = [spin(microseconds * PASSES_PER_US)] * len(chain.ops)
+        functions = [spin(microseconds * passes_per_us)] * len(chain.ops)
         goals = [Goal(OURS, ONE, PING_PONG), Goal(OURS, SERIAL, PING_PONG)]
         if microseconds > 1:
             # Where the ops are longer than what an engine costs, the plain loop is in reach.
@@ -149,6 +148,18 @@ def spin(passes: int) -> Callable[[], None]:
             pass
 
     return op
+
+
+def spins_per_us() -> int:
+    """How many passes of `spin`'s loop make a microsecond here, where nothing is in the way."""
+    passes = 10_000
+    op = spin(passes)
+    best = math.inf
+    for _ in range(20):
+        start = time.perf_counter()
+        op()
+        best = min(best, time.perf_counter() - start)
+    return max(1, round(passes / best / 1e6))
 
 
 def side_by_side(functions: list[Callable[[], None]]) -> Callable[[int], float]:

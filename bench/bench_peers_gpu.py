@@ -36,13 +36,7 @@ def build(session: Session) -> None:
     launches = session.parameter("launches", small=6, large=64)
     blocks = session.parameter("blocks", small=1, large=4)
     most_runs = session.parameter("most_runs", small=1, large=50)
-    device = cs.Device(0)
-    device.use()
-    session.device = f"{device.name}, compute capability {device.compute_capability}"
-    kernel = cs.Module.from_ptx(bursts.PTX, device=device, file="bench/bursts.py").kernel("add_to")
-    engine = cs.Engine(workers=2)
-    session.closing.callback(engine.close)
-    session.closing.enter_context(cs.use(engine))
+    _, kernel = bursts.prepared(session)
     for shape, make in bursts.SHAPES.items():
         burst = make(launches)
         first = bursts.first_values(burst, blocks * bursts.BLOCK)

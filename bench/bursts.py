@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from contextlib import ExitStack
 
+    from harness import Session
+
     Burst = tuple[tuple[int, int], ...]
 
 BLOCK = 128
@@ -51,6 +53,18 @@ PTX = """
     ret;
 }
 """
+
+
+def prepared(session: Session) -> tuple[cs.Engine, cs.Kernel]:
+    """A current engine until the session closes, and the kernel, loaded on the first device."""
+    device = cs.Device(0)
+    device.use()
+    session.device = f"{device.name}, compute capability {device.compute_capability}"
+    kernel = cs.Module.from_ptx(PTX, device=device, file="bench/bursts.py").kernel("add_to")
+    engine = cs.Engine(workers=2)
+    session.closing.callback(engine.close)
+    session.closing.enter_context(cs.use(engine))
+    return engine, kernel
 
 
 def chain(launches: int) -> Burst:

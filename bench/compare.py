@@ -38,6 +38,7 @@ PROGRAMS: dict[str, list[str]] = {
     "bench_pushers": [],
     "bench_launch": [],
     "bench_driver": [],
+    "bench_softgpu": [],
     "bench_peers_gpu": [],
 }
 

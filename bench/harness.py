@@ -111,6 +111,7 @@ class Session:
         self.versions: dict[str, str] = {}  # of the peers that took part
         self.absent: dict[str, str] = {}  # the peers that did not, and why
         self.measures: list[dict[str, object]] = []
+        self.at_end: list[Callable[[Session], None]] = []  # called when all rounds are done
         self.stopping = False  # set to end the run at the next pause between two samples
         self.closing = ExitStack()
         self._settings = dict(settings or {})
@@ -158,6 +159,8 @@ class Session:
                 self._round(number, order)
         finally:
             gc.unfreeze()
+        for conclude in self.at_end:
+            conclude(self)
         self._progress("")
 
     def _round(self, number: int, order: Random) -> None:

@@ -106,6 +106,13 @@ class Rig:
 
         return [pushed(self._arrays[left], self._arrays[right]) for left, right in self.burst]
 
+    def prepared_pushes(self) -> Calls:
+        """`.push()` of launches that were prepared once."""
+        return [
+            self._prepare(self._arrays[left], self._arrays[right]).push
+            for left, right in self.burst
+        ]
+
     def _prepare(self, *args: object) -> cs.driver.Launch:
         grid, block = self._shape
         return self._kernel.prepare(grid=grid, block=block, args=args)

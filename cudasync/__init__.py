@@ -1,55 +1,66 @@
 """Write GPU work as if it were serial: dependencies found, streams filled, the serial answer.
 
 Everything a user types is here; `cudasync.testing` is for tests. Every other path may move.
+
+The names are fetched all together when the first of them is asked for. So what needs a part of
+the house alone, as a program on the software GPU without the rest, does not load all of it.
 """
 
 from __future__ import annotations
 
-from cudasync.array import (
-    Array,
-    BoundKernel,
-    In,
-    InOut,
-    Kernel,
-    Module,
-    Out,
-    array,
-    copy,
-    empty,
-    empty_like,
-    from_dlpack,
-    hand_over,
-    take_over,
-    zeros,
-    zeros_like,
-)
-from cudasync.driver import (
-    LEGACY_STREAM,
-    PER_THREAD_STREAM,
-    Device,
-    DeviceBuffer,
-    Event,
-    PinnedBuffer,
-    Stream,
-    current_device,
-    current_stream,
-    device_count,
-    launch,
-    memcpy_async,
-    memset_async,
-    pinned_empty,
-)
-from cudasync.engine import Engine, Op, Statistics, TraceEntry, Var, engine, use, waitall
-from cudasync.errors import (
-    ClosedError,
-    CudaError,
-    CudasyncError,
-    DeadlockError,
-    OpError,
-    PtxError,
-)
+import importlib
+import sys
+import types
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from cudasync.array import (
+        Array,
+        BoundKernel,
+        In,
+        InOut,
+        Kernel,
+        Module,
+        Out,
+        PreparedLaunch,
+        copy,
+        empty,
+        empty_like,
+        from_dlpack,
+        hand_over,
+        take_over,
+        zeros,
+        zeros_like,
+    )
+    from cudasync.array.creation import array  # From its door, mypy takes it for the room.
+    from cudasync.driver import (
+        LEGACY_STREAM,
+        PER_THREAD_STREAM,
+        Device,
+        DeviceBuffer,
+        Event,
+        PinnedBuffer,
+        Stream,
+        current_device,
+        current_stream,
+        device_count,
+        launch,
+        memcpy_async,
+        memset_async,
+        pinned_empty,
+    )
+    from cudasync.engine import Engine, Op, Statistics, TraceEntry, Var, engine, use, waitall
+    from cudasync.errors import (
+        ClosedError,
+        CudaError,
+        CudasyncError,
+        DeadlockError,
+        OpError,
+        PtxError,
+    )
 
 __version__ = "0.1.0"
+
 
 __all__ = [
     "LEGACY_STREAM",
@@ -72,6 +83,7 @@ __all__ = [
     "OpError",
     "Out",
     "PinnedBuffer",
+    "PreparedLaunch",
     "PtxError",
     "Statistics",
     "Stream",
@@ -97,3 +109,40 @@ __all__ = [
     "zeros",
     "zeros_like",
 ]
+
+
+class _Door(types.ModuleType):
+    """This module until its names are fetched: `engine` and `array` are functions, not rooms."""
+
+    def __setattr__(self, name: str, value: object) -> None:
+        # Importing a room would set it, and a name that is set is never asked for.
+        if not (isinstance(value, types.ModuleType) and name in __all__):
+            super().__setattr__(name, value)
+
+
+if not TYPE_CHECKING:  # A type checker would take any name for one of these.
+
+    def __getattr__(name: str) -> object:
+        if name not in __all__:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        # The uppermost first: `Kernel` and `Module` of the array layer extend those of the driver.
+        rooms = [
+            importlib.import_module(f"{__name__}.{room}")
+            for room in ("array", "engine", "driver", "errors")
+        ]
+        for public in __all__:
+            globals()[public] = next(
+                vars(room)[public]
+                for room in rooms
+                if public in getattr(room, "__all__", vars(room))
+            )
+        # From here on a plain module, whose names are found fastest.
+        sys.modules[__name__].__class__ = types.ModuleType
+        return globals()[name]
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
+
+sys.modules[__name__].__class__ = _Door

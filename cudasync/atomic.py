@@ -37,18 +37,19 @@ class Tickets:
     Assumes that `count.__next__` is one C call. Order of numbers is the order of calls.
     """
 
-    __slots__ = ("_count", "next")
+    __slots__ = ("count", "next")
 
     def __init__(self) -> None:
-        self._count = count(1)
-        self.next = self._count.__next__
+        # `next(tickets.count)` takes one at half the cost of `tickets.next()`.
+        self.count = count(1)
+        self.next = self.count.__next__
 
     @property
     def taken(self) -> int:
         """How many have been handed out. Reading takes none."""
         # "count(7)" when 7 is the next: nothing else tells it without taking it from 3.12 on,
         # where pickling is deprecated.
-        return int(repr(self._count)[len("count(") : -1]) - 1
+        return int(repr(self.count)[len("count(") : -1]) - 1
 
 
 class Inbox(Generic[T]):
@@ -59,19 +60,20 @@ class Inbox(Generic[T]):
     leave in the order they came; no two callers of `take` get the same one.
     """
 
-    __slots__ = ("_items", "put")
+    __slots__ = ("items", "put")
 
     def __init__(self) -> None:
-        self._items: deque[T] = deque()
-        self.put = self._items.append
+        # To be looked at only.
+        self.items: deque[T] = deque()
+        self.put = self.items.append
 
     def __bool__(self) -> bool:
-        return bool(self._items)
+        return bool(self.items)
 
     def take(self) -> T | None:
         """Remove and return the oldest item; None when there is none. Never blocks."""
         try:
-            return self._items.popleft()
+            return self.items.popleft()
         except IndexError:
             return None
 
@@ -110,13 +112,13 @@ class Gate:
     """What something still waits for, as a set: to be told twice of the same is harmless.
 
     A counter would have to be counted down exactly once for each; of a set, one thread may remove
-    what another has removed already.
+    what another has removed already. A dict is taken as it is, so it must be nobody else's.
     """
 
     __slots__ = ("_awaited",)
 
     def __init__(self, awaited: Iterable[Hashable]) -> None:
-        self._awaited = dict.fromkeys(awaited)
+        self._awaited = awaited if awaited.__class__ is dict else dict.fromkeys(awaited)
 
     def arrive(self, what: Hashable) -> bool:
         """`what` need not be waited for any more; True if nothing is left.
@@ -176,7 +178,7 @@ DONE: Final = _Mark("DONE")
 class Segment:
     """A stretch of a log: what is appended behind the SEAL does not count."""
 
-    __slots__ = ("append", "base", "entries", "following", "is_sealed")
+    __slots__ = ("append", "base", "end", "entries", "following", "is_sealed", "sealers")
 
     def __init__(self, base: int) -> None:
         # The number that the first entry has in the whole log.
@@ -186,17 +188,25 @@ class Segment:
         self.append = self.entries.append
         # Set before the SEAL is appended: who appends and sees it unset was in time.
         self.is_sealed = False
+        # One item per thread that is about to append a SEAL; where the first SEAL is, once known.
+        self.sealers: list[None] = []
+        self.end: int | None = None
         # Offered to by whoever comes to the end first.
         self.following: list[Segment] = []
 
     def seal(self) -> int:
         """Let no more entries count; the index of the SEAL. Any number of threads may do it."""
         self.is_sealed = True
-        try:
-            return self.entries.index(SEAL)
-        except ValueError:
+        end = self.end
+        if end is None:
+            self.sealers.append(None)
+            start = len(self.entries)
             self.entries.append(SEAL)
-        return self.entries.index(SEAL)
+            # Who is alone until here was the first: others append theirs later. Else it takes a
+            # look at all of them.
+            is_first = len(self.sealers) == 1
+            end = self.end = self.entries.index(SEAL, start if is_first else 0)
+        return end
 
     def next(self) -> Segment:
         """The segment after this one, which is sealed."""

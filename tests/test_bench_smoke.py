@@ -364,7 +364,7 @@ def test_compare_refuses_what_is_no_result(tmp_path, capsys):
 
 def test_a_small_run_of_the_one_command_is_shown_and_not_kept(capfd):
     kept = {path: path.read_bytes() for path in (ROOT / "bench").rglob("*.[jm][sd]*")}
-    assert compare.main(["--small", "bench_driver"]) == 0
+    assert compare.main(["--small", "bench_engine"]) == 0
     assert "SMALL SIZES" in capfd.readouterr().out
     assert {path: path.read_bytes() for path in (ROOT / "bench").rglob("*.[jm][sd]*")} == kept
 

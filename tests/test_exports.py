@@ -22,13 +22,13 @@ PUBLIC = {
     # The engine.
     "Engine", "Op", "Statistics", "TraceEntry", "Var", "engine", "use", "waitall",
     # Arrays and kernels.
-    "Array", "BoundKernel", "In", "InOut", "Kernel", "Module", "Out", "array", "copy", "empty",
-    "empty_like", "from_dlpack", "hand_over", "take_over", "zeros", "zeros_like",
+    "Array", "BoundKernel", "In", "InOut", "Kernel", "Module", "Out", "PreparedLaunch", "array",
+    "copy", "empty", "empty_like", "from_dlpack", "hand_over", "take_over", "zeros", "zeros_like",
     # Errors.
     "ClosedError", "CudaError", "CudasyncError", "DeadlockError", "OpError", "PtxError",
 }  # fmt: skip
 
-TESTING = {"HostLatch", "Latch"}
+TESTING = {"Exploration", "HostLatch", "Latch", "explore"}
 
 DOORS = [(cs, PUBLIC), (cudasync.testing, TESTING)]
 
@@ -39,7 +39,8 @@ def test_the_door_lets_out_these_names_and_no_other(door, names):
     assert len(door.__all__) == len(names)
     visible = {
         name
-        for name, value in vars(door).items()
+        for name in dir(door)
+        for value in (getattr(door, name),)
         if not name.startswith("_")
         and not isinstance(value, types.ModuleType)
         and name not in {"annotations", "TYPE_CHECKING"}

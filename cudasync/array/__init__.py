@@ -7,7 +7,9 @@ from cudasync.array.borrowed import from_dlpack
 from cudasync.array.copying import copy
 from cudasync.array.creation import array, empty, empty_like, zeros, zeros_like
 from cudasync.array.crossing import hand_over, take_over
-from cudasync.array.kernels import BoundKernel, In, InOut, Kernel, Module, Out
+from cudasync.array.kernels import BoundKernel, Kernel, Module
+from cudasync.array.prepared import PreparedLaunch
+from cudasync.array.uses import In, InOut, Out
 
 __all__ = [
     "Array",
@@ -17,6 +19,7 @@ __all__ = [
     "Kernel",
     "Module",
     "Out",
+    "PreparedLaunch",
     "array",
     "copy",
     "empty",

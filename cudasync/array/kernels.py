@@ -10,74 +10,51 @@ what the launch reads and writes.
 
 from __future__ import annotations
 
+import sys
 from collections import deque
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from cudasync import driver
-from cudasync.array.allocation import reap
+from cudasync.array.allocation import DEAD, reap
+from cudasync.array.array import Array
 from cudasync.array.checked import check_of
 from cudasync.array.foreign import ForeignArray, seen, take_over_foreign
+from cudasync.array.prepared import PreparedLaunch
+from cudasync.array.uses import (
+    NARROWED,
+    READS_WRITES,
+    accesses_of,
+    declared,
+    parts,
+    push_otherwise,
+    tokens,
+)
+from cudasync.driver.lending import LENT
 from cudasync.driver.packing import OUT_OF_RANGE, PackerTable
-from cudasync.engine import Op, Var, engine
-from cudasync.engine.op import OpKind
-from cudasync.ptx.access import Access
+from cudasync.engine import Op, Var, launching
+from cudasync.engine.current import engine as current_engine
+from cudasync.engine.ranges import keep_what_lies_between
+from cudasync.engine.variable import resolve_one
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from cudasync.array.checked import Check
-    from cudasync.driver import Launch, Parameter, Stream
+    from cudasync.array.uses import Uses
+    from cudasync.driver import Launch, Parameter
     from cudasync.driver.kernel import Shape
-    from cudasync.driver.packing import Block, Packer
-
-
-@dataclass(frozen=True, slots=True)
-class In:
-    """An argument that the kernel only reads."""
-
-    array: Any
-
-
-@dataclass(frozen=True, slots=True)
-class Out:
-    """An argument that the kernel overwrites whole: its old value is not needed."""
-
-    array: Any
-
-
-@dataclass(frozen=True, slots=True)
-class InOut:
-    """An argument that the kernel reads and writes."""
-
-    array: Any
-
-
-# By access: does the op read it, does it write it. A kernel may leave elements as they were, so
-# an inferred write needs the old value too.
-_READS_WRITES = {
-    Access.VALUE: (False, False),
-    Access.READ: (True, False),
-    Access.WRITE: (True, True),
-    Access.READ_WRITE: (True, True),
-    Access.UNKNOWN: (True, True),
-}
-_NARROWED = {In: (True, False), Out: (False, True), InOut: (True, True)}
-
-
-def _declared(parameter: Parameter, argument: Any) -> tuple[Any, bool, bool, str]:
-    """The memory that an argument is, what is said of it, and the word by which it was said."""
-    if type(argument) in _NARROWED:
-        return seen(argument.array), *_NARROWED[type(argument)], type(argument).__name__
-    return seen(argument), *_READS_WRITES[parameter.access], ""
+    from cudasync.driver.packing import Packer
+    from cudasync.engine.launching import Accesses
+    from cudasync.ptx.access import Access
 
 
 # How many shapes a kernel keeps what it made for.
 _MOST_SHAPES = 256
 
-# Read once: to look up a member of an Enum costs as much as a call.
-_KERNEL = OpKind.KERNEL
+_push = launching.push
+_getframe = sys._getframe
+_dead = DEAD.items
 
 
 class Kernel(driver.Kernel):
@@ -96,7 +73,7 @@ class Kernel(driver.Kernel):
         self.calls = PackerTable(self.packing, self._call_packer)
         self._bound: dict[Any, BoundKernel] = {}
         # What holds calls to what they declare; None but in checked mode.
-        self.check: Check | None = check_of(self, _declared)
+        self.check: Check | None = check_of(self, declared)
 
     def __getitem__(self, shape: Any) -> BoundKernel:
         """`kernel[grid, block]` or `kernel[grid, block, shared_bytes]`, counts of blocks and of
@@ -117,20 +94,35 @@ class Kernel(driver.Kernel):
                 self._bound.clear()
             self._bound[(grid, block, shared) if shared else (grid, block)] = bound
 
-    def uses(
-        self, arguments: Sequence[Any], values: Sequence[Any]
-    ) -> tuple[list[int | Var], list[int | Var]]:
+    def prepare(
+        self,
+        *,
+        grid: Sequence[int] | int,
+        block: Sequence[int] | int = (1,),
+        args: Sequence[Any] = (),
+        shared_bytes: int = 0,
+    ) -> PreparedLaunch:
+        """Check and pack a whole launch once, to `push()` it again and again, or launch it `.on` a
+        stream.
+
+        `args` as for `kernel[grid, block](*args)`. Raises what such a call raises.
+        """
+        shape = self.shape(grid, block, shared_bytes)
+        self.get()
+        return PreparedLaunch(self, shape, args)
+
+    def uses(self, arguments: Sequence[Any], values: Sequence[Any]) -> tuple[Uses, Uses]:
         """What a call reads and what it writes: positions of arguments, and the module's tokens.
 
         `values` are those of `arguments`, and known to be what the kernel takes. Raises ValueError
         where it writes to read-only memory, of which arrays are of a type of their own.
         """
-        reads: list[int | Var] = []
-        writes: list[int | Var] = []
+        reads: Uses = []
+        writes: Uses = []
         for i, (argument, value) in enumerate(zip(arguments, values, strict=True)):
             if self.packing.is_memory(i, value):
-                inferred = _READS_WRITES[self.parameters[i].access]
-                does_read, does_write = _NARROWED.get(type(argument), inferred)
+                inferred = READS_WRITES[self.parameters[i].access]
+                does_read, does_write = NARROWED.get(type(argument), inferred)
                 if does_write and getattr(value, "is_read_only", False):
                     raise ValueError(
                         f"the array for {self.parameters[i].name} is read-only, and {self.name} "
@@ -140,7 +132,7 @@ class Kernel(driver.Kernel):
                 writes += [i] * does_write
         assert isinstance(self.module, Module)
         for symbol, access in self.symbols.items():
-            does_read, does_write = _READS_WRITES[access]
+            does_read, does_write = READS_WRITES[access]
             reads += [self.module.variable(symbol)] * does_read
             writes += [self.module.variable(symbol)] * does_write
         return reads, writes
@@ -151,23 +143,27 @@ class Kernel(driver.Kernel):
         guards: list[str] = []
         names: dict[str, Any] = {}
         for i, argument in enumerate(arguments):
-            if type(argument) in _NARROWED:
+            if type(argument) in NARROWED:
                 guards.append(f"type(a{i}) is narrowed{i}")
                 names[f"narrowed{i}"] = type(argument)
                 places[i] = f"a{i}.array"
 
-        def written_out(uses: Sequence[int | Var]) -> str:
-            items = []
-            for use in uses:
-                if isinstance(use, Var):
-                    items.append(f"token{len(names)}")
-                    names[items[-1]] = use
-                else:
-                    items.append(places[use])
-            return f"({''.join(f'{item}, ' for item in items)})"
+        def region(position: int) -> str:
+            if isinstance(values[position], Array):
+                return f"{places[position]}.region"
+            return f"region_of({places[position]}, 'reads')"
+
+        def written_out(positions: list[int]) -> str:
+            return f"({''.join(f'{region(each)}, ' for each in positions)})"
 
         reads, writes = self.uses(arguments, values)
-        answer = f"({written_out(reads)}, {written_out(writes)})"
+        names["region_of"] = resolve_one
+        names["tokens_read"], names["tokens_written"] = tokens(reads), tokens(writes)
+        regions = ", ".join(map(written_out, parts(reads, writes)))
+        has_overwritten = parts(reads, writes)[2]
+        names["keep"] = keep_what_lies_between
+        regions = f"keep({regions})" if has_overwritten else f"({regions})"
+        answer = f"({regions}, tokens_read, tokens_written)"
         return self.packing.packer(values, places=places, guards=guards, answer=answer, names=names)
 
 
@@ -200,8 +196,9 @@ class BoundKernel:
         self.shared_bytes = shared_bytes
         # None until it is checked, at the first call.
         self._shape: Shape | None = None
-        # deque.pop and append are one C call each: no two calls get the same one.
-        self._idle: deque[_Pending] = deque()
+        # Launches to be packed for a call; each comes back when it has been issued. deque.pop and
+        # append are one C call each: no two calls get the same one.
+        self._idle: deque[Launch] = deque()
 
     def __call__(self, *args: Any, name: str | None = None, priority: int = 0) -> Op:
         """Push a launch with these arguments, values as of now; returns the op at once.
@@ -209,80 +206,57 @@ class BoundKernel:
         Raises TypeError and ValueError for a wrong number, type or range of arguments and for a
         launch shape that no device could run.
         """
-        reap()
+        if _dead or LENT:
+            reap()
         kernel = self.kernel
         try:
-            pending = self._idle.pop()
+            launch = self._idle.pop()
         except IndexError:
-            pending = self._another()
+            launch = self._another()
         # Checked and packed now: wrong arguments are the caller's mistake, and values count as of
         # now, though the launch may come later.
+        buffer = launch.block.buffer
         calls = kernel.calls
         try:
-            accesses = calls.latest(args, pending.buffer)
+            accesses = calls.latest(args, buffer)
         except OUT_OF_RANGE:
             accesses = None
         if accesses is None:
-            accesses = self._pack_otherwise(args, pending.buffer)
-        pending.kept = args
-        reads, writes = accesses
+            accesses = self._pack_otherwise(args, buffer)
+        # Alive until the launch is issued.
+        launch.kept = args
+        engine = current_engine()
         check = kernel.check
-        return engine()._push(
-            pending.issue if check is None else check(args, pending.issue),
-            _KERNEL,
-            reads=reads,
-            writes=writes,
-            name=name if name is not None else kernel.name,
-            priority=priority,
-            device=kernel.device,
-            kernel=kernel.name,
-        )
+        if name is None:
+            name = kernel.name
+        if check is None and not priority and engine._is_direct:
+            return _push(
+                engine, launch.on, accesses, name, kernel.device, _getframe(1), kernel.name
+            )
+        issue = launch.on if check is None else check(args, launch.on)
+        return push_otherwise(engine, issue, kernel, accesses, name, priority)
 
-    def _pack_otherwise(self, args: tuple[Any, ...], buffer: Any) -> tuple[Any, Any]:
-        """Pack arguments of other types than those of the last call; what is read, what written."""
+    def _pack_otherwise(self, args: tuple[Any, ...], buffer: Any) -> Accesses:
+        """Pack arguments of other types than those of the last call; what the launch uses."""
         kernel = self.kernel
-        values = [seen(a.array if type(a) in _NARROWED else a) for a in args]
+        values = [seen(a.array if type(a) in NARROWED else a) for a in args]
+        accesses: Accesses
         if not any(isinstance(value, ForeignArray) for value in values):
-            accesses: tuple[Any, Any] = kernel.calls.pack_otherwise(args, values, buffer)
+            accesses = kernel.calls.pack_otherwise(args, values, buffer)
             return accesses
         # What another library's array is, and on which stream, may be different in each call.
         kernel.packing.pack_exactly(values, buffer)
-        reads, writes = kernel.uses(args, values)
+        uses = kernel.uses(args, values)
         take_over_foreign(values)
-        return (
-            [use if isinstance(use, Var) else values[use] for use in reads],
-            [use if isinstance(use, Var) else values[use] for use in writes],
-        )
+        return accesses_of(*uses, values)
 
-    def _another(self) -> _Pending:
+    def _another(self) -> Launch:
         kernel = self.kernel
         shape = self._shape
         if shape is None:
             shape = self._shape = kernel.shape(self.grid, self.block, self.shared_bytes)
             kernel.keep(self)
-        block = kernel.packing.block()
-        return _Pending(driver.Launch(kernel, shape, block, ()), block, self._idle)
+        return driver.Launch(kernel, shape, kernel.packing.block(), None, self._idle)
 
     def __repr__(self) -> str:
         return f"<BoundKernel {self.kernel.name}, grid {self.grid}, block {self.block}>"
-
-
-class _Pending:
-    """A launch whose arguments are those of one call, until it is issued; then of the next."""
-
-    __slots__ = ("_home", "_launch", "buffer", "kept")
-
-    def __init__(self, launch: Launch, block: Block, home: deque[_Pending]) -> None:
-        self._launch = launch
-        self._home = home
-        self.buffer = block.buffer
-        # The arguments of the call, alive until the launch is issued; None in between.
-        self.kept: tuple[Any, ...] | None = None
-
-    def issue(self, stream: Stream) -> None:
-        """Launch on `stream`: once for each time it was packed."""
-        assert self.kept is not None, "a launch was issued twice"
-        self._launch.on(stream)
-        # cuLaunchKernel has read the arguments: the buffer is free for the next call.
-        self.kept = None
-        self._home.append(self)

@@ -97,11 +97,12 @@ def _add_run(programs: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     run = programs.add_parser(
         "run",
         help="run a CUDA program written in Python on the software GPU",
-        usage="cudasync run [options] SCRIPT.py [ARGS ...]",
+        usage="cudasync run [options] SCRIPT.py [ARGS ...]\n"
+        "       cudasync run [options] -m MODULE [ARGS ...]",
         description="Run SCRIPT.py as `python SCRIPT.py ARGS` would, with the software GPU "
         "as its CUDA driver: programs for cuda-python, cuda.core and numba-cuda run "
-        "unchanged. Options stand before SCRIPT.py; all that follows it is the script's. "
-        "The exit status is the script's.",
+        "unchanged, and so do the Python processes that they start. Options stand before "
+        "SCRIPT.py; all that follows it is the script's. The exit status is the script's.",
     )
     run.add_argument(
         "--devices", type=_between(1, 64), metavar="N", help="how many devices (default: 1)"
@@ -109,14 +110,21 @@ def _add_run(programs: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     run.add_argument(
         "--scheduler",
         metavar="NAME",
-        help="the order in which streams proceed: fifo, the default, or seed=N",
+        help="the order in which streams proceed: fifo, the default, seed=N, or threaded: "
+        "all at once, on threads",
     )
     run.add_argument(
         "--no-memcheck",
         action="store_true",
         help="do not check that kernels stay within their allocations (a little faster)",
     )
-    run.add_argument("script", type=Path, metavar="SCRIPT.py")
+    run.add_argument(
+        "-m",
+        dest="module",
+        action="store_true",
+        help="run a module by its name, as `python -m MODULE ARGS` would",
+    )
+    run.add_argument("script", metavar="SCRIPT.py")
     run.add_argument("arguments", nargs=argparse.REMAINDER, metavar="ARGS")
 
 

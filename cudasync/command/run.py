@@ -1,50 +1,74 @@
 """`run`: someone else's CUDA program, on the software GPU.
 
 To the script it must look as if Python had started it: its arguments, its module search path,
-its `__main__`, its exit status, its tracebacks without a frame of ours.
+its `__main__`, its exit status, its tracebacks without a frame of ours. Python processes that it
+starts are on the software GPU as well (`children/sitecustomize.py`).
 """
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import runpy
 import signal
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cudasync.command.arguments import CommandError
-from cudasync.driver.probe import ensure_driver
+from cudasync.driver.probe import place_software_gpu
 
 if TYPE_CHECKING:
     import argparse
-    from pathlib import Path
     from types import TracebackType
+
+_CHILDREN = Path(__file__).with_name("children")
 
 
 def start(options: argparse.Namespace) -> int:
     """Put the software GPU in place and run the script; returns its exit status."""
-    script: Path = options.script
-    if not script.exists():
-        raise CommandError(f"{script}: there is no such file")
+    name: str = options.script
+    if not options.module and not Path(name).exists():
+        raise CommandError(f"{name}: there is no such file")
     _install(options)
-    # A file's folder leads the module search path; of a folder or an archive runpy sees to it.
-    if script.is_file():
-        sys.path[0] = str(script.resolve().parent)
-    sys.argv = [str(script), *options.arguments]
+    sys.argv = [name, *options.arguments]
     try:
-        runpy.run_path(str(script), run_name="__main__")
+        if options.module:
+            _run_module(name)
+        else:
+            _run_script(Path(name))
+    except CommandError:
+        raise
     except KeyboardInterrupt as error:
-        _report(error, script)
+        _report(error)
         return 128 + signal.SIGINT
     except Exception as error:
-        _report(error, script)
+        _report(error)
         return 1
     return 0
 
 
+def _run_script(script: Path) -> None:
+    # A file's folder leads the module search path; of a folder or an archive runpy sees to it.
+    if script.is_file():
+        sys.path[0] = str(script.resolve().parent)
+    runpy.run_path(str(script), run_name="__main__")
+
+
+def _run_module(name: str) -> None:
+    sys.path[0] = str(Path.cwd())
+    try:
+        is_there = importlib.util.find_spec(name) is not None
+    except (ImportError, ValueError):
+        is_there = False
+    if not is_there:
+        raise CommandError(f"there is no module {name}")
+    runpy.run_module(name, run_name="__main__", alter_sys=True)
+
+
 def _install(options: argparse.Namespace) -> None:
-    # Settings go through the environment, so that processes which the script starts and which
-    # use cudasync themselves get the same ones.
+    # Settings go through the environment, so that processes which the script starts get the
+    # same ones.
     os.environ["CUDASYNC_DEVICE"] = "soft"
     if options.devices is not None:
         os.environ["CUDASYNC_SOFTGPU_DEVICES"] = str(options.devices)
@@ -52,16 +76,27 @@ def _install(options: argparse.Namespace) -> None:
         os.environ["CUDASYNC_SOFTGPU_SCHEDULER"] = options.scheduler
     if options.no_memcheck:
         os.environ["CUDASYNC_MEMCHECK"] = "0"
+    os.environ.setdefault("CUDASYNC_SOFTGPU_REPORT", "1")
+    before = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    folders = [str(_CHILDREN), *(folder for folder in before if folder)]
+    os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(folders))
     try:
-        ensure_driver()
+        place_software_gpu()
     except ValueError as error:
         raise CommandError(str(error)) from error
 
 
-def _report(error: BaseException, script: Path) -> None:
+def _report(error: BaseException) -> None:
     """Print the traceback as Python would have, from the script's first frame on."""
+    ours = {__file__, runpy.__file__, "<frozen runpy>"}
     trace: TracebackType | None = error.__traceback__
-    while trace is not None and trace.tb_frame.f_code.co_filename != str(script):
+    while trace is not None and trace.tb_frame.f_code.co_filename in ours:
         trace = trace.tb_next
-    # A script that does not compile has no frame at all, and its error says where.
+    if isinstance(error, SyntaxError) and trace is not None and _is_importing(trace):
+        # The script itself does not compile: it has no frame, and its error says where.
+        trace = None
     sys.excepthook(type(error), error.with_traceback(trace), trace)
+
+
+def _is_importing(trace: TracebackType) -> bool:
+    return trace.tb_frame.f_code.co_filename.startswith("<frozen importlib")

@@ -19,6 +19,7 @@ from cuda.bindings import driver
 
 from cudasync.driver.probe import ensure_driver
 from cudasync.driver.result import check, failure
+from cudasync.errors import CudaError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -166,7 +167,14 @@ class Context:
                 first = kept.popleft()
             except IndexError:
                 return
-            if not first[0].query():
+            try:
+                is_reached = first[0].query()
+            except CudaError as error:
+                if error.name != "CUDA_ERROR_INVALID_HANDLE":
+                    raise
+                # Somebody has reset the device by other means: nothing is left of that work.
+                is_reached = True
+            if not is_reached:
                 kept.appendleft(first)
                 return
 

@@ -12,8 +12,10 @@ from cudasync.driver.result import failure
 from cudasync.driver.stream import Stream, as_stream
 
 if TYPE_CHECKING:
+    from collections import deque
     from collections.abc import Sequence
 
+    from cudasync.driver.event import Event
     from cudasync.driver.kernel import Kernel, Shape
     from cudasync.driver.packing import Block
     from cudasync.driver.stream import StreamLike
@@ -66,21 +68,33 @@ class Launch:
 
     It may be launched any number of times, from any thread, each time with the arguments as they
     were. It keeps them alive, but not until the kernel has run.
+
+    With a `home` it is good for one launch, with what was packed into `block` for it, and then
+    appends itself there, to be packed anew.
     """
 
-    __slots__ = ("_call", "_kept", "kernel")
+    __slots__ = ("_call", "_home", "block", "kept", "kernel")
 
-    def __init__(self, kernel: Kernel, shape: Shape, block: Block, kept: Sequence[Any]) -> None:
+    def __init__(
+        self,
+        kernel: Kernel,
+        shape: Shape,
+        block: Block,
+        kept: Sequence[Any] | None,
+        home: deque[Launch] | None = None,
+    ) -> None:
         self.kernel = kernel
-        self._kept = (block, kept)
+        self.block = block
+        self.kept = kept
+        self._home = home
         # One look-up, and everything is in local variables.
         self._call = (kernel.function, *shape, block.address, kernel.module.owned)
 
-    def on(self, stream: StreamLike | None = None) -> None:
+    def on(self, stream: StreamLike | None = None, event: Event | None = None) -> None:
         """Launch in the order of `stream`, by default the device's current one; return at once.
 
-        Raises ValueError for a stream of another device, ClosedError for what is closed.
-        (cuLaunchKernel)
+        With an `event`, record it behind the launch. Raises ValueError for a stream or event of
+        another device, ClosedError for what is closed. (cuLaunchKernel, cuEventRecord)
         """
         function, grid_x, grid_y, grid_z, x, y, z, shared, address, module = self._call
         raw = None
@@ -97,8 +111,22 @@ class Launch:
         code = driver.cuLaunchKernel(
             function, grid_x, grid_y, grid_z, x, y, z, shared, raw, address, 0
         )[0]
+        home = self._home
+        if home is not None:
+            # cuLaunchKernel has read the arguments: the block is free for others.
+            self.kept = None
+            home.append(self)
         if code:
             raise failure(code, "cuLaunchKernel")
+        if event is not None:
+            theirs = event.owned
+            if here.token is theirs.token and theirs.raw is not None:
+                code = driver.cuEventRecord(theirs.raw, raw)[0]
+                if code:
+                    raise failure(code, "cuEventRecord")
+                event.was_recorded = True
+            else:
+                event.record(stream)
 
     def __repr__(self) -> str:
         _, x, y, z, *block, _, _, _ = self._call

@@ -84,7 +84,7 @@ class Loan:
 
 _loans: dict[int, Loan] = {}
 # In turn, so that each call of `reclaim` looks at few.
-_turn: deque[int] = deque()
+LENT: deque[int] = deque()
 
 
 def lend(
@@ -131,20 +131,20 @@ def lend(
     loan = Loan(address, owner, name)
     capsule = loan.capsule
     _loans[address] = loan
-    _turn.append(address)
+    LENT.append(address)
     return capsule
 
 
 def has_loans() -> bool:
     """True if something is lent, or may be."""
-    return bool(_turn)
+    return bool(LENT)
 
 
 def reclaim(most: int = 4) -> None:
     """Let go of what was returned, of up to `most` loans that were not looked at for longest."""
-    for _ in range(min(most, len(_turn))):
+    for _ in range(min(most, len(LENT))):
         try:
-            address = _turn.popleft()
+            address = LENT.popleft()
         except IndexError:
             return
         loan = _loans.get(address)
@@ -153,7 +153,7 @@ def reclaim(most: int = 4) -> None:
         if loan.is_over:
             _end(address)
         else:
-            _turn.append(address)
+            LENT.append(address)
 
 
 def take_back(address: int) -> object | None:

@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 _LOG_BYTES = 16384
 
 # Refusals that are about the text: invalid image, no binary for this GPU, invalid PTX, no
-# compiler, unsupported PTX version, invalid source.
-_TEXT_CODES = frozenset({200, 209, 218, 221, 222, 300})
+# compiler, unsupported PTX version, invalid source, not supported.
+_TEXT_CODES = frozenset({200, 209, 218, 221, 222, 300, 801})
 _NOT_FOUND = 500
 
 # ptxas application ptx input, line 7; error   : Arguments mismatch for instruction 'add'

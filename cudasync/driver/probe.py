@@ -63,6 +63,16 @@ def ensure_driver() -> Choice:
     return _choice
 
 
+def place_software_gpu() -> None:
+    """Make the software GPU this process's driver, and call nothing of it: not even cuInit.
+
+    For programs that are to find a driver as Python finds one at its start. CudasyncError if a
+    real driver is loaded, or the software GPU is not installed.
+    """
+    with _lock:
+        _choose("soft")
+
+
 def chosen() -> Choice:
     """The driver of this process and why it was chosen; chooses if nothing has yet."""
     return ensure_driver()

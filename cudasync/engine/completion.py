@@ -9,7 +9,7 @@ from __future__ import annotations
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from cudasync.atomic import Gate, offer
+from cudasync.atomic import Gate
 from cudasync.engine import record as records
 from cudasync.engine.failure import Failure
 from cudasync.engine.record import PLANNING
@@ -28,24 +28,26 @@ def query(issuer: Issuer, op: DeviceOp) -> None:
     point = op._point
     if point is None or op.finished:
         return
+    timeline, seq, event, _ = point
     try:
-        is_complete = point.event.event.query()
+        is_complete = event.query()
     except CudasyncError as error:
         fault(issuer, op, error)
     else:
         if is_complete:
-            advance(issuer, point.timeline, point.seq)
+            advance(issuer, timeline, seq)
 
 
 def advance(issuer: Issuer, timeline: Timeline, seq: int) -> None:
     """Everything on `timeline` up to `seq` has completed: finish it."""
+    in_flight, recorder = timeline.in_flight, issuer.ledger.recorder
     for each in range(timeline.finished + 1, seq + 1):
-        op = timeline.in_flight.get(each)
+        op = in_flight.get(each)
         if op is not None:
-            if issuer.ledger.recorder is not None:
-                issuer.ledger.recorder.reached(op)
+            if recorder is not None:
+                recorder.reached(op)
             end(issuer, op, None)
-            timeline.in_flight.pop(each, None)
+            in_flight.pop(each, None)
     if timeline.finished < seq:
         timeline.finished = seq
 
@@ -53,24 +55,32 @@ def advance(issuer: Issuer, timeline: Timeline, seq: int) -> None:
 def end(issuer: Issuer, op: DeviceOp, failure: Failure | None) -> None:
     """Finish `op`, with `failure` unless something else was said before."""
     said: tuple[Failure | None] = (failure,)
-    believed = offer(op._outcome, said)
+    # `offer`, written out.
+    outcome = op._outcome
+    outcome.append(said)
+    believed = outcome[0]
     if believed[0] is not None and op.failure is None:
         op.failure = believed[0]
+    ledger = issuer.ledger
     if believed is said:
-        ledger = issuer.ledger
-        (ledger.counters.device_ops if op.failure is None else ledger.counters.failed_ops).next()
-        if op.failure is not None:
+        if op.failure is None:
+            ledger.counters.device_ops.next()
+        else:
+            ledger.counters.failed_ops.next()
             ledger.note(op.failure)
     records.finish(op)
     point = op._point
     if point is not None:
-        if point.timeline.tail is op:
+        timeline = point[0]
+        if timeline.tail is op:
             # Nothing is gained by following it now; and a timeline is not to keep an op alive.
-            point.timeline.tail = None
+            timeline.tail = None
         # The event goes back once nobody else holds it.
         op._point = None
-    if believed is said:
-        issuer.ledger.ended()
+    # History: else each op would keep all others alive.
+    op._before = ()
+    if believed is said and ledger.held:
+        ledger.ended()
 
 
 def skip(issuer: Issuer, op: DeviceOp, failure: Failure) -> None:
@@ -83,7 +93,7 @@ def skip(issuer: Issuer, op: DeviceOp, failure: Failure) -> None:
     if issuer.ledger.recorder is not None:
         issuer.ledger.recorder.dropped(op)
     waits = _Skipped(issuer, op)
-    for before in records.plan_of(op).before:
+    for before in waits.before:
         record = records.of(before)
         record.listeners.append(waits)
         if before.finished:
@@ -96,12 +106,13 @@ def skip(issuer: Issuer, op: DeviceOp, failure: Failure) -> None:
 class _Skipped:
     """An op that ends once all before it are over."""
 
-    __slots__ = ("gate", "issuer", "op")
+    __slots__ = ("before", "gate", "issuer", "op")
 
     def __init__(self, issuer: Issuer, op: DeviceOp) -> None:
         self.issuer = issuer
         self.op = op
-        self.gate = Gate((PLANNING, *records.plan_of(op).before))
+        self.before = records.before_of(op)
+        self.gate = Gate((PLANNING, *self.before))
 
     def told(self, op: object) -> None:
         if self.gate.arrive(op):
@@ -131,7 +142,7 @@ def fault(
         return
     if point is not None:
         # Not the streams that there are now: the device may have been reset since.
-        device = point.timeline.streams
+        device = point[0].streams
     if device is None:
         device = issuer.streams_of(op._device)
     if not device.is_lost():

@@ -16,14 +16,15 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from cudasync.atomic import Tickets
 from cudasync.driver import Device
-from cudasync.engine import current, issue, leaving, markers, pushing, waiting
+from cudasync.engine import current, issue, leaving, markers, pushing, refusal, waiting
+from cudasync.engine import record as records
 from cudasync.engine.foreign import await_strangers
 from cudasync.engine.issue import Issuer
 from cudasync.engine.ledger import Ledger
-from cudasync.engine.op import Marker, Op, OpKind
+from cudasync.engine.op import Marker, Op, OpKind, PlainOp
 from cudasync.engine.planner import PLANNER, Adopt, Close
 from cudasync.engine.serial import SerialDispatcher
-from cudasync.engine.variable import Var, resolve
+from cudasync.engine.variable import Var, as_tuple, resolve
 from cudasync.engine.workers import WorkerPool
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ class Engine:
 
     Any number of threads may push. As a context manager it is the current engine inside; leaving
     waits for all of its ops, closes it, and raises the first failure unless another exception is
-    on its way.
+    on its way. Left by Ctrl-C, it drops what has not begun.
     """
 
     def __init__(
@@ -82,8 +83,8 @@ class Engine:
         self._registered: dict[Op, None] = {}
         # How many ops were pushed from inside of ops.
         self._nested = Tickets()
-        # Set by `close`; when all has ended.
-        self._is_closed = self._is_ended = False
+        # Set by `close`; when all has ended; once what has not begun is dropped.
+        self._is_closed = self._is_ended = self._is_dropped = False
         # The number of the close in the log, once the planner has come upon it.
         self._sealed_at = 0
         self._serial: SerialDispatcher | None = None
@@ -106,13 +107,14 @@ class Engine:
         self._compute: Any = self._pools["compute"]
         # True while a push has nothing to think of but its op.
         self._is_plain = chosen == "async" and not trace and max_in_flight is None
+        # True while the push of a launch has nothing to think of but its op.
+        self._is_direct = self._is_plain
         self._scope: AbstractContextManager[Engine] | None = None
         leaving.engines.add(self)
 
     def push(
         self,
         fn: Callable[..., Any],
-        *,
         reads: Any = (),
         writes: Any = (),
         name: str | None = None,
@@ -124,54 +126,53 @@ class Engine:
 
         `reads` and `writes` take variables, device arrays and views, and NumPy arrays, one or a
         sequence. What is in both is read, then written; what is in `writes` alone is
-        overwritten, so the op does not need its old value and runs even if that is
-        poisoned. Larger `priority` goes first among ops that are ready. `pool` names the worker
-        pool of a host op.
+        overwritten, so the op does not need its old value and runs even if that is poisoned. A
+        view with gaps counts as its span, and is never written alone: what lies between stays.
+        Larger `priority` goes first among ops that are ready. `pool` names the worker pool of a
+        host op.
 
         Returns at once (except for `max_in_flight`, and on a serial engine). Errors of `fn` are
         raised by whoever waits. Raises TypeError and ValueError for wrong arguments, ClosedError
         after `close`.
         """
-        # This is what every host op pays: no call that can be spared, the rare cases elsewhere.
-        if (
-            fn.__class__ is not FunctionType
-            or device is not None
-            or pool is not None
-            or priority
-            or not self._is_plain
-        ):
+        # This is what every host op pays: no call that can be spared, the rare cases elsewhere. A
+        # loop costs an iterator, so a single thing is unpacked; a default of what can be given by
+        # keyword only costs a look into a dict, so all can be given by position.
+        if device is not None or pool is not None or priority or not self._is_plain:
             return self._push_any(fn, reads, writes, name, priority, device, pool)
+        if fn.__class__ is not FunctionType:
+            return self._push_any(fn, reads, writes, name, priority, device, pool)
+        if reads.__class__ is not tuple:
+            reads = as_tuple(reads)
         if reads:
-            if reads.__class__ is not tuple:
-                if reads.__class__ is not list:
-                    return self._push_any(fn, reads, writes, name, priority, device, pool)
-                reads = tuple(reads)
-            for each in reads:
+            if len(reads) == 1:
+                (each,) = reads
                 if each.__class__ is not Var:
                     return self._push_any(fn, reads, writes, name, priority, device, pool)
-        else:
-            reads = ()
+            else:
+                for each in reads:
+                    if each.__class__ is not Var:
+                        return self._push_any(fn, reads, writes, name, priority, device, pool)
+        if writes.__class__ is not tuple:
+            writes = as_tuple(writes)
+        written = None
         if writes:
-            if writes.__class__ is not tuple:
-                if writes.__class__ is not list:
+            if len(writes) == 1:
+                (written,) = writes
+                if written.__class__ is not Var:
                     return self._push_any(fn, reads, writes, name, priority, device, pool)
-                writes = tuple(writes)
-            for each in writes:
-                if each.__class__ is not Var:
-                    return self._push_any(fn, reads, writes, name, priority, device, pool)
-        else:
-            writes = ()
+            else:
+                for each in writes:
+                    if each.__class__ is not Var:
+                        return self._push_any(fn, reads, writes, name, priority, device, pool)
         frame = _getframe(1)
-        op = Op()
+        op = PlainOp()
         op.finished = False
-        op.failure = None
-        op.number = 0
         op.name = fn.__name__ if name is None else name
         op._engine = self
         op._fn = fn
         op._reads = reads
         op._writes = writes
-        op._pool = compute = self._compute
         op._record = None
         op._code = frame.f_code
         op._at = frame.f_lasti
@@ -183,12 +184,16 @@ class Engine:
         if segment.is_sealed:
             _LOG.append_again(segment, op)
         # Only now: whoever sees that a write was counted comes after it.
-        for each in writes:
-            each._note_write()
+        if written is not None:
+            next(written._written)
+        elif writes:
+            for each in writes:
+                next(each._written)
+        compute = self._compute
         if not compute.eyes and compute.is_silent():
             compute.ring()
         if self._is_closed:
-            pushing.raise_if_refused(op)
+            refusal.raise_if_refused(op)
         return op
 
     def _push_any(
@@ -212,15 +217,12 @@ class Engine:
             known = ", ".join(map(repr, self._pools))
             raise ValueError(f"there is no worker pool {pool!r}; this engine has {known}")
         await_strangers(self, reads, writes)
-        return self._push(
-            fn,
-            OpKind.HOST if device is None else OpKind.KERNEL,
-            reads=reads,
-            writes=writes,
-            name=name if name is not None else getattr(fn, "__name__", type(fn).__name__),
-            priority=priority,
-            device=device,
-            pool=pool or "compute",
+        kind = OpKind.HOST if device is None else OpKind.KERNEL
+        place = self._pools[pool or "compute"]
+        if name is None:
+            name = getattr(fn, "__name__", type(fn).__name__)
+        return pushing.push(
+            self, fn, kind, reads, writes, name, priority, device, place, is_users=True
         )
 
     def _push(
@@ -238,7 +240,7 @@ class Engine:
     ) -> Op:
         """The push of the floors above, which know what kind of work it is."""
         return pushing.push(
-            self, fn, kind, reads, writes, name, priority, device, self._pools[pool], kernel
+            self, fn, kind, reads, writes, name, priority, device, self._pools[pool], kernel=kernel
         )
 
     def _rank(self) -> None:
@@ -270,11 +272,11 @@ class Engine:
 
     def statistics(self) -> Statistics:
         """Counts of ops, events and waits since the engine was made."""
-        host_ops = sum(pool.ran for pool in dict.fromkeys(self._pools.values()))
+        host_ops = self._ran
         PLANNER.plan()
         issue.settle()
         unfinished = sum(not isinstance(op, Marker) for op in list(self._registered))
-        return self._ledger.counters.snapshot(host_ops, unfinished)
+        return self._ledger.counters.snapshot(host_ops, unfinished, self._issuer.tallies())
 
     def trace(self) -> list[TraceEntry]:
         """What ran where and when, in order of completion; waits for all ops first.
@@ -295,7 +297,7 @@ class Engine:
             return
         self._drain(None)
         self._is_closed = True
-        self._is_plain = False
+        self._is_plain = self._is_direct = False
         # What is in the log before this is waited for, what comes after it is refused.
         _LOG.append(Close(self))
         PLANNER.plan()
@@ -304,6 +306,7 @@ class Engine:
             pool.close()
         if self._serial is None:
             self._issuer.close()
+        records.tell_for_others(self)
         self._is_ended = True
         leaving.engines.discard(self)
 
@@ -313,7 +316,7 @@ class Engine:
 
     def __enter__(self) -> Engine:
         if self._is_closed:
-            raise pushing.closed()
+            raise refusal.closed()
         self._scope = current.use(self)
         return self._scope.__enter__()
 
@@ -325,6 +328,8 @@ class Engine:
     ) -> None:
         assert self._scope is not None
         self._scope.__exit__(kind, error, traceback)
+        if isinstance(error, KeyboardInterrupt):
+            leaving.drop(self)
         self.close()
         failure = self._ledger.first_failure()
         if failure is not None and error is None:
@@ -362,15 +367,12 @@ class Engine:
         return waiting.wait_for(op, deadline)
 
     def _refuse(self, op: Op, number: int) -> None:
-        pushing.refuse(op, number)
+        refusal.refuse(op, number)
 
-    def _rescue(self) -> None:
-        """Do what a thread that is suspended, or was interrupted, may have left undone."""
-        if self._serial is None:
-            for pool in self._pools.values():
-                pool.rescue()
-            for op in list(self._registered):
-                op._pool.query(op)
+    @property
+    def _ran(self) -> int:
+        """How many host ops have run to their end without failing."""
+        return sum(pool.ran for pool in dict.fromkeys(self._pools.values()))
 
 
 def engine() -> Engine:

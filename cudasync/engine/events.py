@@ -1,15 +1,16 @@
-"""Floor 2. Events, taken from a pool per device and given back.
+"""Floor 2. Events, used again and again: a ring per device.
 
 An event may be recorded anew only when nobody can still wait for its last recording. Who may is
-whoever holds the `PooledEvent`: the op that it stands for, a thread that is about to wait, a
-question to a watcher. When the last of them lets go, the interpreter calls `__del__`, and the
-event goes back: the reference count is the count of users, and it is kept without a lock of ours.
+whoever refers to the `Event`: the op that it stands for, a thread that is about to wait, a
+question to a watcher. So the interpreter's reference count is the count of users, kept without
+a lock of ours: an event that nothing refers to but the ring is free.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from contextlib import suppress
+from sys import getrefcount
 from typing import TYPE_CHECKING
 
 from cudasync.driver import Event
@@ -19,49 +20,65 @@ if TYPE_CHECKING:
     from cudasync.driver import Device
     from cudasync.engine.trace import Counters
 
+# Events of the ring that may be looked at before one more is made, on average and saved up: so a
+# few that stay in use for long do not make the ring grow, and many do not make `take` slow.
+_LOOKS = 3
+_MOST_LOOKS = 1000
 
-class PooledEvent:
-    """An event on loan, for as long as anybody refers to it."""
 
-    __slots__ = ("_free", "event")
+def _unused() -> int:
+    """What `getrefcount` says in `take` of an event that nobody uses."""
+    ring = deque([object()])
+    event = ring.popleft()
+    return getrefcount(event)
 
-    def __init__(self, event: Event, free: deque[Event]) -> None:
-        self.event = event
-        self._free = free
 
-    def __del__(self) -> None:
-        # One C call: this may run anywhere. Ctrl-C may have cut the construction short.
-        with suppress(AttributeError):
-            self._free.append(self.event)
+_UNUSED = _unused()
 
 
 class EventPool:
-    """The idle events of one device; `counters` counts those that had to be made."""
+    """The events of one device; `counters` counts those that had to be made."""
 
-    __slots__ = ("_counters", "_free", "_made", "device", "timing")
+    __slots__ = ("_counters", "_looks", "_ring", "device", "timing")
 
     def __init__(self, device: Device, *, timing: bool, counters: Counters) -> None:
         self.device = device
         self.timing = timing
         self._counters = counters
-        self._free: deque[Event] = deque()
-        # Else an event on loan that ends in a cycle (an exception's frames, say) would be finalised
-        # with it, and come back all the same: `PooledEvent.__del__` is called in such a case, too.
-        self._made: list[Event] = []
+        # The one that was handed out longest ago is the first. One that a thread has popped and
+        # not appended yet is that thread's: nobody else can come to use it.
+        self._ring: deque[Event] = deque()
+        # A hint: what threads write at once is one or the other.
+        self._looks = 0
 
-    def take(self) -> PooledEvent:
-        """An event that nobody waits for. One driver call when the pool is empty, else none."""
-        try:
-            event = self._free.pop()
-        except IndexError:
-            event = Event(self.device, timing=self.timing)
-            self._made.append(event)
-            self._counters.events_created.next()
-        return PooledEvent(event, self._free)
+    def take(self) -> Event:
+        """An event that nobody waits for. One driver call when there is none free, else none.
+
+        It goes back by itself, when the caller and all to whom it was given have let it go.
+        """
+        ring = self._ring
+        looks = self._looks + _LOOKS
+        while looks > 0:
+            looks -= 1
+            try:
+                event = ring.popleft()
+            except IndexError:
+                break
+            if getrefcount(event) == _UNUSED:
+                ring.append(event)
+                self._looks = min(_MOST_LOOKS, looks)
+                return event
+            ring.append(event)
+        self._looks = 0
+        event = Event(self.device, timing=self.timing)
+        self._counters.events_created.next()
+        ring.append(event)
+        return event
 
     def close(self) -> None:
-        """Destroy the idle events; one that comes back later goes with its last reference."""
-        self._made.clear()
-        while self._free:
+        """Destroy the events that are free; each of the others goes with its last user."""
+        while self._ring:
             with suppress(CudasyncError, IndexError):
-                self._free.pop().close()
+                event = self._ring.popleft()
+                if getrefcount(event) == _UNUSED:
+                    event.close()

@@ -11,21 +11,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from cudasync.engine import completion, current
+from cudasync.engine import completion, current, refusal
 from cudasync.engine import record as records
 from cudasync.engine.ledger import poison
-from cudasync.engine.op import DeviceOp, Op
+from cudasync.engine.op import DeviceOp, Op, OpKind
 from cudasync.engine.streams import DeviceStreams
-from cudasync.engine.timeline import Point
 from cudasync.errors import CudaError, CudasyncError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from cudasync.driver import Device
-    from cudasync.engine.events import PooledEvent
+    from cudasync.driver import Device, Event
     from cudasync.engine.ledger import Ledger
-    from cudasync.engine.timeline import Timeline
+    from cudasync.engine.timeline import Point, Timeline
+    from cudasync.engine.trace import Tally
 
 # A dict, so that an op stays in it until it is issued, and may be taken out twice.
 READY: dict[DeviceOp, None] = {}
@@ -41,7 +40,7 @@ def settle() -> None:
     """Issue what is ready. Blocks for nobody."""
     while READY:
         for op in list(READY):
-            op._issuer.issue(op)
+            op._pool.issue(op)
             READY.pop(op, None)
 
 
@@ -78,23 +77,23 @@ class Issuer:
             return
         point = op._point
         if point is not None:
-            point.timeline.watch(op, point, self.report)
+            point[0].watch(op, point, self.report)
         # Last, since Ctrl-C may keep the watcher from being asked. To ask twice is harmless.
         op._is_watched = True
         if point is None and (point := op._point) is not None:
             # Issued meanwhile, by somebody who looked before this was said.
-            point.timeline.watch(op, point, self.report)
+            point[0].watch(op, point, self.report)
 
     def report(self, op: DeviceOp, point: Point, error: CudasyncError | None) -> None:
         """What a watcher found out about `op`."""
         if error is not None:
             completion.fault(self, op, error)
         else:
-            completion.advance(self, point.timeline, point.seq)
+            completion.advance(self, point[0], point[1])
         settle()
 
     def issue(self, op: DeviceOp) -> None:
-        """Enqueue an op on a stream, unless another thread does; errors become the op's."""
+        """Enqueue an op that is ready on a stream, unless another thread does."""
         fn = None
         try:
             try:
@@ -102,56 +101,107 @@ class Issuer:
                 del op._fn
             except AttributeError:
                 return
-            self._issue_claimed(op, fn)
+            plan = records.plan_of(op)
+            self.carry_out(op, fn, plan.before, plan.sources)
         except BaseException as error:
-            if fn is None:
-                raise
-            # A signal, such as Ctrl-C. The op is ours, so it has to end.
-            if op._point is None:
-                completion.skip(self, op, self.ledger.fail(op, error))
+            if fn is not None:
+                self.give_up(op, error)
             raise
-        failure = op.failure
-        if failure is not None and failure.op_number == op.number:
-            cause = failure.cause
-            if not isinstance(cause, Exception) and not current.is_ours():
-                # Ctrl-C inside of `fn`: the op has failed with it like with any other error; but
-                # the thread that runs it here is the one that was meant.
-                raise cause
 
-    def _issue_claimed(self, op: DeviceOp, fn: Callable[..., Any]) -> None:
-        before = records.plan_of(op).before
-        device = self.streams_of(op._device)
-        failure = op.failure or poison(op)
-        if failure is None and device.fault is not None and not device.fault.cleared:
-            failure = device.fault
+    def give_up(self, op: DeviceOp, error: BaseException) -> None:
+        """A signal, such as Ctrl-C, came while `op` was ours to issue: so it has to end."""
+        if op._point is None and not op.finished:
+            completion.skip(self, op, self.ledger.fail(op, error))
+
+    def carry_out(
+        self,
+        op: DeviceOp,
+        fn: Callable[..., Any],
+        before: tuple[Op, ...],
+        sources: tuple[Op, ...],
+    ) -> None:
+        """Enqueue an op that the caller has claimed; errors become the op's.
+
+        Of `before`, the ops of devices are issued, and those of the host are over; `sources` are
+        those of them that wrote what the op reads.
+        """
+        device = self.devices.get(op._device.context.token) or self.streams_of(op._device)
+        failure = op.failure
+        if failure is None and sources:
+            failure = poison(sources)
+        if device.faults and failure is None and not device.faults[0].cleared:
+            failure = device.faults[0]
+        # Memory is given back all the same.
+        if failure is None and op._engine._is_dropped and op.kind is not OpKind.FREE:
+            failure = refusal.dropped(op)
         if failure is not None:
             completion.skip(self, op, failure)
             return
         timeline = device.take(op, before)
         try:
             if before and not self._wait_for(op, before, timeline):
-                failure = poison(op)
+                failure = poison(sources)
                 if failure is not None:
                     completion.skip(self, op, failure)
                     return
-            point = self._enqueue(op, fn, device, timeline)
-        except CudasyncError as error:
-            completion.fault(self, op, error, device)
+            stream = timeline.stream
+            if self.ledger.recorder is not None:
+                self.ledger.recorder.issuing(op, stream, device.events)
+            error: BaseException | None = None
+            try:
+                op._result = fn(stream)
+            except BaseException as raised:
+                error = raised
+                point = self.mend(op, error, device, timeline)
+            else:
+                point = self._mark(op, device, timeline)
+        except CudasyncError as failed:
+            completion.fault(self, op, failed, device)
             return
-        except BaseException as error:
-            # What is on the stream by now has to be waited for like what a whole op enqueues.
-            self.ledger.fail(op, error)
-            point = op._point or self._mark(op, device, timeline)
+        except BaseException as signal:
+            error = signal
+            point = self.mend(op, error, device, timeline)
         finally:
             timeline.give_back()
-        record = records.of(op)
-        for listener in list(record.issue_listeners):
-            listener.told(op)
-        if op._is_watched or record.listeners or record.sleepers or record.callbacks:
-            timeline.watch(op, point, self.report)
-            op._is_watched = True
-        if point.seq % POLL_EVERY == 0:
-            self._poll(timeline)
+        self.issued(op, point, error)
+
+    def mend(
+        self, op: DeviceOp, error: BaseException, device: DeviceStreams, timeline: Timeline
+    ) -> Point | None:
+        """`op` fails, since its function raised `error`, or a signal came while it was issued.
+
+        What it had enqueued before is on the stream all the same, and whoever overwrites or frees
+        its data has to wait for that: so it gets its point, which is returned. None if the device
+        is lost.
+        """
+        if not (isinstance(error, CudaError) and error.sticky):
+            self.ledger.fail(op, error)
+            try:
+                return op._point or self._mark(op, device, timeline)
+            except CudasyncError as failed:
+                error = failed
+        completion.fault(self, op, error, device)
+        return None
+
+    def issued(self, op: DeviceOp, point: Point | None, error: BaseException | None) -> None:
+        """Tell whoever waits for `op` to be issued; `error` is what came up meanwhile."""
+        if point is not None:
+            timeline = point[0]
+            record = op._record
+            if record is not None:
+                for listener in list(record.issue_listeners):
+                    listener.told(op)
+            if op._is_watched or (
+                record is not None and (record.listeners or record.sleepers or record.callbacks)
+            ):
+                timeline.watch(op, point, self.report)
+                op._is_watched = True
+            if point[1] % POLL_EVERY == 0:
+                self.poll(timeline)
+        if error is not None and not isinstance(error, Exception) and not current.is_ours():
+            # Ctrl-C inside of `fn`: the op has failed with it like with any other error; but
+            # the thread that runs it here is the one that was meant.
+            raise error
 
     def streams_of(self, device: Device) -> DeviceStreams:
         """The streams of a device, made at the first need and after each reset of the device."""
@@ -176,6 +226,10 @@ class Issuer:
                     completion.abandon(self, old)
         return made
 
+    def tallies(self) -> list[Tally]:
+        """What the streams there are have counted."""
+        return [device.tally() for device in list(self.devices.values())]
+
     def heal(self) -> None:
         """Give up the streams of devices that faulted, so that new ones are made after a reset."""
         for token in list(self.devices):
@@ -196,37 +250,12 @@ class Issuer:
             _, device = self.devices.popitem()
             device.close()
 
-    def _enqueue(
-        self,
-        op: DeviceOp,
-        fn: Callable[..., Any],
-        device: DeviceStreams,
-        timeline: Timeline,
-    ) -> Point:
-        """The driver calls of an issue. The caller has taken the timeline."""
-        stream = timeline.stream
-        if self.ledger.recorder is not None:
-            self.ledger.recorder.issuing(op, stream, device.events)
-        try:
-            op._result = current.call(op, fn, stream)
-        except BaseException as error:
-            if isinstance(error, CudaError) and error.sticky:
-                raise
-            # What it had enqueued before is on the stream: so the op still gets its point, and
-            # whoever overwrites or frees its data still waits for it.
-            self.ledger.fail(op, error)
-        return self._mark(op, device, timeline)
-
     def _mark(self, op: DeviceOp, device: DeviceStreams, timeline: Timeline) -> Point:
         """Give `op` its point: what is on the stream now is all of it."""
         event = device.events.take()
-        timeline.stream.record(event.event)
-        counters = self.ledger.counters
-        counters.events_recorded.next()
-        if not timeline.issued:
-            counters.streams_used.next()
+        timeline.stream.record(event)
         seq = timeline.issued + 1
-        point = Point(timeline, seq, event, timeline.clock)
+        point = (timeline, seq, event, timeline.clock)
         timeline.in_flight[seq] = op
         timeline.tail = op
         timeline.issued = seq
@@ -235,20 +264,34 @@ class Issuer:
 
     def _wait_for(self, op: DeviceOp, before: tuple[Op, ...], timeline: Timeline) -> bool:
         """Have the stream wait for what is needed; False if some of it has failed by now."""
-        for each, event in self._waits(before, timeline):
+        for each in before:
+            point = each._point if each.__class__ is DeviceOp else None
+            if point is None or point[0] is not timeline:
+                break
+        else:
+            # All of it is on this very stream.
+            for each in before:
+                timeline.elided += 1
+                if each.failure is not None:
+                    return False
+            return True
+        for device_op, event in self._waits(before, timeline):
             try:
-                timeline.stream.wait(event.event)
+                timeline.stream.wait(event)
             except CudaError as error:
-                if not error.sticky or each._device is op._device:
+                # The event's device may be the one that is lost, or the stream's.
+                if (
+                    not error.sticky
+                    or device_op._device is op._device
+                    or timeline.streams.is_lost()
+                ):
                     raise
-                # Its device is lost: nothing runs there any more, and it has failed.
-                completion.fault(each._issuer, each, error)
+                # Nothing runs on the other device any more: what was to be waited for has failed.
+                completion.fault(device_op._pool, device_op, error)
         # Asked last: one that ended without failing, or whose event was waited for, has run.
         return all(each.failure is None for each in before)
 
-    def _waits(
-        self, before: tuple[Op, ...], timeline: Timeline
-    ) -> list[tuple[DeviceOp, PooledEvent]]:
+    def _waits(self, before: tuple[Op, ...], timeline: Timeline) -> list[tuple[DeviceOp, Event]]:
         """The events that `timeline` has to wait for before an op that comes after `before`."""
         events = []
         counters = self.ledger.counters
@@ -257,15 +300,15 @@ class Issuer:
             if not isinstance(each, DeviceOp):
                 continue
             point = each._point
-            if point is None or point.timeline.is_gone or timeline.is_behind(*point[:2]):
-                counters.waits_elided.next()
+            if point is None or point[0].is_gone or timeline.is_behind(point[0], point[1]):
+                timeline.elided += 1
             else:
-                events.append((each, point.event))
+                events.append((each, point[2]))
                 timeline.learn(point)
                 counters.waits.next()
         return events
 
-    def _poll(self, timeline: Timeline) -> None:
+    def poll(self, timeline: Timeline) -> None:
         """Ask how far the stream has come."""
         middle = timeline.in_flight.get((timeline.finished + timeline.issued) // 2 + 1)
         if middle is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import os
+import sys
 import weakref
 from contextlib import suppress
 from typing import TYPE_CHECKING
@@ -27,11 +28,30 @@ engines: weakref.WeakSet[Engine] = weakref.WeakSet()
 
 @atexit.register
 def _close_all() -> None:
-    """Let work in flight finish before the interpreter goes."""
+    """Let work in flight finish before the interpreter goes; after Ctrl-C, what has begun."""
+    # What ended the program; where somebody types, it may have been long ago.
+    last = None if hasattr(sys, "ps1") else getattr(sys, "last_type", None)
+    is_interrupted = last is KeyboardInterrupt
     for each in list(engines):
         # Nobody is left to be told.
         with suppress(Exception):
+            if is_interrupted:
+                drop(each)
             each.close()
+
+
+def drop(engine: Engine) -> None:
+    """Let no op of `engine` begin any more: run in turn, none would have after Ctrl-C.
+
+    What is not planned is refused, what is planned fails once it is its turn.
+    """
+    if engine._serial is not None:
+        return
+    engine._is_dropped = engine._is_closed = True
+    engine._is_plain = engine._is_direct = False
+    engine._sealed_at = engine._sealed_at or max(1, PLANNER.place)
+    # A worker that runs what it plans sees that it is no longer the planner.
+    PLANNER.plan()
 
 
 def close_all_first() -> None:
@@ -49,7 +69,7 @@ def _orphan_all() -> None:
     unfinished = PLANNER.start_anew()
     for each in list(engines):
         each._is_closed = each._is_ended = True
-        each._is_plain = False
+        each._is_plain = each._is_direct = False
         unfinished += each._registered
         each._registered = {}
     engines.clear()

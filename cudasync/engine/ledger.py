@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cudasync.engine import record as records
 from cudasync.engine.failure import Failure
 from cudasync.engine.trace import Counters, Recorder
 
@@ -49,7 +48,7 @@ class Ledger:
     def first_failure(self) -> Failure | None:
         """The failure of the op that was pushed first, of those that were not cleared."""
         left = [failure for failure in list(self.failures) if not failure.cleared]
-        return min(left, key=lambda failure: failure.op_number, default=None)
+        return min(left, key=_number, default=None)
 
     def clear_failures(self) -> None:
         for failure in list(self.failures):
@@ -57,9 +56,11 @@ class Ledger:
             self.failures.pop(failure, None)
 
 
-def poison(op: Op) -> Failure | None:
-    """What keeps `op` from running: the failure of a writer of something it reads."""
-    for source in records.plan_of(op).sources:
-        if source.is_poisoned:
-            return source.failure
-    return None
+def poison(sources: Sequence[Op]) -> Failure | None:
+    """What keeps an op from running: the first failure of the writers of what it reads."""
+    found = [each for source in sources if (each := source.failure) and not each.cleared]
+    return min(found, key=_number) if found else None
+
+
+def _number(failure: Failure) -> int:
+    return failure.op_number

@@ -21,7 +21,7 @@ class _Markers:
 
     def put(self, op: Op) -> None:
         if not op.finished:
-            op.failure = poison(op)
+            op.failure = poison(records.plan_of(op).sources)
             records.finish(op)
 
     def query(self, op: Op) -> None:
@@ -39,7 +39,7 @@ def mark(engine: Engine, variables: list[Var], regions: list[Region]) -> Marker:
     marker = Marker()
     marker._reads = tuple(variables)
     if regions:
-        marker._regions = tuple(regions), ()
+        marker._regions = tuple(regions), (), ()
     _append(marker, engine, "wait")
     return marker
 

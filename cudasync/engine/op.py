@@ -12,7 +12,6 @@ What may be written by whom:
 
 from __future__ import annotations
 
-import asyncio
 import time
 from contextlib import nullcontext
 from enum import Enum
@@ -24,6 +23,7 @@ from cudasync.engine import record as records
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
     from types import CodeType
+    from typing import TypeAlias
 
     from cudasync.driver import Device
     from cudasync.engine.engine import Engine
@@ -34,6 +34,9 @@ if TYPE_CHECKING:
     from cudasync.engine.timeline import Point
     from cudasync.engine.variable import Var
     from cudasync.errors import OpError
+
+    # What is only read; what is read and written; what is written, and may be among the read.
+    Regions: TypeAlias = tuple[tuple[Region, ...], tuple[Region, ...], tuple[Region, ...]]
 
 
 class OpKind(Enum):
@@ -48,34 +51,38 @@ class OpKind(Enum):
     FREE = "free"
 
 
+# The fields that all ops have in the same way; a `PlainOp` has the others in ways of its own. (Not
+# in the class itself, where mypy would take them for all that can be written.)
+_FIELDS = (
+    "__weakref__",
+    "_at",
+    "_code",
+    "_engine",
+    "_fn",
+    "_reads",
+    "_record",
+    "_result",
+    "_writes",
+    "finished",
+    "name",
+)
+
+
 class Op:
     """An operation that was pushed: wait for it, ask whether it is done, take its result."""
 
-    __slots__ = (
-        "__dict__",
-        "__weakref__",
-        "_at",
-        "_code",
-        "_engine",
-        "_fn",
-        "_pool",
-        "_reads",
-        "_record",
-        "_result",
-        "_writes",
-        "failure",
-        "finished",
-        "name",
-        "number",
-    )
+    __slots__ = _FIELDS
 
-    # What few ops have is in their `__dict__`, which is made when one is written.
+    # What few ops have is in the `__dict__` of a `FullOp`, which is made when one is written.
     kind = OpKind.HOST
     priority = 0
-    # Byte ranges read and written, None if there are none.
-    _regions: tuple[tuple[Region, ...], tuple[Region, ...]] | None = None
+    # Where it was issued: only a device op ever is.
+    _point: Point | None = None
+    # What it comes after, where it was planned without a record: see `at_once`.
+    _before: tuple[Op, ...] | None = None
+    # Byte ranges; None if there are none.
+    _regions: Regions | None = None
 
-    # Written by `Engine.push`, field by field: a constructor would cost as much as the rest.
     finished: bool
     failure: Failure | None
     # Position in the total order of pushes; 0 until planned.
@@ -143,7 +150,7 @@ class Op:
         """Call `callback()` once the op has finished: at once if it has, else on the thread that
         finishes it, where it must not block. An exception of the callback is lost."""
         record = records.of(self)
-        record.callbacks.put(callback)
+        record.callbacks.append(callback)
         if self.finished:
             # Whoever ended it may have looked before: each callback is taken by one of the two.
             records.call_back(self, record)
@@ -151,6 +158,8 @@ class Op:
             self._pool.watch(self)
 
     def __await__(self) -> Generator[Any, None, Any]:
+        import asyncio  # Takes as long to load as the engine; who awaits has it already.
+
         loop = asyncio.get_running_loop()
         finished = loop.create_future()
 
@@ -189,13 +198,62 @@ class Op:
         return False
 
 
-class DeviceOp(Op):
+class PlainOp(Op):
+    """A function on variables, for the compute workers: what `Engine.push` mostly makes.
+
+    It is written by it field by field, since a constructor would cost as much as the rest. Each
+    field costs 10 ns, a part of them the garbage collector's; so what can be told without is left
+    out. Only for these is that worth it: see `FullOp`.
+    """
+
+    __slots__ = ("_failure", "_number")
+
+    @property
+    def number(self) -> int:
+        return getattr(self, "_number", 0)
+
+    @number.setter
+    def number(self, number: int) -> None:
+        self._number = number
+
+    @property
+    def failure(self) -> Failure | None:
+        return getattr(self, "_failure", None)
+
+    @failure.setter
+    def failure(self, failure: Failure | None) -> None:
+        self._failure = failure
+
+    @property
+    def _pool(self) -> Place:  # type: ignore[override]
+        place: Place = self._engine._compute
+        return place
+
+
+class FullOp(Op):
+    """Any other op: its fields are all there from the start."""
+
+    __slots__ = ("__dict__", "_pool", "failure", "number")
+
+
+class DeviceOp(FullOp):
     """An op that enqueues work on a stream."""
 
-    __slots__ = ("_device", "_is_watched", "_issuer", "_kernel", "_outcome", "_point")
+    __slots__ = (
+        "_before",
+        "_device",
+        "_kernel",
+        "_outcome",
+        "_point",
+        "_regions",
+        "kind",
+    )
 
+    kind: OpKind
+    _regions: Regions | None
+    _before: tuple[Op, ...] | None
     _device: Device
-    _issuer: Issuer
+    _pool: Issuer
     # The kernel that it launches, where that is known: a device's fault report may name it.
     _kernel: str
     # True while its push is going to issue it itself: an allocation, whose address it needs.
@@ -204,14 +262,14 @@ class DeviceOp(Op):
     _point: Point | None
     # A cell: how it ended, as far as the device is concerned. The first to say so is believed.
     _outcome: list[tuple[Failure | None]]
-    _is_watched: bool
+    _is_watched = False
 
     @property
     def _is_issued(self) -> bool:
         return self._point is not None
 
 
-class Marker(Op):
+class Marker(FullOp):
     """An op without a function: it is over as soon as what it reads is."""
 
     __slots__ = ()

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, TypeVar
 from cudasync.atomic import DONE, SEAL, Log, Segment, offer
 from cudasync.engine import record as records
 from cudasync.engine import tenure as tenures
-from cudasync.engine.op import DeviceOp, Fence, Marker, Op
+from cudasync.engine.op import DeviceOp, Fence, Marker, Op, PlainOp
 from cudasync.engine.ranges import RangeMap, Region
 from cudasync.engine.record import PLANNING, Plan
 from cudasync.engine.state import State
@@ -31,6 +31,8 @@ T = TypeVar("T")
 
 # A segment of the log is left behind after this many entries.
 SEGMENT = 4096
+# Host ops that take longer than this are worth a second thread.
+LONG_S = 60e-6
 
 
 class Forget:
@@ -84,6 +86,12 @@ class Planner:
         return len(latest.segment.entries) - (latest.done or 0)
 
     @property
+    def place(self) -> int:
+        """How many entries of the log are planned, roughly."""
+        latest = tenures.latest(self.tenure)
+        return latest.segment.base + (latest.done or 0)
+
+    @property
     def progress(self) -> object:
         """Equal at two moments if no entry was planned in between."""
         latest = tenures.latest(self.tenure)
@@ -110,9 +118,14 @@ class Planner:
         self.tenure = mine
         return mine
 
-    def plan(self, op: Op | None = None) -> None:
-        """Plan the log up to `op`, or as long as it is now. Never blocks, runs no user's code."""
+    def plan(self, op: Op | None = None, *, most: int | None = None) -> None:
+        """Plan the log up to `op`, or as long as it is now, or the next `most` entries of it.
+
+        Never blocks, runs no user's code.
+        """
         end = 0 if op is not None else self.log.end
+        if most is not None:
+            end = min(end, self.place + most)
         while op is None or not records.is_planned(op):
             if self._plan_on(self.take(), op, end):
                 return
@@ -181,14 +194,14 @@ class Planner:
             op.number = number
             return
         ranges = self.ranges_of(epoch) if op._regions is not None else None
-        reads = [state_of(variable, epoch) for variable in op._reads]
-        writes = [state_of(variable, epoch) for variable in op._writes]
+        reads = [each._states.get(epoch) or state_of(each, epoch) for each in op._reads]
+        writes = [each._states.get(epoch) or state_of(each, epoch) for each in op._writes]
         overwritten: tuple[Region, ...] = ()
         if ranges is not None:
             assert op._regions is not None
-            for region in op._regions[0]:
-                reads += ranges.read(region)
-            overwritten = op._regions[1]
+            only_read, updated, written = op._regions
+            reads += ranges.read_all(only_read + updated)
+            overwritten = updated + written
         record, plan = records.of(op), None
         if not is_over:
             plan = record.plan
@@ -202,14 +215,20 @@ class Planner:
             state.overwrite(op)
         if ranges is not None:
             for region in overwritten:
-                ranges.write(region, State(epoch, op))
+                ranges.overwrite(region, op)
             ranges.sweep()
         if plan is None:
             return
         op._engine._registered[op] = None
+        arrive = plan.arrive
         for before in plan.before:
-            if not _listen(before, op, plan):
-                plan.gate.arrive(before)
+            if before.__class__ is PlainOp:
+                # `_listen`, written out.
+                (before._record or records.of(before)).listeners.append(plan)
+                if before.finished:
+                    arrive(before)
+            elif not _listen(before, op, plan):
+                arrive(before)
         plan.told(PLANNING)
         record.is_planned = True
         if op.finished:
@@ -278,22 +297,30 @@ def _plan(op: Op, reads: list[State], writes: list[State]) -> Plan:
     sources: dict[Op, None] = {}
     for state in reads:
         writer = state.writer
-        if writer is not None and (not writer.finished or writer.is_poisoned):
-            before[writer] = sources[writer] = None
+        if writer is not None:
+            if not writer.finished:
+                before[writer] = sources[writer] = None
+            elif writer.is_poisoned:
+                sources[writer] = None
     for state in writes:
-        if state.writer is not None:
-            before[state.writer] = None
-        if state.readers:
-            before.update(dict.fromkeys(state.readers))
+        is_behind = False
+        for reader in state.readers:
+            if not reader.finished:
+                before[reader] = None
+                # It ends after the writer. (One on a device that is lost ends at once.)
+                is_behind = is_behind or reader.__class__ is PlainOp
+        writer = state.writer
+        if not is_behind and writer is not None and not writer.finished:
+            before[writer] = None
     if isinstance(op, Fence):
-        before.update(dict.fromkeys(list(op._engine._registered)))
+        before.update([(each, None) for each in list(op._engine._registered) if not each.finished])
     before.pop(op, None)
-    return Plan(op, tuple([o for o in before if not o.finished]), tuple(sources))
+    return Plan(op, before, tuple(sources))
 
 
 def _listen(before: Op, op: Op, plan: Plan) -> bool:
     """Have `plan` told about `before`; False if it need not be waited for."""
-    record = records.of(before)
+    record = before._record or records.of(before)
     # First the listener, then the look: who ends or issues `before` does it the other way round.
     if isinstance(op, DeviceOp) and isinstance(before, DeviceOp):
         # Once it is issued, the driver can do the waiting.

@@ -7,26 +7,27 @@ from __future__ import annotations
 
 import os
 import sys
-from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from cudasync.atomic import Bell
-from cudasync.engine import current, issue
-from cudasync.engine import record as records
-from cudasync.engine.failure import Failure
-from cudasync.engine.op import DeviceOp, Op, OpKind
+from cudasync.engine import at_once, current, issue, launching, refusal
+from cudasync.engine.op import DeviceOp, FullOp, Op, OpKind
 from cudasync.engine.planner import PLANNER
+from cudasync.engine.ranges import keep_what_lies_between
 from cudasync.engine.variable import resolve
-from cudasync.errors import ClosedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from types import FrameType
 
     from cudasync.driver import Device
     from cudasync.engine.engine import Engine
 
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _LOG = PLANNER.log
+# Allocations are over when their push is; frees follow kernels without being any.
+_ON_THEIR_OWN = (OpKind.ALLOCATE, OpKind.FREE)
 
 
 def push(
@@ -39,25 +40,48 @@ def push(
     priority: int,
     device: Device | None,
     pool: Any,
-    kernel: str,
+    *,
+    kernel: str = "",
+    is_users: bool = False,
 ) -> Op:
-    """Make an op and put it into the log; issue it at once if it is a device op and can be."""
+    """Make an op and put it into the log; issue it at once if it is a device op and can be.
+
+    A function of the user's is called with the thread inside of the op; ours push nothing.
+    """
     if engine._is_closed:
-        raise closed()
+        raise refusal.closed()
     read_variables, read_regions = resolve(reads, "reads")
     written_variables, written_regions = resolve(writes, "writes")
+    regions = keep_what_lies_between(tuple(read_regions), (), tuple(written_regions))
     if device is None:
-        op = Op()
+        op = FullOp()
+    elif engine._is_direct and not priority and kind not in _ON_THEIR_OWN:
+        return launching.push(
+            engine,
+            fn if is_users else partial(launching.recorded, fn),
+            (regions, tuple(read_variables), tuple(written_variables)),
+            name,
+            device,
+            _push_site(),
+            kernel,
+            None,
+            kind,
+            is_users,
+        )
     else:
         op = DeviceOp()
         op.kind = kind
+        op._before = None
         op._device = device
         op._kernel = kernel
         op._point = None
         op._outcome = []
-        op._is_watched = False
         pool = engine._issuer
-        op._issuer = pool
+        if kind is OpKind.ALLOCATE:
+            op._is_owned = True
+        if is_users and engine._serial is None:
+            # The serial engine knows what it runs.
+            fn = partial(current.call, op, fn)
     op.finished = False
     op.failure = None
     op.number = 0
@@ -70,11 +94,14 @@ def push(
     op._writes = tuple(written_variables)
     op._pool = pool
     if read_regions or written_regions:
-        op._regions = tuple(read_regions), tuple(written_regions)
+        op._regions = regions
         if device is None and engine._serial is None:
             op._pool = pool.regional
+    elif device is not None:
+        op._regions = None
     op._record = None
-    op._code, op._at = _push_site()
+    frame = _push_site()
+    op._code, op._at = frame.f_code, frame.f_lasti
     _submit(engine, op, pool)
     # Only now: whoever sees that a write was counted comes after it.
     for variable in written_variables:
@@ -96,7 +123,7 @@ def _submit(engine: Engine, op: Op, pool: Any) -> None:
             engine._nested.next()
         engine._serial.submit(op)
     elif isinstance(op, DeviceOp):
-        _submit_device_op(op)
+        at_once.submit(op)
     else:
         if op.priority and pool.is_plain:
             engine._rank()
@@ -104,25 +131,7 @@ def _submit(engine: Engine, op: Op, pool: Any) -> None:
         if not pool.eyes and pool.is_silent():
             pool.ring()
     if engine._is_closed:
-        raise_if_refused(op)
-
-
-def _submit_device_op(op: DeviceOp) -> None:
-    if op.kind is OpKind.ALLOCATE:
-        op._is_owned = True
-    try:
-        _LOG.append(op)
-        PLANNER.plan(op)
-        if op._is_owned and not op.finished:
-            # Nothing blocks it, and nobody else is to be in the middle of it when this returns.
-            op._issuer.issue(op)
-        issue.settle()
-    except BaseException:
-        # Ctrl-C: whoever comes next is to go on with it, now or once it is planned.
-        op._is_owned = False
-        if records.is_planned(op) and not op.finished:
-            issue.READY[op] = None
-        raise
+        refusal.raise_if_refused(op)
 
 
 def _hold_back(engine: Engine, limit: int) -> None:
@@ -145,31 +154,9 @@ def _hold_back(engine: Engine, limit: int) -> None:
         engine._ledger.held.remove(bell)
 
 
-def closed() -> ClosedError:
-    return ClosedError("the engine was closed; make a new one")
-
-
-def refuse(op: Op, number: int) -> None:
-    """The planner found `op` behind the close of its engine: end it."""
-    op.number = number
-    # Every planner comes to the same end with it, so it does not matter who says so.
-    op.failure = op.failure or Failure(number, op.name, op.push_site, closed())
-    with suppress(AttributeError):
-        del op._fn
-        op._engine._ledger.counters.failed_ops.next()
-    records.finish(op)
-
-
-def raise_if_refused(op: Op) -> None:
-    """The engine has closed while `op` was pushed: it was either in time, or is refused."""
-    PLANNER.plan()
-    if op.failure is not None and isinstance(op.failure.cause, ClosedError):
-        raise op.failure.cause
-
-
-def _push_site() -> tuple[Any, int]:
-    """The first caller outside this package: its code, and how far it is in it."""
+def _push_site() -> FrameType:
+    """The first caller outside this package."""
     frame = sys._getframe(2)
     while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
         frame = frame.f_back
-    return frame.f_code, frame.f_lasti
+    return frame

@@ -4,15 +4,19 @@ Only the planner changes the map, by one assignment to a slice of `entries` for 
 - ranges are disjoint, sorted and not empty;
 - bytes in no range have no history;
 - after `write`, exactly one range covers the region;
-- states handed out belong to the map's epoch: those of an older one are replaced by copies.
+- states handed out belong to the map's epoch: those of an older one are replaced by copies;
+- `exact` has some of the ranges by their regions, none that the map does not have as they are.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from typing import NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from cudasync.engine.state import State
+
+if TYPE_CHECKING:
+    from cudasync.engine.op import Op
 
 
 class Region(NamedTuple):
@@ -20,6 +24,27 @@ class Region(NamedTuple):
 
     start: int
     end: int
+
+
+class Gapped(Region):
+    """The span of a view that leaves bytes out in between: equal to the `Region` of the span."""
+
+    __slots__ = ()
+
+
+def keep_what_lies_between(
+    only_read: tuple[Region, ...], updated: tuple[Region, ...], written: tuple[Region, ...]
+) -> tuple[tuple[Region, ...], tuple[Region, ...], tuple[Region, ...]]:
+    """The same accesses, but what overwrites a view with gaps counts as an update of its span.
+
+    For the bytes in the gaps keep their old value; if a failed op should have written that, an
+    overwrite of the span would hide it.
+    """
+    gapped = tuple([region for region in written if region.__class__ is Gapped])
+    if gapped:
+        updated += gapped
+        written = tuple([region for region in written if region.__class__ is not Gapped])
+    return only_read, updated, written
 
 
 Entry: TypeAlias = "tuple[int, int, State]"
@@ -31,11 +56,14 @@ SWEEP = 1024
 class RangeMap:
     """An interval map from byte ranges to states."""
 
-    __slots__ = ("entries", "epoch", "sweep_at")
+    __slots__ = ("entries", "epoch", "exact", "sweep_at")
 
     def __init__(self, epoch: int = 0, entries: list[Entry] | None = None) -> None:
         self.epoch = epoch
         self.entries: list[Entry] = [] if entries is None else entries
+        # Most often an array is used whole, again and again: one look-up then. A new one whenever
+        # the ranges change, so who finds it the same may rely on the states it found there.
+        self.exact: dict[Region, State] = {}
         self.sweep_at = max(SWEEP, 2 * len(self.entries))
 
     def __len__(self) -> int:
@@ -50,13 +78,11 @@ class RangeMap:
         start, end = region
         if start >= end:
             return []
+        known = self.find(region)
+        if known is not None:
+            return [known]
         entries = self.entries
         index = bisect_left(entries, (start,))
-        if index < len(entries):
-            # Most often an array is used whole, again and again.
-            low, high, state = entries[index]
-            if low == start and high == end and state.epoch == self.epoch:
-                return [state]
         first, last = self._touched(region, index)
         pieces: list[Entry] = []
         covered: list[State] = []
@@ -74,8 +100,29 @@ class RangeMap:
             position = high
         if position < end:
             pieces.append(self._fresh(position, end, covered))
+        self.exact = {}
         entries[first:last] = pieces
         return covered
+
+    def read_all(self, regions: tuple[Region, ...]) -> list[State]:
+        """The states that cover any of `regions`, which may overlap each other."""
+        if len(regions) > 1:
+            # A later region may split what an earlier one was answered with: so first all splits.
+            for region in regions:
+                self.read(region)
+        return [state for region in regions for state in self.read(region)]
+
+    def find(self, region: Region) -> State | None:
+        """The state that stands for `region` and nothing else, if there is one of this epoch."""
+        known = self.exact.get(region)
+        if known is None:
+            entries = self.entries
+            index = bisect_left(entries, (region.start,))
+            if index < len(entries):
+                low, high, state = entries[index]
+                if low == region.start and high == region.end and state.epoch == self.epoch:
+                    known = self.exact[region] = state
+        return known
 
     def peek(self, region: Region) -> list[State]:
         """The states that touch `region`, nothing split and nothing added."""
@@ -89,6 +136,14 @@ class RangeMap:
         if region.start < region.end:
             self._replace(region, [(region.start, region.end, state)])
 
+    def overwrite(self, region: Region, op: Op) -> None:
+        """Let `op` be the writer of all of `region`."""
+        known = self.find(region)
+        if known is not None:
+            known.overwrite(op)
+        else:
+            self.write(region, State(self.epoch, op))
+
     def forget(self, region: Region) -> None:
         """Drop the history of `region`: its memory was freed or handed out anew."""
         if region.start < region.end:
@@ -97,6 +152,7 @@ class RangeMap:
     def sweep(self) -> None:
         """Once the map has doubled, drop the ranges whose history no longer matters."""
         if len(self.entries) >= self.sweep_at:
+            self.exact = {}
             self.entries = [entry for entry in self.entries if not entry[2].is_quiet]
             self.sweep_at = max(SWEEP, 2 * len(self.entries))
 
@@ -111,6 +167,7 @@ class RangeMap:
             _, high, state = touched[-1]
             if high > end:
                 pieces.append((end, high, state.copy(self.epoch)))
+        self.exact = {}
         self.entries[first:last] = pieces
 
     def _touched(self, region: Region, index: int | None = None) -> tuple[int, int]:

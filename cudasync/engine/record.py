@@ -11,9 +11,9 @@ can be stood in for: `tell_for_others`.
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from cudasync.atomic import Gate, Inbox
+from cudasync.atomic import Gate
 from cudasync.engine import current
 
 if TYPE_CHECKING:
@@ -49,24 +49,26 @@ class Listener(Protocol):
         """`op` need not be waited for any more. May come more than once."""
 
 
-class Plan:
+class Plan(Gate):
     """What an op has to come after; the first one made for an op is the one that holds.
 
     It does not matter which: two planners find the same ops, but for those that ended meanwhile.
     """
 
-    __slots__ = ("before", "gate", "op", "sources")
+    __slots__ = ("before", "op", "sources")
 
-    def __init__(self, op: Op, before: tuple[Op, ...], sources: tuple[Op, ...]) -> None:
+    def __init__(self, op: Op, before: dict[Any, None], sources: tuple[Op, ...]) -> None:
+        """`before` becomes the gate: it must be nobody else's."""
         self.op = op
         # Ops that must come before this one and were not over when it was planned.
-        self.before = before
+        self.before: tuple[Op, ...] = tuple(before)
         # Writers of what the op reads; if one fails, the op is poisoned.
         self.sources = sources
-        self.gate = Gate((PLANNING, *before))
+        before[PLANNING] = None
+        super().__init__(before)
 
     def told(self, op: object) -> None:
-        if self.gate.arrive(op):
+        if self.arrive(op):
             self.op._pool.put(self.op)
 
 
@@ -88,7 +90,8 @@ class Record:
         # Those who only need a device op to be issued: from then on the driver can wait.
         self.issue_listeners: list[Listener] = []
         self.sleepers: list[Bell] = []
-        self.callbacks: Inbox[Callable[[], None]] = Inbox()
+        # An `Inbox`, written out: append, and pop the first.
+        self.callbacks: list[Callable[[], None]] = []
 
     @property
     def plan(self) -> Plan | None:
@@ -111,14 +114,20 @@ def of(op: Op) -> Record:
 
 
 def plan_of(op: Op) -> Plan:
-    """The plan of an op that is planned and not over."""
+    """The plan of an op that is planned, has a record, and is not over."""
     assert op._record is not None
     return op._record.plans[0]
 
 
+def before_of(op: Op) -> tuple[Op, ...]:
+    """What `op`, which is planned and not over, has to come after."""
+    return op._before if op._before is not None else plan_of(op).before
+
+
 def is_planned(op: Op) -> bool:
     """True once nothing is left to do for the planner with `op`."""
-    return op.finished or (op._record is not None and op._record.is_planned)
+    record = op._record
+    return op.finished or op._before is not None or (record is not None and record.is_planned)
 
 
 def finish(op: Op) -> None:
@@ -127,11 +136,15 @@ def finish(op: Op) -> None:
     record = op._record
     if record is not None:
         tell(op, record)
+    else:
+        op._engine._registered.pop(op, None)
 
 
 def tell(op: Op, record: Record) -> None:
     """Tell whoever waits for `op` that it is over."""
-    for listener in record.issue_listeners + record.listeners:
+    for listener in record.listeners:
+        listener.told(op)
+    for listener in record.issue_listeners:
         listener.told(op)
     op._engine._registered.pop(op, None)
     _RECORDS.pop(op, None)
@@ -140,9 +153,11 @@ def tell(op: Op, record: Record) -> None:
     plan = record.plan
     if plan is not None:
         plan.before = plan.sources = ()
-    for sleeper in list(record.sleepers):
-        sleeper.ring()
-    call_back(op, record)
+    if record.sleepers:
+        for sleeper in list(record.sleepers):
+            sleeper.ring()
+    if record.callbacks:
+        call_back(op, record)
 
 
 def tell_for_others(engine: Engine) -> None:
@@ -154,7 +169,11 @@ def tell_for_others(engine: Engine) -> None:
 
 def call_back(op: Op, record: Record) -> None:
     """Call the callbacks of an op that is over, each once."""
-    while (callback := record.callbacks.take()) is not None:
+    while record.callbacks:
+        try:
+            callback = record.callbacks.pop(0)
+        except IndexError:
+            return
         # Its owner was told that an exception of it is lost.
         with suppress(Exception):
             current.call(op, callback)

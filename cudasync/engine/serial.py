@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from cudasync.driver import Device
+    from cudasync.engine.trace import Tally
 
 
 class SerialDispatcher:
@@ -74,6 +75,10 @@ class SerialDispatcher:
                 raise DeadlockError(f"op {op.name!r} waits for itself on a serial engine")
         yield
 
+    def tallies(self) -> list[Tally]:
+        """Its streams count nothing themselves."""
+        return []
+
     def heal(self) -> None:
         self._streams.clear()
 
@@ -97,7 +102,7 @@ class SerialDispatcher:
             # Only an op of another engine can be unfinished here.
             before._wait_finished(None)
         self._queue.popleft()
-        failure = poison(op)
+        failure = poison(records.plan_of(op).sources)
         fn = op._fn
         del op._fn
         if failure is not None:

@@ -39,14 +39,18 @@ class State:
 
     def add_reader(self, op: Op) -> None:
         readers = self.readers
-        if op in readers[-4:]:
+        if readers and readers[-1] is op:
             # Planned once more, or reading it under two names.
             return
         readers.append(op)
         if len(readers) >= self.sweep_at:
-            self.readers = readers = [r for r in readers if not r.finished]
-            # Twice what is alive: the sweep's cost is spread over as many additions.
-            self.sweep_at = max(SWEEP, 2 * len(readers))
+            self.sweep()
+
+    def sweep(self) -> None:
+        """Drop readers that are over."""
+        self.readers = readers = [r for r in self.readers if not r.finished]
+        # Twice what is alive: the sweep's cost is spread over as many additions.
+        self.sweep_at = max(SWEEP, 2 * len(readers))
 
     def overwrite(self, op: Op) -> None:
         self.writer = op

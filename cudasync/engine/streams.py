@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING
 
 from cudasync.atomic import offer
 from cudasync.engine.events import EventPool
-from cudasync.engine.op import OpKind
+from cudasync.engine.op import DeviceOp, OpKind
 from cudasync.engine.timeline import Timeline
+from cudasync.engine.trace import Tally
 from cudasync.errors import CudasyncError
 
 if TYPE_CHECKING:
@@ -23,8 +24,12 @@ if TYPE_CHECKING:
 
     from cudasync.driver import Device
     from cudasync.engine.failure import Failure
-    from cudasync.engine.op import DeviceOp, Op
+    from cudasync.engine.op import Op
     from cudasync.engine.trace import Counters
+
+# Read once: to look up a member of an Enum costs as much as a call.
+_KERNEL, _DTOD, _FREE = OpKind.KERNEL, OpKind.DTOD, OpKind.FREE
+_HTOD, _DTOH = OpKind.HTOD, OpKind.DTOH
 
 
 class DeviceStreams:
@@ -37,28 +42,38 @@ class DeviceStreams:
         # The life of the device's context that all of this belongs to.
         self.token = token
         self.events = EventPool(device, timing=timing, counters=counters)
-        name = self._name = f"device {device.ordinal}"
-        self.compute = [Timeline(self, f"{name} stream {i}") for i in range(streams)]
-        # CUDA's convention: the smaller number is the higher priority.
-        self.urgent = [
-            Timeline(self, f"{name} urgent {i}", priority=-1) for i in range(min(2, streams))
-        ]
-        self.htod = [Timeline(self, f"{name} HtoD")]
-        self.dtoh = [Timeline(self, f"{name} DtoH")]
-        self.allocate = [Timeline(self, f"{name} allocate")]
-        self.free = [Timeline(self, f"{name} free")]
+        self.counters = counters
+        self._name = f"device {device.ordinal}"
+        self.compute: list[Timeline] = []
+        self.urgent: list[Timeline] = []
+        self.htod: list[Timeline] = []
+        self.dtoh: list[Timeline] = []
+        self.allocate: list[Timeline] = []
+        self.free: list[Timeline] = []
+        for i in range(streams):
+            self.compute.append(self._timeline(self.compute, f"stream {i}"))
+        for i in range(min(2, streams)):
+            # CUDA's convention: the smaller number is the higher priority.
+            self.urgent.append(self._timeline(self.urgent, f"urgent {i}", priority=-1))
+        for group, what in (
+            (self.htod, "HtoD"),
+            (self.dtoh, "DtoH"),
+            (self.allocate, "allocate"),
+            (self.free, "free"),
+        ):
+            group.append(self._timeline(group, what))
         # A cell: what is to blame for a fault that left the context unusable. Nothing is issued
         # here any more.
-        self._faults: list[Failure] = []
+        self.faults: list[Failure] = []
 
     @property
     def fault(self) -> Failure | None:
         """What is to blame for the loss of the device, None while it is whole."""
-        return self._faults[0] if self._faults else None
+        return self.faults[0] if self.faults else None
 
     def blame(self, failure: Failure) -> Failure:
         """Note what is to blame, unless it is known; return what is known."""
-        return offer(self._faults, failure)
+        return offer(self.faults, failure)
 
     @property
     def is_gone(self) -> bool:
@@ -76,34 +91,55 @@ class DeviceStreams:
             *self.free,
         ]
 
+    def _timeline(self, group: list[Timeline], name: str, *, priority: int = 0) -> Timeline:
+        return Timeline(self, f"{self._name} {name}", group, priority=priority)
+
+    def group_of(self, kind: OpKind) -> list[Timeline]:
+        """The timelines for ops of this kind, without a priority."""
+        if kind is _KERNEL or kind is _DTOD:
+            return self.compute
+        if kind is _HTOD:
+            return self.htod
+        if kind is _DTOH:
+            return self.dtoh
+        return self.free if kind is _FREE else self.allocate
+
     def take(self, op: DeviceOp, before: Sequence[Op]) -> Timeline:
         """The timeline for `op`, whose predecessors are issued, taken for the caller."""
-        match op.kind:
-            case OpKind.HTOD:
-                group = self.htod
-            case OpKind.DTOH:
-                group = self.dtoh
-            case OpKind.ALLOCATE:
-                group = self.allocate
-            case _:
-                group = self.urgent if op.priority > 0 else self.compute
-                followed = _tail_to_follow(before, group)
-                if followed is not None and followed.take():
-                    return followed
-                if op.kind is OpKind.FREE:
-                    group = self.free
-        least = group[0] if len(group) == 1 else min(group, key=_load)
+        kind = op.kind
+        group = self.group_of(kind)
+        if group is self.compute and op.priority > 0:
+            group = self.urgent
+        followable = self.compute if kind is _FREE else group
+        if before and (followable is not group or len(group) > 1):
+            followed = _tail_to_follow(before, followable)
+            if followed is not None and followed.take():
+                return followed
+        least = group[0]
+        if len(group) > 1:
+            fewest = least.issued - least.finished
+            for timeline in group:
+                load = timeline.issued - timeline.finished
+                if load < fewest:
+                    least, fewest = timeline, load
         if least.take():
             return least
         for timeline in sorted(group, key=_load):
             if timeline.take():
                 return timeline
-        spare = Timeline(
-            self, f"{self._name} spare {len(self.timelines)}", priority=group[0].priority
-        )
+        spare = self._timeline(group, f"spare {len(self.timelines)}", priority=group[0].priority)
         spare.take()
         group.append(spare)
         return spare
+
+    def tally(self) -> Tally:
+        """What its timelines count themselves."""
+        timelines = self.timelines
+        return Tally(
+            streams_used=sum(timeline.issued > 0 for timeline in timelines),
+            events_recorded=sum(timeline.issued for timeline in timelines),
+            waits_elided=sum(timeline.elided for timeline in timelines),
+        )
 
     def is_lost(self) -> bool:
         """True if the driver says of the device itself that its context is unusable."""
@@ -118,6 +154,7 @@ class DeviceStreams:
 
     def close(self) -> None:
         """Destroy the streams and events; a dead context can not be told to, and need not be."""
+        self.counters.past.append(self.tally())
         for timeline in self.timelines:
             with suppress(CudasyncError):
                 timeline.close()
@@ -130,12 +167,12 @@ def _tail_to_follow(before: Sequence[Op], group: list[Timeline]) -> Timeline | N
     best = None
     number = 0
     for op in before:
-        point = getattr(op, "_point", None)
-        if point is None or op.number < number:
-            continue
-        timeline = point.timeline
-        if timeline.tail is op and timeline in group:
-            best, number = timeline, op.number
+        if op.__class__ is DeviceOp:
+            point = op._point
+            if point is not None and op.number > number:
+                timeline = point[0]
+                if timeline.tail is op and timeline.group is group:
+                    best, number = timeline, op.number
     return best
 
 

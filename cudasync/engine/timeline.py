@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from _thread import start_new_thread
 from queue import SimpleQueue
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from cudasync.driver import Stream
 from cudasync.errors import CudasyncError
@@ -21,33 +21,33 @@ from cudasync.errors import CudasyncError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from cudasync.engine.events import PooledEvent
+    from cudasync.driver import Event
     from cudasync.engine.op import DeviceOp
     from cudasync.engine.streams import DeviceStreams
 
-    Report: TypeAlias = Callable[["DeviceOp", "Point", CudasyncError | None], None]
-
-
-class Point(NamedTuple):
-    """Where an op was issued: its place on a timeline, its event, what the stream knew then."""
-
-    timeline: Timeline
-    seq: int
-    event: PooledEvent
-    clock: dict[Timeline, int]
+    # Where an op was issued: its place on a timeline, its event, what the stream knew then. A plain
+    # tuple, since one is made per op.
+    Point: TypeAlias = "tuple[Timeline, int, Event, dict[Timeline, int]]"
+    Report: TypeAlias = Callable[[DeviceOp, Point, CudasyncError | None], None]
 
 
 class Timeline:
     """One stream as a counter: what was issued, what has finished, what it is ordered behind."""
 
-    def __init__(self, streams: DeviceStreams, name: str, *, priority: int = 0) -> None:
+    def __init__(
+        self, streams: DeviceStreams, name: str, group: list[Timeline], *, priority: int = 0
+    ) -> None:
         self.streams = streams
+        # The timelines that do the same kind of work; it is one of them.
+        self.group = group
         self.device = streams.device
         self.name = name
         self.priority = priority
         self._vacant: list[None] = [None]
         self.issued = 0
         self.finished = 0
+        # Predecessors that needed no wait. Written by the holder of the token alone.
+        self.elided = 0
         # By seq.
         self.in_flight: dict[int, DeviceOp] = {}
         self.tail: DeviceOp | None = None
@@ -98,10 +98,11 @@ class Timeline:
         # What is known to have finished needs no remembering: else streams of engines that have
         # closed would gather here.
         clock = {t: seq for t, seq in self.clock.items() if t.finished < seq}
-        for timeline, seq in point.clock.items():
+        there, its_seq, _, known = point
+        for timeline, seq in known.items():
             if clock.get(timeline, 0) < seq:
                 clock[timeline] = seq
-        clock[point.timeline] = max(clock.get(point.timeline, 0), point.seq)
+        clock[there] = max(clock.get(there, 0), its_seq)
         clock.pop(self, None)
         self.clock = clock
 
@@ -150,7 +151,7 @@ class Watcher:
             op, point, report = question
             try:
                 if not op.finished:
-                    point.event.event.synchronize()
+                    point[2].synchronize()
             except CudasyncError as error:
                 report(op, point, error)
             else:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from cudasync.atomic import Tickets
 from cudasync.driver import Event, Stream
@@ -18,7 +18,9 @@ from cudasync.engine.op import OpKind
 from cudasync.errors import CudasyncError
 
 if TYPE_CHECKING:
-    from cudasync.engine.events import EventPool, PooledEvent
+    from collections.abc import Iterable
+
+    from cudasync.engine.events import EventPool
     from cudasync.engine.op import DeviceOp, Op
 
 
@@ -40,41 +42,51 @@ class Statistics:
     waits_elided: int
 
 
+class Tally(NamedTuple):
+    """What streams count themselves: who issues there is alone, so plain integers will do."""
+
+    streams_used: int
+    events_recorded: int
+    waits_elided: int
+
+
 class Counters:
     """What any thread may count; `snapshot` is what the user sees."""
 
     __slots__ = (
         "device_ops",
         "events_created",
-        "events_recorded",
         "failed_ops",
+        "past",
         "streams_used",
         "waits",
-        "waits_elided",
     )
 
     def __init__(self) -> None:
         self.device_ops = Tickets()
         self.failed_ops = Tickets()
+        # Those of the serial engine.
         self.streams_used = Tickets()
         self.events_created = Tickets()
-        self.events_recorded = Tickets()
         self.waits = Tickets()
-        self.waits_elided = Tickets()
+        # Of streams that are closed.
+        self.past: list[Tally] = []
 
-    def snapshot(self, host_ops: int, unfinished: int) -> Statistics:
-        """The counts now; workers count the host ops that they ran themselves."""
+    def snapshot(self, host_ops: int, unfinished: int, streams: Iterable[Tally]) -> Statistics:
+        """The counts now; workers count the host ops that they ran themselves, streams what was
+        issued to them."""
         device_ops, failed_ops = self.device_ops.taken, self.failed_ops.taken
+        tallies = [*self.past, *streams]
         return Statistics(
             ops=host_ops + device_ops + failed_ops + unfinished,
             host_ops=host_ops,
             device_ops=device_ops,
             failed_ops=failed_ops,
-            streams_used=self.streams_used.taken,
+            streams_used=self.streams_used.taken + sum(each.streams_used for each in tallies),
             events_created=self.events_created.taken,
-            events_recorded=self.events_recorded.taken,
+            events_recorded=sum(each.events_recorded for each in tallies),
             waits=self.waits.taken,
-            waits_elided=self.waits_elided.taken,
+            waits_elided=sum(each.waits_elided for each in tallies),
         )
 
 
@@ -113,7 +125,7 @@ class Recorder:
         # By op: two threads may both find that an op has ended.
         self._entries: dict[Op, TraceEntry] = {}
         self._origins: dict[int, Event] = {}
-        self._starts: dict[Op, PooledEvent] = {}
+        self._starts: dict[Op, Event] = {}
         self._queued: dict[Op, float] = {}
 
     @property
@@ -136,7 +148,7 @@ class Recorder:
             clock.close()
             self._origins.setdefault(device.ordinal, origin)
         start = events.take()
-        stream.record(start.event)
+        stream.record(start)
         self._starts[op] = start
 
     def reached(self, op: DeviceOp) -> None:
@@ -144,12 +156,12 @@ class Recorder:
         start, point = self._starts.get(op), op._point
         if start is None or point is None or op in self._entries:
             return
-        timeline = point.timeline
+        timeline, _, event, _ = point
         origin = self._origins[timeline.device.ordinal]
         # A trace is worth less than the op: where the device is lost, it has a hole.
         with suppress(CudasyncError):
-            begin = start.event.elapsed_ms(origin) * 1e3
-            end = point.event.event.elapsed_ms(origin) * 1e3
+            begin = start.elapsed_ms(origin) * 1e3
+            end = event.elapsed_ms(origin) * 1e3
             queued = self._queued.pop(op, 0.0)
             self._entries.setdefault(
                 op, TraceEntry(op.name, timeline.name, _KINDS[op.kind], begin, end, queued)

@@ -10,7 +10,7 @@ import numpy as np
 from cudasync.atomic import Tickets
 from cudasync.engine import current
 from cudasync.engine.planner import PLANNER, Forget
-from cudasync.engine.ranges import Region
+from cudasync.engine.ranges import Gapped, Region
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -24,7 +24,7 @@ class Var:
     Ops that name it in `reads=` run together; one that names it in `writes=` runs alone.
     """
 
-    __slots__ = ("__weakref__", "_note_write", "_pushed", "_states", "name")
+    __slots__ = ("__weakref__", "_pushed", "_states", "_written", "name")
 
     def __init__(self, name: str = "") -> None:
         self.name = name
@@ -32,12 +32,15 @@ class Var:
         self._states: dict[int, State] = {}
         # How many writes were pushed.
         self._pushed = Tickets()
-        self._note_write = self._pushed.next
+        self._written = self._pushed.count
 
     @property
     def version(self) -> int:
         """How many writes were pushed so far."""
         return self._pushed.taken
+
+    def _note_write(self) -> None:
+        self._pushed.next()
 
     def wait(self, timeout: float | None = None) -> None:
         """Block until the last write pushed so far has finished; errors as for `Op.wait`."""
@@ -47,6 +50,15 @@ class Var:
         return f"<Var {self.name!r} version {self.version}>"
 
 
+def as_tuple(things: object) -> tuple[Any, ...]:
+    """One thing or an iterable of them, or None, as a tuple."""
+    if things is None:
+        return ()
+    if isinstance(things, (list, tuple, set, frozenset)) and not isinstance(things, Region):
+        return tuple(things)
+    return (things,)
+
+
 def resolve(things: object, word: str) -> tuple[list[Var], list[Region]]:
     """The variables and byte ranges that `things` (one thing or an iterable of them) stand for.
 
@@ -54,11 +66,7 @@ def resolve(things: object, word: str) -> tuple[list[Var], list[Region]]:
     """
     variables: list[Var] = []
     regions: list[Region] = []
-    if things is None:
-        return variables, regions
-    if not isinstance(things, (list, tuple, set, frozenset)) or isinstance(things, Region):
-        things = (things,)
-    for thing in things:
+    for thing in as_tuple(things):
         if isinstance(thing, Var):
             variables.append(thing)
         else:
@@ -93,12 +101,28 @@ def wait_for_writers(things: object, timeout: float | None) -> None:
 def span(address: int, shape: Iterable[int], strides: Iterable[int], item_size: int) -> Region:
     """The bytes from the first to the last element, whatever the signs of the strides."""
     low = high = address
-    for length, stride in zip(shape, strides, strict=True):
+    size = item_size
+    dimensions = list(zip(shape, strides, strict=True))
+    for length, stride in dimensions:
         if length == 0:
             return Region(address, address)
+        size *= length
         reach = (length - 1) * stride
         low, high = (low + reach, high) if reach < 0 else (low, high + reach)
-    return Region(low, high + item_size)
+    high += item_size
+    if size == high - low or not _has_gaps(dimensions, item_size):
+        return Region(low, high)
+    return Gapped(low, high)
+
+
+def _has_gaps(dimensions: list[tuple[int, int]], item_size: int) -> bool:
+    """True if there may be bytes between the elements that belong to none of them."""
+    covered = item_size
+    for stride, length in sorted((abs(stride), length) for length, stride in dimensions):
+        if length > 1 and stride > covered:
+            return True
+        covered += (length - 1) * stride
+    return False
 
 
 def interface_region(interface: dict[str, Any]) -> Region:

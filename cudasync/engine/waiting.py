@@ -20,10 +20,15 @@ from cudasync.errors import DeadlockError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from cudasync.engine.engine import Engine
     from cudasync.engine.op import Op
 
 # With so few entries in the log it is quicker to plan them than to wait for a worker to.
 FEW = 16
+# When nothing was planned for so long, who should plan may be suspended. A waiter plans so many
+# entries before it naps again: who runs ops needs the GIL as well.
+PATIENCE_S = 1e-3
+PIECE = 64
 FIRST_NAP_S = 200e-6
 # While there is something to plan, and when all is planned.
 LONGEST_NAP_S = 10e-3
@@ -60,7 +65,7 @@ def wait_for(op: Op, deadline: float | None) -> bool:
 
 def _sleep(op: Op, bell: Bell, deadline: float | None) -> bool:
     nap = FIRST_NAP_S
-    seen = PLANNER.progress
+    seen = PLANNER.progress, op._engine._ran
     while not op.finished:
         left = nap if deadline is None else min(nap, deadline - time.monotonic())
         if left <= 0:
@@ -68,20 +73,30 @@ def _sleep(op: Op, bell: Bell, deadline: float | None) -> bool:
         if bell.sleep(left):
             continue
         unplanned = PLANNER.unplanned
-        progress = PLANNER.progress
+        progress = PLANNER.progress, op._engine._ran
         if progress == seen:
-            if unplanned:
+            if unplanned and nap >= PATIENCE_S:
                 # Not up to `op` only: it may wait for something behind it, in its function.
-                PLANNER.plan()
+                PLANNER.plan(most=PIECE)
+                progress = PLANNER.progress, progress[1]
             issue.settle()
             if nap >= LONGEST_NAP_S:
                 records.tell_for_others(op._engine)
                 issue.settle()
                 op._pool.query(op)
-                op._engine._rescue()
+                _rescue(op._engine)
         seen = progress
         nap = min(2 * nap, LONGEST_NAP_S if unplanned else LONGEST_SLEEP_S)
     return True
+
+
+def _rescue(engine: Engine) -> None:
+    """Do what a thread that is suspended, or was interrupted, may have left undone."""
+    if engine._serial is None:
+        for pool in engine._pools.values():
+            pool.rescue()
+        for op in list(engine._registered):
+            op._pool.query(op)
 
 
 def _refuse_deadlock(op: Op, inside: Sequence[Op]) -> None:

@@ -11,19 +11,22 @@ from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
 from cudasync.atomic import DONE, SEAL
-from cudasync.engine import current, issue
+from cudasync.engine import current, issue, refusal
 from cudasync.engine import record as records
 from cudasync.engine import tenure as tenures
 from cudasync.engine.ledger import poison
-from cudasync.engine.op import Op
-from cudasync.engine.planner import PLANNER, SEGMENT, Close
+from cudasync.engine.op import Op, PlainOp
+from cudasync.engine.planner import LONG_S, PLANNER, SEGMENT, Close
 
 if TYPE_CHECKING:
+    from cudasync.engine.tenure import Tenure
     from cudasync.engine.workers import WorkerPool
 
 # Planning ahead stops for a moment when this many ops in a row had to wait: perhaps the one
 # that they wait for only needs the processor.
-AHEAD = 64
+AHEAD = 16
+# So many short ops in a row, and the workers of a pool do no longer share what is ready.
+SPREAD = 32
 FIRST_NAP_S = 200e-6
 LONGEST_NAP_S = 10e-3
 
@@ -31,15 +34,27 @@ LONGEST_NAP_S = 10e-3
 class Worker:
     """What one worker thread keeps to itself; others only read it."""
 
-    __slots__ = ("name", "op", "pool", "ran")
+    __slots__ = ("_count", "name", "op", "pool")
 
     def __init__(self, pool: WorkerPool, number: int) -> None:
         self.pool = pool
         self.name = f"worker {pool.name} {number - 1}"
         # The op that runs, or ran last.
         self.op: Op | None = None
-        # Ops that ran to their end without failing.
-        self.ran = 0
+        # Ops that ran without failing; while it drains the log, those before that, whose tenure,
+        # and the index in it from which on each op counts.
+        self._count: tuple[int, Tenure | None, int] = 0, None, 0
+
+    @property
+    def ran(self) -> int:
+        """Ops that ran to their end without failing. Exact whenever none is under way."""
+        ran, tenure, first = self._count
+        if tenure is None:
+            return ran
+        done, op = tenure.done or 0, self.op
+        # An op is over before the tenure says so, and who waited for it looks here then.
+        is_late = op is not None and op.finished and op.number == tenure.segment.base + done
+        return ran + done - first + is_late
 
     @property
     def is_in_op(self) -> bool:
@@ -73,11 +88,12 @@ class Worker:
         while True:
             op = pool.take()
             if op is not None:
-                if pool.heap or PLANNER.unplanned:
+                if (pool.idle or pool.vacant) and (pool.heap or PLANNER.unplanned):
                     # More than this worker can see to while it runs the op.
                     pool.ring()
                 self._run(op)
-                issue.settle()
+                if issue.READY:
+                    issue.settle()
             elif not PLANNER.unplanned:
                 return
             elif not pool.is_plain:
@@ -85,7 +101,10 @@ class Worker:
                 issue.settle()
             else:
                 self._attend()
-                self._drain()
+                is_ahead = self._drain()
+                self._count = self.ran, None, 0
+                if is_ahead:
+                    return
             del op
             if pool.surplus:
                 return
@@ -97,7 +116,7 @@ class Worker:
         """
         pool = self.pool
         nap = FIRST_NAP_S
-        seen = PLANNER.progress
+        seen, since = PLANNER.place, time.monotonic()
         while True:
             watches = bool(pool.active) and not (pool.watching and self not in pool.watching)
             if watches:
@@ -111,22 +130,31 @@ class Worker:
             if pool.is_over():
                 return True
             rang = pool.bell.sleep(nap if watches else None)
-            progress = PLANNER.progress
-            if not rang and watches and progress == seen:
-                owner = pool.owner()
-                if owner is not None:
-                    records.tell_for_others(owner)
-                    del owner
-            if not rang and watches and progress == seen and PLANNER.unplanned:
+            place, now = PLANNER.place, time.monotonic()
+            if not rang and watches and now - since >= LONG_S * (place - seen):
+                if place == seen:
+                    owner = pool.owner()
+                    if owner is not None:
+                        records.tell_for_others(owner)
+                        del owner
+                # Who wakes late waited for the GIL: what has it gains nothing by a second thread.
+                is_free = now - since < 2 * nap + LONG_S
+                if PLANNER.unplanned and (is_free or place == seen):
+                    if is_free:
+                        pool.spread = SPREAD
+                    break
+            elif rang and pool.spread and PLANNER.unplanned:
                 break
-            seen = progress
+            seen, since = place, now
             nap = FIRST_NAP_S if rang else min(2 * nap, LONGEST_NAP_S)
-        if pool.watching.pop(self, None) is None and not pool.watching:
+        watched = self in pool.watching
+        pool.watching.pop(self, None)
+        if watched and not pool.watching and len(pool.idle) > 1:
             # Whoever relied on this one to watch does not know that it is off to work.
             pool.ring()
         return False
 
-    def _drain(self) -> None:
+    def _drain(self) -> bool:
         """Go through the log as its planner for a while, running what can run at once."""
         pool = self.pool
         holder = tenures.latest(PLANNER.tenure)
@@ -134,42 +162,67 @@ class Worker:
             # Another thread is planning right now; if it does not come on, it is suspended.
             seen = PLANNER.progress
             if pool.bell.sleep(FIRST_NAP_S) or PLANNER.progress != seen:
-                return
+                return False
         tenure = PLANNER.take()
         segment, successor, heap = tenure.segment, tenure.successor, pool.heap
         entries, base, epoch, start = segment.entries, segment.base, tenure.states, tenure.done
         assert start is not None
-        # Nothing has the worker itself for its pool.
+        # Whose plain ops may run at once, and from which places the others. Nothing has the worker
+        # itself for its engine.
         own: object = self
-        regional: object = self
-        if not pool.is_sealed():
-            own, regional = pool, pool.regional
+        places: tuple[object, ...] = ()
+        owner = pool.owner()
+        if owner is not None and not owner._sealed_at:
+            places = pool, pool.regional
+            if owner._compute is pool and not pool.spread:
+                own = owner
         if len(entries) > start + 1 and not pool.watching:
             # What comes behind should not have to wait for the first op.
             pool.ring()
         blocked = 0
-        for index in range(start, start + tenures.STRETCH):
+        self._count = self._count[0], tenure, start
+        index, end = start, start + tenures.STRETCH
+        while index < end:
             if heap:
-                return
+                return False
             try:
                 op: Any = entries[index]
             except IndexError:
-                return
+                return False
             tenure.started = index
             if successor:
-                return
-            is_clear = op._pool is own
-            if is_clear:
-                for variable in op._reads:
-                    if variable._states:
-                        is_clear = False
-                for variable in op._writes:
-                    if variable._states:
-                        is_clear = False
-                if not is_clear:
-                    is_clear = PLANNER.is_clear(op, epoch)
-            elif op._pool is regional:
+                return False
+            if op.__class__ is PlainOp:
+                is_clear = False
+                if op._engine is own:
+                    op._number = base + index
+                    is_clear = True
+                    # To loop over a single thing costs an iterator, so it is unpacked instead.
+                    if things := op._reads:
+                        if len(things) == 1:
+                            (variable,) = things
+                            if variable._states:
+                                is_clear = False
+                        else:
+                            for variable in things:
+                                if variable._states:
+                                    is_clear = False
+                    if things := op._writes:
+                        if len(things) == 1:
+                            (variable,) = things
+                            if variable._states:
+                                is_clear = False
+                        else:
+                            for variable in things:
+                                if variable._states:
+                                    is_clear = False
+                    if not is_clear:
+                        is_clear = PLANNER.is_clear(op, epoch)
+            elif op._pool in places:
+                op.number = base + index
                 is_clear = PLANNER.is_clear(op, epoch)
+            else:
+                is_clear = False
             if is_clear:
                 try:
                     # The claim: one thread succeeds.
@@ -179,13 +232,11 @@ class Worker:
                     pass
                 else:
                     self.op = op
-                    op.number = base + index
                     try:
                         op._result = fn()
                     except BaseException as error:
                         self._failed(op, error, epoch)
-                    else:
-                        self.ran += 1
+                        self._skip()
                     # `records.finish`, written out.
                     op.finished = True
                     if op._record is not None:
@@ -193,24 +244,25 @@ class Worker:
                         issue.settle()
                     if not successor:
                         entries[index] = DONE
-                    tenure.done = index + 1
+                    tenure.done = index = index + 1
                     continue
             if op is SEAL:
                 PLANNER.next_segment(tenure)
-                return
+                return False
             PLANNER.enter(op, base + index, epoch)
+            self._skip()
             issue.settle()
             if not successor:
                 entries[index] = DONE
-            tenure.done = index + 1
+            tenure.done = index = index + 1
             if op.__class__ is Close:
-                return
+                return False
             blocked += 1
             if blocked > AHEAD:
-                pool.bell.sleep(FIRST_NAP_S)
-                return
+                return True
         if index >= SEGMENT and not segment.is_sealed:
             segment.seal()
+        return False
 
     def _run(self, op: Op) -> None:
         """Run an op that was planned, unless another thread has claimed it."""
@@ -219,8 +271,12 @@ class Worker:
             del op._fn
         except AttributeError:
             return
-        ledger = self.pool.ledger
-        failure = op.failure = poison(op)
+        pool = self.pool
+        ledger = pool.ledger
+        sources = records.plan_of(op).sources
+        failure = poison(sources) if sources else None
+        if failure is None and op._engine._is_dropped:
+            failure = refusal.dropped(op)
         if failure is None:
             self.op = op
             start = time.perf_counter()
@@ -230,17 +286,27 @@ class Worker:
                 ledger.fail(op, error)
                 ledger.counters.failed_ops.next()
             else:
-                self.ran += 1
+                self._count = self._count[0] + 1, None, 0
                 if ledger.recorder is not None:
                     ledger.recorder.ran(op, self.name, start)
+                elif pool.spread:
+                    is_long = time.perf_counter() - start > LONG_S
+                    pool.spread = SPREAD if is_long else pool.spread - 1
         else:
+            op.failure = failure
             ledger.note(failure)
             ledger.counters.failed_ops.next()
             if ledger.recorder is not None:
                 ledger.recorder.dropped(op)
         del fn
         records.finish(op)
-        ledger.ended()
+        if ledger.held:
+            ledger.ended()
+
+    def _skip(self) -> None:
+        """An entry of the log that it drains does not count."""
+        ran, tenure, first = self._count
+        self._count = ran, tenure, first + 1
 
     def _failed(self, op: Op, error: BaseException, epoch: int) -> None:
         """An op failed that was run without a record: from now on it poisons what it wrote."""

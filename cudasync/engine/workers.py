@@ -57,6 +57,8 @@ class WorkerPool:
         # False once ops are ranked, traced or counted: then all are planned before one is chosen.
         self.is_plain = ledger.recorder is None
         self.regional = _Regional(self)
+        # Not 0 while ops are long: then what is ready is shared out, not run by who plans it.
+        self.spread = 0
         self.bell = Bell()
         self.is_silent = self.bell.is_silent
         # Ready ops: (-priority, number) in a heap, the op under its number. Each heap operation
@@ -122,8 +124,8 @@ class WorkerPool:
         if self.idle:
             if self.is_silent():
                 self.bell.ring()
-            return
-        self._start()
+        elif self.vacant:
+            self._start()
 
     def _start(self) -> None:
         """Start a worker if there is a place for one."""
@@ -184,11 +186,6 @@ class WorkerPool:
         # Others may close at the same time, and take the rings that are meant for this call.
         while len(self._ended) < self._started.taken - own and time.monotonic() < deadline:
             self._exits.sleep(0.01)
-
-    def is_sealed(self) -> bool:
-        """True if the planner has come upon the close of the engine."""
-        owner = self.owner()
-        return owner is None or owner._sealed_at > 0
 
     def is_over(self) -> bool:
         """True if the calling worker is to end, since the pool is closed or has one too many."""

@@ -100,11 +100,20 @@ class StepWriter:
             self._flow.lost += self._slots(instruction.operands)
         elif instruction.space not in (StateSpace.LOCAL, StateSpace.SHARED):
             self._flow.lost += self._slots(_addresses(instruction.operands))
+        if instruction.opcode == "cvta" and "to" not in instruction.modifiers:
+            # However a window's address was worked out, this is one of that window.
+            self._step(Move.SAME, results, self._window_address(instruction))
         if instruction.opcode in _MULTIPLY_ADDS and not _is_float(instruction):
             self._step(Move.INDEX, results, sources[:-1])
             self._step(Move.SAME, results, self._slots(operands[2:]))
         else:
             self._step(_move(instruction), results, sources)
+
+    def _window_address(self, instruction: Instruction) -> list[int]:
+        cell = {StateSpace.SHARED: SHARED, StateSpace.LOCAL: LOCAL}.get(instruction.space)
+        if cell is None:
+            return []
+        return [self._flow.constant(self._flow.origins.cell_bit(cell))]
 
     def _load(self, instruction: Instruction) -> None:
         address = instruction.operands[1]
@@ -154,6 +163,9 @@ class StepWriter:
             source = self._address(addresses[1])
             self._flow.accesses.append(MemoryAccess(source, reads=True, writes=False))
             self._step(Move.LOAD_GLOBAL, (self._flow.cell_slots[SHARED],), [source])
+        elif instruction.space is not StateSpace.SHARED:
+            # An mbarrier, which is in shared memory if the program is right.
+            self._flow.lost += self._slots(addresses)
 
     def _call(self, instruction: Instruction) -> None:
         results, callee, arguments, *targets = instruction.operands

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 
 _NAME = re.compile(r"[A-Za-z_$%][\w$]*", re.ASCII)
 
+# Alignments have 32 bits.
+_MOST_BITS = 32
+
 
 class Cursor:
     """Where the parser stands in `source`."""
@@ -80,6 +83,8 @@ class Cursor:
         value = self.natural(what)
         if value.bit_count() != 1:
             self.fail(f"{what} must be a power of two, not {value}", self.index - 1)
+        if value.bit_length() > _MOST_BITS:
+            self.fail(f"{what} {value} is too large", self.index - 1)
         return value
 
     def skip_balanced(self, opening: str, closing: str) -> None:

@@ -136,6 +136,9 @@ class Instruction:
     guard: Guard | None
     span: Span
     text: str
+    # Kept by `liveness`, which is asked for them again and again.
+    defs: tuple[Register, ...] | None = field(default=None, init=False, repr=False, compare=False)
+    uses: tuple[Register, ...] | None = field(default=None, init=False, repr=False, compare=False)
 
     @property
     def type(self) -> ScalarType:
@@ -165,11 +168,22 @@ _SPACES = {space.value: space for space in StateSpace if space is not StateSpace
 
 @dataclass(frozen=True, slots=True)
 class SymbolAddress:
-    """An initialiser element that is the address of a symbol."""
+    """An initialiser element that is the address of a symbol, or some bits of it.
+
+    With a `mask` of consecutive ones, those bits, moved down: `0xFF00(x)` is the second byte.
+    """
 
     symbol: str
     offset: int
     is_generic: bool
+    mask: int = 0
+
+    def bits(self, address: int) -> int:
+        """The value, if the symbol lies at `address`."""
+        value = address + self.offset
+        if not self.mask:
+            return value
+        return (value & self.mask) >> ((self.mask & -self.mask).bit_length() - 1)
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,15 @@ if TYPE_CHECKING:
 
 def defs(instruction: Instruction) -> tuple[Register, ...]:
     """The registers that `instruction` writes."""
+    known = instruction.defs
+    if known is None:
+        known = _defs(instruction)
+        # The same whoever finds it out, and whenever.
+        object.__setattr__(instruction, "defs", known)
+    return known
+
+
+def _defs(instruction: Instruction) -> tuple[Register, ...]:
     if not instruction.operands or not has_result(instruction.opcode, instruction.modifiers):
         return ()
     first = instruction.operands[0]
@@ -33,6 +42,14 @@ def defs(instruction: Instruction) -> tuple[Register, ...]:
 
 def uses(instruction: Instruction) -> tuple[Register, ...]:
     """The registers whose values `instruction` needs, its guard among them."""
+    known = instruction.uses
+    if known is None:
+        known = _uses(instruction)
+        object.__setattr__(instruction, "uses", known)
+    return known
+
+
+def _uses(instruction: Instruction) -> tuple[Register, ...]:
     defined = defs(instruction)
     # Where the first operand is no result, it is read like the others.
     skip = 1 if defined or _is_discarded(instruction) else 0

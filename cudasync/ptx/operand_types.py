@@ -81,9 +81,12 @@ def misfit(instruction: Instruction) -> str | None:
         case "setp":
             return _setp(instruction)
         case "cvt" if len(instruction.types) == len(operands) == 2:
-            return _wide_enough(operands[0], instruction.types[0], is_result=True) or _wide_enough(
-                operands[1], instruction.types[1], is_result=False
-            )
+            if found := _wide_enough(operands[0], instruction.types[0], is_result=True):
+                return found
+            # Besides mov, only cvt reads special registers; old compilers wrote %tid.x as a .u16.
+            if isinstance(operands[1], Special):
+                return _special(operands[1], instruction.types[1])
+            return _wide_enough(operands[1], instruction.types[1], is_result=False)
     return None
 
 
@@ -161,13 +164,18 @@ def _mov(target: Operand, source: Operand, type_: ScalarType) -> str | None:
     match source:
         case Symbol():
             return None
-        case Special(name=name, type=special):
-            # The low half of a 32-bit register may be read alone; nothing else is.
-            fits = special.bits == type_.bits or (special.bits, type_.bits) == (32, 16)
-            return None if fits else f"{name} is of type {special!r}, which does not fit {type_!r}"
+        case Special():
+            return _special(source, type_)
         case Negated(register=register) if type_ is ScalarType.PRED:
             return _source(register, type_)
     return _source(source, type_)
+
+
+def _special(source: Special, type_: ScalarType) -> str | None:
+    # The low half of a 32-bit register may be read alone; nothing else is.
+    if source.type.bits == type_.bits or (source.type.bits, type_.bits) == (32, 16):
+        return None
+    return f"{source.name} is of type {source.type!r}, which does not fit {type_!r}"
 
 
 def _pieces(operand: Operand, type_: ScalarType) -> str | None:

@@ -49,7 +49,7 @@ _NUMBERED = frozenset(
 _BARE = frozenset({".noreturn", ".explicitcluster", ".blocksareclusters"})
 
 # A register file has 65,536 registers; unrolled code declares more virtual ones, but not this.
-_MOST_REGISTERS = 1 << 20
+_MOST_REGISTERS = 1 << 18
 _WIDTHS = {".v2": 2, ".v4": 4}
 # The components of a vector register have two names each.
 _COMPONENTS = (("x", "r"), ("y", "g"), ("z", "b"), ("w", "a"))

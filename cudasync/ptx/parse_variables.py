@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from cudasync.ptx.constants import begins_constant, constant, expression, offset
@@ -177,9 +177,17 @@ class _InitialReader:
         cursor = self._cursor
         if begins_constant(cursor.word):
             found = constant(cursor)
-            if cursor.word == "(":
-                cursor.fail("masked addresses as initial values are not supported")
+            if cursor.word == "(" and isinstance(found, Integer) and found.value > 0:
+                cursor.index += 1
+                masked = replace(self._address(), mask=found.value)
+                cursor.expect(")")
+                return masked
             return self._typed(found)
+        return self._address()
+
+    def _address(self) -> SymbolAddress:
+        """`name + 4`, or `generic(name) + 4`."""
+        cursor = self._cursor
         is_generic = cursor.take("generic")
         if is_generic:
             cursor.expect("(")

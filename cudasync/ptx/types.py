@@ -33,6 +33,18 @@ class ScalarType(Enum):
     TF32 = "tf32"
     F32 = "f32"
     F64 = "f64"
+    # Types that only some instructions have: several small numbers in one register.
+    F32X2 = "f32x2"
+    S16X2 = "s16x2"
+    U16X2 = "u16x2"
+    E4M3X2 = "e4m3x2"
+    E5M2X2 = "e5m2x2"
+    E2M3X2 = "e2m3x2"
+    E3M2X2 = "e3m2x2"
+    E2M1X2 = "e2m1x2"
+
+    # Types are looked up in tables all the time, and Enum's own hash is written in Python.
+    __hash__ = object.__hash__
 
     @property
     def bits(self) -> int:
@@ -46,11 +58,11 @@ class ScalarType(Enum):
 
     @property
     def is_float(self) -> bool:
-        return self.value[0] == "f" or self.value[:2] in ("bf", "tf")
+        return self.value[0] in "fe" or self.value[:2] in ("bf", "tf")
 
     @property
     def is_signed(self) -> bool:
-        """True for .s8 to .s64 only; untyped bits and unsigned integers are not."""
+        """True for .s8 to .s64 and .s16x2 only; untyped bits and unsigned integers are not."""
         return self.value[0] == "s"
 
     @property
@@ -68,6 +80,14 @@ _BITS = {
     ScalarType.BF16X2: 32,
     ScalarType.BF16: 16,
     ScalarType.TF32: 32,
+    ScalarType.F32X2: 64,
+    ScalarType.S16X2: 32,
+    ScalarType.U16X2: 32,
+    ScalarType.E4M3X2: 16,
+    ScalarType.E5M2X2: 16,
+    ScalarType.E2M3X2: 16,
+    ScalarType.E3M2X2: 16,
+    ScalarType.E2M1X2: 8,
 } | {t: int(t.value[1:]) for t in ScalarType if t.value[0] in "busf" and t.value[1:].isdigit()}
 
 TYPE_NAMES: dict[str, ScalarType] = {t.value: t for t in ScalarType}

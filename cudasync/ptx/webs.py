@@ -19,32 +19,44 @@ if TYPE_CHECKING:
     from cudasync.ptx.ir import Function
 
 
+# Where a register is set before the first instruction.
+_ENTRY = -1
+
+
 class Webs:
     """The webs of a function's registers.
 
     `defined` and `used` give, for an instruction's index and a register's name, the number of the
     web that is meant there. Registers with one definition, and those that are parameters, have
     one web and are in neither.
+
+    `sees_entry` is for a body that says all: registers begin with a value, which is a definition
+    like others (`at_entry` gives its web), and parameters and results go by instructions. Otherwise
+    nobody is taken to use what a register holds before it is defined.
     """
 
-    __slots__ = ("_bits", "_masks", "_parents", "defined", "used")
+    __slots__ = ("_bits", "_masks", "_parents", "at_entry", "defined", "used")
 
+    at_entry: dict[str, int]
     defined: dict[tuple[int, str], int]
     used: dict[tuple[int, str], int]
 
-    def __init__(self, function: Function) -> None:
+    def __init__(self, function: Function, *, sees_entry: bool = False) -> None:
+        self.at_entry = {}
         self.defined = {}
         self.used = {}
         # Of each definition its bit, of each register the bits of its definitions.
         self._bits: dict[tuple[int, str], int] = {}
         self._masks: dict[str, int] = {}
-        self._number(function)
+        self._number(function, sees_entry=sees_entry)
         self._parents = list(range(len(self._bits)))
         if self._bits:
             self._join(ControlFlow(function))
 
-    def _number(self, function: Function) -> None:
-        fixed = {each.name for each in (*function.parameters, *function.results)}
+    def _number(self, function: Function, *, sees_entry: bool) -> None:
+        outer = () if sees_entry else (*function.parameters, *function.results)
+        fixed = {each.name for each in outer}
+        entry = [_ENTRY] if sees_entry else []
         places: defaultdict[str, list[int]] = defaultdict(list)
         for index, instruction in enumerate(function.body):
             for register in defs(instruction):
@@ -52,21 +64,24 @@ class Webs:
         for name, indices in places.items():
             if len(indices) > 1 and name not in fixed:
                 self._masks[name] = 0
-                for index in indices:
+                for index in entry + indices:
                     bit = 1 << len(self._bits)
                     self._bits[index, name] = bit
                     self._masks[name] |= bit
 
     def _join(self, flow: ControlFlow) -> None:
-        reaching = self._reaching(flow)
+        entry = {name: bit for (index, name), bit in self._bits.items() if index == _ENTRY}
+        reaching = self._reaching(flow, sum(entry.values()))
         for block in flow.blocks:
             self._walk(flow, block, reaching[block.index], note=True)
+        self.at_entry = {name: self._root(bit.bit_length() - 1) for name, bit in entry.items()}
         self.used = {place: self._root(web) for place, web in self.used.items()}
         self.defined = {place: self._root(web) for place, web in self.defined.items()}
 
-    def _reaching(self, flow: ControlFlow) -> list[int]:
+    def _reaching(self, flow: ControlFlow, at_entry: int) -> list[int]:
         """The definitions that reach the beginning of each block."""
         before = [0] * (len(flow.blocks) + 1)
+        before[0] = at_entry
         waiting = list(range(len(flow.blocks)))[::-1]
         while waiting:
             block = flow.blocks[waiting.pop()]

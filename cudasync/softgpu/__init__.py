@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 
 from cudasync.errors import CudasyncError, PtxError
 from cudasync.softgpu.abi.install import load_stub, real_driver
-from cudasync.softgpu.core.machine import DEFAULT_BUDGET, Machine
+from cudasync.softgpu.core.machine import Machine
+from cudasync.softgpu.launching import DEFAULT_BUDGET
 
 if TYPE_CHECKING:
     from cudasync.ptx import ir
@@ -37,13 +38,20 @@ def install(
     scheduler: str | None = None,
     memcheck: bool | None = None,
     record: bool | None = None,
+    report: bool | None = None,
     force: bool = False,
 ) -> None:
-    """Make this process's libcuda the software GPU. A second call does nothing.
+    """Make this process's libcuda the software GPU, before its first CUDA call.
+
+    For those who want it without the rest of cudasync: `cuda.bindings`, `cuda.core` and numba-cuda
+    then run on it, in this process (`python -m cudasync run` does this for a program). NVRTC must
+    not be loaded before, or its machine code is refused. A second call does nothing.
 
     What is left out is read from CUDASYNC_SOFTGPU_DEVICES (1), CUDASYNC_SOFTGPU_SCHEDULER
     ("fifo"), CUDASYNC_MEMCHECK (on unless 0), CUDASYNC_CHECK (1: launches can be recorded, and be
-    held to what they were said to access), CUDASYNC_SOFTGPU_BUDGET, CUDASYNC_SOFTGPU_LOWERING.
+    held to what they were said to access), CUDASYNC_SOFTGPU_REPORT (1: what is wrong with a kernel
+    is told on stderr, too, for clients that show codes alone), CUDASYNC_SOFTGPU_BUDGET,
+    CUDASYNC_SOFTGPU_LOWERING.
     CudasyncError if a real driver is loaded, or could be and `force` is not set, or if llvmlite is
     missing; ValueError for values that make no sense.
     """
@@ -61,17 +69,22 @@ def install(
             memcheck = environment.get("CUDASYNC_MEMCHECK") != "0"
         if record is None:
             record = environment.get("CUDASYNC_CHECK") == "1"
+        if report is None:
+            report = environment.get("CUDASYNC_SOFTGPU_REPORT") == "1"
+        budget = _number(environment.get("CUDASYNC_SOFTGPU_BUDGET"), DEFAULT_BUDGET)
+        if not 0 < budget < 2**62:
+            raise ValueError(f"CUDASYNC_SOFTGPU_BUDGET is from 1 to 2**62 - 1, not {budget}")
         machine = Machine(
             devices=devices,
             scheduler=scheduler or environment.get("CUDASYNC_SOFTGPU_SCHEDULER") or "fifo",
-            budget=_number(environment.get("CUDASYNC_SOFTGPU_BUDGET"), DEFAULT_BUDGET),
+            budget=budget,
             memcheck=memcheck,
             record=record,
             compile_module=_compiler(
                 environment.get("CUDASYNC_SOFTGPU_LOWERING") or next(iter(_LOWERINGS))
             ),
         )
-        _tables.append(load_stub(machine, force=force))
+        _tables.append(load_stub(machine, force=force, report=report))
 
 
 def _compiler(name: str) -> Compile:

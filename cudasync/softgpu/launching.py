@@ -24,6 +24,10 @@ if TYPE_CHECKING:
     from cudasync.ptx.types import StateSpace
     from cudasync.softgpu.recording import Recording
 
+# Some ten seconds of a block, of slow instructions a minute or two; and what a launch may do.
+DEFAULT_BUDGET = 2**33
+_BLOCK_BUDGETS = 32
+
 Dim3: TypeAlias = tuple[int, int, int]
 """x, y, z."""
 
@@ -60,14 +64,17 @@ class AllocationSnapshot:
         return [(table[2 * index], table[2 * index + 1]) for index in range(self.count)]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Launch:
     """One launch: shape, arguments, and the memory as it is while the kernel runs.
 
+    Not to be changed; but to be frozen would make it three times as expensive to make.
+
     `parameters` is the packed parameter block (at least CompiledKernel.parameter_size bytes);
     `symbols` holds the device address of every variable of the module, in the order of
-    CompiledModule.variables. `budget` bounds the back edges each block may take. `recording` takes
-    down what a module compiled with `record` does.
+    CompiledModule.variables. `budget` bounds what each block may do in loops and calls, counted in
+    instructions of a warp, roughly. `recording` takes down what a module compiled with `record`
+    does. `workspace` is where a cooperative launch keeps its grid's barrier, else 0.
     """
 
     grid: Dim3
@@ -76,8 +83,15 @@ class Launch:
     parameters: bytes
     symbols: Sequence[int]
     allocations: AllocationSnapshot
-    budget: int = 2**31
+    budget: int = DEFAULT_BUDGET
     recording: Recording | None = None
+    workspace: int = 0
+
+    @property
+    def total_budget(self) -> int:
+        """What all blocks may do together."""
+        total = _BLOCK_BUDGETS * self.budget
+        return min(2**62, total)
 
 
 @unique
@@ -99,6 +113,7 @@ class Fault:
     `line` is the PTX line, `threads` are the thread coordinates of the lanes at fault within
     `block`. `address`, `size_bytes` and `space` describe the access of the first of them, and
     are 0, 0 and None where no access is to blame; `is_write` is True for stores and atomics.
+    `window` is start and size of the memory that an access to shared or local memory missed.
     """
 
     kind: FaultKind
@@ -110,6 +125,7 @@ class Fault:
     size_bytes: int = 0
     is_write: bool = False
     space: StateSpace | None = None
+    window: tuple[int, int] | None = None
 
 
 @unique
@@ -123,10 +139,15 @@ class OutcomeKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The end of one call of `Execution.run`; `fault` is set exactly for FAULT."""
+    """The end of one call of `Execution.run`; `fault` is set exactly for FAULT.
+
+    With YIELDED, `has_moved` says whether the kernel got any further: if it did not, then only
+    others can bring it on.
+    """
 
     kind: OutcomeKind
     fault: Fault | None = None
+    has_moved: bool = False
 
 
 class Execution(Protocol):

@@ -1,7 +1,8 @@
-"""The tower. Tools for users' own tests: latches, strategies, the serial oracle."""
+"""The tower. Tools for users' own tests: latches, and programs run in every order."""
 
 from __future__ import annotations
 
+from cudasync.testing.exploration import Exploration, explore
 from cudasync.testing.latch import HostLatch, Latch
 
-__all__ = ["HostLatch", "Latch"]
+__all__ = ["Exploration", "HostLatch", "Latch", "explore"]

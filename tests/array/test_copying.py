@@ -89,7 +89,7 @@ def test_a_callback_may_make_an_array_when_making_one_finds_out_that_its_op_is_d
     with Latch(device) as latch, cs.Engine() as engine:
         op = engine.push(latch.hold, device=device)
         # Not by `add_done_callback`, so that no watcher is faster.
-        records.of(op).callbacks.put(lambda: made.append(staging.fill(np.zeros(8))))
+        records.of(op).callbacks.append(lambda: made.append(staging.fill(np.zeros(8))))
         staging.lend_until(op, staging.fill(np.ones(8)))
         latch.release()
         device.synchronize()

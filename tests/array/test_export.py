@@ -154,7 +154,7 @@ def test_many_exports_leave_nothing_behind(engine):
         del capsule
         reap()
     assert len(lending._loans) <= 1
-    assert len(lending._turn) <= 1
+    assert len(lending.LENT) <= 1
 
 
 def test_long_loans_do_not_hide_short_ones(engine):

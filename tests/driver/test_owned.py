@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import gc
+import weakref
 
 import numpy as np
 import pytest
+from cuda.bindings import driver
 from helpers.driver_calls import counted_calls
 from helpers.ptx_texts import FILL
 
@@ -109,3 +111,22 @@ def test_host_memory_of_a_closed_stream_is_kept_until_the_copy_has_run(device, l
     memcpy_async(back, buffer, stream=other)
     other.synchronize()
     assert (back == 3).all()
+
+
+def test_what_was_kept_for_work_goes_when_somebody_else_resets_the_device(device):
+    class Operand:
+        pass
+
+    operand = Operand()
+    gone = weakref.ref(operand)
+    stream = Stream(device)
+    device.context.keep_behind(stream.record(), operand)
+    del operand
+    assert not driver.cuDevicePrimaryCtxReset(device.ordinal)[0]
+    # On a real GPU the handles of that context are not looked at: there the reset is ours.
+    if not device.is_software:
+        device.reset()
+    device.use()
+    device.synchronize()
+    assert gone() is None
+    device.reset()

@@ -5,13 +5,9 @@ The software GPU has as many devices as one asks for, so these run in a process 
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 import textwrap
-from pathlib import Path
 
-TESTS = Path(__file__).resolve().parents[1]
+from helpers.warm import run_warm
 
 PREPARE = """
 import numpy as np, pytest
@@ -25,20 +21,10 @@ on_a, on_b = Stream(a), Stream(b)
 
 def with_two_devices(body):
     """Run `body` where there are two devices; it fails by raising."""
-    done = subprocess.run(
-        [sys.executable, "-c", PREPARE + textwrap.dedent(body)],
-        env={
-            **os.environ,
-            "CUDASYNC_DEVICE": "soft",
-            "CUDASYNC_SOFTGPU_DEVICES": "2",
-            "PYTHONPATH": os.pathsep.join([str(TESTS), str(TESTS.parent)]),
-        },
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout + done.stderr == ""
+    environment = {"CUDASYNC_DEVICE": "soft", "CUDASYNC_SOFTGPU_DEVICES": "2"}
+    done = run_warm(PREPARE + textwrap.dedent(body), 60, **environment)
+    assert done.code == 0, done.err
+    assert done.out + done.err == ""
 
 
 def test_work_on_one_device_waits_for_work_on_the_other_and_data_crosses():

@@ -32,19 +32,25 @@ fixed = hypothesis_settings(
 
 def search(examples: int) -> list[str]:
     """Run random programs until one of them differs; what differed."""
-    found: list[str] = []
     for chunk in range(examples // CHUNK):
-
-        @seed(chunk)
-        @fixed
-        @given(programs(fails=True, threads=2), settings())
-        def look(program: Program, setting: Setting) -> None:
-            if not found:
-                found.extend(differences(program, setting, trace=True))
-
-        look()
+        # With one thread and no trace, most launches are planned and issued at once.
+        found = search_chunk(chunk, threads=1 + chunk % 2, trace=chunk % 2 == 1)
         if found:
-            break
+            return found
+    return []
+
+
+def search_chunk(chunk: int, *, threads: int, trace: bool) -> list[str]:
+    found: list[str] = []
+
+    @seed(chunk)
+    @fixed
+    @given(programs(fails=True, threads=threads), settings())
+    def look(program: Program, setting: Setting) -> None:
+        if not found:
+            found.extend(differences(program, setting, trace=trace))
+
+    look()
     return found
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import threading
-
 import numpy as np
 import pytest
+from helpers.crew import engine_threads_end, lasting_engine_threads
 
 import cudasync as cs
+from cudasync.testing import Latch
 
+PATIENCE_S = 20.0
 WILD = """
 .version 6.4
 .target sm_75
@@ -110,8 +111,27 @@ def test_arrays_that_outlive_a_reset_say_so_and_leave_no_failure(engine):
 
 
 def test_clearing_a_fault_ends_the_threads_of_the_streams_it_gives_up(engine, wild):
-    before = set(threading.enumerate())
+    before = lasting_engine_threads()
     x = cs.zeros(4, np.int32)
     wild[1, 1](x, np.uint64(1 << 40)).exception()
     engine.clear_errors()
-    assert set(threading.enumerate()) <= before
+    assert engine_threads_end(before)
+
+
+def test_a_copy_to_a_dead_device_does_not_take_what_it_waits_for_with_it():
+    here, away = cs.Device(0), cs.Device(1)
+    with Latch(here) as latch, cs.use(cs.Engine()) as engine:
+        x, y = cs.zeros(4, np.int32, device=here), cs.zeros(4, np.int32, device=away)
+        engine.waitall()
+        cs.Module.from_ptx(WILD, device=away).kernel("wild")[1, 1](y, np.uint64(1 << 40))
+        # The device is lost by then, and the engine does not know.
+        with pytest.raises(cs.CudaError):
+            away.synchronize()
+        held = engine.push(latch.hold, writes=[x], device=here)
+        copy = cs.copy(y, x)
+        latch.release()
+        held.wait(PATIENCE_S)
+        assert isinstance(copy.exception().cause, cs.CudaError)
+        assert x.numpy().tolist() == [0] * 4
+    engine.close()
+    away.reset()

@@ -150,7 +150,9 @@ def test_finished_ops_leave_nothing_behind_in_a_program_that_never_waits(engine,
     else:
         pytest.fail("nothing finished by itself")
     engine.waitall()
-    assert len(engine._registered) == 0
+    assert all(op.finished for op in list(engine._registered))
+    engine.close()
+    assert not engine._registered
 
 
 def test_an_op_that_raises_poisons_and_later_work_goes_on(engine, device):

@@ -4,51 +4,59 @@ from __future__ import annotations
 
 import gc
 import threading
-import time
 import weakref
 
-from helpers.crew import PATIENCE_S, held_by
+from helpers.crew import (
+    PATIENCE_S,
+    engine_threads,
+    engine_threads_end,
+    held_by,
+    lasting_engine_threads,
+)
 
 import cudasync as cs
 
 
-def ends(threads: set[threading.Thread]) -> bool:
-    """True if all of them end within the patience of the test."""
-    deadline = time.monotonic() + PATIENCE_S
-    for thread in threads:
-        thread.join(max(0.0, deadline - time.monotonic()))
-    return not any(thread.is_alive() for thread in threads)
-
-
 def test_an_engine_that_is_dropped_finishes_its_work_and_leaves_no_thread():
-    before = set(threading.enumerate())
+    before = lasting_engine_threads()
     gate, x, ran = threading.Event(), cs.Var("x"), []
+    have_run = {name: threading.Event() for name in ("compute", "io", "device")}
+
+    def run(name: str) -> None:
+        ran.append(name)
+        have_run[name].set()
+
     engine = cs.Engine(workers=2, pools={"io": 1})
-    engine.push(held_by(gate), writes=[x])
-    engine.push(lambda: ran.append("compute"), reads=[x])
-    engine.push(lambda: ran.append("io"), reads=[x], pool="io")
-    last = engine.push(lambda stream: ran.append("device"), reads=[x], device=cs.Device(0))
+    holds = threading.Event()
+    engine.push(held_by(gate, holds), writes=[x])
+    engine.push(lambda: run("compute"), reads=[x])
+    engine.push(lambda: run("io"), reads=[x], pool="io")
+    last = engine.push(lambda stream: run("device"), reads=[x], device=cs.Device(0))
     gone = weakref.ref(engine)
+    assert holds.wait(PATIENCE_S)
+    assert engine_threads() - before
     del engine
     gc.collect()
     gate.set()
     last.wait(PATIENCE_S)
     x.wait(PATIENCE_S)
+    assert all(event.wait(PATIENCE_S) for event in have_run.values())
     # A variable may remember the ops that used it last, and they know their engine.
     del last, x
     for _ in range(3):
         gc.collect()
-    assert ends(set(threading.enumerate()) - before)
+    assert engine_threads_end(before)
     gc.collect()
     assert sorted(ran) == ["compute", "device", "io"]
     assert gone() is None
 
 
 def test_engines_that_are_dropped_idle_leave_no_thread():
-    before = set(threading.enumerate())
+    before = lasting_engine_threads()
     for _ in range(20):
         engine = cs.Engine(workers=1)
-        engine.push(int).wait(PATIENCE_S)
+        seen = engine.push(engine_threads).result(PATIENCE_S)
+        assert seen - before
         del engine
     gc.collect()
-    assert ends(set(threading.enumerate()) - before)
+    assert engine_threads_end(before)

@@ -11,6 +11,7 @@ import sys
 
 import pytest
 from helpers.house import ROOT
+from helpers.process import start
 
 PROPERTIES = "tests/engine/test_engine_properties.py"
 AGREEMENT = "tests/engine/test_engine_agreement.py"
@@ -36,9 +37,29 @@ def run_under(scheduler: str, profile: str, *tests: str) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-@pytest.mark.parametrize("seed", [1, 2])
-def test_programs_give_the_serial_result_under_a_seed(seed):
-    run_under(f"seed={seed}", "look", PROPERTIES, "-k", "any_program or total_order or lost_device")
+USUAL = ("-k", "any_program or total_order or lost_device")
+
+
+def test_programs_give_the_serial_result_under_a_seed():
+    run_under("seed=1", "look", PROPERTIES, *USUAL)
+
+
+@pytest.mark.slow
+def test_programs_give_the_serial_result_under_a_hundred_seeds(tmp_path):
+    command = [sys.executable, "-m", "helpers.many_seeds", "0", "100"]
+    settings = {"CUDASYNC_DEVICE": "soft", "CUDASYNC_SOFTGPU_CACHE": str(tmp_path)}
+    code, printed = start(command, 550, **settings)
+    assert code == 0, printed
+    assert "100 seeds" in printed
+
+
+def test_programs_give_the_serial_result_where_all_is_done_at_once_on_threads():
+    run_under("threaded", "look", PROPERTIES, *USUAL)
+
+
+@pytest.mark.slow
+def test_every_property_holds_on_threads():
+    run_under("threaded", "ci", PROPERTIES, AGREEMENT)
 
 
 @pytest.mark.slow

@@ -10,12 +10,12 @@ import subprocess
 import sys
 import threading
 
+import numpy as np
 import pytest
 from helpers.house import ROOT
 
 import cudasync as cs
-from cudasync.atomic import Log
-from cudasync.engine import planner, workers
+from cudasync.engine import current, launching, planner, workers
 from cudasync.engine import record as records
 
 PATIENCE_S = 20.0
@@ -67,6 +67,22 @@ def test_overwriting_heals_and_updating_does_not(engine):
     x.wait(PATIENCE_S)
     with pytest.raises(cs.OpError):
         y.wait(PATIENCE_S)
+
+
+def test_overwriting_a_view_with_gaps_hides_no_failure_in_between(engine):
+    array = np.zeros(16, np.int32)
+    engine.push(fail, writes=[array])
+    every_other = engine.push(lambda: array[::2].fill(1), writes=[array[::2]])
+    with pytest.raises(cs.OpError):
+        every_other.wait(PATIENCE_S)
+    with pytest.raises(cs.OpError):
+        engine.push(lambda: None, reads=[array[1:2]]).wait(PATIENCE_S)
+    # No gaps: whole rows, and any order of the axes.
+    for whole in (array[4:8], array[::-1], array.reshape(4, 4).T, array.reshape(4, 4)[:, :]):
+        engine.push(fail, writes=[array])
+        engine.push(lambda: None, writes=[whole]).wait(PATIENCE_S)
+        engine.push(lambda: None, reads=[whole]).wait(PATIENCE_S)
+    engine.clear_errors()
 
 
 def test_only_readers_of_a_failed_write_are_poisoned_not_later_writers(engine):
@@ -134,13 +150,13 @@ def test_a_push_that_an_engine_closes_under_is_refused_and_not_lost(monkeypatch)
     for options in ({}, {"device": cs.Device(0)}):
         engine = cs.Engine()
 
-        def close_first(log: Log, entry: object, engine: cs.Engine = engine) -> None:
-            if isinstance(entry, cs.Op) and entry.name == "late":
-                monkeypatch.undo()
-                engine.close()
-            log.append(entry)
+        def close_first(engine: cs.Engine = engine) -> None:
+            monkeypatch.undo()
+            engine.close()
 
-        monkeypatch.setattr(Log, "append", close_first)
+        # What pushes of host ops and of device ops ask last before they append.
+        monkeypatch.setattr(current, "maybe_inside", close_first)
+        monkeypatch.setattr(launching, "_maybe_inside", close_first)
         with pytest.raises(cs.ClosedError):
             engine.push(functools.partial(print), name="late", **options)
         assert not engine._registered
@@ -260,19 +276,27 @@ def test_an_interrupt_in_a_deferred_device_op_costs_no_worker():
     engine.close()
 
 
+@pytest.mark.parametrize(("module", "step"), [(launching, "_states"), (planner, "_plan")])
 def test_an_interrupt_in_the_middle_of_planning_costs_the_push_that_it_met_and_no_other(
-    monkeypatch,
+    monkeypatch, module, step
 ):
+    """Both for an op that can be issued at once and for one that waits for a host op."""
     engine = cs.Engine()
+    device, token, gate = cs.Device(0), cs.Var(), threading.Event()
+    # From here on there are streams, and it is this thread that plans.
+    engine.push(lambda stream: None, device=device).wait(PATIENCE_S)
+    if module is planner:
+        engine.push(lambda: gate.wait(PATIENCE_S), writes=[token])
 
-    def interrupted(op: cs.Op, reads: object, writes: object) -> None:
+    def interrupted(*arguments: object) -> None:
         monkeypatch.undo()
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(planner, "_plan", interrupted)
+    monkeypatch.setattr(module, step, interrupted)
     with pytest.raises(KeyboardInterrupt):
-        engine.push(lambda stream: None, device=cs.Device(0))
-    assert engine.push(lambda stream: "ran", device=cs.Device(0)).result(PATIENCE_S) == "ran"
+        engine.push(lambda stream: None, reads=[token], device=device)
+    assert engine.push(lambda stream: "ran", device=device).result(PATIENCE_S) == "ran"
+    gate.set()
     engine.waitall(PATIENCE_S)
     engine.close()
 

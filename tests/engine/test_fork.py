@@ -131,7 +131,7 @@ assert engine.push(lambda: 1).result(PATIENCE_S) == 1
     )
 
 
-@pytest.mark.parametrize("forks", [5, pytest.param(200, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("forks", [3, pytest.param(200, marks=pytest.mark.slow)])
 def test_a_fork_in_the_middle_of_others_pushes_leaves_a_child_that_works(forks):
     """Whatever the other threads are in the middle of, they are not there to finish it."""
     assert_runs_clean(

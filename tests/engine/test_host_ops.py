@@ -5,13 +5,15 @@ from __future__ import annotations
 import functools
 import threading
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
+from helpers.crew import PATIENCE_S, held_by
 
 import cudasync as cs
-
-PATIENCE_S = 20.0
+from cudasync.engine.failure import Failure
+from cudasync.engine.op import PlainOp
 
 
 @pytest.fixture(params=["async", "serial"])
@@ -26,15 +28,6 @@ def engine():
         yield engine
 
 
-def held(gate: threading.Event) -> Callable[[], None]:
-    """A host op that holds its worker until the gate opens."""
-
-    def hold() -> None:
-        assert gate.wait(PATIENCE_S), "nobody opened the gate"
-
-    return hold
-
-
 def test_an_op_returns_its_result(any_engine):
     op = any_engine.push(lambda: 42, name="answer")
     assert op.result() == 42
@@ -44,7 +37,7 @@ def test_an_op_returns_its_result(any_engine):
 
 def test_a_read_waits_for_the_write_before_it(engine):
     gate, x, order = threading.Event(), cs.Var("x"), []
-    engine.push(held(gate), writes=[x])
+    engine.push(held_by(gate), writes=[x])
     reader = engine.push(lambda: order.append("read"), reads=[x])
     bystander = engine.push(lambda: order.append("bystander"))
     bystander.wait(PATIENCE_S)
@@ -56,7 +49,7 @@ def test_a_read_waits_for_the_write_before_it(engine):
 
 def test_a_write_waits_for_every_earlier_read(engine):
     gate, x = threading.Event(), cs.Var("x")
-    first = engine.push(held(gate), reads=[x])
+    first = engine.push(held_by(gate), reads=[x])
     second = engine.push(lambda: None, reads=[x])
     write = engine.push(lambda: None, writes=[x])
     second.wait(PATIENCE_S)
@@ -69,7 +62,7 @@ def test_a_write_waits_for_every_earlier_read(engine):
 
 def test_a_write_waits_for_the_write_before_it(engine):
     gate, x, order = threading.Event(), cs.Var("x"), []
-    engine.push(held(gate), writes=[x])
+    engine.push(held_by(gate), writes=[x])
     engine.push(lambda: order.append(1), writes=[x])
     last = engine.push(lambda: order.append(2), writes=[x])
     assert order == []
@@ -87,7 +80,7 @@ def test_reads_of_one_variable_run_together(engine):
 
 def test_overlapping_slices_of_numpy_memory_are_ordered_and_others_are_not(engine):
     gate, data = threading.Event(), np.zeros(100)
-    engine.push(held(gate), writes=[data[:50]])
+    engine.push(held_by(gate), writes=[data[:50]])
     overlapping = engine.push(lambda: None, reads=[data[49:60]])
     apart = engine.push(lambda: None, writes=[data[50:]])
     shape_shifted = engine.push(lambda: None, reads=[data.reshape(10, 10)[4]])
@@ -102,7 +95,7 @@ def test_overlapping_slices_of_numpy_memory_are_ordered_and_others_are_not(engin
 
 def test_a_strided_view_counts_by_its_span(engine):
     gate, data = threading.Event(), np.zeros(100)
-    engine.push(held(gate), writes=[data[10:30:5]])
+    engine.push(held_by(gate), writes=[data[10:30:5]])
     before = engine.push(lambda: None, writes=[data[:10]])
     inside = engine.push(lambda: None, writes=[data[12:14]])
     after = engine.push(lambda: None, writes=[data[26:]])
@@ -128,9 +121,11 @@ def test_an_array_at_the_address_of_a_dead_one_has_no_history(engine):
 
 def test_larger_priority_goes_first_among_ready_ops():
     order: list[int] = []
-    gate = threading.Event()
+    gate, begun = threading.Event(), threading.Event()
     with cs.Engine(workers=1) as engine:
-        engine.push(held(gate))
+        # The only worker is taken before there is anything to choose from.
+        engine.push(held_by(gate, begun))
+        assert begun.wait(PATIENCE_S)
         for priority in (0, 5, -3, 5, 1):
             engine.push(lambda p=priority: order.append(p), priority=priority)
         gate.set()
@@ -139,7 +134,7 @@ def test_larger_priority_goes_first_among_ready_ops():
 
 def test_a_pool_full_of_sleepers_does_not_hold_up_another(engine):
     gate = threading.Event()
-    sleepers = [engine.push(held(gate), pool="io") for _ in range(5)]
+    sleepers = [engine.push(held_by(gate), pool="io") for _ in range(5)]
     engine.push(lambda: None).wait(PATIENCE_S)
     assert not any(op.done() for op in sleepers)
     gate.set()
@@ -184,7 +179,7 @@ def test_an_op_may_push(any_engine):
 def test_back_pressure_holds_the_pusher_back():
     gate = threading.Event()
     with cs.Engine(workers=1, max_in_flight=2) as engine:
-        engine.push(held(gate))
+        engine.push(held_by(gate))
         engine.push(lambda: None)
         pushed = threading.Event()
         third = threading.Thread(target=lambda: (engine.push(lambda: None), pushed.set()))
@@ -204,6 +199,45 @@ def test_variables_count_their_writes(any_engine):
     assert x.version == 2
     x.wait()
     assert "x" in repr(x)
+
+
+WAYS: dict[str, Callable[[Any], Any]] = {
+    "alone": lambda thing: thing,
+    "list": lambda thing: [thing],
+    "tuple": lambda thing: (thing,),
+    "two": lambda thing: (cs.Var("other"), thing),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("kind", ["variable", "array", "array of one zero"])
+def test_one_thing_counts_however_it_is_named(engine, kind, way):
+    thing: Any = cs.Var() if kind == "variable" else np.zeros(8 if kind == "array" else 1)
+    named = WAYS[way](thing)
+    gate = threading.Event()
+    engine.push(lambda: gate.wait(PATIENCE_S), writes=named)
+    reader = engine.push(lambda: None, reads=named)
+    writer = engine.push(lambda: None, None, named)
+    with pytest.raises(TimeoutError):
+        reader.wait(0.05)
+    assert not writer.done()
+    gate.set()
+    writer.wait(PATIENCE_S)
+    assert reader.done()
+
+
+def test_variables_may_be_named_in_a_set(any_engine):
+    x, y = cs.Var(), cs.Var()
+    any_engine.push(lambda: None, reads=frozenset((x, y)), writes={x, y}).wait(PATIENCE_S)
+    assert (x.version, y.version) == (1, 1)
+
+
+def test_an_op_that_nothing_is_said_of_has_no_number_and_no_failure():
+    op = PlainOp()
+    assert (op.number, op.failure) == (0, None)
+    op.number = 3
+    op.failure = failure = Failure(3, "op", "file:1", ValueError())
+    assert (op.number, op.failure) == (3, failure)
 
 
 def test_many_threads_push_onto_crossed_variables(engine):
@@ -242,7 +276,7 @@ def test_a_stand_in_that_leaves_passes_its_work_on():
                 gate.set()
 
             engine.push(outer)
-            held_back = engine.push(held(gate))
+            held_back = engine.push(held_by(gate))
             held_back.wait(PATIENCE_S)
             first, second = threading.Event(), threading.Event()
             ops = [

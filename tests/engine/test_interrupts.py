@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 
 import pytest
+from helpers.interrupter import Interrupter, Points
 from helpers.process import start
 
 
@@ -34,3 +35,11 @@ def test_the_engine_is_whole_after_an_interrupt_at_each_point(points):
 @pytest.mark.slow
 def test_the_engine_is_whole_after_thousands_of_signals():
     assert_whole_after("all", "--timer", "1000", deadline_s=600)
+
+
+@pytest.mark.usefixtures("tracing_ends")
+def test_what_traces_is_kept_for_as_long_as_the_interrupter():
+    """CPython 3.11 may call it once more when an interrupt has already ended the tracing."""
+    with Interrupter(0, Points.EVERY) as interrupter:
+        tracing = sys.gettrace()
+    assert any(each is tracing for each in vars(interrupter).values())

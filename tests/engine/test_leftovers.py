@@ -10,7 +10,15 @@ from contextlib import suppress
 
 import numpy as np
 import pytest
-from helpers.crew import PATIENCE_S, Crew, engine_of, held_by
+from helpers.crew import (
+    PATIENCE_S,
+    Crew,
+    engine_of,
+    engine_threads,
+    engine_threads_end,
+    held_by,
+    lasting_engine_threads,
+)
 
 import cudasync as cs
 
@@ -192,7 +200,7 @@ def test_a_callback_goes_when_it_has_been_called():
 
 
 def test_an_engine_that_is_closed_goes_with_all_its_threads():
-    before = set(threading.enumerate())
+    before = lasting_engine_threads()
     x = cs.Var("x")
     engine = cs.Engine(workers=3, pools={"io": 2})
     together = threading.Barrier(3)
@@ -202,8 +210,9 @@ def test_an_engine_that_is_closed_goes_with_all_its_threads():
     op = engine.push(lambda stream: None, writes=[x], device=cs.Device(0))
     engine.push(int, reads=[x])
     op.wait(PATIENCE_S)
+    assert len(engine_threads() - before) >= 4
     engine.close()
-    assert set(threading.enumerate()) <= before
+    assert engine_threads_end(before)
     gone = weakref.ref(engine)
     del engine, op, x
     gc.collect()

@@ -12,7 +12,8 @@ from pathlib import Path
 from types import FunctionType
 
 import pytest
-from helpers.models import Exploration, Explored, explored, models_of
+from helpers.models import Exploration, Explored, Length, explored, models_of
+from hypothesis import settings
 
 from cudasync import atomic
 
@@ -31,15 +32,23 @@ HANDSHAKES = {"record.of", "record.finish"}
 
 
 @cache
-def explore(*, long: bool) -> dict[Path, Exploration]:
+def explore(length: Length) -> dict[Path, Exploration]:
     """What came of each file; two at a time."""
     with ThreadPoolExecutor(2) as pool:
-        return dict(zip(FILES, pool.map(partial(explored, long=long), FILES), strict=True))
+        return dict(zip(FILES, pool.map(partial(explored, length=length), FILES), strict=True))
+
+
+def length_of(request: pytest.FixtureRequest) -> Length:
+    """As for the properties: what --run-slow, else the Hypothesis profile, asks for."""
+    if request.config.getoption("--run-slow"):
+        return Length.LONG
+    is_short = settings.get_current_profile_name() == "dev"
+    return Length.SHORT if is_short else Length.USUAL
 
 
 def result(key: str, request: pytest.FixtureRequest) -> Explored:
     path, name, _ = MODELS[key]
-    exploration = explore(long=request.config.getoption("--run-slow"))[path]
+    exploration = explore(length_of(request))[path]
     assert name in exploration.results, f"{key} was not explored:\n{exploration.said}"
     found = exploration.results[name]
     request.node.user_properties.append(("explored", f"{path.stem} {found}"))

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from hypothesis import given
+import pytest
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cudasync.engine.ranges import RangeMap, Region
@@ -55,6 +56,67 @@ def test_every_byte_knows_its_last_writer_and_the_readers_since(script):
             assert (state.writer, state.readers) == (writer[byte], readers[byte])
         assert all(start < end for start, end, _ in ranges.entries)
         assert all(a[1] <= b[0] for a, b in pairwise(ranges.entries))
+
+
+some_regions = st.lists(regions, max_size=3).map(tuple)
+
+
+scripts = st.lists(st.tuples(some_regions, some_regions), max_size=8)
+
+
+class SplitsOneByOne(RangeMap):
+    """A planted bug: what an earlier region was answered with is split by a later one."""
+
+    def read_all(self, regions):
+        return [state for region in regions for state in self.read(region)]
+
+
+@given(scripts)
+def test_an_op_that_names_overlapping_ranges_is_known_to_every_byte_of_them(script):
+    check_every_byte(RangeMap(), script)
+
+
+def test_the_check_of_overlapping_ranges_can_fail():
+    search = settings(max_examples=500, derandomize=True, database=None)
+    with pytest.raises(AssertionError):
+        search(given(scripts)(lambda script: check_every_byte(SplitsOneByOne(), script)))()
+
+
+def check_every_byte(ranges, script):
+    writer: list[object] = [None] * SIZE
+    readers: list[set[object]] = [set() for _ in range(SIZE)]
+    for read, written in script:
+        op = Done()
+        for state in ranges.read_all(read):
+            state.add_reader(op)
+        for region in written:
+            ranges.overwrite(region, op)
+        for region in read:
+            for byte in range(region.start, region.end):
+                readers[byte].add(op)
+        for region in written:
+            for byte in range(region.start, region.end):
+                writer[byte], readers[byte] = op, set()
+        for byte in range(SIZE):
+            found = ranges.peek(Region(byte, byte + 1))
+            state = found[0] if found else State(0)
+            assert (state.writer, set(state.readers)) == (writer[byte], readers[byte])
+
+
+@given(actions)
+def test_what_is_found_by_its_region_is_the_state_that_stands_for_it(script):
+    ranges = RangeMap()
+    for action, region in script:
+        if action == "read":
+            ranges.read(region)
+        elif action == "write":
+            ranges.overwrite(region, Done())
+        else:
+            ranges.forget(region)
+        for start, end, state in ranges.entries:
+            assert ranges.find(Region(start, end)) is state
+        for known in list(ranges.exact):
+            assert [ranges.exact[known]] == ranges.peek(known)
 
 
 def test_a_write_leaves_one_range():

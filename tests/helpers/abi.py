@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
+from contextlib import contextmanager
+
 from cuda.bindings import driver
 
 
@@ -16,9 +19,36 @@ def message(code):
     return driver.cuGetErrorString(code)[1].decode()
 
 
-def create_context():
-    """A new context, made current; the call changed its shape with CUDA 13."""
+@contextmanager
+def held(stream):
+    """A stream that does nothing of what it is given meanwhile, also where commands start at once.
+
+    The word that it waits for goes with the context.
+    """
+    word = ok(driver.cuMemHostAlloc(4, 0))
+    ctypes.memset(word, 0, 4)
+    ok(driver.cuStreamWaitValue32(stream, word, 1, 0))
     try:
-        return ok(driver.cuCtxCreate(None, 0, 0))
-    except TypeError:
-        return ok(driver.cuCtxCreate(0, 0))
+        yield
+    finally:
+        ctypes.memset(word, 1, 4)
+
+
+class _Cuda13:
+    """The driver's functions in the forms that their names stand for since CUDA 13.
+
+    In the bindings of CUDA 12 these names are older forms; the new ones have their names in C.
+    """
+
+    def __getattr__(self, name):
+        names = (f"{name}_v4", f"{name}_v3", f"{name}_v2", name) if IS_CUDA_12 else (name,)
+        return next(getattr(driver, each) for each in names if hasattr(driver, each))
+
+
+IS_CUDA_12 = hasattr(driver, "cuGraphAddDependencies_v2")
+cuda13 = _Cuda13()
+
+
+def create_context():
+    """A new context, made current."""
+    return ok(cuda13.cuCtxCreate(None, 0, 0))

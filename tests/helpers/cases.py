@@ -79,7 +79,7 @@ class Case:
     @property
     def compute_capability(self) -> tuple[int, int]:
         """The least that a device must have to run it, from its .target."""
-        (number,) = re.findall(r"^\.target sm_(\d+)$", self.text, re.MULTILINE)
+        (number,) = re.findall(r"^\.target sm_(\d+)[af]?$", self.text, re.MULTILINE)
         return divmod(int(number), 10)
 
     def memory(self, name: str) -> np.ndarray:

@@ -5,14 +5,17 @@ Nothing here waits without a deadline, so a test that would hang fails instead.
 
 from __future__ import annotations
 
+import gc
 import sys
 import threading
+import time
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import cudasync as cs
+from helpers.house import PACKAGE
 
 PATIENCE_S = 20.0
 
@@ -62,6 +65,48 @@ def stacks() -> str:
         f"--- {names.get(ident, ident)}\n{''.join(traceback.format_stack(frame))}"
         for ident, frame in sys._current_frames().items()
     )
+
+
+def engine_threads() -> set[int]:
+    """The threads that an engine has started: workers and watchers, of every engine there is.
+
+    `threading` does not list them, since the engine starts them below it.
+    """
+    found = set()
+    for ident, frame in sys._current_frames().items():
+        first = frame
+        while first.f_back is not None:
+            first = first.f_back
+        if first.f_code.co_filename.startswith(f"{PACKAGE}/engine/"):
+            found.add(ident)
+    return found
+
+
+def lasting_engine_threads() -> set[int]:
+    """`engine_threads`, once those of earlier tests have ended that were about to.
+
+    A new thread may get the number of one that ended.
+    """
+    gc.collect()
+    never = threading.Event()
+    found, same = engine_threads(), 0
+    while same < 20:
+        never.wait(0.002)
+        again = engine_threads()
+        found, same = again, same + 1 if again == found else 0
+    return found
+
+
+def engine_threads_end(but: set[int]) -> bool:
+    """True once no engine has a thread but these; False where that takes too long."""
+    deadline = time.monotonic() + PATIENCE_S
+    never = threading.Event()
+    while engine_threads() - but:
+        if time.monotonic() > deadline:
+            return False
+        # Nothing tells that a thread has ended, but that it is not there.
+        never.wait(0.001)
+    return True
 
 
 def close(engine: cs.Engine) -> None:

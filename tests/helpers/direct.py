@@ -41,14 +41,26 @@ def make_variables(module: CompiledModule) -> list[np.ndarray]:
     for variable in module.variables:
         memory = np.zeros(max(variable.size, 1) + 64, np.uint8)
         start = -memory.ctypes.data % 64
+        arrays.append(memory[start : start + variable.size])
+    addresses = {
+        variable.name: array.ctypes.data
+        for variable, array in zip(module.variables, arrays, strict=True)
+    }
+    for variable, array in zip(module.variables, arrays, strict=True):
         size = variable.type.size
-        array = memory[start : start + variable.size]
         for index, value in enumerate(variable.initial):
-            assert not isinstance(value, ir.SymbolAddress), "addresses are the core's to fill in"
-            bits = value.bits if isinstance(value, ir.Float) else value.value % (1 << 8 * size)
+            bits = _bits(value, addresses) % (1 << 8 * size)
             array[index * size : (index + 1) * size] = list(bits.to_bytes(size, "little"))
-        arrays.append(array)
     return arrays
+
+
+def _bits(value: ir.Integer | ir.Float | ir.SymbolAddress, addresses: dict[str, int]) -> int:
+    match value:
+        case ir.SymbolAddress():
+            return value.bits(addresses[value.symbol])
+        case ir.Float():
+            return value.bits
+    return value.value
 
 
 @dataclass(frozen=True)
@@ -74,6 +86,7 @@ def start(
     recording: Recording | None = None,
     variables: list[np.ndarray] | None = None,
     memory: Sequence[np.ndarray] = (),
+    workspace: int = 0,
 ) -> Started:
     """Start a kernel; each array argument is one allocation, and so is each array of `memory`.
 
@@ -92,6 +105,7 @@ def start(
         AllocationSnapshot((a.ctypes.data, a.ctypes.data + a.nbytes) for a in arrays),
         budget,
         recording,
+        workspace,
     )
     return Started(kernel.start(launch), variables)
 

@@ -27,7 +27,7 @@ sys.path[:0] = [str(TESTS.parent), str(TESTS)]
 
 import frontrun  # noqa: E402
 
-from helpers.models import Explored, Model, models_of  # noqa: E402
+from helpers.models import Explored, Length, Model, models_of  # noqa: E402
 
 # A run of this size takes milliseconds; one that takes so long hangs.
 HANGS_S = 20.0
@@ -96,7 +96,7 @@ class _Finder(importlib.abc.MetaPathFinder):
         return spec
 
 
-def explore(name: str, model: type[Model], *, long: bool) -> Explored:
+def explore(name: str, model: type[Model], length: Length) -> Explored:
     began = time.monotonic()
     count = len(model().workers())
     common: dict[str, Any] = {
@@ -110,7 +110,9 @@ def explore(name: str, model: type[Model], *, long: bool) -> Explored:
         # That nobody can go on is then seen at once, and not by a clock.
         "clock": "virtual",
     }
-    most = model.most * (20 if long else 1)
+    if model.planted and length is Length.SHORT:
+        length = Length.USUAL
+    most = length.of(model.most)
     ordered = frontrun.explore(
         **common,
         strategy="dpor",
@@ -126,7 +128,7 @@ def explore(name: str, model: type[Model], *, long: bool) -> Explored:
         by_chance = frontrun.explore(
             **common,
             strategy="random",
-            max_attempts=model.drawn * (20 if long or model.planted else 1),
+            max_attempts=model.drawn * 20 if model.planted else length.of(model.drawn),
             max_ops=MOST_STEPS,
             seed=1,
         )
@@ -169,7 +171,7 @@ def main(path: Path, length: str, *only: str) -> None:
     atomic.allocate_lock = _RawLock  # type: ignore[attr-defined]
     for name, model in models_of(path).items():
         if not only or name in only:
-            print(json.dumps(asdict(explore(name, model, long=length == "long"))), flush=True)
+            print(json.dumps(asdict(explore(name, model, Length(length)))), flush=True)
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ import cudasync as cs
 from helpers.model import Model
 from helpers.oracle import compare, reset_devices
 from helpers.running import Run, Runner, open_engine, raised
-from helpers.steps import LENGTH, Nest, Place, Program, Push, Set, Setting, View, Wild
+from helpers.steps import LENGTH, Nest, Place, Program, Push, Set, Setting, View, Wild, needed
 
 
 def differences_after_fault(program: Program, setting: Setting) -> list[str]:
@@ -108,7 +108,7 @@ def _spared(
 
     for id_ in order:
         step = steps[id_].step
-        read, written = elements(step.reads), elements(step.writes)
+        read, written = elements(needed(step)), elements(step.writes)
         is_harmed = any(e[:2] in lost for e in read | written) or bool(read & tainted)
         if is_harmed:
             tainted |= written

@@ -122,19 +122,24 @@ class WaitsForDevice(OnDevice):
 class Watches(WaitsForDevice):
     """The thread of the engine that learned that the device is done goes on with that."""
 
-    def suspended(self, freezer: Freezer) -> None:
-        went = threading.Event()
+    def __init__(self) -> None:
+        super().__init__()
+        self.went = threading.Event()
 
+    def suspended(self, freezer: Freezer) -> None:
         def one() -> None:
             freezer.install()
-            went.set()
+            self.went.set()
 
         self.push("dependent", reads=[self.x])
         self.held.add_done_callback(one)
         self.latch.release()
-        assert went.wait(PATIENCE_S)
+        assert self.went.wait(PATIENCE_S)
 
     def others(self, freezer: Freezer) -> Iterator[str]:
+        yield "hear that the device is done"
+        assert self.went.wait(PATIENCE_S)
+        freezer.settle()
         yield from self.apart()
         yield "ask for the op that is done"
         assert self.held.done()

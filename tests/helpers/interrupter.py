@@ -46,12 +46,17 @@ class Interrupter:
         self.points = points
         self.count = 0
         self.place = ""
+        # Kept here, since CPython 3.11 may call what traces when nobody holds it any more: on
+        # entering a function it makes the frame's object, for that it may collect garbage, in a
+        # finaliser the interrupt comes, and that ends the tracing. Later versions collect
+        # garbage elsewhere.
+        self._trace = self._called
         # The opcode each frame ran last, and the frames that have called a Python function since.
         self._last: dict[FrameType, int] = {}
         self._inlined: set[FrameType] = set()
 
     def __enter__(self) -> Interrupter:
-        sys.settrace(self._called)
+        sys.settrace(self._trace)
         return self
 
     def __exit__(

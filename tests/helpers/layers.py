@@ -42,13 +42,28 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
 # The same inside the cellar, whose rooms stand beside each other: the model knows neither the C
 # side above it nor how code is made, and the two code generators do not know each other. The
 # package's own __init__ and its installer put them together.
+_LOWERED = frozenset(
+    {
+        "expansion", "fragments", "launching", "matrices", "mbarrier", "modifiers", "recording",
+        "refused", "unforeseen", "waiting",
+    }
+)  # fmt: skip
 CELLAR: dict[str, frozenset[str]] = {
     "recording": frozenset(),
+    "unforeseen": frozenset(),
     "launching": frozenset({"recording"}),
-    "modifiers": frozenset(),
-    "jit": frozenset({"launching", "modifiers", "recording"}),
-    "oracle": frozenset({"launching", "modifiers", "recording"}),
-    "core": frozenset({"launching", "recording"}),
+    "output": frozenset(),
+    "refusals": frozenset(),
+    "expansion": frozenset({"output", "unforeseen", "waiting"}),
+    "matrices": frozenset(),
+    "fragments": frozenset({"matrices"}),
+    "mbarrier": frozenset(),
+    "modifiers": frozenset({"matrices", "mbarrier"}),
+    "refused": frozenset(),
+    "waiting": frozenset(),
+    "jit": _LOWERED,
+    "oracle": _LOWERED,
+    "core": frozenset({"launching", "output", "recording", "refused"}),
     "abi": frozenset({"launching", "core"}),
 }
 

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from cudasync.ptx import parse
+from cudasync.softgpu import jit, oracle
 from cudasync.softgpu.launching import OutcomeKind
 from helpers import direct
-from helpers.ptx_programs import INPUT_WORDS, Program
-from helpers.ptx_tables import POOLS
+from helpers.ptx_programs import INPUT_WORDS, RESULT_BYTES, Program, program_of
 
 if TYPE_CHECKING:
     from cudasync.softgpu.launching import Compile
@@ -19,8 +20,10 @@ _SPECIAL = np.array(
     [0, 1 << 31, 1, 0x80000001, 0x7F800000, 0xFF800000, 0x7FFFFFFF, 0x3F800000, 0x7F7FFFFF],
     np.uint32,
 )
-# What the words that atomics work on begin as: see Writer.atomic.
-_COUNTERS = np.array([0, 2**32 - 1, 2**31, 0, 0, 0, 0, 0], np.uint32)
+# What the words that atomics work on begin as: see ptx_memory.atomic.
+_COUNTERS = np.array([0, 2**32 - 1, 2**31, *[0] * 13], np.uint32)
+_COUNTERS[[5, 6, 12, 13]] = 2**32 - 1, 2**31 - 1, 2**32 - 1, 2**31 - 1
+_RESULTS = {"longs": np.uint64, "singles": np.float32, "doubles": np.float64, "halves": np.float16}
 
 
 def random_input(seed: int) -> np.ndarray:
@@ -38,12 +41,8 @@ def results(compile_module: Compile, program: Program, seed: int) -> dict[str, n
     """Everything the program leaves in memory, by the name of the parameter."""
     threads = program.threads
     memory = {"input": random_input(seed), "scratch": np.full((threads, 16), 7, np.uint32)}
-    for name, letter, type_ in (
-        ("longs", "L", np.uint64),
-        ("singles", "F", np.float32),
-        ("doubles", "D", np.float64),
-    ):
-        memory[name] = np.zeros((threads, POOLS[letter][1] + 1), type_)
+    for name, type_ in _RESULTS.items():
+        memory[name] = np.zeros((threads, RESULT_BYTES[name]), np.uint8).view(type_)
     memory["counters"] = _COUNTERS
     memory = {name: direct.aligned(array) for name, array in memory.items()}
     outcome = direct.run(
@@ -72,3 +71,14 @@ def differences(one: dict[str, np.ndarray], other: dict[str, np.ndarray]) -> lis
             place = tuple(int(number) for number in index)
             lines.append(f"{name}{list(place)}: {first[place]!r} and {second[place]!r}")
     return lines
+
+
+def disagreement(number: int, size: int = 2) -> list[str]:
+    """What the lowerings make differently of the program of this number.
+
+    The number also says whether accesses are checked, and whether shapes are given up.
+    """
+    program = program_of(number, size)
+    settings = {"memcheck": number % 3 != 0, "assume_varying": number % 5 == 0}
+    fast = results(partial(jit.compile_module, **settings), program, number)
+    return differences(fast, results(oracle.compile_module, program, number))

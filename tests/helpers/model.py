@@ -21,6 +21,7 @@ from helpers.steps import (
     Fail,
     Fetch,
     Hold,
+    Join,
     Mix,
     Nest,
     Note,
@@ -33,12 +34,19 @@ from helpers.steps import (
     Token,
     View,
     WaitAll,
+    needed,
 )
 
 
 def initial(space: str, index: int) -> np.ndarray:
     """What an array holds before the first step."""
     return np.arange(LENGTH, dtype=np.int32) + (1000 if space == "h" else 100) * index
+
+
+def joined(target: np.ndarray, first: np.ndarray, second: np.ndarray) -> np.ndarray:
+    """What `Join` writes; sums are kept as arrays, which wrap around without a warning."""
+    sums = [each.sum(dtype=np.int32, keepdims=True) for each in (first, second)]
+    return 31 * target + 7 * sums[0] + sums[1]
 
 
 def failed(name: str) -> tuple[str, str]:
@@ -104,7 +112,9 @@ class Model:
 
     def do(self, id_: str, step: Step) -> object:
         name = f"step {id_}"
-        blamed = next((b for place in step.reads for b in self._blames(place) if b), None)
+        blames = {blamed for place in needed(step) for blamed in self._blames(place) if blamed}
+        # The one that failed first, whichever was named first.
+        blamed = min(blames, key=self.failures.index, default=None)
         if blamed is None and isinstance(step, Fail):
             self._act(id_, step)
             self.failures.append(name)
@@ -125,6 +135,8 @@ class Model:
             case Mix(target, source, factor):
                 old, other = self.at(target), self.at(source)
                 old[:] = 31 * old + factor * other + np.arange(len(old), dtype=np.int32)
+            case Join(target, first, second):
+                self.at(target)[:] = joined(self.at(target), self.at(first), self.at(second))
             case Set(target, value) | Hold(target, value):
                 self.at(target)[:] = value + np.arange(len(target.elements), dtype=np.int32)
             case Copy(target, source) | Direct(target, source):

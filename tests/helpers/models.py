@@ -16,12 +16,25 @@ import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from pathlib import Path
 from types import ModuleType
 from typing import Any, ClassVar, Self
 
 TESTS = Path(__file__).resolve().parents[1]
 PATIENCE_S = 300.0
+
+
+class Length(Enum):
+    """How much of what there is to explore is explored."""
+
+    SHORT = "short"
+    USUAL = "usual"
+    LONG = "long"
+
+    def of(self, count: int) -> int:
+        """That many, at this length."""
+        return {Length.SHORT: -(-count // 2), Length.USUAL: count, Length.LONG: 20 * count}[self]
 
 
 class Model:
@@ -31,8 +44,8 @@ class Model:
     planted: ClassVar[str] = ""
     # The part that it is about.
     block: ClassVar[str] = ""
-    # Every order of what conflicts is tried; where these are too many, the first so many, or with
-    # --run-slow twenty times as many.
+    # Every order of what conflicts is tried; where these are too many, the first so many, times
+    # what the `Length` says. What is planted is looked for among all of them at any length.
     most: ClassVar[int] = 40
     # Beside these, schedules by chance, which see what no access gives away.
     drawn: ClassVar[int] = 15
@@ -110,13 +123,13 @@ class Exploration:
     said: str
 
 
-def explored(path: Path, *, long: bool = False) -> Exploration:
+def explored(path: Path, *, length: Length = Length.USUAL) -> Exploration:
     """Have all models of a file explored."""
     if importlib.util.find_spec("frontrun") is None:
         return Exploration({}, "no model checker here: pip install 'cudasync[test]'")
     command = [sys.executable, "-m", "frontrun.cli", sys.executable]
-    command += [str(TESTS / "helpers" / "explore.py"), str(path), "long" if long else "short"]
-    patience_s = PATIENCE_S * (10 if long else 1)
+    command += [str(TESTS / "helpers" / "explore.py"), str(path), length.value]
+    patience_s = PATIENCE_S * (10 if length is Length.LONG else 1)
     with subprocess.Popen(
         command, cwd=TESTS.parent, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     ) as process:

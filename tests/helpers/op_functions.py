@@ -8,7 +8,8 @@ import numpy as np
 
 import cudasync as cs
 from cudasync.testing import HostLatch
-from helpers.steps import Clear, Direct, Fail, Hold, Mix, Nest, Note, Set, Step
+from helpers.model import joined
+from helpers.steps import Clear, Direct, Fail, Hold, Join, Mix, Nest, Note, Set, Step
 
 if TYPE_CHECKING:
     from helpers.running import Runner
@@ -30,6 +31,11 @@ def function_of(run: Runner, id_: str, step: Step):
 
             def function() -> None:
                 x[:] = 31 * x + factor * y + index
+        case Join(target, first, second):
+            x, y, z = run.view(target), run.view(first), run.view(second)
+
+            def function() -> None:
+                x[:] = joined(x, y, z)
         case Set(target, value) | Hold(target, value):
             x = run.view(target)
             latch = HostLatch(deadline_s=PATIENCE_S)

@@ -11,7 +11,7 @@ from typing import Any
 
 import cudasync as cs
 from cudasync.engine import record as records
-from cudasync.engine.op import Op
+from cudasync.engine.op import FullOp, Op
 from cudasync.engine.planner import Planner
 
 # What one op reads and writes, by the names of the variables: "x>y" reads x and writes y.
@@ -58,7 +58,7 @@ class Rig:
 
     def make(self, name: str, accesses: str) -> Op:
         """An op that is not in the log yet; `accesses` is as in PROGRAM."""
-        op: Any = Op()
+        op: Any = FullOp()
         op.name, op.number, op.priority = name, 0, 0
         op.finished, op.failure = False, None
         op._engine, op._pool = self.owner, self.place

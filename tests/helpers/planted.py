@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 import cudasync as cs
-from cudasync.engine import issue, worker
+from cudasync.engine import issue, launching, worker
+from cudasync.engine.op import DeviceOp, FullOp, PlainOp
 from cudasync.engine.ranges import RangeMap
 from cudasync.engine.state import State
 from cudasync.engine.timeline import Timeline
@@ -61,10 +62,18 @@ def _slowly(self, fn, *, reads=(), writes=(), name=None, priority=0, device=None
     return self._push_any(fn, reads, writes, name, priority, device, pool)
 
 
-_number = cs.Op.number
-_backwards = property(lambda op: -_number.__get__(op), lambda op, n: _number.__set__(op, n))
+def _backwards(number: Any) -> property:
+    """The number of an op with its sign turned round."""
+    return property(lambda op: -number.__get__(op), lambda op, n: number.__set__(op, n))
 
 
+def _without_reads(op: DeviceOp, ranges: RangeMap) -> launching.Found | None:
+    """What a launch touches, but for what it only reads."""
+    found = _states(op, ranges)
+    return None if found is None else (found[0], [], found[2])
+
+
+_states = launching._states
 _DOOR = (cs.Engine, "push", _slowly)
 _BUGS: dict[str, tuple[tuple[object, str, object], ...]] = {
     # At the door: whatever the engine is like inside.
@@ -72,8 +81,15 @@ _BUGS: dict[str, tuple[tuple[object, str, object], ...]] = {
     "writes are forgotten": ((cs.Engine, "_push", _without("writes")), _DOOR),
     "a view counts as its first element": ((cs.Engine, "_push", _first_elements), _DOOR),
     "an op runs twice": ((cs.Engine, "_push", _twice), _DOOR),
-    "numbers run backwards": ((cs.Op, "number", _backwards),),
+    "numbers run backwards": (
+        (PlainOp, "number", _backwards(PlainOp.number)),
+        (FullOp, "number", _backwards(FullOp.number)),
+    ),
     # Inside.
+    "a launch forgets what it reads": ((launching, "_states", _without_reads),),
+    "a launch is taken to be behind all streams": (
+        (launching, "_is_behind", lambda timeline, before: True),
+    ),
     "event waits are dropped": ((Timeline, "is_behind", lambda self, timeline, seq: True),),
     "readers are dropped": ((State, "add_reader", lambda self, op: None),),
     "writers are dropped": (

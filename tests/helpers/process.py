@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 import textwrap
 
 from helpers.house import ROOT
+from helpers.warm import run_warm
 
 PRELUDE = """
 import faulthandler, gc, os, signal, sys, threading, weakref
@@ -50,7 +50,8 @@ def start(command: list[str], deadline_s: float, **environment: str) -> tuple[in
 def run_program(body: str, *, deadline_s: float = 20.0, **environment: str) -> tuple[int, str]:
     """Run `body`, which finds the library imported; past the deadline it prints its stacks."""
     source = PRELUDE.format(deadline_s=deadline_s) + textwrap.dedent(body)
-    return start([sys.executable, "-c", source], deadline_s, **environment)
+    done = run_warm(source, deadline_s + 5, **environment)
+    return done.code, done.out + done.err
 
 
 def assert_runs_clean(body: str, *, deadline_s: float = 20.0, **environment: str) -> None:

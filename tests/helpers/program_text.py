@@ -11,14 +11,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import fields
+from typing import get_args
 
-from helpers import steps
 from helpers.steps import Program, Push, Setting, Step, Token, View
 
-_STEPS = (
-    "Mix Set Clear Hold Fail Wild Copy Direct Note Nest Fetch Read Wait WaitAll ClearErrors Renew"
-)
-_WORDS: dict[str, type[Step]] = {name.lower(): getattr(steps, name) for name in _STEPS.split()}
+_WORDS: dict[str, type[Step]] = {kind.__name__.lower(): kind for kind in get_args(Step)}
 _VIEW = re.compile(r"([dh])(\d+)\[(\d+):(\d*)(?::(-?\d+))?\]")
 _SETTINGS = [field.name for field in fields(Setting)]
 

@@ -21,6 +21,7 @@ from helpers.steps import (
     Fail,
     Fetch,
     Hold,
+    Join,
     Mix,
     Nest,
     Note,
@@ -43,6 +44,7 @@ _COMMON = (
     "mix",
     "mix",
     "host mix",
+    "join",
     "set",
     "copy",
     "copy",
@@ -156,10 +158,10 @@ def step(kind: str, room: Room, fails: bool) -> st.SearchStrategy[Step]:
             return st.builds(room.mix, any_device, any_device, _FACTORS)
         case "host mix":
             return st.builds(room.mix, any_host, any_host, _FACTORS)
+        case "join":
+            return st.builds(Join, any_host, any_host, any_host)
         case "set":
-            # A write with gaps overwrites its span as far as poison goes: it would heal what it
-            # does not write. So with failures about, what only writes has no gaps.
-            return st.builds(Set, anywhere if fails else any_device | any_host, _VALUES)
+            return st.builds(Set, any_device | any_host, _VALUES)
         case "copy":
             return st.builds(_copy, anywhere, anywhere)
         case "clear":

@@ -11,19 +11,15 @@ from typing import TYPE_CHECKING
 from helpers.ptx_tables import SCRATCH_WORDS
 
 if TYPE_CHECKING:
-    from helpers.ptx_programs import Writer
+    from helpers.ptx_writer import Writer
 
 
 def anywhere(w: Writer) -> None:
     """A statement that a thread may do alone."""
-    w.pick([gather, gather, neighbour, neighbour, scratch, local, atomic, own_atomic, vectors])(w)
-
-
-def together(w: Writer) -> None:
-    """A statement that all threads of the block come to."""
-    kinds = [exchange, exchange, shared_sum]
-    # Where every warp is whole, its lanes may talk.
-    w.pick([*kinds, shuffle, vote] if w.has_whole_warps else kinds)(w)
+    w.pick(
+        [gather, gather, neighbour, neighbour, scratch, local, atomic, own_atomic, vectors, widths,
+         widths, carry_chain]
+    )(w)  # fmt: skip
 
 
 def gather(w: Writer) -> None:
@@ -83,30 +79,22 @@ def local(w: Writer) -> None:
 def atomic(w: Writer) -> None:
     """Each operation has a word of its own, so that the order can not show."""
     operation, place = w.pick(
-        [("add.u32", 0), ("min.u32", 1), ("max.s32", 2), ("or.b32", 3), ("xor.b32", 4)]
-    )
-    guard, value = w.guard(), w.register("R")
-    w.emit(f"{guard}red.global.{operation} [%rd_counters+{4 * place}], {value}")
-
-
-def exchange(w: Writer) -> None:
-    """Every thread leaves a word in shared memory and takes another's, between barriers."""
-    w.emit(f"{w.guard()}st.shared.u32 [%slot], {w.register('R')}")
-    w.emit("bar.sync 0")
-    w.emit(f"add.u32 %t, %linear, {w.number(0, 40)}")
-    w.emit("rem.u32 %t, %t, %count")
-    w.emit("shl.b32 %t, %t, 2")
-    w.emit("add.u32 %t, %t, %base")
-    w.emit(f"ld.shared.u32 {w.register('R')}, [%t]")
-    w.emit("bar.sync 0")
+        [("add.u32", 0), ("min.u32", 1), ("max.s32", 2), ("or.b32", 3), ("xor.b32", 4),
+         ("and.b32", 5), ("min.s32", 6), ("add.u64", 8), ("max.u64", 10), ("min.s64", 12)]
+    )  # fmt: skip
+    guard, value = w.guard(), w.register("L" if operation.endswith("64") else "R")
+    how = w.pick(["red.global.", "red.", "atom.global.", "red.relaxed.gpu.global."])
+    result = f"{w.pick(['%t', '%u']) if value[1] == 'r' else '%address'}, " if how[0] == "a" else ""
+    w.emit(f"{guard}{how}{operation} {result}[%rd_counters+{4 * place}], {value}")
 
 
 def own_atomic(w: Writer) -> None:
     """An atomic on a word that no other thread touches: its old value is known."""
     place = f"[%rd_scratch+{4 * w.number(0, SCRATCH_WORDS - 1)}]"
     operation = w.pick(
-        ["add.u32", "min.s32", "max.u32", "inc.u32", "dec.u32", "exch.b32", "cas.b32"]
-    )
+        ["add.u32", "min.s32", "max.u32", "inc.u32", "dec.u32", "exch.b32", "cas.b32", "and.b32",
+         "or.b32", "xor.b32", "min.u32", "max.s32", "add.s32"]
+    )  # fmt: skip
     operands = f"{place}, {w.register('R')}"
     if operation == "cas.b32":
         operands += f", {w.register('R')}"
@@ -116,7 +104,15 @@ def own_atomic(w: Writer) -> None:
 def vectors(w: Writer) -> None:
     """Accesses of four words, and words that are split and joined."""
     first, second = w.pair()
-    if w.number(0, 1):
+    kind = w.number(0, 3)
+    if kind == 2:
+        pieces = ", ".join(w.register("H") for _ in range(4))
+        w.emit(f"{w.guard()}mov.b64 {w.register('L')}, {{{pieces}}}")
+        w.emit(f"{w.guard()}mov.b64 {{%h0, %h1, %h2, %h_spare}}, {w.register('L')}")
+    elif kind == 3:
+        w.emit(f"{w.guard()}mov.b32 {w.register('R')}, {{{w.register('H')}, {w.register('H')}}}")
+        w.emit(f"{w.guard()}mov.b32 {{%h1, %h_spare}}, {w.register('R')}")
+    elif kind:
         w.emit(f"{w.guard()}ld.global.v4.u32 {{{first}, {second}, _, _}}, [%rd_scratch]")
         w.emit(f"st.global.v2.u32 [%rd_scratch+8], {{{second}, {first}}}")
     else:
@@ -124,24 +120,53 @@ def vectors(w: Writer) -> None:
         w.emit(f"{w.guard()}mov.b64 {{{second}, {first}}}, {w.register('L')}")
 
 
-def shared_sum(w: Writer) -> None:
-    """Every thread adds to one word of shared memory, and reads it behind a barrier."""
-    w.emit(f"{w.guard()}red.shared.add.u32 [total], {w.register('R')}")
-    w.emit("bar.sync 0")
-    w.emit(f"ld.shared.u32 {w.register('R')}, [total]")
-    w.emit("bar.sync 0")
+# Memory of a thread's own: 16 bytes of each, by space, with the register that holds where.
+_OWN = {
+    "global": "%rd_scratch",
+    "local": "%rd_local",
+    "shared": "%own",
+    "generic local": "%rd_generic_local",
+    "generic shared": "%rd_generic_own",
+    "generic global": "%rd_scratch",
+}
 
 
-def shuffle(w: Writer) -> None:
-    mode, clamp = w.pick([("up", 0), ("down", 31), ("bfly", 31), ("idx", 31), ("down", 0x181F)])
-    distance = w.pick([str(w.number(0, 31)), w.register("R")])
-    target = w.register("R") + w.pick(["", "|" + w.register("P")])
-    w.emit(f"shfl.sync.{mode}.b32 {target}, {w.register('R')}, {distance}, {clamp}, 0xFFFFFFFF")
+def widths(w: Writer) -> None:
+    """A store of some width into memory of the thread's own, and a load of another."""
+    where = w.pick(list(_OWN))
+    base, space = _OWN[where], "" if where.startswith("generic") else f".{where}"
+    order = "" if space == ".local" else w.pick(["", "", ".volatile", ".relaxed.cta"])
+    store, source, size = w.pick(
+        [("u8", "R", 1), ("b16", "H", 2), ("u8", "H", 1), ("b32", "R", 4), ("b64", "L", 8),
+         ("u16", "R", 2), ("u32", "L", 4)]
+    )  # fmt: skip
+    load, target, width = w.pick(
+        [("u8", "R", 1), ("s8", "R", 1), ("s8", "H", 1), ("u16", "R", 2), ("s16", "L", 2),
+         ("b32", "R", 4), ("s32", "L", 4), ("b64", "L", 8), ("u16", "H", 2)]
+    )  # fmt: skip
+    place = f"[{base}+{size * w.number(0, 16 // size - 1)}]"
+    w.emit(f"{w.guard()}st{order}{space}.{store} {place}, {w.register(source)}")
+    if w.number(0, 3) == 0 and "relaxed" not in order:
+        first, second = w.pair()
+        w.emit(f"{w.guard()}ld{order}{space}.v2.u32 {{{first}, {second}}}, [{base}+8]")
+    place = f"[{base}+{width * w.number(0, 16 // width - 1)}]"
+    w.emit(f"{w.guard()}ld{order}{space}.{load} {w.register(target)}, {place}")
 
 
-def vote(w: Writer) -> None:
-    mode = w.pick(["all", "any", "uni", "ballot"])
-    target = w.register("R") if mode == "ballot" else w.register("P")
-    type_ = "b32" if mode == "ballot" else "pred"
-    source = w.pick(["", "!"]) + w.register("p")
-    w.emit(f"vote.sync.{mode}.{type_} {target}, {source}, 0xFFFFFFFF")
+def carry_chain(w: Writer) -> None:
+    """A number of many words: the carry goes from one instruction to the next, in each lane."""
+    type_, pool = w.pick([("u32", "R"), ("s32", "R"), ("u64", "L"), ("u32", "R")])
+    kind = w.pick(["add", "sub", "mad"])
+
+    def operands(count: int) -> str:
+        return ", ".join(w.register(pool) for _ in range(count))
+
+    part = w.pick([".lo", ".hi"]) if kind == "mad" else ""
+    count = 4 if kind == "mad" else 3
+    w.emit(f"{kind}{part}.cc.{type_} {operands(count)}")
+    for _ in range(w.number(0, 2)):
+        kind = w.pick([kind, kind, "add" if kind == "mad" else kind])
+        part = w.pick([".lo", ".hi"]) if kind == "mad" else ""
+        how = w.pick([f"{kind}c{part}.cc", f"{kind}c{part}.cc", f"{kind}{part}.cc"])
+        w.emit(f"{w.guard()}{how}.{type_} {operands(4 if kind == 'mad' else 3)}")
+    w.emit(f"{w.guard()}{'addc' if kind == 'mad' else kind + 'c'}.{type_} {operands(3)}")

@@ -2,33 +2,34 @@
 
 Every program is well typed and has one result: no race, no access out of bounds, no approximate
 instruction, no bits of a NaN in an integer, nothing read before it is written. Within that it
-branches, loops (differently in each lane), breaks, guards, exchanges data through shared memory
-and barriers, indexes local memory, and does atomics whose order does not show.
+branches, loops (differently in each lane), breaks, guards, calls, recurses, ends threads, exchanges
+data through shared memory and barriers and among lanes, indexes local memory, and does atomics
+whose order does not show.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, replace
 
 from hypothesis import strategies as st
 
-from helpers import ptx_memory
-from helpers.ptx_tables import DOUBLES, EDGES, POOLS, PREDICATES, SCRATCH_WORDS, SINGLES, TEMPLATES
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from helpers import ptx_calls
+from helpers.ptx_tables import POOLS, PREDICATES, SCRATCH_WORDS
+from helpers.ptx_writer import Choices, Drawn, Seeded, Writer
 
 # Indices are below half of this; the rest is room for elements of 8 bytes and offsets.
 INPUT_WORDS = 1024 + 16
-BLOCKS = ((1,), (5,), (32,), (33,), (64,), (70,), (8, 4), (16, 3), (3, 5, 2))
-GRIDS = ((1,), (2,), (3,), (2, 2))
+BLOCKS = (
+    (1,), (5,), (31,), (32,), (33,), (64,), (70,), (96,), (8, 4), (16, 3), (3, 5, 2), (7, 13),
+    (32, 3), (16, 4, 2),
+)  # fmt: skip
+GRIDS = ((1,), (2,), (3,), (2, 2), (1, 1, 3))
 
 
 @dataclass(frozen=True)
 class Program:
-    """A kernel `test(input, words, longs, singles, doubles, counters)` and its launch."""
+    """A kernel `test(input, scratch, longs, singles, doubles, halves, counters)`, its launch."""
 
     text: str
     grid: tuple[int, ...]
@@ -38,206 +39,23 @@ class Program:
     def threads(self) -> int:
         return math.prod((*self.grid, *self.block))
 
+    def changed(self, right: str, wrong: str) -> Program:
+        return replace(self, text=self.text.replace(right, wrong))
+
     def _repr_pretty_(self, printer, cycle) -> None:
         """Hypothesis shows a program as the text that it is."""
         printer.text(f"grid {self.grid} block {self.block}\n{self.text}")
 
 
-class Writer:
-    """Writes the body of one program, drawing every choice."""
-
-    def __init__(self, draw: Callable[..., Any], *, has_whole_warps: bool) -> None:
-        self._draw = draw
-        # Whether every warp has 32 threads, all of which live to the end.
-        self.has_whole_warps = has_whole_warps
-        self.lines: list[str] = []
-        self.loops = 0
-        self._labels = 0
-        # Labels behind the loops and blocks that the point being written is in; "" for a loop that
-        # all threads have to leave together, as there may be barriers in it.
-        self._breaks: list[str] = []
-
-    def pick(self, options):
-        return self._draw(st.sampled_from(options))
-
-    def number(self, low: int, high: int) -> int:
-        return self._draw(st.integers(low, high))
-
-    def register(self, letter: str) -> str:
-        if letter in "Pp":
-            return f"%p{self.number(0, PREDICATES - 1)}"
-        return f"%{letter.lower()}{self.number(0, POOLS[letter][1] - 1)}"
-
-    def pair(self) -> tuple[str, str]:
-        """Two registers that are not one."""
-        first = self.number(0, POOLS["R"][1] - 1)
-        second = (first + self.number(1, POOLS["R"][1] - 1)) % POOLS["R"][1]
-        return f"%r{first}", f"%r{second}"
-
-    def emit(self, text: str) -> None:
-        self.lines.append(f"    {text};")
-
-    def label(self) -> str:
-        self._labels += 1
-        return f"L{self._labels}"
-
-    def mark(self, label: str) -> None:
-        self.lines.append(f"{label}:")
-
-    # ---- statements
-
-    def statements(self, depth: int, *, is_uniform: bool) -> None:
-        """A few statements; where control flow is uniform, barriers are among them."""
-        for _ in range(self.number(1, 6)):
-            kinds = ["compute", "compute", "compute", "anywhere", "anywhere"]
-            if depth > 0:
-                kinds += ["branch", "loop"]
-            if is_uniform:
-                kinds += ["together"]
-            elif depth > 0:
-                kinds += ["tangle"]
-            if self.breakable():
-                kinds += ["leave"]
-            match self.pick(kinds):
-                case "compute":
-                    self.compute()
-                case "anywhere":
-                    ptx_memory.anywhere(self)
-                case "together":
-                    ptx_memory.together(self)
-                case "branch":
-                    self.branch(depth, is_uniform=is_uniform)
-                case "loop":
-                    self.loop(depth, is_uniform=is_uniform)
-                case "tangle":
-                    self.tangle(depth)
-                case "leave":
-                    self.leave()
-
-    def guard(self) -> str:
-        return self.pick(["", "", "", f"@{self.register('p')} ", f"@!{self.register('p')} "])
-
-    def compute(self) -> None:
-        """One instruction of the tables."""
-        opcode, target, *sources = self.pick(TEMPLATES)
-        letter = sources[0] if sources and sources[0] in POOLS else target
-        operands = [self.register(target)] + [self.source(s, letter) for s in sources]
-        self.emit(f"{self.guard()}{opcode} {', '.join(operands)}")
-
-    def source(self, kind: str, letter: str) -> str:
-        if kind == "w":
-            return self.pick([self.register("R"), str(self.number(0, 70))])
-        if kind == "n":
-            return self.pick([self.register(letter), self.constant(letter)])
-        return kind if kind[0] in "%0" else self.register(kind)
-
-    def constant(self, letter: str) -> str:
-        if letter == "F":
-            return f"0f{self.pick(SINGLES):08X}"
-        if letter == "D":
-            return f"0d{self.pick(DOUBLES):016X}"
-        return str(self.pick(EDGES[letter]))
-
-    def branch(self, depth: int, *, is_uniform: bool) -> None:
-        """if, or if and else, on a predicate that lanes may differ in."""
-        otherwise, end = self.label(), self.label()
-        has_else = self.number(0, 1)
-        self.emit(f"@{self.pick(['', '!'])}{self.register('p')} bra {otherwise}")
-        self.statements(depth - 1, is_uniform=False)
-        if has_else:
-            self.emit(f"bra{self.pick(['', '.uni'])} {end}")
-        self.mark(otherwise)
-        if has_else:
-            self.statements(depth - 1, is_uniform=False)
-        self.mark(end)
-
-    def loop(self, depth: int, *, is_uniform: bool) -> None:
-        """A counted loop: of as many trips for all, or of a register's low bits for each lane."""
-        counter = f"%counter{self.loops}"
-        self.loops += 1
-        again, end = self.label(), self.label()
-        same_for_all = is_uniform and self.number(0, 1)
-        if same_for_all:
-            self.emit(f"mov.u32 {counter}, {self.number(1, 3)}")
-        else:
-            self.emit(f"and.b32 {counter}, {self.register('R')}, 3")
-        tests_first = not same_for_all and self.number(0, 1)
-        self.mark(again)
-        if tests_first:
-            self.emit(f"setp.eq.u32 %more, {counter}, 0")
-            self.emit(f"@%more bra {end}")
-        self._breaks.append("" if same_for_all else end)
-        self.statements(depth - 1, is_uniform=bool(same_for_all))
-        self._breaks.pop()
-        if tests_first:
-            self.emit(f"sub.u32 {counter}, {counter}, 1")
-            self.emit(f"bra {again}")
-        else:
-            self.emit(f"sub.u32 {counter}, {counter}, 1")
-            # Signed: a counter that began at 0 makes one trip.
-            self.emit(f"setp.gt.s32 %more, {counter}, 0")
-            self.emit(f"@%more bra {again}")
-        self.mark(end)
-
-    def tangle(self, depth: int) -> None:
-        """Control flow that no structured language has: jumps out of blocks, and into a loop."""
-        end = self.label()
-        self._breaks.append(end)
-        if self.number(0, 1):
-            # Several ways out of nested blocks to one place.
-            self.statements(depth - 1, is_uniform=False)
-            self.leave()
-            self.statements(depth - 1, is_uniform=False)
-        else:
-            counter, again, middle = f"%counter{self.loops}", self.label(), self.label()
-            self.loops += 1
-            self.emit(f"and.b32 {counter}, {self.register('R')}, 3")
-            self.emit(f"@{self.register('p')} bra {middle}")
-            self.mark(again)
-            self.statements(depth - 1, is_uniform=False)
-            self.mark(middle)
-            self.statements(0, is_uniform=False)
-            self.emit(f"sub.u32 {counter}, {counter}, 1")
-            self.emit(f"setp.gt.s32 %more, {counter}, 0")
-            self.emit(f"@%more bra {again}")
-        self._breaks.pop()
-        self.mark(end)
-
-    def breakable(self) -> list[str]:
-        """Labels ahead to which one thread may jump alone, the innermost first."""
-        inner: list[str] = []
-        for label in reversed(self._breaks):
-            if not label:
-                break
-            inner.append(label)
-        return inner
-
-    def leave(self) -> None:
-        """break, out of one loop or block or of several."""
-        self.emit(f"@{self.register('p')} bra {self.pick(self.breakable())}")
-
-
-_HEAD = """\
-.version 6.4
-.target sm_75
-.address_size 64
-
-.visible .entry test(
-    .param .u64 input,
-    .param .u64 scratch,
-    .param .u64 longs,
-    .param .u64 singles,
-    .param .u64 doubles,
-    .param .u64 counters
-)
-{
-    .reg .u32 %tid_x, %linear, %count, %index, %t, %base, %slot, %r_spare, %r_other;
+# What kernels and functions have in common: who the thread is, and where its memory lies.
+_COMMON = """\
+    .reg .u32 %tid_x, %linear, %count, %index, %t, %u, %base, %slot, %own, %r_spare, %r_other;
     .reg .u64 %rd_input, %rd_scratch, %rd_local, %rd_counters, %address;
+    .reg .u64 %rd_generic_local, %rd_generic_own;
+    .reg .b16 %h_spare;
+    .reg .b32 %m_tile;
     .reg .pred %more;
-REGISTERS
     .local .align 8 .b8 words[16];
-    .shared .align 4 .b8 exchange[512];
-    .shared .u32 total;
 
     mov.u32 %tid_x, %tid.x;
     mov.u32 %linear, %tid.z;
@@ -249,25 +67,60 @@ REGISTERS
     mul.lo.u32 %count, %count, %t;
     mov.u32 %t, %ntid.z;
     mul.lo.u32 %count, %count, %t;
-    mov.u32 %index, %ctaid.y;
+    mov.u32 %index, %ctaid.z;
+    mov.u32 %t, %nctaid.y;
+    mov.u32 %base, %ctaid.y;
+    mad.lo.u32 %index, %index, %t, %base;
     mov.u32 %t, %nctaid.x;
     mov.u32 %base, %ctaid.x;
     mad.lo.u32 %index, %index, %t, %base;
     mad.lo.u32 %index, %index, %count, %linear;
     mov.u32 %base, exchange;
     mad.lo.u32 %slot, %linear, 4, %base;
-    st.shared.u32 [%slot], %index;
-    st.shared.u32 [total], 0;
-    ld.param.u64 %rd_input, [input];
-    ld.param.u64 %rd_scratch, [scratch];
-    mad.wide.u32 %rd_scratch, %index, 64, %rd_scratch;
-    ld.param.u64 %rd_counters, [counters];
+    mov.u32 %own, owned;
+    mad.lo.u32 %own, %linear, 16, %own;
+    cvt.u64.u32 %rd_generic_own, %own;
+    cvta.shared.u64 %rd_generic_own, %rd_generic_own;
     mov.u64 %rd_local, words;
+    cvta.local.u64 %rd_generic_local, %rd_local;
     st.local.u32 [words], 1;
     st.local.u32 [words+4], %index;
     st.local.u64 [words+8], 3;
     mov.u32 %r_spare, 0;
     mov.u32 %r_other, 0;
+"""
+
+_TOP = """\
+.version 8.2
+.target sm_80
+.address_size 64
+
+.shared .align 4 .b8 exchange[512];
+.shared .align 16 .b8 owned[2048];
+
+"""
+
+_ENTRY = """\
+.visible .entry test(
+    .param .u64 input,
+    .param .u64 scratch,
+    .param .u64 longs,
+    .param .u64 singles,
+    .param .u64 doubles,
+    .param .u64 halves,
+    .param .u64 counters
+)
+"""
+
+_KERNEL = """\
+    .shared .u32 total;
+    st.shared.u32 [%slot], %index;
+    st.shared.v2.u64 [%own], {5, 0x8000000080000000};
+    st.shared.u32 [total], 0;
+    ld.param.u64 %rd_input, [input];
+    ld.param.u64 %rd_scratch, [scratch];
+    mad.wide.u32 %rd_scratch, %index, 64, %rd_scratch;
+    ld.param.u64 %rd_counters, [counters];
     mad.wide.u32 %address, %index, 4, %rd_input;
 """
 
@@ -284,6 +137,10 @@ def _prologue(writer: Writer) -> None:
         writer.emit(f"cvt.s64.s32 %l{index}, %r{index}")
     for index in range(POOLS["D"][1]):
         writer.emit(f"cvt.f64.f32 %d{index}, %f{index}")
+    for index in range(POOLS["E"][1]):
+        writer.emit(f"ld.global.b16 %e{index}, [%address+{4 * index + 1026}]")
+    for index in range(POOLS["G"][1]):
+        writer.emit(f"ld.global.b32 %g{index}, [%address+{4 * index + 8}]")
     for index in range(PREDICATES):
         writer.emit(f"setp.lt.s32 %p{index}, %r{index}, %r{index + 1}")
 
@@ -295,39 +152,101 @@ def _epilogue(writer: Writer) -> None:
         writer.emit(f"cvt.u32.u16 %t, %h{index}")
         writer.emit(f"st.global.u32 [%rd_scratch+{4 * (SCRATCH_WORDS + len(words))}], %t")
         words.append("")
+    bits = SCRATCH_WORDS + len(words)
+    writer.emit("mov.b32 %t, 0")
+    for index in range(PREDICATES):
+        writer.emit(f"@%p{index} or.b32 %t, %t, {1 << index}")
+    writer.emit(f"st.global.u32 [%rd_scratch+{4 * bits}], %t")
     for index, register in enumerate(words):
         if register:
             writer.emit(f"st.global.u32 [%rd_scratch+{4 * (SCRATCH_WORDS + index)}], {register}")
-    for name, letter, size in (("longs", "L", 8), ("singles", "F", 4), ("doubles", "D", 8)):
-        count = POOLS[letter][1]
+    for name, letters in (("longs", "L"), ("singles", "F"), ("doubles", "D"), ("halves", "GE")):
+        row = RESULT_BYTES[name]
         writer.emit(f"ld.param.u64 %address, [{name}]")
-        writer.emit(f"mad.wide.u32 %address, %index, {size * (count + 1)}, %address")
-        for index in range(count):
-            register = f"%{letter.lower()}{index}"
-            writer.emit(f"st.global.{POOLS[letter][0]} [%address+{size * index}], {register}")
+        writer.emit(f"mad.wide.u32 %address, %index, {row}, %address")
+        offset = 0
+        for letter in letters:
+            type_, count = POOLS[letter]
+            size = int(type_[1:]) // 8
+            kind = "b16" if type_ == "f16" else type_
+            for index in range(count):
+                register = f"%{letter.lower()}{index}"
+                writer.emit(f"st.global.{kind} [%address+{offset}], {register}")
+                offset += size
     writer.emit("ret")
 
 
-@st.composite
-def programs(draw) -> Program:
-    """A program with its launch."""
-    block, grid = draw(st.sampled_from(BLOCKS)), draw(st.sampled_from(GRIDS))
-    leaves_early = draw(st.integers(0, 4)) == 0
-    whole = not leaves_early and math.prod(block) % 32 == 0
-    writer = Writer(draw, has_whole_warps=whole)
+# How many bytes each thread has of each result; one element more than it writes.
+RESULT_BYTES = {"longs": 32, "singles": 20, "doubles": 32, "halves": 16}
+
+
+def assembled(kernel: Writer, functions: list[Writer]) -> str:
+    """The module's text."""
+    parts = [_TOP]
+    for each in functions:
+        own = [".reg .u32 %depth", ".reg .pred %deeper"]
+        lines = [f"    {line};" for line in (*each.declarations(), *own)]
+        signature = ptx_calls.SIGNATURE.replace("NAME", each.function)
+        parts += [f".func {signature}\n{{\n", "\n".join(lines), "\n", _COMMON, ptx_calls.PROLOGUE]
+        parts += ["\n".join(each.lines), "\n}\n\n"]
+    lines = [f"    {line};" for line in kernel.declarations()]
+    parts += [_ENTRY, "{\n", "\n".join(lines), "\n", _COMMON, _KERNEL]
+    parts += ["\n".join(kernel.lines), "\n}\n"]
+    return "".join(parts)
+
+
+def write(choices: Choices, size: int) -> Program:
+    """A program with its launch; `size` is how deep it nests."""
+    block, grid = choices.pick(BLOCKS), choices.pick(GRIDS)
+    functions: list[Writer] = []
+    for number in range(max(0, choices.number(-3, 2))):
+        names = tuple(each.function for each in functions)
+        function = Writer(choices, function=f"f{number}", functions=names)
+        function.statements(max(0, size - 2), is_uniform=False)
+        ptx_calls.give_back(function)
+        functions.append(function)
+    ends_threads = choices.number(0, 4) == 0
+    writer = Writer(
+        choices,
+        threads=math.prod(block),
+        ends_threads=ends_threads,
+        functions=tuple(each.function for each in functions),
+    )
     _prologue(writer)
     # Some threads may end before everything else; barriers go on without them.
-    if leaves_early:
-        writer.emit(f"setp.eq.u32 %more, %tid_x, {draw(st.integers(0, 3))}")
+    if ends_threads and choices.number(0, 1):
+        writer.emit(f"setp.eq.u32 %more, %tid_x, {choices.number(0, 3)}")
         writer.emit("@%more exit")
     writer.emit("bar.sync 0")
-    writer.statements(3, is_uniform=True)
-    writer.statements(2, is_uniform=True)
+    if writer.has_whole_warps and choices.number(0, 3):
+        writer.members = "0xFFFFFFFF"
+    elif not ends_threads:
+        # The last warp may have fewer lanes.
+        writer.members = writer.mask()
+        writer.emit("mov.pred %more, 1")
+        writer.emit(f"vote.sync.ballot.b32 {writer.members}, %more, 0xFFFFFFFF")
+    writer.statements(size, is_uniform=True)
+    writer.statements(max(0, size - 1), is_uniform=True)
     _epilogue(writer)
-    declared = [
-        f"    .reg .{type_} %{letter.lower()}<{n}>;" for letter, (type_, n) in POOLS.items()
-    ]
-    declared.append(f"    .reg .pred %p<{PREDICATES}>;")
-    declared.append(f"    .reg .u32 %counter<{writer.loops + 1}>;")
-    head = _HEAD.replace("REGISTERS", "\n".join(declared))
-    return Program(head + "\n".join(writer.lines) + "\n}\n", grid, block)
+    return Program(assembled(writer, functions), grid, block)
+
+
+@st.composite
+def programs(draw, size: int = 3) -> Program:
+    """Any program."""
+    return write(Drawn(draw), size)
+
+
+def program_of(seed: int, size: int = 3) -> Program:
+    """The program of this seed."""
+    return write(Seeded(seed), size)
+
+
+def straight(templates: list[list[str]], seed: int) -> Program:
+    """A program of these instructions, in this order, without guards."""
+    writer = Writer(Seeded(seed), threads=96)
+    _prologue(writer)
+    for template in templates:
+        writer.instruction(template)
+    _epilogue(writer)
+    return Program(assembled(writer, []), (1,), (96,))

@@ -38,6 +38,10 @@ class View:
         return slice(min(elements), max(elements) + 1)
 
     @property
+    def has_gaps(self) -> bool:
+        return len(self.elements) < self.span.stop - self.span.start
+
+    @property
     def array(self) -> tuple[str, int]:
         return self.space, self.index
 
@@ -61,6 +65,26 @@ class Token:
 
 
 Place: TypeAlias = View | Token
+
+
+@dataclass(frozen=True)
+class Join:
+    """target = 31 * target + 7 * the sum of first + the sum of second, by a host op.
+
+    The three may overlap in any way: the sums are taken first.
+    """
+
+    target: View
+    first: View
+    second: View
+
+    @property
+    def reads(self):
+        return (self.target, self.first, self.second)
+
+    @property
+    def writes(self):
+        return (self.target,)
 
 
 @dataclass(frozen=True)
@@ -238,6 +262,7 @@ class Renew:
 
 Step: TypeAlias = (
     Mix
+    | Join
     | Set
     | Clear
     | Hold
@@ -317,3 +342,9 @@ class Setting:
     def holds(self) -> bool:
         """True if steps may hold: if no push has to wait for them."""
         return not self.limit and not self.serial
+
+
+def needed(step: Step) -> tuple[Place, ...]:
+    """What poisons a step: what it reads, and what lies in the gaps of the views it overwrites."""
+    gapped = [each for each in step.writes if isinstance(each, View) and each.has_gaps]
+    return (*step.reads, *gapped)

@@ -83,6 +83,11 @@ def accesses(body, count=1, before=""):
         ("red.global.add.u32 [%d0], 1;", READ_WRITE),
         ("cvta.to.global.u64 %d5, %d0; ld.global.b32 %r1, [%d5]; st.b32 [%d0], %r1;", READ_WRITE),
         ("cp.async.ca.shared.global [%r1], [%d0], 4;", READ),
+        ("cp.async.cg.shared.global [%r1], [%d0], 16, %r2;", READ),
+        ("cp.async.mbarrier.arrive.b64 [%d0];", UNKNOWN),
+        ("mbarrier.arrive.b64 %d5, [%d0];", UNKNOWN),
+        ("ldmatrix.sync.aligned.m8n8.x1.b16 {%r1}, [%d0];", READ),
+        ("stmatrix.sync.aligned.m8n8.x1.b16 [%d0], {%r1};", WRITE),
         ("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes"
          " [%r1], [%d0], 16, [%r2];", UNKNOWN),
         ("tex.1d.v4.f32.f32 {%f1, %f2, %f3, %f4}, [%d0, {%f5}];", UNKNOWN),
@@ -159,6 +164,18 @@ def test_a_pointer_that_was_loaded_and_followed_is_not_known():
     assert accesses("ld.global.b64 %d5, [%d0]; ld.global.b32 %r1, [%d5];") is UNKNOWN
     assert accesses("ld.global.v2.b32 {%r1, %r2}, [%d0]; mov.b64 %d5, {%r1, %r2};"
                     " ld.global.b32 %r1, [%d5];") is UNKNOWN  # fmt: skip
+
+
+def test_a_pointer_that_a_copy_brought_to_shared_memory_is_one_that_was_loaded():
+    body = "cp.async.ca.shared.global [%r1], [%d0], 8; cp.async.wait_all;"
+    body += "ld.shared.u64 %d5, [%r1]; st.global.b32 [%d5], 1;"
+    assert accesses(body) is UNKNOWN
+
+
+def test_an_address_of_a_window_is_nobody_elses_however_it_was_worked_out():
+    body = "cvt.u64.u32 %d5, %r1; cvta.shared.u64 %d5, %d5; st.b32 [%d5], 1;"
+    assert accesses(f"{body} ld.global.b32 %r2, [%d0];") is READ
+    assert accesses(f"cvt.u64.u32 %d5, %r1; st.b32 [%d5], 1; {body}") is UNKNOWN
 
 
 def test_a_pointer_copied_through_memory_is_not_known():

@@ -68,6 +68,14 @@ def test_an_address_is_an_initial_value():
     )
 
 
+def test_some_bits_of_an_address_are_an_initial_value():
+    """PTX ISA, "Initializers": a mask of ones picks a byte of the address."""
+    text = ".global .u32 x[4]; .global .u8 p[3] = {0xFF(x), 0xFF00(x+4), 0xFF0000(generic(x))};"
+    found = parse(f"{HEAD}{text}").variables[1].initial
+    assert [(each.mask, each.offset) for each in found] == [(0xFF, 0), (0xFF00, 4), (0xFF0000, 0)]
+    assert [each.bits(0x123456) for each in found] == [0x56, 0x34, 0x12]
+
+
 def test_a_declaration_lists_several_variables():
     module = parse(f"{HEAD}.global .u32 x, y[2];")
     assert [(each.name, each.size) for each in module.variables] == [("x", 4), ("y", 8)]

@@ -9,8 +9,8 @@ from cudasync.ptx.access import Access, analyse
 from cudasync.ptx.webs import Webs
 
 
-def webs(body):
-    return Webs(parse(kernel(body)).function("k"))
+def webs(body, **options):
+    return Webs(parse(kernel(body)).function("k"), **options)
 
 
 def test_a_register_with_one_definition_is_left_alone():
@@ -38,6 +38,15 @@ def test_a_guarded_definition_continues_the_one_before():
 def test_a_loop_joins_the_start_and_the_step():
     found = webs("mov.b32 %r1, 1; top: add.s32 %r1, %r1, 1; @%p1 bra top;")
     assert found.defined[0, "%r1"] == found.defined[1, "%r1"] == found.used[1, "%r1"]
+
+
+def test_what_a_register_begins_with_is_a_definition_if_wanted():
+    """Two that never meet: the first is seen beside the beginning, the second hides it."""
+    body = "@%p1 mov.b32 %r1, 1; mov.b32 %r2, %r1; mov.b32 %r1, 2; mov.b32 %r3, %r1;"
+    found = webs(body, sees_entry=True)
+    assert found.at_entry["%r1"] == found.defined[0, "%r1"] == found.used[1, "%r1"]
+    assert found.at_entry["%r1"] != found.defined[2, "%r1"] == found.used[3, "%r1"]
+    assert webs(body).at_entry == {}
 
 
 def test_an_address_register_may_serve_two_arrays():

@@ -8,23 +8,10 @@ import threading
 import numpy as np
 import pytest
 from cuda.bindings import driver
-from helpers.abi import create_context, message, ok
+from helpers.abi import held, message, ok
 
-from cudasync.softgpu import install
-
-SUCCESS = driver.CUresult.CUDA_SUCCESS
 INVALID_VALUE = driver.CUresult.CUDA_ERROR_INVALID_VALUE
 INVALID_HANDLE = driver.CUresult.CUDA_ERROR_INVALID_HANDLE
-
-
-@pytest.fixture
-def context():
-    """A context of its own, so that nothing here touches the primary one."""
-    install()
-    ok(driver.cuInit(0))
-    made = create_context()
-    yield made
-    driver.cuCtxDestroy(made)
 
 
 @pytest.fixture
@@ -48,9 +35,10 @@ def test_a_pageable_source_is_read_at_the_call_and_a_pinned_one_later(stream):
     pageable = ctypes.c_uint32(1)
     word.value = 1
     device = ok(driver.cuMemAlloc(8))
-    ok(driver.cuMemcpyHtoDAsync(device, ctypes.addressof(pageable), 4, stream))
-    ok(driver.cuMemcpyHtoDAsync(int(device) + 4, int(pinned), 4, stream))
-    pageable.value = word.value = 2
+    with held(stream):
+        ok(driver.cuMemcpyHtoDAsync(device, ctypes.addressof(pageable), 4, stream))
+        ok(driver.cuMemcpyHtoDAsync(int(device) + 4, int(pinned), 4, stream))
+        pageable.value = word.value = 2
     back = (ctypes.c_uint32 * 2)()
     ok(driver.cuMemcpyDtoHAsync(ctypes.addressof(back), device, 8, stream))
     assert list(back) == [1, 2]
@@ -114,9 +102,10 @@ def test_stream_ordered_memory_lives_from_its_alloc_to_its_free(stream):
 def test_stream_ordered_memory_used_too_early_is_a_fault(context, stream):
     """Another stream, without a wait: the allocation has not happened there."""
     other = ok(driver.cuStreamCreate(1))
-    memory = ok(driver.cuMemAllocAsync(64, stream))
-    ok(driver.cuMemsetD8Async(memory, 7, 64, other))
-    (code,) = driver.cuStreamSynchronize(other)
+    with held(stream):
+        memory = ok(driver.cuMemAllocAsync(64, stream))
+        ok(driver.cuMemsetD8Async(memory, 7, 64, other))
+        (code,) = driver.cuStreamSynchronize(other)
     assert code == driver.CUresult.CUDA_ERROR_ILLEGAL_ADDRESS
     assert "not live" in message(code)
     assert driver.cuStreamQuery(other)[0] == code
@@ -152,16 +141,17 @@ def test_without_a_context_there_is_nothing_to_do(context):
     assert found == [driver.CUresult.CUDA_ERROR_INVALID_CONTEXT] * 2
 
 
-def test_events_measure_virtual_time(stream):
+def test_events_measure_time_once_they_are_reached(stream):
     start, end = ok(driver.cuEventCreate(0)), ok(driver.cuEventCreate(0))
     memory = ok(driver.cuMemAlloc(1 << 20))
-    ok(driver.cuEventRecord(start, stream))
-    ok(driver.cuMemsetD8Async(memory, 0, 1 << 20, stream))
-    ok(driver.cuEventRecord(end, stream))
-    not_ready = driver.CUresult.CUDA_ERROR_NOT_READY
-    assert driver.cuEventElapsedTime(start, end)[0] == not_ready
+    with held(stream):
+        ok(driver.cuEventRecord(start, stream))
+        ok(driver.cuMemsetD8Async(memory, 0, 1 << 20, stream))
+        ok(driver.cuEventRecord(end, stream))
+        not_ready = driver.CUresult.CUDA_ERROR_NOT_READY
+        assert driver.cuEventElapsedTime(start, end)[0] == not_ready
     ok(driver.cuEventSynchronize(end))
-    assert ok(driver.cuEventElapsedTime(start, end)) == pytest.approx(0.10586, abs=1e-4)
+    assert ok(driver.cuEventElapsedTime(start, end)) > 0
     untimed = ok(driver.cuEventCreate(2))
     ok(driver.cuEventRecord(untimed, stream))
     assert driver.cuEventElapsedTime(start, untimed)[0] == INVALID_HANDLE
@@ -176,9 +166,10 @@ def test_host_functions_run_in_stream_order(stream):
         seen.append((data, driver.cuStreamSynchronize(stream)[0]))
 
     function = ctypes.cast(note, ctypes.c_void_p).value
-    for number in (1, 2, 3):
-        ok(driver.cuLaunchHostFunc(stream, function, number))
-    assert seen == []
+    with held(stream):
+        for number in (1, 2, 3):
+            ok(driver.cuLaunchHostFunc(stream, function, number))
+        assert seen == []
     ok(driver.cuStreamSynchronize(stream))
     refused = driver.CUresult.CUDA_ERROR_NOT_PERMITTED
     assert seen == [(1, refused), (2, refused), (3, refused)]
@@ -244,8 +235,9 @@ def test_registered_memory_counts_as_pinned(stream):
     again = driver.cuMemHostRegister(data.ctypes.data + 512, 4, 0)[0]
     assert again == driver.CUresult.CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED
     device = ok(driver.cuMemAlloc(1024))
-    ok(driver.cuMemcpyHtoDAsync(device, data.ctypes.data, 1024, stream))
-    data[:] = 9
+    with held(stream):
+        ok(driver.cuMemcpyHtoDAsync(device, data.ctypes.data, 1024, stream))
+        data[:] = 9
     ok(driver.cuStreamSynchronize(stream))
     back = np.zeros_like(data)
     ok(driver.cuMemcpyDtoH(back.ctypes.data, device, 1024))

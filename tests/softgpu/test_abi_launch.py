@@ -9,8 +9,6 @@ import pytest
 from cuda.bindings import driver
 from helpers.abi import create_context, message, ok
 
-from cudasync.softgpu import install
-
 PTX = b"""
 .version 6.4
 .target sm_75
@@ -66,15 +64,6 @@ AGAIN:
 """
 INVALID_VALUE = driver.CUresult.CUDA_ERROR_INVALID_VALUE
 INVALID_HANDLE = driver.CUresult.CUDA_ERROR_INVALID_HANDLE
-
-
-@pytest.fixture
-def context():
-    install()
-    ok(driver.cuInit(0))
-    made = create_context()
-    yield made
-    driver.cuCtxDestroy(made)
 
 
 @pytest.fixture
@@ -143,6 +132,10 @@ def test_arguments_may_come_as_one_buffer(scale, stream):
     ok(driver.cuLaunchKernel(scale, 2, 1, 1, 64, 1, 1, 0, stream, 0, ctypes.addressof(extra)))
     ok(driver.cuStreamSynchronize(stream))
     assert (download(memory, values) == values * 2).all()
+    both = ((memory, 2.0, 100), SCALE_TYPES), ctypes.addressof(extra)
+    code = driver.cuLaunchKernel(scale, 2, 1, 1, 64, 1, 1, 0, stream, *both)[0]
+    assert code == INVALID_VALUE
+    assert "both forms" in message(code)
 
 
 @pytest.mark.parametrize(

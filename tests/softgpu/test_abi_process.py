@@ -5,14 +5,9 @@ Each program runs in a process of its own; it must end with status 0 and say not
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
+from helpers.warm import run_warm
 
-ROOT = Path(__file__).resolve().parents[2]
 START = """
 import ctypes, gc, os, signal, sys, threading, time
 from cudasync.softgpu import install
@@ -35,24 +30,18 @@ ok(d.cuStreamWaitValue32(stream, int(word), 1, 0))
 
 def run(program, *, options="{}", errors="", **environment):
     """Run a program to its end; what it printed."""
-    done = subprocess.run(
-        [sys.executable, "-c", program.replace("{options}", options)],
-        cwd=ROOT,
-        env={**os.environ, "CUDASYNC_SOFTGPU_DEVICES": "1", **environment},
-        capture_output=True,
-        text=True,
-        timeout=50,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stderr == errors
-    return done.stdout
+    environment = {"CUDASYNC_SOFTGPU_DEVICES": "1", **environment}
+    done = run_warm(program.replace("{options}", options), 50, **environment)
+    assert done.code == 0, done.err
+    assert done.err == errors
+    return done.out
 
 
 def test_what_is_not_supported_says_its_name_once():
     out = run(
-        START + "for _ in range(3): print(int(d.cuGraphCreate(0)[0]))",
-        errors="cudasync software GPU: cuGraphCreate is not supported\n",
+        START + "for _ in range(3): print(int(d.cuTexObjectCreate(None, None, None)[0]))",
+        errors="cudasync software GPU: cuTexObjectCreate is not supported: "
+        "arrays, textures and surfaces are not modelled\n",
     )
     assert out == "801\n" * 3
 
@@ -317,3 +306,23 @@ print(caught)
         "ok(d.cuInit(0)); signal.signal(signal.SIGALRM, signal.default_int_handler)",
     )
     assert run(program) == "400\n"
+
+
+def test_what_ends_an_object_succeeds_at_the_end_with_what_clients_wrap_it_in():
+    program = (
+        START
+        + """
+import atexit
+memory = ok(d.cuMemAllocAsync(64, stream))
+def last():
+    codes = [d.cuCtxGetCurrent()[0], d.cuCtxSetCurrent(context)[0],
+             d.cuMemFreeAsync(memory, stream)[0], d.cuStreamDestroy(stream)[0]]
+    print([int(code) for code in codes], int(d.cuStreamQuery(stream)[0]))
+from cudasync import softgpu
+table, = softgpu._tables
+atexit.unregister(table.end)
+atexit.register(last)
+atexit.register(table.end)
+"""
+    )
+    assert run(program) == "[0, 0, 0, 0] 4\n"

@@ -8,6 +8,7 @@ import pytest
 
 from cudasync.softgpu.core import results
 from cudasync.softgpu.core.commands import Command, Step
+from cudasync.softgpu.core.executor import Executor
 from cudasync.softgpu.core.machine import Machine
 from cudasync.softgpu.core.results import DriverFailure
 from cudasync.softgpu.core.streams import elapsed_ms
@@ -188,6 +189,11 @@ def test_an_unknown_scheduler_is_refused(text):
         Machine(total_bytes=1 << 20, scheduler=text)
 
 
+def test_every_order_is_no_scheduler_of_a_process():
+    with pytest.raises(ValueError, match=r"cudasync\.testing\.explore"):
+        Machine(total_bytes=1 << 20, scheduler="explore")
+
+
 def test_a_command_that_yields_holds_its_own_stream_only(machine):
     log = []
     first, second = streams_of(machine, 2)
@@ -272,18 +278,6 @@ def test_a_fault_sticks_drops_what_is_behind_and_spares_other_devices():
     assert caught.value.code == results.INVALID_HANDLE
 
 
-def test_our_own_mistake_is_an_error_code_and_not_a_crash(machine):
-    class Broken(Command):
-        def run(self):
-            raise ZeroDivisionError("oops")
-
-    (stream,) = streams_of(machine, 1)
-    machine.executor.enqueue(Broken(stream))
-    with pytest.raises(DriverFailure, match="oops") as caught:
-        machine.streams.synchronize(stream)
-    assert caught.value.code == results.UNKNOWN
-
-
 def test_a_destroyed_stream_still_does_its_work(machine):
     log = []
     (stream,) = streams_of(machine, 1)
@@ -336,3 +330,49 @@ def test_threads_that_enqueue_and_wait_at_once_all_finish(machine):
     assert len(log) == 800
     for name in range(4):
         assert [index for who, index in log if who == name] == list(range(200))
+
+
+@pytest.mark.parametrize("verb", ["_finish", "_release"])
+def test_an_interrupt_while_a_command_is_put_away_neither_loses_nor_repeats_anything(
+    machine, verb, monkeypatch
+):
+    log = []
+    first, second = streams_of(machine, 2)
+    event = machine.streams.create_event(0)
+    put(machine, first, log, "a")
+    machine.streams.record(event, first)
+    put(machine, first, log, "b")
+    machine.streams.wait(second, event)
+    put(machine, second, log, "c")
+    whole, interrupts = getattr(Executor, verb), [True, True]
+
+    def interrupted(self, command):
+        if interrupts:
+            interrupts.pop()
+            raise KeyboardInterrupt
+        whole(self, command)
+
+    monkeypatch.setattr(Executor, verb, interrupted)
+    for _ in range(2):
+        with pytest.raises(KeyboardInterrupt):
+            machine.streams.synchronize_context(machine.context())
+    machine.streams.synchronize_context(machine.context())
+    assert sorted(log) == ["a", "b", "c"]
+    assert log.index("a") < min(log.index("b"), log.index("c"))
+
+
+@pytest.mark.parametrize("scheduler", ["fifo", "seed=1", "threaded"])
+def test_what_an_interrupt_kept_from_being_entered_as_ready_is_done_all_the_same(scheduler):
+    machine = Machine(total_bytes=1 << 20, scheduler=scheduler)
+    machine.push(machine.retain_primary(machine.device(0)))
+    log = []
+    (stream,) = streams_of(machine, 1)
+    executor = machine.executor
+    with executor.lock:
+        command = Note(stream, log, "a")
+        command.serial = next(executor._serials)
+        stream.tail = command
+        stream.pending.append(command)
+    machine.streams.synchronize(stream)
+    assert log == ["a"]
+    machine.end()

@@ -22,6 +22,8 @@ CASES = all_cases()
 NOT_YET: dict[str, str] = {}
 # Without --run-slow, one program in this many goes through the driver too.
 SAMPLE = 8
+# Of these there are many that differ in a shape, and each is a function to compile: one in three.
+MATRICES = ("mma_", "wmma_", "ldmatrix_", "stmatrix_")
 
 
 def run_on(compile_module: Compile, case: Case) -> dict[str, np.ndarray]:
@@ -82,7 +84,7 @@ def programs(*, refused: dict[str, str] | None = None, sample: int = 1) -> pytes
         if refused and case.name in refused:
             reason = f"{refused[case.name]} is not implemented"
             marks.append(pytest.mark.xfail(reason=reason, raises=PtxError))
-        if index % sample:
+        if index % sample or (case.name.startswith(MATRICES) and index % 3):
             marks.append(pytest.mark.slow)
         parameters.append(pytest.param(case, id=case.name, marks=marks))
     return pytest.mark.parametrize("case", parameters)

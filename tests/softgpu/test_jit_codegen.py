@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import sys
+import textwrap
 import threading
 
 import numpy as np
 import pytest
+from helpers.cases import ISA
 from helpers.jit import compiled, corpus, start
+from helpers.process import start as start_process
 
 from cudasync.errors import CudasyncError
 from cudasync.ptx import parse
@@ -64,3 +68,49 @@ def test_a_large_launch_reports_the_fault_of_its_earliest_block():
     for _ in range(3):
         launched = start(module, "axpy", 1024, 256, np.float32(1), x, y[: 256 * 100], x.size)
         assert launched.run().fault.block == (100, 0, 0)
+
+
+def test_a_process_that_shows_no_mathematics_has_it_all_the_same():
+    """Directed rounding needs fesetround, which python itself may keep to itself."""
+    file = ISA / "add_directed_f32.ptx"
+    script = f"""
+        from helpers.jit import start
+        from cudasync.ptx import parse
+        from cudasync.softgpu.jit import compile_module
+        text = open({str(file)!r}).read()
+        module = compile_module(parse(text))
+        names = len(module.kernels["test"].parameter_sizes)
+        module.kernels["test"]._fit((1, 1, 1), 0)
+        print(names)
+    """
+    code, printed = start_process([sys.executable, "-c", textwrap.dedent(script)], 60)
+    assert (code, printed.strip().isdecimal()) == (0, True), printed
+
+
+def at_level(level: str, numbers: range) -> str:
+    """What a process that knows no better level finds amiss in random programs, and its level."""
+    script = f"""
+        from cudasync.softgpu.jit import codegen
+        codegen.LEVELS = {{k: v for k, v in codegen.LEVELS.items() if k <= {level!r}}}
+        from helpers.lowerings import disagreement
+        found = [line for number in {numbers!r} for line in disagreement(number)]
+        print(codegen._level(), codegen.counts["compiled"] > 0, found)
+    """
+    code, printed = start_process(
+        [sys.executable, "-c", textwrap.dedent(script)], 150, CUDASYNC_SOFTGPU_CACHE="0"
+    )
+    assert code == 0, printed
+    return printed.strip()
+
+
+@pytest.mark.parametrize("level", sorted(codegen.LEVELS))
+def test_code_for_a_lesser_machine_leaves_the_same_bits(level):
+    best = codegen._level()
+    assert at_level(level, range(2, 4)) == f"{min(level, best)} True []"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("level", sorted(codegen.LEVELS)[:-1])
+@pytest.mark.parametrize("first", range(4, 64, 12))
+def test_code_for_a_lesser_machine_leaves_the_same_bits_of_many_programs(level, first):
+    assert at_level(level, range(first, first + 12)).endswith("True []")

@@ -1,8 +1,8 @@
 """Whole kernels, as NVRTC makes them, against NumPy.
 
 Every kernel runs as compiled by default, for two targets, and with all registers treated as
-varying: three programs that must agree. Shapes are chosen so that the last warp is partial,
-blocks are no multiple of a warp, and grids have three dimensions.
+varying, with --run-slow: three programs that must agree. Shapes are chosen so that the last warp
+is partial, blocks are no multiple of a warp, and grids have three dimensions.
 """
 
 from __future__ import annotations
@@ -18,7 +18,10 @@ PROGRAMS = {
 }
 
 
-@pytest.fixture(scope="module", params=PROGRAMS)
+@pytest.fixture(
+    scope="module",
+    params=["sm75", "sm120", pytest.param("varying", marks=pytest.mark.slow)],
+)
 def module(request):
     name, settings = PROGRAMS[request.param]
     return corpus(name, **settings)

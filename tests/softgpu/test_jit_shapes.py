@@ -44,7 +44,7 @@ def shapes_of(body):
     def probe(shapes):
         return Probe(program, program.kernel, USUAL, Settings(), shapes)
 
-    held = held_nodes(flow, stops)
+    held = held_nodes(flow, stops, frozenset())
     return analyse(flow, held, EMITTERS, probe, assume_varying=False).shapes
 
 
@@ -53,7 +53,8 @@ def gathers(name, variant=USUAL, target="sm75"):
     module = parse((CORPUS / f"kernels_{target}.ptx").read_text())
     kernel = next(kernel for kernel in module.kernels if kernel.name == name)
     text = lower(prepare(module, kernel), variant, Settings()).text
-    return len(re.findall(r"call .*@(llvm\.masked\.gather|cudasync\.(gather|scatter))", text))
+    lane_by_lane = r"llvm\.masked\.gather|cudasync\.(gather|scatter|load\.each|store\.each)"
+    return len(re.findall(f"call .*@({lane_by_lane})", text))
 
 
 @pytest.mark.parametrize("target", ["sm75", "sm120"])

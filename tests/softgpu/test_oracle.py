@@ -182,9 +182,9 @@ def test_without_memcheck_nothing_is_checked():
     "statement",
     [
         "wgmma.fence.sync.aligned;",
-        "add.rn.f16x2 %value, %value, %value;",
-        "min.relu.s32 %value, %value, %value;",
-        "cvt.rna.tf32.f32 %value, 0f3F800000;",
+        "add.rz.f16x2 %value, %value, %value;",
+        "min.relu.u32 %value, %value, %value;",
+        "cvt.rp.tf32.f32 %value, 0f3F800000;",
         "setp.num.u32 %p, %value, 0;",
     ],
 )

@@ -73,15 +73,22 @@ _VALUES: Final = {
     92: 1,  # stream memory operations, first form
     93: 1,  # and that on 64-bit words
     94: 1,  # stream wait value NOR, first form
-    95: 0,  # cooperative launch
+    95: 1,  # cooperative launch
     97: MAX_SHARED_BYTES_OPTIN,
     99: 1,  # host memory can be registered
     101: 1,  # direct managed access from host
+    102: 1,  # virtual memory
+    103: 1,  # and that handed out as a file descriptor
     106: 32,  # blocks per multiprocessor
     111: 1024,  # reserved shared memory per block
     115: 1,  # memory pools
+    119: 0,  # handle types of pools
     122: 1,  # 64-bit stream memory operations
     123: 1,  # stream wait value NOR
+    141: 1,  # virtual memory of the host's NUMA nodes
+    142: 1,  # pools there
+    144: 1,  # pools of the host
+    145: 1,  # virtual memory of the host
 }
 
 _NUMBERS: Final = frozenset(int(attribute) for attribute in driver.CUdevice_attribute)

@@ -5,7 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from cudasync.softgpu.abi.registry import export
-from cudasync.softgpu.abi.values import need, offer_u32, offer_u64, put_i32, put_u32, put_u64
+from cudasync.softgpu.abi.values import (
+    need,
+    need_no_flags,
+    offer_u32,
+    offer_u64,
+    put_i32,
+    put_u32,
+    put_u64,
+)
 from cudasync.softgpu.core.results import (
     INVALID_VALUE,
     PEER_ACCESS_ALREADY_ENABLED,
@@ -19,6 +27,11 @@ if TYPE_CHECKING:
     from cudasync.softgpu.core.machine import Machine
 
 _API_VERSION = 3020
+_CACHE_CONFIGS = range(4)
+_BANK_CONFIGS = range(3)
+# The hardware that could choose is long gone.
+_FOUR_BYTE_BANKS = 1
+_FLAGS = 0xFF
 
 
 @export("cuDevicePrimaryCtxRetain")
@@ -46,7 +59,10 @@ def cu_device_primary_ctx_get_state(machine: Machine, device: int, flags: int, a
 
 @export("cuDevicePrimaryCtxSetFlags")
 def cu_device_primary_ctx_set_flags(machine: Machine, device: int, flags: int) -> None:
-    machine.device(device).primary_flags = flags
+    found = machine.device(device)
+    if flags & ~_FLAGS:
+        raise DriverFailure(INVALID_VALUE, f"unknown context flags {flags:#x}")
+    found.primary_flags = flags
 
 
 @export("cuCtxCreate", 3020, "CUcontext *, unsigned int, CUdevice")
@@ -109,12 +125,17 @@ def cu_ctx_get_device_v2(machine: Machine, device: int, context: int) -> None:
 
 @export("cuCtxSynchronize", 2000, "void")
 def cu_ctx_synchronize(machine: Machine) -> None:
-    machine.streams.synchronize_context(machine.context())
+    _synchronize(machine, machine.context())
+
+
+def _synchronize(machine: Machine, context: Context) -> None:
+    machine.graphs.captures.refuse_context(context, "a wait for the context")
+    machine.streams.synchronize_context(context)
 
 
 @export("cuCtxSynchronize", 13000, "CUcontext")
 def cu_ctx_synchronize_v2(machine: Machine, context: int) -> None:
-    machine.streams.synchronize_context(_named(machine, context))
+    _synchronize(machine, _named(machine, context))
 
 
 @export("cuCtxGetFlags")
@@ -125,7 +146,12 @@ def cu_ctx_get_flags(machine: Machine, flags: int) -> None:
 
 @export("cuCtxSetFlags")
 def cu_ctx_set_flags(machine: Machine, flags: int) -> None:
-    machine.context().flags = flags
+    if flags & ~_FLAGS:
+        raise DriverFailure(INVALID_VALUE, f"unknown context flags {flags:#x}")
+    context = machine.context()
+    if context.is_primary:
+        context.device.primary_flags = flags
+    context.flags = flags
 
 
 @export("cuCtxGetId")
@@ -158,24 +184,57 @@ def cu_ctx_set_limit(machine: Machine, limit: int, value: int) -> None:
 
 @export("cuCtxGetCacheConfig")
 def cu_ctx_get_cache_config(machine: Machine, config: int) -> None:
-    machine.context()
-    put_i32(config, 0)
+    put_i32(config, machine.context().cache_config)
 
 
 @export("cuCtxSetCacheConfig")
-def cu_ctx_set_cache_config(machine: Machine, _config: int) -> None:
-    machine.context()
+def cu_ctx_set_cache_config(machine: Machine, config: int) -> None:
+    context = machine.context()
+    if config not in _CACHE_CONFIGS:
+        raise DriverFailure(INVALID_VALUE, f"there is no cache configuration {config}")
+    context.cache_config = config
 
 
 @export("cuCtxGetSharedMemConfig")
 def cu_ctx_get_shared_mem_config(machine: Machine, config: int) -> None:
     machine.context()
-    put_i32(config, 1)
+    put_i32(config, _FOUR_BYTE_BANKS)
 
 
 @export("cuCtxSetSharedMemConfig")
-def cu_ctx_set_shared_mem_config(machine: Machine, _config: int) -> None:
+def cu_ctx_set_shared_mem_config(machine: Machine, config: int) -> None:
     machine.context()
+    if config not in _BANK_CONFIGS:
+        raise DriverFailure(INVALID_VALUE, f"there is no configuration {config} of banks")
+
+
+# Use by several, and order between whole contexts
+
+
+@export("cuCtxAttach")
+def cu_ctx_attach(machine: Machine, context: int, flags: int) -> None:
+    need(context)
+    need_no_flags(flags)
+    found = machine.context()
+    machine.attach(found)
+    put_u64(context, found.handle)
+
+
+@export("cuCtxDetach")
+def cu_ctx_detach(machine: Machine, context: int) -> None:
+    machine.detach(machine.contexts.get(context))
+
+
+@export("cuCtxRecordEvent")
+def cu_ctx_record_event(machine: Machine, context: int, event: int) -> None:
+    streams = machine.streams
+    streams.record_context(streams.event(event), _named(machine, context))
+
+
+@export("cuCtxWaitEvent")
+def cu_ctx_wait_event(machine: Machine, context: int, event: int) -> None:
+    streams = machine.streams
+    streams.hold_context(_named(machine, context), streams.event(event))
 
 
 @export("cuCtxEnablePeerAccess")

@@ -13,7 +13,7 @@ from cudasync.softgpu.abi.registry import export
 
 if TYPE_CHECKING:
     from cudasync.softgpu.core.machine import Machine
-    from cudasync.softgpu.core.transfers import Place
+    from cudasync.softgpu.core.transfers import Fill, Place
 
 _LEGACY = 1
 
@@ -128,9 +128,22 @@ def _fill(
     count: int,
     rows: int = 1,
     pitch: int = 0,
-) -> None:
+) -> Fill:
     target = machine.streams.get(stream)
-    machine.transfers.fill(target, address, pattern, count, rows=rows, pitch=pitch)
+    return machine.transfers.fill(target, address, pattern, count, rows=rows, pitch=pitch)
+
+
+def _fill_now(
+    machine: Machine, address: int, pattern: bytes, count: int, rows: int = 1, pitch: int = 0
+) -> None:
+    """Of device memory it returns at once, of memory that the host sees when it is done.
+
+    CUDA driver API, "API synchronization behavior": memset.
+    """
+    filling = _fill(machine, _LEGACY, address, pattern, count, rows, pitch)
+    found = machine.memory.find(address)
+    if found is not None and (found.kind.is_host or found.kind.is_managed):
+        machine.streams.finish(filling)
 
 
 @export("cuMemsetD8Async")
@@ -154,17 +167,17 @@ def cu_memset_d32_async(
 
 @export("cuMemsetD8")
 def cu_memset_d8(machine: Machine, address: int, value: int, count: int) -> None:
-    _fill(machine, _LEGACY, address, struct.pack("<B", value), count)
+    _fill_now(machine, address, struct.pack("<B", value), count)
 
 
 @export("cuMemsetD16")
 def cu_memset_d16(machine: Machine, address: int, value: int, count: int) -> None:
-    _fill(machine, _LEGACY, address, struct.pack("<H", value), count)
+    _fill_now(machine, address, struct.pack("<H", value), count)
 
 
 @export("cuMemsetD32")
 def cu_memset_d32(machine: Machine, address: int, value: int, count: int) -> None:
-    _fill(machine, _LEGACY, address, struct.pack("<I", value), count)
+    _fill_now(machine, address, struct.pack("<I", value), count)
 
 
 @export("cuMemsetD2D8Async")
@@ -192,18 +205,18 @@ def cu_memset_d2d32_async(
 def cu_memset_d2d8(
     machine: Machine, address: int, pitch: int, value: int, width: int, height: int
 ) -> None:
-    _fill(machine, _LEGACY, address, struct.pack("<B", value), width, height, pitch)
+    _fill_now(machine, address, struct.pack("<B", value), width, height, pitch)
 
 
 @export("cuMemsetD2D16")
 def cu_memset_d2d16(
     machine: Machine, address: int, pitch: int, value: int, width: int, height: int
 ) -> None:
-    _fill(machine, _LEGACY, address, struct.pack("<H", value), width, height, pitch)
+    _fill_now(machine, address, struct.pack("<H", value), width, height, pitch)
 
 
 @export("cuMemsetD2D32")
 def cu_memset_d2d32(
     machine: Machine, address: int, pitch: int, value: int, width: int, height: int
 ) -> None:
-    _fill(machine, _LEGACY, address, struct.pack("<I", value), width, height, pitch)
+    _fill_now(machine, address, struct.pack("<I", value), width, height, pitch)

@@ -6,7 +6,7 @@ import ctypes
 from typing import TYPE_CHECKING
 
 from cudasync.softgpu.abi.registry import export
-from cudasync.softgpu.abi.values import need
+from cudasync.softgpu.abi.values import structure_at
 from cudasync.softgpu.core.results import INVALID_VALUE, NOT_SUPPORTED, DriverFailure
 
 if TYPE_CHECKING:
@@ -61,8 +61,7 @@ def _place(memory: MemoryManager, end: _End, width: int, height: int) -> tuple[P
 
 
 def _copy(machine: Machine, description: int, stream: int) -> Copy:
-    need(description)
-    what = _Copy2D.from_address(description)
+    what = structure_at(_Copy2D, description)
     memory = machine.memory
     width, height = what.width_bytes, what.height
     source, source_pitch = _place(memory, what.source, width, height)

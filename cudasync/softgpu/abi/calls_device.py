@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from cudasync.softgpu.abi.attributes import device_attribute
 from cudasync.softgpu.abi.registry import export
-from cudasync.softgpu.abi.values import get_text, need, put_i32, put_text, put_u32, put_u64
-from cudasync.softgpu.core.results import INVALID_VALUE, DriverFailure
+from cudasync.softgpu.abi.values import get_i32, get_text, need, put_i32, put_text, put_u32, put_u64
+from cudasync.softgpu.core.results import INVALID_DEVICE, INVALID_VALUE, DriverFailure
 
 if TYPE_CHECKING:
     from cudasync.softgpu.core.machine import Machine
@@ -32,7 +32,7 @@ def cu_device_get_name(machine: Machine, name: int, capacity: int, device: int) 
 @export("cuDeviceGetUuid")
 def cu_device_get_uuid(machine: Machine, uuid: int, device: int) -> None:
     data = machine.device(device).uuid
-    need(uuid)
+    need(uuid, len(data))
     ctypes.memmove(uuid, data, len(data))
 
 
@@ -95,3 +95,47 @@ def cu_device_get_exec_affinity_support(
 ) -> None:
     machine.device(device)
     put_i32(answer, 0)
+
+
+@export("cuDeviceGetProperties")
+def cu_device_get_properties(machine: Machine, properties: int, device: int) -> None:
+    found = machine.device(device)
+    # CUdevprop: by the number of the attribute that says the same.
+    numbers = (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14)
+    values = [device_attribute(found, number) for number in numbers]
+    need(properties, 4 * len(values))
+    ctypes.memmove(properties, (ctypes.c_int * len(values))(*values), 4 * len(values))
+
+
+# CUatomicOperationCapability: signed, unsigned, reduction, 32 and 64 bits.
+_INTEGER, _BITS, _SUM, _NONE = 0b11111, 0b11000, 0b11100, 0
+_ATOMICS = (*[_INTEGER] * 8, _BITS, _BITS, _SUM, _NONE, _NONE)
+
+
+def _put_atomics(capabilities: int, operations: int, count: int) -> None:
+    if not count:
+        raise DriverFailure(INVALID_VALUE, "no operations are asked for")
+    need(operations, 4 * count)
+    need(capabilities, 4 * count)
+    for index in range(count):
+        operation = get_i32(operations + 4 * index)
+        if not 0 <= operation < len(_ATOMICS):
+            raise DriverFailure(INVALID_VALUE, f"there is no atomic operation {operation}")
+        put_u32(capabilities + 4 * index, _ATOMICS[operation])
+
+
+@export("cuDeviceGetHostAtomicCapabilities")
+def cu_device_get_host_atomic_capabilities(
+    machine: Machine, capabilities: int, operations: int, count: int, device: int
+) -> None:
+    machine.device(device)
+    _put_atomics(capabilities, operations, count)
+
+
+@export("cuDeviceGetP2PAtomicCapabilities")
+def cu_device_get_p2p_atomic_capabilities(
+    machine: Machine, capabilities: int, operations: int, count: int, source: int, target: int
+) -> None:
+    if machine.device(source) is machine.device(target):
+        raise DriverFailure(INVALID_DEVICE, "a device is no peer of itself")
+    _put_atomics(capabilities, operations, count)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from cudasync.softgpu.abi.registry import export
 from cudasync.softgpu.abi.values import need, put_f32, put_u64
-from cudasync.softgpu.core.results import NOT_READY
+from cudasync.softgpu.core.results import INVALID_VALUE, NOT_READY, DriverFailure
 from cudasync.softgpu.core.streams import elapsed_ms
 
 if TYPE_CHECKING:
@@ -27,12 +27,26 @@ def cu_event_destroy(machine: Machine, event: int) -> None:
 @export("cuEventRecord")
 def cu_event_record(machine: Machine, event: int, stream: int) -> None:
     streams = machine.streams
-    streams.record(streams.event(event), streams.get(stream))
+    what, on = streams.live_events.get(event), streams.live_streams.get(stream)
+    # What is most common goes straight to the executor.
+    if (
+        what is None
+        or on is None
+        or what.context is not on.context
+        or on.capture is not None
+        or on.context.error
+    ):
+        streams.record(streams.event(event), streams.get(stream))
+    else:
+        machine.executor.record(what, on)
 
 
 @export("cuEventRecordWithFlags")
-def cu_event_record_with_flags(machine: Machine, event: int, stream: int, _flags: int) -> None:
-    cu_event_record(machine, event, stream)
+def cu_event_record_with_flags(machine: Machine, event: int, stream: int, flags: int) -> None:
+    if flags & ~1:
+        raise DriverFailure(INVALID_VALUE, f"unknown record flags {flags:#x}")
+    streams = machine.streams
+    streams.record(streams.event(event), streams.get(stream), flags)
 
 
 @export("cuEventQuery")

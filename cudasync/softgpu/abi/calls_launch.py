@@ -5,21 +5,32 @@ from __future__ import annotations
 import ctypes
 from typing import TYPE_CHECKING, Final
 
+from cudasync.ptx.types import StateSpace
 from cudasync.softgpu.abi.messages import fixed_address
 from cudasync.softgpu.abi.registry import export
-from cudasync.softgpu.abi.values import get_u32, get_u64, need, put_i32, put_u64
-from cudasync.softgpu.core.launches import best_block, launch, resident_blocks
-from cudasync.softgpu.core.limits import COMPUTE_CAPABILITY, MAX_SHARED_BYTES
+from cudasync.softgpu.abi.values import (
+    get_u32,
+    get_u64,
+    need,
+    put_i32,
+    put_u64,
+    structure_at,
+)
+from cudasync.softgpu.core.launches import KernelLaunch, launch
+from cudasync.softgpu.core.limits import COMPUTE_CAPABILITY
 from cudasync.softgpu.core.results import INVALID_VALUE, NOT_SUPPORTED, DriverFailure
 
 if TYPE_CHECKING:
     from cudasync.softgpu.core.machine import Machine
     from cudasync.softgpu.core.modules import Function
+    from cudasync.softgpu.launching import Dim3
 
 # CU_LAUNCH_PARAM_*: the pairs in `extra`.
 _END, _BUFFER_POINTER, _BUFFER_SIZE = 0, 1, 2
 # CUlaunchAttributeID.
 _COOPERATIVE, _CLUSTER = 2, 4
+# Far more than there are kinds of them.
+_MOST_ATTRIBUTES: Final = 1024
 _ATTRIBUTE_BYTES: Final = 72
 _ATTRIBUTE_VALUE_OFFSET: Final = 8
 # CUfunction_attribute.
@@ -46,9 +57,13 @@ class _LaunchConfig(ctypes.Structure):
     )
 
 
-def _pack(function: Function, parameters: int, extra: int) -> bytes:
+def pack(function: Function, parameters: int, extra: int) -> bytes:
     """Copy the arguments into a parameter block, from either form in which they come."""
     if parameters:
+        if extra:
+            raise DriverFailure(
+                INVALID_VALUE, f"kernel {function.name}: arguments in both forms at once"
+            )
         return function.packing.pack(parameters)
     block = bytearray(function.kernel.parameter_size)
     if extra:
@@ -75,7 +90,7 @@ def _extra_buffer(extra: int) -> bytes:
             raise DriverFailure(INVALID_VALUE, f"unknown launch parameter {key}")
         extra += 16
     if size:
-        need(buffer)
+        need(buffer, size)
     return _string_at(buffer, size) if size else b""
 
 
@@ -94,17 +109,87 @@ def cu_launch_kernel(
     parameters: int,
     extra: int,
 ) -> None:
+    target = machine.streams.live_streams.get(stream)
+    kernel = machine.modules.live_functions.get(function)
+    if target is not None and kernel is not None:
+        plan = kernel.plan
+        # A launch like the one before goes straight to the executor.
+        if (
+            plan is not None
+            and plan.context is target.context
+            and not plan.context.error
+            and plan.shape == (grid_x, grid_y, grid_z, block_x, block_y, block_z, shared_bytes)
+        ):
+            block = (
+                plan.function.packing.pack(parameters)
+                if parameters and not extra
+                else pack(plan.function, parameters, extra)
+            )
+            machine.executor.enqueue(KernelLaunch(target, plan, block))
+            return
+    _launch(
+        machine,
+        function,
+        (grid_x, grid_y, grid_z),
+        (block_x, block_y, block_z),
+        shared_bytes,
+        stream,
+        parameters,
+        extra,
+    )
+
+
+def _launch(
+    machine: Machine,
+    function: int,
+    grid: Dim3,
+    block: Dim3,
+    shared_bytes: int,
+    stream: int,
+    parameters: int,
+    extra: int,
+    *,
+    is_cooperative: bool = False,
+) -> None:
     target = machine.streams.get(stream)
     kernel = machine.modules.function(function, target.context)
     launch(
         machine,
         kernel,
         target,
+        grid,
+        block,
+        shared_bytes,
+        pack(kernel, parameters, extra),
+        machine.expectations.take(function) if machine.record else None,
+        is_cooperative=is_cooperative,
+    )
+
+
+@export("cuLaunchCooperativeKernel")
+def cu_launch_cooperative_kernel(
+    machine: Machine,
+    function: int,
+    grid_x: int,
+    grid_y: int,
+    grid_z: int,
+    block_x: int,
+    block_y: int,
+    block_z: int,
+    shared_bytes: int,
+    stream: int,
+    parameters: int,
+) -> None:
+    _launch(
+        machine,
+        function,
         (grid_x, grid_y, grid_z),
         (block_x, block_y, block_z),
         shared_bytes,
-        _pack(kernel, parameters, extra),
-        machine.expectations.take(function) if machine.record else None,
+        stream,
+        parameters,
+        0,
+        is_cooperative=True,
     )
 
 
@@ -112,34 +197,37 @@ def cu_launch_kernel(
 def cu_launch_kernel_ex(
     machine: Machine, config: int, function: int, parameters: int, extra: int
 ) -> None:
-    need(config)
-    c = _LaunchConfig.from_address(config)
+    c = structure_at(_LaunchConfig, config)
+    is_cooperative = False
+    if c.attribute_count > _MOST_ATTRIBUTES:
+        raise DriverFailure(INVALID_VALUE, f"{c.attribute_count} attributes of a launch")
     for index in range(c.attribute_count):
-        _check_attribute(c.attributes + _ATTRIBUTE_BYTES * index)
-    cu_launch_kernel(
+        is_cooperative = _read_attribute(c.attributes + _ATTRIBUTE_BYTES * index, is_cooperative)
+    _launch(
         machine,
         function,
-        c.grid_x,
-        c.grid_y,
-        c.grid_z,
-        c.block_x,
-        c.block_y,
-        c.block_z,
+        (c.grid_x, c.grid_y, c.grid_z),
+        (c.block_x, c.block_y, c.block_z),
         c.shared_bytes,
         c.stream,
         parameters,
         extra,
+        is_cooperative=is_cooperative,
     )
 
 
-def _check_attribute(attribute: int) -> None:
-    """Refuse what would change a kernel's meaning; hints about speed are welcome."""
+def _read_attribute(attribute: int, is_cooperative: bool) -> bool:
+    """Whether the launch is cooperative, with this attribute and what was known before.
+
+    What would change a kernel's meaning otherwise is refused; hints about speed are welcome.
+    """
     value = attribute + _ATTRIBUTE_VALUE_OFFSET
-    match get_u32(attribute):
-        case n if n == _COOPERATIVE and get_u32(value):
-            raise DriverFailure(NOT_SUPPORTED, "cooperative launches are not supported")
-        case n if n == _CLUSTER and [get_u32(value + 4 * i) for i in range(3)] != [1, 1, 1]:
-            raise DriverFailure(NOT_SUPPORTED, "thread block clusters are not supported")
+    kind = get_u32(attribute)
+    if kind == _COOPERATIVE:
+        return bool(get_u32(value))
+    if kind == _CLUSTER and [get_u32(value + 4 * i) for i in range(3)] != [1, 1, 1]:
+        raise DriverFailure(NOT_SUPPORTED, "thread block clusters are not supported")
+    return is_cooperative
 
 
 # Functions
@@ -147,11 +235,12 @@ def _check_attribute(attribute: int) -> None:
 
 def _attribute(function: Function, attribute: int) -> int:
     kernel = function.kernel
-    version = function.module.source.version
+    source = function.module.source
+    version = source.version
     values = {
         0: kernel.max_threads,
         1: kernel.static_shared_bytes,
-        2: 0,
+        2: sum(v.size for v in source.variables if v.space is StateSpace.CONST),
         3: kernel.local_bytes,
         4: 32,
         5: version[0] * 10 + version[1],
@@ -207,6 +296,13 @@ def cu_func_set_cache_config(machine: Machine, function: int, _config: int) -> N
     machine.modules.function(function)
 
 
+@export("cuFuncSetSharedMemConfig")
+def cu_func_set_shared_mem_config(machine: Machine, function: int, config: int) -> None:
+    machine.modules.function(function)
+    if config not in range(3):
+        raise DriverFailure(INVALID_VALUE, f"there is no configuration {config} of banks")
+
+
 @export("cuKernelSetCacheConfig")
 def cu_kernel_set_cache_config(machine: Machine, kernel: int, _config: int, _device: int) -> None:
     machine.modules.library_kernel(kernel)
@@ -231,59 +327,3 @@ def cu_func_is_loaded(machine: Machine, state: int, function: int) -> None:
 @export("cuFuncLoad")
 def cu_func_load(machine: Machine, function: int) -> None:
     machine.modules.function(function)
-
-
-# Occupancy
-
-
-@export("cuOccupancyMaxActiveBlocksPerMultiprocessor")
-def cu_occupancy_max_active_blocks_per_multiprocessor(
-    machine: Machine, blocks: int, function: int, threads: int, shared_bytes: int
-) -> None:
-    put_i32(blocks, resident_blocks(machine.modules.function(function), threads, shared_bytes))
-
-
-@export("cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags")
-def cu_occupancy_max_active_blocks_per_multiprocessor_with_flags(
-    machine: Machine, blocks: int, function: int, threads: int, shared_bytes: int, _flags: int
-) -> None:
-    put_i32(blocks, resident_blocks(machine.modules.function(function), threads, shared_bytes))
-
-
-@export("cuOccupancyMaxPotentialBlockSize")
-def cu_occupancy_max_potential_block_size(
-    machine: Machine,
-    grid: int,
-    block: int,
-    function: int,
-    _shared_of_block: int,
-    _shared_bytes: int,
-    limit: int,
-) -> None:
-    threads, blocks = best_block(machine.modules.function(function), limit)
-    put_i32(grid, blocks)
-    put_i32(block, threads)
-
-
-@export("cuOccupancyMaxPotentialBlockSizeWithFlags")
-def cu_occupancy_max_potential_block_size_with_flags(
-    machine: Machine,
-    grid: int,
-    block: int,
-    function: int,
-    shared_of_block: int,
-    shared_bytes: int,
-    limit: int,
-    _flags: int,
-) -> None:
-    cu_occupancy_max_potential_block_size(
-        machine, grid, block, function, shared_of_block, shared_bytes, limit
-    )
-
-
-@export("cuOccupancyAvailableDynamicSMemPerBlock")
-def cu_occupancy_available_dynamic_smem_per_block(
-    machine: Machine, size: int, function: int, _blocks: int, _threads: int
-) -> None:
-    kernel = machine.modules.function(function).kernel
-    put_u64(size, max(0, MAX_SHARED_BYTES - kernel.static_shared_bytes))

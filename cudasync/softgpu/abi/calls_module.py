@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-import ctypes
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from cudasync.softgpu.abi.jit_options import JitOptions
 from cudasync.softgpu.abi.messages import fixed_address
 from cudasync.softgpu.abi.registry import export
-from cudasync.softgpu.abi.values import get_text, need, offer_u64, put_i32, put_u32, put_u64
+from cudasync.softgpu.abi.values import (
+    get_bytes,
+    get_text,
+    need,
+    offer_u64,
+    put_i32,
+    put_u32,
+    put_u64,
+)
 from cudasync.softgpu.core.results import (
     FILE_NOT_FOUND,
     INVALID_VALUE,
@@ -26,8 +33,7 @@ _LAZY_LOADING: Final = 2
 
 def _image_at(address: int) -> bytes:
     """PTX is a C string; of machine code only the start is looked at."""
-    need(address)
-    return ctypes.string_at(address)
+    return get_bytes(address)
 
 
 def _file_at(path: int) -> bytes:

@@ -20,14 +20,20 @@ if TYPE_CHECKING:
     from cudasync.softgpu.core.machine import Machine
 
 _HOST, _DEVICE = 1, 2
-_DEVICE_ONLY = frozenset({MemoryKind.DEVICE, MemoryKind.POOL, MemoryKind.VARIABLE})
+_DEVICE_ONLY = frozenset(
+    {MemoryKind.DEVICE, MemoryKind.POOL, MemoryKind.VARIABLE, MemoryKind.VIRTUAL}
+)
 
 _INT, _UINT, _WORD = ctypes.c_int32, ctypes.c_uint32, ctypes.c_uint64
 
 
+def _context_of(allocation: Allocation) -> int:
+    """Mapped memory belongs to none."""
+    return 0 if allocation.kind is MemoryKind.VIRTUAL else allocation.context.handle
+
+
 def _pool_of(allocation: Allocation) -> int:
-    is_pooled = allocation.kind is MemoryKind.POOL
-    return allocation.context.device.pool.handle if is_pooled else 0
+    return allocation.pool.handle if allocation.pool is not None else 0
 
 
 # Number: the C type of the answer, the answer, and the answer for an address that is unknown.
@@ -39,13 +45,13 @@ _ATTRIBUTES: dict[
         int,
     ],
 ] = {
-    1: (_WORD, lambda a, _: a.context.handle, 0),
+    1: (_WORD, lambda a, _: _context_of(a), 0),
     2: (_UINT, lambda a, _: _HOST if a.kind.is_host else _DEVICE, 0),
     3: (_WORD, lambda _, address: address, 0),
     4: (_WORD, lambda a, address: 0 if a.kind in _DEVICE_ONLY else address, 0),
     6: (_INT, lambda _a, _: 0, 0),
     7: (_WORD, lambda a, _: a.number, 0),
-    8: (_INT, lambda a, _: int(a.kind is MemoryKind.MANAGED), 0),
+    8: (_INT, lambda a, _: int(a.kind.is_managed), 0),
     9: (_INT, lambda a, _: a.context.device.ordinal, -2),
     10: (_INT, lambda _a, _: 0, 0),
     11: (_WORD, lambda a, _: a.start, 0),

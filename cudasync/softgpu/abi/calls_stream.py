@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from typing import TYPE_CHECKING
 
 from cudasync.softgpu.abi.registry import export
@@ -10,17 +11,24 @@ from cudasync.softgpu.abi.values import (
     get_u32,
     get_u64,
     need,
+    need_code,
+    need_no_flags,
     offer_u64,
     put_i32,
     put_u32,
     put_u64,
 )
-from cudasync.softgpu.core.results import INVALID_VALUE, NOT_READY, NOT_SUPPORTED, DriverFailure
+from cudasync.softgpu.core.results import (
+    INVALID_HANDLE,
+    INVALID_VALUE,
+    NOT_READY,
+    NOT_SUPPORTED,
+    DriverFailure,
+)
+from cudasync.softgpu.core.streams import HIGHEST_PRIORITY, LOWEST_PRIORITY
 
 if TYPE_CHECKING:
     from cudasync.softgpu.core.machine import Machine
-
-_NOT_CAPTURING = 0
 
 
 @export("cuStreamCreate")
@@ -56,10 +64,23 @@ def cu_stream_synchronize(machine: Machine, stream: int) -> None:
 
 @export("cuStreamWaitEvent")
 def cu_stream_wait_event(machine: Machine, stream: int, event: int, flags: int) -> None:
+    streams = machine.streams
+    on, what = streams.live_streams.get(stream), streams.live_events.get(event)
+    # What is most common goes straight to the executor.
+    if not (
+        flags
+        or on is None
+        or what is None
+        or on.capture is not None
+        or what.captured is not None
+        or on.context.error
+        or what.context.error
+    ):
+        machine.executor.hold(on, what)
+        return
     if flags & ~1:
         raise DriverFailure(INVALID_VALUE, f"unknown wait flags {flags:#x}")
-    streams = machine.streams
-    streams.wait(streams.get(stream), streams.event(event))
+    streams.wait(streams.get(stream), streams.event(event), flags)
 
 
 @export("cuStreamGetFlags")
@@ -93,34 +114,9 @@ def cu_stream_get_ctx_v2(machine: Machine, stream: int, context: int, green: int
     put_u64(context, machine.streams.get(stream).context.handle)
 
 
-@export("cuStreamIsCapturing")
-def cu_stream_is_capturing(machine: Machine, stream: int, status: int) -> None:
-    machine.streams.get(stream)
-    put_i32(status, _NOT_CAPTURING)
-
-
-@export(
-    "cuStreamGetCaptureInfo",
-    11030,
-    "CUstream, CUstreamCaptureStatus *, cuuint64_t *, CUgraph *, CUgraphNode const **, size_t *",
-)
-@export(
-    "cuStreamGetCaptureInfo",
-    12030,
-    "CUstream, CUstreamCaptureStatus *, cuuint64_t *, CUgraph *, CUgraphNode const **, "
-    "CUgraphEdgeData const **, size_t *",
-)
-def cu_stream_get_capture_info(machine: Machine, stream: int, status: int, *_details: int) -> None:
-    cu_stream_is_capturing(machine, stream, status)
-
-
-@export("cuThreadExchangeStreamCaptureMode")
-def cu_thread_exchange_stream_capture_mode(_machine: Machine, mode: int) -> None:
-    put_i32(mode, 0)
-
-
 @export("cuLaunchHostFunc", 10000, "CUstream, CUhostFn, void *")
 def cu_launch_host_func(machine: Machine, stream: int, function: int, user_data: int) -> None:
+    need_code(function)
     machine.streams.launch_host(machine.streams.get(stream), function, user_data)
 
 
@@ -131,10 +127,26 @@ def cu_launch_host_func_v2(
     cu_launch_host_func(machine, stream, function, user_data)
 
 
+_FLUSH = 1 << 30
+
+
+def _check_wait(address: int, flags: int, size_bytes: int) -> None:
+    if flags & _FLUSH:
+        raise DriverFailure(NOT_SUPPORTED, "there are no remote writes to flush")
+    if flags & ~3 or address % size_bytes:
+        raise DriverFailure(INVALID_VALUE, f"a wait with flags {flags:#x} at {address:#x}")
+
+
+def _check_write(address: int, flags: int, size_bytes: int) -> None:
+    if flags & ~1 or address % size_bytes:
+        raise DriverFailure(INVALID_VALUE, f"a write with flags {flags:#x} at {address:#x}")
+
+
 @export("cuStreamWaitValue32")
 def cu_stream_wait_value_32(
     machine: Machine, stream: int, address: int, value: int, flags: int
 ) -> None:
+    _check_wait(address, flags, 4)
     machine.streams.wait_value(machine.streams.get(stream), address, value, flags, 4)
 
 
@@ -142,33 +154,24 @@ def cu_stream_wait_value_32(
 def cu_stream_wait_value_64(
     machine: Machine, stream: int, address: int, value: int, flags: int
 ) -> None:
+    _check_wait(address, flags, 8)
     machine.streams.wait_value(machine.streams.get(stream), address, value, flags, 8)
 
 
 @export("cuStreamWriteValue32")
 def cu_stream_write_value_32(
-    machine: Machine, stream: int, address: int, value: int, _flags: int
+    machine: Machine, stream: int, address: int, value: int, flags: int
 ) -> None:
+    _check_write(address, flags, 4)
     machine.streams.write_value(machine.streams.get(stream), address, value, 4)
 
 
 @export("cuStreamWriteValue64")
 def cu_stream_write_value_64(
-    machine: Machine, stream: int, address: int, value: int, _flags: int
+    machine: Machine, stream: int, address: int, value: int, flags: int
 ) -> None:
+    _check_write(address, flags, 8)
     machine.streams.write_value(machine.streams.get(stream), address, value, 8)
-
-
-@export("cuStreamAttachMemAsync")
-def cu_stream_attach_mem_async(
-    machine: Machine, stream: int, _address: int, _size: int, _flags: int
-) -> None:
-    machine.streams.get(stream)
-
-
-@export("cuStreamBeginCapture")
-def cu_stream_begin_capture(_machine: Machine, _stream: int, _mode: int) -> None:
-    raise DriverFailure(NOT_SUPPORTED, "stream capture is not supported")
 
 
 # CUstreamBatchMemOpType, and the union of its parameters: each 48 bytes long.
@@ -204,40 +207,56 @@ def cu_stream_batch_mem_op(
 def cu_stream_add_callback(
     machine: Machine, stream: int, callback: int, user_data: int, flags: int
 ) -> None:
-    if flags:
-        raise DriverFailure(INVALID_VALUE, "the flags must be 0")
+    need_no_flags(flags)
+    need_code(callback)
     machine.streams.add_callback(machine.streams.get(stream), callback, user_data)
 
 
-# CUstreamAttrID: what can be set here is remembered by nobody, since it is about speed.
-_SYNCHRONIZATION_POLICY, _PRIORITY = 3, 8
-_STREAM_ATTRIBUTES = range(1, 19)
+# CUstreamAttrID, and what each is unless it was set; the union of values has 64 bytes.
+_PRIORITY, _VALUE_BYTES = 8, 64
+_ATTRIBUTES = {
+    1: bytes(_VALUE_BYTES),  # access policy window
+    3: (1).to_bytes(_VALUE_BYTES, "little"),  # synchronisation policy: automatic
+    9: (0x0100).to_bytes(_VALUE_BYTES, "little"),  # memory synchronisation domain map: 0 and 1
+    10: bytes(_VALUE_BYTES),  # memory synchronisation domain
+}
+
+
+def _check_attribute(attribute: int) -> None:
+    if attribute != _PRIORITY and attribute not in _ATTRIBUTES:
+        raise DriverFailure(INVALID_VALUE, f"streams have no attribute {attribute}")
 
 
 @export("cuStreamGetAttribute")
 def cu_stream_get_attribute(machine: Machine, stream: int, attribute: int, value: int) -> None:
     found = machine.streams.get(stream)
-    match attribute:
-        case n if n == _SYNCHRONIZATION_POLICY:
-            put_i32(value, 1)
-        case n if n == _PRIORITY:
-            put_i32(value, found.priority)
-        case _:
-            raise DriverFailure(NOT_SUPPORTED, f"stream attribute {attribute} is not supported")
+    _check_attribute(attribute)
+    if attribute == _PRIORITY:
+        put_i32(value, found.priority)
+        return
+    need(value, _VALUE_BYTES)
+    data = found.attributes.get(attribute, _ATTRIBUTES[attribute])
+    ctypes.memmove(value, data, _VALUE_BYTES)
 
 
 @export("cuStreamSetAttribute")
 def cu_stream_set_attribute(machine: Machine, stream: int, attribute: int, value: int) -> None:
     found = machine.streams.get(stream)
-    if attribute not in _STREAM_ATTRIBUTES:
-        raise DriverFailure(INVALID_VALUE, f"there is no stream attribute {attribute}")
+    _check_attribute(attribute)
     if attribute == _PRIORITY:
-        found.priority = get_i32(value)
+        found.priority = min(LOWEST_PRIORITY, max(HIGHEST_PRIORITY, get_i32(value)))
+        return
+    need(value, _VALUE_BYTES)
+    found.attributes[attribute] = ctypes.string_at(value, _VALUE_BYTES)
 
 
 @export("cuStreamCopyAttributes")
 def cu_stream_copy_attributes(machine: Machine, target: int, source: int) -> None:
-    machine.streams.get(target).priority = machine.streams.get(source).priority
+    to, of = machine.streams.get(target), machine.streams.get(source)
+    if to.context is not of.context:
+        raise DriverFailure(INVALID_HANDLE, "the streams differ in context")
+    to.priority = of.priority
+    to.attributes = dict(of.attributes)
 
 
 @export("cuProfilerStart")

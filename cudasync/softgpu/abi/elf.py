@@ -2,10 +2,10 @@
 
 The library has no code of its own but trampolines. Trampoline i jumps to the address in slot i
 of a writable table, which Python fills; the first trampolines are exported under the names given,
-the rest are for addresses handed out at run time. Two more bits of code return a constant each,
-for the time when Python is gone. Layout per the System V gABI and the x86-64 and AArch64
-psABIs: one read-execute segment with header, symbols and code, one read-write segment with the
-dynamic section and the slots.
+the rest are for addresses handed out at run time. More bits of code return a constant each, for
+the time when Python is gone, and one enters Python (`entry.py`). Layout per the System V gABI and
+the x86-64 and AArch64 psABIs: one read-execute segment with header, symbols and code, one
+read-write segment with the dynamic section and the slots.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
+
+from cudasync.softgpu.abi import entry
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -39,6 +41,10 @@ class Stub:
     slots_offset: int
     trampolines_offset: int
     constants_offset: int
+    entry_offset: int | None
+    """Where to jump to from a slot to call Python; None where there is no such code."""
+    table_offset: int
+    """What that code reads: see `entry.py`."""
 
 
 def build(names: Sequence[str], slot_count: int, constants: Sequence[int], *, machine: str) -> Stub:
@@ -59,16 +65,25 @@ def build(names: Sequence[str], slot_count: int, constants: Sequence[int], *, ma
     text_offset = _align(strings_offset + len(strings), 16)
     constants_offset = text_offset + TRAMPOLINE_BYTES * slot_count
     text_end = constants_offset + TRAMPOLINE_BYTES * len(constants)
+    is_x86 = _MACHINES[machine] == 62
+    entry_offset = _align(text_end, 16) if is_x86 else None
+    if entry_offset is not None:
+        text_end = entry_offset + len(entry.CODE)
     dynamic_offset = _align(text_end, _PAGE_BYTES)
     dynamic_bytes = 16 * _DYNAMIC_ENTRIES
     slots_offset = dynamic_offset + _align(dynamic_bytes, 16)
-    end = slots_offset + 8 * slot_count
+    table_offset = slots_offset + 8 * slot_count
+    end = table_offset
+    if is_x86:
+        end += entry.RECORDS_OFFSET + entry.RECORD_BYTES * slot_count
 
-    is_x86 = _MACHINES[machine] == 62
     jump, constant = (_x86_jump, _x86_constant) if is_x86 else (_arm_jump, _arm_constant)
     text = b"".join(
-        jump(text_offset + TRAMPOLINE_BYTES * i, slots_offset + 8 * i) for i in range(slot_count)
+        jump(i, text_offset + TRAMPOLINE_BYTES * i, slots_offset + 8 * i) for i in range(slot_count)
     ) + b"".join(constant(value) for value in constants)
+    if entry_offset is not None:
+        text = text.ljust(entry_offset - text_offset, b"\xcc")
+        text += entry.placed(entry_offset, table_offset)
 
     symbols = bytes(_SYMBOL_BYTES)
     for index, name in enumerate(names):
@@ -106,15 +121,19 @@ def build(names: Sequence[str], slot_count: int, constants: Sequence[int], *, ma
         ),
     ):
         image[offset : offset + len(part)] = part
-    return Stub(bytes(image), slots_offset, text_offset, constants_offset)
+    return Stub(
+        bytes(image), slots_offset, text_offset, constants_offset, entry_offset, table_offset
+    )
 
 
 # Machine code
 
 
-def _x86_jump(place: int, slot: int) -> bytes:
-    """endbr64; jmp *slot(%rip)."""
-    return (b"\xf3\x0f\x1e\xfa\xff\x25" + struct.pack("<i", slot - (place + 10))).ljust(16, b"\xcc")
+def _x86_jump(index: int, place: int, slot: int) -> bytes:
+    """endbr64; mov $index, %r11d; jmp *slot(%rip)."""
+    return b"\xf3\x0f\x1e\xfa\x41\xbb" + struct.pack(
+        "<IHi", index, 0x25FF, slot - (place + TRAMPOLINE_BYTES)
+    )
 
 
 def _x86_constant(value: int) -> bytes:
@@ -122,7 +141,7 @@ def _x86_constant(value: int) -> bytes:
     return (b"\xf3\x0f\x1e\xfa\xb8" + struct.pack("<i", value) + b"\xc3").ljust(16, b"\xcc")
 
 
-def _arm_jump(place: int, slot: int) -> bytes:
+def _arm_jump(_index: int, place: int, slot: int) -> bytes:
     """Adrp x16, slot; ldr x16, [x16, slot's low bits]; br x16."""
     pages = (slot >> 12) - (place >> 12)
     adrp = 0x90000010 | (pages & 3) << 29 | (pages >> 2 & 0x7FFFF) << 5

@@ -17,20 +17,37 @@ from typing import TYPE_CHECKING, Final
 
 from cudasync.errors import CudasyncError
 from cudasync.softgpu.abi import (
+    calls_capture,
     calls_check,
     calls_context,
     calls_copy,
     calls_copy_2d,
+    calls_copy_3d,
+    calls_copy_batch,
     calls_device,
     calls_error,
     calls_event,
+    calls_explore,
+    calls_graph,
+    calls_graph_exec,
+    calls_graph_memory,
+    calls_graph_node,
+    calls_graph_update,
+    calls_jit_link,
     calls_launch,
     calls_link,
+    calls_managed,
     calls_memory,
     calls_module,
+    calls_nvrtc,
+    calls_occupancy,
+    calls_old_launch,
     calls_pointer,
+    calls_pool,
     calls_stream,
+    calls_virtual,
     registry,
+    runtime_bindings,
 )
 from cudasync.softgpu.abi.elf import SLOTS_SYMBOL, SONAME, build
 from cudasync.softgpu.abi.table import (
@@ -44,26 +61,42 @@ if TYPE_CHECKING:
     from cudasync.softgpu.core.machine import Machine
 
 CALLS: Final = (
+    calls_capture,
     calls_check,
     calls_context,
     calls_copy,
     calls_copy_2d,
+    calls_copy_3d,
+    calls_copy_batch,
     calls_device,
     calls_error,
     calls_event,
+    calls_explore,
+    calls_graph,
+    calls_graph_exec,
+    calls_graph_memory,
+    calls_graph_node,
+    calls_graph_update,
+    calls_jit_link,
     calls_launch,
     calls_link,
+    calls_managed,
     calls_memory,
     calls_module,
+    calls_nvrtc,
+    calls_occupancy,
+    calls_old_launch,
     calls_pointer,
+    calls_pool,
     calls_stream,
+    calls_virtual,
 )
 """The modules whose import enters the driver's functions."""
 
 _RTLD_NOLOAD: Final = 4
 
 
-def load_stub(machine: Machine, *, force: bool) -> FunctionTable:
+def load_stub(machine: Machine, *, force: bool, report: bool = False) -> FunctionTable:
     """Load the stub and fill it; CudasyncError if a real driver is there and not `force`."""
     if _is_loaded():
         raise CudasyncError(f"a {SONAME} is loaded in this process already")
@@ -80,8 +113,9 @@ def load_stub(machine: Machine, *, force: bool) -> FunctionTable:
         library = ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL)
     slots = ctypes.c_uint64.in_dll(library, SLOTS_SYMBOL)
     base = ctypes.addressof(slots) - stub.slots_offset
-    table = FunctionTable(machine, stub, base, names)
+    table = FunctionTable(machine, stub, base, names, report=report)
     calls_error.serve(table)
+    runtime_bindings.await_bindings(table)
     catch_early_interrupts()
     # Runs late: callbacks that are registered before others are called after them.
     atexit.register(table.end)

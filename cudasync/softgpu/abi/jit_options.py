@@ -8,7 +8,8 @@ from __future__ import annotations
 import ctypes
 from typing import TYPE_CHECKING, Final
 
-from cudasync.softgpu.core.results import INVALID_PTX, DriverFailure
+from cudasync.softgpu.abi.values import need
+from cudasync.softgpu.core.results import DriverFailure
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -25,6 +26,8 @@ class JitOptions:
         self._values = values
         self._places: dict[int, int] = {}
         if count and options and values:
+            need(options, 4 * count)
+            need(values, 8 * count)
             numbers = (ctypes.c_int * count).from_address(options)
             self._places = {number: index for index, number in enumerate(numbers)}
 
@@ -38,7 +41,7 @@ class JitOptions:
         problem: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        if isinstance(problem, DriverFailure) and problem.code == INVALID_PTX:
+        if isinstance(problem, DriverFailure) and problem.detail:
             self._write(_ERROR_BUFFER, _ERROR_SIZE, problem.detail)
 
     def _write(self, buffer_option: int, size_option: int, text: str) -> None:
@@ -52,9 +55,11 @@ class JitOptions:
             return
         if text:
             data = text.encode()[: capacity - 1] + b"\0"
+            need(buffer, len(data))
             ctypes.memmove(buffer, data, len(data))
             size.value = len(data)
         else:
+            need(buffer, 1)
             ctypes.memset(buffer, 0, 1)
 
     def _value(self, option: int) -> ctypes.c_uint64:

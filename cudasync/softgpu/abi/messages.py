@@ -8,6 +8,7 @@ fault); else a few plain words.
 from __future__ import annotations
 
 import ctypes
+import sys
 from collections import deque
 from typing import Final
 
@@ -40,8 +41,21 @@ _WORDS: Final = {
     719: "the launch failed",
     800: "the operation is not permitted",
     801: "the operation is not supported by the software GPU",
+    900: "not permitted while a stream is captured",
+    901: "the capture was invalidated by an error before",
+    902: "two captures would have become one",
+    903: "the capture did not begin on this stream",
+    904: "a stream that was forked into the capture was not joined",
+    905: "the work would have depended on work outside of the capture",
+    906: "the legacy default stream would have depended on a captured stream",
+    907: "the event was last recorded in a captured stream",
+    908: "the capture was begun by another thread",
+    910: "the executable graph can not be updated so",
     999: "unknown error",
 }
+
+# Faults of kernels, deadlocks, machine code, and what does not link.
+_OF_KERNELS: Final = frozenset({209, 401, 700, 702, 710, 716, 719, 999})
 
 # Strings handed out stay valid for a while after they have been replaced.
 _kept: deque[ctypes.Array[ctypes.c_char]] = deque(maxlen=256)
@@ -79,15 +93,27 @@ def passing_address(text: str) -> int:
 
 
 class Details:
-    """The last thing the core had to say for each code."""
+    """The last thing the core had to say for each code.
 
-    def __init__(self) -> None:
+    With `report`, what is wrong with a kernel or a module is told on stderr, too, each once:
+    cuda.core and numba-cuda show a code, and never ask for its string.
+    """
+
+    def __init__(self, *, report: bool) -> None:
         self._details: dict[int, str] = {}
+        self._report = report
+        self._told: set[str] = set()
 
     def note(self, failure: DriverFailure) -> None:
         """Remember what a failed call had to say, or that it had nothing."""
-        if failure.detail or failure.code in self._details:
-            self._details[failure.code] = failure.detail
+        detail = failure.detail
+        if detail or failure.code in self._details:
+            self._details[failure.code] = detail
+        if not self._report or not detail or detail in self._told:
+            return
+        if failure.code in _OF_KERNELS or detail.startswith("ptxas"):
+            self._told.add(detail)
+            sys.stderr.write(f"cudasync software GPU: {name_of(failure.code)}: {detail}\n")
 
     def text(self, code: int) -> str:
         """The sentence for a code."""

@@ -14,11 +14,15 @@ import ctypes
 import re
 import sys
 import threading
+from functools import cache, partial
+from types import CodeType, FunctionType
 from typing import TYPE_CHECKING, Any, Final
 
+from cudasync.softgpu.abi import entry as native
 from cudasync.softgpu.abi import registry
 from cudasync.softgpu.abi.elf import TRAMPOLINE_BYTES
 from cudasync.softgpu.abi.messages import Details
+from cudasync.softgpu.abi.refusals import why_not
 from cudasync.softgpu.abi.signatures import argument_types, c_signature
 from cudasync.softgpu.core.results import (
     DEINITIALIZED,
@@ -41,23 +45,54 @@ SLOT_COUNT: Final = 2048
 CONSTANTS: Final = (SUCCESS, NOT_INITIALIZED, DEINITIALIZED)
 """What the stub can answer by itself."""
 
-_ENDS_OBJECTS: Final = re.compile("Free|Destroy|Unload|Release|Unregister")
+# What each call goes through, with as many parameters as it has: to take and pass on any number
+# of them costs as much as a short call does.
+_GUARD: Final = f"""
+def guarded({{parameters}}):
+    try:
+        if not (machine.is_initialized or is_early):
+            return {NOT_INITIALIZED}
+        if waiting:
+            run_deferred()
+        return call(machine{{arguments}}) or 0
+    except BaseException as problem:
+        code, _on_return = outcome(problem)
+        return code
+"""
+
+# And what clients wrap it in: making the right context current.
+_ENDS_OBJECTS: Final = re.compile(
+    "Free|Destroy|Unload|Release|Unregister|Ctx(Get|Set|Push|Pop)Current"
+)
 
 
 class FunctionTable:
     """The slots of one loaded stub, filled for one machine."""
 
-    def __init__(self, machine: Machine, stub: Stub, base: int, names: Sequence[str]) -> None:
+    def __init__(
+        self,
+        machine: Machine,
+        stub: Stub,
+        base: int,
+        names: Sequence[str],
+        *,
+        report: bool,
+    ) -> None:
         self.machine = machine
-        self.details = Details()
+        self.details = Details(report=report)
         self._trampolines = base + stub.trampolines_offset
         self._constants = base + stub.constants_offset
         self._slots = (ctypes.c_uint64 * SLOT_COUNT).from_address(base + stub.slots_offset)
+        self._entry = base + stub.entry_offset if stub.entry_offset is not None else None
+        self._table = base + stub.table_offset
+        if self._entry is not None:
+            native.write_interface(self._table)
         self._callbacks: list[Any] = []  # Keeps alive what the slots point to.
         self._addresses: dict[tuple[str, int], int] = {}
         self._lasting: set[int] = set()
         self._lock = threading.Lock()
         self._names: list[str] = []
+        self.asked: set[tuple[str, int]] = set()
         self._told: set[str] = set()
         for name in names:
             self._new_slot(name, registry.ANY_VERSION)
@@ -70,66 +105,87 @@ class FunctionTable:
             found = self._addresses.get(key)
             return found if found is not None else self._new_slot(*key)
 
+    def enter(self, name: str, entry: registry.Entry | None, why: str) -> int:
+        """A trampoline for a function that is no driver's; without an entry it refuses, and why."""
+        with self._lock:
+            if entry is None:
+                return self._fill_slot(name, self._refusal(name, why), ())
+            return self._fill_slot(name, *self._callback(name, entry))
+
     def _new_slot(self, name: str, version: int) -> int:
+        entry = registry.find(name, version)
+        index = len(self._names)
+        address = self._fill_slot(name, *self._callback(name, entry))
+        if address:
+            if entry is not None and entry.before_init:
+                self._lasting.add(index)
+            self._addresses[(name, version)] = address
+        return address
+
+    def _fill_slot(self, name: str, function: Callable[..., int], types: tuple[Any, ...]) -> int:
         index = len(self._names)
         if index == SLOT_COUNT:
             return 0
         self._names.append(name)
-        entry = registry.find(name, version)
-        callback = self._make_callback(name, entry)
-        self._callbacks.append(callback)
-        if entry is not None and entry.before_init:
-            self._lasting.add(index)
-        self._slots[index] = ctypes.cast(callback, ctypes.c_void_p).value or 0
-        address = self._trampolines + TRAMPOLINE_BYTES * index
-        self._addresses[(name, version)] = address
-        return address
+        self._slots[index] = self._enter(index, function, types)
+        return self._trampolines + TRAMPOLINE_BYTES * index
 
-    def _make_callback(self, name: str, entry: registry.Entry | None) -> Any:
-        if entry is None:
-            return ctypes.CFUNCTYPE(ctypes.c_int)(self._refusal(name))
-        signature = entry.signature or c_signature(name)
-        if signature is None:
-            # The bindings do not know it, so nobody but a foreign client may ask.
-            return ctypes.CFUNCTYPE(ctypes.c_int)(self._refusal(name))
-        prototype = ctypes.CFUNCTYPE(ctypes.c_int, *argument_types(signature))
-        return prototype(self._guard(entry))
+    def _enter(self, index: int, function: Callable[..., int], types: tuple[Any, ...]) -> int:
+        """The address of native code that calls `function`, for its slot."""
+        kinds = native.kinds_of(types) if self._entry is not None else None
+        if self._entry is None or kinds is None:
+            callback = ctypes.CFUNCTYPE(ctypes.c_int, *types)(function)
+            self._callbacks.append(callback)
+            return ctypes.cast(callback, ctypes.c_void_p).value or 0
+        self._callbacks.append(native.write_record(self._table, index, function, kinds))
+        return self._entry
 
-    def _guard(self, entry: registry.Entry) -> Callable[..., int]:
-        """The Python side of a call: any outcome becomes a result code."""
-        machine = self.machine
-        call = entry.call
-        details = self.details
-        before_init = entry.before_init
-        deferred = machine.executor.deferred
+    def _callback(
+        self, name: str, entry: registry.Entry | None
+    ) -> tuple[Callable[..., int], tuple[Any, ...]]:
+        """What a call of a function calls, and with what."""
+        signature = "" if entry is None else entry.signature or c_signature(name)
+        if entry is None or signature is None:
+            # Or the bindings do not know it, so nobody but a foreign client may ask.
+            return self._refusal(name), ()
+        types = argument_types(signature)
+        return self._guard(entry, len(types)), types
 
-        def guarded(*arguments: int) -> int:
-            try:
-                if not (machine.is_initialized or before_init):
-                    return NOT_INITIALIZED
-                if deferred:
-                    deferred.run()
-                return call(machine, *arguments) or 0
-            except DriverFailure as failure:
-                details.note(failure)
-                return failure.code
-            except KeyboardInterrupt:
-                # It can not pass through C code, so it is raised again behind it.
-                _on_return = _interrupt_when_freed()
-                return UNKNOWN
-            except BaseException as problem:
-                details.note(DriverFailure(UNKNOWN, f"{entry.name}: {problem!r}"))
-                return UNKNOWN
-
+    def _guard(self, entry: registry.Entry, count: int) -> Callable[..., int]:
+        """The Python side of a call of `count` arguments: any outcome becomes a result code."""
+        executor = self.machine.executor
+        scope = {
+            "machine": self.machine,
+            "call": entry.call,
+            "waiting": executor.deferred.actions,
+            "run_deferred": executor.deferred.run,
+            "is_early": entry.before_init,
+            "outcome": partial(self._outcome, entry.name),
+        }
+        # A copy of the code for each function: the interpreter tunes code to what it calls.
+        guarded = FunctionType(_guard_code(count).replace(), scope)
+        guarded.__qualname__ = f"{FunctionTable.__qualname__}._guard.{entry.name}"
         return guarded
 
-    def _refusal(self, name: str) -> Callable[[], int]:
+    def _outcome(self, name: str, problem: BaseException) -> tuple[int, object]:
+        """The code for what a call raised, and what its frame has to hold until it is left."""
+        if isinstance(problem, DriverFailure):
+            self.details.note(problem)
+            return problem.code, None
+        if isinstance(problem, KeyboardInterrupt):
+            # It can not pass through C code, so it is raised again behind it.
+            return UNKNOWN, _interrupt_when_freed()
+        self.details.note(DriverFailure(UNKNOWN, f"{name}: {problem!r}"))
+        return UNKNOWN, None
+
+    def _refusal(self, name: str, why: str = "") -> Callable[[], int]:
         def refuse() -> int:
             try:
+                sentence = f"{name} is not supported: {why or why_not(name)}"
                 if name not in self._told:
                     self._told.add(name)
-                    sys.stderr.write(f"cudasync software GPU: {name} is not supported\n")
-                self.details.note(DriverFailure(NOT_SUPPORTED, f"{name} is not supported"))
+                    sys.stderr.write(f"cudasync software GPU: {sentence}\n")
+                self.details.note(DriverFailure(NOT_SUPPORTED, sentence))
             except BaseException:
                 return UNKNOWN
             return NOT_SUPPORTED
@@ -144,6 +200,7 @@ class FunctionTable:
         for index, name in enumerate(self._names):
             is_end = _ENDS_OBJECTS.search(name) is not None
             self._point(index, SUCCESS if is_end else DEINITIALIZED)
+        self.machine.end()
 
     def disown(self) -> None:
         """This is a forked child: what needs a device is NOT_INITIALIZED, without Python."""
@@ -163,7 +220,22 @@ class FunctionTable:
         address = self.address(name, version)
         if not address:
             raise DriverFailure(NOT_FOUND, name)
+        self.asked.add((name, version))
         return address
+
+
+@cache
+def _guard_code(count: int) -> CodeType:
+    """`_GUARD` for a call of `count` arguments, compiled: hundreds of functions, a dozen counts."""
+    names = "".join(f", a{index}" for index in range(count))
+    text = _GUARD.format(parameters=names[2:], arguments=names)
+    # In this file, so that whoever looks for the caller's line passes over it.
+    (code,) = (
+        constant
+        for constant in compile(text, __file__, "exec").co_consts
+        if isinstance(constant, CodeType)
+    )
+    return code
 
 
 def catch_early_interrupts() -> None:

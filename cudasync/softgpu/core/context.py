@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING
 
 from cudasync.softgpu.core.arena import Arena
 from cudasync.softgpu.core.handles import new_handle
+from cudasync.softgpu.core.locations import DEVICE, Location
 from cudasync.softgpu.core.memory import AllocationTable
+from cudasync.softgpu.core.pools import Pool
 from cudasync.softgpu.core.results import DriverFailure
 from cudasync.softgpu.core.streams import Stream
 
@@ -34,17 +36,8 @@ class Device:
         self.primary = Context(self, is_primary=True)
         self.primary_flags = 0
         self.primary_uses = 0
-        self.pool = Pool(self)
+        self.pool = Pool(self, Location(DEVICE, ordinal), is_default=True)
         self.uuid = b"cudasync-softgpu"[:15] + bytes([ordinal & 0xFF])
-
-
-class Pool:
-    """A device's pool of stream-ordered memory: its settings, which are only remembered."""
-
-    def __init__(self, device: Device) -> None:
-        self.device = device
-        self.handle = new_handle()
-        self.attributes: dict[int, int] = {}
 
 
 class Context:
@@ -56,6 +49,9 @@ class Context:
         self.flags = flags
         self.handle = new_handle()
         self.limits: dict[int, int] = {}
+        self.cache_config = 0
+        # How often it was attached to: it ends when as many have detached and once more.
+        self.attached = 0
         self.revive()
 
     def revive(self) -> None:
@@ -68,6 +64,8 @@ class Context:
         self.events: set[Event] = set()
         self.modules: set[Module] = set()
         self.peers: set[Device] = set()
+        # What all that is enqueued from now on waits for: on streams that are made later, too.
+        self.gate: Stream | None = None
         self.legacy = Stream(self, name="the legacy default stream", is_legacy=True)
         self.streams[self.legacy] = None
         self._per_thread = threading.local()

@@ -21,22 +21,20 @@ class Deferred:
 
     def __init__(self, is_busy_here: Callable[[], bool]) -> None:
         self._is_busy_here = is_busy_here
-        self._actions: deque[Callable[[], object]] = deque()
-
-    def __bool__(self) -> bool:
-        return bool(self._actions)
+        # To be looked at only.
+        self.actions: deque[Callable[[], object]] = deque()
 
     def put_off(self, action: Callable[[], object]) -> bool:
         """True if the caller is inside the executor: `action` is then done later."""
         if not self._is_busy_here():
             return False
-        self._actions.append(action)
+        self.actions.append(action)
         return True
 
     def run(self) -> None:
         """Do what was put off, unless still inside."""
-        while self._actions and not self._is_busy_here():
-            action = self._actions.popleft()
+        while self.actions and not self._is_busy_here():
+            action = self.actions.popleft()
             # A finaliser has nobody to tell.
             with suppress(DriverFailure):
                 action()

@@ -15,15 +15,14 @@ executing; what such a finaliser frees is put off until that thread is out again
 
 from __future__ import annotations
 
-from bisect import insort
-from itertools import count
-from operator import attrgetter
-from threading import Condition, RLock, get_ident
+from threading import Condition, get_ident
 from typing import TYPE_CHECKING, Final
 
+from cudasync.softgpu.core.chains import Chains
 from cudasync.softgpu.core.commands import Step
 from cudasync.softgpu.core.deferred import Deferred
-from cudasync.softgpu.core.dependencies import deadlock_report, want
+from cudasync.softgpu.core.dependencies import deadlock_report, others_may_call, want
+from cudasync.softgpu.core.mending import finish_again, rescue
 from cudasync.softgpu.core.results import (
     ILLEGAL_STATE,
     NOT_PERMITTED,
@@ -38,22 +37,19 @@ if TYPE_CHECKING:
     from cudasync.softgpu.core.context import Context
     from cudasync.softgpu.core.schedulers import Scheduler
 
-_BY_AGE = attrgetter("serial")
 # How long the executor sleeps when only the host can change what everybody waits for.
-_POLL_S: Final = 100e-6
+POLL_S: Final = 100e-6
 # How long it waits for a host function before it goes on with other streams. Most are far
 # quicker, and then the order of execution does not depend on the speed of threads.
 _GRACE_S: Final = 2e-3
 
 
-class Executor:
+class Executor(Chains):
     """The commands of all contexts, and the one place that executes them."""
 
     def __init__(self, scheduler: Scheduler) -> None:
+        super().__init__()
         self.scheduler = scheduler
-        self._make_lock()
-        self._serials = count(1)
-        self._ready: list[Command] = []
         self._yielded: list[Command] = []
         self._elsewhere: set[Command] = set()
         self._executing_thread = 0
@@ -61,14 +57,9 @@ class Executor:
         # Threads in which host functions run: CUDA forbids driver calls there.
         self.host_function_threads: set[int] = set()
         self.deferred = Deferred(self.is_busy_here)
-        # The latest virtual time that a caller was told has passed: what is enqueued after that
-        # can not start before it.
-        self._seen_us = 0.0
 
     def _make_lock(self) -> None:
-        # Reentrant only so that a thread can tell that it holds it; never taken twice.
-        self.lock = RLock()
-        self._owns_lock: Callable[[], bool] = self.lock._is_owned  # type: ignore[attr-defined]
+        super()._make_lock()
         self._changed = Condition(self.lock)
 
     def after_fork(self) -> None:
@@ -80,40 +71,6 @@ class Executor:
     def is_busy_here(self) -> bool:
         """True if the calling thread is inside the executor already, so in a finaliser."""
         return self._executing_thread == get_ident() or self._owns_lock()
-
-    # Enqueueing
-
-    def enqueue(self, command: Command, waits: Iterable[Command] = ()) -> None:
-        """Append to the command's stream, to run after the stream's tail and after `waits`."""
-        stream = command.stream
-        if self._owns_lock():
-            raise DriverFailure(NOT_PERMITTED, "a finaliser may not enqueue work")
-        with self.lock:
-            if stream.context.error:
-                raise stream.context.failure()
-            command.serial = next(self._serials)
-            command.after_us = self._seen_us
-            tail = stream.tail
-            if tail is not None and not tail.is_done:
-                tail.dependents.append(command)
-                command.dependencies.append(tail)
-            for other in waits:
-                self._depend(command, other)
-            for other in stream.implicit_waits():
-                self._depend(command, other)
-            stream.tail = command
-            stream.pending.append(command)
-            command.missing = len(command.dependencies)
-            if not command.missing:
-                self._ready.append(command)  # It is the youngest, so the order by age holds.
-
-    @staticmethod
-    def _depend(command: Command, other: Command) -> None:
-        if other.is_done:
-            command.after_us = max(command.after_us, other.time_us)
-        else:
-            other.dependents.append(command)
-            command.dependencies.append(other)
 
     # Waiting
 
@@ -156,7 +113,8 @@ class Executor:
         if target is None:
             return True
         if target.is_done:
-            self._seen_us = max(self._seen_us, target.time_us)
+            if target.time_us > self._seen_us:
+                self._seen_us = target.time_us
             return True
         with self.lock:
             self._refuse_nested()
@@ -191,11 +149,23 @@ class Executor:
             self._execute(command)
         elif self._yielded:
             if not self._poll_once():
-                self._wait(_POLL_S)
+                self._refuse_hopeless(left)
+                self._wait(POLL_S)
         elif self._elsewhere:
             self._wait(None)
-        else:
+        elif not self._rescue(left):
             raise DriverFailure(ILLEGAL_STATE, deadlock_report(left))
+
+    def _refuse_hopeless(self, left: list[Command]) -> None:
+        """DriverFailure ILLEGAL_STATE if what has yielded can never go on."""
+        if self._ready or self._elsewhere or not all(c.needs_commands for c in self._yielded):
+            return
+        if not others_may_call(self.own_threads(), self._waiting_threads):
+            raise DriverFailure(ILLEGAL_STATE, deadlock_report(left))
+
+    def own_threads(self) -> set[int]:
+        """The threads that this has made."""
+        return self.host_function_threads
 
     def _wait(self, timeout_s: float | None) -> None:
         self._waiting_threads += 1
@@ -221,42 +191,66 @@ class Executor:
         return self.scheduler.choose(self._ready) if self._ready else None
 
     def _poll_once(self) -> bool:
-        """Give each yielded command one more turn; True if one is done or failed."""
+        """Give each yielded command one more turn; True if one is done, failed or got on."""
         before = len(self._yielded)
+        has_moved = False
         for command in list(self._yielded):
             if command in self._yielded:
-                self._execute(command)
-        return len(self._yielded) < before or bool(self._ready)
+                has_moved = self._execute(command) is Step.MOVED or has_moved
+        return has_moved or len(self._yielded) < before or bool(self._ready)
 
-    def _execute(self, command: Command) -> None:
-        (self._ready if command in self._ready else self._yielded).remove(command)
-        self._executing_thread = get_ident()
+    def _execute(self, command: Command) -> Step | None:
         step: Step | None = None
         failure: DriverFailure | None = None
-        self.lock.release()
+        # An interrupt may come behind any call. What it costs to be ready for that is only in
+        # handlers, which are free as long as nothing is raised.
         try:
+            (self._ready if command in self._ready else self._yielded).remove(command)
+            self._executing_thread = get_ident()
+            self.lock.release()
             step = command.run()
         except DriverFailure as problem:
             failure = problem
         except Exception as problem:
             failure = DriverFailure(UNKNOWN, f"{command.describe()}: {problem!r}")
+        except BaseException:
+            if self._owns_lock():
+                self.lock.release()
+            raise
         finally:
-            self.lock.acquire()
-            self._executing_thread = 0
-            if failure is not None:
-                self.fail(command.stream.context, failure)
-            elif step is Step.DONE:
-                self._finish(command)
-            elif step is Step.ELSEWHERE:
-                if not command.is_done:
-                    self._elsewhere.add(command)
-            else:
-                # Yielded, or interrupted by an exception that is not ours to keep.
-                self._yielded.append(command)
-            if self._waiting_threads:
-                self._changed.notify_all()
+            try:
+                self.lock.acquire()
+            except BaseException:
+                if not self._owns_lock():
+                    self.lock.acquire()
+                raise
+            finally:
+                self._executing_thread = 0
+                try:
+                    if failure is not None:
+                        self.fail(command.stream.context, failure)
+                    elif step is Step.DONE:
+                        self._finish(command)
+                    elif step is Step.ELSEWHERE:
+                        if not command.is_done:
+                            self._elsewhere.add(command)
+                    elif command not in self._ready:
+                        # Yielded, or interrupted by an exception that is not ours to keep.
+                        self._yielded.append(command)
+                    if self._waiting_threads:
+                        self._changed.notify_all()
+                except BaseException:
+                    if step is Step.DONE:
+                        finish_again(command, self._ready, (self._yielded, self._elsewhere))
+                        self._changed.notify_all()
+                    raise
         if step is Step.ELSEWHERE:
             self._changed.wait_for(lambda: command.is_done, _GRACE_S)
+        return step
+
+    def _rescue(self, left: Iterable[Command]) -> bool:
+        """Put right what interrupts may have left undone; False if that was nothing."""
+        return rescue(left, self._ready, (self._yielded, self._elsewhere))
 
     def finish_elsewhere(self, command: Command, account: Callable[[], object]) -> None:
         """Called by the thread that went on with a command, when it is done.
@@ -281,15 +275,11 @@ class Executor:
             stream.context.streams.pop(stream, None)
         self._release(command)
 
-    def _release(self, command: Command) -> None:
-        command.is_done = True
-        for dependent in command.dependents:
-            dependent.missing -= 1
-            dependent.after_us = max(dependent.after_us, command.time_us)
-            if not dependent.missing and not dependent.is_done:
-                insort(self._ready, dependent, key=_BY_AGE)
-        command.dependents = []
-        command.dependencies = []
+    def settle(self, context: Context) -> None:
+        """Return once no command of a context executes, after `drop`."""
+
+    def stop(self) -> None:
+        """The process ends."""
 
     # Failing
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import threading
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from cudasync.softgpu.core.results import ASSERT, DriverFailure
 from cudasync.softgpu.recording import First, Recording, Touch
@@ -19,6 +19,7 @@ from cudasync.softgpu.recording import First, Recording, Touch
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from cudasync.softgpu.core.commands import Touched
     from cudasync.softgpu.core.modules import Function
 
 
@@ -47,6 +48,19 @@ class Expected:
         return f"is declared to be {what}" if self.by_hand else f"was inferred to be {what}"
 
 
+class Watcher(Protocol):
+    """Whoever wants to know what a launch does: it is recorded for them."""
+
+    @property
+    def recording(self) -> Recording: ...
+
+    def failure(self, function: Function) -> DriverFailure | None:
+        """Why the launch fails after all, now that it is done; None if it does not."""
+
+    def touched(self) -> Touched | None:
+        """All that it has touched, if that is known."""
+
+
 class Expectation:
     """What one launch was said to do at `site`, and the record of what it does."""
 
@@ -60,6 +74,9 @@ class Expectation:
 
     def _covering(self, address: int) -> list[Expected]:
         return [row for row in self._rows if row.start <= address < row.end]
+
+    def touched(self) -> None:
+        """Nobody looked beyond its arguments."""
 
     def failure(self, function: Function) -> DriverFailure | None:
         """What was done and not declared, as the failure of the launch; the first argument's."""

@@ -18,9 +18,11 @@ from cudasync.softgpu.core.results import (
     MISALIGNED_ADDRESS,
     DriverFailure,
 )
+from cudasync.softgpu.core.sources import source_of
 from cudasync.softgpu.launching import Fault, FaultKind
 
 if TYPE_CHECKING:
+    from cudasync.ptx.ir import Module
     from cudasync.softgpu.core.memory import Allocation
     from cudasync.softgpu.core.memory_manager import MemoryManager
 
@@ -35,29 +37,39 @@ _CODES: Final = {
 _NAMED_THREADS: Final = 4
 
 
-def failure_of(fault: Fault, memory: MemoryManager) -> DriverFailure:
+def failure_of(fault: Fault, memory: MemoryManager, module: Module) -> DriverFailure:
     """The fault as the failure that becomes sticky on its context."""
     code, words = _CODES[fault.kind]
-    text = f"{words}: kernel {fault.kernel}, PTX line {fault.line}, block {fault.block}"
+    text = f"{words}: kernel {fault.kernel}, PTX line {fault.line}"
+    source = source_of(module, fault.line)
+    if source:
+        text += f" ({source})"
+    text += f", block {fault.block}"
     if fault.threads:
         named = ", ".join(str(thread) for thread in fault.threads[:_NAMED_THREADS])
         more = len(fault.threads) - _NAMED_THREADS
         text += f", thread{'s' * (len(fault.threads) > 1)} {named}"
         text += f" and {more} more" if more > 0 else ""
+    if fault.kind is FaultKind.TIMEOUT:
+        text += "; CUDASYNC_SOFTGPU_BUDGET says how much a launch may do"
     if fault.size_bytes:
         text += f": {_access(fault, memory)}"
     return DriverFailure(code, text)
 
 
 def _access(fault: Fault, memory: MemoryManager) -> str:
-    verb = "write" if fault.is_write else "read"
-    text = f"{verb} of {fault.size_bytes} bytes at {fault.address:#x}"
+    text = f"{'write' if fault.is_write else 'read'} of {fault.size_bytes} bytes at"
     if fault.space is not None:
         text = f".{fault.space.value} {text}"
-    return f"{text}, {_whereabouts(fault.address, memory)}"
+    if fault.window is not None:
+        start, size_bytes = fault.window
+        return f"{text} offset {fault.address - start} in {size_bytes} bytes"
+    return f"{text} {fault.address:#x}, {_whereabouts(fault.address, memory)}"
 
 
 def _whereabouts(address: int, memory: MemoryManager) -> str:
+    if memory.virtual.holds(address):
+        return memory.virtual.describe(address)
     table = memory.table_of(address)
     inside = table.find(address)
     if inside is not None:

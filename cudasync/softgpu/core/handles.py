@@ -33,29 +33,30 @@ class Handles(Generic[T]):
     def __init__(self, kind: str, *, code: int = INVALID_HANDLE) -> None:
         self._kind = kind
         self._code = code
-        self._objects: dict[int, T] = {}
+        # Public for who looks up at every call: only `get`, and then it is None for a bad handle.
+        self.objects: dict[int, T] = {}
 
     def add(self, handle: int, item: T) -> None:
         """Let `handle` stand for `item` from now on."""
-        self._objects[handle] = item
+        self.objects[handle] = item
 
     def get(self, handle: int) -> T:
         """The object; DriverFailure if the handle names none of this kind."""
-        item = self._objects.get(handle)
+        item = self.objects.get(handle)
         if item is None:
             raise DriverFailure(self._code, f"{handle:#x} is not a live {self._kind}")
         return item
 
     def remove(self, handle: int) -> T:
         """Take the object out; DriverFailure as with `get`, so a second removal is refused."""
-        item = self._objects.pop(handle, None)
+        item = self.objects.pop(handle, None)
         if item is None:
             raise DriverFailure(self._code, f"{handle:#x} is not a live {self._kind}")
         return item
 
     def discard(self, handle: int) -> None:
         """Take the object out if it is there."""
-        self._objects.pop(handle, None)
+        self.objects.pop(handle, None)
 
     def __iter__(self) -> Iterator[T]:
-        return iter(list(self._objects.values()))
+        return iter(list(self.objects.values()))

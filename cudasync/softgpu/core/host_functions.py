@@ -13,7 +13,7 @@ from threading import Thread, get_ident
 from typing import TYPE_CHECKING
 
 from cudasync.softgpu.core.clock import HOST_FUNCTION_US
-from cudasync.softgpu.core.commands import Command, Step
+from cudasync.softgpu.core.commands import Command, Step, Touched
 from cudasync.softgpu.core.results import SUCCESS
 
 if TYPE_CHECKING:
@@ -51,6 +51,10 @@ class HostFunctions:
         self._work.put(command)
         return Step.ELSEWHERE
 
+    def never_blocks(self, command: HostFunction) -> bool:
+        """True for the functions that are called in place: they touch nothing of a device."""
+        return command.function in self._never_block
+
     def _serve(self) -> None:
         self._executor.host_function_threads.add(get_ident())
         while True:
@@ -87,6 +91,9 @@ class HostFunction(Command):
     @property
     def cost_us(self) -> float:
         return HOST_FUNCTION_US
+
+    def touched(self) -> Touched | None:
+        return Touched() if self.workers.never_blocks(self) else None
 
     def describe(self) -> str:
         return f"host function {self.function:#x}"

@@ -6,10 +6,12 @@ it starts. A kernel that waits politely for memory to change yields, and goes on
 
 from __future__ import annotations
 
+import ctypes
+from math import prod
 from typing import TYPE_CHECKING
 
 from cudasync.softgpu.core.clock import kernel_us
-from cudasync.softgpu.core.commands import Command, Step
+from cudasync.softgpu.core.commands import NO_COMMANDS, Command, Step
 from cudasync.softgpu.core.faults import failure_of
 from cudasync.softgpu.core.limits import (
     MAX_BLOCK,
@@ -18,11 +20,22 @@ from cudasync.softgpu.core.limits import (
     MAX_THREADS,
     MULTIPROCESSORS,
 )
-from cudasync.softgpu.core.results import INVALID_HANDLE, INVALID_VALUE, DriverFailure
-from cudasync.softgpu.launching import Launch, OutcomeKind
+from cudasync.softgpu.core.printing import drain
+from cudasync.softgpu.core.results import (
+    COOPERATIVE_LAUNCH_TOO_LARGE,
+    INVALID_HANDLE,
+    INVALID_PTX,
+    INVALID_VALUE,
+    OUT_OF_MEMORY,
+    DriverFailure,
+)
+from cudasync.softgpu.launching import AllocationSnapshot, Launch, OutcomeKind
 
 if TYPE_CHECKING:
-    from cudasync.softgpu.core.expectations import Expectation
+    from collections.abc import Callable
+
+    from cudasync.softgpu.core.commands import Touched
+    from cudasync.softgpu.core.expectations import Watcher
     from cudasync.softgpu.core.machine import Machine
     from cudasync.softgpu.core.modules import Function
     from cudasync.softgpu.core.streams import Stream
@@ -32,73 +45,129 @@ _THREADS_PER_MULTIPROCESSOR = 2048
 _BLOCKS_PER_MULTIPROCESSOR = 32
 
 
-class KernelLaunch(Command):
-    """cuLaunchKernel."""
+class _Workspace(ctypes.Structure):
+    """What the driver gives a cooperative grid to synchronise with."""
 
-    __slots__ = (
-        "block",
-        "dynamic_shared_bytes",
-        "execution",
-        "expectation",
-        "function",
-        "grid",
-        "machine",
-        "parameters",
-    )
+    _fields_ = (("size", ctypes.c_uint32), ("barrier", ctypes.c_uint32))
+
+
+class Plan:
+    """What many launches of a function share: their shape, found to be within bounds once."""
+
+    __slots__ = ("block", "context", "dynamic_shared_bytes", "function", "grid", "machine", "shape")
 
     def __init__(
         self,
-        stream: Stream,
         machine: Machine,
         function: Function,
         grid: Dim3,
         block: Dim3,
         dynamic_shared_bytes: int,
-        parameters: bytes,
-        expectation: Expectation | None = None,
     ) -> None:
-        super().__init__(stream)
         self.machine = machine
         self.function = function
+        self.context = function.module.context
         self.grid = grid
         self.block = block
         self.dynamic_shared_bytes = dynamic_shared_bytes
+        # As the driver's call has it.
+        self.shape = (*grid, *block, dynamic_shared_bytes)
+
+
+class KernelLaunch(Command):
+    """cuLaunchKernel."""
+
+    __slots__ = ("execution", "expectation", "parameters", "plan", "workspace")
+
+    def __init__(
+        self,
+        stream: Stream,
+        plan: Plan,
+        parameters: bytes,
+        expectation: Watcher | None = None,
+        is_cooperative: bool = False,
+    ) -> None:
+        # What `Command.__init__` does: a call from here would take a tenth of the driver's.
+        self.stream = stream
+        self.serial = self.missing = 0
+        self.before = None
+        self.dependencies = self.dependents = NO_COMMANDS
+        self.is_done = self.is_wanted = False
+        self.after_us = self.time_us = 0.0
+        self.plan = plan
         self.parameters = parameters
         # What it may access, if that is to be checked.
         self.expectation = expectation
         self.execution: Execution | None = None
+        # The grid's barrier, as the headers of cooperative groups have it: two words, of which
+        # the second counts; %envreg1 and %envreg2 hold its address.
+        self.workspace = _Workspace(ctypes.sizeof(_Workspace)) if is_cooperative else None
+
+    @property
+    def function(self) -> Function:
+        return self.plan.function
 
     def run(self) -> Step:
         execution, expectation = self.execution, self.expectation
         if execution is None:
-            execution = self.execution = self.function.kernel.start(
-                Launch(
-                    self.grid,
-                    self.block,
-                    self.dynamic_shared_bytes,
-                    self.parameters,
-                    self.function.module.symbols,
-                    self.machine.memory.snapshot(self.stream.context),
-                    self.machine.budget,
-                    expectation.recording if expectation is not None else None,
-                )
-            )
+            execution = self.execution = self._start()
         outcome = execution.run()
+        if self.function.module.output is not None:
+            drain(self.function.module.output, self.plan.machine.memory)
         if outcome.kind is OutcomeKind.YIELDED:
-            return Step.YIELDED
+            return Step.MOVED if outcome.has_moved else Step.YIELDED
         self.execution = None
         if outcome.fault is not None:
-            raise failure_of(outcome.fault, self.machine.memory)
+            raise failure_of(outcome.fault, self.plan.machine.memory, self.function.module.source)
         if expectation is not None:
             failure = expectation.failure(self.function)
             if failure is not None:
                 raise failure
         return Step.DONE
 
+    def start(self) -> None:
+        """Prepare to run, machine code included; else the first `run` does."""
+        self.execution = self._start()
+
+    def _start(self) -> Execution:
+        expectation, plan = self.expectation, self.plan
+        allocations = plan.machine.memory.snapshot(self.stream.context)
+        address = 0
+        if self.workspace is not None:
+            address = ctypes.addressof(self.workspace)
+            size = ctypes.sizeof(self.workspace)
+            allocations = AllocationSnapshot([*allocations.ranges(), (address, address + size)])
+        launch = Launch(
+            plan.grid,
+            plan.block,
+            plan.dynamic_shared_bytes,
+            self.parameters,
+            plan.function.module.symbols,
+            allocations,
+            plan.machine.budget,
+            expectation.recording if expectation is not None else None,
+            address,
+        )
+        try:
+            return self.function.kernel.start(launch)
+        except MemoryError:
+            raise DriverFailure(
+                OUT_OF_MEMORY, f"kernel {self.function.name}: no memory for its blocks"
+            ) from None
+        except Exception as problem:
+            # Machine code is made at the first launch.
+            raise DriverFailure(
+                INVALID_PTX, f"kernel {self.function.name} can not be compiled: {problem}"
+            ) from problem
+
     @property
     def cost_us(self) -> float:
-        x, y, z = self.grid
-        return kernel_us(x * y * z * self.block[0] * self.block[1] * self.block[2])
+        x, y, z = self.plan.grid
+        block = self.plan.block
+        return kernel_us(x * y * z * block[0] * block[1] * block[2])
+
+    def touched(self) -> Touched | None:
+        return self.expectation.touched() if self.expectation is not None else None
 
     def describe(self) -> str:
         return f"kernel {self.function.name}"
@@ -115,23 +184,38 @@ def launch(
     block: Dim3,
     dynamic_shared_bytes: int,
     parameters: bytes,
-    expectation: Expectation | None = None,
+    expectation: Watcher | None = None,
+    *,
+    is_cooperative: bool = False,
 ) -> None:
-    """Check and enqueue; DriverFailure INVALID_VALUE names the bound that is broken."""
+    """Check and enqueue; DriverFailure INVALID_VALUE names the bound that is broken.
+
+    The blocks of a cooperative launch must fit on the device together, else it is
+    COOPERATIVE_LAUNCH_TOO_LARGE.
+    """
     if function.module.context is not stream.context:
         raise DriverFailure(INVALID_HANDLE, "the kernel and the stream differ in context")
-    shape = (grid, block, dynamic_shared_bytes)
-    if shape != function.checked_shape:
-        _check_shape(function, grid, block, dynamic_shared_bytes)
-        function.checked_shape = shape
-    machine.executor.enqueue(
-        KernelLaunch(
-            stream, machine, function, grid, block, dynamic_shared_bytes, parameters, expectation
+    plan = function.plan
+    if plan is None or plan.shape != (*grid, *block, dynamic_shared_bytes):
+        check_shape(function, grid, block, dynamic_shared_bytes)
+        plan = Plan(machine, function, grid, block, dynamic_shared_bytes)
+        # Where each launch is watched, whoever launches is to come here.
+        function.plan = None if machine.record else plan
+    if is_cooperative:
+        _check_cooperative(function, grid, block, dynamic_shared_bytes)
+    machine.executor.enqueue(KernelLaunch(stream, plan, parameters, expectation, is_cooperative))
+
+
+def _check_cooperative(function: Function, grid: Dim3, block: Dim3, shared_bytes: int) -> None:
+    most = MULTIPROCESSORS * resident_blocks(function, prod(block), shared_bytes)
+    if prod(grid) > most:
+        raise DriverFailure(
+            COOPERATIVE_LAUNCH_TOO_LARGE,
+            f"kernel {function.name}: {prod(grid)} blocks, at most {most} fit on the device",
         )
-    )
 
 
-def _check_shape(function: Function, grid: Dim3, block: Dim3, dynamic_shared_bytes: int) -> None:
+def check_shape(function: Function, grid: Dim3, block: Dim3, dynamic_shared_bytes: int) -> None:
     threads = block[0] * block[1] * block[2]
     if (
         0 in (*grid, *block)
@@ -171,7 +255,30 @@ def resident_blocks(function: Function, threads: int, dynamic_shared_bytes: int)
     )
 
 
-def best_block(function: Function, limit: int) -> tuple[int, int]:
-    """Block size with the most resident threads, and the grid that fills the device."""
-    threads = min(function.kernel.max_threads, limit or MAX_THREADS)
-    return threads, MULTIPROCESSORS * max(1, resident_blocks(function, threads, 0))
+def best_block(function: Function, limit: int, shared_of: Callable[[int], int]) -> tuple[int, int]:
+    """Block size with the most resident threads, and the grid that fills the device.
+
+    `shared_of` says how much dynamic shared memory a block of so many threads has; of equally
+    good sizes it is the largest. 0 and 0 if no block can be launched.
+    """
+    most = min(function.kernel.max_threads, limit if limit > 0 else MAX_THREADS)
+    sizes = [*range(most - most % 32, 0, -32), most] if most % 32 else range(most, 0, -32)
+    best, found = 0, (0, 0)
+    for threads in sizes:
+        shared_bytes = shared_of(threads)
+        if shared_bytes > function.dynamic_shared_limit:
+            continue
+        blocks = resident_blocks(function, threads, shared_bytes)
+        if blocks * threads > best:
+            best, found = blocks * threads, (threads, MULTIPROCESSORS * blocks)
+    return found
+
+
+def spare_shared(function: Function, blocks: int, threads: int) -> int:
+    """The dynamic shared memory of each of so many blocks, if a multiprocessor is to hold them."""
+    if blocks < 1 or not 0 < threads <= function.kernel.max_threads:
+        raise DriverFailure(INVALID_VALUE, f"{blocks} blocks of {threads} threads")
+    if resident_blocks(function, threads, 0) < blocks:
+        return 0
+    share = (MAX_SHARED_BYTES_OPTIN + 1024) // blocks - 1024 - function.kernel.static_shared_bytes
+    return max(0, min(share, function.dynamic_shared_limit))

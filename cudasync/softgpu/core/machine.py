@@ -11,30 +11,37 @@ from typing import TYPE_CHECKING, Final
 
 from cudasync.errors import PtxError
 from cudasync.softgpu.core.arena import Arena
-from cudasync.softgpu.core.context import Context, Device, Pool
+from cudasync.softgpu.core.context import Context, Device
 from cudasync.softgpu.core.executor import Executor
 from cudasync.softgpu.core.expectations import Expectations
+from cudasync.softgpu.core.graphs.manager import GraphManager
 from cudasync.softgpu.core.handles import Handles
 from cudasync.softgpu.core.host_functions import HostFunctions
+from cudasync.softgpu.core.managed import Managed
 from cudasync.softgpu.core.memory import AllocationTable
 from cudasync.softgpu.core.memory_manager import MemoryManager
 from cudasync.softgpu.core.module_manager import ModuleManager
+from cudasync.softgpu.core.pools import PoolManager
 from cudasync.softgpu.core.results import (
     INVALID_CONTEXT,
     INVALID_DEVICE,
     INVALID_VALUE,
+    UNSUPPORTED_LIMIT,
     DriverFailure,
 )
-from cudasync.softgpu.core.schedulers import make_scheduler
+from cudasync.softgpu.core.schedulers import THREADED, make_scheduler
 from cudasync.softgpu.core.stream_manager import StreamManager
+from cudasync.softgpu.core.threaded import ThreadedExecutor
 from cudasync.softgpu.core.transfer_manager import TransferManager
+from cudasync.softgpu.core.virtual import VirtualMemory
+from cudasync.softgpu.launching import DEFAULT_BUDGET
 
 if TYPE_CHECKING:
     from cudasync.ptx import ir
+    from cudasync.softgpu.core.exploration.session import Session
     from cudasync.softgpu.launching import Compile, CompiledModule
 
 DEFAULT_TOTAL_BYTES: Final = 4 << 30
-DEFAULT_BUDGET: Final = 2**31
 
 
 def no_compiler(
@@ -70,21 +77,27 @@ class Machine:
         self.memcheck = memcheck
         self.record = record
         self.is_initialized = False
-        self.executor = Executor(make_scheduler(scheduler))
+        self.executor = (
+            ThreadedExecutor() if scheduler == THREADED else Executor(make_scheduler(scheduler))
+        )
         self.host_functions = HostFunctions(self.executor)
         self.devices = [Device(ordinal, total_bytes) for ordinal in range(devices)]
         self.host_memory = AllocationTable(Arena(total_bytes))
         self.contexts: Handles[Context] = Handles("context", code=INVALID_CONTEXT)
-        self.pools: Handles[Pool] = Handles("memory pool")
+        self.pools = PoolManager(self.devices)
         for device in self.devices:
-            self.pools.add(device.pool.handle, device.pool)
             self.contexts.add(device.primary.handle, device.primary)
         self._current = _Current()
         self.expectations = Expectations()
+        # The exploration under way, if there is one.
+        self.exploration: Session | None = None
         self.streams = StreamManager(self)
+        self.virtual = VirtualMemory(self)
         self.memory = MemoryManager(self)
+        self.managed = Managed(self)
         self.transfers = TransferManager(self)
         self.modules = ModuleManager(self, compile_module)
+        self.graphs = GraphManager(self)
 
     # Devices and current contexts
 
@@ -174,10 +187,29 @@ class Machine:
         if self.current() is context:
             self.pop()
 
+    def attach(self, context: Context) -> None:
+        """cuCtxAttach: one more user."""
+        if context.is_primary:
+            self.retain_primary(context.device)
+        else:
+            context.attached += 1
+
+    def detach(self, context: Context) -> None:
+        """cuCtxDetach: one user less, and the end after the last."""
+        if self.current() is not context:
+            raise DriverFailure(INVALID_CONTEXT, "the context is not current on this thread")
+        if context.is_primary:
+            self.release_primary(context.device)
+        elif context.attached:
+            context.attached -= 1
+        else:
+            self.destroy(context)
+
     def _clear(self, context: Context) -> None:
         self.executor.finish_nowait([s.tail for s in list(context.streams) if s.tail is not None])
         with self.executor.lock:
             self.executor.drop(context)
+        self.executor.settle(context)
         self.streams.forget(context)
         self.modules.forget(context)
         self.memory.free_all(context)
@@ -186,20 +218,31 @@ class Machine:
         """In a forked child: threads and whatever lock they held are gone."""
         self.executor.after_fork()
 
+    def end(self) -> None:
+        """The process ends: nothing new is begun."""
+        self.executor.stop()
+
     # Limits
 
     def limit(self, context: Context, which: int) -> int:
         """cuCtxGetLimit; the values are what the documentation gives as defaults."""
-        if which not in _LIMITS:
-            raise DriverFailure(INVALID_VALUE, f"there is no limit {which}")
+        _check_limit(which)
         return context.limits.get(which, _LIMITS[which])
 
     def set_limit(self, context: Context, which: int, value: int) -> None:
         """cuCtxSetLimit: remembered and given back; nothing here is scarce."""
-        if which not in _LIMITS:
-            raise DriverFailure(INVALID_VALUE, f"there is no limit {which}")
+        _check_limit(which)
         context.limits[which] = value
 
 
+def _check_limit(which: int) -> None:
+    if which in _OTHER_LIMITS:
+        raise DriverFailure(UNSUPPORTED_LIMIT, f"limit {which} is of something not modelled")
+    if which not in _LIMITS:
+        raise DriverFailure(INVALID_VALUE, f"there is no limit {which}")
+
+
+# CUlimit: sizes of shared memory, and of memory shared with graphics.
+_OTHER_LIMITS: Final = range(7, 11)
 # CUlimit: stack size, printf FIFO, malloc heap, device runtime depth and count, L2 fetch, L2 size.
 _LIMITS: Final = {0: 1024, 1: 1 << 20, 2: 8 << 20, 3: 2, 4: 2048, 5: 128, 6: 0}

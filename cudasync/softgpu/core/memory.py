@@ -20,6 +20,9 @@ from cudasync.softgpu.core.sites import call_site
 if TYPE_CHECKING:
     from cudasync.softgpu.core.arena import Arena
     from cudasync.softgpu.core.context import Context
+    from cudasync.softgpu.core.graphs.memory_nodes import GraphMemory
+    from cudasync.softgpu.core.managed import Pages
+    from cudasync.softgpu.core.pools import Pool
 
 _REMEMBERED_FREES: Final = 4096
 
@@ -34,10 +37,21 @@ class MemoryKind(Enum):
     PINNED = "pinned host memory"
     REGISTERED = "registered host memory"
     MANAGED = "managed memory"
+    HOST_POOL = "stream-ordered host memory"
+    MANAGED_POOL = "stream-ordered managed memory"
+    VIRTUAL = "mapped memory"
 
     @property
     def is_host(self) -> bool:
-        return self in (MemoryKind.PINNED, MemoryKind.REGISTERED)
+        return self in (MemoryKind.PINNED, MemoryKind.REGISTERED, MemoryKind.HOST_POOL)
+
+    @property
+    def is_managed(self) -> bool:
+        return self in (MemoryKind.MANAGED, MemoryKind.MANAGED_POOL)
+
+    @property
+    def is_pooled(self) -> bool:
+        return self in (MemoryKind.POOL, MemoryKind.HOST_POOL, MemoryKind.MANAGED_POOL)
 
 
 @dataclass(slots=True, eq=False)
@@ -57,6 +71,12 @@ class Allocation:
     is_freeing: bool = False
     """True from the call that frees it, even if the free has yet to be executed."""
     freed_at: str = ""
+    keeper: GraphMemory | None = None
+    """Of a graph's memory: who keeps its address when it is freed."""
+    pool: Pool | None = None
+    """Where stream-ordered memory is from."""
+    pages: Pages | None = None
+    """What was said of managed memory, page by page."""
 
     @property
     def end(self) -> int:
@@ -93,9 +113,17 @@ class AllocationTable:
             )
         return self._enter(start, size_bytes, kind, context, live=live)
 
-    def register(self, start: int, size_bytes: int, context: Context) -> Allocation:
+    def register(
+        self,
+        start: int,
+        size_bytes: int,
+        context: Context,
+        kind: MemoryKind = MemoryKind.REGISTERED,
+        *,
+        live: bool = True,
+    ) -> Allocation:
         """Enter memory that the caller owns."""
-        return self._enter(start, size_bytes, MemoryKind.REGISTERED, context, live=True)
+        return self._enter(start, size_bytes, kind, context, live=live)
 
     def _enter(
         self, start: int, size_bytes: int, kind: MemoryKind, context: Context, *, live: bool
@@ -106,6 +134,11 @@ class AllocationTable:
         self._by_start[start] = made
         self.version += 1
         return made
+
+    @property
+    def made(self) -> int:
+        """How many allocations there have been: the number of the latest."""
+        return self._made
 
     def make_live(self, allocation: Allocation) -> None:
         """Let kernels see a stream-ordered allocation from now on."""
@@ -127,8 +160,24 @@ class AllocationTable:
         index = bisect_right(self._starts, address) - 1
         if index < 0:
             return None
-        found = self._by_start[self._starts[index]]
-        return found if address < found.end else None
+        try:
+            found = self._by_start[self._starts[index]]
+            if found.start <= address < found.end:
+                return found
+        except LookupError:
+            pass
+        return self._find_again(address)
+
+    def _find_again(self, address: int) -> Allocation | None:
+        """As `find`, whatever other threads free and allocate meanwhile."""
+        while True:
+            version, starts = self.version, self._starts.copy()
+            index = bisect_right(starts, address) - 1
+            found = self._by_start.get(starts[index]) if index >= 0 else None
+            if found is not None and found.start <= address < found.end:
+                return found
+            if version == self.version:
+                return None
 
     def overlaps(self, start: int, end: int) -> bool:
         """True if any allocation has a byte in [start, end)."""
@@ -145,12 +194,18 @@ class AllocationTable:
     def nearest(self, address: int) -> Allocation | None:
         """The allocation whose edge is nearest."""
         index = bisect_right(self._starts, address)
-        near = [self._by_start[start] for start in self._starts[max(0, index - 1) : index + 1]]
+        starts = self._starts[max(0, index - 1) : index + 1]
+        # Another thread may just have freed one of them.
+        near = [self._by_start[start] for start in starts if start in self._by_start]
         return min(near, key=lambda a: distance(a, address), default=None)
 
     def live_ranges(self) -> list[tuple[int, int]]:
         """What a kernel may touch."""
         return [(a.start, a.end) for a in self._by_start.values() if a.is_live]
+
+    def live(self) -> list[Allocation]:
+        """What can be used now."""
+        return [a for a in self._by_start.values() if a.is_live]
 
     def used_by(self, kind: MemoryKind) -> int:
         """Bytes of all allocations of a kind."""

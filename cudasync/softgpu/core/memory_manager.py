@@ -6,10 +6,12 @@ so that an address alone says whose it is, as with unified addressing on a GPU.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
+from cudasync.softgpu.core.graphs.capture import Capture
 from cudasync.softgpu.core.mapped import is_mapped
 from cudasync.softgpu.core.memory import Allocation, AllocationTable, MemoryKind
+from cudasync.softgpu.core.pools import PINNED
 from cudasync.softgpu.core.results import (
     HOST_MEMORY_ALREADY_REGISTERED,
     HOST_MEMORY_NOT_REGISTERED,
@@ -23,9 +25,22 @@ from cudasync.softgpu.core.transfers import Place
 from cudasync.softgpu.launching import AllocationSnapshot
 
 if TYPE_CHECKING:
-    from cudasync.softgpu.core.context import Context
+    from cudasync.softgpu.core.context import Context, Device
     from cudasync.softgpu.core.machine import Machine
+    from cudasync.softgpu.core.pools import Pool
     from cudasync.softgpu.core.streams import Stream
+
+
+_FREED_AS_HOST: Final = frozenset({MemoryKind.PINNED})
+_FREED_AS_DEVICE: Final = frozenset(
+    {
+        MemoryKind.DEVICE,
+        MemoryKind.MANAGED,
+        MemoryKind.POOL,
+        MemoryKind.HOST_POOL,
+        MemoryKind.MANAGED_POOL,
+    }
+)
 
 
 class MemoryManager:
@@ -35,6 +50,7 @@ class MemoryManager:
         self._machine = machine
         self._executor = machine.executor
         self._host = machine.host_memory
+        self.virtual = machine.virtual
 
     # Finding
 
@@ -43,6 +59,9 @@ class MemoryManager:
         for device in self._machine.devices:
             if device.memory.arena.base <= address < device.memory.arena.end:
                 return device.memory
+        virtual = self.virtual.table
+        if virtual is not None and virtual.arena.base <= address < virtual.arena.end:
+            return virtual
         return self._host
 
     def find(self, address: int) -> Allocation | None:
@@ -52,9 +71,11 @@ class MemoryManager:
     def place(self, address: int, size_bytes: int) -> Place:
         """An end of a transfer that must be device-accessible; DriverFailure if it is not."""
         found = self.find(address)
-        if found is None or found.is_freeing:
+        if found is None or found.is_freeing or found.kind is MemoryKind.VIRTUAL:
             if not size_bytes:
                 return Place(address, None)
+            if self.virtual.holds(address):
+                return self.virtual.place(address, size_bytes)
             raise DriverFailure(INVALID_VALUE, self._complaint(address))
         if address + size_bytes > found.end:
             raise DriverFailure(
@@ -102,6 +123,7 @@ class MemoryManager:
             raise DriverFailure(INVALID_VALUE, "an allocation of 0 bytes")
         try:
             with self._executor.lock:
+                self.virtual.physical.leave_room(table, size_bytes)
                 made = table.allocate(size_bytes, kind, context, live=live)
         except DriverFailure as failure:
             if failure.code != OUT_OF_MEMORY:
@@ -109,25 +131,55 @@ class MemoryManager:
             # Frees that were enqueued may make room.
             self._machine.streams.synchronize_context(context)
             with self._executor.lock:
+                self.virtual.physical.leave_room(table, size_bytes)
                 made = table.allocate(size_bytes, kind, context, live=live)
         table.arena.poison(made.start, size_bytes)
         return made
 
     def allocate_device(self, size_bytes: int) -> Allocation:
         """cuMemAlloc."""
+        self._machine.graphs.captures.refuse_unsafe("an allocation")
         return self.allocate(self._machine.context().device.memory, size_bytes, MemoryKind.DEVICE)
 
     def allocate_host(self, size_bytes: int, kind: MemoryKind, flags: int = 0) -> Allocation:
         """cuMemHostAlloc, cuMemAllocManaged."""
+        self._machine.graphs.captures.refuse_unsafe("an allocation")
         made = self.allocate(self._host, size_bytes, kind)
         made.flags = flags
         return made
 
-    def allocate_async(self, size_bytes: int, stream: Stream) -> Allocation:
-        """cuMemAllocAsync: the address now, the memory when the stream gets there."""
-        table = stream.context.device.memory
-        made = self.allocate(table, size_bytes, MemoryKind.POOL, live=False)
-        self._executor.enqueue(Appear(stream, table, made))
+    def allocate_async(
+        self, size_bytes: int, stream: Stream, pool: Pool | None = None
+    ) -> Allocation:
+        """cuMemAllocAsync: the address now, the memory when the stream gets there.
+
+        It is from the pool that the stream's device uses, unless one is given.
+        """
+        if isinstance(stream.capture, Capture):
+            return self._machine.graphs.resources.capture_allocation(
+                stream.capture, stream, size_bytes
+            )
+        context = stream.context
+        if pool is None:
+            pool = self._machine.pools.current(PINNED, context.device.pool.location)
+        table = self._host
+        if pool.kind is MemoryKind.POOL and pool.device is not None:
+            table = pool.device.memory
+            context = context if pool.device is context.device else pool.device.primary
+        with self._executor.lock:
+            pool.take(size_bytes)
+        made: Allocation | None = None
+        try:
+            made = self.allocate(table, size_bytes, pool.kind, live=False, context=context)
+            made.pool = pool
+            self._executor.enqueue(Appear(stream, table, made))
+        except DriverFailure:
+            if made is None:
+                with self._executor.lock:
+                    pool.give_back(size_bytes)
+            else:
+                self.end(made)
+            raise
         return made
 
     # Freeing
@@ -145,10 +197,13 @@ class MemoryManager:
             return
         if self._executor.deferred.put_off(lambda: self._free_start(address, host=host)):
             return
+        self._machine.graphs.captures.refuse_unsafe("a free")
         self._machine.context()
         allocation = self._owned(address)
-        if allocation.kind is MemoryKind.REGISTERED or allocation.kind.is_host is not host:
+        if allocation.kind not in (_FREED_AS_HOST if host else _FREED_AS_DEVICE):
             raise DriverFailure(INVALID_VALUE, f"the wrong call to free {allocation.describe()}")
+        if allocation.keeper is not None:
+            allocation.keeper.give_back()
         allocation.is_freeing = True
         self._machine.streams.synchronize_context(allocation.context)
         self.end(allocation)
@@ -160,8 +215,13 @@ class MemoryManager:
         if self._executor.deferred.put_off(lambda: self.free_async(address, stream)):
             return
         allocation = self._owned(address)
-        if allocation.kind.is_host or allocation.kind is MemoryKind.MANAGED:
-            raise DriverFailure(INVALID_VALUE, f"not device memory: {allocation.describe()}")
+        if allocation.kind is not MemoryKind.DEVICE and not allocation.kind.is_pooled:
+            raise DriverFailure(INVALID_VALUE, f"not of a pool: {allocation.describe()}")
+        if isinstance(stream.capture, Capture):
+            self._machine.graphs.resources.capture_free(stream.capture, stream, allocation)
+            return
+        if allocation.keeper is not None:
+            allocation.keeper.give_back()
         allocation.is_freeing = True
         allocation.freed_at = call_site()
         self._executor.enqueue(Vanish(stream, self, allocation))
@@ -173,12 +233,17 @@ class MemoryManager:
         return allocation
 
     def end(self, allocation: Allocation) -> None:
-        """Take the memory away now."""
+        """Take the memory away now; the address of a graph's is kept."""
+        if allocation.keeper is not None:
+            allocation.keeper.vanish()
+            return
         table = self.table_of(allocation.start)
         with self._executor.lock:
             if table.find(allocation.start) is not allocation:
                 return
             table.free(allocation)
+            if allocation.pool is not None:
+                allocation.pool.give_back(allocation.size_bytes)
         if allocation.kind is not MemoryKind.REGISTERED:
             table.arena.poison(allocation.start, allocation.size_bytes, is_released=True)
             with self._executor.lock:
@@ -188,6 +253,7 @@ class MemoryManager:
         """End everything that a context has allocated."""
         for table in (context.device.memory, self._host):
             for allocation in table.of_context(context):
+                allocation.keeper = None
                 self.end(allocation)
 
     # Registering
@@ -214,11 +280,36 @@ class MemoryManager:
 
     def snapshot(self, context: Context) -> AllocationSnapshot:
         """The memory that kernels of a context may touch now."""
-        tables = [context.device.memory, self._host]
-        tables += [d.memory for d in self._machine.devices if d in context.peers]
-        key = tuple((id(table), table.version) for table in tables)
+        own, devices = context.device, self._machine.devices
+        pools = self._machine.pools
+        virtual = self.virtual
+        key: tuple[object, ...] = (
+            own.memory.version,
+            self._host.version,
+            virtual.access_version,
+        )
+        if len(devices) > 1:
+            others = tuple(d.memory.version for d in devices)
+            key = (*key, *others, pools.access_version, *context.peers)
+        kept = context.snapshot
+        if kept is not None and kept[0] == key:
+            return kept[1]
         with self._executor.lock:
             if context.snapshot is None or context.snapshot[0] != key:
-                ranges = [r for table in tables for r in table.live_ranges()]
+                ranges = [*own.memory.live_ranges(), *self._host.live_ranges()]
+                ranges += virtual.ranges(own)
+                for device in devices:
+                    if device is not own:
+                        ranges += self._reachable(device, context)
                 context.snapshot = (key, AllocationSnapshot(ranges))
             return context.snapshot[1]
+
+    @staticmethod
+    def _reachable(device: Device, context: Context) -> list[tuple[int, int]]:
+        """What kernels of a context may touch of another device's memory."""
+        is_peer = device in context.peers
+        return [
+            (each.start, each.end)
+            for each in device.memory.live()
+            if (context.device in each.pool.guests if each.pool is not None else is_peer)
+        ]

@@ -19,15 +19,18 @@ from cudasync.softgpu.core.results import (
     INVALID_PTX,
     NO_BINARY_FOR_GPU,
     NOT_FOUND,
+    NOT_SUPPORTED,
     DriverFailure,
 )
+from cudasync.softgpu.core.sizes import check_sizes
+from cudasync.softgpu.refused import NotSupportedError
 
 if TYPE_CHECKING:
     from cudasync.ptx import ir
     from cudasync.softgpu.core.context import Context
     from cudasync.softgpu.core.machine import Machine
     from cudasync.softgpu.core.memory import Allocation
-    from cudasync.softgpu.launching import Compile, CompiledModule
+    from cudasync.softgpu.launching import Compile, CompiledKernel, CompiledModule
 
 _COMPILED_TEXTS: Final = 64
 # How images that hold machine code begin: ELF (a cubin), a fat binary, and its wrapper.
@@ -43,7 +46,11 @@ class ModuleManager:
         self._modules: Handles[Module] = Handles("module")
         self._libraries: Handles[Library] = Handles("library")
         self._functions: Handles[Function | LibraryKernel] = Handles("function")
+        # For who looks up at every launch, and does the rest where that finds nothing.
+        self.live_functions = self._functions.objects
         self._compiled: dict[bytes, tuple[ir.Module, CompiledModule]] = {}
+        # Twins that can be recorded, by the identity of what they are twins of.
+        self._recordable: dict[int, tuple[CompiledModule, CompiledModule]] = {}
 
     # Finding
 
@@ -70,6 +77,14 @@ class ModuleManager:
         if isinstance(found, Function):
             return found
         return self._function_in(found, context or self._machine.context())
+
+    def kernel_of(self, function: Function) -> LibraryKernel | None:
+        """The library's kernel that a function is in its context; None of a module's own."""
+        module = function.module
+        for library in self._libraries:
+            if library.modules.get(module.context) is module:
+                return library.kernels.get(function.name)
+        return None
 
     def _function_in(self, kernel: LibraryKernel, context: Context) -> Function:
         function = self.module_of(kernel.library, context).functions[kernel.name]
@@ -113,13 +128,36 @@ class ModuleManager:
                 source = parse(image)
                 machine = self._machine
                 compiled = self._compile(source, memcheck=machine.memcheck, record=machine.record)
+                check_sizes(source, compiled)
                 found = source, compiled
             except PtxError as problem:
-                raise DriverFailure(INVALID_PTX, _log_line(problem)) from problem
+                code = NOT_SUPPORTED if isinstance(problem, NotSupportedError) else INVALID_PTX
+                raise DriverFailure(code, _log_line(problem)) from problem
+            except Exception as problem:
+                # Our mistake, and still an answer that a program can act on.
+                why = f"ptxas fatal   : the module can not be compiled ({problem!r})"
+                raise DriverFailure(INVALID_PTX, why) from problem
             while len(self._compiled) >= _COMPILED_TEXTS:
                 self._compiled.pop(next(iter(self._compiled)), None)
             self._compiled[image] = found
         return found
+
+    def recordable(self, function: Function) -> CompiledKernel | None:
+        """The same kernel, so compiled that its launches can be recorded; None if it can not be."""
+        machine, module = self._machine, function.module
+        if machine.record:
+            return function.kernel
+        found = self._recordable.get(id(module.compiled))
+        if found is None:
+            try:
+                twin = self._compile(module.source, memcheck=machine.memcheck, record=True)
+            except PtxError:
+                return None
+            while len(self._recordable) >= _COMPILED_TEXTS:
+                self._recordable.pop(next(iter(self._recordable)), None)
+            # With the original, so that nobody else gets its identity.
+            found = self._recordable[id(module.compiled)] = module.compiled, twin
+        return found[1].kernels[function.name]
 
     def _enter(self, context: Context, source: ir.Module, compiled: CompiledModule) -> Module:
         variables: dict[str, Allocation] = {}
@@ -135,8 +173,9 @@ class ModuleManager:
             variables[variable.name] = made
         addresses = {name: made.start for name, made in variables.items()}
         for variable in compiled.variables:
-            data = initial_bytes(variable, addresses)
-            ctypes.memmove(addresses[variable.name], data, len(data))
+            start, data = addresses[variable.name], initial_bytes(variable, addresses)
+            ctypes.memmove(start, data, len(data))
+            ctypes.memset(start + len(data), 0, variable.size - len(data))
         module = Module(context, source, compiled, variables)
         context.modules.add(module)
         self._modules.add(module.handle, module)

@@ -14,12 +14,14 @@ from cudasync.softgpu.core.handles import new_handle
 from cudasync.softgpu.core.limits import MAX_SHARED_BYTES, MAX_SHARED_BYTES_OPTIN
 from cudasync.softgpu.core.packing import Packing
 from cudasync.softgpu.core.results import INVALID_VALUE, DriverFailure
+from cudasync.softgpu.output import VARIABLE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from cudasync.ptx import ir
     from cudasync.softgpu.core.context import Context
+    from cudasync.softgpu.core.launches import Plan
     from cudasync.softgpu.core.memory import Allocation
     from cudasync.softgpu.launching import CompiledKernel, CompiledModule
 
@@ -28,13 +30,13 @@ class Function:
     """One kernel of a module, with the attributes that can be set on it."""
 
     __slots__ = (
-        "checked_shape",
         "dynamic_shared_limit",
         "handle",
         "kernel",
         "module",
         "packing",
         "places",
+        "plan",
     )
 
     def __init__(self, module: Module, kernel: CompiledKernel) -> None:
@@ -42,8 +44,8 @@ class Function:
         self.kernel = kernel
         self.handle = new_handle()
         self.dynamic_shared_limit = max(0, MAX_SHARED_BYTES - kernel.static_shared_bytes)
-        # The shape of the last launch that was found to be within bounds.
-        self.checked_shape: object = None
+        # That of the last launch, unless what was within bounds may be so no more.
+        self.plan: Plan | None = None
         # Of each parameter: where it lies in the parameter block, and its size.
         self.places = tuple(zip(kernel.parameter_offsets, kernel.parameter_sizes, strict=True))
         self.packing = Packing(kernel.name, self.places, kernel.parameter_size)
@@ -62,13 +64,22 @@ class Function:
                 f"not {size_bytes}",
             )
         self.dynamic_shared_limit = size_bytes
-        self.checked_shape = None
+        self.plan = None
 
 
 class Module:
     """PTX loaded into a context."""
 
-    __slots__ = ("compiled", "context", "functions", "handle", "source", "symbols", "variables")
+    __slots__ = (
+        "compiled",
+        "context",
+        "functions",
+        "handle",
+        "output",
+        "source",
+        "symbols",
+        "variables",
+    )
 
     def __init__(
         self,
@@ -82,6 +93,8 @@ class Module:
         self.compiled = compiled
         self.variables = variables
         self.handle = new_handle()
+        # Where its kernels leave what they print, if any does.
+        self.output = variables.get(VARIABLE)
         self.symbols = tuple(variables[v.name].start for v in compiled.variables)
         self.functions = {name: Function(self, kernel) for name, kernel in compiled.kernels.items()}
 
@@ -104,6 +117,9 @@ class LibraryKernel:
 
     __slots__ = ("dynamic_shared_limit", "handle", "library", "name")
 
+    plan = None
+    """It has none of its own: see `Function`."""
+
     def __init__(self, library: Library, name: str) -> None:
         self.library = library
         self.name = name
@@ -113,9 +129,9 @@ class LibraryKernel:
 
 
 def initial_bytes(variable: ir.Variable, addresses: Mapping[str, int]) -> bytes:
-    """What a variable holds when its module is loaded: its initialiser, then zeros."""
+    """What a variable begins with when its module is loaded: its initialiser; then come zeros."""
     size = variable.type.size
-    data = bytearray(variable.size)
+    data = bytearray(len(variable.initial) * size)
     for index, value in enumerate(variable.initial):
         match value:
             case Integer():
@@ -123,7 +139,7 @@ def initial_bytes(variable: ir.Variable, addresses: Mapping[str, int]) -> bytes:
             case Float():
                 bits = value.bits
             case SymbolAddress():
-                bits = addresses[value.symbol] + value.offset
+                bits = value.bits(addresses[value.symbol])
         data[index * size : (index + 1) * size] = (bits & (1 << 8 * size) - 1).to_bytes(
             size, "little"
         )

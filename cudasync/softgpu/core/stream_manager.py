@@ -8,15 +8,28 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from cudasync.softgpu.core.commands import EventRecord, EventWait
+from cudasync.softgpu.core.graphs.capture import Capture
 from cudasync.softgpu.core.handles import Handles
 from cudasync.softgpu.core.host_functions import Callback, HostFunction
-from cudasync.softgpu.core.results import INVALID_HANDLE, INVALID_VALUE, DriverFailure
-from cudasync.softgpu.core.streams import PER_THREAD_HANDLE, Event, Stream
+from cudasync.softgpu.core.results import (
+    INVALID_HANDLE,
+    INVALID_VALUE,
+    NOT_SUPPORTED,
+    DriverFailure,
+)
+from cudasync.softgpu.core.streams import (
+    DISABLE_TIMING,
+    INTERPROCESS,
+    NON_BLOCKING,
+    PER_THREAD_HANDLE,
+    Event,
+    Stream,
+)
 from cudasync.softgpu.core.wait_values import WaitValue, WriteValue
 
 if TYPE_CHECKING:
     from cudasync.softgpu.core.commands import Command
-    from cudasync.softgpu.core.context import Context
+    from cudasync.softgpu.core.context import Context, Device
     from cudasync.softgpu.core.machine import Machine
 
 
@@ -28,22 +41,27 @@ class StreamManager:
         self._executor = machine.executor
         self._streams: Handles[Stream] = Handles("stream")
         self._events: Handles[Event] = Handles("event")
+        # For who looks up at every call, and does the rest where that finds nothing.
+        self.live_streams = self._streams.objects
+        self.live_events = self._events.objects
 
     # Finding
 
     def get(self, handle: int) -> Stream:
         """The stream a handle names, default streams included, on a context fit for work."""
-        if handle > PER_THREAD_HANDLE:
-            stream = self._streams.get(handle)
-            if stream.context.error:
-                raise stream.context.failure()
-            return stream
-        context = self._machine.context()
-        return context.per_thread if handle == PER_THREAD_HANDLE else context.legacy
+        stream = self._streams.objects.get(handle)
+        if stream is None:
+            if handle > PER_THREAD_HANDLE:
+                return self._streams.get(handle)
+            context = self._machine.context()
+            return context.per_thread if handle == PER_THREAD_HANDLE else context.legacy
+        if stream.context.error:
+            raise stream.context.failure()
+        return stream
 
     def event(self, handle: int) -> Event:
         """The event a handle names, on a context fit for work."""
-        event = self._events.get(handle)
+        event = self._events.objects.get(handle) or self._events.get(handle)
         if event.context.error:
             raise event.context.failure()
         return event
@@ -68,28 +86,80 @@ class StreamManager:
         if self._executor.deferred.put_off(lambda: self.destroy(handle)):
             return
         self._streams.remove(handle)
+        self._machine.graphs.captures.leave(stream)
+        tail = self._executor.tail(stream)
         stream.is_closed = True
-        if stream.tail is not None:
-            self._executor.finish_nowait([stream.tail])
+        if tail is not None:
+            self._executor.finish_nowait([tail])
         with self._executor.lock:
             if not stream.pending:
                 stream.context.streams.pop(stream, None)
 
     def query(self, stream: Stream) -> bool:
         """True if everything enqueued so far is done; else some progress was made."""
-        done = all(self._executor.query(command) for command in _ends(stream))
+        if stream.capture is not None:
+            stream.capture.refuse(f"a query of {stream.name}")
+        if stream.is_legacy:
+            done = all(self._executor.query(command) for command in self._ends(stream))
+        else:
+            done = self._executor.query(
+                self._executor.tail(stream) if stream.waits else stream.tail
+            )
         if stream.context.error:
             raise stream.context.failure()
+        if done and stream.floor_us:
+            self._executor.see(stream.floor_us)
         return done
 
     def synchronize(self, stream: Stream) -> None:
         """Wait for everything enqueued so far."""
-        self._wait(_ends(stream), stream.context)
+        if stream.capture is not None:
+            stream.capture.refuse(f"a wait for {stream.name}")
+        self._wait(self._ends(stream), stream.context)
+        self._executor.see(stream.floor_us)
 
     def synchronize_context(self, context: Context) -> None:
         """Wait for everything enqueued on any stream of a context."""
-        tails = [s.tail for s in list(context.streams) if s.tail is not None]
-        self._wait(tails, context)
+        self._wait(self._executor.tails(context), context)
+
+    def record_context(self, event: Event, context: Context) -> None:
+        """Let the event stand for all that a context has been given so far."""
+        if event.context is not context:
+            raise DriverFailure(INVALID_HANDLE, "the event is of another context")
+        self._machine.graphs.captures.refuse_context(context, "a record of the context")
+        tails = self._executor.tails(context)
+        record = EventRecord(self._beside(context))
+        self._executor.enqueue(record, tails)
+        event.record, event.since_us, event.captured = record, 0.0, None
+
+    def hold_context(self, context: Context, event: Event) -> None:
+        """Let all that a context is given from now on wait for the event's latest record."""
+        self._machine.graphs.captures.refuse_context_wait(context, event)
+        record = event.record
+        if record is None or record.is_done:
+            return
+        gate = context.gate
+        if gate is None:
+            gate = context.gate = self._beside(context)
+        context.streams[gate] = None  # Out of it whenever it is empty.
+        self._executor.enqueue(EventWait(gate), (record,))
+        for stream in list(context.streams):
+            if stream is not gate:
+                self._executor.enqueue(EventWait(stream), (record,))
+
+    @staticmethod
+    def _beside(context: Context) -> Stream:
+        """A stream that no program sees, and that is gone when it is empty."""
+        stream = Stream(context, flags=NON_BLOCKING, name="the context")
+        stream.is_closed = True
+        context.streams[stream] = None
+        return stream
+
+    def settle(self, device: Device) -> None:
+        """Wait for everything on a device, in whatever state its contexts are."""
+        for context in self._machine.contexts:
+            if context.device is device:
+                self._executor.synchronize(self._executor.tails(context))
 
     def finish(self, command: Command) -> None:
         """Wait for one command."""
@@ -130,6 +200,10 @@ class StreamManager:
         """An event of the current context."""
         if flags & ~7:
             raise DriverFailure(INVALID_VALUE, f"unknown event flags {flags:#x}")
+        if flags & INTERPROCESS:
+            if not flags & DISABLE_TIMING:
+                raise DriverFailure(INVALID_VALUE, "an event between processes has no timing")
+            raise DriverFailure(NOT_SUPPORTED, "events can not be shared with other processes")
         context = self._machine.context()
         event = Event(context, flags)
         context.events.add(event)
@@ -142,45 +216,60 @@ class StreamManager:
         event = self._events.remove(handle)
         event.context.events.discard(event)
 
-    def record(self, event: Event, stream: Stream) -> None:
+    def record(self, event: Event, stream: Stream, flags: int = 0) -> None:
         """Let the event stand for this point of the stream."""
         if event.context is not stream.context:
             raise DriverFailure(INVALID_HANDLE, "the event and the stream differ in context")
-        record = EventRecord(stream)
-        self._executor.enqueue(record)
-        event.record = record
+        if isinstance(stream.capture, Capture):
+            stream.capture.record(event, stream, flags)
+            return
+        if flags:
+            raise DriverFailure(INVALID_VALUE, "EXTERNAL is for streams that are captured")
+        self._executor.record(event, stream)
 
-    def wait(self, stream: Stream, event: Event) -> None:
+    def wait(self, stream: Stream, event: Event, flags: int = 0) -> None:
         """Hold the stream until the event's latest record so far, on whatever device."""
-        record = event.record
-        if record is not None:
-            self._executor.enqueue(EventWait(stream), (record,))
+        if (stream.capture is not None or event.captured is not None) and (
+            self._machine.graphs.captures.wait(stream, event, flags)
+        ):
+            return
+        if flags:
+            raise DriverFailure(INVALID_VALUE, "EXTERNAL is for streams that are captured")
+        self._executor.hold(stream, event)
 
     def query_event(self, event: Event) -> bool:
         """True if the latest record is reached or there is none."""
+        captures = self._machine.graphs.captures
+        if event.captured is not None or captures.active:
+            captures.refuse_event(event, "a query")
         done = self._executor.query(event.record)
         if event.context.error:
             raise event.context.failure()
+        if done:
+            self._executor.see(event.since_us)
         return done
 
     def synchronize_event(self, event: Event) -> None:
         """Wait until the latest record is reached."""
+        self._machine.graphs.captures.refuse_event(event, "a wait")
         if event.record is not None:
             self.finish(event.record)
+        self._executor.see(event.since_us)
 
     def forget(self, context: Context) -> None:
         """Drop the streams and events of a context that ends."""
         for stream in list(context.streams):
+            self._machine.graphs.captures.leave(stream)
             stream.is_closed = True
             self._streams.discard(stream.handle)
         for event in list(context.events):
             self._events.discard(event.handle)
 
+    def _ends(self, stream: Stream) -> list[Command]:
+        """What has to be done for the stream to be idle.
 
-def _ends(stream: Stream) -> list[Command]:
-    """What has to be done for the stream to be idle.
-
-    The legacy default stream is not idle before the streams that it would wait for are.
-    """
-    ends = [] if stream.tail is None else [stream.tail]
-    return [*ends, *stream.implicit_waits()] if stream.is_legacy else ends
+        The legacy default stream is not idle before the streams that it would wait for are.
+        """
+        tail = self._executor.tail(stream)
+        ends = [] if tail is None else [tail]
+        return [*ends, *stream.implicit_waits()] if stream.is_legacy else ends

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cudasync.softgpu.core.commands import Command, Step
+from cudasync.softgpu.core.commands import Command, Step, Touched
 
 if TYPE_CHECKING:
     from cudasync.softgpu.core.memory import Allocation, AllocationTable
@@ -30,6 +30,9 @@ class Appear(Command):
         self.table.make_live(self.allocation)
         return Step.DONE
 
+    def touched(self) -> Touched:
+        return Touched((), [(self.allocation.start, self.allocation.end)])
+
     def describe(self) -> str:
         return f"an allocation of {self.allocation.size_bytes} bytes"
 
@@ -47,6 +50,9 @@ class Vanish(Command):
     def run(self) -> Step:
         self.manager.end(self.allocation)
         return Step.DONE
+
+    def touched(self) -> Touched:
+        return Touched((), [(self.allocation.start, self.allocation.end)])
 
     def describe(self) -> str:
         return f"a free of {self.allocation.size_bytes} bytes"

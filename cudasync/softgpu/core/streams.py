@@ -3,9 +3,9 @@
 A stream is the tail of a chain of commands: each depends on the one before. The legacy default
 stream of a context joins with the context's blocking streams: what is enqueued on it waits for
 the tails of all of them, and what is enqueued on one of them waits for its tail. An event is
-the last command that recorded it, taken when `record` is called; so a wait that was called
-earlier keeps waiting for the earlier record, and one on an event that was never recorded
-waits for nothing.
+the tail of its stream when `record` is called; so a wait that was called earlier keeps waiting
+for the earlier record, and one on an event that was never recorded waits for nothing. What a
+stream is told to wait for is kept in `waits`, for the next command.
 """
 
 from __future__ import annotations
@@ -19,12 +19,14 @@ from cudasync.softgpu.core.results import INVALID_HANDLE, NOT_READY, DriverFailu
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from cudasync.softgpu.core.commands import Command, EventRecord
+    from cudasync.softgpu.core.commands import Command
     from cudasync.softgpu.core.context import Context
+    from cudasync.softgpu.core.graphs.capture import Captor, CapturedRecord
 
 # cuStreamCreate, cuEventCreate flags.
 NON_BLOCKING: Final = 1
 DISABLE_TIMING: Final = 2
+INTERPROCESS: Final = 4
 
 # The handles that name a default stream instead of an object.
 DEFAULT_HANDLE: Final = 0
@@ -39,8 +41,11 @@ class Stream:
     """A queue of commands that run in order."""
 
     __slots__ = (
+        "attributes",
+        "capture",
         "context",
         "flags",
+        "floor_us",
         "handle",
         "is_closed",
         "is_legacy",
@@ -49,6 +54,7 @@ class Stream:
         "priority",
         "tail",
         "time_us",
+        "waits",
     )
 
     def __init__(
@@ -66,22 +72,31 @@ class Stream:
         self.handle = new_handle()
         self.name = name or f"stream {self.handle:#x}"
         self.is_legacy = is_legacy
+        # What was set of what has no meaning here, and is given back.
+        self.attributes: dict[int, bytes] = {}
         self.is_closed = False
-        self.tail: Command | None = None
+        # Who is given what is enqueued here, instead of the executor.
+        self.capture: Captor | None = None
+        # What is enqueued here first waits for what the whole context was told to wait for.
+        self.tail: Command | None = context.gate.tail if context.gate is not None else None
         self.pending: deque[Command] = deque()
         self.time_us = 0.0
+        # What the next command waits for beside the tail; never any in the legacy default stream.
+        # Whoever takes one out has the executor's lock. The next command starts no earlier than
+        # the virtual time `floor_us`, when what was waited for and done by then was done.
+        self.waits: dict[Command, None] = {}
+        self.floor_us = 0.0
 
     def implicit_waits(self) -> Iterable[Command]:
         """What the rules of the legacy default stream add to a command enqueued here now."""
         if self.is_legacy:
-            return [
-                other.tail
+            blocking = [
+                other
                 for other in list(self.context.streams)
-                if other is not self
-                and other.pending
-                and other.tail is not None
-                and not other.flags & NON_BLOCKING
+                if other is not self and not other.flags & NON_BLOCKING
             ]
+            tails = [other.tail for other in blocking if other.pending and other.tail is not None]
+            return tails + [awaited for other in blocking for awaited in list(other.waits)]
         legacy = self.context.legacy
         if legacy.pending and legacy.tail is not None and not self.flags & NON_BLOCKING:
             return (legacy.tail,)
@@ -91,21 +106,31 @@ class Stream:
 class Event:
     """A point in a stream, once recorded."""
 
-    __slots__ = ("context", "flags", "handle", "record")
+    __slots__ = ("captured", "context", "flags", "handle", "record", "since_us")
 
     def __init__(self, context: Context, flags: int) -> None:
         self.context = context
         self.flags = flags
         self.handle = new_handle()
-        self.record: EventRecord | None = None
+        # The command that it comes after; None if there was none left to be done, or no record.
+        self.record: Command | None = None
+        # No earlier than that, by the clock of the streams; negative if it was never recorded.
+        self.since_us = -1.0
+        # Set while the latest record was made in a captured stream: what it stands for.
+        self.captured: CapturedRecord | None = None
+
+    def reached_us(self) -> float:
+        """When its record was done, which it is."""
+        record = self.record
+        return self.since_us if record is None else max(self.since_us, record.time_us)
 
 
 def elapsed_ms(start: Event, end: Event) -> float:
     """Virtual milliseconds between two recorded points that have been reached."""
     if (start.flags | end.flags) & DISABLE_TIMING:
         raise DriverFailure(INVALID_HANDLE, "both events must be created with timing enabled")
-    if start.record is None or end.record is None:
+    if start.since_us < 0 or end.since_us < 0:
         raise DriverFailure(INVALID_HANDLE, "both events must have been recorded")
-    if not (start.record.is_done and end.record.is_done):
+    if not all(event.record is None or event.record.is_done for event in (start, end)):
         raise DriverFailure(NOT_READY, "an event has been recorded but not reached")
-    return (end.record.time_us - start.record.time_us) / 1000.0
+    return (end.reached_us() - start.reached_us()) / 1000.0

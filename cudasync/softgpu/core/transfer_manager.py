@@ -8,12 +8,15 @@ CUDA driver API says.
 from __future__ import annotations
 
 import ctypes
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from cudasync.softgpu.core.graphs.boxes import HOST, BoxCopy, End
 from cudasync.softgpu.core.results import INVALID_VALUE, DriverFailure
 from cudasync.softgpu.core.transfers import Copy, Fill, Place
 
 if TYPE_CHECKING:
+    from cudasync.softgpu.core.graphs.boxes import Box
     from cudasync.softgpu.core.machine import Machine
     from cudasync.softgpu.core.streams import Stream
 
@@ -47,7 +50,11 @@ class TransferManager:
         source_pitch: int,
     ) -> Copy:
         """As `copy`, for `rows` rows of `size_bytes` each, `pitch` bytes apart."""
-        if source.is_pageable and size_bytes and rows:
+        if target_pitch == source_pitch == size_bytes or not size_bytes:
+            size_bytes, rows = size_bytes * rows, 1
+        # What is captured reads memory when the graph runs, whatever memory it is.
+        captured = stream.capture is not None
+        if source.is_pageable and size_bytes and rows and not captured:
             staged = ctypes.create_string_buffer(size_bytes * rows)
             start = ctypes.addressof(staged)
             for row in range(rows):
@@ -65,7 +72,28 @@ class TransferManager:
             source_pitch=source_pitch,
         )
         self._executor.enqueue(command)
-        if target.is_pageable:
+        if target.is_pageable and not captured:
+            self._streams.finish(command)
+        return command
+
+    def copy_box(
+        self, stream: Stream, box: Box, target: Place, source: Place, *, is_read_now: bool
+    ) -> BoxCopy:
+        """Enqueue a copy of a box; its source is read at the call, or when it executes.
+
+        A copy to pageable memory is done on return.
+        """
+        captured = stream.capture is not None
+        if is_read_now and box.size_bytes and not captured:
+            staged = ctypes.create_string_buffer(box.size_bytes)
+            there = Place(ctypes.addressof(staged), None, staged)
+            compact = End(HOST, there.address, pitch=box.width, height=box.height)
+            command = BoxCopy(stream, replace(box, target=compact), there, source)
+            command.run()
+            box, source = replace(box, source=compact), there
+        command = BoxCopy(stream, box, target, source)
+        self._executor.enqueue(command)
+        if target.is_pageable and box.size_bytes and not captured:
             self._streams.finish(command)
         return command
 
@@ -78,13 +106,17 @@ class TransferManager:
         *,
         rows: int = 1,
         pitch: int = 0,
-    ) -> None:
+    ) -> Fill:
         """Enqueue a memset of `count` words in each of `rows` rows."""
         size_bytes = count * len(pattern)
         if address % len(pattern):
             raise DriverFailure(INVALID_VALUE, f"{address:#x} is not a multiple of the word size")
         if rows > 1 and pitch < size_bytes:
             raise DriverFailure(INVALID_VALUE, "the pitch is less than a row")
+        if pitch == size_bytes or not size_bytes:
+            size_bytes, rows, pitch = size_bytes * rows, 1, 0
         whole = size_bytes + max(0, rows - 1) * pitch
         place = self._memory.place(address, whole)
-        self._executor.enqueue(Fill(stream, place, pattern, size_bytes, rows=rows, pitch=pitch))
+        filling = Fill(stream, place, pattern, size_bytes, rows=rows, pitch=pitch)
+        self._executor.enqueue(filling)
+        return filling

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from cudasync.softgpu.core.clock import copy_us
-from cudasync.softgpu.core.commands import Command, Step
+from cudasync.softgpu.core.commands import Command, Step, Touched
 from cudasync.softgpu.core.results import ILLEGAL_ADDRESS, DriverFailure
 
 if TYPE_CHECKING:
@@ -30,7 +30,9 @@ class Place:
     address: int
     allocation: Allocation | None
     keep: object = None
-    """What must live as long as the address is used: the staged bytes of a pageable source."""
+    """What must live as long as the address is used: the staged bytes of a pageable source.
+
+    Something else in its place, once they have been copied."""
 
     @property
     def is_pageable(self) -> bool:
@@ -79,11 +81,22 @@ class Copy(Command):
             _memmove(
                 target + row * self.target_pitch, source + row * self.source_pitch, self.size_bytes
             )
+        if self.source.keep is not None:
+            # Events outlive what they stand for.
+            self.source = Place(source, None, keep=True)
         return Step.DONE
 
     @property
     def cost_us(self) -> float:
         return copy_us(self.size_bytes * self.rows)
+
+    def touched(self) -> Touched:
+        # Staged bytes are this command's own.
+        reads = () if self.source.keep is not None else self._rows(self.source, self.source_pitch)
+        return Touched(reads, self._rows(self.target, self.target_pitch))
+
+    def _rows(self, place: Place, pitch: int) -> list[tuple[int, int]]:
+        return _rows(place.address, self.size_bytes, self.rows, pitch)
 
     def describe(self) -> str:
         return f"a copy of {self.size_bytes * self.rows} bytes"
@@ -121,8 +134,15 @@ class Fill(Command):
     def cost_us(self) -> float:
         return copy_us(self.size_bytes * self.rows)
 
+    def touched(self) -> Touched:
+        return Touched((), _rows(self.target.address, self.size_bytes, self.rows, self.pitch))
+
     def describe(self) -> str:
         return f"a memset of {self.size_bytes * self.rows} bytes"
+
+
+def _rows(start: int, size_bytes: int, rows: int, pitch: int) -> list[tuple[int, int]]:
+    return [(start + row * pitch, start + row * pitch + size_bytes) for row in range(rows)]
 
 
 def _fill(address: int, pattern: bytes, size_bytes: int) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ctypes
 from typing import TYPE_CHECKING, Final
 
-from cudasync.softgpu.core.commands import Command, Step
+from cudasync.softgpu.core.commands import Command, Step, Touched
 
 if TYPE_CHECKING:
     from cudasync.softgpu.core.streams import Stream
@@ -55,8 +55,40 @@ class WaitValue(Command):
             case _:
                 return bool(~(word | self.value) & mask)
 
+    def is_over(self) -> bool:
+        """True if it would not wait now; also if there is nothing to wait for any more."""
+        allocation = self.place.allocation
+        if allocation is not None and not allocation.is_live:
+            return True
+        return self.holds(_word(self.place, self.size_bytes).value)
+
+    def touched(self) -> Touched:
+        return Touched([(self.place.address, self.place.address + self.size_bytes)])
+
+    @property
+    def needs_commands(self) -> bool:
+        allocation = self.place.allocation
+        if allocation is None or allocation.kind.is_host or allocation.kind.is_managed:
+            return False
+        return not self.is_over()
+
     def describe(self) -> str:
         return f"a wait for a value at {self.place.address:#x}"
+
+    def awaits(self) -> str:
+        word = _word(self.place, self.size_bytes).value
+        condition = {
+            _GREATER_EQUAL: f"at least {self.value}",
+            _EQUAL: f"{self.value}",
+            _AND: f"something that has bits of {self.value:#x}",
+            _NOR: f"something that lacks bits which {self.value:#x} lacks",
+        }[self.comparison]
+        allocation = self.place.allocation
+        where = "" if allocation is None else f" ({allocation.describe()})"
+        return (
+            f"the {8 * self.size_bytes}-bit word at {self.place.address:#x} to become "
+            f"{condition}; it is {word}{where}"
+        )
 
 
 class WriteValue(Command):
@@ -74,6 +106,9 @@ class WriteValue(Command):
         self.place.check(self.size_bytes, "a write of a value")
         _word(self.place, self.size_bytes).value = self.value
         return Step.DONE
+
+    def touched(self) -> Touched:
+        return Touched((), [(self.place.address, self.place.address + self.size_bytes)])
 
     def describe(self) -> str:
         return f"a write of a value at {self.place.address:#x}"

@@ -19,21 +19,19 @@ from typing import TYPE_CHECKING
 
 from cudasync.softgpu.jit.bounds import Bounds, Span, bounds
 from cudasync.softgpu.jit.faults import mask_bits, mask_word
+from cudasync.softgpu.jit.indexed import indexed_function
 from cudasync.softgpu.jit.lanes import gather, load_once, scatter, store_once
-from cudasync.softgpu.jit.memcheck import (
-    Where,
-    Window,
-    cache_places,
-    cached_window,
-    check,
-    check_group,
-    within,
-)
-from cudasync.softgpu.jit.runs import run_function
+from cudasync.softgpu.jit.memcheck import Where, check, line_arguments, within
+from cudasync.softgpu.jit.rows import EVERYTHING, row
+from cudasync.softgpu.jit.runs import LANES, run_function
 from cudasync.softgpu.jit.shapes import Kind, affine
-from cudasync.softgpu.jit.values import Value, varying
+from cudasync.softgpu.jit.values import Value, bits_of, integer, varying
+
+_LINE = 64  # bytes that memory hands out at a time
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from cudasync.softgpu.jit.addresses import Place
     from cudasync.softgpu.jit.lowering import Lowering
 
@@ -93,11 +91,7 @@ class Access:
         plain = run._load_run(type_)
         fast_end = self._go(done)
         builder.label(slow)
-        if run is self:
-            careful = self._load_slowly(type_)
-        else:
-            self.check_lanes()
-            careful = self._gather(type_)
+        careful = self._load_slowly(type_)
         slow_end = self._go(done)
         builder.label(done)
         return [
@@ -130,11 +124,7 @@ class Access:
         run._store_run(type_, texts)
         builder.emit(f"br label %{done}")
         builder.label(slow)
-        if run is self:
-            self._store_slowly(type_, texts)
-        else:
-            self.check_lanes()
-            self._scatter(type_, texts)
+        self._store_slowly(type_, texts)
         builder.emit(f"br label %{done}")
         builder.label(done)
 
@@ -153,10 +143,8 @@ class Access:
         look, go_on = builder.fresh("look"), builder.fresh("go")
         builder.emit(f"br i1 {is_right}, label %{go_on}, label %{look}, !prof !2")
         builder.label(look)
-        if group is None:
-            check(self._lowering, checked, self._total, self._place.where, self._window())
-        else:
-            check_group(self._lowering, checked, group, self._window())
+        place = self._place
+        check(self._lowering, checked, self._total, place.where, place.window, group)
         builder.emit(f"br label %{go_on}")
         builder.label(go_on)
 
@@ -260,57 +248,56 @@ class Access:
         return builder.name(f"add i64 {address.text}, {scaled}")
 
     def _call_run(self, what: str, type_: str, values: str) -> None:
-        """Load or store the run lane by lane, as far as it must be."""
-        builder = self._builder
-        address = self._place.address
-        shape = address.shape
-        is_checked = self._is_run_checked()
-        function = run_function(
-            builder,
-            what,
-            type_,
-            self._count,
-            is_signed=shape.is_signed,
-            is_checked=is_checked,
-        )
-        cache, window = "null", Window("0", "0")
-        if is_checked:
-            cache, window = cache_places(self._lowering)[0], self._window()
-        if shape.kind is Kind.WIDE:
-            lanes = f"i32 {address.index}, i64 {shape.scale}, i32 {shape.stride}"
+        """Load or store by a function that takes nothing for granted."""
+        lowering, builder, place = self._lowering, self._builder, self._place
+        address = place.address
+        number, bits = lowering.number(), bits_of(type_)
+        is_checked, window = self._is_run_checked(), place.window
+        if self._is_run():
+            lanes = line_arguments(address)
+            if lowering.settings.memcheck and not is_checked:
+                # What is right already is right in a window of everything: one function for all.
+                is_checked, window = True, EVERYTHING
+            function = run_function(builder, what, bits, self._count, is_checked=is_checked)
         else:
-            lanes = f"i32 0, i64 {shape.stride}, i32 1"
-        word = mask_word(builder, self._lowering.mask)
+            lanes = f"i64 {address.text}, {builder.vector_type('i32')} {address.index}"
+            function = indexed_function(
+                builder, what, bits, self._count, address.shape, is_checked=is_checked
+            )
+        where = Where.WINDOW if window is not None else place.where
+        members = [(0, self._total, number)]
+        words = row(builder, number, where, window, address.shape, members)
+        word = mask_word(builder, lowering.mask)
         is_right = builder.name(
-            f"call i1 {function}(ptr %job, ptr {cache}, i64 {address.text}, {lanes}, i32 {word},"
-            f" ptr {values}, i64 {self._lowering.number()}, i32 %warp,"
-            f" i32 {self._place.where.value}, i64 {window.start}, i64 {window.length})"
+            f"call i1 {function}(ptr %job, ptr {words}, {lanes}, i32 {word}, ptr {values})"
         )
         went = builder.fresh("went")
         builder.emit(f"br i1 {is_right}, label %{went}, label %fault")
         builder.label(went)
 
-    def _load_slowly(self, type_: str) -> list[str]:
-        """A run for which the fast path is not."""
+    def _slots(self, type_: str) -> tuple[str, list[str]]:
+        """Memory for the values of all lanes, and where those of each element begin."""
         builder = self._builder
-        vector = builder.vector_type(type_)
-        results = builder.allocate(vector, self._count)
-        slots = [
-            builder.name(f"getelementptr {vector}, ptr {results}, i32 {n}")
+        lanes = LANES if self._is_run() else builder.lanes
+        memory = builder.allocate(f"<{lanes} x {type_}>", self._count)
+        return memory, [
+            builder.name(f"getelementptr <{lanes} x {type_}>, ptr {memory}, i32 {n}")
             for n in range(self._count)
         ]
-        for slot in slots:
-            builder.emit(f"store {vector} zeroinitializer, ptr {slot}, align 64")
+
+    def _load_slowly(self, type_: str) -> list[str]:
+        """What the fast path is not for."""
+        builder = self._builder
+        results, slots = self._slots(type_)
         self._call_run("load", type_, results)
+        vector = builder.vector_type(type_)
         return [builder.name(f"load {vector}, ptr {slot}, align 64") for slot in slots]
 
     def _store_slowly(self, type_: str, texts: list[str]) -> None:
         builder = self._builder
-        vector = builder.vector_type(type_)
-        given = builder.allocate(vector, self._count)
-        for n, text in enumerate(texts):
-            slot = builder.name(f"getelementptr {vector}, ptr {given}, i32 {n}")
-            builder.emit(f"store {vector} {text}, ptr {slot}, align 64")
+        given, slots = self._slots(type_)
+        for text, slot in zip(texts, slots, strict=True):
+            builder.emit(f"store {builder.vector_type(type_)} {text}, ptr {slot}, align 64")
         self._call_run("store", type_, given)
 
     def _load_run(self, type_: str) -> list[str]:
@@ -318,6 +305,7 @@ class Access:
         start = builder.name(f"inttoptr i64 {self._base()} to ptr")
         lanes, count = builder.lanes, self._count
         whole = f"<{lanes * count} x {type_}>"
+        self._fetch_ahead(start)
         packed = builder.name(f"load {whole}, ptr {start}, align 1")
         if count == 1:
             return [packed]
@@ -348,9 +336,45 @@ class Access:
             order = ", ".join(f"i32 {place}" for place in places)
             two = f"{whole} {packed}, {whole} poison"
             packed = builder.name(f"shufflevector {two}, <{width} x i32> <{order}>")
+        self._fetch_ahead(start)
         builder.emit(f"store {whole} {packed}, ptr {start}, align 1")
 
-    # Pieces.
+    def _fetch_ahead(self, start: str) -> None:
+        """Ask for the memory that this warp needs in the loop's next trip, if that is known.
+
+        Else, in kernels whose warps wait for each other, for the memory behind this run: the next
+        warp's, or the next block's, where they work on tiles that no processor foresees.
+        """
+        builder, lowering = self._builder, self._lowering
+        if self._place.where is Where.WINDOW:
+            return
+        length = self._total * builder.lanes
+        stride = lowering.strides.get(lowering.position)
+        if stride is not None:
+            # It is needed soon, and not elsewhere: it goes to the first cache.
+            ahead, first, near = self._moved(start, stride), 0, 3
+        elif lowering.has_tiles:
+            ahead, first, near = start, max(_LINE, length), 2
+        else:
+            return
+        builder.declarations.add("declare void @llvm.prefetch.p0(ptr, i32, i32, i32)")
+        for offset in range(first, first + max(_LINE, length), _LINE):
+            line = builder.name(f"getelementptr i8, ptr {ahead}, i64 {offset}")
+            builder.emit(f"call void @llvm.prefetch.p0(ptr {line}, i32 0, i32 {near}, i32 1)")
+
+    def _moved(self, start: str, stride: Mapping[str, int]) -> str:
+        """A pointer so much further on; what lanes do not agree about does not count."""
+        builder, lowering = self._builder, self._lowering
+        for name, factor in stride.items():
+            step = str(factor)
+            if name:
+                value = lowering.load_register(lowering.function.registers[name])
+                if not value.is_uniform:
+                    continue
+                wide = builder.extend(value, "i64", is_signed=True)
+                step = builder.multiply(wide, integer("i64", factor)).text
+            start = builder.name(f"getelementptr i8, ptr {start}, i64 {step}")
+        return start
 
     def _gather(self, type_: str) -> list[str]:
         address = self._place.address
@@ -361,11 +385,8 @@ class Access:
         for n, text in enumerate(texts):
             scatter(self._lowering, self._place.address, n * self._size, type_, text)
 
-    def _window(self) -> Window:
-        return self._place.window or cached_window(self._lowering)
-
     def _within(self, limits: Bounds) -> str:
-        return within(self._lowering, limits, self._window())
+        return within(self._lowering, limits, self._place.window)
 
     def _go(self, label: str) -> str:
         """Close this branch; the name of the block that ends here, for a phi."""

@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING
 
 from cudasync.ptx import ir
 from cudasync.ptx.types import StateSpace
-from cudasync.softgpu.jit.memcheck import Where, Window
+from cudasync.softgpu.jit.job import Field
+from cudasync.softgpu.jit.memcheck import Where
+from cudasync.softgpu.jit.rows import SHARED_WINDOW, Window
 from cudasync.softgpu.jit.shapes import affine
 from cudasync.softgpu.jit.values import Value, integer, uniform
 
@@ -49,13 +51,12 @@ def place(lowering: Lowering, instruction: ir.Instruction, operand: ir.Operand) 
     match space:
         case StateSpace.SHARED:
             address = builder.add(offset, uniform("i64", "%shared.address"))
-            window = Window("%shared.address", "%shared.bytes")
-            return Place(address, address, Where.WINDOW, window)
+            return Place(address, address, Where.WINDOW, SHARED_WINDOW)
         case StateSpace.LOCAL:
-            return _local(lowering, offset)
+            return _local(lowering, instruction, offset)
         case StateSpace.PARAM:
             if isinstance(base, ir.Symbol) and base.name in lowering.storage.local:
-                return _local(lowering, offset)
+                return _local(lowering, instruction, offset)
             if not lowering.is_kernel:
                 # An argument, in the caller's frame.
                 address = builder.add(local_base(lowering), offset)
@@ -63,8 +64,8 @@ def place(lowering: Lowering, instruction: ir.Instruction, operand: ir.Operand) 
             address = builder.add(offset, uniform("i64", "%parameters.address"))
             if isinstance(base, ir.Symbol):
                 return Place(address, None, Where.WINDOW, None)
-            length = str(lowering.storage.parameter_bytes)
-            return Place(address, address, Where.WINDOW, Window("%parameters.address", length))
+            window = Window(Field.PARAMETERS, lowering.storage.parameter_bytes)
+            return Place(address, address, Where.WINDOW, window)
         case StateSpace.GENERIC:
             return Place(offset, offset, Where.ANYWHERE, None)
         case StateSpace.GLOBAL | StateSpace.CONST:
@@ -76,11 +77,15 @@ def local_base(lowering: Lowering) -> Value:
     return Value("i64", "%local.address", affine(lowering.program.slab_bytes, 64))
 
 
-def _local(lowering: Lowering, offset: Value) -> Place:
+def _local(lowering: Lowering, instruction: ir.Instruction, offset: Value) -> Place:
     address = lowering.builder.add(local_base(lowering), offset)
-    window = Window("0", str(lowering.storage.local_bytes))
-    checked = None if offset.literal is not None else offset
-    return Place(address, checked, Where.WINDOW, window)
+    size = instruction.type.size * instruction.vector_size
+    most = lowering.storage.local_bytes
+    window = Window(None, most)
+    place = offset.literal
+    is_plain = instruction.opcode in ("ld", "st")
+    is_right = place is not None and 0 <= place <= most - size and place % size == 0 and is_plain
+    return Place(address, None if is_right else offset, Where.WINDOW, window)
 
 
 def _offset(lowering: Lowering, operand: ir.Address) -> Value:

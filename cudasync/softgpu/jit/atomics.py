@@ -8,6 +8,7 @@ integer operation is done once, for all lanes together; floats are added in orde
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from cudasync.ptx.ir import Sink
@@ -15,6 +16,9 @@ from cudasync.ptx.types import ScalarType, StateSpace
 from cudasync.softgpu.jit.access import Access
 from cudasync.softgpu.jit.addresses import place
 from cudasync.softgpu.jit.faults import mask_word
+from cudasync.softgpu.jit.half_atomics import HALVES
+from cudasync.softgpu.jit.half_atomics import OPERATIONS as HALF_OPERATIONS
+from cudasync.softgpu.jit.half_atomics import action as half_action
 from cudasync.softgpu.jit.noting import note
 from cudasync.softgpu.jit.values import Value, bits_of, integer, is_float, llvm_type, varying
 from cudasync.softgpu.recording import Touch
@@ -39,6 +43,10 @@ _OPERATIONS = ("add", "min", "max", "exch", "cas", "and", "or", "xor", "inc", "d
 _OF_FLOATS = ("add", "exch")
 # Those that can be done once for all lanes, and the value that changes nothing.
 _TOGETHER = {"add": 0, "or": 0, "xor": 0, "and": -1}
+# Lanes in one trip of the loop over all of them.
+_AT_A_TIME = 8
+# Names that mean the same in every step of it.
+_OUTSIDE = "at|addresses|values|results"
 
 
 def _atomic(lowering: Lowering, instruction: ir.Instruction) -> None:
@@ -47,10 +55,12 @@ def _atomic(lowering: Lowering, instruction: ir.Instruction) -> None:
     operation = next((each for each in _OPERATIONS if each in instruction.modifiers), None)
     is_vector = instruction.vector_size > 1
     is_narrow_swap = type_ is ScalarType.B16 and operation == "cas"
-    if (type_ not in _TYPES and not is_narrow_swap) or operation is None or is_vector:
+    is_half = type_ in HALVES
+    if not (type_ in _TYPES or is_narrow_swap or is_half) or operation is None or is_vector:
         lowering.refuse(instruction)
-    if type_.is_float and operation not in _OF_FLOATS:
+    if type_.is_float and operation not in (HALF_OPERATIONS if is_half else _OF_FLOATS):
         lowering.refuse(instruction)
+    held = "i16" if is_half else llvm_type(type_)
     target: ir.Operand = Sink()
     operands = list(instruction.operands)
     if instruction.opcode == "atom":
@@ -58,7 +68,10 @@ def _atomic(lowering: Lowering, instruction: ir.Instruction) -> None:
     if not lowering.is_wanted(target):
         target = Sink()
     where = place(lowering, instruction, operands[0])
-    values = [lowering.read(each, type_) for each in operands[1:]]
+    count = 2 if operation == "cas" else 1
+    values = [
+        lowering.convert(lowering.read(each, type_), held) for each in operands[1 : 1 + count]
+    ]
     access = Access(lowering, where, type_.size, 1)
     access.check_lanes()
     note(lowering, instruction, where, type_.size, Touch.READ | Touch.WRITTEN)
@@ -71,8 +84,9 @@ def _atomic(lowering: Lowering, instruction: ir.Instruction) -> None:
     ):
         _once(lowering, operation, where.address, values[0], is_shared=is_shared)
         return
-    name = _function(lowering, operation, type_, is_shared=is_shared)
-    vector = builder.vector_type(llvm_type(type_))
+    is_wanted = not isinstance(target, Sink)
+    name = _function(lowering, operation, type_, is_shared=is_shared, is_wanted=is_wanted)
+    vector = builder.vector_type(held)
     addresses = builder.allocate(builder.vector_type("i64"))
     builder.emit(
         f"store {builder.vector_type('i64')} {builder.vector(where.address)}, ptr {addresses}"
@@ -89,7 +103,7 @@ def _atomic(lowering: Lowering, instruction: ir.Instruction) -> None:
     )
     if not isinstance(target, Sink):
         old = builder.name(f"load {vector}, ptr {places[2]}")
-        lowering.write(target, varying(llvm_type(type_), old))
+        lowering.write(target, varying(held, old))
 
 
 def _once(
@@ -113,19 +127,35 @@ def _once(
         )
 
 
-def _function(lowering: Lowering, operation: str, type_: ScalarType, *, is_shared: bool) -> str:
-    """The function that does this lane by lane; made when it is first asked for."""
-    held = llvm_type(type_)
+def _function(
+    lowering: Lowering, operation: str, type_: ScalarType, *, is_shared: bool, is_wanted: bool
+) -> str:
+    """The function that does this lane by lane; made when it is first asked for.
+
+    Old values are kept if they are wanted.
+    """
+    held = "i16" if type_ in HALVES else llvm_type(type_)
+    last = "next"
+    lanes = lowering.builder.lanes
     where = "shared" if is_shared else "global"
-    name = f"@cudasync.atom.{operation}.{type_.value}.{where}"
+    name = f"@cudasync.atom.{operation}.{type_.value}.{where}.v{lanes}"
+    name += "" if is_wanted else ".unread"
+    keep = f"  store {held} %old, ptr %result.at" if is_wanted else ""
+    begin, whole = "  br label %next", ""
     if name in lowering.builder.functions:
         return name
-    if operation == "cas":
+    if type_ in HALVES:
+        act, last = half_action(lowering.builder, operation, type_, is_shared=is_shared), "stored"
+    elif operation == "cas":
         act = _compare_and_swap(held, is_shared=is_shared)
     elif is_shared:
         act = f"  %old = load {held}, ptr %pointer, align 1\n"
         act += _result(operation, type_, held)
         act += f"  store {held} %new, ptr %pointer, align 1"
+        full = (1 << lanes) - 1
+        begin = f"  %is.full = icmp eq i32 %mask, {full}\n"
+        begin += "  br i1 %is.full, label %whole, label %next"
+        whole = _all_lanes(held, lanes, f"{act}\n{keep}")
     else:
         act = (
             f"  %old = atomicrmw {_instruction(operation, type_)} ptr %pointer, {held} %value"
@@ -134,9 +164,10 @@ def _function(lowering: Lowering, operation: str, type_: ScalarType, *, is_share
     lowering.builder.functions[name] = f"""
 define void {name}(ptr %addresses, ptr %values, ptr %seconds, ptr %results, i32 %mask) {{
 entry:
-  br label %next
+{begin}
+{whole}
 next:
-  %left = phi i32 [%mask, %entry], [%rest, %next]
+  %left = phi i32 [%mask, %entry], [%rest, %{last}]
   %lane = call i32 @llvm.cttz.i32(i32 %left, i1 true)
   %lowered = sub i32 %left, 1
   %rest = and i32 %left, %lowered
@@ -148,7 +179,7 @@ next:
   %second.at = getelementptr {held}, ptr %seconds, i32 %lane
   %result.at = getelementptr {held}, ptr %results, i32 %lane
 {act}
-  store {held} %old, ptr %result.at
+{keep}
   %is.over = icmp eq i32 %rest, 0
   br i1 %is.over, label %done, label %next
 done:
@@ -156,6 +187,29 @@ done:
 }}
 """
     return name
+
+
+def _all_lanes(held: str, lanes: int, act: str) -> str:
+    """A loop over all lanes, some at a time: no lane has to be looked for."""
+    lines = ["whole:", "  %at = phi i32 [0, %entry], [%at.next, %whole]"]
+    for step in range(_AT_A_TIME):
+        one = f"""  %lane = add i32 %at, {step}
+  %address.at = getelementptr i64, ptr %addresses, i32 %lane
+  %address = load i64, ptr %address.at
+  %pointer = inttoptr i64 %address to ptr
+  %value.at = getelementptr {held}, ptr %values, i32 %lane
+  %value = load {held}, ptr %value.at
+  %result.at = getelementptr {held}, ptr %results, i32 %lane
+{act}"""
+        lines.append(re.sub(rf"%(?!({_OUTSIDE})\b)([a-z.]+)", rf"%\2.{step}", one))
+    return "\n".join(
+        [
+            *lines,
+            f"  %at.next = add i32 %at, {_AT_A_TIME}",
+            f"  %is.through = icmp eq i32 %at.next, {lanes}",
+            "  br i1 %is.through, label %done, label %whole",
+        ]
+    )
 
 
 def _compare_and_swap(held: str, *, is_shared: bool) -> str:

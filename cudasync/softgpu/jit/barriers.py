@@ -272,7 +272,10 @@ stuck:
   %stuck.mask = load i32, ptr %first.mask
   %stuck.where = load i64, ptr %first.where
   call void @cudasync.report(ptr %job, i64 {FaultCode.BARRIER.value}, i64 %stuck.where,
-    i32 %stuck.warp, i32 %stuck.mask, i64 0)
+    i32 %stuck.mask, i64 0)
+  %stuck.wide = zext i32 %stuck.warp to i64
+  %stuck.place = getelementptr i64, ptr %job, i64 {Field.FAULT_WARP.value}
+  store i64 %stuck.wide, ptr %stuck.place
   br label %done
 done:
   ret i32 %opened

@@ -13,74 +13,61 @@ from typing import TYPE_CHECKING
 from cudasync.softgpu.jit.barriers import NUMBERS, WORDS
 from cudasync.softgpu.jit.builder import Builder
 from cudasync.softgpu.jit.frames import AT_BARRIER, DONE, FAILED
-from cudasync.softgpu.jit.job import Field, Status, read_field, write_field
+from cudasync.softgpu.jit.job import FaultCode, Field, Status, read_field, write_field
+from cudasync.softgpu.jit.segments import emit_rounds
+from cudasync.softgpu.jit.warps import (
+    emit_next_row,
+    emit_place,
+    keep,
+    keep_launch_arguments,
+    warp_parameters,
+)
 
 if TYPE_CHECKING:
     from cudasync.softgpu.jit.lowering import Variant
+    from cudasync.softgpu.jit.segments import Segment
 
 # Fresh shared memory holds this in every byte, so that code that counts on zeros fails.
 POISON = 0xA5
 _AXES = "xyz"
-
-# The arguments of the warp function that do not change within a launch, with their fields.
-_LAUNCH_ARGUMENTS = [
-    ("ptr", "%symbols", Field.SYMBOLS),
-    ("ptr", "%caches", Field.CACHES),
-    ("i64", "%parameters.address", Field.PARAMETERS),
-    ("i64", "%shared.address", Field.SHARED),
-    ("i64", "%shared.bytes", Field.SHARED_BYTES),
-    *(("i32", f"%ntid.{axis}", Field[f"NTID_{axis.upper()}"]) for axis in _AXES),
-    *(("i32", f"%nctaid.{axis}", Field[f"NCTAID_{axis.upper()}"]) for axis in _AXES),
-]
-
-
-def warp_arguments(lanes: int) -> list[tuple[str, str]]:
-    """Type and name of every argument of the warp function."""
-    return [
-        ("ptr", "%job"),
-        *((type_, name) for type_, name, _ in _LAUNCH_ARGUMENTS),
-        *(("i32", f"%ctaid.{axis}") for axis in _AXES),
-        *(("i32", f"%tid.{axis}") for axis in _AXES),
-        ("i32", "%warp"),
-        ("i64", "%local.address"),
-        ("ptr", "%frame"),
-        (f"<{lanes} x i1>", "%active"),
-        ("i32", "%resume"),
-        ("i32", "%release"),
-        ("i64", "%stack.left"),
-    ]
-
-
-def warp_parameters(lanes: int) -> str:
-    return ", ".join(f"{type_} {name}" for type_, name in warp_arguments(lanes))
 
 
 class Blocks:
     """The text of `@kernel`."""
 
     def __init__(
-        self, variant: Variant, *, frame_bytes: int, has_stops: bool, is_named: bool
+        self,
+        variant: Variant,
+        *,
+        frame_bytes: int,
+        has_stops: bool,
+        is_named: bool,
+        cost: int,
+        segments: tuple[Segment, ...] = (),
+        width: int = 1,
+        axes: str = _AXES,
     ) -> None:
         self.builder = Builder(variant.lanes)
         self._variant = variant
         self._frame_bytes = frame_bytes
         self._has_stops = has_stops
         self._is_named = is_named
+        # Of a warp that takes every instruction once.
+        self._cost = cost
+        self._segments = segments
+        self._width = width
+        # Those that warps ask their coordinates of.
+        self._axes = axes
 
     def emit(self, *, local_bytes: int, uses_shared: bool) -> None:
         builder = self.builder
         emit, label = builder.emit, builder.label
         label("entry")
-        for type_, name, field in _LAUNCH_ARGUMENTS:
-            self._keep(name, type_, field)
-        self._keep("%local.start", "i64", Field.LOCAL)
-        self._keep("%frames", "ptr", Field.FRAMES)
-        self._keep("%states", "ptr", Field.STATES)
-        self._keep("%warps", "i32", Field.WARPS)
-        self._keep("%budget", "i64", Field.BUDGET)
-        self._keep("%first", "i64", Field.FIRST_BLOCK)
-        self._keep("%end", "i64", Field.END_BLOCK)
-        self._keep("%is.resumed", "i64", Field.IS_RESUMED)
+        keep_launch_arguments(builder)
+        keep(builder, "%budget", "i64", Field.BUDGET)
+        keep(builder, "%first", "i64", Field.FIRST_BLOCK)
+        keep(builder, "%end", "i64", Field.END_BLOCK)
+        keep(builder, "%is.resumed", "i64", Field.IS_RESUMED)
         lanes = builder.lanes
         last = read_field(builder, Field.LAST_MASK, f"i{lanes}")
         emit(f"%last.mask = bitcast i{lanes} {last} to <{lanes} x i1>")
@@ -89,8 +76,8 @@ class Blocks:
         emit("%grid.y = zext i32 %nctaid.y to i64")
         emit("br label %blocks")
         label("blocks")
-        emit("%block = phi i64 [%first, %entry], [%block.next, %block.done]")
-        emit("%is.old = phi i64 [%is.resumed, %entry], [0, %block.done]")
+        emit("%block = phi i64 [%first, %entry], [%following, %block.next]")
+        emit("%is.old = phi i64 [%is.resumed, %entry], [0, %block.next]")
         emit("%is.over = icmp uge i64 %block, %end")
         emit("br i1 %is.over, label %finished, label %block.begin")
         label("block.begin")
@@ -101,12 +88,13 @@ class Blocks:
         for axis in _AXES:
             emit(f"%ctaid.{axis} = trunc i64 %wide.{axis} to i32")
         emit("%is.fresh = icmp eq i64 %is.old, 0")
-        emit("br i1 %is.fresh, label %block.fresh, label %rounds")
+        again = "block.fresh" if self._segments else "rounds"
+        emit(f"br i1 %is.fresh, label %block.fresh, label %{again}")
         label("block.fresh")
         write_field(builder, Field.BUDGET_LEFT, "%budget")
         if uses_shared:
             self._fill("%shared.address", str(POISON), "%shared.bytes")
-        if self._has_stops:
+        if self._has_stops and not self._segments:
             emit("%states.address = ptrtoint ptr %states to i64")
             emit("%wide.warps = zext i32 %warps to i64")
             emit("%states.bytes = shl i64 %wide.warps, 2")
@@ -114,16 +102,41 @@ class Blocks:
             if self._is_named:
                 barriers = read_field(builder, Field.BARRIERS)
                 self._fill(barriers, "0", str(4 * NUMBERS * WORDS))
+            write_field(builder, Field.IS_RESUMED, "1")
         emit("br label %rounds")
-        self._emit_round(local_bytes)
+        if self._segments:
+            emit_rounds(builder, self._segments, self._width)
+        else:
+            self._emit_round(local_bytes)
         label("block.done")
-        emit("%block.next = add i64 %block, 1")
+        self._emit_account()
+        emit("%following = add i64 %block, 1")
         emit("br label %blocks")
         label("finished")
+        write_field(builder, Field.FIRST_BLOCK, "%end")
         emit(f"ret i32 {Status.DONE.value}")
         label("failed")
         write_field(builder, Field.FIRST_BLOCK, "%block")
         emit(f"ret i32 {Status.FAULT.value}")
+
+    def _emit_account(self) -> None:
+        """Add what the block has cost; too many blocks may take for ever, too."""
+        builder = self.builder
+        emit = builder.emit
+        emit(f"%loops.cost = sub i64 %budget, {read_field(builder, Field.BUDGET_LEFT)}")
+        emit("%own.warps = zext i32 %warps to i64")
+        emit(f"%own.cost = mul i64 %own.warps, {self._cost}")
+        emit("%block.cost = add i64 %loops.cost, %own.cost")
+        emit(f"%spent = add i64 {read_field(builder, Field.SPENT)}, %block.cost")
+        write_field(builder, Field.SPENT, "%spent")
+        emit(f"%is.spent = icmp ugt i64 %spent, {read_field(builder, Field.TOTAL)}")
+        emit("br i1 %is.spent, label %total.spent, label %block.next")
+        builder.label("total.spent")
+        timeout = FaultCode.TIMEOUT.value
+        emit(f"call void @cudasync.report(ptr %job, i64 {timeout}, i64 0, i32 0, i64 0)")
+        write_field(builder, Field.FAULT_WARP, "0")
+        emit("br label %failed")
+        builder.label("block.next")
 
     def _emit_round(self, local_bytes: int) -> None:
         builder = self.builder
@@ -133,15 +146,18 @@ class Blocks:
         again = ""
         if self._has_stops:
             again = ", [%opened, %round.open]" if self._is_named else ", [-1, %round.open]"
+            again += ", [0, %round.again]"
         emit(f"%release = phi i32 {fresh}{again}")
         emit("br label %warps.next")
         label("warps.next")
         emit("%warp = phi i32 [0, %rounds], [%warp.next, %warp.done]")
-        for axis in _AXES:
+        for axis in self._axes:
             emit(f"%tid.{axis} = phi i32 [0, %rounds], [%next.{axis}, %warp.done]")
         if self._has_stops:
             emit("%alive = phi i1 [false, %rounds], [%alive.now, %warp.done]")
             emit("%spinning = phi i1 [false, %rounds], [%spinning.now, %warp.done]")
+        for axis in _AXES[len(self._axes) :]:
+            emit(f"%tid.{axis} = add i32 0, 0")
         emit("%wide.warp = zext i32 %warp to i64")
         if self._has_stops:
             emit("%state.at = getelementptr i32, ptr %states, i64 %wide.warp")
@@ -165,16 +181,12 @@ class Blocks:
             emit(f"%resume = and i32 %state, {AT_BARRIER - 1}")
         else:
             emit("%resume = add i32 0, 0")
-        emit(f"%local.offset = mul i64 %wide.warp, {lanes * local_bytes}")
-        emit("%local.address = add i64 %local.start, %local.offset")
-        emit(f"%frame.offset = mul i64 %wide.warp, {self._frame_bytes}")
-        emit("%frame = getelementptr i8, ptr %frames, i64 %frame.offset")
-        everyone = f"<{lanes} x i1> splat (i1 true)"
-        if self._variant.is_whole:
-            emit(f"%active = select i1 true, {everyone}, {everyone}")
-        else:
-            emit("%is.last = icmp eq i32 %warp, %last.warp")
-            emit(f"%active = select i1 %is.last, <{lanes} x i1> %last.mask, {everyone}")
+        emit_place(
+            builder,
+            local_bytes=local_bytes,
+            frame_bytes=self._frame_bytes,
+            is_whole=self._variant.is_whole,
+        )
         emit(f"%stack.left = add i64 0, {local_bytes}")
         emit(f"%code = call i32 @warp({warp_parameters(lanes)})")
         emit(f"%is.bad = icmp eq i32 %code, {FAILED}")
@@ -197,7 +209,7 @@ class Blocks:
             emit("%spins = and i1 %lives, %is.elsewhere")
             emit("%spinning.now = or i1 %spinning, %spins")
         emit("%warp.next = add i32 %warp, 1")
-        self._emit_next_row()
+        emit_next_row(builder, self._axes)
         emit("%more = icmp ult i32 %warp.next, %warps")
         emit("br i1 %more, label %warps.next, label %round.done")
         label("round.done")
@@ -218,30 +230,21 @@ class Blocks:
         label("round.open")
         emit("br label %rounds")
         label("yields")
+        emit(f"%has.moved = add i64 {read_field(builder, Field.HAS_MOVED)}, 0")
+        emit("%moved = icmp ne i64 %has.moved, 0")
+        emit("br i1 %moved, label %round.moved, label %rests")
+        label("round.moved")
+        write_field(builder, Field.HAD_MOVED, "1")
+        write_field(builder, Field.HAS_MOVED, "0")
+        emit(f"%rounds.left = sub i64 {read_field(builder, Field.ROUNDS)}, 1")
+        write_field(builder, Field.ROUNDS, "%rounds.left")
+        emit("%may.go = icmp sgt i64 %rounds.left, 0")
+        emit("br i1 %may.go, label %round.again, label %rests")
+        label("round.again")
+        emit("br label %rounds")
+        label("rests")
         write_field(builder, Field.FIRST_BLOCK, "%block")
         emit(f"ret i32 {Status.YIELDED.value}")
-
-    def _emit_next_row(self) -> None:
-        """The coordinates of the next warp's first lane, if warps are rows."""
-        emit = self.builder.emit
-        emit(f"%step.x = add i32 %tid.x, {self.builder.lanes}")
-        emit("%ends.x = icmp uge i32 %step.x, %ntid.x")
-        emit("%next.x = select i1 %ends.x, i32 0, i32 %step.x")
-        emit("%step.y = add i32 %tid.y, 1")
-        emit("%ends.y = icmp uge i32 %step.y, %ntid.y")
-        emit("%wrapped.y = select i1 %ends.y, i32 0, i32 %step.y")
-        emit("%next.y = select i1 %ends.x, i32 %wrapped.y, i32 %tid.y")
-        emit("%both = and i1 %ends.x, %ends.y")
-        emit("%step.z = add i32 %tid.z, 1")
-        emit("%next.z = select i1 %both, i32 %step.z, i32 %tid.z")
-
-    def _keep(self, name: str, type_: str, field: Field) -> None:
-        text = read_field(self.builder, field, type_)
-        zero = "i64 0"
-        if type_ == "ptr":
-            self.builder.emit(f"{name} = getelementptr i8, ptr {text}, {zero}")
-        else:
-            self.builder.emit(f"{name} = add {type_} {text}, 0")
 
     def _fill(self, address: str, byte: str, size: str) -> None:
         builder = self.builder

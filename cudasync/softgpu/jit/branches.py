@@ -5,13 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from cudasync.softgpu.jit.faults import emit_fault, mask_bits
-from cudasync.softgpu.jit.job import FaultCode
+from cudasync.softgpu.jit.job import FaultCode, Field, read_field, write_field
 
 if TYPE_CHECKING:
     from cudasync.softgpu.jit.builder import Builder
+    from cudasync.softgpu.jit.stops import Stop
 
-# Trips through a loop that waits for memory before others get a turn.
-PATIENCE = 4096
+# What a turn of a warp may spend on trips through loops that wait, before others get theirs: of
+# those that get on meanwhile, and of those that only wait. Nobody else runs while this warp does.
+PATIENCE = 1024
+_IDLE_TRIP = 16
 
 
 def branch_if_any(builder: Builder, mask: str, then: str, otherwise: str) -> None:
@@ -21,19 +24,35 @@ def branch_if_any(builder: Builder, mask: str, then: str, otherwise: str) -> Non
     builder.emit(f"br i1 {some}, label %{then}, label %{otherwise}")
 
 
-def branch_if_patient(builder: Builder, then: str, otherwise: str) -> None:
-    """Go to `then` unless this warp has had its turn."""
+def branch_if_patient(builder: Builder, stop: Stop, then: str, otherwise: str) -> None:
+    """Go to `then` unless this warp has had its turn; it got on, unless it is an idle loop."""
     before = builder.name("load i32, ptr %patience")
-    after = builder.name(f"sub i32 {before}, 1")
+    after = builder.name(f"sub i32 {before}, {_IDLE_TRIP if stop.is_idle else 1}")
     builder.emit(f"store i32 {after}, ptr %patience")
     is_patient = builder.name(f"icmp sgt i32 {after}, 0")
-    builder.emit(f"br i1 {is_patient}, label %{then}, label %{otherwise}")
+    if stop.is_idle:
+        builder.emit(f"br i1 {is_patient}, label %{then}, label %{otherwise}")
+        return
+    gets_on = builder.fresh("gets.on")
+    builder.emit(f"br i1 {is_patient}, label %{then}, label %{gets_on}")
+    builder.label(gets_on)
+    write_field(builder, Field.HAS_MOVED, "1")
+    builder.emit(f"br label %{otherwise}")
 
 
-def spend(builder: Builder, position: int, mask: str, then: str) -> None:
-    """Take one back edge off the budget; with none left the launch has timed out."""
+def note_leaving(builder: Builder, mask: str) -> None:
+    """Lanes of the mask, if there are any, have seen what they waited for."""
+    bits = mask_bits(builder, mask)
+    some = builder.name(f"icmp ne i{builder.lanes} {bits}, 0")
+    flag = builder.name(f"zext i1 {some} to i64")
+    before = read_field(builder, Field.HAS_MOVED)
+    write_field(builder, Field.HAS_MOVED, builder.name(f"or i64 {before}, {flag}"))
+
+
+def spend(builder: Builder, cost: int, position: int, mask: str, then: str) -> None:
+    """Take a trip through a loop off the budget; with none left the launch has timed out."""
     before = builder.name("load i64, ptr %fuel")
-    after = builder.name(f"sub i64 {before}, 1")
+    after = builder.name(f"sub i64 {before}, {cost}")
     builder.emit(f"store i64 {after}, ptr %fuel")
     is_spent = builder.name(f"icmp slt i64 {after}, 0")
     spent = builder.fresh("spent")

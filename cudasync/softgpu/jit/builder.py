@@ -33,10 +33,14 @@ class Builder:
         # Functions that the text calls, by name: any text may call them, so they are compiled
         # once for the whole process, see `library`.
         self.functions: dict[str, str] = {}
-        # Constants of the module, by name.
+        # Constants of the module, by name: what has one name is one.
         self.constants: dict[str, str] = {}
+        # Masks that are kept as vectors, see `masks`.
+        self.vector_masks: set[str] = set()
         self._is_silent = is_silent
-        self._count = 0
+        self.count = 0
+        # Stack memory that instructions use one after the other, by what for.
+        self._shared: dict[str, str] = {}
 
     # Text.
 
@@ -46,16 +50,16 @@ class Builder:
 
     def name(self, line: str) -> str:
         """Emit `%t = line` and return the name."""
-        self._count += 1
-        name = f"%t{self._count}"
+        self.count += 1
+        name = f"%t{self.count}"
         if not self._is_silent:
             self.lines.append(f"  {name} = {line}")
         return name
 
     def fresh(self, prefix: str) -> str:
         """A label or name that nothing else has, without its percent sign."""
-        self._count += 1
-        return f"{prefix}.{self._count}"
+        self.count += 1
+        return f"{prefix}.{self.count}"
 
     def label(self, label: str) -> None:
         if not self._is_silent:
@@ -68,6 +72,12 @@ class Builder:
         if not self._is_silent:
             self.allocations.append(f"  {name} = alloca {type_}{size}, align 64")
         return name
+
+    def scratch(self, purpose: str, size: int) -> str:
+        """Stack memory in bytes that all who name the same purpose share; they need one size."""
+        if purpose not in self._shared:
+            self._shared[purpose] = self.allocate(f"[{size} x i8]")
+        return self._shared[purpose]
 
     def vector_type(self, type_: str) -> str:
         return f"<{self.lanes} x {type_}>"
@@ -243,7 +253,9 @@ class Builder:
         if kinds == (Kind.WIDE, Kind.UNIFORM):
             if second.text == "0":
                 return first
-            base = self.name(f"add i64 {first.text}, {second.text}")
+            base = second.text
+            if first.text != "0":
+                base = self.name(f"add i64 {first.text}, {second.text}")
             return Value("i64", base, first.shape, index=first.index)
         if Kind.AFFINE in kinds and set(kinds) <= {Kind.AFFINE, Kind.UNIFORM}:
             base = self.name(f"add {first.type} {first.text}, {second.text}")

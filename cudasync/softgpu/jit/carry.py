@@ -1,7 +1,9 @@
 """Cellar, jit. Extended-precision arithmetic: the carry flag between add.cc, addc and the like.
 
 The flag is one predicate per lane, `%carry`, that lives as long as the warp function; PTX keeps
-it across no barrier and no call, and neither do we. A borrow sets it, too.
+it across no barrier and no call, and neither do we. A difference is a sum with the complement, as
+hardware has it: the flag is set where nothing was borrowed. That shows where addc follows sub.cc,
+as it does in NVIDIA's own division of 128-bit integers.
 """
 
 from __future__ import annotations
@@ -57,11 +59,12 @@ def subtract(lowering: Lowering, instruction: ir.Instruction) -> None:
     difference = builder.binary("sub", first, second)
     borrows = builder.compare("icmp ult", first, second)
     if instruction.opcode == "subc":
-        less = _flag(lowering, first.type)
+        flag = _flag(lowering, first.type)
+        less = builder.binary("xor", flag, integer(flag.type, 1))
         borrows = builder.binary("or", borrows, builder.compare("icmp ult", difference, less))
         difference = builder.binary("sub", difference, less)
     if "cc" in instruction.modifiers:
-        _keep(lowering, borrows)
+        _keep(lowering, lowering.negate(borrows))
     lowering.write(instruction.operands[0], difference)
 
 

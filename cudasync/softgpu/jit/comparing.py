@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 
 from cudasync.ptx.ir import Pair
 from cudasync.ptx.types import ScalarType
-from cudasync.softgpu.jit import half
-from cudasync.softgpu.jit.floating import flush
+from cudasync.softgpu.jit.floating import flush, read
 from cudasync.softgpu.jit.values import Value, integer, llvm_type, zero
 
 if TYPE_CHECKING:
@@ -33,6 +32,8 @@ _OF_FLOATS = {
 # lo, ls, hi, hs are the unsigned forms of lt, le, gt, ge.
 _UNSIGNED = {"lo": "ult", "ls": "ule", "hi": "ugt", "hs": "uge"}
 _OF_INTEGERS = ("eq", "ne", "lt", "le", "gt", "ge")
+_FLOATS = (ScalarType.F16, ScalarType.BF16, ScalarType.F32, ScalarType.F64)
+_ONES = {ScalarType.F16: 0x3C00, ScalarType.BF16: 0x3F80}
 _COMBINING = ("and", "or", "xor")
 
 
@@ -40,16 +41,15 @@ def _comparison(lowering: Lowering, instruction: ir.Instruction, type_: ScalarTy
     """Operands 1 and 2 compared as `type_`, before anything is combined with it."""
     builder = lowering.builder
     relation = instruction.modifiers[0]
-    if half.is_packed(type_) or type_ in (ScalarType.BF16, ScalarType.BF16X2):
-        lowering.refuse(instruction)
-    first, second = (lowering.read(each, type_) for each in instruction.operands[1:3])
     if type_.is_float:
-        if relation not in _OF_FLOATS:
+        if relation not in _OF_FLOATS or type_ not in _FLOATS:
             lowering.refuse(instruction)
         first, second = (
-            flush(lowering, instruction, builder.flat(each)) for each in (first, second)
+            flush(lowering, instruction, read(lowering, each, type_))
+            for each in instruction.operands[1:3]
         )
         return builder.compare(f"fcmp {_OF_FLOATS[relation]}", first, second)
+    first, second = (lowering.read(each, type_) for each in instruction.operands[1:3])
     if relation in _UNSIGNED:
         return builder.compare(f"icmp {_UNSIGNED[relation]}", first, second)
     if relation not in _OF_INTEGERS:
@@ -88,10 +88,12 @@ def _set(lowering: Lowering, instruction: ir.Instruction) -> None:
     result_type, source_type = instruction.types
     flag = _combined(lowering, instruction, _comparison(lowering, instruction, source_type))
     builder = lowering.builder
-    if result_type.is_float:
-        if result_type is not ScalarType.F32:
-            lowering.refuse(instruction)
+    if result_type is ScalarType.F32:
         result = builder.apply("uitofp {T} {0} to {R}", "float", flag)
+    elif result_type in _ONES:
+        result = builder.select(flag, integer("i16", _ONES[result_type]), integer("i16", 0))
+    elif result_type.is_float:
+        lowering.refuse(instruction)
     else:
         result = builder.apply("sext {T} {0} to {R}", llvm_type(result_type), flag)
     lowering.write(instruction.operands[0], result)

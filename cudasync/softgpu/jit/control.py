@@ -4,6 +4,7 @@ For each node k that lanes may wait at, the slot `%wait.k` holds the mask of tho
 
     check.k   run node k if lanes wait there, else go on to after.k
     node.k    the instructions of node k, for the lanes that waited
+    trip.k    where a warp goes on that had stopped before node k, see `paces`
     after.k   behind node k in the order: loops that end here run again while lanes wait at
               their header; else on to check.k+1
     end       no lane can go on: held ones are saved, else the warp is done
@@ -16,20 +17,26 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from cudasync.errors import PtxError
 from cudasync.softgpu.jit.barriers import emit_result
 from cudasync.softgpu.jit.branches import PATIENCE, branch_if_any, branch_if_patient, spend
+from cudasync.softgpu.jit.costs import trip_cost
 from cudasync.softgpu.jit.divergence import PARTING
 from cudasync.softgpu.jit.frames import DONE, FAILED
 from cudasync.softgpu.jit.groups import find_groups
-from cudasync.softgpu.jit.job import Field, read_field
+from cudasync.softgpu.jit.job import Field, read_field, write_field
+from cudasync.softgpu.jit.masks import NOBODY, load_mask, new_mask, store_mask
 from cudasync.softgpu.jit.stops import branch_back
+from cudasync.softgpu.jit.strides import find_strides
 from cudasync.softgpu.jit.ways import Ways
+from cudasync.softgpu.unforeseen import refusal
 
 if TYPE_CHECKING:
     from cudasync.ptx.ir import Instruction
     from cudasync.softgpu.jit.divergence import Divergence
     from cudasync.softgpu.jit.flow import Flow, Loop, Node
     from cudasync.softgpu.jit.lowering import Emitter, Lowering
+    from cudasync.softgpu.jit.segments import SegmentText
     from cudasync.softgpu.jit.stops import Stop
 
 # Instructions that must not run with no lane active, or cost too much to.
@@ -46,6 +53,8 @@ class Control:
         divergence: Divergence,
         stops: tuple[Stop, ...],
         emitters: dict[str, Emitter],
+        around: SegmentText | None = None,
+        like: Control | None = None,
     ) -> None:
         self._lowering = lowering
         self._builder = lowering.builder
@@ -53,7 +62,18 @@ class Control:
         self._divergence = divergence
         self._emitters = emitters
         self._mask_type = self._builder.vector_type("i1")
-        self._ways = Ways(lowering, flow, divergence, stops)
+        self._ways: Ways = Ways(
+            lowering, flow, divergence, stops, around, like._ways if like is not None else None
+        )
+        self._segment = around.segment if around is not None else None
+        self._nodes = flow.nodes
+        if self._segment is not None:
+            self._nodes = tuple(flow.nodes[index] for index in self._segment.nodes)
+            pace = self._segment.pace
+            lowering.has_tiles = pace is None
+            if pace is not None:
+                (loop,) = (each for each in flow.loops if each.header == pace.header)
+                lowering.strides = find_strides(flow, loop)
 
     @property
     def frame_bytes(self) -> int:
@@ -67,8 +87,15 @@ class Control:
         """Everything between the slots of registers and the closing brace."""
         builder = self._builder
         for index in sorted(self._ways.slots):
-            builder.allocations.append(f"  %wait.{index} = alloca {self._mask_type}")
-            builder.emit(f"store {self._mask_type} zeroinitializer, ptr %wait.{index}")
+            new_mask(builder, f"%wait.{index}", is_vector=index in self._ways.blending)
+        if self._segment is not None:
+            self._ways.frame.load_for(self._segment)
+            if self._segment.pace is not None:
+                builder.emit(f"br label %trip.{self._segment.entry}")
+            else:
+                self._enter_together(self._segment.entry)
+            self._emit_nodes()
+            return
         if self._flow.loops:
             builder.allocations.append("  %fuel = alloca i64")
             builder.emit(f"store i64 {read_field(builder, Field.BUDGET_LEFT)}, ptr %fuel")
@@ -79,11 +106,15 @@ class Control:
             builder.emit("br label %end")
         else:
             if 0 in self._ways.slots:
-                builder.emit(f"store {self._mask_type} %active, ptr %wait.0")
+                store_mask(builder, "%active", "%wait.0")
             self._ways.frame.emit_entry("node.0")
             self._ways.frame.emit_resumes(self._enter_together, self._finish, "check.0")
-            for node in self._flow.nodes:
-                self._emit_node(node)
+        self._emit_nodes()
+
+    def _emit_nodes(self) -> None:
+        behind = [f"check.{node.index}" for node in self._nodes[1:]]
+        for node, onward in zip(self._nodes, [*behind, "end"], strict=False):
+            self._emit_node(node, onward)
         self._emit_end()
 
     def _emit_end(self) -> None:
@@ -93,41 +124,57 @@ class Control:
             self._ways.frame.emit_held(self._ways.emit_return)
         self._ways.emit_return(str(DONE))
         builder.label("fault")
+        write_field(builder, Field.FAULT_WARP, builder.name("zext i32 %warp to i64"))
         self._ways.emit_return(str(FAILED))
 
     # One node.
 
-    def _emit_node(self, node: Node) -> None:
+    def _emit_node(self, node: Node, onward: str) -> None:
         builder, lowering, index = self._builder, self._lowering, node.index
         builder.label(f"check.{index}")
         if index in self._ways.slots:
-            waiting = builder.name(f"load {self._mask_type}, ptr %wait.{index}")
+            waiting = load_mask(builder, f"%wait.{index}")
             branch_if_any(self._builder, waiting, f"node.{index}", f"after.{index}")
         else:
             builder.emit(f"br label %after.{index}")
         builder.label(f"node.{index}")
+        pace = self._segment.paces.get(index) if self._segment is not None else None
+        if self._segment is not None and pace is not None:
+            self._ways.frame.emit_pace(pace, self._segment, self._ways.emit_return)
+            if not self._segment.runs(index):
+                self._emit_after(node, onward)
+                return
+            builder.label(f"trip.{index}")
         is_divergent = index in self._divergence.divergent
         lowering.mask = "%active"
         if is_divergent:
-            lowering.mask = builder.name(f"load {self._mask_type}, ptr %wait.{index}")
+            lowering.mask = load_mask(builder, f"%wait.{index}")
         elif lowering.variant.is_whole:
             lowering.mask = "splat (i1 true)"
         lowering.is_mask_full = not is_divergent and lowering.variant.is_whole
         lowering.must_blend = lambda name: self._divergence.blends(name, index)
         if index in self._ways.slots:
-            builder.emit(f"store {self._mask_type} zeroinitializer, ptr %wait.{index}")
+            store_mask(builder, NOBODY, f"%wait.{index}")
+        lowering.position = node.start
+        self._ways.emit_meeting(node)
         body = self._flow.function.body
         lowering.groups = find_groups(body, node.start, node.end)
         ends_in_control = self._is_control(body[node.end - 1], node.end - 1)
         for position in range(node.start, node.end - ends_in_control):
             lowering.position = position
-            self._emit_instruction(body[position])
+            try:
+                self._emit_instruction(body[position])
+            except PtxError:
+                raise
+            except Exception as error:
+                file = lowering.program.module.file
+                raise refusal(error, body[position], file) from error
         lowering.position = node.end - 1
         if ends_in_control:
             self._ways.leave(node, body[node.end - 1])
         else:
             self._ways.jump(node, self._ways.following(node))
-        self._emit_after(node)
+        self._emit_after(node, onward)
 
     def _is_control(self, instruction: Instruction, position: int) -> bool:
         return instruction.opcode in PARTING or position in self._ways.barriers
@@ -178,40 +225,49 @@ class Control:
             self._builder.emit("br label %end")
             return
         if target in self._ways.slots:
-            self._builder.emit(f"store {self._mask_type} %active, ptr %wait.{target}")
+            store_mask(self._builder, "%active", f"%wait.{target}")
         self._builder.emit(f"br label %node.{target}")
 
-    def _emit_after(self, node: Node) -> None:
+    def _emit_after(self, node: Node, onward: str) -> None:
         builder, index = self._builder, node.index
         builder.label(f"after.{index}")
-        ending = [loop for loop in self._flow.loops if loop.last == index]
+        ending = [loop for loop in self._flow.loops if self._last_of(loop) == index]
         for loop in sorted(ending, key=lambda each: -each.header):
-            if loop.header in self._ways.slots:
+            # From a header that is not run here itself nobody comes.
+            if loop.header in self._ways.slots and (index > loop.header or self._runs(index)):
                 self._emit_again(loop)
-        following = index + 1
-        where = f"check.{following}" if following < self._flow.exit else "end"
-        builder.emit(f"br label %{where}")
+        builder.emit(f"br label %{onward}")
+
+    def _runs(self, node: int) -> bool:
+        return self._segment is None or self._segment.runs(node)
+
+    def _last_of(self, loop: Loop) -> int:
+        """The last node of a loop that is written here, behind which it may begin anew."""
+        return max((node.index for node in self._nodes if node.index in loop), default=-1)
 
     def _emit_again(self, loop: Loop) -> None:
         """Run the loop again if lanes wait at its header."""
         builder = self._builder
-        waiting = builder.name(f"load {self._mask_type}, ptr %wait.{loop.header}")
+        waiting = load_mask(builder, f"%wait.{loop.header}")
         again, onward = builder.fresh("again"), builder.fresh("onward")
         branch_if_any(self._builder, waiting, again, onward)
         builder.label(again)
+        paid = builder.fresh("paid")
+        position = self._lowering.number(branch_back(self._flow, loop))
+        spend(builder, trip_cost(self._flow, loop), position, waiting, paid)
+        builder.label(paid)
         stop = self._ways.waiting.get(loop.header)
         if stop is not None:
             on, hold = builder.fresh("on"), builder.fresh("hold")
-            branch_if_patient(self._builder, on, hold)
+            branch_if_patient(builder, stop, on, hold)
             builder.label(hold)
-            self._ways.frame.emit_hold(stop, waiting)
-            builder.emit(f"store {self._mask_type} zeroinitializer, ptr %wait.{loop.header}")
-            builder.emit(f"br label %{onward}")
+            if stop in self._ways.held:
+                self._ways.frame.emit_hold(stop, waiting)
+                store_mask(builder, NOBODY, f"%wait.{loop.header}")
+                builder.emit(f"br label %{onward}")
+            else:
+                # Lanes never part here: whoever waits, all do.
+                self._ways.frame.emit_gathered(stop, self._ways.emit_return, self._segment)
             builder.label(on)
-        spend(
-            self._builder,
-            self._lowering.number(branch_back(self._flow, loop)),
-            waiting,
-            f"node.{loop.header}",
-        )
+        builder.emit(f"br label %node.{loop.header}")
         builder.label(onward)

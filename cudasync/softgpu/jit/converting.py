@@ -11,42 +11,59 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from cudasync.ptx.types import ScalarType
-from cudasync.softgpu.jit import half
-from cudasync.softgpu.jit.floating import flush, saturate
+from cudasync.softgpu.jit import brain, half, minifloats
+from cudasync.softgpu.jit.floating import clamp_below, flush, read, saturate
 from cudasync.softgpu.jit.memory import fit
 from cudasync.softgpu.jit.rounding import DIRECTED, rounded
 from cudasync.softgpu.jit.values import Value, bits_of, integer, llvm_type
 
 if TYPE_CHECKING:
     from cudasync.ptx import ir
+    from cudasync.softgpu.jit.builder import Builder
     from cudasync.softgpu.jit.lowering import Emitter, Lowering
 
 _TO_INTEGRAL = {"rni": "rint", "rzi": "trunc", "rmi": "floor", "rpi": "ceil"}
-_FLOATS = (ScalarType.F16, ScalarType.F32, ScalarType.F64)
+_FLOATS = (ScalarType.F16, ScalarType.BF16, ScalarType.F32, ScalarType.F64)
+# The bits of a 64-bit integer that a double may have no room for.
+_BEYOND_DOUBLE = (1 << 11) - 1
 
 
 def _convert(lowering: Lowering, instruction: ir.Instruction) -> None:
-    if len(instruction.types) != 2 or len(instruction.operands) != 2:
-        _convert_to_pair(lowering, instruction)
-        return
+    if len(instruction.types) != 2:
+        lowering.refuse(instruction)
     target, source = instruction.types
-    for each in (target, source):
-        if each.is_float and each not in _FLOATS:
-            lowering.refuse(instruction)
-    value = lowering.read(instruction.operands[1], source)
+    if any(each.is_float and each not in _FLOATS for each in (target, source)):
+        minifloats.convert(lowering, instruction)
+        return
+    if len(instruction.operands) != 2 or not _may_clamp(instruction):
+        lowering.refuse(instruction)
     if source.is_float:
-        value = flush(lowering, instruction, lowering.builder.flat(value))
+        value = read(lowering, instruction.operands[1], source)
+        value = flush(lowering, instruction, value)
         if target.is_float:
-            result = _float_to_float(lowering, instruction, value, llvm_type(target))
+            result = _float_to_float(lowering, instruction, value, target)
         else:
             result = _float_to_integer(lowering, instruction, value, target)
     elif target.is_float:
-        result = _integer_to_float(lowering, instruction, value, source, llvm_type(target))
+        value = lowering.read(instruction.operands[1], source)
+        result = _integer_to_float(lowering, instruction, value, source, target)
     else:
+        value = lowering.read(instruction.operands[1], source)
         result = _integer_to_integer(lowering, instruction, value, source, target)
     if not target.is_float:
         result = fit(lowering, instruction.operands[0], result, target)
     lowering.write(instruction.operands[0], result)
+
+
+def _may_clamp(instruction: ir.Instruction) -> bool:
+    """Whether .relu and .satfinite are not there, or go with these types."""
+    target, source = instruction.types
+    is_clamped = not {"relu", "satfinite"}.isdisjoint(instruction.modifiers)
+    is_rounded = not {"rna", *_TO_INTEGRAL, "sat"}.isdisjoint(instruction.modifiers)
+    if "rna" in instruction.modifiers:
+        return False
+    fits = target in (ScalarType.F16, ScalarType.BF16) and source is ScalarType.F32
+    return not is_clamped or (fits and not is_rounded)
 
 
 def _rounding(instruction: ir.Instruction) -> str | None:
@@ -58,29 +75,48 @@ def _directed(instruction: ir.Instruction) -> str | None:
 
 
 def _float_to_float(
-    lowering: Lowering, instruction: ir.Instruction, value: Value, target: str
+    lowering: Lowering, instruction: ir.Instruction, value: Value, target: ScalarType
 ) -> Value:
     builder = lowering.builder
     rounding = _rounding(instruction)
     if rounding is not None:
         value = _to_integral(lowering, value, rounding)
     mode = _directed(instruction)
-    if bits_of(target) < bits_of(value.type):
+    if target is ScalarType.BF16:
+        return _float_to_brain(lowering, instruction, value, mode or "rn")
+    wanted = llvm_type(target)
+    if bits_of(wanted) < bits_of(value.type):
         if mode is not None:
-            if target == "half":
+            if wanted == "half":
                 value = half.narrow_directed(builder, value, mode)
             else:
-                value = rounded(lowering, "fptrunc", mode, target, value)
-        elif (value.type, target) == ("double", "half"):
+                value = rounded(lowering, "fptrunc", mode, wanted, value)
+        elif (value.type, wanted) == ("double", "half"):
             value = half.narrow(builder, value)
         else:
-            value = builder.apply("fptrunc {T} {0} to {R}", target, value)
-    elif bits_of(target) > bits_of(value.type):
-        value = builder.apply("fpext {T} {0} to {R}", target, value)
+            value = builder.apply("fptrunc {T} {0} to {R}", wanted, value)
+    elif bits_of(wanted) > bits_of(value.type):
+        value = builder.apply("fpext {T} {0} to {R}", wanted, value)
     value = flush(lowering, instruction, value)
+    if "satfinite" in instruction.modifiers:
+        value = half.finite(builder, value)
     if "relu" in instruction.modifiers:
-        lowering.refuse(instruction)
+        value = clamp_below(builder, value)
     return saturate(builder, value) if "sat" in instruction.modifiers else value
+
+
+def _float_to_brain(
+    lowering: Lowering, instruction: ir.Instruction, value: Value, mode: str
+) -> Value:
+    builder = lowering.builder
+    if value.type == "half":
+        value = builder.apply("fpext {T} {0} to {R}", "float", value)
+    if "relu" in instruction.modifiers:
+        value = clamp_below(builder, value)
+    if "sat" in instruction.modifiers:
+        value = saturate(builder, value)
+    result = brain.narrow(builder, value, mode)
+    return brain.finite(builder, result) if "satfinite" in instruction.modifiers else result
 
 
 def _to_integral(lowering: Lowering, value: Value, rounding: str) -> Value:
@@ -116,31 +152,47 @@ def _integer_to_float(
     instruction: ir.Instruction,
     value: Value,
     source: ScalarType,
-    target: str,
+    target: ScalarType,
 ) -> Value:
     builder = lowering.builder
     sign = "s" if source.is_signed else "u"
     value = builder.flat(value)
     mode = _directed(instruction)
     operation = f"{sign}itofp {{T}} {{0}} to {{R}}"
-    if mode is not None:
-        if target == "half":
-            lowering.refuse(instruction)
-        if source.bits <= 32:
-            # Exact on the way. LLVM's vector form of u32 to f32 makes 0 into -0 when it rounds
-            # down.
-            exact = builder.apply(operation, "double", value)
-            result = (
-                exact if target == "double" else rounded(lowering, "fptrunc", mode, target, exact)
-            )
-        else:
-            result = rounded(lowering, f"{sign}itofp", mode, target, value)
-    elif target == "half":
-        # Beyond 2**53 an integer is rounded on its way, but there every f16 is infinite.
-        result = half.narrow(builder, builder.apply(operation, "double", value))
+    wanted = llvm_type(target)
+    if target in (ScalarType.F16, ScalarType.BF16):
+        if source.bits == 64:
+            value = _sticky(builder, value, is_signed=source.is_signed)
+        exact = builder.apply(operation, "double", value)
+        if "sat" in instruction.modifiers:
+            exact = saturate(builder, exact)
+        if target is ScalarType.BF16:
+            return brain.narrow(builder, exact, mode or "rn")
+        if mode is not None:
+            return half.narrow_directed(builder, exact, mode)
+        return half.narrow(builder, exact)
+    if mode is None:
+        result = builder.apply(operation, wanted, value)
+    elif source.bits <= 32:
+        # Exact on the way. LLVM's vector form of u32 to f32 makes 0 into -0 when it rounds
+        # down.
+        exact = builder.apply(operation, "double", value)
+        result = exact if wanted == "double" else rounded(lowering, "fptrunc", mode, wanted, exact)
     else:
-        result = builder.apply(operation, target, value)
+        result = rounded(lowering, f"{sign}itofp", mode, wanted, value)
     return saturate(builder, result) if "sat" in instruction.modifiers else result
+
+
+def _sticky(builder: Builder, value: Value, *, is_signed: bool) -> Value:
+    """A 64-bit integer as one that a double holds: from 2**53 on, rounded to odd."""
+    low = builder.binary("and", value, integer("i64", _BEYOND_DOUBLE))
+    kept = builder.binary("xor", value, low)
+    is_exact = builder.compare("icmp eq", low, integer("i64", 0))
+    odd = builder.binary("or", kept, integer("i64", _BEYOND_DOUBLE + 1))
+    rounded_value = builder.select(is_exact, kept, odd)
+    size = builder.intrinsic("abs", "i64", value, flag="false") if is_signed else value
+    is_small = builder.compare("icmp ult", size, integer("i64", 1 << 53))
+    return builder.select(is_small, value, rounded_value)
 
 
 def _integer_to_integer(
@@ -173,21 +225,6 @@ def _clamped(lowering: Lowering, value: Value, source: ScalarType, target: Scala
     if most < source_most:
         value = builder.intrinsic(f"{sign}min", value.type, value, integer(value.type, most))
     return value
-
-
-def _convert_to_pair(lowering: Lowering, instruction: ir.Instruction) -> None:
-    """cvt.rn.f16x2.f32 d, a, b: a into the high half, b into the low one."""
-    plain = {"rn"}.issuperset(instruction.modifiers)
-    if instruction.types != (ScalarType.F16X2, ScalarType.F32) or not plain:
-        lowering.refuse(instruction)
-    builder = lowering.builder
-    high, low = (
-        builder.apply(
-            "fptrunc {T} {0} to {R}", "half", builder.flat(lowering.read(each, ScalarType.F32))
-        )
-        for each in instruction.operands[1:]
-    )
-    lowering.write(instruction.operands[0], half.pack(builder, low, high))
 
 
 EMITTERS: dict[str, Emitter] = {"cvt": _convert}

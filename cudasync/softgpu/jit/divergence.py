@@ -22,10 +22,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from cudasync.errors import PtxError
 from cudasync.ptx.ir import Register
 from cudasync.ptx.liveness import uses
 from cudasync.softgpu.jit.lowering import Probe, Unknown
 from cudasync.softgpu.jit.shapes import UNIFORM, VARYING, Shape, join
+from cudasync.softgpu.unforeseen import refusal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -170,6 +172,10 @@ class _Search:
             emitter(probe, instruction)
         except Unknown:
             return set()
+        except PtxError:
+            raise
+        except Exception as error:
+            raise refusal(error, instruction, probe.program.module.file) from error
         changed: set[str] = set()
         for name, shape in probe.written:
             self._defined.setdefault(name, set()).add(self._node_of[index])

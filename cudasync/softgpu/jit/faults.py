@@ -27,7 +27,6 @@ def emit_fault(builder: Builder, code: FaultCode, position: int, mask: str) -> N
     """Report `code` for the lanes of `mask` and leave; no text may follow without a label."""
     word = mask_word(builder, mask)
     builder.emit(
-        f"call void @cudasync.report(ptr %job, i64 {code.value}, i64 {position}, i32 %warp,"
-        f" i32 {word}, i64 0)"
+        f"call void @cudasync.report(ptr %job, i64 {code.value}, i64 {position}, i32 {word}, i64 0)"
     )
     builder.emit("br label %fault")

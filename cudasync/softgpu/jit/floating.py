@@ -10,9 +10,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, TypeAlias
 
 from cudasync.ptx.types import ScalarType
-from cudasync.softgpu.jit import half
+from cudasync.softgpu.jit import brain, half
 from cudasync.softgpu.jit.rounding import DIRECTED, rounded
-from cudasync.softgpu.jit.values import Value, zero
+from cudasync.softgpu.jit.values import Value, bits_of, integer, zero
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from cudasync.softgpu.jit.lowering import Emitter, Lowering
 
 _LEAST_NORMAL = "0x3810000000000000"
+_LEAST_NORMALS = {"float": _LEAST_NORMAL, "half": "0xH0400"}
+_TYPES = (ScalarType.F16, ScalarType.BF16, ScalarType.F32, ScalarType.F64)
 
 
 def one(type_: str) -> Value:
@@ -31,20 +33,25 @@ def one(type_: str) -> Value:
 
 def sources(lowering: Lowering, instruction: ir.Instruction) -> list[Value]:
     """The operands after the first, as the instruction's type; flushed if it says .ftz."""
-    type_ = instruction.type
-    builder = lowering.builder
-    values = [builder.flat(lowering.read(each, type_)) for each in instruction.operands[1:]]
+    values = (read(lowering, each, instruction.type) for each in instruction.operands[1:])
     return [flush(lowering, instruction, value) for value in values]
 
 
+def read(lowering: Lowering, operand: ir.Operand, type_: ScalarType) -> Value:
+    """A float as LLVM has it: a bf16 comes as the f32 that it is."""
+    value = lowering.builder.flat(lowering.read(operand, type_))
+    return brain.widen(lowering.builder, value) if type_ is ScalarType.BF16 else value
+
+
 def flush(lowering: Lowering, instruction: ir.Instruction, value: Value) -> Value:
-    """With .ftz, a subnormal f32 counts as the zero of its sign."""
-    if "ftz" not in instruction.modifiers or value.type != "float":
+    """With .ftz, a subnormal f32 or f16 counts as the zero of its sign."""
+    least = _LEAST_NORMALS.get(value.type)
+    if "ftz" not in instruction.modifiers or least is None:
         return value
     builder = lowering.builder
-    size = builder.intrinsic("fabs", "float", value)
-    is_small = builder.compare("fcmp olt", size, Value("float", _LEAST_NORMAL, zero("float").shape))
-    nothing = builder.intrinsic("copysign", "float", zero("float"), value)
+    size = builder.intrinsic("fabs", value.type, value)
+    is_small = builder.compare("fcmp olt", size, Value(value.type, least, zero("float").shape))
+    nothing = builder.intrinsic("copysign", value.type, zero(value.type), value)
     return builder.select(is_small, nothing, value)
 
 
@@ -54,11 +61,27 @@ def saturate(builder: Builder, value: Value) -> Value:
     return builder.intrinsic("minnum", value.type, low, one(value.type))
 
 
+def clamp_below(builder: Builder, value: Value) -> Value:
+    """.relu: what is negative becomes 0, NaN the canonical one."""
+    is_negative = builder.compare("fcmp ole", value, zero(value.type))
+    value = builder.select(is_negative, zero(value.type), value)
+    is_nan = builder.compare("fcmp uno", value, value)
+    bits = bits_of(value.type)
+    nan = integer(f"i{bits}", (1 << (bits - 1)) - 1)
+    if not value.is_uniform:
+        nan = builder.varying(nan)
+    return builder.select(is_nan, builder.bitcast(nan, value.type), value)
+
+
 def finish(lowering: Lowering, instruction: ir.Instruction, value: Value) -> None:
-    """Flush and saturate the result as the instruction says, and write it."""
+    """Flush, saturate and clamp the result as the instruction says, and write it."""
     value = flush(lowering, instruction, value)
     if "sat" in instruction.modifiers:
         value = saturate(lowering.builder, value)
+    if "relu" in instruction.modifiers:
+        value = clamp_below(lowering.builder, value)
+    if instruction.type is ScalarType.BF16:
+        value = brain.narrow(lowering.builder, value)
     lowering.write(instruction.operands[0], value)
 
 
@@ -68,16 +91,19 @@ Operation: TypeAlias = "Callable[[Lowering, list[Value], str], Value]"
 
 def _arithmetic(operation: Operation) -> Emitter:
     def emit(lowering: Lowering, instruction: ir.Instruction) -> None:
-        def nearest(values: list[Value]) -> Value:
-            return operation(lowering, values, "rn")
-
-        if half.is_packed(instruction.type):
-            half.packed(lowering, instruction, nearest)
-            return
-        if instruction.type not in (ScalarType.F16, ScalarType.F32, ScalarType.F64):
+        type_ = instruction.type
+        if type_ not in _TYPES or len(instruction.types) > 1:
             lowering.refuse(instruction)
         mode = next((each for each in instruction.modifiers if each in DIRECTED), "rn")
+        is_half = type_ in (ScalarType.F16, ScalarType.BF16)
+        if (is_half and mode != "rn") or (not is_half and "relu" in instruction.modifiers):
+            lowering.refuse(instruction)
+        if type_ is ScalarType.BF16 and "sat" in instruction.modifiers:
+            lowering.refuse(instruction)
         values = sources(lowering, instruction)
+        if type_ is ScalarType.BF16 and len(values) == 3:
+            finish(lowering, instruction, brain.fused(lowering.builder, *values))
+            return
         finish(lowering, instruction, operation(lowering, values, mode))
 
     return emit

@@ -68,10 +68,15 @@ class Flow:
     # The names of the registers that each node, or one behind it, may need.
     live_in: tuple[frozenset[str], ...]
 
-    def __init__(self, function: Function, ends_node: Callable[[Instruction], bool]) -> None:
+    def __init__(
+        self,
+        function: Function,
+        ends_node: Callable[[Instruction], bool],
+        begins_node: Callable[[Instruction], bool] = lambda _: False,
+    ) -> None:
         """`ends_node` says which instructions are barriers: the next one begins a node."""
         self.function = function
-        graph = _Split(function, ends_node)
+        graph = _Split(function, ends_node, begins_node)
         order, spans, self.is_reducible = _arrange(graph.successors)
         position = {piece: index for index, piece in enumerate(order)}
         self.exit = len(order)
@@ -111,7 +116,12 @@ class Flow:
 class _Split:
     """The control flow graph with blocks cut behind barriers; `pieces` are in text order."""
 
-    def __init__(self, function: Function, ends_node: Callable[[Instruction], bool]) -> None:
+    def __init__(
+        self,
+        function: Function,
+        ends_node: Callable[[Instruction], bool],
+        begins_node: Callable[[Instruction], bool],
+    ) -> None:
         flow = ControlFlow(function)
         live = Liveness(flow)
         self.ranges: list[tuple[int, int]] = []
@@ -121,7 +131,7 @@ class _Split:
             first_of[block.index] = len(self.ranges)
             start = block.start
             for index in range(block.start, block.end - 1):
-                if ends_node(function.body[index]):
+                if ends_node(function.body[index]) or begins_node(function.body[index + 1]):
                     self.ranges.append((start, index + 1))
                     start = index + 1
             self.ranges.append((start, block.end))

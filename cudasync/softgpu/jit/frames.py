@@ -1,8 +1,8 @@
 """Cellar, jit. What a warp keeps between two calls: its frame, in the scratch of the block.
 
 A frame begins with a word that has a bit for each number of a barrier that lanes wait at, then one
-mask of held lanes for each stop; both are kept only where they are needed. Behind them each
-register that is live at some stop has its place.
+mask of held lanes for each stop, where they are needed. Behind them each register that is live at
+some stop has its place; those that never are at the same one may share it.
 
 Codes: 0 starts a warp; a stop's code resumes it there with all lanes together; HELD resumes lanes
 at the stops where they were held.
@@ -14,14 +14,17 @@ from typing import TYPE_CHECKING
 
 from cudasync.softgpu.jit.faults import mask_bits, mask_word
 from cudasync.softgpu.jit.lowering import index_slot, slot
+from cudasync.softgpu.jit.masks import load_mask, merge_mask, new_mask, store_mask
 from cudasync.softgpu.jit.shapes import Kind
 from cudasync.softgpu.jit.values import bits_of, llvm_type
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from cudasync.softgpu.jit.flow import Flow
     from cudasync.softgpu.jit.lowering import Lowering
+    from cudasync.softgpu.jit.paces import Pace
+    from cudasync.softgpu.jit.segments import Segment
     from cudasync.softgpu.jit.stops import Stop
 
 DONE = -1
@@ -35,6 +38,10 @@ _ALIGNMENT = 64
 class Frame:
     """The layout of a kernel's frames, and the code that fills and reads them."""
 
+    size: int
+    _live: dict[int, list[str]]
+    _places: dict[str, int]
+
     def __init__(
         self,
         lowering: Lowering,
@@ -42,6 +49,9 @@ class Frame:
         stops: tuple[Stop, ...],
         held: list[Stop],
         numbers: dict[int, int],
+        paces: Sequence[Pace] = (),
+        slots: frozenset[int] = frozenset(),
+        like: Frame | None = None,
     ) -> None:
         self._lowering = lowering
         # The number of each barrier by its code, if barriers are named.
@@ -50,18 +60,25 @@ class Frame:
         self._stops = stops
         self._exit = flow.exit
         self._held = held
-        self._live = {stop.code: sorted(flow.live_in[stop.continuation]) for stop in stops}
+        # The nodes at which lanes may wait, anywhere in the kernel.
+        self._slots = slots
         self._mask_type = self._builder.vector_type("i1")
-        end = 4 * (len(stops) + 1)
-        self._places: dict[str, int] = {}
-        for names in self._live.values():
-            for name in names:
-                for place, _, size in self._parts(name):
-                    if place not in self._places:
-                        end = -(-end // _ALIGNMENT) * _ALIGNMENT
-                        self._places[place] = end
-                        end += size
-        self.size = -(-end // _ALIGNMENT) * _ALIGNMENT if stops else 0
+        if like is not None:
+            self._live, self._places, self.size = like._live, like._places, like.size
+            return
+        self._live = {stop.code: sorted(flow.live_in[stop.continuation]) for stop in stops}
+        # Who waits where is kept only where somebody asks.
+        header = 4 * (len(stops) + 1) if held or numbers else 0
+        registers = [*self._live.values(), self._held_registers(), *(each.live for each in paces)]
+        sizes = {
+            name: [(place, size) for place, _, size in self._parts(name)]
+            for name in sorted(set().union(*registers))
+        }
+        masks = {place: [(place, 4)] for each in paces for place in self._masks(each).values()}
+        sizes |= masks
+        together = [*registers, *([*each.live, *self._masks(each).values()] for each in paces)]
+        self._places, end = lay_out(sizes, together, header)
+        self.size = -(-end // _ALIGNMENT) * _ALIGNMENT if stops or paces else 0
 
     def _parts(self, name: str) -> Iterator[tuple[str, str, int]]:
         """The stack slots of a register, with LLVM type and size in bytes."""
@@ -80,12 +97,33 @@ class Frame:
             else:
                 yield index_slot(name), builder.vector_type("i32"), 4 * builder.lanes
 
+    def load_for(self, segment: Segment) -> None:
+        """Take from the frame what a segment needs."""
+        self._load(segment.loaded)
+        builder = self._builder
+        for place in self._masks(segment.pace).values() if segment.pace is not None else ():
+            saved = builder.name(f"getelementptr i8, ptr %frame, i64 {self._places[place]}")
+            bits = builder.name(f"load i{builder.lanes}, ptr {saved}, align 4")
+            mask = builder.name(f"bitcast i{builder.lanes} {bits} to {self._mask_type}")
+            store_mask(builder, mask, place)
+
+    def emit_pace(self, pace: Pace, segment: Segment, emit_return: Callable[[str], None]) -> None:
+        """A trip is over, or none has begun: save and return."""
+        builder = self._builder
+        self._store(segment.stored[pace.code])
+        for node, place in self._masks(pace).items():
+            saved = builder.name(f"getelementptr i8, ptr %frame, i64 {self._places[place]}")
+            bits = "0"
+            if node in segment.nodes:
+                bits = mask_bits(builder, load_mask(builder, place))
+            builder.emit(f"store i{builder.lanes} {bits}, ptr {saved}, align 4")
+        emit_return(str(pace.code))
+
     def emit_entry(self, first: str) -> None:
         """Begin at the node `first`, or where the warp stopped."""
         builder = self._builder
         for stop in self._held:
-            builder.allocations.append(f"  %held.{stop.code} = alloca {self._mask_type}")
-            builder.emit(f"store {self._mask_type} zeroinitializer, ptr %held.{stop.code}")
+            new_mask(builder, f"%held.{stop.code}")
         if not self._stops:
             builder.emit(f"br label %{first}")
             return
@@ -132,14 +170,20 @@ class Frame:
                 all_of = f"{self._mask_type} {held}"
                 kept = builder.name(f"select i1 {is_released}, {none}, {all_of}")
                 held = builder.name(f"select i1 {is_released}, {all_of}, {none}")
-            builder.emit(f"store {self._mask_type} {kept}, ptr %held.{stop.code}")
+            store_mask(builder, kept, f"%held.{stop.code}")
             finish(stop, held)
             if stop.continuation != self._exit:
-                self._merge(f"%wait.{stop.continuation}", held)
+                merge_mask(builder, held, f"%wait.{stop.continuation}")
         builder.emit(f"br label %{dispatch}")
 
-    def emit_gathered(self, stop: Stop, emit_return: Callable[[str], None]) -> None:
+    def emit_gathered(
+        self, stop: Stop, emit_return: Callable[[str], None], segment: Segment | None
+    ) -> None:
         """All lanes are at `stop`: save and return."""
+        if segment is not None:
+            self._store(segment.stored[stop.code])
+            emit_return(str(stop.code))
+            return
         self._store(self._live[stop.code])
         if self._numbers:
             self._note({stop.code: "%active"})
@@ -147,7 +191,7 @@ class Frame:
 
     def emit_hold(self, stop: Stop, mask: str) -> None:
         """The lanes of `mask` stay at `stop` while others go on."""
-        self._merge(f"%held.{stop.code}", mask)
+        merge_mask(self._builder, mask, f"%held.{stop.code}")
 
     def emit_held(self, emit_return: Callable[[str], None]) -> None:
         """No lane can go on: if some are held, save and return; else fall through."""
@@ -155,7 +199,7 @@ class Frame:
         every, spinning = "zeroinitializer", "zeroinitializer"
         masks: list[tuple[Stop, str]] = []
         for stop in self._held:
-            mask = builder.name(f"load {self._mask_type}, ptr %held.{stop.code}")
+            mask = load_mask(builder, f"%held.{stop.code}")
             masks.append((stop, mask))
             every = builder.name(f"or {self._mask_type} {every}, {mask}")
             if not stop.is_barrier:
@@ -185,26 +229,25 @@ class Frame:
                 waited = builder.name(f"or i32 {waited}, {here}")
         builder.emit(f"store i32 {waited}, ptr %frame, align 4")
 
+    def _masks(self, pace: Pace) -> dict[int, str]:
+        """The masks of lanes that a warp keeps where it stops before a loop, by node."""
+        nodes = (pace.header, *pace.others)
+        return {node: f"%wait.{node}" for node in nodes if node in self._slots}
+
     def _held_registers(self) -> list[str]:
         return sorted({name for stop in self._held for name in self._live[stop.code]})
 
     def _mask_place(self, stop: Stop) -> str:
         return self._builder.name(f"getelementptr i8, ptr %frame, i64 {4 * stop.code}")
 
-    def _merge(self, place: str, mask: str) -> None:
-        builder = self._builder
-        before = builder.name(f"load {self._mask_type}, ptr {place}")
-        after = builder.name(f"or {self._mask_type} {before}, {mask}")
-        builder.emit(f"store {self._mask_type} {after}, ptr {place}")
-
-    def _store(self, names: list[str]) -> None:
+    def _store(self, names: Iterable[str]) -> None:
         self._move(names, lambda place, saved, type_: (type_, place, saved))
 
-    def _load(self, names: list[str]) -> None:
+    def _load(self, names: Iterable[str]) -> None:
         self._move(names, lambda place, saved, type_: (type_, saved, place))
 
     def _move(
-        self, names: list[str], direction: Callable[[str, str, str], tuple[str, str, str]]
+        self, names: Iterable[str], direction: Callable[[str, str, str], tuple[str, str, str]]
     ) -> None:
         builder = self._builder
         for name in names:
@@ -214,3 +257,36 @@ class Frame:
                 held, source, target = direction(place, saved, type_)
                 text = builder.name(f"load {held}, ptr {source}, align 4")
                 builder.emit(f"store {held} {text}, ptr {target}, align 4")
+
+
+def lay_out(
+    sizes: Mapping[str, Sequence[tuple[str, int]]], together: Iterable[Iterable[str]], start: int
+) -> tuple[dict[str, int], int]:
+    """An offset for each slot from `start` on, and the end of all.
+
+    `sizes` has the slots of each register with their bytes; registers that are `together` anywhere
+    do not overlap. A small frame stays in the cache, with those of all warps.
+    """
+    neighbours: dict[str, set[str]] = {name: set() for name in sizes}
+    for names in map(list, together):
+        for name in names:
+            neighbours[name].update(names)
+    places: dict[str, int] = {}
+    end = start
+    large_first = sorted(sizes, key=lambda name: -max(size for _, size in sizes[name]))
+    for name in large_first:
+        taken = [
+            (places[slot_], places[slot_] + size)
+            for other in neighbours[name]
+            for slot_, size in sizes[other]
+            if slot_ in places
+        ]
+        for slot_, size in sizes[name]:
+            step = min(_ALIGNMENT, 1 << (size - 1).bit_length())
+            offset = -(-start // step) * step
+            while blocking := [b for a, b in taken if a < offset + size and offset < b]:
+                offset = -(-max(blocking) // step) * step
+            places[slot_] = offset
+            taken.append((offset, offset + size))
+            end = max(end, offset + size)
+    return places, end

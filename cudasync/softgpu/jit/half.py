@@ -1,33 +1,13 @@
-"""Cellar, jit. Half precision: packed pairs, and sums that must be rounded once.
-
-An f16x2 register is 32 bits; each half is computed as f16 by the operation for scalars.
-"""
+"""Cellar, jit. Half precision: sums and conversions that must be rounded once."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cudasync.ptx.types import ScalarType
 from cudasync.softgpu.jit.values import Value, integer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from cudasync.ptx import ir
     from cudasync.softgpu.jit.builder import Builder
-    from cudasync.softgpu.jit.lowering import Lowering
-
-
-def is_packed(type_: ScalarType) -> bool:
-    return type_ is ScalarType.F16X2
-
-
-def unpack(builder: Builder, value: Value) -> tuple[Value, Value]:
-    """The low and the high half of packed bits."""
-    value = builder.flat(value)
-    low = builder.truncate(value, "i16")
-    high = builder.truncate(builder.binary("lshr", value, integer("i32", 16)), "i16")
-    return builder.bitcast(low, "half"), builder.bitcast(high, "half")
 
 
 def pack(builder: Builder, low: Value, high: Value) -> Value:
@@ -36,23 +16,6 @@ def pack(builder: Builder, low: Value, high: Value) -> Value:
         builder.extend(builder.bitcast(each, "i16"), "i32", is_signed=False) for each in (low, high)
     ]
     return builder.binary("or", wide[0], builder.binary("shl", wide[1], integer("i32", 16)))
-
-
-def packed(
-    lowering: Lowering,
-    instruction: ir.Instruction,
-    operation: Callable[[list[Value]], Value],
-) -> None:
-    """Apply `operation` to both halves."""
-    if not {"sat", "ftz", "relu"}.isdisjoint(instruction.modifiers):
-        lowering.refuse(instruction)
-    builder = lowering.builder
-    pairs = [
-        unpack(builder, lowering.read(each, instruction.type)) for each in instruction.operands[1:]
-    ]
-    low = operation([pair[0] for pair in pairs])
-    high = operation([pair[1] for pair in pairs])
-    lowering.write(instruction.operands[0], pack(builder, low, high))
 
 
 def fused(builder: Builder, first: Value, second: Value, third: Value) -> Value:
@@ -68,10 +31,15 @@ def fused(builder: Builder, first: Value, second: Value, third: Value) -> Value:
 
 
 def narrow(builder: Builder, value: Value) -> Value:
-    """An f64 as f16, rounded once.
+    """An f64 as f16, rounded once, without the library function that LLVM would call."""
+    odd = to_odd_float(builder, value)
+    return builder.apply("fptrunc {T} {0} to {R}", "half", odd)
 
-    Through f32 rounded to odd (Boldo and Melquiond, "When double rounding is odd", 2005),
-    because LLVM would call a library function that a process need not have.
+
+def to_odd_float(builder: Builder, value: Value) -> Value:
+    """An f64 as f32 whose last bit is set where it is not exact: then rounding again is right.
+
+    Boldo and Melquiond, "When double rounding is odd", 2005.
     """
     nearest = builder.apply("fptrunc {T} {0} to {R}", "float", value)
     back = builder.apply("fpext {T} {0} to {R}", "double", nearest)
@@ -85,8 +53,17 @@ def narrow(builder: Builder, value: Value) -> Value:
     lower = builder.binary("sub", bits, integer("i32", 1))
     truncated = builder.select(too_large, lower, bits)
     odd = builder.binary("or", truncated, integer("i32", 1))
-    chosen = builder.select(is_inexact, odd, bits)
-    return builder.apply("fptrunc {T} {0} to {R}", "half", builder.bitcast(chosen, "float"))
+    return builder.bitcast(builder.select(is_inexact, odd, bits), "float")
+
+
+def finite(builder: Builder, value: Value) -> Value:
+    """.satfinite: beyond the greatest number, that number."""
+    bits = builder.bitcast(value, "i16")
+    size = builder.binary("and", bits, integer("i16", 0x7FFF))
+    is_infinite = builder.compare("icmp eq", size, integer("i16", 0x7C00))
+    # The greatest number is one step below infinity, on either side of zero.
+    most = builder.binary("sub", bits, integer("i16", 1))
+    return builder.bitcast(builder.select(is_infinite, most, bits), "half")
 
 
 def narrow_directed(builder: Builder, value: Value, mode: str) -> Value:

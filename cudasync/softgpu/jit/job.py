@@ -38,13 +38,23 @@ class Field(IntEnum):
     CACHES = auto()
     # tid.x, tid.y and tid.z of every thread, for blocks whose warps are no rows.
     THREADS = auto()
-    # Blocks FIRST to END (excluded), by linear index; IS_RESUMED if FIRST has run before.
+    # Blocks FIRST to END (excluded), by linear index; IS_RESUMED once FIRST has begun, if it can
+    # stop. FIRST is END when all are done, so that running a job again does nothing twice.
     FIRST_BLOCK = auto()
     END_BLOCK = auto()
     IS_RESUMED = auto()
-    # Back edges a fresh block may take, and what is left of that.
+    # What a fresh block may spend, and what is left of that.
     BUDGET = auto()
     BUDGET_LEFT = auto()
+    # What all blocks of the launch may spend, and what those of this job have.
+    TOTAL = auto()
+    SPENT = auto()
+    # The memory through which a cooperative grid synchronises, or 0.
+    WORKSPACE = auto()
+    # Rounds that a block may make in this turn while its warps get on; whether any has.
+    ROUNDS = auto()
+    HAS_MOVED = auto()
+    HAD_MOVED = auto()
     WARPS = auto()
     LAST_MASK = auto()
     NTID_X = auto()
@@ -53,12 +63,16 @@ class Field(IntEnum):
     NCTAID_X = auto()
     NCTAID_Y = auto()
     NCTAID_Z = auto()
-    # The report.
+    # Never written: the start of a window that has none.
+    ZERO = auto()
+    # The report. The warp's number is written by whoever leaves through `fault`.
     FAULT_KIND = auto()
     FAULT_POSITION = auto()
     FAULT_WARP = auto()
     FAULT_LANES = auto()
     FAULT_ADDRESS = auto()
+    # Of a bad access: which memory it might have touched, see `memcheck.Where`.
+    FAULT_WHERE = auto()
 
 
 @unique

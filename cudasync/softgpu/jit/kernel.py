@@ -7,25 +7,40 @@ from typing import TYPE_CHECKING
 
 from cudasync.ptx.ir import Special
 from cudasync.softgpu.jit.barriers import open_function
-from cudasync.softgpu.jit.blocks import Blocks, warp_parameters
+from cudasync.softgpu.jit.blocks import Blocks
 from cudasync.softgpu.jit.builder import Builder
 from cudasync.softgpu.jit.calls import argument_names, function_name
 from cudasync.softgpu.jit.codegen import declaration
 from cudasync.softgpu.jit.control import Control
+from cudasync.softgpu.jit.costs import cost
 from cudasync.softgpu.jit.divergence import analyse
 from cudasync.softgpu.jit.emitters import EMITTERS, NEEDS_WHOLE_WARPS
 from cudasync.softgpu.jit.flow import Flow
 from cudasync.softgpu.jit.lowering import Lowering, Probe, Settings, Variant, index_slot, slot
 from cudasync.softgpu.jit.runtime import FUNCTIONS
+from cudasync.softgpu.jit.segments import Segment, SegmentText, find_segments, segment_head
 from cudasync.softgpu.jit.shapes import UNIFORM, Kind, Shape
-from cudasync.softgpu.jit.stops import find_stops, held_nodes, is_barrier
+from cudasync.softgpu.jit.sharing import share, tables
+from cudasync.softgpu.jit.stops import (
+    Stop,
+    find_stops,
+    held_nodes,
+    is_barrier,
+    is_meeting,
+    parts_lanes,
+    renumbered,
+    with_meetings,
+)
 from cudasync.softgpu.jit.values import is_float, llvm_type
-from cudasync.softgpu.modifiers import unfit_type, unknown_modifier
+from cudasync.softgpu.jit.warps import axes_in, warp_parameters
+from cudasync.softgpu.modifiers import beyond_parameter, unfit_type, unknown_modifier
+from cudasync.softgpu.refused import refuse_beyond
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from cudasync.ptx import ir
+    from cudasync.softgpu.jit.divergence import Divergence
     from cudasync.softgpu.jit.program import Program
 
 _ATTRIBUTES = "nounwind null_pointer_is_valid"
@@ -64,40 +79,63 @@ def needs_whole_warps(program: Program) -> bool:
     )
 
 
-_COLLECTIVE = frozenset({"shfl", "vote", "match", "redux", "activemask", "elect"})
+_COLLECTIVE = frozenset(
+    {
+        "shfl", "vote", "match", "redux", "activemask", "elect",
+        "mma", "wmma", "ldmatrix", "stmatrix", "movmatrix",
+    }
+)  # fmt: skip
 
 
-def lower(program: Program, variant: Variant, settings: Settings) -> KernelText:
-    """Lower the kernel for `variant`; PtxError for the first instruction that cannot be."""
-    kernel = _Part(program, program.kernel, variant, settings)
+def lower(
+    program: Program,
+    variant: Variant,
+    settings: Settings,
+    known: dict[tuple[str, bool, bool], Analysis] | None = None,
+) -> KernelText:
+    """Lower the kernel for `variant`; PtxError for the first instruction that cannot be.
+
+    `known` is what has been found out about the program with these settings, and grows.
+    """
+    known = {} if known is None else known
+    kernel = _Part(program, program.kernel, variant, settings, known)
     # A function does not know which lanes will call it.
     anyone = replace(variant, is_whole=False)
     parts = [kernel]
-    parts += [_Part(program, each, anyone, settings) for each in program.functions.values()]
-    is_named = kernel.control.is_named and bool(kernel.stops)
+    parts += [_Part(program, each, anyone, settings, known) for each in program.functions.values()]
+    is_named = kernel.is_named
     own_functions = []
-    frame_bytes = kernel.control.frame_bytes
+    frame_bytes = kernel.frame_bytes
     if is_named:
         own_functions.append(open_function(kernel.lowering, kernel.stops, frame_bytes))
     outer = Blocks(
-        variant, frame_bytes=frame_bytes, has_stops=bool(kernel.stops), is_named=is_named
+        variant,
+        frame_bytes=frame_bytes,
+        has_stops=bool(kernel.stops or kernel.segments),
+        is_named=is_named,
+        cost=cost(program.kernel.body),
+        segments=kernel.segments,
+        width=kernel.width,
+        axes=axes_in(line for each in kernel.builders for line in each.lines),
     )
     outer.emit(local_bytes=program.slab_bytes, uses_shared=bool(program.kernel_storage.shared))
-    builders = [part.builder for part in parts]
+    builders = [builder for part in parts for builder in part.builders]
     functions = dict(FUNCTIONS)
+    constants = dict(kernel.tables)
     needed = _ALWAYS | outer.builder.declarations
     for builder in builders:
         functions |= builder.functions
+        constants |= builder.constants
         needed |= builder.declarations
     declarations = "\n".join(sorted(needed))
     text = "\n".join(
         [
-            *(line for part in parts for line in part.text()),
+            *(line for part in parts for line in part.lines),
             f"define i32 @kernel(ptr %job) {_ATTRIBUTES} {{",
             *outer.builder.lines,
             "}",
             *own_functions,
-            *(f"{name} = {text}" for each in builders for name, text in each.constants.items()),
+            *(f"{name} = {text}" for name, text in constants.items()),
             *(declaration(each) for each in functions.values()),
             declarations,
             _METADATA,
@@ -107,49 +145,148 @@ def lower(program: Program, variant: Variant, settings: Settings) -> KernelText:
     return KernelText(text, functions, declarations, frame_bytes, has_waiting_loop)
 
 
+@dataclass(frozen=True, slots=True)
+class Analysis:
+    """What is found out about a function before it is written; how wide warps are is no matter."""
+
+    flow: Flow
+    divergence: Divergence
+    stops: tuple[Stop, ...]
+    segments: tuple[Segment, ...]
+
+
+def _analyse(
+    program: Program, function: ir.Function, variant: Variant, settings: Settings
+) -> Analysis:
+    def probe(shapes: dict[str, Shape]) -> Probe:
+        return Probe(program, function, variant, settings, shapes)
+
+    flow = Flow(function, is_barrier, is_meeting(function))
+    loops_and_barriers = find_stops(flow) if function.is_kernel else ()
+    _refuse_unknown(probe({}))
+    divergence, stops = _settle(flow, loops_and_barriers, probe, settings)
+    return Analysis(flow, divergence, stops, find_segments(flow, stops, divergence))
+
+
 class _Part:
-    """The kernel or one of its functions, lowered."""
+    """The kernel or one of its functions, lowered: the `lines` of one LLVM function, or of one
+    for each of its `segments`."""
 
     def __init__(
-        self, program: Program, function: ir.Function, variant: Variant, settings: Settings
+        self,
+        program: Program,
+        function: ir.Function,
+        variant: Variant,
+        settings: Settings,
+        known: dict[tuple[str, bool, bool], Analysis],
     ) -> None:
+        self._program = program
         self._function = function
-        self._lanes = variant.lanes
-        flow = Flow(function, is_barrier)
-        self.stops = find_stops(flow) if function.is_kernel else ()
+        self._variant = variant
+        self._settings = settings
+        key = function.name, variant.is_rowwise, variant.is_whole
+        found = known.get(key)
+        if found is None:
+            found = known[key] = _analyse(program, function, variant, settings)
+        self._flow, self._divergence = found.flow, found.divergence
+        self.stops, self.segments = found.stops, found.segments
+        self.builders: list[Builder] = []
+        self.lines: list[str] = []
+        # Of segments: the tables they are called by, and the length of a row of numbers.
+        self.tables: dict[str, str] = {}
+        self.width = 1
+        if self.segments:
+            self._write_segments()
+        else:
+            self._write_whole()
 
-        def probe(shapes: dict[str, Shape]) -> Probe:
-            return Probe(program, function, variant, settings, shapes)
+    def _begin(self, names: Iterable[str], segment: Segment | None) -> SegmentText | None:
+        """Begin a function whose registers are these."""
+        builder = Builder(self._variant.lanes)
+        self.builders.append(builder)
+        shapes = self._divergence.shapes
+        self.lowering = Lowering(
+            self._program, self._function, self._variant, self._settings, shapes, builder
+        )
+        around = None
+        if segment is not None:
+            paces = [each.pace for each in self.segments if each.pace is not None]
+            around = SegmentText(builder, segment, paces, self._variant)
+        like = self.control if len(self.builders) > 1 else None
+        self.control: Control = Control(
+            self.lowering, self._flow, self._divergence, self.stops, EMITTERS, around, like
+        )
+        self.frame_bytes = self.control.frame_bytes
+        self.is_named = self.control.is_named and bool(self.stops)
+        if around is not None:
+            around.begin(
+                self.frame_bytes, self._program.slab_bytes, has_fuel=bool(self._flow.loops)
+            )
+        _emit_registers(self.lowering, names)
+        return around
 
-        _refuse_unknown(probe({}))
-        held = held_nodes(flow, self.stops)
-        divergence = analyse(flow, held, EMITTERS, probe, assume_varying=settings.assume_varying)
-        self.builder = Builder(variant.lanes)
-        shapes = divergence.shapes
-        self.lowering = Lowering(program, function, variant, settings, shapes, self.builder)
-        self.control = Control(self.lowering, flow, divergence, self.stops, EMITTERS)
-        _emit_registers(self.lowering)
+    def _end(self) -> list[str]:
+        """The body of the function that was begun."""
+        builder = self.builders[-1]
+        return ["entry:", *builder.allocations, *builder.lines, "}"]
+
+    def _write_segments(self) -> None:
+        bodies = [self._segment_body(segment) for segment in self.segments]
+        shared = share(bodies)
+        for code, each in enumerate(shared):
+            if each.owner == code:
+                self.lines += [f"{segment_head(code)} {_ATTRIBUTES} {{", *each.lines]
+        self.tables, self.width = tables(shared)
+
+    def _segment_body(self, segment: Segment) -> list[str]:
+        around = self._begin(segment.named, segment)
+        assert around is not None
         self.control.emit()
+        around.end(has_fuel=bool(self._flow.loops))
+        return self._end()
 
-    def text(self) -> list[str]:
-        """The LLVM function."""
-        parameters, name = warp_parameters(self._lanes), "@warp"
+    def _write_whole(self) -> None:
+        self._begin(self._function.registers, None)
+        self.control.emit()
+        parameters, name = warp_parameters(self._variant.lanes), "@warp"
+        attributes = " alwaysinline" if self._function.is_kernel else ""
         if not self._function.is_kernel:
             name = function_name(self._function)
             for number in argument_names(self._function).values():
                 parameters += f", i64 %argument.{number}"
-        return [
-            f"define internal i32 {name}({parameters}) {_ATTRIBUTES} {{",
-            "entry:",
-            *self.builder.allocations,
-            *self.builder.lines,
-            "}",
-        ]
+        self.lines += [f"define internal i32 {name}({parameters}){attributes} {_ATTRIBUTES} {{"]
+        self.lines += self._end()
+
+
+def _settle(
+    flow: Flow,
+    loops_and_barriers: tuple[Stop, ...],
+    probe: Callable[[dict[str, Shape]], Probe],
+    settings: Settings,
+) -> tuple[Divergence, tuple[Stop, ...]]:
+    """Divergence, and the stops there are with it: each decides about the other.
+
+    Begins by supposing that lanes leave every loop together, and takes that back where it is not
+    so; it ends, since each round holds more loops.
+    """
+    held: frozenset[int] = frozenset()
+    while True:
+        stops = with_meetings(flow, loops_and_barriers, held)
+        places = held_nodes(flow, stops, held)
+        divergence = analyse(flow, places, EMITTERS, probe, assume_varying=settings.assume_varying)
+        parting = [stop for stop in stops if parts_lanes(flow, stop, divergence.divergent)]
+        now = frozenset(stop.code for stop in parting if stop.loop is not None)
+        if now <= held:
+            return divergence, renumbered(
+                stop for stop in stops if not stop.is_meeting or stop in parting
+            )
+        held |= now
 
 
 def _refuse_unknown(probe: Probe) -> None:
     branches = ("bra", "brx", "ret", "exit")
     for instruction in probe.function.body:
+        refuse_beyond(instruction, probe.program.module.file)
         if instruction.opcode not in EMITTERS and instruction.opcode not in branches:
             probe.refuse(instruction)
         if is_barrier(instruction) and not probe.is_kernel:
@@ -160,14 +297,18 @@ def _refuse_unknown(probe: Probe) -> None:
         unfit = unfit_type(instruction)
         if unfit is not None:
             probe.refuse(instruction, f"{instruction.opcode} does not take .{unfit}")
+        beyond = beyond_parameter(probe.function, instruction)
+        if beyond is not None:
+            probe.refuse(instruction, f"an access beyond the end of {beyond}")
 
 
-def _emit_registers(lowering: Lowering) -> None:
+def _emit_registers(lowering: Lowering, names: Iterable[str]) -> None:
     """A stack slot for each register that has a shape, set to zero."""
     builder = lowering.builder
     builder.allocations.append(f"  %carry = alloca {builder.vector_type('i1')}")
     builder.emit(f"store {builder.vector_type('i1')} zeroinitializer, ptr %carry")
-    for name, register in lowering.function.registers.items():
+    for name in names:
+        register = lowering.function.registers[name]
         shape = lowering.shapes.get(name, UNIFORM)
         type_ = llvm_type(register.type)
         held = builder.vector_type(type_) if shape.is_varying else type_

@@ -79,6 +79,10 @@ class Lowering:
         self.must_blend: Callable[[str], bool] = lambda _name: False
         # Accesses of the node that are checked together, by position.
         self.groups: Mapping[int, Group] = {}
+        # What a trip through the loop adds to addresses, by position, see `strides`; whether warps
+        # work on tiles, between barriers.
+        self.strides: Mapping[int, Mapping[str, int]] = {}
+        self.has_tiles = False
         # The index in the body of the instruction being lowered.
         self.position = 0
         # Whether some loop waits for memory, so that there is patience to lose.
@@ -248,13 +252,16 @@ SPECIALS: dict[str, Callable[[Lowering], Value]] = {}
 
 
 def slot(register: str) -> str:
-    """The stack slot of a register: its scalar, base or vector."""
-    return f'%"{register}"'
+    """The stack slot of a register: its scalar, base or vector.
+
+    No other name has an equals sign: a program may call its registers `t1`, or `entry`.
+    """
+    return f'%"={register}"'
 
 
 def index_slot(register: str) -> str:
     """The stack slot of a WIDE register's index."""
-    return f'%"{register}.index"'
+    return f'%"={register}.index"'
 
 
 def _constant(operand: ir.Float, type_: ScalarType) -> Value:

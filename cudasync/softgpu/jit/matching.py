@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from cudasync.ptx.ir import Pair
-from cudasync.softgpu.jit.values import uniform, varying
+from cudasync.softgpu.jit.faults import mask_word
+from cudasync.softgpu.jit.values import integer, varying
 from cudasync.softgpu.jit.warp import members
 
 if TYPE_CHECKING:
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
 
 def _match(lowering: Lowering, instruction: ir.Instruction) -> None:
     """match.any: the lanes with this lane's value; match.all: all members if they agree, else 0."""
+    if {"any", "all"}.isdisjoint(instruction.modifiers):
+        lowering.refuse(instruction)
     builder = lowering.builder
     value = builder.varying(lowering.read(instruction.operands[1], instruction.type))
     member = members(lowering, instruction.operands[2])
@@ -24,37 +27,36 @@ def _match(lowering: Lowering, instruction: ir.Instruction) -> None:
     given, results = builder.allocate(vector), builder.allocate(words)
     builder.emit(f"store {vector} {value.text}, ptr {given}, align 64")
     builder.emit(f"store {words} zeroinitializer, ptr {results}, align 64")
-    builder.emit(f"call void {function}(ptr {given}, i32 {member}, ptr {results})")
-    lanes = varying("i32", builder.name(f"load {words}, ptr {results}, align 64"))
+    active = mask_word(builder, lowering.mask)
+    builder.emit(f"call void {function}(ptr {given}, i32 {active}, ptr {results})")
+    same = varying("i32", builder.name(f"load {words}, ptr {results}, align 64"))
+    lanes = builder.binary("and", same, member)
     target = instruction.operands[0]
     if "any" in instruction.modifiers:
         lowering.write(target, lanes)
         return
-    # All agree exactly if the first of them is like all of them.
-    builder.declarations.add("declare i32 @llvm.cttz.i32(i32, i1)")
-    first = builder.name(f"call i32 @llvm.cttz.i32(i32 {member}, i1 true)")
-    like_first = builder.name(f"extractelement {words} {lanes.text}, i32 {first}")
-    agree = builder.name(f"icmp eq i32 {like_first}, {member}")
-    result = uniform("i32", builder.name(f"select i1 {agree}, i32 {member}, i32 0"))
+    # All agree exactly if one of them is like all of them.
+    agree = builder.compare("icmp eq", lanes, member)
+    result = builder.select(agree, member, integer("i32", 0))
     if isinstance(target, Pair):
         lowering.write(target.first, result)
-        lowering.write(target.second, uniform("i1", agree))
+        lowering.write(target.second, agree)
     else:
         lowering.write(target, result)
 
 
 def _function(builder: Builder, type_: str) -> str:
-    """For each member, the members with the same value."""
+    """For each active lane, the active lanes with the same value."""
     lanes = builder.lanes
     name = f"@cudasync.match.v{lanes}{type_}"
     vector = builder.vector_type(type_)
     builder.functions[name] = f"""
-define void {name}(ptr %values, i32 %members, ptr %results) {{
+define void {name}(ptr %values, i32 %active, ptr %results) {{
 entry:
   %all = load {vector}, ptr %values, align 64
   br label %next
 next:
-  %left = phi i32 [%members, %entry], [%rest, %next]
+  %left = phi i32 [%active, %entry], [%rest, %next]
   %lane = call i32 @llvm.cttz.i32(i32 %left, i1 true)
   %lowered = sub i32 %left, 1
   %rest = and i32 %left, %lowered
@@ -64,7 +66,7 @@ next:
   %own.all = shufflevector {vector} %one, {vector} poison, <{lanes} x i32> zeroinitializer
   %same = icmp eq {vector} %all, %own.all
   %bits = bitcast <{lanes} x i1> %same to i{lanes}
-  %found = and i32 %bits, %members
+  %found = and i32 %bits, %active
   %result.at = getelementptr i32, ptr %results, i32 %lane
   store i32 %found, ptr %result.at
   %is.over = icmp eq i32 %rest, 0

@@ -11,17 +11,18 @@ Shared and local accesses have one range that does not change: their window.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import IntEnum, unique
 from typing import TYPE_CHECKING
 
 from cudasync.softgpu.jit.faults import mask_word
+from cudasync.softgpu.jit.rows import row
 from cudasync.softgpu.jit.shapes import Kind
 
 if TYPE_CHECKING:
     from cudasync.softgpu.jit.bounds import Bounds
     from cudasync.softgpu.jit.groups import Group
     from cudasync.softgpu.jit.lowering import Lowering
+    from cudasync.softgpu.jit.rows import Window
     from cudasync.softgpu.jit.values import Value
 
 
@@ -34,31 +35,27 @@ class Where(IntEnum):
     WINDOW = 2
 
 
-@dataclass(frozen=True, slots=True)
-class Window:
-    """The range of an access: scalars of type i64."""
-
-    start: str
-    length: str
-
-
-def within(lowering: Lowering, bounds: Bounds, window: Window) -> str:
+def within(lowering: Lowering, bounds: Bounds, window: Window | None) -> str:
     """An i1: regular and inside the window. Right for any addresses, wrapping ones too."""
     name = lowering.builder.name
-    first = name(f"sub i64 {bounds.low}, {window.start}")
-    behind = name(f"sub i64 {bounds.high}, {window.start}")
-    is_first = name(f"icmp ult i64 {first}, {window.length}")
-    is_last = name(f"icmp ule i64 {behind}, {window.length}")
+    start, length = range_of(lowering, window)
+    first = name(f"sub i64 {bounds.low}, {start}")
+    behind = name(f"sub i64 {bounds.high}, {start}")
+    is_first = name(f"icmp ult i64 {first}, {length}")
+    is_last = name(f"icmp ule i64 {behind}, {length}")
     both = name(f"and i1 {is_first}, {is_last}")
     return name(f"and i1 {both}, {bounds.is_regular}")
 
 
-def cached_window(lowering: Lowering) -> Window:
-    """The range that this instruction last lay in; empty at first."""
+def range_of(lowering: Lowering, window: Window | None) -> tuple[str, str]:
+    """Start and length of a window; of none, those of the range that the instruction last lay in,
+    which is empty at first."""
+    if window is not None:
+        return window.start_text, window.length_text
     builder = lowering.builder
     start_place, length_place = cache_places(lowering)
     start = builder.name(f"load i64, ptr {start_place}")
-    return Window(start, builder.name(f"load i64, ptr {length_place}"))
+    return start, builder.name(f"load i64, ptr {length_place}")
 
 
 def cache_places(lowering: Lowering) -> tuple[str, str]:
@@ -71,47 +68,49 @@ def cache_places(lowering: Lowering) -> tuple[str, str]:
     )
 
 
-def check(lowering: Lowering, address: Value, size: int, where: Where, window: Window) -> None:
-    """Look up every active lane; control leaves through `fault` unless all are right."""
-    cache, _ = cache_places(lowering)
-    _look(
-        lowering,
-        address,
-        f"@cudasync.check(ptr %job, ptr {cache}",
-        f"i64 0, i64 {size}, i64 {lowering.number()}, i32 %warp, i32 {where.value},"
-        f" i64 {window.start}, i64 {window.length}",
-    )
+def check(
+    lowering: Lowering,
+    address: Value,
+    size: int,
+    where: Where,
+    window: Window | None,
+    group: Group | None = None,
+) -> None:
+    """Look up every active lane; control leaves through `fault` unless all are right.
 
-
-def check_group(lowering: Lowering, address: Value, group: Group, window: Window) -> None:
-    """The same for each of a group of accesses, in order; `address` is the leader's."""
+    Of a group, each of its accesses, in order; `address` is the leader's.
+    """
     builder = lowering.builder
-    table = "@" + builder.fresh(f"group.{lowering.number()}")
-    rows = ", ".join(
-        f"i64 {number}"
-        for member in group.members
-        for number in (member.offset, member.size, lowering.number(member.position))
-    )
-    count = len(group.members)
-    builder.constants[table] = f"private constant [{3 * count} x i64] [{rows}]"
-    cache, _ = cache_places(lowering)
-    _look(
-        lowering,
-        address,
-        f"@cudasync.check.group(ptr %job, ptr {cache}",
-        f"ptr {table}, i64 {count}, i32 %warp, i64 {window.start}, i64 {window.length}",
-    )
-
-
-def _look(lowering: Lowering, address: Value, before: str, after: str) -> None:
-    """Put the addresses into memory, and call a function that looks at them."""
-    builder = lowering.builder
-    word = mask_word(builder, lowering.mask)
-    place, spacing = lay_out(lowering, address)
-    is_right = builder.name(f"call i1 {before}, ptr {place}, i32 {spacing}, i32 {word}, {after})")
+    own = lowering.number()
+    members = [(0, size, own)]
+    if group is not None:
+        members = [(m.offset, m.size, lowering.number(m.position)) for m in group.members]
+    words = row(builder, own, where, window, address.shape, members)
+    mask = mask_word(builder, lowering.mask)
+    place = lay_out_crooked(lowering, address)
+    if place is not None:
+        call = f"@cudasync.check(ptr %job, ptr {words}, ptr {place}, i32 {mask})"
+    else:
+        line = line_arguments(address)
+        call = f"@cudasync.check.line(ptr %job, ptr {words}, {line}, i32 {mask})"
+    is_right = builder.name(f"call i1 {call}")
     go_on = builder.fresh("checked")
     builder.emit(f"br i1 {is_right}, label %{go_on}, label %fault")
     builder.label(go_on)
+
+
+def line_arguments(address: Value) -> str:
+    """Base and index of an address whose lanes lie in line, as arguments."""
+    index = address.index if address.shape.kind is Kind.WIDE else "0"
+    return f"i64 {address.text}, i32 {index}"
+
+
+def lay_out_crooked(lowering: Lowering, address: Value) -> str | None:
+    """The addresses of all lanes in memory, where they do not lie in line."""
+    shape = address.shape
+    if shape.is_varying or (shape.kind is Kind.WIDE and not shape.stride):
+        return lay_out(lowering, address)[0]
+    return None
 
 
 def lay_out(lowering: Lowering, address: Value) -> tuple[str, int]:
@@ -127,6 +126,20 @@ def lay_out(lowering: Lowering, address: Value) -> tuple[str, int]:
     place = builder.allocate(vector)
     builder.emit(f"store {vector} {builder.vector(address)}, ptr {place}, align 64")
     return place, 1
+
+
+def next_lane(last: str = "lane") -> str:
+    """Text after `entry`: a loop over the lanes of %mask, at %index, up to block `last`."""
+    return f"""\
+  br label %next
+next:
+  %left = phi i32 [%mask, %entry], [%rest, %{last}]
+  %is.over = icmp eq i32 %left, 0
+  br i1 %is.over, label %done, label %lane
+lane:
+  %index = call i32 @llvm.cttz.i32(i32 %left, i1 true)
+  %lowered = sub i32 %left, 1
+  %rest = and i32 %left, %lowered"""
 
 
 def _spread(lowering: Lowering, address: Value) -> str:

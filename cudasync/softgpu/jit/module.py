@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING
 
 from cudasync.errors import PtxError
 from cudasync.ptx.liveness import defs, uses
+from cudasync.softgpu.expansion import expand
 from cudasync.softgpu.jit.codegen import compile_text
 from cudasync.softgpu.jit.execution import JitExecution
-from cudasync.softgpu.jit.kernel import KernelText, lower, needs_whole_warps
+from cudasync.softgpu.jit.kernel import Analysis, KernelText, lower, needs_whole_warps
 from cudasync.softgpu.jit.lowering import Settings, Variant
 from cudasync.softgpu.jit.memory import ATOMICS
 from cudasync.softgpu.jit.program import Program, prepare
@@ -42,6 +43,7 @@ class JitKernel:
         self._settings = settings
         self._needs_whole_warps = needs_whole_warps(program)
         self._texts: dict[Variant, KernelText] = {}
+        self._known: dict[tuple[str, bool, bool], Analysis] = {}
         self._fits: dict[tuple[Dim3, int], Fit] = {}
         self._is_order_free = is_order_free(program)
         self.text(_USUAL)
@@ -58,7 +60,7 @@ class JitKernel:
         """The IR text of a variant."""
         found = self._texts.get(variant)
         if found is None:
-            found = lower(self._program, variant, self._settings)
+            found = lower(self._program, variant, self._settings, self._known)
             self._texts[variant] = found
         return found
 
@@ -74,14 +76,18 @@ class JitKernel:
 
     def start(self, launch: Launch) -> JitExecution:
         """Prepare to execute; compiles at the first launch of a variant."""
-        key = launch.block, launch.dynamic_shared_bytes
+        return JitExecution(self.prepare(launch.block, launch.dynamic_shared_bytes), launch)
+
+    def prepare(self, block: Dim3, dynamic_shared_bytes: int = 0) -> Fit:
+        """What launches of this shape of block have in common: machine code, above all."""
+        key = block, dynamic_shared_bytes
         fit = self._fits.get(key)
         if fit is None:
             fit = self._fit(*key)
             if len(self._fits) >= _MOST_FITS:
                 self._fits.clear()
             self._fits[key] = fit
-        return JitExecution(fit, launch)
+        return fit
 
     def _fit(self, block: Dim3, dynamic_shared_bytes: int) -> Fit:
         variant = self.variant(block)
@@ -120,6 +126,7 @@ def compile_module(
     `assume_varying` compiles without the analysis of what lanes have in common: slow code that
     must do the same.
     """
+    module = expand(module)
     settings = Settings(memcheck=memcheck, assume_varying=assume_varying, record=record)
     kernels = {kernel.name: _lowered(module, kernel, settings) for kernel in module.kernels}
     return JitModule(kernels, module_variables(module))
@@ -136,6 +143,7 @@ def _lowered(module: ir.Module, kernel: ir.Function, settings: Settings) -> JitK
     except PtxError:
         raise
     except Exception as error:
+        # At an instruction, the error would be a PtxError.
         raise PtxError(
             f"kernel {kernel.name} can not be lowered ({type(error).__name__}: {error})",
             file=module.file,

@@ -48,3 +48,18 @@ done:
 }}
 """
     return name
+
+
+def by_mover(builder: Builder, what: str, bits: int, count: int, lanes: int) -> list[str]:
+    """Lane after lane: `count` vectors of `lanes` at `%values`, by `%addresses` in memory."""
+    routine, vector = mover(builder, what, bits), f"<{lanes} x i{bits}>"
+    lines = []
+    for n in range(count):
+        lines.append(f"  %values.{n} = getelementptr {vector}, ptr %values, i32 {n}")
+        if what == "gather":
+            lines.append(f"  store {vector} zeroinitializer, ptr %values.{n}")
+        lines += [
+            f"  call void {routine}(ptr %addresses, i64 {n * bits // 8}, ptr %values.{n},"
+            " i32 %mask)",
+        ]
+    return lines

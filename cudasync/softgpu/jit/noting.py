@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from cudasync.softgpu.jit.faults import mask_word
 from cudasync.softgpu.jit.job import Field
-from cudasync.softgpu.jit.memcheck import Where, lay_out
+from cudasync.softgpu.jit.memcheck import Where, lay_out, next_lane
 from cudasync.softgpu.recording import NOTE, NOTE_NAME
 
 if TYPE_CHECKING:
@@ -27,16 +27,8 @@ entry:
   %table = inttoptr i64 %table.address to ptr
   %count.at = getelementptr i64, ptr %job, i64 {Field.RECORDING_COUNT.value}
   %count = load i64, ptr %count.at
-  br label %next
-next:
-  %left = phi i32 [%mask, %entry], [%rest, %lane]
-  %is.over = icmp eq i32 %left, 0
-  br i1 %is.over, label %done, label %lane
-lane:
-  %lane.index = call i32 @llvm.cttz.i32(i32 %left, i1 true)
-  %lowered = sub i32 %left, 1
-  %rest = and i32 %left, %lowered
-  %entry.index = mul i32 %lane.index, %spacing
+{next_lane()}
+  %entry.index = mul i32 %index, %spacing
   %address.at = getelementptr i64, ptr %addresses, i32 %entry.index
   %address = load i64, ptr %address.at
   call void @{NOTE_NAME}(ptr %table, i64 %count, i64 %address, i64 %size, i8 %kind, i64 %line)

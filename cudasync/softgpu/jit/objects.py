@@ -7,7 +7,9 @@ ABI, "Object Files".
 
 from __future__ import annotations
 
+import ctypes
 import struct
+from ctypes.util import find_library
 
 import llvmlite.binding as llvm
 
@@ -39,5 +41,20 @@ def undefined_symbols(data: bytes) -> set[str]:
 
 
 def missing_symbols(data: bytes) -> set[str]:
-    """Those of them that this process does not have."""
-    return {name for name in undefined_symbols(data) if not llvm.address_of_symbol(name)}
+    """Those of them that neither this process nor the C library's mathematics has.
+
+    The latter is found and named to LLVM where it is needed: a process may have it without
+    showing it to others.
+    """
+    missing = {name for name in undefined_symbols(data) if not llvm.address_of_symbol(name)}
+    if not missing:
+        return missing
+    library = ctypes.CDLL(find_library("m") or "libm.so.6")
+    for name in sorted(missing):
+        function = getattr(library, name, None)
+        if function is not None:
+            address = ctypes.cast(function, ctypes.c_void_p).value
+            assert address is not None
+            llvm.add_symbol(name, address)
+            missing.remove(name)
+    return missing

@@ -10,12 +10,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from cudasync.ptx.ir import Symbol
+from cudasync.softgpu.jit.inlining import inline
 from cudasync.softgpu.jit.routines import through_memory
-from cudasync.softgpu.jit.storage import Storage, shared_layout, storage
+from cudasync.softgpu.jit.stops import may_stop
+from cudasync.softgpu.jit.storage import Storage, alignment, shared_layout, storage
 from cudasync.softgpu.jit.webs import split_webs
+from cudasync.softgpu.waiting import callees, is_collective, may_wait
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from cudasync.ptx import ir
 
 # What a thread may use for functions that call themselves: CUDA's default is 1 KiB.
@@ -37,6 +41,8 @@ class Program:
     instructions: tuple[ir.Instruction, ...]
     # Of local memory, for each thread.
     slab_bytes: int
+    # Of that and of the shared window.
+    alignment: int
 
     @property
     def kernel_storage(self) -> Storage:
@@ -47,29 +53,26 @@ class Program:
         return (self.kernel, *self.functions.values())
 
 
-def callees(function: ir.Function) -> list[str]:
-    """The names of the functions that `function` calls."""
-    return [
-        instruction.operands[1].name
-        for instruction in function.body
-        if instruction.opcode == "call" and isinstance(instruction.operands[1], Symbol)
-    ]
-
-
 def prepare(module: ir.Module, kernel: ir.Function) -> Program:
     """Collect what `kernel` can reach, and lay it out."""
-    defined = {each.name: each for each in module.functions if not each.is_declaration}
+    defined = {
+        each.name: through_memory(each, module)
+        for each in module.functions
+        if not each.is_declaration and not each.is_kernel
+    }
+    whole = _with_its_stops(through_memory(kernel, module), defined)
     functions: dict[str, ir.Function] = {}
-    waiting = callees(kernel)
+    waiting = callees(whole)
     while waiting:
         name = waiting.pop(0)
         if name in defined and name not in functions:
-            functions[name] = split_webs(through_memory(defined[name], module))
+            functions[name] = split_webs(defined[name])
             waiting += callees(defined[name])
-    ready = split_webs(through_memory(kernel, module))
+    ready = split_webs(whole)
     parts = [ready, *functions.values()]
     shared = shared_layout(module, parts)
-    storages = {each.name: storage(module, each, shared) for each in parts}
+    multiple = alignment(module, parts)
+    storages = {each.name: storage(module, each, shared, multiple) for each in parts}
     origins: dict[str, int] = {}
     instructions: list[ir.Instruction] = []
     for each in parts:
@@ -84,16 +87,41 @@ def prepare(module: ir.Module, kernel: ir.Function) -> Program:
         storages=storages,
         origins=origins,
         instructions=tuple(instructions),
-        slab_bytes=_depth(ready.name, graph, frames, ()),
+        slab_bytes=-(-_depth(ready.name, graph, frames) // multiple) * multiple,
+        alignment=multiple,
     )
 
 
-def _depth(
-    name: str, graph: dict[str, list[str]], frames: dict[str, int], above: tuple[str, ...]
-) -> int:
-    """The bytes that `name` and its deepest chain of calls need."""
-    if name in above:
-        return RECURSION_BYTES
-    own = max(frames[name], LEAST_FRAME_BYTES) if above else frames[name]
-    below = [_depth(each, graph, frames, (*above, name)) for each in graph[name]]
-    return own + max(below, default=0)
+def _with_its_stops(kernel: ir.Function, functions: Mapping[str, ir.Function]) -> ir.Function:
+    """The kernel with all in its own body at which its warps may stop.
+
+    Where some lanes may be left behind in a loop that waits, warp-wide instructions are stops.
+    """
+    whole = inline(kernel, functions, may_stop)
+    if not any(may_wait(each) for each in whole.body):
+        return whole
+    return inline(kernel, functions, lambda f: may_stop(f) or any(map(is_collective, f.body)))
+
+
+def _depth(name: str, graph: dict[str, list[str]], frames: dict[str, int]) -> int:
+    """The bytes that `name` and its deepest chain of calls need.
+
+    Each function is looked at once, without recursion of our own: chains may be long, and a
+    function may be called from many places.
+    """
+    found: dict[str, int] = {}
+    path = [(name, iter(graph[name]))]
+    entered = {name}
+    while path:
+        here, rest = path[-1]
+        callee = next(rest, None)
+        if callee is None:
+            path.pop()
+            # One that is still being looked at is called again from within itself.
+            below = (found.get(each, RECURSION_BYTES) for each in graph[here])
+            own = max(frames[here], LEAST_FRAME_BYTES) if path else frames[here]
+            found[here] = own + max(below, default=0)
+        elif callee not in entered:
+            entered.add(callee)
+            path.append((callee, iter(graph[callee])))
+    return found[name]

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 DIRECTED = ("rz", "rm", "rp")
 
 # The arguments of fesetround in <fenv.h>, nearest first.
-_BY_MACHINE = {
+MODES = {
     "x86_64": {"rn": 0, "rm": 0x400, "rp": 0x800, "rz": 0xC00},
     "aarch64": {"rn": 0, "rp": 0x400000, "rm": 0x800000, "rz": 0xC00000},
 }
@@ -28,7 +28,7 @@ _CASTS = frozenset({"fptrunc", "sitofp", "uitofp"})
 def rounded(lowering: Lowering, operation: str, mode: str, result: str, *operands: Value) -> Value:
     """`operation` (fadd, fma, sqrt, fptrunc, sitofp, ...) rounded by `mode`."""
     builder = lowering.builder
-    modes = _BY_MACHINE.get(platform.machine())
+    modes = MODES.get(platform.machine())
     if modes is None:
         lowering.refuse_here(f"rounding mode .{mode} is not implemented on {platform.machine()}")
     is_scalar = all(operand.is_uniform for operand in operands)

@@ -2,58 +2,76 @@
 
 Each kind of access has one function, made when it is first needed, that code calls when a warp
 is partial, when the index wraps, or when the range is a new one: the inline part of an access
-stays small. Lane i means base + scale * extend(index + i * stride). The function is right for
-any of that; it returns false after it has reported a fault.
+stays small. Lane i means base + scale * extend(index + i * stride), see `rows`. The function is
+right for any of that; it returns false after it has reported a fault.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cudasync.softgpu.jit.movers import mover
-from cudasync.softgpu.jit.values import bits_of, suffix
+from cudasync.softgpu.jit.movers import by_mover
+from cudasync.softgpu.jit.rows import Word, read_window, read_word
 
 if TYPE_CHECKING:
     from cudasync.softgpu.jit.builder import Builder
 
 
-def run_function(
-    builder: Builder, what: str, type_: str, count: int, *, is_signed: bool, is_checked: bool
-) -> str:
-    """The function for "load" or "store" of `count` elements of `type_` in each lane."""
-    sign = "s" if is_signed else "u"
+# The most that a warp has.
+LANES = 32
+# How much of a run is moved at once, in bits. LLVM's work is by the text, so it is a loop.
+_CHUNK_BITS = 512
+
+
+def run_function(builder: Builder, what: str, bits: int, count: int, *, is_checked: bool) -> str:
+    """The function for "load" or "store" of `count` elements of so many bits in each lane.
+
+    Its values are those of 32 lanes, however many a warp has.
+    """
     checked = ".checked" if is_checked else ""
-    name = f"@cudasync.{what}.{count}.v{builder.lanes}{suffix(type_)}.{sign}{checked}"
+    name = f"@cudasync.{what}.{count}.i{bits}{checked}"
     if name not in builder.functions:
-        lanes = builder.lanes
+        # Machines have masked moves for words of that size.
+        moves_at_once = count == 1 and bits >= 32
         builder.functions[name] = "\n".join(
             [
-                f"define i1 {name}(ptr %job, ptr %cache, i64 %base, i32 %index,",
-                "    i64 %scale, i32 %stride, i32 %mask, ptr %values, i64 %position, i32 %warp,",
-                "    i32 %where, i64 %window.start, i64 %window.length) {",
-                *_straightness(lanes, sign),
-                *(_bounds(type_, count) if is_checked else ["  br label %route"]),
-                *_addresses(lanes, sign),
-                *(_look(type_, count) if is_checked else ["  br label %one.by.one"]),
-                *_move(builder, what, type_, count),
+                f"define i1 {name}(ptr %job, ptr %row, i64 %base, i32 %index, i32 %mask,",
+                "    ptr %values) {",
+                *_straightness(),
+                *(_bounds(bits * count // 8) if is_checked else ["  br label %route"]),
+                "route:",
+                f"  br i1 {'%is.straight' if moves_at_once else 'false'}, label %straight,"
+                " label %crooked",
+                "crooked:",
+                "  call void @cudasync.line(ptr %row, i64 %base, i32 %index, ptr %addresses)",
+                *(_LOOK if is_checked else ["  br label %one.by.one"]),
+                *_one_by_one(builder, what, bits, count),
+                *(_at_once(builder, what, bits) if moves_at_once else ["straight:"]),
+                "  ret i1 true",
                 "}",
             ]
         )
     return name
 
 
-def _straightness(lanes: int, sign: str) -> list[str]:
+def _straightness() -> list[str]:
     """Whether the index wraps between the first lane and the last; the address of lane 0."""
-    extend = "sext" if sign == "s" else "zext"
     return [
         "entry:",
-        f"  %addresses = alloca <{lanes} x i64>, align 64",
-        f"  %first.index = {extend} i32 %index to i64",
-        "  %wide.stride = sext i32 %stride to i64",
-        f"  %span = mul i64 %wide.stride, {lanes - 1}",
+        "  %addresses = alloca [32 x i64], align 64",
+        read_word(Word.SCALE, "scale"),
+        read_word(Word.STRIDE, "wide.stride"),
+        read_word(Word.IS_SIGNED, "sign"),
+        "  %is.signed = icmp ne i64 %sign, 0",
+        "  %first.signed = sext i32 %index to i64",
+        "  %first.unsigned = zext i32 %index to i64",
+        "  %first.index = select i1 %is.signed, i64 %first.signed, i64 %first.unsigned",
+        "  %span = mul i64 %wide.stride, 31",
         "  %last.index = add i64 %first.index, %span",
         "  %last.narrow = trunc i64 %last.index to i32",
-        f"  %last.again = {extend} i32 %last.narrow to i64",
+        "  %last.signed = sext i32 %last.narrow to i64",
+        "  %last.unsigned = zext i32 %last.narrow to i64",
+        "  %last.again = select i1 %is.signed, i64 %last.signed, i64 %last.unsigned",
         "  %is.straight = icmp eq i64 %last.index, %last.again",
         "  %first.offset = mul i64 %first.index, %scale",
         "  %start = add i64 %base, %first.offset",
@@ -61,10 +79,10 @@ def _straightness(lanes: int, sign: str) -> list[str]:
     ]
 
 
-def _bounds(type_: str, count: int) -> list[str]:
+def _bounds(size: int) -> list[str]:
     """The quick check of the active lanes of a straight run."""
-    size = bits_of(type_) // 8 * count
     return [
+        read_window(),
         "  br i1 %is.straight, label %bounds, label %crooked",
         "bounds:",
         "  %first.lane = call i32 @llvm.cttz.i32(i32 %mask, i1 false)",
@@ -94,83 +112,54 @@ def _bounds(type_: str, count: int) -> list[str]:
     ]
 
 
-def _addresses(lanes: int, sign: str) -> list[str]:
-    """The address of each lane, in memory."""
-    extend = "sext" if sign == "s" else "zext"
-    wide, narrow = f"<{lanes} x i64>", f"<{lanes} x i32>"
-    counting = ", ".join(f"i32 {lane}" for lane in range(lanes))
-
-    def spread(name: str, vector: str, scalar: str) -> list[str]:
-        return [
-            f"  %{name}.one = insertelement {vector} poison, {scalar}, i32 0",
-            f"  %{name} = shufflevector {vector} %{name}.one, {vector} poison,"
-            f" {narrow} zeroinitializer",
-        ]
-
-    return [
-        "crooked:",
-        *spread("indices.start", narrow, "i32 %index"),
-        *spread("indices.stride", narrow, "i32 %stride"),
-        f"  %indices.step = mul {narrow} %indices.stride, <{counting}>",
-        f"  %indices = add {narrow} %indices.start, %indices.step",
-        f"  %indices.wide = {extend} {narrow} %indices to {wide}",
-        *spread("scales", wide, "i64 %scale"),
-        *spread("bases", wide, "i64 %base"),
-        f"  %scaled = mul {wide} %indices.wide, %scales",
-        f"  %all = add {wide} %scaled, %bases",
-        f"  store {wide} %all, ptr %addresses, align 64",
-    ]
+# Every lane is looked up.
+_LOOK = [
+    "  %is.right = call i1 @cudasync.check(ptr %job, ptr %row, ptr %addresses, i32 %mask)",
+    "  br i1 %is.right, label %one.by.one, label %wrong",
+    "wrong:",
+    "  ret i1 false",
+]
 
 
-def _look(type_: str, count: int) -> list[str]:
-    """Look every lane up."""
-    size = bits_of(type_) // 8 * count
-    return [
-        "  %is.right = call i1 @cudasync.check(ptr %job, ptr %cache, ptr %addresses, i32 1,",
-        f"      i32 %mask, i64 0, i64 {size}, i64 %position, i32 %warp, i32 %where,",
-        "      i64 %window.start, i64 %window.length)",
-        "  br i1 %is.right, label %one.by.one, label %wrong",
-        "wrong:",
-        "  ret i1 false",
-    ]
+def _one_by_one(builder: Builder, what: str, bits: int, count: int) -> list[str]:
+    """Lane after lane, by the addresses in memory."""
+    moves = by_mover(builder, "gather" if what == "load" else "scatter", bits, count, LANES)
+    return ["one.by.one:", *moves, "  ret i1 true"]
 
 
-def _move(builder: Builder, what: str, type_: str, count: int) -> list[str]:
-    """Move lanes one by one where their addresses are known; a straight run at once."""
-    lanes = builder.lanes
-    vector, flags = f"<{lanes} x {type_}>", f"<{lanes} x i1>"
-    size = bits_of(type_) // 8
-    routine = mover(builder, "gather" if what == "load" else "scatter", bits_of(type_))
-    lines = ["one.by.one:"]
-    for n in range(count):
-        lines += [
-            f"  %values.{n} = getelementptr {vector}, ptr %values, i32 {n}",
-            f"  call void {routine}(ptr %addresses, i64 {n * size}, ptr %values.{n}, i32 %mask)",
-        ]
-    lines += ["  ret i1 true", "route:"]
-    if count > 1:
-        return [*lines, "  br label %crooked"]
-    lines += ["  br i1 %is.straight, label %straight, label %crooked", "straight:"]
-    narrow = "%mask" if lanes == 32 else "%mask.narrow"
-    if lanes != 32:
-        lines.append(f"  %mask.narrow = trunc i32 %mask to i{lanes}")
-    lines += [
-        f"  %active = bitcast i{lanes} {narrow} to {flags}",
-        "  %pointer = inttoptr i64 %start to ptr",
-    ]
+def _at_once(builder: Builder, what: str, bits: int) -> list[str]:
+    """A straight run, some lanes at a time; a loaded one has zero where nobody is active."""
+    width = min(LANES, _CHUNK_BITS // bits)
+    vector, flags = f"<{width} x i{bits}>", f"<{width} x i1>"
     if what == "load":
-        full = f"@llvm.masked.load.v{lanes}{suffix(type_)}.p0"
+        full = f"@llvm.masked.load.v{width}i{bits}.p0"
         builder.declarations.add(f"declare {vector} {full}(ptr, {flags}, {vector})")
-        lines += [
-            f"  %found = call {vector} {full}(ptr align 1 %pointer, {flags} %active,"
+        move = [
+            f"  %found = call {vector} {full}(ptr align 1 %there, {flags} %active,"
             f" {vector} zeroinitializer)",
-            f"  store {vector} %found, ptr %values, align 64",
+            f"  store {vector} %found, ptr %here, align 1",
         ]
     else:
-        full = f"@llvm.masked.store.v{lanes}{suffix(type_)}.p0"
+        full = f"@llvm.masked.store.v{width}i{bits}.p0"
         builder.declarations.add(f"declare void {full}({vector}, ptr, {flags})")
-        lines += [
-            f"  %given = load {vector}, ptr %values, align 64",
-            f"  call void {full}({vector} %given, ptr align 1 %pointer, {flags} %active)",
+        move = [
+            f"  %given = load {vector}, ptr %here, align 1",
+            f"  call void {full}({vector} %given, ptr align 1 %there, {flags} %active)",
         ]
-    return [*lines, "  ret i1 true"]
+    return [
+        "straight:",
+        "  %pointer = inttoptr i64 %start to ptr",
+        "  br label %chunk",
+        "chunk:",
+        "  %lane = phi i32 [0, %straight], [%lane.next, %chunk]",
+        "  %left = lshr i32 %mask, %lane",
+        f"  %some = trunc i32 %left to i{width}",
+        f"  %active = bitcast i{width} %some to {flags}",
+        f"  %there = getelementptr i{bits}, ptr %pointer, i32 %lane",
+        f"  %here = getelementptr i{bits}, ptr %values, i32 %lane",
+        *move,
+        f"  %lane.next = add i32 %lane, {width}",
+        f"  %more = icmp ult i32 %lane.next, {LANES}",
+        "  br i1 %more, label %chunk, label %done",
+        "done:",
+    ]

@@ -1,15 +1,15 @@
 """Cellar, jit. The functions that every kernel may call, as LLVM IR text.
 
-`@cudasync.report` fills the fault report. `@cudasync.find` searches the allocation table.
-`@cudasync.check` looks up each lane of an access and either reports, and returns false, or
-stores the range of the last lane as the instruction's own, and returns true. Addresses lie
-`spacing`
-words apart: 0 where all lanes mean one.
+`@cudasync.report` fills the fault report. `@cudasync.look` looks up each lane of an access and
+either reports, and returns false, or stores the range of the last lane as the instruction's own,
+and returns true. `@cudasync.check` does that for all accesses of a row (`rows`), whose addresses
+are in memory; `@cudasync.check.line` for those whose lanes lie in line.
 """
 
 from __future__ import annotations
 
 from cudasync.softgpu.jit.job import FaultCode, Field
+from cudasync.softgpu.jit.rows import Word, read_window, read_word
 
 
 def _word(name: str, field: Field) -> str:
@@ -38,13 +38,10 @@ def _window(name: str, start: Field, length: Field, following: str) -> str:
 
 
 REPORT = f"""
-define void @cudasync.report(ptr %job, i64 %kind, i64 %position, i32 %warp, i32 %lanes,
-    i64 %address) {{
-  %wide.warp = zext i32 %warp to i64
+define void @cudasync.report(ptr %job, i64 %kind, i64 %position, i32 %lanes, i64 %address) {{
   %wide.lanes = zext i32 %lanes to i64
 {_store(Field.FAULT_KIND, "%kind")}
 {_store(Field.FAULT_POSITION, "%position")}
-{_store(Field.FAULT_WARP, "%wide.warp")}
 {_store(Field.FAULT_LANES, "%wide.lanes")}
 {_store(Field.FAULT_ADDRESS, "%address")}
   ret void
@@ -53,11 +50,15 @@ define void @cudasync.report(ptr %job, i64 %kind, i64 %position, i32 %warp, i32 
 
 # The last range that starts at or before the address is the only candidate: ranges are sorted
 # and disjoint. Returns its start in the low half of the pair, or 0, 0.
-CHECK = f"""
-define i1 @cudasync.check(ptr %job, ptr %cache, ptr %addresses, i32 %spacing, i32 %mask,
-    i64 %displacement, i64 %size, i64 %position, i32 %warp, i32 %where, i64 %window.start,
-    i64 %window.length) {{
+LOOK = f"""
+define i1 @cudasync.look(ptr %job, ptr %row, ptr %addresses, i32 %mask, ptr %access) {{
 entry:
+{read_window()}
+  %displacement = load i64, ptr %access
+  %size.at = getelementptr i64, ptr %access, i64 1
+  %size = load i64, ptr %size.at
+  %position.at = getelementptr i64, ptr %access, i64 2
+  %position = load i64, ptr %position.at
   %last.start = alloca i64
   %last.length = alloca i64
   store i64 %window.start, ptr %last.start
@@ -78,8 +79,7 @@ lane:
   %lane.index = call i32 @llvm.cttz.i32(i32 %left, i1 true)
   %lowered = sub i32 %left, 1
   %rest = and i32 %left, %lowered
-  %lane.entry = mul i32 %lane.index, %spacing
-  %lane.at = getelementptr i64, ptr %addresses, i32 %lane.entry
+  %lane.at = getelementptr i64, ptr %addresses, i32 %lane.index
   %leading = load i64, ptr %lane.at
   %address = add i64 %leading, %displacement
   %off = and i64 %address, %low.bits
@@ -95,7 +95,6 @@ recent:
   %recent.ok = and i1 %recent.a, %recent.b
   br i1 %recent.ok, label %good, label %otherwise
 otherwise:
-  %is.window = icmp eq i32 %where, 2
   br i1 %is.window, label %outside, label %search
 search:
   %low = phi i64 [0, %otherwise], [%low.next, %step]
@@ -136,7 +135,7 @@ remember:
   store i64 %range.length, ptr %last.length
   br label %good
 no.range:
-  %is.generic = icmp eq i32 %where, 1
+  %is.generic = icmp eq i64 %where, 1
   br i1 %is.generic, label %shared, label %outside
 {_window("shared", Field.SHARED, Field.SHARED_BYTES, "local")}
 {_window("local", Field.LOCAL, Field.LOCAL_BYTES, "parameters")}
@@ -176,50 +175,81 @@ right:
   %new.start = load i64, ptr %last.start
   %new.length = load i64, ptr %last.length
   store i64 %new.start, ptr %cache
-  %cache.length = getelementptr i64, ptr %cache, i64 1
   store i64 %new.length, ptr %cache.length
   ret i1 true
 report:
-  call void @cudasync.report(ptr %job, i64 %kind, i64 %position, i32 %warp, i32 %bad,
-    i64 %where.bad)
+  call void @cudasync.report(ptr %job, i64 %kind, i64 %position, i32 %bad, i64 %where.bad)
+{_store(Field.FAULT_WHERE, "%where")}
   ret i1 false
 }}
 """
 
-# Looks at each of several accesses: their displacement, size and number are rows of a table.
-CHECK_GROUP = """
-define i1 @cudasync.check.group(ptr %job, ptr %cache, ptr %addresses, i32 %spacing, i32 %mask,
-    ptr %table, i64 %count, i32 %warp, i64 %window.start, i64 %window.length) {
+# Each access of a row, in order.
+CHECK = f"""
+define i1 @cudasync.check(ptr %job, ptr %row, ptr %addresses, i32 %mask) {{
 entry:
+{read_word(Word.COUNT, "count")}
+  %first = getelementptr i64, ptr %row, i64 {len(Word)}
   br label %next
 next:
-  %index = phi i64 [0, %entry], [%following, %right]
+  %index = phi i64 [0, %entry], [%following, %look]
   %is.over = icmp uge i64 %index, %count
   br i1 %is.over, label %done, label %look
 look:
-  %row = mul i64 %index, 3
-  %row.at = getelementptr i64, ptr %table, i64 %row
-  %displacement = load i64, ptr %row.at
-  %size.at = getelementptr i64, ptr %row.at, i64 1
-  %size = load i64, ptr %size.at
-  %position.at = getelementptr i64, ptr %row.at, i64 2
-  %position = load i64, ptr %position.at
-  %is.right = call i1 @cudasync.check(ptr %job, ptr %cache, ptr %addresses, i32 %spacing,
-      i32 %mask, i64 %displacement, i64 %size, i64 %position, i32 %warp, i32 2,
-      i64 %window.start, i64 %window.length)
-  br i1 %is.right, label %right, label %wrong
-right:
+  %offset = mul i64 %index, 3
+  %access = getelementptr i64, ptr %first, i64 %offset
   %following = add i64 %index, 1
-  br label %next
+  %is.right = call i1 @cudasync.look(ptr %job, ptr %row, ptr %addresses, i32 %mask, ptr %access)
+  br i1 %is.right, label %next, label %wrong
 wrong:
   ret i1 false
 done:
   ret i1 true
+}}
+"""
+
+CHECK_LINE = """
+define i1 @cudasync.check.line(ptr %job, ptr %row, i64 %base, i32 %index, i32 %mask) {
+  %addresses = alloca [32 x i64], align 64
+  call void @cudasync.line(ptr %row, i64 %base, i32 %index, ptr %addresses)
+  %is.right = call i1 @cudasync.check(ptr %job, ptr %row, ptr %addresses, i32 %mask)
+  ret i1 %is.right
 }
+"""
+
+# The addresses of 32 lanes that lie in line, but for an index that wraps.
+LINE = f"""
+define void @cudasync.line(ptr %row, i64 %base, i32 %index, ptr %addresses) {{
+entry:
+{read_word(Word.SCALE, "scale")}
+{read_word(Word.STRIDE, "wide.stride")}
+{read_word(Word.IS_SIGNED, "sign")}
+  %stride = trunc i64 %wide.stride to i32
+  %is.signed = icmp ne i64 %sign, 0
+  br label %lane
+lane:
+  %number = phi i64 [0, %entry], [%following, %lane]
+  %here = phi i32 [%index, %entry], [%onward, %lane]
+  %signed = sext i32 %here to i64
+  %unsigned = zext i32 %here to i64
+  %wide = select i1 %is.signed, i64 %signed, i64 %unsigned
+  %offset = mul i64 %wide, %scale
+  %address = add i64 %base, %offset
+  %place = getelementptr i64, ptr %addresses, i64 %number
+  store i64 %address, ptr %place
+  %onward = add i32 %here, %stride
+  %following = add i64 %number, 1
+  %more = icmp ult i64 %following, 32
+  br i1 %more, label %lane, label %done
+done:
+  ret void
+}}
 """
 
 FUNCTIONS = {
     "@cudasync.report": REPORT,
+    "@cudasync.look": LOOK,
     "@cudasync.check": CHECK,
-    "@cudasync.check.group": CHECK_GROUP,
+    "@cudasync.line": LINE,
+    "@cudasync.check.line": CHECK_LINE,
 }

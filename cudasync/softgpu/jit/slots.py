@@ -7,13 +7,16 @@ the same: what does not change from launch to launch is filled in once.
 from __future__ import annotations
 
 import ctypes
+from array import array
 from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from cudasync.ptx.types import StateSpace
 from cudasync.softgpu.jit.barriers import NUMBERS, WORDS
+from cudasync.softgpu.jit.blame import blamed
 from cudasync.softgpu.jit.job import FaultCode, Field, Status
-from cudasync.softgpu.jit.memory import ATOMICS
+from cudasync.softgpu.jit.memcheck import Where
 from cudasync.softgpu.jit.special import MOST_THREADS
 from cudasync.softgpu.launching import Dim3, Fault, FaultKind, Launch
 
@@ -22,12 +25,22 @@ if TYPE_CHECKING:
     from cudasync.softgpu.jit.lowering import Variant
     from cudasync.softgpu.jit.program import Program
 
-# What one turn of a block that only waits costs of its budget.
-YIELD_COST = 2**14
+# Rounds of its warps that a block makes in one turn, as long as each brings it on.
+ROUNDS = 32
 # Of scratch that is kept for later launches: more is given back.
 _MOST_KEPT_BYTES = 1 << 22
 _MOST_IDLE = 8
 _ALIGNMENT = 64
+# Plain numbers: a member of an enumeration costs three times as much to index with.
+_ALLOCATIONS, _ALLOCATION_COUNT = int(Field.ALLOCATIONS), int(Field.ALLOCATION_COUNT)
+_RECORDING, _RECORDING_COUNT = int(Field.RECORDING), int(Field.RECORDING_COUNT)
+_BUDGET, _TOTAL, _SPENT = int(Field.BUDGET), int(Field.TOTAL), int(Field.SPENT)
+_WORKSPACE = int(Field.WORKSPACE)
+_NCTAID_X, _NCTAID_Y, _NCTAID_Z = map(int, (Field.NCTAID_X, Field.NCTAID_Y, Field.NCTAID_Z))
+_FIRST_BLOCK, _END_BLOCK = int(Field.FIRST_BLOCK), int(Field.END_BLOCK)
+_IS_RESUMED, _ROUNDS = int(Field.IS_RESUMED), int(Field.ROUNDS)
+_HAS_MOVED, _HAD_MOVED = int(Field.HAS_MOVED), int(Field.HAD_MOVED)
+_STATUS = tuple(Status)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +84,10 @@ class Slot:
 
     def __init__(self, fit: Fit) -> None:
         self._fit = fit
+        # What idle turns of the block that waits were charged.
+        self._charged = 0
+        # The blocks it was aimed at last in this launch, once all of that is written.
+        self.aimed = (0, 0)
         lanes = fit.variant.lanes
         threads = fit.thread_count
         warps = -(-threads // lanes)
@@ -80,27 +97,36 @@ class Slot:
             shared_bytes = -(-shared_bytes // 16) * 16 + fit.dynamic_shared_bytes
         local_bytes = warps * lanes * fit.program.slab_bytes
         self._parameter_bytes = storage.parameter_bytes
-        self._cache_bytes = len(fit.program.instructions) * 16
+        cache_bytes = len(fit.program.instructions) * 16
         sizes = {
             Field.SHARED: shared_bytes,
             Field.LOCAL: local_bytes,
             Field.FRAMES: warps * fit.frame_bytes,
             Field.STATES: 4 * warps,
             Field.BARRIERS: 4 * NUMBERS * WORDS,
-            Field.CACHES: self._cache_bytes,
+            Field.CACHES: cache_bytes,
             Field.PARAMETERS: storage.parameter_bytes,
             Field.SYMBOLS: 8 * len(storage.symbols),
             Field.THREADS: 0 if fit.variant.is_rowwise else 3 * MOST_THREADS * 4,
         }
-        self.size_bytes = sum(size + _ALIGNMENT for size in sizes.values()) + _ALIGNMENT
-        self._scratch = (ctypes.c_ubyte * self.size_bytes)()
-        self.word = word = (ctypes.c_uint64 * len(Field))()
-        self._job = ctypes.addressof(word)
-        address = ctypes.addressof(self._scratch)
+        alignment = max(_ALIGNMENT, fit.program.alignment)
+        self.size_bytes = sum(size + alignment for size in sizes.values()) + alignment
+        scratch = bytearray(self.size_bytes)
+        # This holds the memory, and holds it in place.
+        self._scratch = ctypes.c_ubyte.from_buffer(scratch)
+        self.word = word = array("Q", bytes(8 * len(Field)))
+        self._job = word.buffer_info()[0]
+        start = address = ctypes.addressof(self._scratch)
+        parts = {}
         for place, size in sizes.items():
-            address = -(-address // _ALIGNMENT) * _ALIGNMENT
+            address = -(-address // alignment) * alignment
             word[place] = address
+            parts[place] = memoryview(scratch)[address - start : address - start + size]
             address += size
+        self._parameters = parts[Field.PARAMETERS]
+        self._symbols = parts[Field.SYMBOLS].cast("Q")
+        self._caches = parts[Field.CACHES]
+        self._no_ranges = bytes(cache_bytes)
         word[Field.SHARED_BYTES] = shared_bytes
         word[Field.LOCAL_BYTES] = local_bytes
         word[Field.PARAMETER_BYTES] = storage.parameter_bytes
@@ -112,20 +138,23 @@ class Slot:
 
     def load(self, launch: Launch) -> None:
         """Fill in what is a launch's own."""
-        word = self.word
-        ctypes.memmove(word[Field.PARAMETERS], launch.parameters, self._parameter_bytes)
+        words = self.word
+        self._parameters[:] = launch.parameters[: self._parameter_bytes]
         if launch.symbols:
-            symbols = (ctypes.c_uint64 * len(launch.symbols))(*launch.symbols)
-            ctypes.memmove(word[Field.SYMBOLS], symbols, ctypes.sizeof(symbols))
+            self._symbols[:] = array("Q", launch.symbols)
         # Ranges of an earlier launch may have been freed since.
-        ctypes.memset(word[Field.CACHES], 0, self._cache_bytes)
-        word[Field.ALLOCATIONS] = launch.allocations.address
-        word[Field.ALLOCATION_COUNT] = launch.allocations.count
-        recording = launch.recording
-        word[Field.RECORDING] = recording.address if recording is not None else 0
-        word[Field.RECORDING_COUNT] = recording.count if recording is not None else 0
-        word[Field.BUDGET] = launch.budget
-        word[Field.NCTAID_X], word[Field.NCTAID_Y], word[Field.NCTAID_Z] = launch.grid
+        self._caches[:] = self._no_ranges
+        allocations, recording = launch.allocations, launch.recording
+        words[_ALLOCATIONS] = allocations.address
+        words[_ALLOCATION_COUNT] = allocations.count
+        words[_RECORDING] = recording.address if recording is not None else 0
+        words[_RECORDING_COUNT] = recording.count if recording is not None else 0
+        self.aimed = (0, 0)
+        words[_BUDGET] = launch.budget
+        words[_TOTAL] = launch.total_budget
+        words[_SPENT] = 0
+        words[_WORKSPACE] = launch.workspace
+        words[_NCTAID_X], words[_NCTAID_Y], words[_NCTAID_Z] = launch.grid
 
     def _write_coordinates(self, address: int) -> None:
         table = (ctypes.c_uint32 * (3 * MOST_THREADS)).from_address(address)
@@ -135,22 +164,43 @@ class Slot:
 
     def aim(self, first: int, end: int) -> None:
         """Make these blocks the next to run."""
-        self.word[Field.FIRST_BLOCK] = first
-        self.word[Field.END_BLOCK] = end
-        self.word[Field.IS_RESUMED] = 0
+        words = self.word
+        words[_FIRST_BLOCK] = first
+        words[_END_BLOCK] = end
+        words[_IS_RESUMED] = 0
+        self._charged = 0
+        self.aimed = (first, end)
 
-    def resume(self) -> None:
-        """Let the block that waits have another turn, and take that off its budget.
+    def charge(self, cost: int) -> None:
+        """Take something off the budget of a block that waits.
 
         Compiled code finds out when nothing is left.
         """
         left = ctypes.c_int64(self.word[Field.BUDGET_LEFT]).value
-        self.word[Field.BUDGET_LEFT] = max(0, left - YIELD_COST)
-        self.word[Field.IS_RESUMED] = 1
+        self.word[Field.BUDGET_LEFT] = max(0, left - cost)
+        self._charged += cost
 
     def run(self) -> Status:
-        """Run the blocks aimed at, without the GIL."""
-        return Status(self._fit.function(self._job))
+        """Run the blocks aimed at, or what is left of them, without the GIL."""
+        words = self.word
+        words[_ROUNDS] = ROUNDS
+        words[_HAS_MOVED] = words[_HAD_MOVED] = 0
+        return _STATUS[self._fit.function(self._job)]
+
+    @property
+    def spent(self) -> int:
+        """What the blocks that it has finished in this launch have cost."""
+        return self.word[Field.SPENT]
+
+    @property
+    def spent_under_way(self) -> int:
+        """What a block that waits has cost so far, without what its idle turns were charged."""
+        return self.word[Field.BUDGET] - self.word[Field.BUDGET_LEFT] - self._charged
+
+    @property
+    def has_moved(self) -> bool:
+        """Whether a block that waits has got on in its last turn."""
+        return bool(self.word[Field.HAD_MOVED])
 
     def fault(self, launch: Launch) -> tuple[int, Fault]:
         """The report that compiled code left in the job, and the index of its block."""
@@ -166,20 +216,26 @@ class Slot:
             if mask >> lane & 1
         )
         block = word[Field.FIRST_BLOCK]
-        # A call that leaves the stack is no access: it has neither a size nor a type.
-        is_access = kind in (FaultCode.ILLEGAL_ADDRESS, FaultCode.MISALIGNED) and bool(
-            instruction.types
-        )
+        access = window = None
+        if kind in (FaultCode.ILLEGAL_ADDRESS, FaultCode.MISALIGNED):
+            is_in_window = word[Field.FAULT_WHERE] == Where.WINDOW
+            access = blamed(instruction, is_in_window=is_in_window)
+        if access is not None and access.space is StateSpace.SHARED:
+            window = (word[Field.SHARED], word[Field.SHARED_BYTES])
+        elif access is not None and access.space is StateSpace.LOCAL:
+            # What is checked of local memory, and reported, is the offset.
+            window = (0, program.slab_bytes)
         fault = Fault(
             kind=FaultKind[kind.name],
             kernel=program.kernel.name,
             line=instruction.span.line,
             block=coordinates(block, launch.grid),
             threads=threads,
-            address=word[Field.FAULT_ADDRESS] if is_access else 0,
-            size_bytes=instruction.type.size * instruction.vector_size if is_access else 0,
-            is_write=is_access and instruction.opcode in ("st", *ATOMICS),
-            space=instruction.space if is_access else None,
+            address=word[Field.FAULT_ADDRESS] if access else 0,
+            size_bytes=access.size_bytes if access else 0,
+            is_write=access is not None and access.is_write,
+            space=access.space if access else None,
+            window=window,
         )
         return block, fault
 

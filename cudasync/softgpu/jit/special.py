@@ -83,6 +83,18 @@ def _warps(lowering: Lowering) -> Value:
     return uniform("i32", read_field(lowering.builder, Field.WARPS, "i32"))
 
 
+def _workspace(shift: int) -> Callable[[Lowering], Value]:
+    """Half of the address of a cooperative grid's workspace."""
+
+    def value(lowering: Lowering) -> Value:
+        builder = lowering.builder
+        address = uniform("i64", read_field(builder, Field.WORKSPACE))
+        return builder.truncate(builder.binary("lshr", address, integer("i64", shift)), "i32")
+
+    return value
+
+
+SPECIALS |= {"%envreg1": _workspace(32), "%envreg2": _workspace(0)}
 for _axis, _letter in enumerate("xyz"):
     SPECIALS[f"%tid.{_letter}"] = _tid(_axis)
     for _name in ("ntid", "ctaid", "nctaid"):

@@ -1,8 +1,10 @@
 """Cellar, jit. The places where a warp stops and goes on later.
 
 A stop is a barrier, or the back edge of a loop that waits for memory to change. A loop waits if
-a guard inside it depends on what a volatile, relaxed or acquiring load or an atomic inside it
-returned, or if it sleeps: other loops with atomics end by themselves.
+a guard inside it depends on what an instruction inside it saw of memory that others may write
+(`waiting.sees`), or if it sleeps: other loops with atomics end by themselves. Where some lanes of
+a warp may be left behind in such a loop, warp-wide instructions are stops, too (meetings): those
+that come first are held until the rest have come out of the loop.
 
 At a gathered stop all lanes of the warp are together; its state is saved, and it returns. At any
 other the lanes that arrive are held, the rest go on, and the warp returns when no lane can.
@@ -10,47 +12,68 @@ other the lanes that arrive are held, the rest go on, and the warp returns when 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from cudasync.ptx.ir import Integer
 from cudasync.ptx.liveness import defs, uses
+from cudasync.ptx.types import StateSpace
+from cudasync.softgpu.waiting import (
+    gets_on,
+    is_block_barrier,
+    is_collective,
+    is_fence,
+    may_wait,
+    sees,
+)
 
 if TYPE_CHECKING:
-    from cudasync.ptx.ir import Function, Instruction
-    from cudasync.softgpu.jit.flow import Flow, Loop
+    from collections.abc import Callable, Iterable
 
-_SEEING = frozenset({"volatile", "relaxed", "acquire", "mmio"})
-_BARRIERS = frozenset({"bar", "barrier"})
+    from cudasync.ptx.ir import Function, Instruction
+    from cudasync.softgpu.jit.flow import Flow, Loop, Node
 
 
 @dataclass(frozen=True, slots=True)
 class Stop:
     """`code` is what the warp function returns and is resumed with; `continuation` is a node.
 
-    `position` is the barrier's in the body, or that of a branch back; for a loop, `loop` is set.
+    `position` is the instruction's in the body, or that of a branch back; for a loop, `loop` is
+    set. `is_idle` says of a loop that it does nothing but wait.
     """
 
     code: int
     continuation: int
     position: int
-    loop: Loop | None
+    loop: Loop | None = None
+    is_idle: bool = False
+    is_meeting: bool = False
 
     @property
     def is_barrier(self) -> bool:
-        return self.loop is None
+        return self.loop is None and not self.is_meeting
 
 
 def is_barrier(instruction: Instruction) -> bool:
     """Whether this waits for the threads of the block; those of a warp never have to."""
-    return instruction.opcode in _BARRIERS and not {"warp", "arrive"} & set(instruction.modifiers)
+    return is_block_barrier(instruction) and "arrive" not in instruction.modifiers
+
+
+def is_meeting(function: Function) -> Callable[[Instruction], bool]:
+    """Whether an instruction may have to wait for lanes that a loop keeps, in this function."""
+    if any(sees(each) or each.opcode == "nanosleep" for each in function.body):
+        return is_collective
+    return lambda _: False
+
+
+def may_stop(function: Function) -> bool:
+    """Whether there is a barrier in it, or something that a loop around it might wait for."""
+    return any(is_block_barrier(each) or may_wait(each) for each in function.body)
 
 
 def has_named_barriers(kernel: Function) -> bool:
     """Whether the kernel has more than one barrier, at which all threads meet."""
-    barriers = [
-        each for each in kernel.body if each.opcode in _BARRIERS and "warp" not in each.modifiers
-    ]
+    barriers = [each for each in kernel.body if is_block_barrier(each)]
     return any(
         "sync" not in each.modifiers
         or len(each.operands) != 1
@@ -61,7 +84,7 @@ def has_named_barriers(kernel: Function) -> bool:
 
 
 def find_stops(flow: Flow) -> tuple[Stop, ...]:
-    """Every stop, in the order of the nodes; codes count from 1."""
+    """Every barrier and every loop that waits; codes count from 1."""
     found: list[Stop] = []
     for node in flow.nodes:
         (continuation, *more) = node.successors or (flow.exit,)
@@ -69,20 +92,53 @@ def find_stops(flow: Flow) -> tuple[Stop, ...]:
         matters = continuation != flow.exit or has_named_barriers(flow.function)
         if is_barrier(flow.last(node.index)) and matters:
             assert not more, node
-            found.append(Stop(len(found) + 1, continuation, node.end - 1, None))
+            found.append(Stop(len(found) + 1, continuation, node.end - 1))
     for loop in flow.loops:
         if _waits(flow, loop):
             position = branch_back(flow, loop)
-            found.append(Stop(len(found) + 1, loop.header, position, loop))
+            is_idle = not any(gets_on(each) for each in _inside(flow, loop))
+            found.append(Stop(len(found) + 1, loop.header, position, loop, is_idle))
     return tuple(found)
 
 
-def held_nodes(flow: Flow, stops: tuple[Stop, ...]) -> frozenset[int]:
-    """The nodes in which lanes may be held."""
+def with_meetings(flow: Flow, stops: tuple[Stop, ...], held: frozenset[int]) -> tuple[Stop, ...]:
+    """The stops and, if loops with a code in `held` may keep some lanes, the meetings."""
+    if not any(stop.loop is not None and stop.code in held for stop in stops):
+        return stops
+    meets = is_meeting(flow.function)
+    found = list(stops)
+    for node in flow.nodes:
+        if meets(flow.function.body[node.start]):
+            found.append(Stop(len(found) + 1, node.index, node.start, is_meeting=True))
+    return tuple(found)
+
+
+def renumbered(stops: Iterable[Stop]) -> tuple[Stop, ...]:
+    """The same stops with codes from 1 on."""
+    return tuple(replace(stop, code=index) for index, stop in enumerate(stops, start=1))
+
+
+def parts_lanes(flow: Flow, stop: Stop, divergent: frozenset[int]) -> bool:
+    """Whether lanes may come to a stop one by one, given the nodes where not all are together."""
+    if stop.loop is not None:
+        loop = stop.loop
+        return loop.header in divergent or any(
+            latch.index in divergent for latch in _latches(flow, loop)
+        )
+    if stop.is_meeting:
+        return stop.continuation in divergent
+    nodes = (flow.nodes[index] for index in divergent if index != flow.exit)
+    return any(node.end - 1 == stop.position for node in nodes)
+
+
+def held_nodes(flow: Flow, stops: tuple[Stop, ...], held_loops: frozenset[int]) -> frozenset[int]:
+    """The nodes in which lanes may be held, if it is by the loops with these codes."""
     held: set[int] = set()
     for stop in stops:
-        if stop.loop is not None:
+        if stop.loop is not None and stop.code in held_loops:
             held.update(range(stop.loop.header, stop.loop.last + 1))
+        elif stop.is_meeting:
+            held.add(stop.continuation)
     barriers = {stop.position for stop in stops if stop.is_barrier}
     held.update(node.index for node in flow.nodes if node.end - 1 in barriers)
     return frozenset(held)
@@ -90,32 +146,44 @@ def held_nodes(flow: Flow, stops: tuple[Stop, ...]) -> frozenset[int]:
 
 def branch_back(flow: Flow, loop: Loop) -> int:
     """The position of the last branch to the loop's header."""
-    latches = [node for node in flow.nodes if node.index in loop and loop.header in node.successors]
-    return latches[-1].end - 1
+    return _latches(flow, loop)[-1].end - 1
 
 
-def _waits(flow: Flow, loop: Loop) -> bool:
+def _latches(flow: Flow, loop: Loop) -> list[Node]:
+    """The nodes that branch back to the loop's header."""
+    return [node for node in flow.nodes if node.index in loop and loop.header in node.successors]
+
+
+def _inside(flow: Flow, loop: Loop) -> list[Instruction]:
     body = flow.function.body
-    inside = [
+    return [
         body[position]
         for node in flow.nodes
         if node.index in loop
         for position in range(node.start, node.end)
     ]
+
+
+def _waits(flow: Flow, loop: Loop) -> bool:
+    inside = _inside(flow, loop)
     if any(each.opcode == "nanosleep" for each in inside):
         return True
-    seen = {register.name for each in inside if _sees(each) for register in defs(each)}
-    size = 0
+    has_fence = any(is_fence(each) for each in inside)
+    looks = [each for each in inside if sees(each, behind_fence=has_fence)]
+    seen = {register.name for each in looks for register in defs(each)}
+    # Code that was not optimised keeps what it has seen in memory of its own.
+    is_kept = False
+    size = -1
     while size != len(seen):
         size = len(seen)
         for each in inside:
+            is_own = each.space in _OWN_SPACES
             if any(register.name in seen for register in uses(each)):
+                seen.update(register.name for register in defs(each))
+                is_kept = is_kept or (each.opcode == "st" and is_own)
+            elif is_kept and each.opcode == "ld" and is_own:
                 seen.update(register.name for register in defs(each))
     return any(each.guard is not None and each.guard.register.name in seen for each in inside)
 
 
-def _sees(instruction: Instruction) -> bool:
-    """Whether this reads what other threads may write meanwhile."""
-    if instruction.opcode == "ld":
-        return not _SEEING.isdisjoint(instruction.modifiers)
-    return instruction.opcode == "atom"
+_OWN_SPACES = (StateSpace.LOCAL, StateSpace.PARAM, StateSpace.GENERIC)

@@ -18,8 +18,12 @@ if TYPE_CHECKING:
 
     from cudasync.ptx import ir
 
-# Dynamic shared memory and local slabs are aligned as CUDA aligns them at most.
+# Dynamic shared memory and local slabs are aligned so, unless a variable wants more.
 _ALIGNMENT = 16
+# Stricter ones are not heeded: every thread would pay for them.
+_MOST_ALIGNMENT = 4096
+_IN_LOCAL = (StateSpace.LOCAL, StateSpace.PARAM)
+_IN_SCRATCH = (StateSpace.SHARED, StateSpace.LOCAL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,10 +59,17 @@ def shared_layout(module: ir.Module, parts: Sequence[ir.Function]) -> tuple[dict
     return shared | {each.name: dynamic for each in variables if not each.count}, static_bytes
 
 
+def alignment(module: ir.Module, parts: Sequence[ir.Function]) -> int:
+    """Of local slabs and the shared window: what the strictest variable in them wants."""
+    variables = [*module.variables, *(each for part in parts for each in part.variables)]
+    strictest = max((v.align for v in variables if v.space in _IN_SCRATCH), default=_ALIGNMENT)
+    return min(_MOST_ALIGNMENT, max(_ALIGNMENT, strictest))
+
+
 def storage(
-    module: ir.Module, function: ir.Function, shared: tuple[dict[str, int], int]
+    module: ir.Module, function: ir.Function, shared: tuple[dict[str, int], int], alignment: int
 ) -> Storage:
-    """Lay out everything that `function` can name."""
+    """Lay out everything that `function` can name; local slabs are multiples of `alignment`."""
     parameters: dict[str, int] = {}
     arguments: dict[str, int] = {}
     parameter_bytes = 0
@@ -67,8 +78,7 @@ def storage(
     else:
         given = (*function.parameters, *function.results)
         arguments = {each.name: number for number, each in enumerate(given)}
-    in_local = (StateSpace.LOCAL, StateSpace.PARAM)
-    local, local_bytes = layout(each for each in function.variables if each.space in in_local)
+    local, local_bytes = layout(each for each in function.variables if each.space in _IN_LOCAL)
     return Storage(
         parameters=parameters,
         parameter_bytes=parameter_bytes,
@@ -76,6 +86,6 @@ def storage(
         shared=shared[0],
         static_shared_bytes=shared[1],
         local=local,
-        local_bytes=-(-local_bytes // _ALIGNMENT) * _ALIGNMENT,
+        local_bytes=-(-local_bytes // alignment) * alignment,
         symbols={each.name: index for index, each in enumerate(module_variables(module))},
     )

@@ -17,9 +17,7 @@ if TYPE_CHECKING:
     from cudasync.softgpu.jit.lowering import Emitter, Lowering
 
 
-def _fence(lowering: Lowering, instruction: ir.Instruction) -> None:
-    if {"proxy", "mbarrier_init"} & set(instruction.modifiers):
-        lowering.refuse(instruction)
+def _fence(lowering: Lowering, _instruction: ir.Instruction) -> None:
     lowering.builder.emit("fence seq_cst")
 
 

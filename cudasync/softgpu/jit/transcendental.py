@@ -168,10 +168,15 @@ def _tanh(builder: Builder, x: Value) -> Value:
 
 def _function(compute: Callable[[Builder, Value], Value]) -> Emitter:
     def emit(lowering: Lowering, instruction: ir.Instruction) -> None:
-        if instruction.type is not ScalarType.F32:
+        if instruction.type not in (ScalarType.F16, ScalarType.BF16, ScalarType.F32):
             lowering.refuse(instruction)
+        builder = lowering.builder
         (value,) = sources(lowering, instruction)
-        finish(lowering, instruction, compute(lowering.builder, value))
+        if instruction.type is not ScalarType.F16:
+            finish(lowering, instruction, compute(builder, value))
+            return
+        wide = compute(builder, builder.apply("fpext {T} {0} to {R}", "float", value))
+        finish(lowering, instruction, builder.apply("fptrunc {T} {0} to {R}", "half", wide))
 
     return emit
 

@@ -10,42 +10,75 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from cudasync.ptx.ir import Label
+from cudasync.ptx.liveness import defs
 from cudasync.ptx.types import ScalarType
 from cudasync.softgpu.jit.barriers import emit_bring, number_and_count
-from cudasync.softgpu.jit.branches import branch_if_patient, spend
+from cudasync.softgpu.jit.branches import branch_if_any, branch_if_patient, note_leaving, spend
+from cudasync.softgpu.jit.costs import trip_cost
 from cudasync.softgpu.jit.divergence import parts
+from cudasync.softgpu.jit.faults import mask_word
 from cudasync.softgpu.jit.frames import Frame
 from cudasync.softgpu.jit.job import Field, write_field
-from cudasync.softgpu.jit.stops import has_named_barriers
-from cudasync.softgpu.jit.values import integer
+from cudasync.softgpu.jit.masks import load_mask, merge_mask, store_mask
+from cudasync.softgpu.jit.stops import has_named_barriers, parts_lanes
+from cudasync.softgpu.jit.values import Value, integer, uniform
 
 if TYPE_CHECKING:
     from cudasync.ptx.ir import Instruction
     from cudasync.softgpu.jit.divergence import Divergence
     from cudasync.softgpu.jit.flow import Flow, Node
     from cudasync.softgpu.jit.lowering import Lowering
+    from cudasync.softgpu.jit.segments import SegmentText
     from cudasync.softgpu.jit.stops import Stop
-    from cudasync.softgpu.jit.values import Value
+
+# Warp-wide instructions whose last operand is the mask of the lanes that take part.
+MASKED = frozenset({"shfl", "vote", "match", "redux", "elect"})
 
 
 class Ways:
     """The ways out of every node of a function, and where lanes wait or are held."""
 
+    held: list[Stop]
+    is_named: bool
+    # The nodes that have a slot for waiting lanes, anywhere and in this segment; and those of them
+    # in which some register is blended.
+    all_slots: frozenset[int]
+    slots: set[int]
+    blending: set[int]
+    frame: Frame
+
     def __init__(
-        self, lowering: Lowering, flow: Flow, divergence: Divergence, stops: tuple[Stop, ...]
+        self,
+        lowering: Lowering,
+        flow: Flow,
+        divergence: Divergence,
+        stops: tuple[Stop, ...],
+        around: SegmentText | None = None,
+        like: Ways | None = None,
     ) -> None:
+        """`like` are the ways of another segment of the same kernel: what it has found holds."""
         self._lowering = lowering
+        self._around = around
+        self._segment = around.segment if around is not None else None
         self._builder = lowering.builder
         self._flow = flow
         self._divergence = divergence
         self._mask_type = self._builder.vector_type("i1")
         self._loop_at = {loop.header: loop for loop in flow.loops}
         self.barriers = {stop.position: stop for stop in stops if stop.is_barrier}
-        self.waiting = {stop.continuation: stop for stop in stops if not stop.is_barrier}
+        self.waiting = {stop.continuation: stop for stop in stops if stop.loop is not None}
+        self.meetings = {stop.continuation: stop for stop in stops if stop.is_meeting}
         lowering.has_patience = bool(self.waiting)
         lowering.has_fuel = bool(flow.loops)
-        gathered = {stop.code for stop in stops if not self._is_held(stop)}
-        self.held = [stop for stop in stops if stop.code not in gathered]
+        if like is not None:
+            self.held, self.is_named, self.blending = like.held, like.is_named, like.blending
+            self.frame = Frame(lowering, flow, stops, self.held, {}, (), like.all_slots, like.frame)
+            self.all_slots = like.all_slots
+            self.slots = set(self.all_slots)
+            if self._segment is not None:
+                self.slots.intersection_update(self._segment.nodes)
+            return
+        self.held = [stop for stop in stops if parts_lanes(flow, stop, divergence.divergent)]
         self.is_named = has_named_barriers(lowering.function)
         numbers = {}
         if self.is_named:
@@ -54,25 +87,32 @@ class Ways:
                 for stop in stops
                 if stop.is_barrier
             }
-        self.frame = Frame(lowering, flow, stops, self.held, numbers)
         # The nodes that have a slot for waiting lanes.
         self.slots = set(divergence.divergent)
         for node in flow.nodes:
             if node.index in divergence.divergent or parts(flow.last(node.index), lowering.shapes):
                 self.slots.update(node.successors)
         self.slots.discard(flow.exit)
+        paces = around.paces if around is not None else ()
+        self.all_slots = frozenset(self.slots)
+        self.frame = Frame(lowering, flow, stops, self.held, numbers, paces, self.all_slots)
+        # Those of them in which some register is blended.
+        self.blending = {index for index in self.slots if self._blends(flow.nodes[index])}
+        if self._segment is not None:
+            self.slots.intersection_update(self._segment.nodes)
+
+    def _blends(self, node: Node) -> bool:
+        body, shapes = self._flow.function.body, self._lowering.shapes
+        return any(
+            shapes[register.name].is_varying and self._divergence.blends(register.name, node.index)
+            for position in range(node.start, node.end)
+            for register in defs(body[position])
+            if register.name in shapes
+        )
 
     def at(self, stop: Stop) -> Instruction:
         """The instruction that a stop is."""
         return self._flow.function.body[stop.position]
-
-    def _is_held(self, stop: Stop) -> bool:
-        divergent = self._divergence.divergent
-        if stop.loop is not None:
-            return any(node in divergent for node in range(stop.loop.header, stop.loop.last + 1))
-        return any(
-            node.end - 1 == stop.position and node.index in divergent for node in self._flow.nodes
-        )
 
     def leave(self, node: Node, instruction: Instruction) -> None:
         """What the last instruction of a node does with its lanes."""
@@ -112,8 +152,8 @@ class Ways:
         taken = builder.name(f"and {self._mask_type} {mask}, {condition.text}")
         inverse = builder.name(f"xor {self._mask_type} {condition.text}, splat (i1 true)")
         other = builder.name(f"and {self._mask_type} {mask}, {inverse}")
-        self._wait_at(target, taken)
-        self._wait_at(following, other)
+        self._wait_at(node, target, taken)
+        self._wait_at(node, following, other)
         builder.emit(f"br label %after.{node.index}")
 
     def _leave_by_table(self, node: Node, instruction: Instruction) -> None:
@@ -136,10 +176,10 @@ class Ways:
         left = self._lowering.mask
         for k, target in enumerate(targets[:-1]):
             here = builder.vector(builder.compare("icmp eq", index, integer("i32", k)))
-            self._wait_at(target, builder.name(f"and {self._mask_type} {left}, {here}"))
+            self._wait_at(node, target, builder.name(f"and {self._mask_type} {left}, {here}"))
             others = builder.name(f"xor {self._mask_type} {here}, splat (i1 true)")
             left = builder.name(f"and {self._mask_type} {left}, {others}")
-        self._wait_at(targets[-1], left)
+        self._wait_at(node, targets[-1], left)
         builder.emit(f"br label %after.{node.index}")
 
     def _node_at(self, label: str) -> int:
@@ -149,41 +189,46 @@ class Ways:
                 return node.index
         return self._flow.exit
 
-    def _wait_at(self, target: int, mask: str) -> None:
+    def _wait_at(self, node: Node, target: int, mask: str) -> None:
+        if self._ends_wait(node, target):
+            note_leaving(self._builder, mask)
         if target == self._flow.exit:
             return
-        builder = self._builder
-        before = builder.name(f"load {self._mask_type}, ptr %wait.{target}")
-        after = builder.name(f"or {self._mask_type} {before}, {mask}")
-        builder.emit(f"store {self._mask_type} {after}, ptr %wait.{target}")
+        merge_mask(self._builder, mask, f"%wait.{target}")
 
     def jump(self, node: Node, target: int) -> None:
         """All lanes of the mask go to `target`."""
         builder, mask = self._builder, self._lowering.mask
         divergent = self._divergence.divergent
+        if self._ends_wait(node, target):
+            note_leaving(builder, mask)
         if target == self._flow.exit:
             where = f"after.{node.index}" if node.index in divergent else "end"
             builder.emit(f"br label %{where}")
             return
         if not self._is_direct(node.index, target):
-            self._wait_at(target, mask)
+            self._wait_at(node, target, mask)
             builder.emit(f"br label %after.{node.index}")
             return
         if target in self._divergence.pending.get(node.index, ()):
-            self._wait_at(target, mask)
+            self._wait_at(node, target, mask)
         elif target in self.slots:
-            builder.emit(f"store {self._mask_type} {mask}, ptr %wait.{target}")
+            store_mask(builder, mask, f"%wait.{target}")
         if target > node.index:
             builder.emit(f"br label %node.{target}")
             return
+        # What is spent first is spent also by those who lose patience at once.
+        cost, paid = trip_cost(self._flow, self._loop_at[target]), builder.fresh("paid")
+        spend(builder, cost, self._lowering.number(), mask, paid)
+        builder.label(paid)
         stop = self.waiting.get(target)
         if stop is not None:
             on, rest = builder.fresh("on"), builder.fresh("rest")
-            branch_if_patient(self._builder, on, rest)
+            branch_if_patient(builder, stop, on, rest)
             builder.label(rest)
-            self.frame.emit_gathered(stop, self.emit_return)
+            self.frame.emit_gathered(stop, self.emit_return, self._segment)
             builder.label(on)
-        spend(self._builder, self._lowering.number(), mask, f"node.{target}")
+        builder.emit(f"br label %node.{target}")
 
     def _is_direct(self, node: int, target: int) -> bool:
         """Whether nobody can be waiting where `after.node` would look before `target`."""
@@ -202,8 +247,45 @@ class Ways:
             passed |= {x.header for x in self._flow.loops if node <= x.last < target}
         return passed.isdisjoint(pending)
 
+    def _ends_wait(self, node: Node, target: int) -> bool:
+        """Whether lanes that go there have waited for memory, and not in vain."""
+        return any(
+            stop.loop is not None and node.index in stop.loop and target not in stop.loop
+            for stop in self.waiting.values()
+        )
+
+    def emit_meeting(self, node: Node) -> None:
+        """Hold the lanes that have to wait for others here; the rest go on, if there are any."""
+        stop = self.meetings.get(node.index)
+        if stop is None:
+            return
+        builder, lowering = self._builder, self._lowering
+        behind = "zeroinitializer"
+        for other in self.held:
+            if other.loop is not None:
+                mask = load_mask(builder, f"%held.{other.code}")
+                behind = builder.name(f"or {self._mask_type} {behind}, {mask}")
+        members = self._members(self.at(stop))
+        absent = uniform("i32", mask_word(builder, behind))
+        awaited = builder.binary("and", members, absent)
+        waits = builder.compare("icmp ne", awaited, integer("i32", 0))
+        held = builder.name(f"and {self._mask_type} {lowering.mask}, {builder.vector(waits)}")
+        others = builder.name(f"xor {self._mask_type} {held}, splat (i1 true)")
+        lowering.mask = builder.name(f"and {self._mask_type} {lowering.mask}, {others}")
+        self.frame.emit_hold(stop, held)
+        goes = builder.fresh("meets")
+        branch_if_any(builder, lowering.mask, goes, f"after.{node.index}")
+        builder.label(goes)
+
+    def _members(self, instruction: Instruction) -> Value:
+        """The lanes that each lane has to be together with."""
+        is_barrier = instruction.opcode in ("bar", "barrier")
+        if is_barrier or instruction.opcode in MASKED:
+            return self._lowering.read(instruction.operands[-1], ScalarType.U32)
+        return integer("i32", -1)
+
     def _held_headers(self) -> set[int]:
-        return {stop.continuation for stop in self.held if not stop.is_barrier}
+        return {stop.continuation for stop in self.held if stop.loop is not None}
 
     def _arrive(self, node: Node, stop: Stop) -> None:
         """All lanes of the mask have come to a barrier."""
@@ -212,7 +294,7 @@ class Ways:
             self.frame.emit_hold(stop, self._lowering.mask)
             self._builder.emit(f"br label %after.{node.index}")
         else:
-            self.frame.emit_gathered(stop, self.emit_return)
+            self.frame.emit_gathered(stop, self.emit_return, self._segment)
 
     def guard(self, instruction: Instruction) -> Value:
         """The guard as a predicate that is true where the instruction takes effect."""
@@ -227,6 +309,9 @@ class Ways:
 
     def emit_return(self, code: str) -> None:
         """Leave the warp function; what is left of the budget goes along."""
+        if self._around is not None:
+            self._around.emit_return(code)
+            return
         if self._flow.loops:
             builder = self._builder
             write_field(builder, Field.BUDGET_LEFT, builder.name("load i64, ptr %fuel"))

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from cudasync.ptx.types import ScalarType
 from cudasync.softgpu.oracle.emitter import llvm_type
+from cudasync.softgpu.oracle.halves import from_double, least_or_most, to_double
 from cudasync.softgpu.oracle.integer import pick_extreme
 from cudasync.softgpu.oracle.memory import address
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from cudasync.softgpu.oracle.emitter import Emitter
 
 T = ScalarType
+_HALVES = (T.F16, T.BF16)
 OPERATIONS = frozenset({"add", "min", "max", "inc", "dec", "exch", "cas", "and", "or", "xor"})
 
 
@@ -27,9 +29,11 @@ def atomic(e: Emitter, i: Instruction) -> None:
     operation = next((m for m in i.modifiers if m in OPERATIONS), None)
     if operation is None or i.vector_size > 1 or i.type in (T.F16X2, T.BF16X2, T.B128):
         e.refuse(f"this form of {i.opcode} is not implemented")
-    if i.type in (T.F16, T.BF16):
-        e.refuse(f"{i.opcode} on {i.type!r} is not implemented")
-    values = [e.read(operand, i.type) for operand in i.operands[first + 1 :]]
+    if i.type in _HALVES and operation not in ("add", "min", "max"):
+        e.refuse(f"this form of {i.opcode} is not implemented")
+    # Behind the values there may be a cache policy.
+    last = first + (3 if operation == "cas" else 2)
+    values = [e.read(operand, i.type) for operand in i.operands[first + 1 : last]]
     where = address(e, i, i.operands[first], i.type.size, is_write=True)
     type_ = llvm_type(i.type)
     old = e.value(f"load {type_}, ptr {where}, align 1")
@@ -42,6 +46,8 @@ def atomic(e: Emitter, i: Instruction) -> None:
 def _result(e: Emitter, operation: str, old: str, values: list[str], type_: ScalarType) -> str:
     width = llvm_type(type_)
     value = values[0]
+    if type_ in _HALVES:
+        return _of_halves(e, operation, old, value, type_)
     match operation:
         case "exch":
             return value
@@ -64,3 +70,10 @@ def _result(e: Emitter, operation: str, old: str, values: list[str], type_: Scal
             wraps = e.value(f"or i1 {is_zero}, {is_beyond}")
             return e.select(wraps, width, value, down)
     return e.value(f"{operation} {width} {old}, {value}")
+
+
+def _of_halves(e: Emitter, operation: str, old: str, value: str, type_: ScalarType) -> str:
+    if operation != "add":
+        return least_or_most(e, operation, old, value, type_)
+    wide = [to_double(e, each, type_) for each in (old, value)]
+    return from_double(e, e.value(f"fadd double {wide[0]}, {wide[1]}"), type_, "rn")

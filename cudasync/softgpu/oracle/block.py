@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from enum import Enum, unique
 from typing import TYPE_CHECKING
 
+from cudasync.ptx.types import StateSpace
 from cudasync.softgpu.launching import Dim3, Fault, FaultKind, Outcome, OutcomeKind
 from cudasync.softgpu.oracle import memory
 from cudasync.softgpu.oracle.collectives import evaluate
@@ -19,7 +20,6 @@ from cudasync.softgpu.oracle.control import StopKind
 from cudasync.softgpu.oracle.state import (
     DONE,
     FAULTED,
-    MAILBOX_WORDS,
     STACK_OFFSET,
     BlockState,
     ThreadState,
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from cudasync.softgpu.oracle.control import Stop
 
 _WARP = 32
+# As strict as any variable may want it.
+_ALIGNMENT = 4096
 _KINDS = {
     memory.ILLEGAL_ADDRESS: FaultKind.ILLEGAL_ADDRESS,
     memory.MISALIGNED: FaultKind.MISALIGNED,
@@ -67,7 +69,7 @@ class Thread:
         self.life = Life.READY
 
     def posted(self) -> tuple[int, ...]:
-        return tuple(self.state.mailbox[place] for place in range(MAILBOX_WORDS))
+        return tuple(self.state.mailbox)
 
 
 class Block:
@@ -96,6 +98,8 @@ class Block:
         record.shared, record.shared_bytes = _aligned(self._shared), shared_bytes
         record.local, record.local_bytes = _aligned(self._local), local_bytes * count
         self._threads: list[Thread] = []
+        # How many have arrived at each barrier, and went on, since it opened last.
+        self._arrived: dict[int, int] = {}
         for number in range(count):
             address = _aligned(self._frames) + frame_bytes * number
             state = ThreadState.from_address(address)
@@ -109,6 +113,7 @@ class Block:
 
     def turn(self) -> Outcome:
         """Run until the block is done, faults, or only polite threads are left."""
+        before = [(thread.life, thread.stop) for thread in self._threads]
         for thread in self._threads:
             if thread.life is Life.WAITING:
                 thread.life = Life.READY
@@ -124,8 +129,18 @@ class Block:
         if lives == {Life.DONE}:
             return Outcome(OutcomeKind.DONE)
         if Life.WAITING in lives:
-            return Outcome(OutcomeKind.YIELDED)
+            now = [(thread.life, thread.stop) for thread in self._threads]
+            works = any(thread.stop is not None and thread.stop.gets_on for thread in self._threads)
+            return Outcome(OutcomeKind.YIELDED, has_moved=works or now != before)
         return Outcome(OutcomeKind.FAULT, self._stuck())
+
+    @property
+    def budget_left(self) -> int:
+        return int(self._record.budget)
+
+    def charge(self, cost: int) -> None:
+        """Take something off the budget; a back edge finds out when nothing is left."""
+        self._record.budget = max(0, self._record.budget - cost)
 
     def _step(self, thread: Thread) -> Fault | None:
         number = self._run(thread.address)
@@ -135,6 +150,10 @@ class Block:
             return self._fault(thread)
         else:
             thread.stop = self._stops[number - 1]
+            if "arrive" in thread.stop.instruction.modifiers:
+                barrier = thread.posted()[0]
+                self._arrived[barrier] = self._arrived.get(barrier, 0) + 1
+                return None
             waits = thread.stop.kind is StopKind.YIELD
             thread.life = Life.WAITING if waits else Life.STOPPED
         return None
@@ -147,7 +166,10 @@ class Block:
         for thread in self._threads:
             stop = thread.stop
             if thread.life is Life.STOPPED and stop is not None and stop.kind is StopKind.WARP:
-                groups.setdefault((thread.warp, id(stop)), []).append(thread)
+                # Lanes meet at bar.warp.sync whichever they come to, at others at that one.
+                is_barrier = stop.instruction.opcode in ("bar", "barrier")
+                place = 0 if is_barrier else id(stop)
+                groups.setdefault((thread.warp, place), []).append(thread)
         is_any = False
         for group in groups.values():
             is_any = self._do_warp(group) or is_any
@@ -164,8 +186,12 @@ class Block:
         mask_place = len(instruction.operands) - 1
         if instruction.opcode not in ("bar", "barrier"):
             mask_place -= 1
-        for mask in {thread.posted()[mask_place] for thread in group}:
-            named = [thread for thread in group if thread.posted()[mask_place] == mask]
+        masks = {thread.lane: thread.posted()[mask_place] for thread in group}
+        if "aligned" in instruction.modifiers:
+            # The whole warp takes part, without saying so.
+            masks = dict.fromkeys(masks, (1 << _WARP) - 1)
+        for mask in set(masks.values()):
+            named = [thread for thread in group if masks[thread.lane] == mask]
             present = {thread.lane for thread in named}
             awaited = {
                 other.lane
@@ -190,10 +216,11 @@ class Block:
                 waiting.setdefault(thread.posted()[0], []).append(thread)
         alive = sum(thread.life is not Life.DONE for thread in self._threads)
         is_any = False
-        for arrived in waiting.values():
+        for number, arrived in waiting.items():
             counts = {thread.posted()[1] for thread in arrived} - {0}
-            needed = min([alive, *counts])
-            if len(arrived) >= needed:
+            needed = max(counts, default=alive)
+            if len(arrived) + self._arrived.get(number, 0) >= needed:
+                self._arrived.pop(number, None)
                 _open(arrived)
                 is_any = True
         return is_any
@@ -216,7 +243,18 @@ class Block:
             size_bytes=record.fault_bytes if is_access else 0,
             is_write=bool(record.fault_is_write) and is_access,
             space=memory.SPACES[record.fault_space] if is_access else None,
+            window=self._window(thread) if is_access else None,
         )
+
+    def _window(self, thread: Thread) -> tuple[int, int] | None:
+        """The memory that an access to shared or local memory must lie in."""
+        record = self._record
+        match memory.SPACES[record.fault_space]:
+            case StateSpace.SHARED:
+                return record.shared, record.shared_bytes
+            case StateSpace.LOCAL:
+                return thread.state.local, record.local_bytes // len(self._threads)
+        return None
 
     def _stuck(self) -> Fault:
         stuck = [thread for thread in self._threads if thread.life is Life.STOPPED]
@@ -245,11 +283,11 @@ def _open(arrived: list[Thread]) -> None:
 
 
 def _scratch(size: int, byte: int) -> ctypes.Array[ctypes.c_char]:
-    memory_ = (ctypes.c_char * (size + 64))()
-    ctypes.memset(memory_, byte, size + 64)
+    memory_ = (ctypes.c_char * (size + _ALIGNMENT))()
+    ctypes.memset(memory_, byte, size + _ALIGNMENT)
     return memory_
 
 
 def _aligned(buffer: ctypes.Array[ctypes.c_char]) -> int:
-    """An address that any access may take as aligned, within the first bytes of a buffer."""
-    return -(-ctypes.addressof(buffer) // 64) * 64
+    """An address that any variable may take as aligned, within the first bytes of a buffer."""
+    return -(-ctypes.addressof(buffer) // _ALIGNMENT) * _ALIGNMENT

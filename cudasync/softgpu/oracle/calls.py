@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from cudasync.ptx.ir import Register, Sink, Symbol, Vector
 from cudasync.softgpu.oracle.activation import CALLER_OFFSET, SITE_OFFSET
 from cudasync.softgpu.oracle.emitter import llvm_type
-from cudasync.softgpu.oracle.memory import ASSERT, ILLEGAL_ADDRESS, set_fault
+from cudasync.softgpu.oracle.memory import ASSERT, ILLEGAL_ADDRESS, set_fault, spend
 from cudasync.softgpu.oracle.state import ThreadState
 
 if TYPE_CHECKING:
@@ -31,12 +31,16 @@ def call(e: Emitter, i: Instruction) -> None:
     if function is None or function.is_declaration:
         _provided(e, callee.name, results)
         return
+    if function.is_kernel:
+        e.refuse(f"{callee.name} is a kernel, which nobody can call")
     if function not in e.called:
         e.called.append(function)
     layout = e.activation_of(function)
     caller = e.base()
     base = e.at(caller, e.activation.size_bytes)
     _check_stack(e, base, layout.size_bytes)
+    # Calls alone may take for ever: each of a chain of functions may call the next one twice.
+    spend(e, len(function.body) + 16)
     for parameter, argument in zip(function.parameters, arguments.elements, strict=True):
         _pass(e, caller, base, function, parameter, argument)
     number = len(e.returns)

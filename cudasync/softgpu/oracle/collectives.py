@@ -6,8 +6,13 @@ operands that the lanes posted (lane number to words) and gives each lane its re
 
 from __future__ import annotations
 
+import math
+import struct
 from functools import reduce
 from typing import TYPE_CHECKING, TypeAlias
+
+from cudasync.softgpu.oracle.products import multiply
+from cudasync.softgpu.oracle.tiles import collect_rows, distribute_rows, turn_tile
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -34,6 +39,14 @@ def evaluate(instruction: Instruction, lanes: Lanes) -> Lanes:
         case "elect":
             leader = min(lanes)
             return {lane: (leader, int(lane == leader)) for lane in lanes}
+        case "mma" | "wmma":
+            return multiply(instruction, lanes)
+        case "ldmatrix":
+            return distribute_rows(instruction, lanes)
+        case "stmatrix":
+            return collect_rows(instruction, lanes)
+        case "movmatrix":
+            return turn_tile(lanes)
     return dict.fromkeys(lanes, ())
 
 
@@ -43,7 +56,7 @@ def _mask(lanes: Lanes) -> int:
 
 def _shuffle(instruction: Instruction, lane: int, lanes: Lanes) -> Words:
     """The value of another lane, and whether that lane was in range."""
-    own, b, c, _ = lanes[lane]
+    own, b, c, *_ = lanes[lane]
     b, clamp, segment = b & 31, c & 31, c >> 8 & 31
     last = (lane & segment) | (clamp & ~segment)
     first = lane & segment
@@ -101,6 +114,21 @@ _OPERATIONS: dict[str, Callable[[int, int], int]] = {
 def _reduce(instruction: Instruction, lanes: Lanes) -> Lanes:
     operation = next(m for m in instruction.modifiers if m in _OPERATIONS)
     values = [words[0] for words in lanes.values()]
+    if instruction.type.is_float:
+        return dict.fromkeys(lanes, (_extreme(instruction, operation, values),))
     if instruction.type.is_signed:
         values = [value - (1 << 32) if value >> 31 else value for value in values]
     return dict.fromkeys(lanes, (reduce(_OPERATIONS[operation], values) % (1 << 32),))
+
+
+def _extreme(instruction: Instruction, operation: str, values: list[int]) -> int:
+    """The least or greatest f32, given and returned as bits."""
+    if "abs" in instruction.modifiers:
+        values = [value & 0x7FFFFFFF for value in values]
+    floats = [struct.unpack("<f", struct.pack("<I", value))[0] for value in values]
+    # -0.0 is less than +0.0.
+    numbers = [(x, math.copysign(1, x), bits) for x, bits in zip(floats, values, strict=True)]
+    numbers = [each for each in numbers if not math.isnan(each[0])]
+    if not numbers or ("NaN" in instruction.modifiers and len(numbers) < len(values)):
+        return 0x7FFFFFFF
+    return (min if operation == "min" else max)(numbers)[2]

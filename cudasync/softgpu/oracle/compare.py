@@ -73,6 +73,8 @@ def set_number(e: Emitter, i: Instruction) -> None:
     target = i.types[0]
     if target is T.F32:
         result = e.select(value, "float", "1.0", "0.0")
+    elif target in (T.F16, T.BF16):
+        result = e.select(value, "i16", str(0x3C00 if target is T.F16 else 0x3F80), "0")
     elif target.is_float:
         e.refuse(f"set to {target!r} is not implemented")
     else:

@@ -14,16 +14,27 @@ from typing import TYPE_CHECKING
 from cudasync.ptx.ir import Integer, Label, Pair, Sink, Vector
 from cudasync.ptx.types import ScalarType
 from cudasync.softgpu.oracle import calls
-from cudasync.softgpu.oracle.memory import TIMEOUT, TRAP, set_fault
-from cudasync.softgpu.oracle.state import DONE, BlockState, ThreadState
+from cudasync.softgpu.oracle.memory import TRAP, set_fault, spend
+from cudasync.softgpu.oracle.state import DONE, ThreadState
+from cudasync.softgpu.waiting import (
+    gets_on,
+    is_block_barrier,
+    is_collective,
+    is_fence,
+    sees,
+)
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from cudasync.ptx.ir import Instruction, Operand
     from cudasync.softgpu.oracle.emitter import Emitter
 
 T = ScalarType
-# What a turn of a polite loop costs, in back edges.
-YIELD_COST = 2**14
+
+
+# What a trip through a loop in which threads stop costs more than others.
+STOP_COST = 2**12
 
 
 @unique
@@ -40,10 +51,14 @@ class Stop:
     kind: StopKind
     instruction: Instruction
     resume: str
+    # Of a polite loop: whether it changes memory while it goes round.
+    gets_on: bool = False
 
 
-def _stop(e: Emitter, kind: StopKind, i: Instruction, resume: str) -> None:
-    e.stops.append(Stop(kind, i, resume))
+def _stop(
+    e: Emitter, kind: StopKind, i: Instruction, resume: str, *, gets_on: bool = False
+) -> None:
+    e.stops.append(Stop(kind, i, resume, gets_on))
     number = len(e.stops)
     e.line(f"store i32 {number}, ptr {e.at('%frame', ThreadState.position.offset)}")
     e.line(f"ret i32 {number}")
@@ -77,27 +92,27 @@ def _jump(e: Emitter, i: Instruction, name: str) -> None:
     if target > e.index:
         e.line(f"br label %{e.label_of(target)}")
         return
-    is_polite = any(_is_polite(other) for other in e.function.body[target : e.index])
-    budget = e.at(e.block(), BlockState.budget.offset)
-    left = e.value(
-        f"sub i64 {e.value(f'load i64, ptr {budget}')}, {YIELD_COST if is_polite else 1}"
-    )
-    e.line(f"store i64 {left}, ptr {budget}")
-    spent, going_on = e.fresh("spent"), e.fresh("again")
-    is_spent = e.value(f"icmp slt i64 {left}, 0")
-    e.line(f"br i1 {is_spent}, label %{spent}, label %{going_on}")
-    e.label(spent)
-    set_fault(e, TIMEOUT)
-    e.label(going_on)
+    body = e.function.body[target : e.index]
+    is_polite = _is_polite(e, body)
+    stops = any(is_fence(each) or is_collective(each) or is_block_barrier(each) for each in body)
+    # A stop is a turn in the scheduler: as slow as many instructions.
+    spend(e, len(body) + 1 + (STOP_COST if is_polite or stops else 0))
     if is_polite:
-        _stop(e, StopKind.YIELD, i, e.label_of(target))
+        gets_on_too = any(gets_on(each) for each in body)
+        _stop(e, StopKind.YIELD, i, e.label_of(target), gets_on=gets_on_too)
     else:
         e.line(f"br label %{e.label_of(target)}")
 
 
-def _is_polite(i: Instruction) -> bool:
-    waits = {"volatile", "acquire", "relaxed", "acq_rel"}
-    return i.opcode in ("atom", "red", "nanosleep") or not waits.isdisjoint(i.modifiers)
+def _is_polite(e: Emitter, body: Sequence[Instruction]) -> bool:
+    """Whether a loop over these instructions may wait for what other threads do."""
+    has_fence = any(is_fence(each) for each in body)
+    return any(
+        sees(each, behind_fence=has_fence)
+        or each.opcode in ("red", "nanosleep")
+        or (each.opcode == "call" and e.places.may_see(each))
+        for each in body
+    )
 
 
 def leave(e: Emitter, i: Instruction) -> None:
@@ -114,7 +129,11 @@ def trap(e: Emitter, i: Instruction) -> None:
 
 def _post(e: Emitter, word: int, operand: Operand, type_: ScalarType) -> None:
     """Put an operand into a word of the mailbox."""
-    value = e.to_bits(e.read(operand, type_), type_)
+    _post_value(e, word, e.read(operand, type_), type_)
+
+
+def _post_value(e: Emitter, word: int, value: str, type_: ScalarType) -> None:
+    value = e.to_bits(value, type_)
     wide = e.value(f"zext i{type_.bits} {value} to i64") if type_.bits < 64 else value
     place = e.at("%frame", ThreadState.mailbox.offset + 8 * word)
     e.line(f"store i64 {wide}, ptr {place}")
@@ -132,8 +151,8 @@ def barrier(e: Emitter, i: Instruction) -> None:
     if "warp" in i.modifiers:
         warp(e, i)
         return
-    if "arrive" in i.modifiers:
-        e.refuse("arriving at a barrier without waiting is not implemented")
+    if "arrive" in i.modifiers and len(i.operands) != 2:
+        e.refuse("bar.arrive needs a count of threads")
     is_reduction = "red" in i.modifiers
     operands = list(i.operands)
     target = operands.pop(0) if is_reduction else None
@@ -163,10 +182,24 @@ _SHAPES: dict[str, tuple[tuple[ScalarType, ...], tuple[ScalarType, ...]]] = {
 }
 
 
+# Of these modifiers an instruction has one.
+_MODES = {
+    "shfl": frozenset({"up", "down", "bfly", "idx"}),
+    "vote": frozenset({"all", "any", "uni", "ballot"}),
+    "match": frozenset({"any", "all"}),
+    "redux": frozenset({"add", "min", "max", "and", "or", "xor"}),
+}
+
+
 def warp(e: Emitter, i: Instruction) -> None:
     """Instructions that look at other lanes: the scheduler does the looking."""
+    modes = _MODES.get(i.opcode)
+    if modes is not None and modes.isdisjoint(i.modifiers):
+        e.refuse(f"{i.opcode} needs one of {', '.join(sorted(modes))}")
     sources: tuple[ScalarType, ...]
     results: tuple[ScalarType, ...]
+    if i.opcode == "redux" and not _is_known_reduction(i):
+        e.refuse("this form of redux is not implemented")
     if i.opcode in ("match", "redux"):
         sources = (i.type, T.U32)
         results = (T.B32, T.PRED) if i.opcode == "match" else (i.type,)
@@ -179,15 +212,40 @@ def warp(e: Emitter, i: Instruction) -> None:
     if results:
         first = operands.pop(0)
         targets = [first.first, first.second] if isinstance(first, Pair) else [first]
+    values = []
     for word, operand in enumerate(operands):
         if isinstance(operand, Vector):
             e.refuse("a vector can not go to other lanes")
-        _post(e, word, operand, sources[word])
+        values.append((e.read(operand, sources[word]), sources[word]))
     if len(operands) < len(sources):
         # Without .sync there is no member mask: whoever is there takes part.
-        _post(e, len(operands), Integer(0), T.U32)
+        values.append(("0", T.U32))
+    for target, value, type_ in zip(
+        targets, exchange(e, i, values, results), results, strict=False
+    ):
+        e.write(target, value, type_)
+
+
+def _is_known_reduction(i: Instruction) -> bool:
+    if i.type.is_float:
+        return not {"min", "max"}.isdisjoint(i.modifiers)
+    return {"abs", "NaN"}.isdisjoint(i.modifiers)
+
+
+def exchange(
+    e: Emitter,
+    i: Instruction,
+    values: Sequence[tuple[str, ScalarType]],
+    results: Sequence[ScalarType],
+) -> list[str]:
+    """Stop with these values for the other lanes, and go on with results of these types."""
+    for word, (value, type_) in enumerate(values):
+        _post_value(e, word, value, type_)
     resume = e.fresh("resume")
     _stop(e, StopKind.WARP, i, resume)
     e.label(resume)
-    for word, target in enumerate(targets):
-        _fetch(e, word, target, results[word])
+    heard = [
+        e.field("%frame", ThreadState.mailbox.offset + 8 * word, "i64")
+        for word in range(len(results))
+    ]
+    return [e.resize(each, 64, type_) for each, type_ in zip(heard, results, strict=True)]

@@ -9,7 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from cudasync.ptx.types import ScalarType
-from cudasync.softgpu.oracle.floating import read_float
+from cudasync.softgpu.oracle import minifloats
+from cudasync.softgpu.oracle.floating import clamp_below, read_float
 from cudasync.softgpu.oracle.halves import from_double, to_double
 from cudasync.softgpu.oracle.rounding import MODES, flush, rounded, saturate
 
@@ -24,12 +25,17 @@ _INTEGRAL = {"rni": "rint", "rzi": "trunc", "rmi": "floor", "rpi": "ceil"}
 
 
 def convert(e: Emitter, i: Instruction) -> None:
-    if len(i.types) != 2 or len(i.operands) != 2:
+    if len(i.types) != 2:
         e.refuse("this form of cvt is not implemented")
     target, source = i.types
-    for type_ in (target, source):
-        if type_.is_float and type_ not in _FLOATS:
-            e.refuse(f"cvt with {type_!r} is not implemented")
+    if any(type_.is_float and type_ not in _FLOATS for type_ in (target, source)):
+        minifloats.convert(e, i)
+        return
+    is_clamped = "relu" in i.modifiers or "satfinite" in i.modifiers
+    if len(i.operands) != 2 or "rna" in i.modifiers:
+        e.refuse("this form of cvt is not implemented")
+    if is_clamped and not (target in _HALVES and source is T.F32):
+        e.refuse("cvt has .relu and .satfinite only from .f32 to halves")
     if source.is_float and target.is_float:
         result = _float_to_float(e, i, target, source)
     elif source.is_float:
@@ -92,13 +98,22 @@ def _integer_to_float(e: Emitter, i: Instruction, target: ScalarType, source: Sc
     value = e.read(i.operands[1], source)
     cast = "sitofp" if source.is_signed else "uitofp"
     if target in _HALVES:
-        # Integers that a double cannot hold are far beyond f16; bf16 would round twice.
-        if target is T.BF16:
-            e.refuse("cvt from an integer to .bf16 is not implemented")
-        wide = rounded(e, cast, mode, T.F64, (source, value))
+        wide = _integer_to_odd_double(e, cast, source, value)
+        if "sat" in i.modifiers:
+            wide = saturate(e, wide, T.F64)
         return from_double(e, wide, target, mode)
     result = rounded(e, cast, mode, target, (source, value))
     return saturate(e, result, target) if "sat" in i.modifiers else result
+
+
+def _integer_to_odd_double(e: Emitter, cast: str, source: ScalarType, value: str) -> str:
+    """A double whose last bit is set where it is not exact: rounding it again is right."""
+    low, high, cut = (rounded(e, cast, m, T.F64, (source, value)) for m in ("rm", "rp", "rz"))
+    is_inexact = e.value(f"fcmp one double {low}, {high}")
+    bits = e.value(f"or i64 {e.value(f'bitcast double {cut} to i64')}, 1")
+    # Zero is no -0, which rounding down makes of it.
+    exact = e.value(f"{cast} i{source.bits} {value} to double")
+    return e.select(is_inexact, "double", e.value(f"bitcast i64 {bits} to double"), exact)
 
 
 def _float_to_float(e: Emitter, i: Instruction, target: ScalarType, source: ScalarType) -> str:
@@ -110,9 +125,21 @@ def _float_to_float(e: Emitter, i: Instruction, target: ScalarType, source: Scal
     if target in _HALVES:
         if "sat" in i.modifiers:
             value = saturate(e, value, T.F64)
-        return from_double(e, value, target, mode)
+        if "relu" in i.modifiers:
+            value = clamp_below(e, value)
+        half = from_double(e, value, target, mode)
+        return _finite(e, half, target) if "satfinite" in i.modifiers else half
     if target is T.F32:
         value = rounded(e, "fptrunc", mode, T.F32, (T.F64, value))
         if "ftz" in i.modifiers:
             value = flush(e, value, T.F32)
     return saturate(e, value, target) if "sat" in i.modifiers else value
+
+
+def _finite(e: Emitter, half: str, type_: ScalarType) -> str:
+    """The greatest number instead of an infinity."""
+    infinity = 0x7C00 if type_ is T.F16 else 0x7F80
+    size = e.value(f"and i16 {half}, 32767")
+    is_infinite = e.value(f"icmp eq i16 {size}, {infinity}")
+    most = e.value(f"or i16 {e.value(f'and i16 {half}, -32768')}, {infinity - 1}")
+    return e.select(is_infinite, "i16", most, half)

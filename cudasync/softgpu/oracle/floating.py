@@ -1,8 +1,8 @@
 """Cellar. Floating arithmetic: PTX ISA, "Floating Point Instructions".
 
-f16 takes the way over double: sums and products of halves are exact there, and the one rounding
-is that of the way back. Approximations are computed in double and rounded once, which is more
-exact than the ISA asks for.
+f16 and bf16 take the way over double: products of halves are exact there, a sum is exact or rounded
+to odd, and the one rounding is that of the way back. Approximations are computed in double and
+rounded once, which is more exact than the ISA asks for.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from cudasync.ptx.types import ScalarType
 from cudasync.softgpu.oracle.emitter import llvm_type
-from cudasync.softgpu.oracle.halves import from_double, to_double
+from cudasync.softgpu.oracle.halves import from_double, least_or_most, to_double
 from cudasync.softgpu.oracle.rounding import MODES, flush, rounded, saturate
 
 if TYPE_CHECKING:
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from cudasync.softgpu.oracle.emitter import Emitter
 
 T = ScalarType
+_FLUSHED = (T.F32, T.F16, T.BF16)
 _OPERATIONS = {"add": "fadd", "sub": "fsub", "mul": "fmul", "div": "fdiv", "fma": "fma"}
 
 
@@ -30,15 +31,15 @@ def read_float(e: Emitter, i: Instruction, index: int, type_: ScalarType | None 
     """An operand, flushed where the instruction says .ftz."""
     type_ = type_ or i.type
     value = e.read(i.operands[index], type_)
-    if "ftz" in i.modifiers and type_ in (T.F32, T.F16):
+    if "ftz" in i.modifiers and type_ in _FLUSHED:
         value = flush(e, value, type_)
     return value
 
 
 def write_float(e: Emitter, i: Instruction, value: str) -> None:
-    if "ftz" in i.modifiers and i.type in (T.F32, T.F16):
+    if "ftz" in i.modifiers and i.type in _FLUSHED:
         value = flush(e, value, i.type)
-    if "sat" in i.modifiers and i.type is not T.F16:
+    if "sat" in i.modifiers and i.type not in (T.F16, T.BF16):
         value = saturate(e, value, i.type)
     e.write(i.operands[0], value, i.type)
 
@@ -51,6 +52,8 @@ def arithmetic(e: Emitter, i: Instruction) -> None:
     type_ = i.type
     operands = [(type_, read_float(e, i, index)) for index in range(1, len(i.operands))]
     opcode = "fma" if i.opcode == "mad" else i.opcode
+    if "relu" in i.modifiers:
+        e.refuse(f"{i.opcode}.relu takes halves")
     if opcode == "rcp":
         operands = [(type_, "1.0"), *operands]
         opcode = "div"
@@ -58,12 +61,38 @@ def arithmetic(e: Emitter, i: Instruction) -> None:
 
 
 def _half_arithmetic(e: Emitter, i: Instruction) -> None:
+    if "sat" in i.modifiers and i.type is T.BF16:
+        e.refuse("bf16 has no .sat")
     values = [to_double(e, read_float(e, i, n), i.type) for n in range(1, len(i.operands))]
     opcode = "fma" if i.opcode == "mad" else i.opcode
-    wide = rounded(e, _OPERATIONS[opcode], "rn", T.F64, *[(T.F64, value) for value in values])
+    arguments = [(T.F64, value) for value in values]
+    if _mode(i) != "rn":
+        e.refuse(f"{i.opcode} with .{_mode(i)} is not there for halves")
+    if opcode == "mul":
+        wide = rounded(e, "fmul", "rn", T.F64, *arguments)
+    else:
+        wide = _to_odd(e, _OPERATIONS[opcode], arguments)
     if "sat" in i.modifiers:
         wide = saturate(e, wide, T.F64)
+    if "relu" in i.modifiers:
+        wide = clamp_below(e, wide)
     write_float(e, i, from_double(e, wide, i.type, "rn"))
+
+
+def _to_odd(e: Emitter, operation: str, arguments: list[tuple[ScalarType, str]]) -> str:
+    """A double whose last bit is set where it is not exact, so that it may be rounded again."""
+    low, high, cut = (rounded(e, operation, mode, T.F64, *arguments) for mode in ("rm", "rp", "rz"))
+    is_inexact = e.value(f"fcmp one double {low}, {high}")
+    bits = e.value(f"bitcast double {cut} to i64")
+    odd = e.value(f"bitcast i64 {e.value(f'or i64 {bits}, 1')} to double")
+    nearest = rounded(e, operation, "rn", T.F64, *arguments)
+    return e.select(is_inexact, "double", odd, nearest)
+
+
+def clamp_below(e: Emitter, value: str) -> str:
+    """.relu of a double: what is not positive becomes +0; a NaN stays one."""
+    is_low = e.value(f"fcmp ole double {value}, 0.0")
+    return e.select(is_low, "double", "0.0", value)
 
 
 def sign(e: Emitter, i: Instruction) -> None:
@@ -90,6 +119,11 @@ def copysign(e: Emitter, i: Instruction) -> None:
 def extreme(e: Emitter, i: Instruction) -> None:
     """min, max: a number wins over a NaN, and -0 is less than +0; .NaN lets the NaN win."""
     type_ = i.type
+    if type_ in (T.F16, T.BF16):
+        a, b = read_float(e, i, 1), read_float(e, i, 2)
+        wins = "NaN" in i.modifiers
+        write_float(e, i, least_or_most(e, i.opcode, a, b, type_, nan_wins=wins))
+        return
     target, width = llvm_type(type_), f"i{type_.bits}"
     a, b = read_float(e, i, 1), read_float(e, i, 2)
     less = e.value(f"fcmp olt {target} {a}, {b}")

@@ -88,3 +88,23 @@ def _overflow(e: Emitter, sign: str, mode: str, infinity: int) -> str:
     if mode == "rp":
         down, up = up, down
     return e.select(is_negative, "i64", down, up)
+
+
+def least_or_most(
+    e: Emitter, opcode: str, a: str, b: str, type_: ScalarType, *, nan_wins: bool = False
+) -> str:
+    """min or max of halves, ordered as integers: the sign turns the order of the rest around."""
+    keys, nans = [], []
+    fraction_bits, _ = _SHAPE[type_]
+    infinity = (0x7FFF >> fraction_bits) << fraction_bits
+    for value in (a, b):
+        size = e.value(f"and i16 {value}, 32767")
+        nans.append(e.value(f"icmp ugt i16 {size}, {infinity}"))
+        is_negative = e.value(f"icmp slt i16 {value}, 0")
+        keys.append(e.select(is_negative, "i16", e.value(f"xor i16 {size}, -1"), size))
+    relation = "slt" if opcode == "min" else "sgt"
+    chosen = e.select(e.value(f"icmp {relation} i16 {keys[0]}, {keys[1]}"), "i16", a, b)
+    if nan_wins:
+        return e.select(e.value(f"or i1 {nans[0]}, {nans[1]}"), "i16", "32767", chosen)
+    chosen = e.select(nans[0], "i16", b, e.select(nans[1], "i16", a, chosen))
+    return e.select(e.value(f"and i1 {nans[0]}, {nans[1]}"), "i16", "32767", chosen)

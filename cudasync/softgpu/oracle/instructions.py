@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeAlias
 
 from cudasync.ptx.types import ScalarType
-from cudasync.softgpu.modifiers import unfit_type, unknown_modifier
+from cudasync.softgpu.modifiers import beyond_parameter, unfit_type, unknown_modifier
 from cudasync.softgpu.oracle import (
     atomics,
     bits,
@@ -18,12 +18,16 @@ from cudasync.softgpu.oracle import (
     compare,
     control,
     convert,
+    copies,
     floating,
     integer,
+    matrices,
+    mbarriers,
     memory,
     moves,
 )
 from cudasync.softgpu.oracle.emitter import Emitter
+from cudasync.softgpu.refused import refuse_beyond
 
 if TYPE_CHECKING:
     from cudasync.ptx.ir import Instruction
@@ -32,7 +36,7 @@ T = ScalarType
 Lower: TypeAlias = Callable[[Emitter, "Instruction"], None]
 
 _PLAIN_FLOATS = (T.F32, T.F64)
-_HALF_OPCODES = frozenset({"add", "sub", "mul", "fma", "neg", "abs", "setp", "cvt", "mov", "selp"})
+_HALF_OPCODES = frozenset({"add", "sub", "mul", "fma", "neg", "abs", "min", "max", "ex2", "tanh"})
 
 _INTEGER: dict[str, Lower] = {
     "add": integer.add_sub, "addc": integer.add_sub, "sub": integer.add_sub,
@@ -69,17 +73,25 @@ _ANY: dict[str, Lower] = {
     "barrier": control.barrier, "shfl": control.warp, "vote": control.warp,
     "activemask": control.warp, "match": control.warp, "redux": control.warp,
     "elect": control.warp, "call": calls.call,
+    "cp": copies.copy, "mbarrier": mbarriers.mbarrier, "griddepcontrol": memory.nothing,
+    "setmaxnreg": memory.nothing, "mma": matrices.multiply, "wmma": matrices.wmma,
+    "ldmatrix": matrices.load_tiles, "stmatrix": matrices.store_tiles,
+    "movmatrix": matrices.turn_tile,
 }  # fmt: skip
 
 
 def lower(e: Emitter, i: Instruction) -> None:
     """Append the code of one instruction, without its guard."""
+    refuse_beyond(i, e.file)
     modifier = unknown_modifier(i)
     if modifier is not None:
         e.refuse(f"{i.opcode} with .{modifier} is not implemented")
     unfit = unfit_type(i)
     if unfit is not None:
         e.refuse(f"{i.opcode} does not take .{unfit}")
+    beyond = beyond_parameter(e.function, i)
+    if beyond is not None:
+        e.refuse(f"an access beyond the end of {beyond}")
     handler = _ANY.get(i.opcode)
     if handler is None and i.types and i.type.is_float:
         handler = _FLOAT.get(i.opcode)

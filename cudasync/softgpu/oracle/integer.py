@@ -53,10 +53,15 @@ def _carry_in(e: Emitter, bits: int) -> str:
 
 
 def _finish(e: Emitter, i: Instruction, wide: str, bits: int) -> None:
-    """Write the low half; with .cc, the bit above it is the carry (or borrow) out."""
+    """Write the low half; with .cc, the bit above it is the carry, or says what was borrowed.
+
+    The flag is set where nothing was borrowed, as hardware has it: a - b is a + ~b + 1.
+    """
     if "cc" in i.modifiers:
         above = e.value(f"lshr i{2 * bits} {wide}, {bits}")
         bit = e.value(f"and i{2 * bits} {above}, 1")
+        if i.opcode in ("sub", "subc"):
+            bit = e.value(f"xor i{2 * bits} {bit}, 1")
         # i32 is narrower than 2N for every width that has a carry.
         e.line(f"store i32 {e.value(f'trunc i{2 * bits} {bit} to i32')}, ptr {_carry(e)}")
     e.write(i.operands[0], _cut(e, wide, bits), i.type)
@@ -71,7 +76,10 @@ def add_sub(e: Emitter, i: Instruction) -> None:
     a, b = wide_read(e, i, 1, type_), wide_read(e, i, 2, type_)
     result = e.value(f"{operation} i{2 * bits} {a}, {b}")
     if i.opcode in ("addc", "subc"):
-        result = e.value(f"{operation} i{2 * bits} {result}, {_carry_in(e, bits)}")
+        carry = _carry_in(e, bits)
+        if operation == "sub":
+            carry = e.value(f"xor i{2 * bits} {carry}, 1")
+        result = e.value(f"{operation} i{2 * bits} {result}, {carry}")
     if "sat" in i.modifiers:
         result = _clamp(e, result, bits)
     _finish(e, i, result, bits)

@@ -11,11 +11,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from cudasync.errors import PtxError
 from cudasync.ptx.types import ScalarType
 from cudasync.softgpu.oracle.calls import give_back
 from cudasync.softgpu.oracle.emitter import Emitter
 from cudasync.softgpu.oracle.instructions import lower
 from cudasync.softgpu.oracle.state import DONE, ThreadState
+from cudasync.softgpu.unforeseen import refusal
 
 if TYPE_CHECKING:
     from cudasync.ptx.ir import Function, Instruction
@@ -63,8 +65,13 @@ def _lower_body(e: Emitter, function: Function) -> None:
     for index, instruction in enumerate(function.body):
         e.index, e.instruction = index, instruction
         e.label(e.label_of(index))
-        _guard(e, instruction, index)
-        lower(e, instruction)
+        try:
+            _guard(e, instruction, index)
+            lower(e, instruction)
+        except PtxError:
+            raise
+        except Exception as error:
+            raise refusal(error, instruction, e.file) from error
         if instruction.opcode not in _LEAVING:
             e.line(f"br label %{e.label_of(index + 1)}")
     e.label(e.label_of(len(function.body)))

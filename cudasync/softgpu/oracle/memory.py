@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cudasync.ptx.ir import Address, Symbol, Vector
+from cudasync.ptx.ir import Address, Register, Symbol, Vector
 from cudasync.ptx.types import ScalarType, StateSpace
 from cudasync.softgpu.oracle.emitter import llvm_type
 from cudasync.softgpu.oracle.places import window
@@ -61,6 +61,9 @@ search:
   %local_bytes = load i64, ptr %local_bytes_at
   %local_end = add i64 %local, %local_bytes
   %end = add i64 %address, %size
+  %wraps = icmp ult i64 %end, %address
+  br i1 %wraps, label %bad, label %scratches
+scratches:
   %s1 = icmp uge i64 %address, %shared
   %s2 = icmp ule i64 %end, %shared_end
   %s = and i1 %s1, %s2
@@ -79,7 +82,7 @@ search:
   %scratch = or i1 %sl, %p
   br i1 %scratch, label %good, label %next
 next:
-  %index = phi i64 [0, %search], [%index_next, %step]
+  %index = phi i64 [0, %scratches], [%index_next, %step]
   %more = icmp ult i64 %index, %count
   br i1 %more, label %test, label %bad
 test:
@@ -130,6 +133,13 @@ def space_of(e: Emitter, i: Instruction, operand: Operand) -> StateSpace:
 
 def address(e: Emitter, i: Instruction, operand: Operand, size: int, *, is_write: bool) -> str:
     """The checked host address of an access, as ptr; the thread ends with a fault if it is bad."""
+    return address_at(e, i, operand, "0", size, is_write=is_write)
+
+
+def address_at(
+    e: Emitter, i: Instruction, operand: Operand, distance: str, size: int, *, is_write: bool
+) -> str:
+    """The same, `distance` bytes (an i64) further on."""
     if not isinstance(operand, Address):
         e.refuse("an address in brackets is needed here")
     space = space_of(e, i, operand)
@@ -138,8 +148,9 @@ def address(e: Emitter, i: Instruction, operand: Operand, size: int, *, is_write
         # and read by name only.
         offset = e.activation.memory[operand.base.name] + operand.base.offset + operand.offset
         return e.at(e.base(), offset)
-    base = e.read(operand.base, T.U64)
-    where = e.value(f"add i64 {base}, {operand.offset}")
+    where = _sum(e, operand, space)
+    if distance != "0":
+        where = e.value(f"add i64 {where}, {distance}")
     start, length = "0", "0"
     if space in _WINDOWS:
         start, length = window(e, space)
@@ -148,6 +159,14 @@ def address(e: Emitter, i: Instruction, operand: Operand, size: int, *, is_write
     if e.record and space not in _WINDOWS:
         _note(e, i, where, size, is_write=is_write)
     return e.value(f"inttoptr i64 {where} to ptr")
+
+
+def _sum(e: Emitter, operand: Address, space: StateSpace) -> str:
+    """Base and offset; a window has addresses of 32 bits, which wrap."""
+    if space in _WINDOWS and isinstance(operand.base, Register) and operand.base.type.bits == 32:
+        base = e.read(operand.base, T.U32)
+        return e.value(f"zext i32 {e.value(f'add i32 {base}, {operand.offset}')} to i64")
+    return e.value(f"add i64 {e.read(operand.base, T.U64)}, {operand.offset}")
 
 
 def check(
@@ -186,9 +205,9 @@ def check(
 
 def _note(e: Emitter, i: Instruction, where: str, size: int, *, is_write: bool) -> None:
     """Write the access down; stores but not atomics leave out the reading."""
-    kind = Touch.READ | Touch.WRITTEN if is_write else Touch.READ
-    if is_write and i.opcode == "st":
-        kind = Touch.WRITTEN
+    kind = Touch.WRITTEN if is_write else Touch.READ
+    if is_write and i.opcode in ("atom", "red"):
+        kind = Touch.READ | Touch.WRITTEN
     e.helpers[NOTE_NAME] = NOTE
     block = e.block()
     table = e.field(block, BlockState.recording.offset, "ptr")
@@ -210,13 +229,27 @@ def set_fault(e: Emitter, kind: int) -> None:
     e.line(f"ret i32 {FAULTED}")
 
 
-def _elements(operand: Operand) -> tuple[Operand, ...]:
+def spend(e: Emitter, cost: int) -> None:
+    """Take something off the block's budget; with none left the launch has timed out."""
+    budget = e.at(e.block(), BlockState.budget.offset)
+    left = e.value(f"sub i64 {e.value(f'load i64, ptr {budget}')}, {cost}")
+    e.line(f"store i64 {left}, ptr {budget}")
+    spent, going_on = e.fresh("spent"), e.fresh("affords")
+    is_spent = e.value(f"icmp slt i64 {left}, 0")
+    e.line(f"br i1 {is_spent}, label %{spent}, label %{going_on}")
+    e.label(spent)
+    set_fault(e, TIMEOUT)
+    e.label(going_on)
+
+
+def elements(operand: Operand) -> tuple[Operand, ...]:
+    """The members of a vector operand, or the operand itself."""
     return operand.elements if isinstance(operand, Vector) else (operand,)
 
 
 def load(e: Emitter, i: Instruction) -> None:
     """ld, ldu."""
-    targets = _elements(i.operands[0])
+    targets = elements(i.operands[0])
     where = address(e, i, i.operands[1], i.type.size * len(targets), is_write=False)
     loaded = [
         e.value(f"load {llvm_type(i.type)}, ptr {e.at(where, index * i.type.size)}, align 1")
@@ -229,7 +262,7 @@ def load(e: Emitter, i: Instruction) -> None:
 
 def store(e: Emitter, i: Instruction) -> None:
     """st."""
-    sources = _elements(i.operands[1])
+    sources = elements(i.operands[1])
     values = [e.read(source, i.type) for source in sources]
     where = address(e, i, i.operands[0], i.type.size * len(sources), is_write=True)
     for index, value in enumerate(values):

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 from cudasync.ptx.layout import layout
 from cudasync.ptx.types import StateSpace
-from cudasync.softgpu.launching import Launch, Outcome, OutcomeKind
+from cudasync.softgpu.expansion import expand
+from cudasync.softgpu.launching import Fault, FaultKind, Launch, Outcome, OutcomeKind
 from cudasync.softgpu.oracle.block import Block
 from cudasync.softgpu.oracle.lower import lower_kernel
 from cudasync.softgpu.oracle.machine import MachineCode
@@ -23,8 +24,11 @@ if TYPE_CHECKING:
     from cudasync.ptx import ir
 
 _DEFAULT_MAX_THREADS = 1024
-# The budget counts warp trips; here every thread of a warp counts its own.
-_WARP = 32
+# The budget counts what warps do; here every thread of a warp counts its own. That only some of
+# them loop for ever, in slower code, is allowed for.
+_WARP = 8
+# What a turn of a block that brings nobody on costs of its budget.
+IDLE_COST = 2**14
 
 
 class Execution:
@@ -34,25 +38,50 @@ class Execution:
         self._kernel = kernel
         self._launch = launch
         self._live: list[Block] = []
+        self._budget = min(launch.budget * _WARP, 2**62)
+        self._spent = 0
+        # A block that takes every instruction once; that threads are set up costs far more.
+        x, y, z = launch.block
+        self._own_cost = x * y * z * (kernel.instructions + 2**13)
         self._to_start = self._blocks()
         self._parameters = ctypes.create_string_buffer(launch.parameters, len(launch.parameters))
         symbols = launch.symbols
         self._symbols = (ctypes.c_uint64 * (len(symbols) + 1))(*symbols)
 
     def run(self) -> Outcome:
+        has_moved = False
         for block in list(self._live):
             outcome = block.turn()
             if outcome.kind is OutcomeKind.FAULT:
                 return outcome
+            has_moved = has_moved or outcome.has_moved
             if outcome.kind is OutcomeKind.DONE:
                 self._live.remove(block)
+                self._spent += self._budget - block.budget_left
+                has_moved = True
         for block in self._to_start:
+            has_moved = True
+            if self._spent > self._launch.total_budget * _WARP:
+                return self._spent_out()
             outcome = block.turn()
             if outcome.kind is OutcomeKind.FAULT:
                 return outcome
             if outcome.kind is OutcomeKind.YIELDED:
                 self._live.append(block)
-        return Outcome(OutcomeKind.YIELDED if self._live else OutcomeKind.DONE)
+            else:
+                self._spent += self._budget - block.budget_left + self._own_cost
+        if not self._live:
+            return Outcome(OutcomeKind.DONE)
+        if not has_moved:
+            for block in self._live:
+                block.charge(IDLE_COST * _WARP)
+        return Outcome(OutcomeKind.YIELDED, has_moved=has_moved)
+
+    def _spent_out(self) -> Outcome:
+        """All blocks together have spent what a launch may."""
+        kernel = self._kernel
+        fault = Fault(FaultKind.TIMEOUT, kernel.name, kernel.line, (0, 0, 0), ())
+        return Outcome(OutcomeKind.FAULT, fault)
 
     def _blocks(self) -> Iterator[Block]:
         x, y, z = self._launch.grid
@@ -69,7 +98,8 @@ class Execution:
             allocation_count=launch.allocations.count,
             recording=launch.recording.address if launch.recording else 0,
             recording_count=launch.recording.count if launch.recording else 0,
-            budget=min(launch.budget * _WARP, 2**62),
+            budget=self._budget,
+            workspace=launch.workspace,
             dynamic_shared_bytes=launch.dynamic_shared_bytes,
         )
         record.block_size[:], record.grid_size[:] = launch.block, launch.grid
@@ -95,6 +125,8 @@ class CompiledKernel:
         places = Places(module, kernel, variables)
         self.code = lower_kernel(kernel, places, module.file, memcheck=memcheck, record=record)
         self.name = kernel.name
+        self.line = kernel.span.line
+        self.instructions = len(kernel.body)
         offsets, self.parameter_size = layout(kernel.parameters)
         self.parameter_offsets = tuple(offsets[p.name] for p in kernel.parameters)
         self.parameter_sizes = tuple(p.size for p in kernel.parameters)
@@ -141,4 +173,4 @@ def compile_module(
     module: ir.Module, *, memcheck: bool = True, record: bool = False
 ) -> CompiledModule:
     """Lower every kernel of `module`; PtxError for what is not implemented."""
-    return CompiledModule(module, memcheck=memcheck, record=record)
+    return CompiledModule(expand(module), memcheck=memcheck, record=record)

@@ -32,11 +32,11 @@ def convert_address(e: Emitter, i: Instruction) -> None:
 def is_in_space(e: Emitter, i: Instruction) -> None:
     """isspacep."""
     address = e.read(i.operands[1], T.U64)
-    inside = [_is_inside(e, address, space) for space in _WINDOWS if space is not S.PARAM]
     if i.space is S.GLOBAL:
+        inside = [_is_inside(e, address, space) for space in _WINDOWS[:2]]
         result = e.value(f"xor i1 {e.value(f'or i1 {inside[0]}, {inside[1]}')}, true")
-    elif i.space in _WINDOWS[:2]:
-        result = inside[_WINDOWS.index(i.space)]
+    elif i.space in _WINDOWS:
+        result = _is_inside(e, address, i.space)
     else:
         e.refuse(f"isspacep{i.space!r} is not implemented")
     e.write(i.operands[0], result, T.PRED)

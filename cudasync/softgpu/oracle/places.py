@@ -8,16 +8,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from cudasync.ptx.ir import Symbol
 from cudasync.ptx.layout import layout
 from cudasync.ptx.types import StateSpace
 from cudasync.softgpu.oracle.specials import block_field
 from cudasync.softgpu.oracle.state import BlockState, ThreadState
+from cudasync.softgpu.waiting import may_wait, with_callers
 
 if TYPE_CHECKING:
-    from cudasync.ptx.ir import Function, Module, Symbol, Variable
+    from cudasync.ptx.ir import Function, Instruction, Module, Variable
     from cudasync.softgpu.oracle.emitter import Emitter
 
 S = StateSpace
+# Stricter alignments are not heeded: every thread would pay for them.
+_MOST_ALIGNMENT = 4096
 
 
 class Places:
@@ -35,6 +39,8 @@ class Places:
         self._function = kernel
         functions = [kernel, *(f for f in module.functions if not f.is_kernel)]
         self._functions = {function.name: function for function in functions}
+        seeing = [f.name for f in functions if any(may_wait(each) for each in f.body)]
+        self._seeing = with_callers(seeing, self._functions)
         scoped = [("", v) for v in module.variables]
         scoped += [(f.name, v) for f in functions for v in f.variables]
         self._space |= {(scope, v.name): v.space for scope, v in scoped}
@@ -51,8 +57,11 @@ class Places:
             size = -(-size // strictest) * strictest
         self._offset |= {(scope, v.name): size for scope, v in dynamic}
         self.static_shared_bytes = size
-        local_bytes = self._lay_out([(scope, v) for scope, v in scoped if v.space is S.LOCAL])
-        self.local_bytes = -(-local_bytes // 16) * 16
+        local = [(scope, v) for scope, v in scoped if v.space is S.LOCAL]
+        local_bytes = self._lay_out(local)
+        # The next thread's begins where its variables want to.
+        strictest = min(_MOST_ALIGNMENT, max(16, *(v.align for _, v in local), 16))
+        self.local_bytes = -(-local_bytes // strictest) * strictest
 
     def _lay_out(self, scoped: list[tuple[str, Variable]]) -> int:
         """One behind the other, each at its alignment; the size of all."""
@@ -66,6 +75,11 @@ class Places:
     def function(self, name: str) -> Function | None:
         """The function of the module that is called `name`."""
         return self._functions.get(name)
+
+    def may_see(self, call: Instruction) -> bool:
+        """Whether a call may look at memory that other threads write."""
+        callee = call.operands[1]
+        return not isinstance(callee, Symbol) or callee.name in self._seeing
 
     def enter(self, function: Function) -> None:
         """Symbols mean what they do in `function` from here on."""

@@ -82,7 +82,7 @@ def flush(e: Emitter, value: str, type_: ScalarType) -> str:
     """A subnormal becomes the zero of its sign."""
     bits = e.to_bits(value, type_)
     width = f"i{type_.bits}"
-    exponent = {T.F32: 0x7F800000, T.F64: 0x7FF << 52, T.F16: 0x7C00}[type_]
+    exponent = {T.F32: 0x7F800000, T.F64: 0x7FF << 52, T.F16: 0x7C00, T.BF16: 0x7F80}[type_]
     is_small = e.value(f"icmp eq {width} {e.value(f'and {width} {bits}, {exponent}')}, 0")
     sign = e.value(f"and {width} {bits}, {1 << (type_.bits - 1)}")
     return e.from_bits(e.select(is_small, width, sign, bits), type_)

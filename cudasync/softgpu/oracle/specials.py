@@ -16,6 +16,8 @@ _OF_BLOCK = {
     "%ctaid": BlockState.block_index.offset,
     "%nctaid": BlockState.grid_size.offset,
 }
+# Of the address of a cooperative grid's workspace.
+_HALVES = {"%envreg1": 4, "%envreg2": 0}
 # Lanes counted from bit 0: shift of all ones by the lane, and whether that is inverted.
 _CONSTANT = {"%smid": 0, "%nsmid": 1, "%gridid": 0}
 _CLOCKS = frozenset(
@@ -38,6 +40,8 @@ def read_special(emitter: Emitter, special: Special) -> str:
         return emitter.field("%frame", ThreadState.index.offset + 4 * _AXES.index(axis), "i32")
     if name in _OF_BLOCK:
         return block_field(emitter, _OF_BLOCK[name] + 4 * _AXES.index(axis), "i32")
+    if name in _HALVES:
+        return block_field(emitter, BlockState.workspace.offset + _HALVES[name], "i32")
     if name in _CONSTANT:
         return str(_CONSTANT[name])
     if name in _CLOCKS:

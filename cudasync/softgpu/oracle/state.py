@@ -12,7 +12,8 @@ import ctypes
 DONE = -1
 FAULTED = -2
 
-MAILBOX_WORDS = 4
+# The registers of three fragments, for a matrix product.
+MAILBOX_WORDS = 24
 
 
 class BlockState(ctypes.Structure):
@@ -31,6 +32,7 @@ class BlockState(ctypes.Structure):
         ("recording", ctypes.c_uint64),
         ("recording_count", ctypes.c_uint64),
         ("budget", ctypes.c_int64),
+        ("workspace", ctypes.c_uint64),
         ("block_size", ctypes.c_uint32 * 3),
         ("block_index", ctypes.c_uint32 * 3),
         ("grid_size", ctypes.c_uint32 * 3),

@@ -61,6 +61,17 @@ class SegmentFlaggedAfterTheSeal(_Sealing):
             return self.entries.index(SEAL)
 
 
+class SegmentWhoseSealersAllThinkTheyAreFirst(_Sealing):
+    planted = "each looks for the SEAL from its own on: two of them have two ends"
+
+    class make(Segment):
+        def seal(self) -> int:
+            self.is_sealed = True
+            start = len(self.entries)
+            self.entries.append(SEAL)
+            return self.entries.index(SEAL, start)
+
+
 class _Logging(Model):
     """One or two append two entries each, and one begins a new segment."""
 

@@ -198,4 +198,4 @@ class CallbackThatLooksFirst(_Calling):
         if self.op.finished:
             self.calls.append(1)
         else:
-            record.callbacks.put(lambda: self.calls.append(1))
+            record.callbacks.append(lambda: self.calls.append(1))

@@ -6,7 +6,7 @@ a GPU could make. One strategy for each file.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from cudasync.softgpu.core.schedulers.fifo import Fifo
 from cudasync.softgpu.core.schedulers.seed import Seed
@@ -16,7 +16,10 @@ if TYPE_CHECKING:
 
     from cudasync.softgpu.core.commands import Command
 
-__all__ = ["Scheduler", "make_scheduler"]
+__all__ = ["THREADED", "Scheduler", "make_scheduler"]
+
+THREADED: Final = "threaded"
+"""The name of the one way to go on in which nobody chooses: see `core/threaded.py`."""
 
 
 class Scheduler(Protocol):
@@ -40,4 +43,5 @@ def make_scheduler(text: str) -> Scheduler:
             return Seed(int(value))
         except ValueError:
             pass
-    raise ValueError(f"no scheduler called {text!r}: fifo, seed=N")
+    more = "; every order is for cudasync.testing.explore" if name == "explore" else ""
+    raise ValueError(f"no scheduler called {text!r}: fifo, seed=N, {THREADED}{more}")

@@ -1,0 +1,68 @@
+"""Read by Python at its start, in every process that a program under `run` starts.
+
+Its folder is in front of PYTHONPATH there, so that such a process (a worker of multiprocessing's,
+a script started by a script) finds the software GPU as its driver, too: put in place when
+cuda.bindings is imported, and not before. Whatever other sitecustomize there is, is read as well.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from importlib.machinery import ModuleSpec, PathFinder
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from types import ModuleType
+
+_HERE = Path(__file__).resolve().parent
+_BINDINGS = "cuda.bindings"
+
+
+class _WithSoftwareGpu:
+    """A loader that puts the software GPU in place behind the module that it loads."""
+
+    def __init__(self, loader: Any) -> None:
+        self._loader = loader
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._loader, name)
+
+    def exec_module(self, module: ModuleType) -> None:
+        self._loader.exec_module(module)
+        if _Finder in sys.meta_path:
+            sys.meta_path.remove(_Finder)
+        if importlib.util.find_spec("cudasync") is None:
+            sys.path.append(str(_HERE.parents[2]))
+        from cudasync.driver.probe import place_software_gpu
+
+        place_software_gpu()
+
+
+class _Finder:
+    """Finds the bindings; to ask where they are (find_spec) is not yet to load them."""
+
+    @classmethod
+    def find_spec(
+        cls, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if name != _BINDINGS:
+            return None
+        spec = PathFinder.find_spec(name, path, target)
+        if spec is not None and spec.loader is not None:
+            spec.loader = _WithSoftwareGpu(spec.loader)  # type: ignore[assignment]
+        return spec
+
+
+def _read_the_other() -> None:
+    """Run the sitecustomize that this one hides, if there is one."""
+    elsewhere = [folder for folder in sys.path if Path(folder).resolve() != _HERE]
+    spec = PathFinder.find_spec("sitecustomize", elsewhere)
+    if spec is not None and spec.loader is not None:
+        spec.loader.exec_module(importlib.util.module_from_spec(spec))
+
+
+sys.meta_path.insert(0, _Finder)
+_read_the_other()

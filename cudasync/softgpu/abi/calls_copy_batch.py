@@ -1,0 +1,223 @@
+"""Cellar. Driver calls that copy many things at once, and say when sources may be read.
+
+Copies of a batch are in no order among themselves; here they are in the order given, which is one
+of those allowed.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from typing import TYPE_CHECKING, Final
+
+from cudasync.softgpu.abi.registry import export
+from cudasync.softgpu.abi.structures import MemLocation
+from cudasync.softgpu.abi.values import get_u64, need, need_no_flags, structure_at
+from cudasync.softgpu.core.graphs import boxes
+from cudasync.softgpu.core.results import INVALID_VALUE, NOT_SUPPORTED, DriverFailure
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from cudasync.softgpu.core.machine import Machine
+    from cudasync.softgpu.core.streams import Stream
+
+# CUmemcpySrcAccessOrder.
+_IN_STREAM_ORDER, _DURING_THE_CALL, _ANY = 1, 2, 3
+# CUmemcpy3DOperandType.
+_POINTER: Final = 1
+_ARRAY: Final = 2
+
+
+class _Attributes(ctypes.Structure):
+    """CUmemcpyAttributes."""
+
+    _fields_ = (
+        ("order", ctypes.c_int),
+        ("source_hint", MemLocation),
+        ("target_hint", MemLocation),
+        ("flags", ctypes.c_uint),
+    )
+
+
+class _Operand(ctypes.Structure):
+    """CUmemcpy3DOperand, where it is a pointer."""
+
+    _fields_ = (
+        ("kind", ctypes.c_int),
+        ("address", ctypes.c_uint64),
+        ("row_length", ctypes.c_size_t),
+        ("layer_height", ctypes.c_size_t),
+        ("hint", MemLocation),
+    )
+
+
+class _Operation(ctypes.Structure):
+    """CUDA_MEMCPY3D_BATCH_OP."""
+
+    _fields_ = (
+        ("source", _Operand),
+        ("target", _Operand),
+        ("width", ctypes.c_size_t),
+        ("height", ctypes.c_size_t),
+        ("depth", ctypes.c_size_t),
+        ("order", ctypes.c_int),
+        ("flags", ctypes.c_uint),
+    )
+
+
+_MOST_COPIES: Final = 1 << 20
+_ATTRIBUTES_BYTES: Final = ctypes.sizeof(_Attributes)
+_OPERATION_BYTES: Final = ctypes.sizeof(_Operation)
+
+
+def _stream(machine: Machine, handle: int) -> Stream:
+    stream = machine.streams.get(handle)
+    if stream.is_legacy:
+        raise DriverFailure(INVALID_VALUE, "a batch may not be on the legacy default stream")
+    return stream
+
+
+def _prepare(
+    machine: Machine, stream: Stream, box: boxes.Box, order: int
+) -> Callable[[], boxes.BoxCopy]:
+    """Check a copy now and enqueue it later, so that a batch is done whole or not at all."""
+    if order not in (_IN_STREAM_ORDER, _DURING_THE_CALL, _ANY):
+        raise DriverFailure(INVALID_VALUE, f"there is no access order {order}")
+    target = boxes.place_of(machine.memory, box.target, box)
+    source = boxes.place_of(machine.memory, box.source, box)
+    is_read_now = order == _DURING_THE_CALL
+    copy = machine.transfers.copy_box
+    return lambda: copy(stream, box, target, source, is_read_now=is_read_now)
+
+
+def _line(
+    machine: Machine, stream: Stream, sizes: tuple[int, int, int], order: int
+) -> Callable[[], boxes.BoxCopy]:
+    target, source, size_bytes = sizes
+    ends = [boxes.End(boxes.UNIFIED, at, pitch=size_bytes, height=1) for at in (source, target)]
+    box = boxes.Box(ends[0], ends[1], size_bytes, 1, 1)
+    return _prepare(machine, stream, box, order)
+
+
+@export(
+    "cuMemcpyBatchAsync",
+    13000,
+    "CUdeviceptr *, CUdeviceptr *, size_t *, size_t, CUmemcpyAttributes *, size_t *, size_t, "
+    "CUstream",
+)
+def cu_memcpy_batch_async(
+    machine: Machine,
+    targets: int,
+    sources: int,
+    sizes: int,
+    count: int,
+    attributes: int,
+    starts: int,
+    attribute_count: int,
+    stream: int,
+) -> None:
+    found = _stream(machine, stream)
+    if not 0 < attribute_count <= count <= _MOST_COPIES:
+        raise DriverFailure(INVALID_VALUE, f"{count} copies with {attribute_count} attributes")
+    for array in (targets, sources, sizes):
+        need(array, 8 * count)
+    need(attributes, _ATTRIBUTES_BYTES * attribute_count)
+    need(starts, 8 * attribute_count)
+    begins = [get_u64(starts + 8 * index) for index in range(attribute_count)]
+    if begins[0] or begins != sorted(set(begins)) or begins[-1] >= count:
+        raise DriverFailure(INVALID_VALUE, "the indices of the attributes do not rise from 0")
+    copies = []
+    for index in range(count):
+        which = sum(begin <= index for begin in begins) - 1
+        order = structure_at(_Attributes, attributes + _ATTRIBUTES_BYTES * which).order
+        ends = tuple(get_u64(array + 8 * index) for array in (targets, sources, sizes))
+        copies.append(_line(machine, found, (ends[0], ends[1], ends[2]), order))
+    for copy in copies:
+        copy()
+
+
+@export(
+    "cuMemcpyBatchAsync",
+    12080,
+    "CUdeviceptr *, CUdeviceptr *, size_t *, size_t, CUmemcpyAttributes *, size_t *, size_t, "
+    "size_t *, CUstream",
+)
+def cu_memcpy_batch_async_12(
+    machine: Machine,
+    targets: int,
+    sources: int,
+    sizes: int,
+    count: int,
+    attributes: int,
+    starts: int,
+    attribute_count: int,
+    _failed: int,
+    stream: int,
+) -> None:
+    cu_memcpy_batch_async(
+        machine, targets, sources, sizes, count, attributes, starts, attribute_count, stream
+    )
+
+
+@export("cuMemcpyWithAttributesAsync")
+def cu_memcpy_with_attributes_async(
+    machine: Machine, target: int, source: int, size: int, attributes: int, stream: int
+) -> None:
+    order = structure_at(_Attributes, attributes).order
+    _line(machine, machine.streams.get(stream), (target, source, size), order)()
+
+
+def _end(operand: _Operand, width: int, height: int) -> boxes.End:
+    if operand.kind == _ARRAY:
+        raise DriverFailure(NOT_SUPPORTED, "arrays are not supported")
+    if operand.kind != _POINTER:
+        raise DriverFailure(INVALID_VALUE, f"there is no operand type {operand.kind}")
+    return boxes.End(
+        boxes.UNIFIED,
+        operand.address,
+        pitch=operand.row_length or width,
+        height=operand.layer_height or height,
+    )
+
+
+def _box(operation: _Operation) -> boxes.Box:
+    o = operation
+    ends = [_end(operand, o.width, o.height) for operand in (o.source, o.target)]
+    return boxes.Box(ends[0], ends[1], o.width, o.height, o.depth)
+
+
+@export(
+    "cuMemcpy3DBatchAsync", 13000, "size_t, CUDA_MEMCPY3D_BATCH_OP *, unsigned long long, CUstream"
+)
+def cu_memcpy_3d_batch_async(
+    machine: Machine, count: int, operations: int, flags: int, stream: int
+) -> None:
+    found = _stream(machine, stream)
+    if not 0 < count <= _MOST_COPIES or flags:
+        raise DriverFailure(INVALID_VALUE, f"{count} copies with flags {flags:#x}")
+    copies = []
+    for index in range(count):
+        operation = structure_at(_Operation, operations + _OPERATION_BYTES * index)
+        copies.append(_prepare(machine, found, _box(operation), operation.order))
+    for copy in copies:
+        copy()
+
+
+@export(
+    "cuMemcpy3DBatchAsync",
+    12080,
+    "size_t, CUDA_MEMCPY3D_BATCH_OP *, size_t *, unsigned long long, CUstream",
+)
+def cu_memcpy_3d_batch_async_12(
+    machine: Machine, count: int, operations: int, _failed: int, flags: int, stream: int
+) -> None:
+    cu_memcpy_3d_batch_async(machine, count, operations, flags, stream)
+
+
+@export("cuMemcpy3DWithAttributesAsync")
+def cu_memcpy_3d_with_attributes_async(
+    machine: Machine, operation: int, flags: int, stream: int
+) -> None:
+    need_no_flags(flags)
+    found = structure_at(_Operation, operation)
+    _prepare(machine, machine.streams.get(stream), _box(found), found.order)()

@@ -1,0 +1,151 @@
+"""Cellar. NVIDIA's other linker, nvJitLink, which would make machine code: here it links PTX.
+
+The stub exports its functions under the names that the bindings ask the process for, so that
+cuda.core and numba-cuda find these, whether or not NVIDIA's library is installed; what was built
+against that library calls it by names with a version in them, and has the real one. The version
+given is the last one that numba-cuda takes for too old for optimising at link time, which wants
+NVVM's intermediate code; so it hands over PTX.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from functools import wraps
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from cudasync.softgpu.abi.calls_link import Link
+from cudasync.softgpu.abi.jit_options import JitOptions
+from cudasync.softgpu.abi.registry import export
+from cudasync.softgpu.abi.values import get_text, get_u64, need, put_u32, put_u64
+from cudasync.softgpu.core.handles import Handles, new_handle
+from cudasync.softgpu.core.results import (
+    INVALID_HANDLE,
+    INVALID_PTX,
+    INVALID_VALUE,
+    NO_BINARY_FOR_GPU,
+    UNKNOWN,
+    DriverFailure,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from cudasync.softgpu.core.machine import Machine
+
+_VERSION: Final = (12, 2)
+# nvJitLinkInputType to CUjitInputType: cubin, PTX, intermediate code, fat binary, object, library;
+# "any" is taken for PTX, and refused like the rest if it is none.
+_KINDS: Final = {1: 0, 2: 1, 3: 5, 4: 2, 5: 3, 6: 4, 10: 0}
+# nvJitLinkResult for a driver's code.
+_RESULTS: Final = {
+    INVALID_VALUE: 3,
+    INVALID_HANDLE: 3,
+    INVALID_PTX: 4,
+    NO_BINARY_FOR_GPU: 8,
+    UNKNOWN: 9,
+}
+_INTERNAL: Final = 6
+
+
+class _JitLink:
+    """A link under way, its log so far, and its result."""
+
+    def __init__(self) -> None:
+        self.link = Link(JitOptions(0, 0, 0))
+        self.log = b"\0"
+        self.result = b""
+
+
+_links: Handles[_JitLink] = Handles("nvJitLink")
+
+
+def _enter(name: str, signature: str) -> Callable[[Callable[..., None]], Callable[..., int]]:
+    """Enter a function whose first argument after the machine is a link's handle."""
+
+    def enter(call: Callable[..., None]) -> Callable[..., int]:
+        @wraps(call)
+        def answer(machine: Machine, handle: int, *arguments: int) -> int:
+            found: _JitLink | None = None
+            try:
+                found = _links.get(handle)
+                call(machine, found, *arguments)
+            except DriverFailure as failure:
+                if found is not None:
+                    found.log = failure.detail.encode() + b"\0"
+                return _RESULTS.get(failure.code, _INTERNAL)
+            return 0
+
+        export(name, signature=f"void *{signature}", before_init=True)(answer)
+        return answer
+
+    return enter
+
+
+@export("nvJitLinkVersion", signature="unsigned int *, unsigned int *", before_init=True)
+def nv_jit_link_version(_machine: Machine, major: int, minor: int) -> None:
+    put_u32(major, _VERSION[0])
+    put_u32(minor, _VERSION[1])
+
+
+@export("nvJitLinkCreate", signature="void *, unsigned int, char **", before_init=True)
+def nv_jit_link_create(_machine: Machine, handle: int, _count: int, _options: int) -> None:
+    need(handle)
+    created = new_handle()
+    _links.add(created, _JitLink())
+    put_u64(handle, created)
+
+
+@export("nvJitLinkDestroy", signature="void *", before_init=True)
+def nv_jit_link_destroy(_machine: Machine, handle: int) -> int:
+    try:
+        _links.remove(get_u64(handle))
+    except DriverFailure as failure:
+        return _RESULTS[failure.code]
+    put_u64(handle, 0)
+    return 0
+
+
+@_enter("nvJitLinkAddData", ", int, void *, size_t, char *")
+def nv_jit_link_add_data(
+    _machine: Machine, found: _JitLink, kind: int, data: int, size: int, name: int
+) -> None:
+    need(data, size)
+    title = get_text(name) if name else "<unnamed>"
+    found.link.add(_KINDS.get(kind, -1), ctypes.string_at(data, size), title)
+
+
+@_enter("nvJitLinkAddFile", ", int, char *")
+def nv_jit_link_add_file(_machine: Machine, found: _JitLink, kind: int, path: int) -> None:
+    name = get_text(path)
+    try:
+        data = Path(name).read_bytes()
+    except OSError as problem:
+        raise DriverFailure(INVALID_VALUE, str(problem)) from None
+    found.link.add(_KINDS.get(kind, -1), data, name)
+
+
+@_enter("nvJitLinkComplete", "")
+def nv_jit_link_complete(_machine: Machine, found: _JitLink) -> None:
+    found.result = found.link.complete() + b"\0"
+
+
+def _give(name: str, what: Callable[[_JitLink], bytes]) -> None:
+    """Enter a pair of functions: how long something is, and the thing itself."""
+
+    @_enter(f"{name}Size", ", size_t *")
+    def size(_machine: Machine, found: _JitLink, place: int) -> None:
+        put_u64(place, len(what(found)))
+
+    @_enter(name, ", char *")
+    def get(_machine: Machine, found: _JitLink, place: int) -> None:
+        data = what(found)
+        if data:
+            need(place, len(data))
+            ctypes.memmove(place, data, len(data))
+
+
+_give("nvJitLinkGetLinkedCubin", lambda found: found.result)
+_give("nvJitLinkGetLinkedPtx", lambda found: found.result)
+_give("nvJitLinkGetErrorLog", lambda found: found.log)
+_give("nvJitLinkGetInfoLog", lambda found: b"\0")

@@ -1,0 +1,107 @@
+"""Cellar. Which driver functions are not here, and why: what a refused call says of itself.
+
+Every function of the driver that no `calls_*` module has entered answers NOT_SUPPORTED with one of
+these sentences. Those of `NEVER_NEEDED` no program comes to by itself: they take an object that
+only a refused function makes, or CUDA has taken them out of use.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+NEVER_NEEDED: Final = (
+    (
+        r"cuArray(3D)?Get|cuArrayDestroy|cuMipmappedArray(Destroy|Get)|cuMemcpy(Ato|.*toA)|"
+        r"cuTexObject(Destroy|Get)|cuSurfObject(Destroy|Get)|cuTexRef|cuSurfRef|cuParamSetTexRef|"
+        r"cuModuleGet(Tex|Surf)Ref",
+        "it takes an array or a texture, and there are none",
+    ),
+    (
+        r"cuDestroyExternal|cuExternalMemoryGet|cu(Signal|Wait)ExternalSemaphores",
+        "it takes an imported object, and nothing can be imported",
+    ),
+    (
+        r"cuGraph(Exec)?(Add)?ExternalSemaphores",
+        "it takes an imported semaphore, and nothing can be imported",
+    ),
+    (r"cuIpcCloseMemHandle", "it closes what another function refuses to open"),
+    (
+        r"cuGreenCtx(?!Create)|cuCtxFromGreenCtx",
+        "it takes a green context, and there are none",
+    ),
+    (r"cuMulticast(Add|Bind|Unbind)", "it takes a multicast object, and there are none"),
+    (
+        r"cuGraphics(?!.*Register(Image|Buffer|OutputSurface|VideoSurface))|cuEGLStream.*Frame|"
+        r"cuEGLStream.*Disconnect|cuGL(Map|Unmap|SetBuffer|Unregister)",
+        "it takes a graphics resource, and there are none",
+    ),
+    (
+        r"cuCheckpointOperationComplete|cuCoredumpDeregister|cuLogsUnregister|"
+        r"cuDeviceUnregisterAsync|cuLogicalEndpoint(?!Create|IdReserve|GetLimits)|"
+        r"cuTensorMapReplaceAddress|cuMemPoolImportPointer",
+        "it takes an object that only a refused function makes",
+    ),
+    (
+        r"cuProfilerInitialize|cuGLInit|cuGLCtxCreate|cuGLRegisterBufferObject|"
+        r"cuLaunchCooperativeKernelMultiDevice",
+        "CUDA has taken it out of use",
+    ),
+)
+"""By pattern, at the start of a name: what it is that no program gets to."""
+
+REFUSED: Final = (
+    (
+        r"cuArray|cuMipmapped|cuTexObject|cuSurfObject|cuDeviceGetTexture",
+        "arrays, textures and surfaces are not modelled",
+    ),
+    (r"cuTensorMap", "bulk copies of tensors (TMA) are not modelled"),
+    (r"cuMulticast", "multicast objects are not modelled"),
+    (
+        r"cuIpc|cuMemPool(Export|Import)|cuMemExport|cuMemImport|cuMemGetHandleForAddressRange",
+        "memory and events can not be shared with other processes",
+    ),
+    (
+        r"cuImportExternal|cuDeviceGetNvSciSync|cuFlushGPUDirectRDMA",
+        "there are no other devices and interfaces to share memory with",
+    ),
+    (
+        r"cuGL|cuEGL|cuVDPAU|cuGraphics|cuEventCreateFromEGLSync",
+        "there is no graphics to work together with",
+    ),
+    (
+        r"cuGreenCtx|cuDevResource|cuDevSm|cu(Device|Ctx|Stream)Get(DevResource|GreenCtx)",
+        "the device can not be divided (green contexts)",
+    ),
+    (r"cuCheckpoint", "a process can not be checkpointed"),
+    (r"cuCoredump", "a fault is a sentence in cuGetErrorString; there are no core dumps"),
+    (r"cuLogs", "what the driver has to say is in cuGetErrorString; there is no log"),
+    (r"cuLogicalEndpoint|cuDeviceGet(Fabric|Clique)", "there is no fabric between devices"),
+    (r"cuDeviceRegisterAsync", "there is nothing to notify of"),
+    (r"cuMemBatchDecompress", "there is no engine that decompresses"),
+    (r"cuMemMapArray", "sparse arrays are not modelled"),
+    (r"cuOccupancyMax(ActiveClusters|PotentialCluster)", "thread block clusters are not modelled"),
+    (r"cuCtxGetExecAffinity", "a context can not be bound to a part of the device"),
+    (r"cuCtxResetPersisting", "no part of the cache is set aside to persist"),
+    (r"cuStreamBeginRecapture", "a capture makes a graph or adds to one, and never replaces it"),
+    (r"cuLibraryGetManaged", "managed variables are taken for variables like others"),
+    (r"cuLibraryGetUnifiedFunction", "device code has no functions that the host can call"),
+    (r"cuStream(Begin|End).*Cig", "there is no graphics to capture for"),
+)
+"""By pattern, at the start of a name: what is missing."""
+
+UNFORESEEN: Final = "it is not modelled"
+
+
+def never_needed(name: str) -> str:
+    """Why no program gets to the function; "" where one may."""
+    return _first(NEVER_NEEDED, name)
+
+
+def why_not(name: str) -> str:
+    """Why the function is not here, as the end of a sentence."""
+    return never_needed(name) or _first(REFUSED, name) or UNFORESEEN
+
+
+def _first(rows: tuple[tuple[str, str], ...], name: str) -> str:
+    return next((why for pattern, why in rows if re.match(pattern, name)), "")

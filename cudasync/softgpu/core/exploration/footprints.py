@@ -1,0 +1,124 @@
+"""Cellar. What a step of a program read and wrote, and whether the order of two steps can matter.
+
+Bytes are named so that the next run of the same program names them alike: memory that is there
+before a run by its address, memory that the run itself allocates by the number of the allocation.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from cudasync.softgpu.core.memory import MemoryKind
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from typing import TypeAlias
+
+    from cudasync.softgpu.core.commands import Touched
+    from cudasync.softgpu.core.machine import Machine
+
+    Ranges: TypeAlias = dict[int, list[tuple[int, int]]]
+
+# The space of what was there before; those of allocations of the run come after it.
+_LASTING = 0
+_MAPPED = -1
+# More separate runs of bytes than this are taken for one.
+_MOST_RANGES = 256
+
+
+class Footprint(NamedTuple):
+    """For each space, the sorted ranges of bytes in it that were read, and written.
+
+    `is_everything`: nobody knows what was touched, so its place among the others always matters.
+    """
+
+    reads: Ranges
+    writes: Ranges
+    is_everything: bool = False
+
+    def conflicts(self, other: Footprint) -> bool:
+        """True if the two steps may leave something else behind in the other order."""
+        if self.is_everything or other.is_everything:
+            return self.touches_anything and other.touches_anything
+        return (
+            _meet(self.writes, other.writes)
+            or _meet(self.writes, other.reads)
+            or _meet(self.reads, other.writes)
+        )
+
+    @property
+    def touches_anything(self) -> bool:
+        return self.is_everything or bool(self.reads or self.writes)
+
+
+NOTHING = Footprint({}, {})
+EVERYTHING = Footprint({}, {}, is_everything=True)
+
+
+def _meet(left: Ranges, right: Ranges) -> bool:
+    if len(left) > len(right):
+        left, right = right, left
+    return any(space in right and _overlap(ranges, right[space]) for space, ranges in left.items())
+
+
+def _overlap(left: list[tuple[int, int]], right: list[tuple[int, int]]) -> bool:
+    i = j = 0
+    while i < len(left) and j < len(right):
+        if left[i][1] <= right[j][0]:
+            i += 1
+        elif right[j][1] <= left[i][0]:
+            j += 1
+        else:
+            return True
+    return False
+
+
+class Names:
+    """Names bytes for the length of one run."""
+
+    def __init__(self, machine: Machine) -> None:
+        self._tables = [*(device.memory for device in machine.devices), machine.host_memory]
+        self._made_before = [table.made for table in self._tables]
+        self._find = machine.memory.table_of
+
+    def footprint(self, touched: Touched | None) -> Footprint:
+        """The footprint of a step; None stands for a step that might have touched anything."""
+        if touched is None:
+            return EVERYTHING
+        return Footprint(self._named(touched.reads), self._named(touched.writes))
+
+    def _named(self, ranges: Iterable[tuple[int, int]]) -> Ranges:
+        found: Ranges = {}
+        for start, end in ranges:
+            if start < end:
+                space, base = self._space(start)
+                found.setdefault(space, []).append((start - base, end - base))
+        return {space: _tidied(each) for space, each in found.items()}
+
+    def _space(self, address: int) -> tuple[int, int]:
+        table = self._find(address)
+        allocation = table.find(address) or table.find_freed(address)
+        if allocation is None:
+            return _LASTING, 0
+        if allocation.kind is MemoryKind.VIRTUAL:
+            # The same memory may be mapped elsewhere, too: all of it counts as one place.
+            return _MAPPED, address
+        index = self._tables.index(table)
+        number = allocation.number - self._made_before[index]
+        if number <= 0:
+            return _LASTING, 0
+        return number * len(self._tables) + index + 1, allocation.start
+
+
+def _tidied(ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Sorted and joined; as one if there are very many."""
+    ranges.sort()
+    joined = ranges[:1]
+    for start, end in ranges[1:]:
+        if start <= joined[-1][1]:
+            joined[-1] = joined[-1][0], max(end, joined[-1][1])
+        else:
+            joined.append((start, end))
+    if len(joined) > _MOST_RANGES:
+        return [(joined[0][0], joined[-1][1])]
+    return joined

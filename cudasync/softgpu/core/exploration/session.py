@@ -1,0 +1,111 @@
+"""Cellar. An exploration from its beginning to its end: runs of one program, one after another."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from cudasync.softgpu.core.executor import Executor
+from cudasync.softgpu.core.exploration.explorer import ExploringExecutor
+from cudasync.softgpu.core.exploration.run import Run
+from cudasync.softgpu.core.exploration.search import Search
+from cudasync.softgpu.core.exploration.watching import Watching
+from cudasync.softgpu.core.results import (
+    INVALID_VALUE,
+    NOT_PERMITTED,
+    NOT_SUPPORTED,
+    DriverFailure,
+)
+
+if TYPE_CHECKING:
+    from cudasync.softgpu.core.exploration.search import Key
+    from cudasync.softgpu.core.machine import Machine
+
+_DIVERGED: Final = "it does not do the same in every run"
+
+
+class Session:
+    """One exploration; the machine's executor is an exploring one for as long as it lasts."""
+
+    def __init__(self, machine: Machine, replay: str = "") -> None:
+        executor = machine.executor
+        if isinstance(executor, ExploringExecutor):
+            raise DriverFailure(NOT_PERMITTED, "an exploration is under way already")
+        if type(executor) is not Executor:
+            raise DriverFailure(NOT_SUPPORTED, "under this scheduler nobody chooses what is next")
+        order = _keys(replay)
+        self._machine = machine
+        self._is_in_run = False
+        self._has_more = True
+        self._doubts: dict[str, None] = {}
+        # What there is already is nobody's to explore.
+        self._drain()
+        executor.__class__ = ExploringExecutor
+        assert isinstance(executor, ExploringExecutor)
+        self._executor = executor
+        executor.search = Search(order)
+        executor.watching = Watching(machine)
+        executor.run = Run(machine)
+
+    def next(self) -> bool:
+        """Finish the run under way, if there is one, and begin another; False if all are done.
+
+        DriverFailure if what the run left undone fails.
+        """
+        self._finish_run()
+        if self._has_more:
+            self._is_in_run = True
+            self._executor.begin_run(self._machine)
+        return self._has_more
+
+    def _finish_run(self) -> None:
+        if not self._is_in_run:
+            return
+        self._drain()
+        self._is_in_run = False
+        self._has_more = self._executor.search.end()
+        self._doubts |= self._executor.run.doubts
+        if self._executor.search.has_diverged:
+            self._doubts[_DIVERGED] = None
+
+    def end(self) -> None:
+        """The executor is what it was."""
+        self._executor.__class__ = Executor  # type: ignore[assignment]
+        # A program that failed may have left behind what can not be done.
+        for context in self._machine.contexts:
+            tails = [s.tail for s in list(context.streams) if s.tail is not None]
+            self._machine.executor.finish_nowait(tails)
+
+    def _drain(self) -> None:
+        streams = self._machine.streams
+        for context in self._machine.contexts:
+            if not context.error:
+                streams.synchronize_context(context)
+
+    def report(self) -> dict[str, object]:
+        """How many orders have been run, whether that is all of them, and the latest order."""
+        search = self._executor.search
+        doubts = list({**self._doubts, **self._executor.run.doubts})
+        return {
+            "orders": search.orders,
+            "has_more": self._has_more,
+            "doubts": doubts,
+            "order": _text(search.order),
+            "steps": list(self._executor.told),
+        }
+
+
+def _text(order: list[Key]) -> str:
+    return " ".join(f"{stream}.{place}" for stream, place, _turn in order)
+
+
+def _keys(text: str) -> list[Key]:
+    turns: dict[tuple[int, int], int] = {}
+    found: list[Key] = []
+    for word in text.split():
+        stream, dot, place = word.partition(".")
+        if not (dot and stream.isdecimal() and place.isdecimal()):
+            raise DriverFailure(INVALID_VALUE, f"{word!r} is no step of an order")
+        name = int(stream), int(place)
+        found.append((*name, turns.get(name, 0)))
+        turns[name] = turns.get(name, 0) + 1
+    return found

@@ -1,0 +1,72 @@
+"""Cellar. Kernels of an explored program are recorded, so that it is known what they touch.
+
+Each kernel has a twin that was compiled to be recorded, made when it is launched first; what it
+touches is taken down by the byte, over all memory that it may touch.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from cudasync.softgpu.core.commands import Touched
+from cudasync.softgpu.core.launches import KernelLaunch, Plan
+from cudasync.softgpu.core.modules import Function
+from cudasync.softgpu.recording import Recording, Touch
+
+if TYPE_CHECKING:
+    from cudasync.softgpu.core.commands import Command
+    from cudasync.softgpu.core.machine import Machine
+    from cudasync.softgpu.core.results import DriverFailure
+
+# With more memory than this, kernels count as touching all of it: looking would take too long.
+_MOST_BYTES: Final = 64 << 20
+
+
+class Watch:
+    """In the place of an expectation: expects nothing, and knows what was done."""
+
+    def __init__(self, ranges: list[tuple[int, int]]) -> None:
+        self.recording = Recording(ranges)
+
+    def failure(self, _function: Function) -> DriverFailure | None:
+        return None
+
+    def touched(self) -> Touched:
+        record = self.recording
+        indices = range(record.count)
+        return Touched(
+            [each for index in indices for each in record.touched(index, Touch.READ)],
+            [each for index in indices for each in record.touched(index, Touch.WRITTEN)],
+        )
+
+
+class Watching:
+    """Has launches recorded."""
+
+    def __init__(self, machine: Machine) -> None:
+        self._machine = machine
+        self._twins: dict[Function, Function] = {}
+
+    def watch(self, command: Command) -> None:
+        """Before a command runs, its first time or again."""
+        if not isinstance(command, KernelLaunch) or command.expectation is not None:
+            return
+        ranges = self._machine.memory.snapshot(command.stream.context).ranges()
+        if sum(end - start for start, end in ranges) > _MOST_BYTES:
+            return
+        twin = self._twin(command.function)
+        if twin is not None:
+            plan = command.plan
+            command.plan = Plan(
+                self._machine, twin, plan.grid, plan.block, plan.dynamic_shared_bytes
+            )
+            command.expectation = Watch(ranges)
+
+    def _twin(self, function: Function) -> Function | None:
+        twin = self._twins.get(function)
+        if twin is None:
+            kernel = self._machine.modules.recordable(function)
+            if kernel is None:
+                return None
+            twin = self._twins[function] = Function(function.module, kernel)
+        return twin

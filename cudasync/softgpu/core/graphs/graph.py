@@ -1,0 +1,185 @@
+"""Cellar. A graph: nodes, and edges between them.
+
+True between calls:
+- an edge joins two nodes of the same graph, and both know of it;
+- `nodes` is in order of age, and a node's number is never used again in its graph.
+
+Cycles may be built; `order` finds them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from heapq import heappop, heappush
+from itertools import count
+from typing import TYPE_CHECKING, Final
+
+from cudasync.softgpu.core.handles import new_handle
+from cudasync.softgpu.core.results import INVALID_VALUE, DriverFailure
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from typing import TypeAlias
+
+    from cudasync.softgpu.core.graphs.conditionals import Condition
+    from cudasync.softgpu.core.graphs.user_objects import UserObject
+    from cudasync.softgpu.core.graphs.works import Work
+
+    Edge: TypeAlias = tuple[int, int, int]
+    """From port, to port, type: CUgraphEdgeData."""
+
+PLAIN: Final = (0, 0, 0)
+"""The edge that is meant where no data is given."""
+
+_identities = count(1)
+
+
+class Node:
+    """One node."""
+
+    __slots__ = (
+        "dependencies",
+        "dependents",
+        "graph",
+        "handle",
+        "is_enabled",
+        "kept",
+        "number",
+        "work",
+    )
+
+    def __init__(self, graph: Graph, number: int, work: Work) -> None:
+        self.graph = graph
+        self.handle = new_handle()
+        self.number = number
+        self.work = work
+        self.dependencies: dict[Node, Edge] = {}
+        self.dependents: dict[Node, Edge] = {}
+        # Looked at in executables only.
+        self.is_enabled = True
+        # What was given out a pointer to.
+        self.kept: object = None
+
+
+class Graph:
+    """Nodes and edges. Those inside of a node belong to it, and have an `owner`."""
+
+    def __init__(self) -> None:
+        self.handle = new_handle()
+        self.identity = next(_identities)
+        self.owner: Node | None = None
+        self.nodes: dict[Node, None] = {}
+        # What conditional nodes can be made for.
+        self.conditions: list[Condition] = []
+        # In a clone: what each node of the original became, by its handle.
+        self.twins: dict[int, Node] = {}
+        # How many references it holds to each.
+        self.user_objects: Counter[UserObject] = Counter()
+        self._numbers = count()
+
+    def add(self, work: Work, dependencies: Iterable[tuple[Node, Edge]] = ()) -> Node:
+        """A new node, after the given ones."""
+        node = Node(self, next(self._numbers), work)
+        before = list(dependencies)
+        for other, edge in before:
+            self._check(other, node, edge)
+            if other in node.dependencies:
+                raise DriverFailure(INVALID_VALUE, "a dependency is given twice")
+            node.dependencies[other] = edge
+        for other, edge in before:
+            other.dependents[node] = edge
+        self.nodes[node] = None
+        for inside in work.graphs:
+            inside.owner = node
+        return node
+
+    def connect(self, source: Node, target: Node, edge: Edge = PLAIN) -> None:
+        """Let `target` depend on `source`."""
+        self._check(source, target, edge)
+        if target.graph is not self:
+            raise DriverFailure(INVALID_VALUE, "the node is of another graph")
+        if source is target:
+            raise DriverFailure(INVALID_VALUE, "a node can not depend on itself")
+        if source in target.dependencies:
+            raise DriverFailure(INVALID_VALUE, "the dependency is there already")
+        source.dependents[target] = target.dependencies[source] = edge
+
+    def _check(self, source: Node, target: Node, edge: Edge) -> None:
+        if source.graph is not self or source not in self.nodes:
+            raise DriverFailure(INVALID_VALUE, "the node depended on is of another graph")
+        from_port, to_port, kind = edge
+        kernels = source.work.kind == target.work.kind == 0
+        if kind > 1 or from_port > 2 or to_port or ((kind or from_port) and not kernels):
+            raise DriverFailure(INVALID_VALUE, f"no such edge between such nodes: {edge}")
+
+    def disconnect(self, source: Node, target: Node, edge: Edge = PLAIN) -> None:
+        """Take an edge out; INVALID_VALUE if it is not there."""
+        if target.graph is not self or target.dependencies.get(source) != edge:
+            raise DriverFailure(INVALID_VALUE, "there is no such dependency")
+        del target.dependencies[source]
+        del source.dependents[target]
+
+    def remove(self, node: Node) -> None:
+        """Take a node out, with its edges."""
+        for other in node.dependencies:
+            del other.dependents[node]
+        for other in node.dependents:
+            del other.dependencies[node]
+        del self.nodes[node]
+
+    def edges(self) -> list[tuple[Node, Node, Edge]]:
+        """All edges: by the age of the nodes they come from."""
+        return [(n, to, edge) for n in self.nodes for to, edge in n.dependents.items()]
+
+    def order(self) -> list[Node]:
+        """All nodes, each after those it depends on, older ones first; INVALID_VALUE if cyclic."""
+        missing = {node: len(node.dependencies) for node in self.nodes}
+        free = [(node.number, node) for node in self.nodes if not node.dependencies]
+        found: list[Node] = []
+        while free:
+            node = heappop(free)[1]
+            found.append(node)
+            for dependent in node.dependents:
+                missing[dependent] -= 1
+                if not missing[dependent]:
+                    heappush(free, (dependent.number, dependent))
+        if len(found) < len(self.nodes):
+            raise DriverFailure(INVALID_VALUE, "the graph has a cycle")
+        return found
+
+    def copy(self) -> tuple[Graph, dict[int, Node]]:
+        """An equal graph, and where the node with a given handle is in it, all the way down."""
+        made: dict[int, Node] = {}
+
+        def deep(graph: Graph) -> Graph:
+            twin = Graph()
+            twin.twins = made
+            twin.conditions = list(graph.conditions)
+            for node in graph.nodes:
+                work = node.work.copied(deep)
+                other = made[node.handle] = Node(twin, next(twin._numbers), work)
+                other.is_enabled = node.is_enabled
+                twin.nodes[other] = None
+                for inside in work.graphs:
+                    inside.owner = other
+            for node in graph.nodes:
+                other = made[node.handle]
+                other.dependencies = {made[n.handle]: e for n, e in node.dependencies.items()}
+                other.dependents = {made[n.handle]: e for n, e in node.dependents.items()}
+            return twin
+
+        return deep(self), made
+
+    def all_conditions(self) -> list[Condition]:
+        """What it holds of conditions, with the graphs inside of nodes."""
+        inside = (graph for node in self.nodes for graph in node.work.graphs)
+        return [*self.conditions, *(c for graph in inside for c in graph.all_conditions())]
+
+    def everything(self) -> list[Node]:
+        """All nodes, also of the graphs inside of nodes."""
+        found: list[Node] = []
+        for node in self.nodes:
+            found.append(node)
+            for inside in node.work.graphs:
+                found += inside.everything()
+        return found

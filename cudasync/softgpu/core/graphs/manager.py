@@ -1,0 +1,396 @@
+"""Cellar. What can be done with graphs: the verbs behind the driver's calls.
+
+Graphs, nodes, executables and user objects are found by handle here. Those inside of executables
+are not: nobody is given a handle to them.
+"""
+
+from __future__ import annotations
+
+from functools import wraps
+from threading import RLock
+from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
+
+from cudasync.softgpu.core.graphs.capture import Capture
+from cudasync.softgpu.core.graphs.captures import Captures
+from cudasync.softgpu.core.graphs.conditionals import (
+    check_bodies,
+    conditions_of,
+)
+from cudasync.softgpu.core.graphs.executable import GraphExec
+from cudasync.softgpu.core.graphs.graph import Graph, Node
+from cudasync.softgpu.core.graphs.memory_nodes import (
+    allocated_by,
+    has_memory_nodes,
+)
+from cudasync.softgpu.core.graphs.resources import Resources
+from cudasync.softgpu.core.graphs.update import (
+    CAN_BE_DISABLED,
+    UpdateRefused,
+    UpdateResult,
+    compared_alone,
+    pairs,
+    replace,
+    with_attributes_of,
+)
+from cudasync.softgpu.core.graphs.user_objects import UserObject
+from cudasync.softgpu.core.graphs.works import ChildWork, NodeType
+from cudasync.softgpu.core.handles import Handles
+from cudasync.softgpu.core.results import INVALID_VALUE, NOT_SUPPORTED, DriverFailure
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from cudasync.softgpu.core.graphs.graph import Edge
+    from cudasync.softgpu.core.graphs.works import Work
+    from cudasync.softgpu.core.machine import Machine
+    from cudasync.softgpu.core.streams import Stream
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+_AUTO_FREE, _UPLOAD, _DEVICE_LAUNCH, _NODE_PRIORITY = 1, 2, 4, 8
+_MOVE = 1
+_FIXED = frozenset({NodeType.MEM_ALLOC, NodeType.MEM_FREE, NodeType.CONDITIONAL})
+
+
+def _alone(
+    verb: Callable[Concatenate[GraphManager, P], R],
+) -> Callable[Concatenate[GraphManager, P], R]:
+    """Let one thread at a time look at the structure of graphs, or change it."""
+
+    @wraps(verb)
+    def guarded(self: GraphManager, /, *arguments: P.args, **named: P.kwargs) -> R:
+        with self._lock:
+            return verb(self, *arguments, **named)
+
+    return guarded
+
+
+class GraphManager:
+    """All graphs of a machine."""
+
+    def __init__(self, machine: Machine) -> None:
+        self._machine = machine
+        self._executor = machine.executor
+        # Taken before the executor's, never after: what a finaliser asks for is put off.
+        self._lock = RLock()
+        self.captures = Captures()
+        self.resources = Resources(machine)
+        self._graphs: Handles[Graph] = Handles("graph", code=INVALID_VALUE)
+        self._nodes: Handles[Node] = Handles("graph node", code=INVALID_VALUE)
+        self._execs: Handles[GraphExec] = Handles("executable graph", code=INVALID_VALUE)
+        self._user_objects: Handles[UserObject] = Handles("user object", code=INVALID_VALUE)
+
+    # Finding
+
+    def get(self, handle: int) -> Graph:
+        """The graph a handle names, be it inside of a node."""
+        return self._graphs.get(handle)
+
+    def node(self, handle: int) -> Node:
+        """The node a handle names."""
+        return self._nodes.get(handle)
+
+    def executable(self, handle: int) -> GraphExec:
+        """The executable a handle names."""
+        return self._execs.get(handle)
+
+    def user_object(self, handle: int) -> UserObject:
+        """The user object a handle names; one that nothing refers to any more is gone."""
+        thing = self._user_objects.get(handle)
+        if not thing.references:
+            self._user_objects.discard(handle)
+        return self._user_objects.get(handle)
+
+    # Graphs
+
+    def create(self, flags: int) -> Graph:
+        """An empty graph."""
+        if flags:
+            raise DriverFailure(INVALID_VALUE, "the flags must be 0")
+        return self.adopt(Graph())
+
+    @_alone
+    def adopt(self, graph: Graph) -> Graph:
+        """Let handles name a graph, its nodes, and what is inside of them."""
+        self._graphs.add(graph.handle, graph)
+        for node in graph.nodes:
+            self._adopt_node(node)
+        return graph
+
+    def _adopt_node(self, node: Node) -> None:
+        self._nodes.add(node.handle, node)
+        for inside in node.work.graphs:
+            self.adopt(inside)
+
+    def destroy(self, handle: int) -> None:
+        """End a graph and its nodes; executables made from it stay."""
+        if self._executor.deferred.put_off(lambda: self.destroy(handle)):
+            return
+        with self._lock:
+            graph = self.get(handle)
+            if graph.owner is not None:
+                raise DriverFailure(INVALID_VALUE, "the graph belongs to a node")
+            self.captures.refuse_graph(graph, "destroyed")
+            self._forget(graph)
+            self.resources.let_go(graph)
+        # A destructor is the program's own: it is called with nothing held.
+        while graph.user_objects:
+            thing, references = graph.user_objects.popitem()
+            self._release(thing, references)
+
+    def _forget(self, graph: Graph) -> None:
+        self._graphs.discard(graph.handle)
+        for node in graph.nodes:
+            self._forget_node(node)
+
+    def _forget_node(self, node: Node) -> None:
+        self._nodes.discard(node.handle)
+        for inside in node.work.graphs:
+            self._forget(inside)
+
+    @_alone
+    def clone(self, handle: int) -> Graph:
+        """An equal graph, which knows where each node of the original is in it."""
+        original = self.get(handle)
+        _refuse_memory_nodes(original, "cloned")
+        twin, _ = original.copy()
+        for condition in twin.all_conditions():
+            condition.hold()
+        twin.user_objects = original.user_objects.copy()
+        for thing, references in twin.user_objects.items():
+            thing.retain(references)
+        return self.adopt(twin)
+
+    def find_in_clone(self, node: Node, clone: Graph) -> Node:
+        """The node of a clone that was made from `node`."""
+        found = clone.twins.get(node.handle)
+        if found is None or found not in found.graph.nodes:
+            raise DriverFailure(INVALID_VALUE, "the graph is no clone of the node's, or lost it")
+        return found
+
+    # Nodes and edges
+
+    @_alone
+    def add(self, graph: Graph, work: Work, dependencies: Iterable[tuple[Node, Edge]]) -> Node:
+        """A new node."""
+        node = graph.add(work, dependencies)
+        self._adopt_node(node)
+        return node
+
+    @_alone
+    def child(self, graph: Graph) -> ChildWork:
+        """The work of a node that is a copy of a graph."""
+        _refuse_memory_nodes(graph, "a child that is a copy")
+        if conditions_of(graph):
+            raise DriverFailure(
+                INVALID_VALUE, "a graph with conditional nodes can not be a child that is a copy"
+            )
+        return ChildWork(graph.copy()[0])
+
+    def moved_child(self, graph: Graph) -> ChildWork:
+        """The work of a node that takes a graph over."""
+        if graph.owner is not None:
+            raise DriverFailure(INVALID_VALUE, "the graph belongs to a node")
+        return ChildWork(graph)
+
+    @_alone
+    def remove(self, node: Node) -> None:
+        """End a node and its edges."""
+        _refuse_memory_nodes(node.graph, "taken apart")
+        self.captures.refuse_graph(node.graph, "taken apart")
+        node.graph.remove(node)
+        self._forget_node(node)
+        self.resources.let_go_of_node(node)
+
+    @_alone
+    def connect(self, graph: Graph, source: Node, target: Node, edge: Edge) -> None:
+        """A new edge."""
+        graph.connect(source, target, edge)
+
+    @_alone
+    def disconnect(self, graph: Graph, source: Node, target: Node, edge: Edge) -> None:
+        """Take an edge out."""
+        _refuse_memory_nodes(graph, "taken apart")
+        graph.disconnect(source, target, edge)
+
+    def check_settable(self, node: Node) -> None:
+        """INVALID_VALUE for a node whose parameters are given once."""
+        if node.work.kind in _FIXED:
+            raise DriverFailure(INVALID_VALUE, f"a {node.work.kind.name} node can not be changed")
+
+    @_alone
+    def set_work(self, node: Node, work: Work) -> None:
+        """Give a node other parameters; its type stays."""
+        if work.kind != node.work.kind:
+            raise DriverFailure(INVALID_VALUE, f"the node is a {node.work.kind.name} node")
+        for inside in node.work.graphs:
+            self._forget(inside)
+        node.work = work = with_attributes_of(node.work, work)
+        node.kept = None
+        for inside in work.graphs:
+            inside.owner = node
+            self.adopt(inside)
+
+    # Executables
+
+    @_alone
+    def instantiate(self, graph: Graph, flags: int) -> GraphExec:
+        """An executable copy of a graph."""
+        if flags & ~(_AUTO_FREE | _UPLOAD | _DEVICE_LAUNCH | _NODE_PRIORITY):
+            raise DriverFailure(INVALID_VALUE, f"unknown flags {flags:#x}")
+        if flags & _DEVICE_LAUNCH:
+            raise DriverFailure(NOT_SUPPORTED, "kernels can not launch graphs")
+        self.captures.refuse_graph(graph, "instantiated")
+        if any(memory.holders > 1 for memory in allocated_by(graph)):
+            raise DriverFailure(INVALID_VALUE, "one executable allocates the same memory already")
+        unused = [c for c in graph.conditions if not c.is_used]
+        if unused:
+            raise DriverFailure(
+                INVALID_VALUE, f"no node uses the conditional handle {unused[0].handle:#x}"
+            )
+        check_bodies(graph)
+        made = GraphExec(self._executor, graph, flags)
+        for thing, references in made.user_objects.items():
+            thing.retain(references)
+        self._execs.add(made.handle, made)
+        return made
+
+    def destroy_executable(self, handle: int) -> None:
+        """End an executable; launches that are enqueued are still done."""
+        if self._executor.deferred.put_off(lambda: self.destroy_executable(handle)):
+            return
+        self._execs.remove(handle).release()
+
+    def launch(self, executable: GraphExec, stream: Stream) -> None:
+        """Enqueue an executable, or make it a child graph where the stream is captured."""
+        capture = stream.capture
+        if isinstance(capture, Capture):
+            capture.add(stream, self.child(executable.graph))
+            return
+        for context in executable.contexts:
+            self._machine.check(context)
+        executable.launch(stream)
+
+    def own_node(self, executable: GraphExec, handle: int) -> Node:
+        """The executable's own twin of a node."""
+        found = executable.nodes.get(handle)
+        if found is None:
+            raise DriverFailure(INVALID_VALUE, "the executable was not made from the node's graph")
+        return found
+
+    # Changing executables
+
+    @_alone
+    def update(self, executable: GraphExec, graph: Graph) -> None:
+        """cuGraphExecUpdate; UpdateRefused says why not."""
+        executable.update(graph)
+        for thing, references in graph.user_objects.items():
+            thing.retain(references)
+            executable.user_objects[thing] += references
+
+    @_alone
+    def set_own_work(self, executable: GraphExec, handle: int, work: Work) -> None:
+        """Give one node of an executable other parameters."""
+        node = self.own_node(executable, handle)
+        if work.kind != node.work.kind:
+            raise DriverFailure(INVALID_VALUE, f"the node is a {node.work.kind.name} node")
+        work = with_attributes_of(node.work, work)
+        result = compared_alone(node.work, work)
+        if result is not UpdateResult.SUCCESS:
+            why = result.name.lower().replace("_", " ")
+            raise DriverFailure(INVALID_VALUE, f"{node.work.describe()}: {why}")
+        replace(node, work)
+
+    @_alone
+    def set_own_graph(self, executable: GraphExec, handle: int, graph: Graph) -> None:
+        """Let a child graph of an executable become like another graph."""
+        node = self.own_node(executable, handle)
+        if not isinstance(node.work, ChildWork):
+            raise DriverFailure(INVALID_VALUE, f"the node is a {node.work.kind.name} node")
+        try:
+            found = pairs(executable, node.work.graph, graph)
+        except UpdateRefused as refusal:
+            raise DriverFailure(INVALID_VALUE, str(refusal)) from refusal
+        for own, twin in found:
+            replace(own, twin.work)
+
+    def enable(self, executable: GraphExec, handle: int, value: bool | None) -> bool:
+        """Enable or disable a node of an executable, or neither; whether it is enabled."""
+        node = self.own_node(executable, handle)
+        if node.work.kind not in CAN_BE_DISABLED:
+            raise DriverFailure(INVALID_VALUE, f"a {node.work.kind.name} node is always enabled")
+        if value is not None:
+            node.is_enabled = value
+        return node.is_enabled
+
+    # Captures
+
+    def begin_capture_to(
+        self, stream: Stream, mode: int, graph: Graph, tips: Iterable[tuple[Node, Edge]]
+    ) -> None:
+        """Capture into a graph that is there."""
+        before = dict(tips)
+        if any(node.graph is not graph for node in before):
+            raise DriverFailure(INVALID_VALUE, "a node depended on is of another graph")
+        self.captures.begin_to(stream, mode, graph, before)
+
+    def end_capture(self, stream: Stream) -> Graph:
+        """The graph that was captured."""
+        capture = stream.capture
+        try:
+            return self.adopt(self.captures.end(stream))
+        except DriverFailure:
+            if isinstance(capture, Capture) and capture.is_over and capture.owns_graph:
+                self._forget(capture.graph)
+                self.resources.let_go(capture.graph)
+            raise
+
+    def adopt_captured(self, capture: Capture) -> Graph:
+        """Let handles name what a capture has so far: the program asks for it."""
+        return self.adopt(capture.graph)
+
+    # User objects
+
+    def create_user_object(
+        self, pointer: int, destructor: int, references: int, flags: int
+    ) -> UserObject:
+        """An object of the program's, with some references that it holds itself."""
+        if flags != 1 or not destructor or not 0 < references < 1 << 31:
+            raise DriverFailure(
+                INVALID_VALUE, "a destructor, references and NO_DESTRUCTOR_SYNC are needed"
+            )
+        made = UserObject(pointer, destructor, references)
+        self._user_objects.add(made.handle, made)
+        return made
+
+    def release_user_object(self, thing: UserObject, references: int) -> None:
+        """Drop references that the program holds."""
+        self._release(thing, references)
+
+    def _release(self, thing: UserObject, references: int) -> None:
+        thing.release(references)
+        if not thing.references:
+            self._user_objects.discard(thing.handle)
+
+    def retain_in_graph(self, graph: Graph, thing: UserObject, references: int, flags: int) -> None:
+        """References held by a graph: new ones, or moved from the program."""
+        if flags & ~_MOVE or references <= 0 or references > 0x7FFFFFFF:
+            raise DriverFailure(INVALID_VALUE, f"{references} references, flags {flags:#x}")
+        if not flags & _MOVE:
+            thing.retain(references)
+        graph.user_objects[thing] += references
+
+    def release_in_graph(self, graph: Graph, thing: UserObject, references: int) -> None:
+        """Drop references that a graph holds."""
+        if not 0 < references <= graph.user_objects.get(thing, 0):
+            raise DriverFailure(INVALID_VALUE, "the graph does not hold so many references")
+        graph.user_objects[thing] -= references
+        if not graph.user_objects[thing]:
+            del graph.user_objects[thing]
+        self._release(thing, references)
+
+
+def _refuse_memory_nodes(graph: Graph, what: str) -> None:
+    if has_memory_nodes(graph):
+        raise DriverFailure(INVALID_VALUE, f"a graph with memory nodes can not be {what}")

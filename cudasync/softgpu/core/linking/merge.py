@@ -1,0 +1,200 @@
+"""Cellar. PTX texts put together: one header, one definition of each name, locals kept apart.
+
+As with a driver's linker, a name that several modules define strongly is an error, weak and
+tentative definitions (`.weak`, `.common`) give way, and what is declared must be defined somewhere.
+Names that a module keeps to itself are renamed where another uses the same. Lines of a text stay
+lines, so that reports quote what the compiler wrote; a comment says where each module begins.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from cudasync.errors import PtxError
+from cudasync.ptx import parse
+from cudasync.ptx.lexer import decode, split
+from cudasync.softgpu.core.linking.runtime import PROVIDED, RUNTIME_PTX
+from cudasync.softgpu.core.linking.statements import Statement, Strength, statements
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from cudasync.ptx.lexer import Words
+
+# What every program may call without linking with anything.
+_BUILT_IN: Final = frozenset(
+    {"vprintf", "malloc", "free", "__assertfail", "cudaGraphSetConditional"}
+)
+_NUMBER: Final = re.compile(r"\d+")
+
+
+class LinkError(Exception):
+    """The modules do not make a program; the message is what the driver's log would say."""
+
+
+@dataclass(slots=True)
+class _Input:
+    name: str
+    source: Words
+    statements: list[Statement]
+
+
+def link(texts: Sequence[tuple[str, bytes]], *, runtime: bool = False) -> bytes:
+    """One PTX text of several, given with their names; LinkError, or PtxError for no PTX.
+
+    With `runtime`, what the device's run-time library has is there, too.
+    """
+    inputs = [_read(name, text) for name, text in texts]
+    if runtime:
+        wanted = {name for i in inputs for s in i.statements for name in s.names}
+        if not wanted.isdisjoint(PROVIDED):
+            inputs.append(_read("libcudadevrt", RUNTIME_PTX.encode()))
+    if len(inputs) == 1 and not _undefined(inputs, {}):
+        return texts[0][1].rstrip(b"\0")
+    chosen = _choose(inputs)
+    if undefined := _undefined(inputs, chosen):
+        raise LinkError("\n".join(undefined))
+    renamed = _renamings(inputs)
+    bodies: list[str] = []
+    for index, module in enumerate(inputs):
+        bodies.append(f"// {module.name}")
+        bodies.append(_rewritten(index, module, chosen, renamed[index], 1000 * (index + 1)))
+    return "\n".join([_header(inputs), *bodies, ""]).encode()
+
+
+def _read(name: str, text: bytes) -> _Input:
+    parse(text, name)  # Refuses, with the line, what is no PTX.
+    source = split(decode(text, name), name)
+    return _Input(name, source, list(statements(source.words)))
+
+
+def _header(inputs: Sequence[_Input]) -> str:
+    """The newest version and the newest target of all."""
+    versions: list[tuple[int, int]] = []
+    targets: list[tuple[int, str]] = []
+    for module in inputs:
+        words = module.source.words
+        major, minor = words[1].split(".")
+        versions.append((int(major), int(minor)))
+        number = _NUMBER.search(words[3])
+        assert number is not None, "the parser has seen a target"
+        targets.append((int(number[0]), words[3]))
+    version = max(versions)
+    return f".version {version[0]}.{version[1]}\n.target {max(targets)[1]}\n.address_size 64"
+
+
+def _choose(inputs: Sequence[_Input]) -> dict[str, tuple[int, int]]:
+    """Of each name that modules share: the input and the statement that define it."""
+    chosen: dict[str, tuple[int, int]] = {}
+    strengths: dict[str, Strength] = {}
+    for index, module in enumerate(inputs):
+        for statement in module.statements:
+            if statement.is_local or statement.strength is Strength.DECLARED:
+                continue
+            for name in statement.names:
+                before = strengths.get(name, Strength.DECLARED)
+                both = min(before, statement.strength)
+                if both is Strength.STRONG and chosen[name][0] != index:
+                    first = inputs[chosen[name][0]].name
+                    raise LinkError(
+                        f"error   : Multiple definition of '{name}' in '{module.name}', "
+                        f"first defined in '{first}'"
+                    )
+                if statement.strength > before:
+                    chosen[name] = index, statement.start
+                    strengths[name] = statement.strength
+    return chosen
+
+
+def _undefined(inputs: Sequence[_Input], chosen: dict[str, tuple[int, int]]) -> list[str]:
+    """A line for each name that is declared, defined nowhere, and not the driver's own."""
+    lines = []
+    for module in inputs:
+        own = {
+            name
+            for statement in module.statements
+            if statement.strength is not Strength.DECLARED
+            for name in statement.names
+        }
+        words = module.source.words
+        for statement in module.statements:
+            if ".shared" in words[statement.start : statement.end] and not statement.is_function:
+                continue  # Dynamic shared memory is defined by the launch.
+            for name in statement.names:
+                if statement.strength is Strength.DECLARED and not (
+                    name in own or name in chosen or name in _BUILT_IN
+                ):
+                    lines.append(f"error   : Undefined reference to '{name}' in '{module.name}'")
+    return list(dict.fromkeys(lines))
+
+
+def _renamings(inputs: Sequence[_Input]) -> list[dict[str, str]]:
+    """For each input, new names for what it keeps to itself and others use as well."""
+    users: dict[str, set[int]] = {}
+    for index, module in enumerate(inputs):
+        for statement in module.statements:
+            for name in statement.names:
+                users.setdefault(name, set()).add(index)
+    return [
+        {
+            name: f"{name}$link{index}"
+            for statement in module.statements
+            if statement.is_local
+            for name in statement.names
+            if len(users[name]) > 1
+        }
+        for index, module in enumerate(inputs)
+    ]
+
+
+def _rewritten(
+    index: int,
+    module: _Input,
+    chosen: dict[str, tuple[int, int]],
+    renamed: dict[str, str],
+    first_file: int,
+) -> str:
+    """The text of a module without header, debug sections and definitions that gave way."""
+    source = module.source
+    words, offsets, text = source.words, source.offsets, source.text
+    pieces: list[str] = []
+    at = 0
+    for statement in module.statements:
+        begin, end = offsets[statement.start], offsets[statement.end - 1]
+        end += len(words[statement.end - 1])
+        gave_way = (
+            not statement.is_local
+            and statement.strength is not Strength.DECLARED
+            and any(
+                chosen.get(name, (index, statement.start)) != (index, statement.start)
+                for name in statement.names
+            )
+        )
+        if gave_way and len(statement.names) > 1:
+            raise LinkError(
+                f"error   : '{statement.names[0]}' and others in '{module.name}' "
+                "are declared in one statement, and defined elsewhere, too"
+            )
+        if statement.is_header or gave_way or words[statement.start] == ".section":
+            pieces.append(text[at:begin])
+            # Its lines stay, so that numbers of lines are those of the text.
+            pieces.append("\n" * text.count("\n", begin, end))
+            at = end
+            continue
+        for position in range(statement.start, statement.end):
+            word = words[position]
+            if word in renamed:
+                new = renamed[word]
+            elif word.isdigit() and words[position - 1] in (".loc", ".file", "inlined_at"):
+                new = str(first_file + int(word))
+            else:
+                continue
+            pieces += [text[at : offsets[position]], new]
+            at = offsets[position] + len(word)
+    pieces.append(text[at:])
+    return "".join(pieces)
+
+
+__all__ = ["LinkError", "PtxError", "link"]

@@ -1,0 +1,250 @@
+"""Cellar. Memory pools: where stream-ordered memory comes from, and who may use it.
+
+A pool's memory is taken from its device's arena, or the host's, when it is asked for, and goes
+back when it is freed; what a pool *holds* beyond what is in use is only counted, up to its release
+threshold, as a program that watches the attributes expects. Nobody but the pool's own device may
+use its memory until access is given: enabling a peer's access to a context says nothing of pools.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from cudasync.softgpu.core.handles import Handles, new_handle
+from cudasync.softgpu.core.locations import ACCESS_BOTH, ACCESS_NONE, ACCESS_READ, Location
+from cudasync.softgpu.core.memory import MemoryKind
+from cudasync.softgpu.core.results import (
+    INVALID_DEVICE,
+    INVALID_VALUE,
+    NOT_SUPPORTED,
+    OUT_OF_MEMORY,
+    DriverFailure,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from cudasync.softgpu.core.context import Device
+
+# CUmemAllocationType.
+PINNED: Final = 1
+MANAGED: Final = 2
+
+# CUmemPool_attribute.
+_REUSE: Final = (1, 2, 3)
+_THRESHOLD: Final = 4
+_RESERVED, _RESERVED_HIGH, _USED, _USED_HIGH = 5, 6, 7, 8
+_TYPE, _HANDLES, _LOCATION_NUMBER, _LOCATION_KIND, _MAX, _DECOMPRESS = 9, 10, 11, 12, 13, 14
+_WIDE: Final = frozenset({_THRESHOLD, _RESERVED, _RESERVED_HIGH, _USED, _USED_HIGH, _MAX})
+
+
+class Pool:
+    """One pool, and what is counted of it."""
+
+    def __init__(
+        self,
+        device: Device | None,
+        location: Location,
+        *,
+        allocation_type: int = PINNED,
+        max_bytes: int = 0,
+        is_default: bool = False,
+    ) -> None:
+        self.device = device
+        self.location = location
+        self.allocation_type = allocation_type
+        self.max_bytes = max_bytes
+        self.is_default = is_default
+        self.handle = new_handle()
+        # Other devices that may use its memory.
+        self.guests: set[Device] = set()
+        self._settings = dict.fromkeys(_REUSE, 1)
+        self._threshold = 0
+        self._used = self._used_high = 0
+        self._held = self._held_high = 0
+
+    @property
+    def kind(self) -> MemoryKind:
+        """What memory from here is."""
+        if self.allocation_type == MANAGED:
+            return MemoryKind.MANAGED_POOL
+        return MemoryKind.POOL if self.device is not None else MemoryKind.HOST_POOL
+
+    # Counting
+
+    def take(self, size_bytes: int) -> None:
+        """More is in use; DriverFailure OUT_OF_MEMORY above the pool's own limit."""
+        if self.max_bytes and self._used + size_bytes > self.max_bytes:
+            raise DriverFailure(
+                OUT_OF_MEMORY,
+                f"{size_bytes} bytes asked for, {self._used} of the pool's {self.max_bytes} in use",
+            )
+        self._used += size_bytes
+        self._used_high = max(self._used_high, self._used)
+        self._held = max(self._held, self._used)
+        self._held_high = max(self._held_high, self._held)
+
+    def give_back(self, size_bytes: int) -> None:
+        """Less is in use; what is held above the threshold is let go."""
+        self._used -= size_bytes
+        self.trim(self._threshold)
+
+    def trim(self, keep_bytes: int) -> None:
+        """Hold no more than `keep_bytes`, or what is in use."""
+        self._held = min(self._held, max(self._used, keep_bytes))
+
+    # Attributes
+
+    @staticmethod
+    def is_wide(attribute: int) -> bool:
+        """True for attributes of 64 bits; the others have 32."""
+        return attribute in _WIDE
+
+    def attribute(self, number: int) -> int:
+        """cuMemPoolGetAttribute."""
+        values = {
+            **self._settings,
+            _THRESHOLD: self._threshold,
+            _RESERVED: self._held,
+            _RESERVED_HIGH: self._held_high,
+            _USED: self._used,
+            _USED_HIGH: self._used_high,
+            _TYPE: self.allocation_type,
+            _HANDLES: 0,
+            _LOCATION_NUMBER: self.location.number,
+            _LOCATION_KIND: self.location.kind,
+            _MAX: self.max_bytes,
+            _DECOMPRESS: 0,
+        }
+        if number not in values:
+            raise DriverFailure(INVALID_VALUE, f"there is no pool attribute {number}")
+        return values[number]
+
+    def set_attribute(self, number: int, value: int) -> None:
+        """cuMemPoolSetAttribute."""
+        if number in _REUSE:
+            self._settings[number] = int(value != 0)
+        elif number == _THRESHOLD:
+            self._threshold = value
+        elif number in (_RESERVED_HIGH, _USED_HIGH):
+            if value:
+                raise DriverFailure(INVALID_VALUE, "a high-water mark can only be set to 0")
+            if number == _USED_HIGH:
+                self._used_high = self._used
+            else:
+                self._held_high = self._held
+        else:
+            raise DriverFailure(INVALID_VALUE, f"pool attribute {number} can not be set")
+
+    # Access
+
+    def access(self, device: Device | None) -> int:
+        """CUmemAccess_flags of a device, or of the host."""
+        if self.device is None or self.allocation_type == MANAGED:
+            return ACCESS_BOTH
+        return ACCESS_BOTH if device is self.device or device in self.guests else ACCESS_NONE
+
+    def set_access(self, device: Device | None, flags: int) -> None:
+        """Let a device use the pool's memory from now on, or no longer."""
+        check_access(flags)
+        if device is None or self.device is None:
+            if flags != self.access(device):
+                raise DriverFailure(INVALID_VALUE, "the host's access to a pool is as it is")
+        elif device is self.device:
+            if flags != ACCESS_BOTH:
+                raise DriverFailure(INVALID_VALUE, "a device can not lose its own pool")
+        elif flags == ACCESS_BOTH:
+            self.guests.add(device)
+        else:
+            self.guests.discard(device)
+
+
+def check_access(flags: int) -> None:
+    """DriverFailure for what is no access, or none that can be held to."""
+    if flags == ACCESS_READ:
+        raise DriverFailure(NOT_SUPPORTED, "access to read and not to write is not modelled")
+    if flags not in (ACCESS_NONE, ACCESS_BOTH):
+        raise DriverFailure(INVALID_VALUE, f"there is no access {flags}")
+
+
+class PoolManager:
+    """All pools of a machine: the default ones, those made, and which is used where."""
+
+    def __init__(self, devices: Sequence[Device]) -> None:
+        self._devices = devices
+        self._pools: Handles[Pool] = Handles("memory pool", code=INVALID_VALUE)
+        # By type and location: the pool that allocations there come from, where it was set.
+        self._current: dict[tuple[int, Location], Pool] = {}
+        self._defaults: dict[tuple[int, Location], Pool] = {}
+        self.access_version = 0
+        for device in devices:
+            self._pools.add(device.pool.handle, device.pool)
+            self._defaults[PINNED, device.pool.location] = device.pool
+
+    def get(self, handle: int) -> Pool:
+        """The pool of a handle."""
+        return self._pools.get(handle)
+
+    def create(
+        self, allocation_type: int, location: Location, max_bytes: int, handle_types: int
+    ) -> Pool:
+        """cuMemPoolCreate."""
+        if handle_types:
+            raise DriverFailure(NOT_SUPPORTED, "pools can not be shared with other processes")
+        if allocation_type not in (PINNED, MANAGED):
+            raise DriverFailure(INVALID_VALUE, f"there is no allocation type {allocation_type}")
+        device = self._device_of(allocation_type, location)
+        pool = Pool(device, location, allocation_type=allocation_type, max_bytes=max_bytes)
+        self._pools.add(pool.handle, pool)
+        return pool
+
+    def _device_of(self, allocation_type: int, location: Location) -> Device | None:
+        if allocation_type == MANAGED and location.kind == 0:
+            return None
+        return location.device(self._devices)
+
+    def destroy(self, handle: int) -> None:
+        """cuMemPoolDestroy: what was allocated from it stays until it is freed."""
+        pool = self.get(handle)
+        if pool.is_default:
+            raise DriverFailure(INVALID_VALUE, "a default pool can not be destroyed")
+        self._pools.remove(handle)
+        for place, current in list(self._current.items()):
+            if current is pool:
+                self._current.pop(place, None)
+
+    def default(self, allocation_type: int, location: Location) -> Pool:
+        """The default pool of a place, made when first asked for."""
+        if allocation_type not in (PINNED, MANAGED):
+            raise DriverFailure(INVALID_VALUE, f"there is no allocation type {allocation_type}")
+        device = self._device_of(allocation_type, location)
+        found = self._defaults.get((allocation_type, location))
+        if found is None:
+            made = Pool(device, location, allocation_type=allocation_type, is_default=True)
+            found = self._defaults.setdefault((allocation_type, location), made)
+            self._pools.add(found.handle, found)
+        return found
+
+    def current(self, allocation_type: int, location: Location) -> Pool:
+        """The pool that allocations of a place come from."""
+        found = self._current.get((allocation_type, location))
+        return found or self.default(allocation_type, location)
+
+    def set_current(self, allocation_type: int, location: Location, pool: Pool) -> None:
+        """Let allocations of a place come from `pool`, which must lie there."""
+        device = self._device_of(allocation_type, location)
+        if pool.allocation_type != allocation_type or pool.device is not device:
+            raise DriverFailure(INVALID_VALUE, "the pool does not lie there")
+        self._current[allocation_type, location] = pool
+
+    def set_access(self, pool: Pool, descriptions: Sequence[tuple[Location, int]]) -> None:
+        """cuMemPoolSetAccess."""
+        for location, flags in descriptions:
+            try:
+                device = location.device(self._devices)
+            except DriverFailure as failure:
+                if failure.code != INVALID_DEVICE:
+                    raise
+                raise DriverFailure(INVALID_VALUE, failure.detail) from None
+            pool.set_access(device, flags)
+        self.access_version += 1

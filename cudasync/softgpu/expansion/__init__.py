@@ -1,0 +1,124 @@
+"""Cellar. Instructions that are several simpler ones, written out before either lowering.
+
+What the PTX ISA defines by parts (two halves in a register, four bytes, a vector of atomics, a call
+through a register) becomes those parts here, once for both lowerings, so that each of them only
+knows scalars. The parts keep the guard, the line and the text of what they came from.
+
+Each rule takes an instruction apart or leaves it alone; a modifier that it does not know makes it
+leave the instruction, which the lowerings then refuse by name.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from cudasync.errors import PtxError
+from cudasync.ptx.liveness import defs, uses
+from cudasync.softgpu.expansion import (
+    chains,
+    conditions,
+    heap,
+    hints,
+    packing,
+    pairs,
+    search,
+    spaces,
+    specials,
+    vectors,
+    video,
+)
+from cudasync.softgpu.expansion.parts import Parts
+from cudasync.softgpu.expansion.printing import Printing, output, prints
+from cudasync.softgpu.expansion.targets import Targets
+from cudasync.softgpu.unforeseen import refusal
+
+if TYPE_CHECKING:
+    from cudasync.ptx.ir import Function, Instruction, Module
+    from cudasync.softgpu.expansion.parts import Rule
+
+_RULES: tuple[dict[str, Rule], ...] = (
+    pairs.RULES,
+    chains.RULES,
+    packing.RULES,
+    search.RULES,
+    hints.RULES,
+    vectors.RULES,
+    video.RULES,
+)
+
+# How many registers for each instruction are no matter.
+_SPARE = 16
+
+
+def expand(module: Module) -> Module:
+    """The same program without the instructions that have rules."""
+    whole = _Module(module)
+    functions = tuple(whole.expanded(function) for function in module.functions)
+    variables = whole.targets.variables(module.variables)
+    if prints(module, whole.defined):
+        variables = (*variables, output())
+    if heap.allocates(module, whole.defined):
+        variables = (*variables, heap.heap())
+    return replace(module, functions=functions, variables=variables)
+
+
+class _Module:
+    """What the rules that look beyond one instruction know of the module."""
+
+    def __init__(self, module: Module) -> None:
+        self._module = module
+        self._file = module.file
+        self.targets = Targets(module)
+        self.defined = {each.name for each in module.functions if not each.is_declaration}
+        self._printing = Printing(module, self.defined)
+
+    def expanded(self, function: Function) -> Function:
+        """The function, itself if there is nothing to take apart."""
+        function = _without_spare_registers(function)
+        parts = Parts(function)
+        is_same = True
+        for index, instruction in enumerate(function.body):
+            parts.begin(instruction)
+            try:
+                is_written = self._is_taken_apart(parts, function, index, instruction)
+            except PtxError:
+                raise
+            except Exception as error:
+                raise refusal(error, instruction, self._file) from error
+            if is_written:
+                is_same = False
+            else:
+                # Something may stand before it all the same.
+                is_same = is_same and not parts.has_begun
+                parts.keep()
+        return function if is_same else parts.result()
+
+    def _is_taken_apart(
+        self, parts: Parts, function: Function, index: int, instruction: Instruction
+    ) -> bool:
+        if instruction.opcode == "call" and (
+            self._printing.rewrite(parts, function, index, instruction)
+            or heap.rewrite(parts, instruction, self.defined)
+            or conditions.rewrite(parts, instruction, self.defined)
+        ):
+            return True
+        if self.targets.rewrite(parts, function, instruction):
+            return True
+        if specials.rewrite(parts, instruction):
+            return True
+        return spaces.rewrite(parts, instruction, self._module) or any(
+            rules[instruction.opcode](parts, instruction)
+            for rules in _RULES
+            if instruction.opcode in rules
+        )
+
+
+def _without_spare_registers(function: Function) -> Function:
+    """A function that declares far more registers than it has instructions, with those it uses."""
+    if len(function.registers) <= _SPARE * (len(function.body) + _SPARE):
+        return function
+    used = {each.name for i in function.body for each in (*uses(i), *defs(i))}
+    used |= {each.name for each in (*function.parameters, *function.results)}
+    registers = {name: each for name, each in function.registers.items() if name in used}
+    return replace(function, registers=registers)

@@ -1,0 +1,180 @@
+"""Cellar. vprintf and __assertfail, as stores of records into a variable; see `softgpu.output`.
+
+Where the format can be seen to be a constant, the number of its arguments is known, and with it
+what vprintf returns. Elsewhere as many bytes are kept as the function has local memory for, since
+that is where compilers put arguments, and the result is 0.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from cudasync.ptx.ir import Address, Integer, Register, Special, Symbol, Vector
+from cudasync.ptx.liveness import defs
+from cudasync.ptx.types import ScalarType, StateSpace
+from cudasync.softgpu.expansion.parts import room
+from cudasync.softgpu.output import (
+    CAPACITY,
+    HEADER_BYTES,
+    MOST_ARGUMENT_BYTES,
+    RECORD_BYTES,
+    VARIABLE,
+    Kind,
+)
+from cudasync.softgpu.waiting import callee, callees
+
+if TYPE_CHECKING:
+    from collections.abc import Container
+
+    from cudasync.ptx.ir import Function, Instruction, Module, Operand, Variable
+    from cudasync.softgpu.expansion.parts import Parts
+
+T = ScalarType
+_PRINTS, _ASSERTS = "vprintf", "__assertfail"
+_COORDINATES = tuple(f"%{name}.{axis}" for name in ("ctaid", "tid") for axis in "xyz")
+# A conversion: what may stand between the percent sign and its letter.
+_CONVERSION = re.compile(rb"%[-+ #0-9.*hljztL]*([a-zA-Z%])")
+
+
+def output() -> Variable:
+    """The variable that takes the records."""
+    return room(VARIABLE, HEADER_BYTES + CAPACITY)
+
+
+def prints(module: Module, defined: Container[str]) -> bool:
+    """Whether anything in `module` leaves records: not by functions of its own of these names."""
+    leaving = {each for each in (_PRINTS, _ASSERTS) if each not in defined}
+    return any(not leaving.isdisjoint(callees(function)) for function in module.functions)
+
+
+class Printing:
+    """Rewrites the calls of one module's functions."""
+
+    def __init__(self, module: Module, defined: Container[str]) -> None:
+        self._defined = defined
+        self._variables = {each.name: each for each in module.variables}
+
+    def rewrite(
+        self, parts: Parts, function: Function, index: int, instruction: Instruction
+    ) -> bool:
+        """Take apart a call of either function, at `index` in the body."""
+        name = callee(instruction)
+        if name not in (_PRINTS, _ASSERTS) or name in self._defined:
+            return False
+        results, _, arguments = instruction.operands[:3]
+        assert isinstance(results, Vector)
+        assert isinstance(arguments, Vector)
+        given = arguments.elements
+        if len(given) != (2 if name == _PRINTS else 5):
+            return False
+        if name == _ASSERTS:
+            values = [_value(parts, each, wide) for each, wide in zip(given, "qqwqq", strict=True)]
+            stored = [values[1], values[2], values[3]]
+            _record(parts, Kind.ASSERTION, values[0], stored)
+            return False
+        text = self._format(function, index, given[0])
+        count = len(_arguments(text)) if text is not None else 0
+        size = 8 * count if text is not None else _local_bytes(function)
+        address, first = (_value(parts, each, "q") for each in given)
+        _read_once(parts, address)
+        _record(parts, Kind.PRINT, address, _copies(parts, first, size))
+        parts.give(results, Integer(count), T.B32)
+        return True
+
+    def _format(self, function: Function, index: int, operand: Operand) -> bytes | None:
+        """The characters that `operand` points to, if that is a constant string."""
+        joins = set(function.labels.values())
+        for place in range(index - 1, -1, -1):
+            if place + 1 in joins:
+                # It may have been set elsewhere, too.
+                break
+            instruction = function.body[place]
+            if isinstance(operand, Symbol):
+                found = self._variables.get(operand.name)
+                if found is not None:
+                    return _characters(found, operand.offset)
+                if instruction.opcode == "st" and instruction.operands[0] == Address(operand):
+                    operand = instruction.operands[1]
+            elif (
+                isinstance(operand, Register)
+                and operand in defs(instruction)
+                and instruction.guard is None
+            ):
+                if instruction.opcode not in ("mov", "cvta"):
+                    return None
+                operand = instruction.operands[1]
+        if isinstance(operand, Symbol) and operand.name in self._variables:
+            return _characters(self._variables[operand.name], operand.offset)
+        return None
+
+
+def _characters(variable_: Variable, offset: int) -> bytes | None:
+    values = [each.value & 0xFF for each in variable_.initial if isinstance(each, Integer)]
+    if variable_.type.size != 1 or len(values) != len(variable_.initial):
+        return None
+    return bytes(values[offset:]).partition(b"\0")[0]
+
+
+def _arguments(text: bytes) -> list[bytes]:
+    """The letters of the conversions that take an argument; a `*` takes one, too."""
+    found: list[bytes] = []
+    for match in _CONVERSION.finditer(text):
+        if match[1] != b"%":
+            found += [b"*"] * match[0].count(b"*") + [match[1]]
+    return found
+
+
+def _local_bytes(function: Function) -> int:
+    sizes = sum(each.size for each in function.variables if each.space is StateSpace.LOCAL)
+    return min(-(-sizes // 8) * 8, MOST_ARGUMENT_BYTES)
+
+
+def _value(parts: Parts, operand: Operand, wide: str) -> Operand:
+    """What an argument holds: of 64 bits ("q"), or of 32 ("w")."""
+    type_ = "u64" if wide == "q" else "u32"
+    if isinstance(operand, Symbol):
+        return parts.compute(f"ld.param.{type_}", Address(operand))
+    return parts.compute(f"mov.{type_}", operand)
+
+
+def _read_once(parts: Parts, address: Operand) -> None:
+    """A format that cannot be read is an illegal access at this line."""
+    assert isinstance(address, Register)
+    parts.settle("ld.u8", parts.register(T.B32), Address(address))
+
+
+def _copies(parts: Parts, first: Operand, size: int) -> list[Operand]:
+    """`size` bytes from `first` on, as far as they lie in local memory."""
+    assert isinstance(first, Register)
+    found: list[Operand] = []
+    for offset in range(0, min(size, MOST_ARGUMENT_BYTES), 4):
+        place = parts.compute("add.u64", first, Integer(offset))
+        is_there = parts.compute("isspacep.local", place, type_=T.PRED)
+        wanted = parts.compute("and.pred", is_there, parts.active())
+        word = parts.compute("mov.b32", Integer(0))
+        parts.emit_under(wanted, "ld.b32", (word, Address(place)))
+        found.append(word)
+    return found
+
+
+def _record(parts: Parts, kind: Kind, text: Operand, values: list[Operand]) -> None:
+    width = 8 if kind is Kind.ASSERTION else 4
+    size = RECORD_BYTES + -(-width * len(values) // 8) * 8
+    start = parts.compute("mov.u64", Symbol(VARIABLE))
+    taken = parts.register(T.B64)
+    parts.settle("atom.global.add.u64", taken, Address(start), Integer(size))
+    fits = parts.compute("setp.le.u64", taken, Integer(CAPACITY - size), type_=T.PRED)
+    wanted = parts.compute("and.pred", fits, parts.active())
+    place = parts.compute("add.u64", start, taken)
+
+    def put(name: str, offset: int, value: Operand) -> None:
+        parts.emit_under(wanted, name, (Address(place, HEADER_BYTES + offset), value))
+
+    put("st.global.u64", 0, Integer(size << 8 | kind))
+    put("st.global.u64", 8, text)
+    for number, name in enumerate(_COORDINATES):
+        put("st.global.u32", 16 + 4 * number, parts.compute("mov.u32", Special(name, T.U32)))
+    for number, value in enumerate(values):
+        assert isinstance(value, Register)
+        put(f"st.global.b{value.type.bits}", RECORD_BYTES + width * number, value)

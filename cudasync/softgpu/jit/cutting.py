@@ -1,0 +1,49 @@
+"""Cellar, jit. A kernel's text in two, so that two processors make machine code of it.
+
+Segments (`segments`) are functions that nobody calls but by a table, and LLVM's work on one has
+nothing to do with the others. So about half of them become a module of their own. The halves are
+linked together again; which half a segment is in depends on the text alone.
+"""
+
+from __future__ import annotations
+
+import re
+
+# Below this many characters of segments one processor is as fast.
+_LEAST = 25_000
+_SEGMENT = re.compile(
+    r"^define internal (i64 @segment\.\d+\([^)]*\)) noinline(.*?^\}\n)", re.MULTILINE | re.DOTALL
+)
+_TABLES = re.compile(r"^@(?:segments|numbers) = .*\n", re.MULTILINE)
+_KERNEL = "define i32 @kernel("
+
+
+def cut(text: str) -> tuple[str, ...]:
+    """The text as one module or two, the one with the kernel first."""
+    found = list(_SEGMENT.finditer(text))
+    rest = _SEGMENT.sub("", text)
+    length = len(text) - len(rest)
+    if len(found) < 2 or length < _LEAST or "define internal" in rest:
+        return (text,)
+    start = rest.index(_KERNEL)
+    end = rest.index("\n}\n", start) + 3
+    # What both halves need: constants, declarations and what metadata says.
+    common = rest[:start] + rest[end:]
+    halves: tuple[list[re.Match[str]], list[re.Match[str]]] = ([], [])
+    weights = [end - start, 0]
+    for each in sorted(found, key=lambda match: -len(match.group())):
+        lighter = weights.index(min(weights))
+        weights[lighter] += len(each.group())
+        halves[lighter].append(each)
+    if not halves[1]:
+        return (text,)
+    own, other = (
+        "".join(f"define {each[1]} noinline{each[2]}" for each in half) for half in halves
+    )
+    declared = "".join(f"declare {each[1]}\n" for each in halves[1])
+    return own + declared + rest, other + _TABLES.sub("", common)
+
+
+def is_segment(symbol: str) -> bool:
+    """Whether a symbol is one by which the halves are linked."""
+    return symbol.startswith("segment.")

@@ -1,0 +1,76 @@
+"""Programs as users write them, unmodified, under `python -m cudasync run`.
+
+Each checks its own expectation and prints one line that begins with its name, and they run as
+they are on a real GPU, too. What they need is optional; programs that lack something are named by
+one test, so that nobody takes them for passed.
+"""
+
+from __future__ import annotations
+
+import sys
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+from helpers.process import start
+
+HERE = Path(__file__).parent
+PROGRAMS = sorted(HERE.glob("*/*.py"))
+# One of each kind always runs; the others with --run-slow, as .ci/run does.
+ALWAYS = {"bindings/vector_add.py", "core/vector_add.py", "numba_cuda/kernels.py"}
+DEADLINE_S = 120
+
+
+@cache
+def has_library(name: str) -> bool:
+    """Found in another process: here it would stay, before the software GPU is in place."""
+    program = f"from cuda import pathfinder; pathfinder.load_nvidia_dynamic_lib({name!r})"
+    code, _ = start([sys.executable, "-c", program], DEADLINE_S)
+    return code == 0
+
+
+def has_package(name: str) -> bool:
+    return find_spec(name) is not None
+
+
+def missing(program: Path) -> list[str]:
+    """What the program imports and is not installed."""
+    text = program.read_text()
+    needs = {
+        "NVRTC": ("nvrtc" in text or "Program(" in text, has_library, "nvrtc"),
+        "NVVM": ("numba" in text, has_library, "nvvm"),
+        "cuda-core": ("cuda.core" in text, has_package, "cuda.core"),
+        "numba-cuda": ("numba" in text, has_package, "numba_cuda"),
+    }
+    return [what for what, (needed, has, name) in needs.items() if needed and not has(name)]
+
+
+def name_of(program: Path) -> str:
+    return program.relative_to(HERE).as_posix()
+
+
+MISSING = {program: missing(program) for program in PROGRAMS}
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        pytest.param(p, id=name_of(p), marks=[] if name_of(p) in ALWAYS else pytest.mark.slow)
+        for p in PROGRAMS
+        if not MISSING[p]
+    ],
+)
+def test_a_program_runs_unmodified_and_says_one_line(program):
+    command = [sys.executable, "-W", "ignore", "-m", "cudasync", "run", str(program)]
+    code, printed = start(command, DEADLINE_S)
+    assert code == 0, printed
+    assert printed.splitlines()[-1].startswith(f"{program.stem}: "), printed
+
+
+def test_programs_whose_packages_are_not_here_are_named():
+    absent = sorted({what for needs in MISSING.values() for what in needs})
+    if absent:
+        names = ", ".join(name_of(program) for program in PROGRAMS if MISSING[program])
+        pytest.skip(f"not run, for want of {', '.join(absent)}: {names}")
+    assert PROGRAMS

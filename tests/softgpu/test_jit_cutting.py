@@ -1,0 +1,67 @@
+"""Large kernels are compiled in two halves at once, which are one kernel again."""
+
+from __future__ import annotations
+
+import re
+
+import llvmlite.binding as llvm
+import numpy as np
+import pytest
+import softgpu_kernels
+from helpers.jit import run
+
+from cudasync.ptx import parse
+from cudasync.softgpu.jit import codegen, compile_module
+from cudasync.softgpu.jit.cutting import cut
+
+SOURCE = softgpu_kernels.TEXT.read_text()
+
+
+@pytest.fixture(scope="module")
+def module():
+    return compile_module(parse(SOURCE))
+
+
+def text_of(module, name):
+    kernel = module.kernels[name]
+    return kernel.text(kernel.variant(softgpu_kernels.BLOCKS[name])).text
+
+
+def functions(text, word):
+    return set(re.findall(rf"^{word} (?:internal )?i64 @(segment\.\d+)\(", text, re.MULTILINE))
+
+
+@pytest.mark.parametrize("name", ["scan", "block_sum", "matmul32", "nbody", "grid_stride"])
+def test_each_segment_is_in_one_half_and_known_where_the_kernel_is(module, name):
+    text = text_of(module, name)
+    own, other = cut(text)
+    mine, theirs = functions(own, "define"), functions(other, "define")
+    assert mine.isdisjoint(theirs)
+    assert mine | theirs == functions(text, "define")
+    assert functions(own, "declare") == theirs
+    assert "@kernel(" in own
+    assert "@kernel(" not in other
+    for half in (own, other):
+        llvm.parse_assembly(half, llvm.create_context()).verify()
+
+
+@pytest.mark.parametrize("name", ["saxpy", "black_scholes", "mandelbrot"])
+def test_what_is_small_or_one_function_is_not_cut(module, name):
+    text = text_of(module, name)
+    assert cut(text) == (text,)
+
+
+@pytest.mark.parametrize("has_time", [True, False])
+def test_halves_are_one_kernel_whether_or_not_a_helper_has_time(monkeypatch, has_time):
+    monkeypatch.setenv("CUDASYNC_SOFTGPU_CACHE", "0")
+    monkeypatch.setattr(codegen, "PROCESSORS", 2)
+    codegen._compile.cache_clear()
+    monkeypatch.setattr(codegen.Job, "ask", codegen.Job.do if has_time else lambda job: None)
+    # Not what other tests compile: they count, too.
+    module = compile_module(parse(SOURCE), memcheck=False)
+    before = codegen.counts["compiled"]
+    x, y = np.arange(2048, dtype=np.int32), np.zeros(2048, np.int32)
+    run(module, "scan", 2, 1024, x, y)
+    assert codegen.counts["compiled"] - before >= 2
+    codegen._compile.cache_clear()
+    assert (y.reshape(2, -1) == x.reshape(2, -1).cumsum(axis=1)).all()

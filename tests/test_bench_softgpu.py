@@ -1,0 +1,33 @@
+"""What bench_softgpu compares is the same on both sides."""
+
+from __future__ import annotations
+
+import re
+
+import bench_softgpu
+import pytest
+import softgpu_kernels
+import softgpu_pocl
+
+
+@pytest.mark.parametrize("kernel", softgpu_kernels.BLOCKS)
+def test_a_kernel_in_opencl_has_no_word_of_cuda_left(kernel):
+    text = softgpu_pocl.opencl(kernel)
+    assert f"kernel void {kernel}(" in text
+    assert not re.search(r"__|Idx|Dim|atomicAdd|make_|\w+f\(|const int \w+ =|extern", text)
+    (parameters,) = re.findall(r"kernel void \w+\(([^)]*)\)", text)
+    pointers = [each for each in parameters.split(",") if "*" in each]
+    assert pointers
+    assert all("global " in each for each in pointers)
+
+
+@pytest.mark.parametrize("kernel", softgpu_kernels.BLOCKS)
+def test_a_kernel_in_opencl_keeps_the_braces_and_the_arithmetic_of_its_source(kernel):
+    ours, theirs = softgpu_kernels.section(kernel), softgpu_pocl.opencl(kernel)
+    for each in ("+", "- ", "/ ", "for (", "if ("):
+        assert ours.count(each) == theirs.count(each)
+    assert theirs.count("{") == theirs.count("}")
+
+
+def test_every_goal_is_of_a_case_there_is():
+    assert set(bench_softgpu.POCL_GOALS) < set(bench_softgpu.GOALS)

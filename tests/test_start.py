@@ -1,0 +1,120 @@
+"""What a process loads before its first result, held by what it loads and not by how long it takes.
+
+Each case runs a small program in a process of its own and reads `sys.modules` at its end.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import json
+import os
+import subprocess
+import sys
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+import cudasync as cs
+
+HOUSE = Path(__file__).parents[1]
+
+IMPORT = "import cudasync as cs"
+USE = "import cudasync as cs; cs.engine"
+FIRST = "import cudasync as cs; assert cs.zeros(8).numpy().sum() == 0"
+CELLAR = "from cudasync.softgpu import install; install()"
+
+# Loops, sockets and TLS; compilers; the programs of the command line.
+NEVER_AT_START = (
+    "asyncio", "ssl", "llvmlite", "cudasync.softgpu.jit", "cudasync.softgpu.oracle",
+    "cudasync.softgpu.expansion", "cudasync.testing", "cudasync.command", "cudasync.demo",
+)  # fmt: skip
+ROOMS = ("cudasync.array", "cudasync.engine", "cudasync.driver")
+
+REPORT = """
+import json, sys
+table = sys.modules.get("cudasync.softgpu.abi.table")
+compiled = table._guard_code.cache_info().misses if table else 0
+print(json.dumps([sorted(sys.modules), compiled]))
+"""
+
+
+def after(program):
+    """The modules that a process has loaded after a program, and how many guards it compiled."""
+    done = subprocess.run(
+        [sys.executable, "-c", f"{program}\n{REPORT}"],
+        env={**os.environ, "PYTHONPATH": str(HOUSE)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    modules, compiled = json.loads(done.stdout)
+    return set(modules), compiled
+
+
+def unwanted(program, names):
+    return sorted(after(program)[0] & set(names))
+
+
+@pytest.mark.parametrize(
+    ("program", "names"),
+    [
+        (IMPORT, (*NEVER_AT_START, *ROOMS, "numpy", "cuda.bindings.driver")),
+        (USE, (*NEVER_AT_START, "cudasync.softgpu")),
+        (CELLAR, (*NEVER_AT_START, *ROOMS, "numpy")),
+        (FIRST, NEVER_AT_START),
+    ],
+    ids=["import", "use", "software GPU alone", "first result"],
+)
+def test_a_process_loads_nothing_that_it_does_not_need(program, names):
+    assert unwanted(program, names) == []
+
+
+def test_a_module_too_many_is_seen():
+    assert unwanted("import asyncio", NEVER_AT_START)[0] == "asyncio"
+
+
+def test_the_drivers_functions_share_a_few_compiled_guards():
+    """There are hundreds of functions, and as many guards as there are counts of parameters."""
+    _, compiled = after(FIRST)
+    assert 0 < compiled < 25
+
+
+@pytest.mark.parametrize(
+    "before",
+    [
+        "",
+        "import cudasync.engine",
+        "from cudasync.array.array import Array",
+        "from cudasync import engine",
+        "import cudasync.testing",
+        "from cudasync import *",
+    ],
+)
+def test_names_are_the_same_whatever_was_imported_first(before):
+    after(
+        f"{before}\nimport cudasync as cs, types\n"
+        "assert {'engine', 'zeros'} <= set(dir(cs))\n"
+        "assert isinstance(cs.engine, types.FunctionType), cs.engine\n"
+        "assert isinstance(cs.array, types.FunctionType), cs.array\n"
+        "assert type(cs) is types.ModuleType\n"
+        "import cudasync.array.array, cudasync.engine.op\n"
+        "assert isinstance(cs.array, types.FunctionType), cs.array\n"
+    )
+
+
+def test_a_name_that_is_not_there_is_said_so():
+    with pytest.raises(AttributeError, match="has no attribute 'zeroes'"):
+        cs.zeroes  # noqa: B018
+
+
+def test_type_checkers_are_told_what_programs_get():
+    told = {}
+    for node in ast.walk(ast.parse(inspect.getsource(cs))):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("cudasync."):
+            for alias in node.names:
+                told[alias.name] = getattr(import_module(node.module), alias.name)
+    assert set(told) == set(cs.__all__)
+    assert all(getattr(cs, name) is thing for name, thing in told.items())
