@@ -81,9 +81,13 @@ class Planner:
 
     @property
     def unplanned(self) -> int:
-        """How many entries of the log wait to be planned, roughly; 0 only if none does."""
-        latest = tenures.latest(self.tenure)
-        return len(latest.segment.entries) - (latest.done or 0)
+        """How many entries of the log wait to be planned, roughly; 0 only if none does.
+
+        And if none does, it is 0: what stands behind a SEAL is no entry, nor is the SEAL.
+        """
+        # First how far planning is: what is appended between the two looks is counted.
+        place = self.place
+        return self.log.end - place
 
     @property
     def place(self) -> int:

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import random
 import threading
+import time
 
 import pytest
 from helpers.crew import PATIENCE_S, Crew, engine_of, hasty
 
 import cudasync as cs
+from cudasync.engine.planner import PLANNER
 
 
 def push_and_wait(threads: int, workers: int, rounds: int) -> None:
@@ -50,6 +52,22 @@ def test_a_worker_of_one_never_sleeps_through_a_push():
             ran = threading.Event()
             engine.push(ran.set)
             assert ran.wait(PATIENCE_S)
+
+
+def test_workers_rest_where_the_log_ends_with_a_segment():
+    """Nothing is left to plan behind the SEAL, so nobody is to look for it again and again."""
+    with engine_of(workers=1, max_in_flight=9) as engine:
+        op = engine.push(lambda: PLANNER.log.tail.seal())
+        op.wait(PATIENCE_S)
+        assert PLANNER.log.tail.is_sealed
+        assert PLANNER.unplanned == 0
+        pool, never = engine._compute, threading.Event()
+        deadline = time.monotonic() + PATIENCE_S
+        while not pool.idle:
+            assert time.monotonic() < deadline, "the worker does not come to rest"
+            never.wait(0.001)
+        # And it is there for what comes next.
+        engine.push(lambda: None).wait(PATIENCE_S)
 
 
 def test_two_workers_are_both_woken_for_two_ops():
