@@ -15,7 +15,7 @@ from __future__ import annotations
 from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
-from cudasync.atomic import DONE, Segment
+from cudasync.atomic import DONE
 from cudasync.engine import issue
 from cudasync.engine import record as records
 from cudasync.engine.op import DeviceOp, Op
@@ -35,19 +35,16 @@ def submit(op: DeviceOp) -> None:
     """Give `op` its place in the log; issue it if its predecessors are issued, else leave it to
     those who end or issue the last of them. Never blocks."""
     try:
-        segment = _LOG.tail
-        segment.append(op)
-        go_on(op, segment)
+        _LOG.append(op)
+        go_on(op)
     except BaseException:
         leave(op)
         raise
 
 
-def go_on(op: DeviceOp, segment: Segment) -> DeviceOp:
-    """Do for `op`, which was appended to `segment`, all that its push has to do."""
-    if segment.is_sealed:
-        _LOG.append_again(segment, op)
-    if not _is_carried_out(op, segment):
+def go_on(op: DeviceOp) -> DeviceOp:
+    """Do for `op`, which is in the log, all that its push has to do."""
+    if not _is_carried_out(op):
         PLANNER.plan(op)
     if op._is_owned and op._point is None and not op.finished:
         # Nothing blocks it, and nobody else is to be in the middle of it on return.
@@ -64,16 +61,17 @@ def leave(op: DeviceOp) -> None:
         issue.READY[op] = None
 
 
-def _is_carried_out(op: DeviceOp, segment: Any) -> bool:
+def _is_carried_out(op: DeviceOp) -> bool:
     """Plan and issue `op`, if it is the next to be planned; True if it is planned."""
     # `Planner.take` and `Planner._plan_on`, written out.
     mine = PLANNER.tenure
     if mine.owner != get_ident() or mine.successor or not mine.is_idle:
         mine = PLANNER.take()
-    entries = segment.entries
+    segment = mine.segment
+    entries: list[Any] = segment.entries
     index = mine.done
     assert index is not None
-    if mine.segment is not segment or index >= len(entries) or entries[index] is not op:
+    if index >= len(entries) or entries[index] is not op:
         return False
     mine.started = index
     # The second: a signal handler or finaliser pushed meanwhile, on this very thread.
@@ -106,6 +104,8 @@ def _is_carried_out(op: DeviceOp, segment: Any) -> bool:
         mine.done = index = index + 1
         if index >= SEGMENT and not segment.is_sealed:
             segment.seal()
+        # As in `launching`: an exception of the op refers to this frame.
+        del mine, segment, entries
         if fn is not None:
             op._pool.carry_out(op, fn, op._before, sources)
     except BaseException as error:

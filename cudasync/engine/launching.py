@@ -26,12 +26,12 @@ if TYPE_CHECKING:
     from types import FrameType
     from typing import TypeAlias
 
-    from cudasync.atomic import Segment
     from cudasync.driver import Device, Event, Stream
     from cudasync.engine.engine import Engine
     from cudasync.engine.op import Op, Regions
     from cudasync.engine.ranges import RangeMap
     from cudasync.engine.state import State
+    from cudasync.engine.streams import DeviceStreams
     from cudasync.engine.timeline import Timeline
     from cudasync.engine.variable import Var
 
@@ -105,122 +105,129 @@ def push(
     try:
         segment = _LOG.tail
         segment.append(op)
-        mine = PLANNER.tenure
-        # A tenure that can be seen there has one.
-        index: int = mine.done  # type: ignore[assignment]
-        entries = segment.entries
-        streams = issuer.devices.get(device.context.token)
-        ranges = _RANGES.get(mine.states)
-        if (
-            mine.segment is not segment
-            or mine.owner != get_ident()
-            or mine.started >= index
-            or index >= len(entries)
-            or entries[index] is not op
-            or engine._sealed_at
-            or streams is None
-            or streams.faults
-            or ranges is None
-        ):
-            return _otherwise(engine, op, segment)
-        found = _NOTHING if known is None else known.found
-        if found[0] is not ranges.exact:
-            maybe = _states(op, ranges)
-            if maybe is None:
-                return _otherwise(engine, op, segment)
-            found = maybe
-            if known is not None:
-                known.found = maybe
-        _, reads, writes = found
+        # Gone through once, and left by `break` as soon as something is different.
+        while True:
+            mine = PLANNER.tenure
+            # A tenure that can be seen there has one.
+            index: int = mine.done  # type: ignore[assignment]
+            entries = segment.entries
+            streams = issuer.devices.get(device.context.token)
+            ranges = _RANGES.get(mine.states)
+            if (
+                mine.segment is not segment
+                or mine.owner != get_ident()
+                or mine.started >= index
+                or index >= len(entries)
+                or entries[index] is not op
+                or engine._sealed_at
+                or streams is None
+                or streams.faults
+                or ranges is None
+            ):
+                break
+            found = _NOTHING if known is None else known.found
+            if found[0] is not ranges.exact:
+                maybe = _states(op, ranges)
+                if maybe is None:
+                    break
+                found = maybe
+                if known is not None:
+                    known.found = maybe
+            _, reads, writes = found
 
-        # What it comes after has to be over, or issued to these streams. The stream to go to is
-        # that of the youngest of it that is the last there.
-        others: list[Any] = [state.writer for state in writes]
-        for state in reads:
-            others.append(state.writer)
-        for state in writes:
-            if state.readers:
-                others += state.readers
-        before: list[Op] = []
-        group = streams.compute if kind is _KERNEL else streams.group_of(kind)
-        behind = followed = None
-        youngest = 0
-        is_apart = False
-        for other in dict.fromkeys(others):
-            if other is None:
-                continue
-            if other.finished:
-                if other.failure is not None:
-                    return _otherwise(engine, op, segment)
-                continue
-            point = other._point
-            if point is None or other.failure is not None:
-                return _otherwise(engine, op, segment)
-            timeline = point[0]
-            if timeline is not behind:
-                if timeline.streams is not streams:
-                    return _otherwise(engine, op, segment)
-                is_apart = behind is not None
-                behind = timeline
-            if timeline.tail is other and other.number > youngest and timeline.group is group:
-                followed, youngest = timeline, other.number
-            before.append(other)
-        if followed is None:
-            is_apart = behind is not None
-            followed = group[0]
-            least = followed.issued - followed.finished
-            if least:
-                for timeline in group:
-                    load = timeline.issued - timeline.finished
-                    if load < least:
-                        followed, least = timeline, load
-        sources: tuple[Any, ...] = ()
-        if is_apart and not _is_behind(followed, before):
-            if op._writes or op._regions[2]:
-                return _otherwise(engine, op, segment)
-            # All of these wrote what it reads.
-            sources = tuple([state.writer for state in reads + writes if state.writer in before])
-        else:
-            is_apart = False
-            try:
-                followed._vacant.pop()
-            except IndexError:
-                # Another thread issues there.
-                return _otherwise(engine, op, segment)
+            # What it comes after has to be over, or issued to these streams. Mostly at most one op
+            # of that is in flight, and the last of its stream.
+            group = streams.compute if kind is _KERNEL else streams.group_of(kind)
+            last = followed = None
+            before: tuple[Op, ...] = ()
+            sources: tuple[Any, ...] = ()
+            for state in writes:
+                other: Any = state.writer
+                if other is not None and other is not last and not other.finished:
+                    if last is not None:
+                        break
+                    last = other
+                if state.readers or (other is not None and other.failure is not None):
+                    break
+            else:
+                for state in reads:
+                    other = state.writer
+                    if other is not None and other is not last:
+                        if not other.finished:
+                            if last is not None:
+                                break
+                            last = other
+                        if other.failure is not None:
+                            break
+                else:
+                    if last is None:
+                        followed = _least_loaded(group)
+                    else:
+                        point = last._point
+                        if point is not None:
+                            timeline = point[0]
+                            if timeline.tail is last and timeline.group is group:
+                                followed, before = timeline, (last,)
+            if followed is None:
+                chosen = _choose(group, streams, reads, writes)
+                if chosen is None:
+                    break
+                followed, before, is_behind = chosen
+                if not is_behind:
+                    if op._writes or op._regions[2]:
+                        break
+                    # All of these wrote what it reads.
+                    wrote = [state.writer for state in reads + writes]
+                    sources = tuple([each for each in before if each in wrote])
+                    followed = None
+            if followed is not None:
+                try:
+                    followed._vacant.pop()
+                except IndexError:
+                    # Another thread issues there.
+                    break
 
-        mine.started = index
-        # The second: a signal handler or finaliser pushed meanwhile, on this very thread.
-        if not mine.successor and mine.done == index:
-            op._before = tuple(before)
-            try:
-                del op._fn
-                is_ours = True
-            except AttributeError:
-                pass
+            mine.started = index
+            # The second: a signal handler or finaliser pushed meanwhile, on this very thread.
+            if not mine.successor and mine.done == index:
+                op._before = before
+                try:
+                    del op._fn
+                    is_ours = True
+                except AttributeError:
+                    pass
+            if not is_ours:
+                # Who took over meanwhile goes on with it, and may have claimed it.
+                if followed is not None:
+                    followed._vacant.append(None)
+                break
+            op.number = segment.base + index
+            for state in reads:
+                readers = state.readers
+                readers.append(op)
+                if len(readers) >= state.sweep_at:
+                    state.sweep()
+            for state in writes:
+                state.writer = op
+                if state.readers:
+                    state.readers = []
+            engine._registered[op] = None
+            if not mine.successor:
+                entries[index] = DONE
+            mine.done = index = index + 1
+            if index >= SEGMENT and not segment.is_sealed:
+                segment.seal()
+            break
+
+        if not is_ours and segment.is_sealed:
+            _LOG.append_again(segment, op)
+        # An exception of the op will refer to this frame, which must not keep what comes after it:
+        # each tenure refers to the next one, each segment too.
+        del mine, segment, entries
         if not is_ours:
-            # Who took over meanwhile goes on with it, and may have claimed it.
-            if not is_apart:
-                followed._vacant.append(None)
-            return _otherwise(engine, op, segment)
-        op.number = segment.base + index
-        for state in reads:
-            readers = state.readers
-            readers.append(op)
-            if len(readers) >= state.sweep_at:
-                state.sweep()
-        for state in writes:
-            state.writer = op
-            if state.readers:
-                state.readers = []
-        engine._registered[op] = None
-        if not mine.successor:
-            entries[index] = DONE
-        mine.done = index = index + 1
-        if index >= SEGMENT and not segment.is_sealed:
-            segment.seal()
-
-        if is_apart:
-            issuer.carry_out(op, enqueue, op._before, sources)
+            at_once.go_on(op)
+        elif followed is None:
+            issuer.carry_out(op, enqueue, before, sources)
         else:
             error = None
             seq = 0
@@ -254,6 +261,59 @@ def push(
     if engine._is_closed:
         refusal.raise_if_refused(op)
     return op
+
+
+def _least_loaded(group: list[Timeline]) -> Timeline:
+    """The stream of a group on which the fewest ops are in flight."""
+    least = group[0]
+    fewest = least.issued - least.finished
+    if fewest:
+        for timeline in group:
+            load = timeline.issued - timeline.finished
+            if load < fewest:
+                least, fewest = timeline, load
+    return least
+
+
+def _choose(
+    group: list[Timeline], streams: DeviceStreams, reads: list[State], writes: list[State]
+) -> tuple[Timeline, tuple[Op, ...], bool] | None:
+    """The stream for an op that uses these states, what it comes after, and whether it does so
+    there without a wait. None unless all of that is over, or issued to `streams`.
+
+    The stream is that of the youngest of it that is the last there.
+    """
+    others: list[Any] = [state.writer for state in writes]
+    others += [state.writer for state in reads]
+    for state in writes:
+        others += state.readers
+    before: list[Op] = []
+    behind = followed = None
+    youngest = 0
+    is_apart = False
+    for other in dict.fromkeys(others):
+        if other is None:
+            continue
+        if other.finished:
+            if other.failure is not None:
+                return None
+            continue
+        point = other._point
+        if point is None or other.failure is not None:
+            return None
+        timeline = point[0]
+        if timeline is not behind:
+            if timeline.streams is not streams:
+                return None
+            is_apart = behind is not None
+            behind = timeline
+        if timeline.tail is other and other.number > youngest and timeline.group is group:
+            followed, youngest = timeline, other.number
+        before.append(other)
+    if followed is None:
+        is_apart = behind is not None
+        followed = _least_loaded(group)
+    return followed, tuple(before), not is_apart or _is_behind(followed, before)
 
 
 def recorded(fn: Callable[[Stream], Any], stream: Stream, event: Event | None = None) -> Any:
@@ -302,13 +362,3 @@ def _states(op: DeviceOp, ranges: RangeMap) -> Found | None:
     for variable in op._writes:
         writes.append(state_of(variable, ranges.epoch))
     return exact, reads, writes
-
-
-def _otherwise(engine: Engine, op: DeviceOp, segment: Segment) -> DeviceOp:
-    """The rest of the push of `op`, which is in the log, one call after the other."""
-    at_once.go_on(op, segment)
-    for variable in op._writes:
-        variable._note_write()
-    if engine._is_closed:
-        refusal.raise_if_refused(op)
-    return op

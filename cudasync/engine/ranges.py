@@ -71,7 +71,10 @@ class RangeMap:
 
     def copy(self, epoch: int) -> RangeMap:
         """The same for another epoch; one C call, so it is of one moment."""
-        return RangeMap(epoch, self.entries.copy())
+        twin = RangeMap(epoch, self.entries.copy())
+        # Not by its length now: where planners take over often, the map would never be swept.
+        twin.sweep_at = self.sweep_at
+        return twin
 
     def read(self, region: Region) -> list[State]:
         """The states that cover `region`, split at its ends; gaps are given fresh states."""

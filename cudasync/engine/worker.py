@@ -182,87 +182,92 @@ class Worker:
         blocked = 0
         self._count = self._count[0], tenure, start
         index, end = start, start + tenures.STRETCH
-        while index < end:
-            if heap:
-                return False
-            try:
-                op: Any = entries[index]
-            except IndexError:
-                return False
-            tenure.started = index
-            if successor:
-                return False
-            if op.__class__ is PlainOp:
-                is_clear = False
-                if op._engine is own:
-                    op._number = base + index
-                    is_clear = True
-                    # To loop over a single thing costs an iterator, so it is unpacked instead.
-                    if things := op._reads:
-                        if len(things) == 1:
-                            (variable,) = things
-                            if variable._states:
-                                is_clear = False
-                        else:
-                            for variable in things:
-                                if variable._states:
-                                    is_clear = False
-                    if things := op._writes:
-                        if len(things) == 1:
-                            (variable,) = things
-                            if variable._states:
-                                is_clear = False
-                        else:
-                            for variable in things:
-                                if variable._states:
-                                    is_clear = False
-                    if not is_clear:
-                        is_clear = PLANNER.is_clear(op, epoch)
-            elif op._pool in places:
-                op.number = base + index
-                is_clear = PLANNER.is_clear(op, epoch)
-            else:
-                is_clear = False
-            if is_clear:
+        try:
+            while index < end:
+                if heap:
+                    return False
                 try:
-                    # The claim: one thread succeeds.
-                    fn = op._fn
-                    del op._fn
-                except AttributeError:
-                    pass
+                    op: Any = entries[index]
+                except IndexError:
+                    return False
+                tenure.started = index
+                if successor:
+                    return False
+                if op.__class__ is PlainOp:
+                    is_clear = False
+                    if op._engine is own:
+                        op._number = base + index
+                        is_clear = True
+                        # To loop over a single thing costs an iterator, so it is unpacked instead.
+                        if things := op._reads:
+                            if len(things) == 1:
+                                (variable,) = things
+                                if variable._states:
+                                    is_clear = False
+                            else:
+                                for variable in things:
+                                    if variable._states:
+                                        is_clear = False
+                        if things := op._writes:
+                            if len(things) == 1:
+                                (variable,) = things
+                                if variable._states:
+                                    is_clear = False
+                            else:
+                                for variable in things:
+                                    if variable._states:
+                                        is_clear = False
+                        if not is_clear:
+                            is_clear = PLANNER.is_clear(op, epoch)
+                elif op._pool in places:
+                    op.number = base + index
+                    is_clear = PLANNER.is_clear(op, epoch)
                 else:
-                    self.op = op
+                    is_clear = False
+                if is_clear:
                     try:
-                        op._result = fn()
-                    except BaseException as error:
-                        self._failed(op, error, epoch)
-                        self._skip()
-                    # `records.finish`, written out.
-                    op.finished = True
-                    if op._record is not None:
-                        records.finish(op)
-                        issue.settle()
-                    if not successor:
-                        entries[index] = DONE
-                    tenure.done = index = index + 1
-                    continue
-            if op is SEAL:
-                PLANNER.next_segment(tenure)
-                return False
-            PLANNER.enter(op, base + index, epoch)
-            self._skip()
-            issue.settle()
-            if not successor:
-                entries[index] = DONE
-            tenure.done = index = index + 1
-            if op.__class__ is Close:
-                return False
-            blocked += 1
-            if blocked > AHEAD:
-                return True
-        if index >= SEGMENT and not segment.is_sealed:
-            segment.seal()
-        return False
+                        # The claim: one thread succeeds.
+                        fn = op._fn
+                        del op._fn
+                    except AttributeError:
+                        pass
+                    else:
+                        self.op = op
+                        try:
+                            op._result = fn()
+                        except BaseException as error:
+                            self._failed(op, error, epoch)
+                            self._skip()
+                        # `records.finish`, written out.
+                        op.finished = True
+                        if op._record is not None:
+                            records.finish(op)
+                            issue.settle()
+                        if not successor:
+                            entries[index] = DONE
+                        tenure.done = index = index + 1
+                        continue
+                if op is SEAL:
+                    PLANNER.next_segment(tenure)
+                    return False
+                PLANNER.enter(op, base + index, epoch)
+                self._skip()
+                issue.settle()
+                if not successor:
+                    entries[index] = DONE
+                tenure.done = index = index + 1
+                if op.__class__ is Close:
+                    return False
+                blocked += 1
+                if blocked > AHEAD:
+                    return True
+            if index >= SEGMENT and not segment.is_sealed:
+                segment.seal()
+            return False
+        finally:
+            # An exception of an op refers to this frame, which must not keep what comes after it:
+            # each tenure refers to the next one, each segment too.
+            del holder, tenure, successor, segment, entries
 
     def _run(self, op: Op) -> None:
         """Run an op that was planned, unless another thread has claimed it."""

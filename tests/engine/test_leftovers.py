@@ -6,6 +6,7 @@ import gc
 import sys
 import threading
 import weakref
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
 import numpy as np
@@ -21,6 +22,8 @@ from helpers.crew import (
 )
 
 import cudasync as cs
+from cudasync.engine.planner import PLANNER
+from cudasync.engine.tenure import Tenure
 
 
 class Thing:
@@ -30,6 +33,11 @@ class Thing:
 def blocks() -> int:
     gc.collect()
     return sys.getallocatedblocks()
+
+
+def count_of(kind: type) -> int:
+    gc.collect()
+    return sum(type(thing) is kind for thing in gc.get_objects())
 
 
 def is_freed(gone: weakref.ref[Thing], engine: cs.Engine) -> bool:
@@ -186,6 +194,37 @@ def test_what_a_failed_op_held_goes_too_and_its_dependents_with_it():
         # The poisoned one never ran; the other's frame is in the traceback of its error.
         assert is_freed(gone[1], engine)
         assert is_freed(gone[0], engine)
+
+
+@pytest.mark.parametrize("how", ["host", "device", "launch"])
+def test_a_failure_that_is_kept_keeps_nothing_of_what_comes_after_it(how):
+    """Its traceback refers to frames of the engine, and these to no planner of their moment."""
+    x, device = cs.Var("x"), cs.Device(0)
+    with engine_of(workers=1) as engine:
+
+        def fail(stream: cs.Stream | None = None) -> None:
+            raise ValueError("planned")
+
+        if how == "launch":
+            saxpy = cs.Module.from_file("ptx/kernels/saxpy.ptx").kernel("saxpy")
+            data, count = cs.zeros(8, np.float32), np.uint32(8)
+            launch = saxpy.prepare(grid=1, block=8, args=(np.float32(1), data, data, count))
+            launch.push().wait(PATIENCE_S)
+            saxpy.module.close()
+            op = launch.push()
+        else:
+            op = engine.push(fail, writes=[x], device=device if how == "device" else None)
+        # Not waited for: who waits may plan, and here the worker is to.
+        never = threading.Event()
+        while not op.done():
+            never.wait(0.001)
+        error = op.exception()
+        assert error is not None
+        with ThreadPoolExecutor(1) as other:
+            for _ in range(200):
+                other.submit(PLANNER.take).result(PATIENCE_S)
+                PLANNER.take()
+        assert count_of(Tenure) < 20
 
 
 def test_a_callback_goes_when_it_has_been_called():

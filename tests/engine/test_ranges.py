@@ -156,6 +156,17 @@ def test_quiet_ranges_are_swept_and_others_stay():
     assert all(state.writer is busy for _, _, state in ranges.entries)
 
 
+def test_the_map_is_swept_also_where_each_planner_takes_over_from_another():
+    """With every take-over the map is copied; when it is swept next is not put off by that."""
+    ranges = RangeMap()
+    for index in range(5000):
+        ranges = ranges.copy(index)
+        writer = Done(finished=True)
+        ranges.write(Region(2 * index, 2 * index + 1), State(index, writer))
+        ranges.sweep()
+        assert len(ranges) <= 1024
+
+
 def test_reading_for_ever_keeps_few_readers():
     state = State(0)
     for _ in range(10_000):
