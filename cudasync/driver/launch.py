@@ -21,6 +21,11 @@ if TYPE_CHECKING:
     from cudasync.driver.stream import StreamLike
 
 
+_NOWHERE = object()
+# Where the stream stands among what cuLaunchKernel takes.
+_STREAM = 8
+
+
 def launch(
     kernel: Kernel,
     *,
@@ -73,7 +78,7 @@ class Launch:
     appends itself there, to be packed anew.
     """
 
-    __slots__ = ("_call", "_home", "block", "kept", "kernel")
+    __slots__ = ("_context", "_head", "_home", "_latest", "_module", "block", "kept", "kernel")
 
     def __init__(
         self,
@@ -87,8 +92,12 @@ class Launch:
         self.block = block
         self.kept = kept
         self._home = home
-        # One look-up, and everything is in local variables.
-        self._call = (kernel.function, *shape, block.address, kernel.module.owned)
+        self._head = (kernel.function, *shape)
+        self._module = kernel.module.owned
+        self._context = kernel.module.owned.context
+        # Which stream it was on last, as its handle, which is that stream's alone; in which life of
+        # the context; and what the driver was called with.
+        self._latest: tuple[object, object, tuple[Any, ...]] = (_NOWHERE, None, ())
 
     def on(self, stream: StreamLike | None = None, event: Event | None = None) -> None:
         """Launch in the order of `stream`, by default the device's current one; return at once.
@@ -96,21 +105,16 @@ class Launch:
         With an `event`, record it behind the launch. Raises ValueError for a stream or event of
         another device, ClosedError for what is closed. (cuLaunchKernel, cuEventRecord)
         """
-        function, grid_x, grid_y, grid_z, x, y, z, shared, address, module = self._call
-        raw = None
-        if type(stream) is Stream:
-            owned = stream._owned
-            if (
-                owned is not None
-                and here.token is owned.token is module.token is module.context.token
-                and module.raw is not None
-            ):
-                raw = owned.raw
-        if raw is None:
-            raw = _ready(self.kernel, stream)
-        code = driver.cuLaunchKernel(
-            function, grid_x, grid_y, grid_z, x, y, z, shared, raw, address, 0
-        )[0]
+        latest, token, call = self._latest
+        if not (
+            stream.__class__ is Stream
+            and (owned := stream._owned) is not None
+            and owned.raw is latest
+            and here.token is token is self._context.token
+            and self._module.raw is not None
+        ):
+            call = self._on_another(stream)
+        code = driver.cuLaunchKernel(*call)[0]
         home = self._home
         if home is not None:
             # cuLaunchKernel has read the arguments: the block is free for others.
@@ -121,15 +125,23 @@ class Launch:
         if event is not None:
             theirs = event.owned
             if here.token is theirs.token and theirs.raw is not None:
-                code = driver.cuEventRecord(theirs.raw, raw)[0]
+                code = driver.cuEventRecord(theirs.raw, call[_STREAM])[0]
                 if code:
                     raise failure(code, "cuEventRecord")
                 event.was_recorded = True
             else:
                 event.record(stream)
 
+    def _on_another(self, stream: StreamLike | None) -> tuple[Any, ...]:
+        """What to call the driver with on another stream than the last, or not as easily."""
+        raw = _ready(self.kernel, stream)
+        call = (*self._head, raw, self.block.address, 0)
+        if type(stream) is Stream and stream._owned is not None:
+            self._latest = (raw, stream._owned.token, call)
+        return call
+
     def __repr__(self) -> str:
-        _, x, y, z, *block, _, _, _ = self._call
+        _, x, y, z, *block, _ = self._head
         return f"<Launch of {self.kernel.name}, grid {(x, y, z)}, block {tuple(block)}>"
 
 

@@ -57,7 +57,21 @@ class EventPool:
         It goes back by itself, when the caller and all to whom it was given have let it go.
         """
         ring = self._ring
-        looks = self._looks + _LOOKS
+        try:
+            # As `_look` does; mostly the first look is the last.
+            event = ring.popleft()
+            if getrefcount(event) == _UNUSED:
+                ring.append(event)
+                self._looks += _LOOKS - 1
+                return event
+            ring.append(event)
+        except IndexError:
+            pass
+        return self._look(min(self._looks, _MOST_LOOKS) + _LOOKS)
+
+    def _look(self, looks: int) -> Event:
+        """One of the next so many events, or a new one."""
+        ring = self._ring
         while looks > 0:
             looks -= 1
             try:
@@ -66,7 +80,7 @@ class EventPool:
                 break
             if getrefcount(event) == _UNUSED:
                 ring.append(event)
-                self._looks = min(_MOST_LOOKS, looks)
+                self._looks = looks
                 return event
             ring.append(event)
         self._looks = 0
