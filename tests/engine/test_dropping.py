@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 
 import pytest
+from helpers.crew import held_by
 from helpers.process import run_program
 
 import cudasync as cs
@@ -66,13 +67,15 @@ def test_what_has_not_begun_never_does_and_says_so(options):
 
 def test_a_device_op_behind_a_host_op_is_dropped():
     engine = cs.Engine(workers=1)
-    x, dropped, issued = cs.Var("x"), threading.Event(), []
-    running = engine.push(lambda: dropped.wait(PATIENCE_S), writes=[x])
+    x, began, dropped, issued = cs.Var("x"), threading.Event(), threading.Event(), []
+    running = engine.push(held_by(dropped, began), writes=[x])
+    # Else it would be dropped as well.
+    assert began.wait(PATIENCE_S)
     late = engine.push(issued.append, reads=[x], device=cs.Device(0))
     set_once_dropped(engine, dropped)
     with pytest.raises(KeyboardInterrupt):
         leave_by(KeyboardInterrupt(), engine)
-    assert running.result(0)
+    running.wait(0)
     with pytest.raises(cs.OpError):
         late.wait(0)
     assert not issued
