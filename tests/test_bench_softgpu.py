@@ -8,6 +8,8 @@ import bench_softgpu
 import pytest
 import softgpu_kernels
 import softgpu_pocl
+import softgpu_work
+from harness import Session
 
 
 @pytest.mark.parametrize("kernel", softgpu_kernels.BLOCKS)
@@ -29,5 +31,9 @@ def test_a_kernel_in_opencl_keeps_the_braces_and_the_arithmetic_of_its_source(ke
     assert theirs.count("{") == theirs.count("}")
 
 
-def test_every_goal_is_of_a_case_there_is():
-    assert set(bench_softgpu.POCL_GOALS) < set(bench_softgpu.GOALS)
+def test_every_case_has_a_goal_and_every_goal_a_case():
+    cases = {work.case for work in softgpu_work.all_work(Session(small=True))}
+    over_numba, over_pocl = set(bench_softgpu.GOALS), set(bench_softgpu.POCL_GOALS)
+    assert over_numba | over_pocl == cases
+    # What stands in for a goal over PoCL is for where no other goal is.
+    assert set(bench_softgpu.INSTEAD_OF_POCL) < over_pocl - over_numba
