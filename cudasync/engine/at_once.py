@@ -87,8 +87,8 @@ def _is_carried_out(op: DeviceOp) -> bool:
                 del op._fn
                 fn = claimed
             except AttributeError:
-                # Somebody took over while this thread looked, and has claimed it.
-                pass
+                # Somebody else has entered it and claimed it: it comes after what its plan says.
+                op._before = None
         if fn is None:
             PLANNER.enter(op, number, mine.states)
         else:
@@ -156,6 +156,9 @@ def _look(op: DeviceOp, epoch: int) -> Found | None:
         for reader in state.readers:
             if not _is_followed(reader, streams, before):
                 return None
+    if op in before:
+        # Whoever was overtaken in the middle of this entry has entered it, and it is issued.
+        return None
     return tuple(before), sources, reads, writes
 
 

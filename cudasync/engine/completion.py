@@ -13,7 +13,7 @@ from cudasync.atomic import Gate
 from cudasync.engine import record as records
 from cudasync.engine.failure import Failure
 from cudasync.engine.record import PLANNING
-from cudasync.engine.suspects import HARMLESS, suspect
+from cudasync.engine.suspects import is_harmless, suspect
 from cudasync.errors import ClosedError, CudaError, CudasyncError
 
 if TYPE_CHECKING:
@@ -129,8 +129,7 @@ def fault(
     point = op._point
     if op.finished:
         return
-    if isinstance(error, ClosedError) and op.kind in HARMLESS:
-        # The memory went with the device's reset, which is all that was asked for.
+    if is_harmless(op, error):
         end(issuer, op, None)
         return
     if not (isinstance(error, CudaError) and error.sticky):

@@ -195,7 +195,7 @@ def push(
                     del op._fn
                     is_ours = True
                 except AttributeError:
-                    pass
+                    op._before = None
             if not is_ours:
                 # Who took over meanwhile goes on with it, and may have claimed it.
                 if followed is not None:

@@ -20,6 +20,7 @@ from cudasync.engine import record as records
 from cudasync.engine.ledger import Ledger, poison
 from cudasync.engine.op import DeviceOp, Op
 from cudasync.engine.planner import PLANNER
+from cudasync.engine.suspects import is_harmless
 from cudasync.errors import CudasyncError, DeadlockError
 
 if TYPE_CHECKING:
@@ -113,7 +114,8 @@ class SerialDispatcher:
             with current.use(op._engine):
                 op._result = self._call(op, fn)
         except BaseException as error:
-            failure = self.ledger.fail(op, error)
+            if not (isinstance(op, DeviceOp) and is_harmless(op, error)):
+                failure = self.ledger.fail(op, error)
             if not isinstance(error, Exception):
                 raise
         finally:

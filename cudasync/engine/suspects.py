@@ -10,14 +10,21 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from cudasync.engine.op import DeviceOp, OpKind
+from cudasync.errors import ClosedError, CudaError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from cudasync.errors import CudaError
-
 # The driver checks these when they are called; they do not fault later.
 HARMLESS = (OpKind.ALLOCATE, OpKind.FREE)
+
+
+def is_harmless(op: DeviceOp, error: BaseException) -> bool:
+    """True if `error` came up at `op` since the memory that it was about has gone, or will with the
+    reset that its device needs: nobody has to be told."""
+    if isinstance(error, ClosedError):
+        return op.kind in HARMLESS
+    return op.kind is OpKind.FREE and isinstance(error, CudaError) and error.sticky
 
 
 def suspect(

@@ -7,6 +7,7 @@ import pytest
 from helpers.crew import engine_threads_end, lasting_engine_threads
 
 import cudasync as cs
+from cudasync.array.allocation import reap
 from cudasync.testing import Latch
 
 PATIENCE_S = 20.0
@@ -108,6 +109,18 @@ def test_arrays_that_outlive_a_reset_say_so_and_leave_no_failure(engine):
     del x
     cs.zeros(4, np.int32).wait()
     engine.waitall()
+
+
+def test_memory_that_is_let_go_between_the_fault_and_the_reset_fails_nobody(engine, wild):
+    x, other = cs.zeros(4, np.int32), cs.zeros(4, np.int32)
+    engine.waitall(PATIENCE_S)
+    wild[1, 1](x, np.uint64(1 << 40))
+    with pytest.raises(cs.OpError):
+        engine.waitall(PATIENCE_S)
+    engine.clear_errors()
+    del other
+    reap()
+    engine.waitall(PATIENCE_S)
 
 
 def test_clearing_a_fault_ends_the_threads_of_the_streams_it_gives_up(engine, wild):

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import gc
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import cudasync as cs
+from cudasync.engine import at_once
+from cudasync.engine import record as records
+from cudasync.engine.planner import PLANNER
 from cudasync.testing import Latch
 
 PATIENCE_S = 20.0
@@ -277,3 +281,21 @@ def test_a_stream_forgets_what_it_knew_of_engines_that_closed(engine, device):
         behind.wait(PATIENCE_S)
     timelines = next(iter(engine._issuer.devices.values())).timelines
     assert max(len(timeline.clock) for timeline in timelines) <= 2
+
+
+def test_an_op_that_somebody_else_entered_and_issued_does_not_come_after_itself(
+    engine, device, latch
+):
+    """A planner is suspended behind the entry of a device op, before it says that it is done with
+    it; others issue the op; its pusher goes on only now, takes over, and enters it once more."""
+    x = cs.Var("x")
+    op = held(latch, engine, device, writes=[x])
+    tenure = PLANNER.take()
+    entries = tenure.segment.entries
+    place = op.number - tenure.segment.base
+    entries[place], tenure.done = op, place
+    with ThreadPoolExecutor(1) as pusher:
+        pusher.submit(at_once.go_on, op).result(PATIENCE_S)
+    assert op not in records.before_of(op)
+    latch.release()
+    op.wait(PATIENCE_S)
