@@ -67,8 +67,8 @@ def test_the_serial_engine_does_what_the_model_says(program):
     check(program, Setting(serial=1))
 
 
-@share(0.25)
-@given(faulting_programs(threads=2), settings())
+@share(0.5)
+@given(faulting_programs(max_steps=20, threads=3), settings())
 def test_a_lost_device_harms_nothing_that_has_nothing_to_do_with_it(program, setting):
     found = differences_after_fault(program, setting)
     assert not found, "\n".join([*found, replay_line(program, setting)])
