@@ -6,7 +6,7 @@ The current engine is that of a context (`with engine:`), else the one of the pr
 from __future__ import annotations
 
 import threading
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, TypeVar
 
@@ -65,10 +65,17 @@ def forget() -> None:
 def use(engine: Engine) -> Iterator[Engine]:
     """Make `engine` current inside the `with` block, for this thread or asyncio task."""
     token = _current.set(engine)
+    nobody_minds: tuple[type[Exception], ...] = ()
     try:
         yield engine
+    except GeneratorExit:
+        # Ctrl-C struck before the block began, and what is left of it is collected: perhaps in
+        # another context, where there is nothing to be undone.
+        nobody_minds = (ValueError,)
+        raise
     finally:
-        _current.reset(token)
+        with suppress(*nobody_minds):
+            _current.reset(token)
 
 
 def enter_engine(engine: Engine | None) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import gc
+import sys
 import threading
 
 import pytest
@@ -57,6 +59,18 @@ def test_a_block_that_is_left_by_an_exception_gives_back_too():
             fail()
         assert not mine.is_closed
     assert cs.engine() is outside
+
+
+def test_a_block_that_never_began_is_collected_elsewhere_without_a_word():
+    """What Ctrl-C leaves that strikes between making an engine current and the block."""
+    told: list[object] = []
+    with engine_of() as engine, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "unraisablehook", told.append)
+        scope = cs.use(engine)
+        contextvars.copy_context().run(scope.__enter__)
+        del scope
+        gc.collect()
+    assert not told
 
 
 def test_a_thread_starts_with_the_engine_of_the_process_and_its_own_stays_its_own():

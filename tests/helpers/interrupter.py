@@ -127,6 +127,8 @@ class Timer:
         trace: TracebackType | None,
     ) -> None:
         self._is_armed = False
+        # Else it may ring when the interpreter has let go of the signal, which then ends the process.
+        signal.setitimer(signal.ITIMER_REAL, 0)
 
     def _ring(self, number: int, frame: FrameType | None) -> None:
         # The block may have ended between the signal and this.
