@@ -127,7 +127,7 @@ class Timer:
         trace: TracebackType | None,
     ) -> None:
         self._is_armed = False
-        # Else it may ring when the interpreter has let go of the signal, which then ends the process.
+        # Else it may ring on the way out of the interpreter, where it ends the process.
         signal.setitimer(signal.ITIMER_REAL, 0)
 
     def _ring(self, number: int, frame: FrameType | None) -> None:
