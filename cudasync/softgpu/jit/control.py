@@ -213,11 +213,21 @@ class Control:
         """A stop is over for the lanes of `mask`: write the result, if it has one."""
         if not stop.is_barrier:
             return
-        lowering = self._lowering
+        builder, lowering = self._builder, self._lowering
         is_held = stop in self._ways.held
         lowering.mask, lowering.must_blend = mask, lambda _name: is_held
         lowering.position = stop.position
+        if not is_held:
+            emit_result(lowering, self._ways.at(stop))
+            return
+        # Whoever comes back from another stop of this barrier's number keeps the result it has:
+        # one that all lanes share is written whole, whatever the mask.
+        do, skip = builder.fresh("released"), builder.fresh("finished")
+        branch_if_any(builder, mask, do, skip)
+        builder.label(do)
         emit_result(lowering, self._ways.at(stop))
+        builder.emit(f"br label %{skip}")
+        builder.label(skip)
 
     def _enter_together(self, target: int) -> None:
         """Go to `target` with all lanes."""
