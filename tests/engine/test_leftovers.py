@@ -242,10 +242,10 @@ def test_an_engine_that_is_closed_goes_with_all_its_threads():
     before = lasting_engine_threads()
     x = cs.Var("x")
     engine = cs.Engine(workers=3, pools={"io": 2})
-    together = threading.Barrier(3)
-    for _ in range(3):
-        engine.push(lambda: together.wait(PATIENCE_S))
-    engine.push(int, pool="io")
+    together = threading.Barrier(5)
+    for pool in (*["compute"] * 3, "io"):
+        engine.push(lambda: together.wait(PATIENCE_S), pool=pool)
+    together.wait(PATIENCE_S)
     op = engine.push(lambda stream: None, writes=[x], device=cs.Device(0))
     engine.push(int, reads=[x])
     op.wait(PATIENCE_S)
