@@ -37,14 +37,14 @@ def array(data: ArrayLike, dtype: DTypeLike | None = None, *, device: Device | i
         return made
     # setdefault: two threads that come first together still share one.
     staging = _staging.setdefault(made.device.ordinal, Staging(made.device))
-    staged = staging.fill(host)
+    staged, lend_until = staging.fill(host)
 
     def upload(stream: Stream) -> None:
         memcpy_async(made, staged, stream=stream)
 
     # The closure must not keep the array alive once the copy was issued: Op drops it then.
     op = engine()._push(upload, OpKind.HTOD, writes=[made], name="array", device=made.device)
-    staging.lend_until(op, staged)
+    lend_until(op)
     return made
 
 

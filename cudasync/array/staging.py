@@ -3,24 +3,31 @@
 A pinned buffer is reused once the copy that reads it has finished. Sizes are rounded up to
 powers of two, so that a program with many sizes shares few buffers; beyond a limit, idle ones
 are dropped rather than kept.
+
+There is no lock: an interrupt, or a finaliser that copies, may come anywhere in here. What is lost
+then is a buffer that is not used again; its memory goes when nothing reads it any more.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from threading import Lock
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
 from cudasync.driver import PinnedBuffer
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from cudasync.driver import Device
     from cudasync.engine import Op
 
 # Idle pinned memory kept for the next copy, in bytes.
 KEPT_BYTES = 256 << 20
+
+Pinned: TypeAlias = "np.ndarray[Any, Any]"
 
 
 class Staging:
@@ -28,55 +35,78 @@ class Staging:
 
     def __init__(self, device: Device) -> None:
         self._device = device
-        # The life of the context that the buffers were allocated in: a reset ends them with it.
-        self._token: object = None
-        self._lock = Lock()
-        self._idle: dict[int, list[np.ndarray[Any, Any]]] = {}
-        self._idle_bytes = 0
-        self._lent: deque[tuple[Op, np.ndarray[Any, Any]]] = deque()
+        self._buffers = _Buffers(None)
 
-    def fill(self, source: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-        """A pinned copy of `source`'s bytes in C order. Give it back with `lend_until`."""
+    def fill(self, source: Pinned) -> tuple[Pinned, Callable[[Op], None]]:
+        """A pinned copy of `source`'s bytes in C order.
+
+        And a function that takes it back when the op has finished, which reads it.
+        """
         size = source.nbytes
         rounded = 1 << max(8, (size - 1).bit_length())
-        pinned = self._take(rounded)
+        buffers = self._of_now()
+        pinned = buffers.take(rounded)
+        if pinned is None:
+            pinned = PinnedBuffer(rounded, self._device).view((rounded,), np.uint8)
         staged = pinned[:size]
         np.copyto(staged.view(source.dtype).reshape(source.shape), source)
-        return staged
+        # To where it came from: after a reset its memory is nobody's any more.
+        return staged, partial(buffers.lend_until, pinned)
 
-    def lend_until(self, op: Op, staged: np.ndarray[Any, Any]) -> None:
-        """Take `staged` back when `op`, which reads it, has finished."""
-        whole = staged.base
-        assert isinstance(whole, np.ndarray)
-        with self._lock:
-            self._lent.append((op, whole))
+    def _of_now(self) -> _Buffers:
+        """The buffers of the life that the device's context has now: a reset ends the others."""
+        token = self._device.context.token
+        buffers = self._buffers
+        if buffers.token is not token:
+            buffers = self._buffers = _Buffers(token)
+        return buffers
 
-    def _take(self, size: int) -> np.ndarray[Any, Any]:
-        with self._lock:
-            if self._token is not self._device.context.token:
-                self._token = self._device.context.token
-                self._lent.clear()
-                self._idle.clear()
-                self._idle_bytes = 0
-        # In order of lending, stop at the first that is still read: one question a call. It is
-        # asked without the lock: what is found to have finished calls back, and may come here.
-        while (first := self._first_lent()) is not None and first[0].done():
-            with self._lock:
-                if self._lent and self._lent[0] is first:
-                    self._lent.popleft()
-                    self._keep(first[1])
-        with self._lock:
-            idle = self._idle.get(size)
-            if idle:
-                self._idle_bytes -= size
-                return idle.pop()
-        return PinnedBuffer(size, self._device).view((size,), np.uint8)
 
-    def _first_lent(self) -> tuple[Op, np.ndarray[Any, Any]] | None:
-        with self._lock:
-            return self._lent[0] if self._lent else None
+class _Buffers:
+    """Those that were allocated in one life of the context, which `token` stands for."""
 
-    def _keep(self, pinned: np.ndarray[Any, Any]) -> None:
-        if self._idle_bytes + pinned.nbytes <= KEPT_BYTES:
-            self._idle_bytes += pinned.nbytes
-            self._idle.setdefault(pinned.nbytes, []).append(pinned)
+    __slots__ = ("idle", "lent", "token")
+
+    def __init__(self, token: object) -> None:
+        self.token = token
+        # By size. In order of lending, with the op that reads it.
+        self.idle: dict[int, list[Pinned]] = {}
+        self.lent: deque[tuple[Op, Pinned]] = deque()
+
+    def lend_until(self, pinned: Pinned, op: Op) -> None:
+        """Take it back when `op`, which reads it, has finished."""
+        self.lent.append((op, pinned))
+
+    def take(self, size: int) -> Pinned | None:
+        """An idle buffer, None if there is none."""
+        self._take_back()
+        idle = self.idle.get(size)
+        try:
+            return idle.pop() if idle else None
+        except IndexError:  # Another thread was faster.
+            return None
+
+    def _take_back(self) -> None:
+        """Keep those whose ops have finished, up to the first that is still read.
+
+        So it is one question a call. What is found to have finished calls back, and may come here.
+        """
+        lent = self.lent
+        while lent:
+            try:
+                first = lent[0]
+                if not first[0].done():
+                    return
+                taken = lent.popleft()
+            except IndexError:
+                return
+            if taken is not first and not taken[0].done():
+                # Another thread has taken the first, and this is the second.
+                lent.appendleft(taken)
+                return
+            self._keep(taken[1])
+
+    def _keep(self, pinned: Pinned) -> None:
+        idle_bytes = sum(size * len(each) for size, each in list(self.idle.items()))
+        if idle_bytes + pinned.nbytes <= KEPT_BYTES:
+            self.idle.setdefault(pinned.nbytes, []).append(pinned)

@@ -40,16 +40,43 @@ def query(issuer: Issuer, op: DeviceOp) -> None:
 
 def advance(issuer: Issuer, timeline: Timeline, seq: int) -> None:
     """Everything on `timeline` up to `seq` has completed: finish it."""
-    in_flight, recorder = timeline.in_flight, issuer.ledger.recorder
+    in_flight, ledger = timeline.in_flight, issuer.ledger
+    recorder, count = ledger.recorder, ledger.counters.device_ops.count
+    failure: Failure | None = None
+    # This call's own, to be told from what others said.
+    said = (failure,)
     for each in range(timeline.finished + 1, seq + 1):
         op = in_flight.get(each)
-        if op is not None:
-            if recorder is not None:
-                recorder.reached(op)
+        if op is None:
+            continue
+        if recorder is not None:
+            recorder.reached(op)
+        is_believed = False
+        if op.failure is None:
+            outcome = op._outcome
+            outcome.append(said)
+            is_believed = outcome[0] is said
+        if not is_believed:
             end(issuer, op, None)
-            in_flight.pop(each, None)
+        else:
+            # `end` and `records.finish`, written out.
+            next(count)
+            op.finished = True
+            record = op._record
+            if record is not None:
+                records.tell(op, record)
+            else:
+                op._engine._registered.pop(op, None)
+            op._point = None
+            op._before = ()
+        in_flight.pop(each, None)
+    tail = timeline.tail
+    if tail is not None and tail.finished:
+        timeline.tail = None
     if timeline.finished < seq:
         timeline.finished = seq
+    if ledger.held:
+        ledger.ended()
 
 
 def end(issuer: Issuer, op: DeviceOp, failure: Failure | None) -> None:

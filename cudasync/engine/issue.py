@@ -84,6 +84,13 @@ class Issuer:
             # Issued meanwhile, by somebody who looked before this was said.
             point[0].watch(op, point, self.report)
 
+    def watch_streams(self) -> None:
+        """See to it that the next op to finish on each stream is noticed when it does."""
+        for device in list(self.devices.values()):
+            for timeline in device.timelines:
+                for op in list(timeline.in_flight.values())[:1]:
+                    self.watch(op)
+
     def report(self, op: DeviceOp, point: Point, error: CudasyncError | None) -> None:
         """What a watcher found out about `op`."""
         if error is not None:

@@ -137,6 +137,8 @@ def _submit(engine: Engine, op: Op, pool: Any) -> None:
 def _hold_back(engine: Engine, limit: int) -> None:
     """Back-pressure: wait while `limit` ops are unfinished."""
     bell = Bell()
+    # Not a serial engine's: there nothing is ever unfinished.
+    issuer: Any = engine._issuer
     engine._ledger.held.append(bell)
     try:
         nap = 1e-3
@@ -148,6 +150,8 @@ def _hold_back(engine: Engine, limit: int) -> None:
             if len(unfinished) < limit:
                 return
             unfinished[0]._pool.watch(unfinished[0])
+            # The first of them to finish may be any.
+            issuer.watch_streams()
             if not bell.sleep(nap):
                 nap = min(2 * nap, 0.1)
     finally:

@@ -26,6 +26,7 @@ NEWEST_VERSION = (9, 9)
 
 _VERSION = re.compile(r"(\d{1,2})\.(\d{1,2})", re.ASCII)
 _TARGET = re.compile(r"(sm|compute)_[1-9]\d{1,2}[af]?", re.ASCII)
+_FILE_NUMBER = re.compile(r"\d{1,9}", re.ASCII)
 _LINKAGE = {
     ".visible": Linkage.VISIBLE,
     ".extern": Linkage.EXTERN,
@@ -45,6 +46,18 @@ def parse(text: str | bytes, file: str = "<ptx>") -> Module:
     return _ModuleParser(decode(text, file), file).parse()
 
 
+def _source_files(words: list[str]) -> dict[int, str]:
+    """What `.file` says, as far as that is right: it may stand behind who refers to it."""
+    found: dict[int, str] = {}
+    index = -1
+    for _ in range(words.count(".file")):
+        index = words.index(".file", index + 1)
+        match words[index + 1 : index + 3]:
+            case [number, name] if _FILE_NUMBER.fullmatch(number):
+                found[int(number)] = name.strip('"')
+    return found
+
+
 class _ModuleParser:
     def __init__(self, text: str, file: str) -> None:
         self._file = file
@@ -53,7 +66,7 @@ class _ModuleParser:
         self._names: dict[str, Operand] = {}
         self._variables: dict[str, Variable] = {}
         self._functions: dict[str, Function] = {}
-        self._files: dict[int, str] = {}
+        self._files = _source_files(self._cursor.words)
         self._suffixes: dict[str, Suffixes] = {}
 
     def parse(self) -> Module:
@@ -191,12 +204,11 @@ class _ModuleParser:
         cursor.expect(";")
 
     def _source_file(self) -> None:
-        """`.file 1 "saxpy.cu", 1700000000, 1234`."""
+        """`.file 1 "saxpy.cu", 1700000000, 1234`: only whether it is right, see `_source_files`."""
         cursor = self._cursor
         cursor.expect(".file")
-        number = cursor.natural("number of the file")
-        name = self._string()
-        self._files[number] = name
+        cursor.natural("number of the file")
+        self._string()
         while cursor.take(","):
             cursor.natural("number")
 

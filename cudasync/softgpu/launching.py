@@ -12,6 +12,7 @@ True of every execution:
 from __future__ import annotations
 
 import ctypes
+from bisect import bisect_right
 from dataclasses import dataclass
 from enum import Enum, unique
 from itertools import pairwise
@@ -57,6 +58,12 @@ class AllocationSnapshot:
             self._table[2 * index] = start
             self._table[2 * index + 1] = end
         self.address = ctypes.addressof(self._table)
+
+    def rest(self, address: int) -> int:
+        """The bytes from `address` to the end of the range that it lies in; 0 if in none."""
+        table = self._table
+        place = bisect_right(table, address, 0, 2 * self.count)
+        return table[place] - address if place % 2 else 0
 
     def ranges(self) -> list[tuple[int, int]]:
         """The ranges, sorted by address."""

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 # .cg and .cv load past the cache of a multiprocessor, which is what people spin with.
 _LOOKING_AGAIN = frozenset({"volatile", "relaxed", "acquire", "mmio", "cg", "cv"})
+# Accesses with these are in an order that other threads see.
+ORDERED = frozenset({"volatile", "relaxed", "acquire", "release", "mmio"})
 _FENCES = frozenset({"membar", "fence"})
 _LOADS = frozenset({"ld", "ldu"})
 _WRITING = frozenset({"st", "red", "cp", "stmatrix"})

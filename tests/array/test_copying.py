@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import numpy as np
 import pytest
 
@@ -90,8 +92,70 @@ def test_a_callback_may_make_an_array_when_making_one_finds_out_that_its_op_is_d
         op = engine.push(latch.hold, device=device)
         # Not by `add_done_callback`, so that no watcher is faster.
         records.of(op).callbacks.append(lambda: made.append(staging.fill(np.zeros(8))))
-        staging.lend_until(op, staging.fill(np.ones(8)))
+        _, lend_until = staging.fill(np.ones(8))
+        lend_until(op)
         latch.release()
         device.synchronize()
         staging.fill(np.zeros(8))
     assert len(made) == 1
+
+
+def address_of(staged):
+    return staged.ctypes.data
+
+
+def test_a_staged_copy_is_taken_back_when_its_op_has_finished_and_not_before():
+    device = cs.Device(0)
+    staging = Staging(device)
+    with Latch(device) as latch, cs.Engine() as engine:
+        op = engine.push(latch.hold, device=device)
+        first, lend_until = staging.fill(np.zeros(8))
+        lend_until(op)
+        second, lend_too = staging.fill(np.ones(8))
+        lend_too(engine.push(lambda: None))
+        assert address_of(second) != address_of(first)
+        latch.release()
+        engine.waitall()
+        found = {address_of(staging.fill(np.zeros(8))[0]) for _ in range(2)}
+    assert found == {address_of(first), address_of(second)}
+
+
+def test_what_was_staged_before_a_reset_is_not_used_again():
+    device = cs.Device(0)
+    staging = Staging(device)
+    # Other tests' arrays, which nobody waited for.
+    cs.waitall()
+    with cs.Engine() as engine:
+        done = engine.push(lambda: None)
+        done.wait()
+        before, lend_until = staging.fill(np.zeros(8))
+        device.reset()
+        # Somebody copies in the new life before the first is handed back.
+        _, lend_too = staging.fill(np.ones(8))
+        lend_until(done)
+        lend_too(done)
+        found = [staging.fill(np.ones(8))[0] for _ in range(3)]
+    assert all(each.base is not before.base for each in found)
+
+
+def test_who_finds_the_first_taken_leaves_the_second_to_the_op_that_reads_it():
+    """As when another thread stages meanwhile: here it is what the first op's end calls."""
+    device = cs.Device(0)
+    staging, inner = Staging(device), []
+    gate = threading.Event()
+    with Latch(device) as latch, cs.Engine() as engine:
+        first = engine.push(latch.hold, device=device)
+        records.of(first).callbacks.append(lambda: inner.append(staging.fill(np.zeros(8))[0]))
+        taken, lend_until = staging.fill(np.ones(8))
+        lend_until(first)
+        read, lend_too = staging.fill(np.ones(8))
+        # Not for ever, if something below is wrong.
+        lend_too(second := engine.push(lambda: gate.wait(5)))
+        latch.release()
+        device.synchronize()
+        found = {address_of(staging.fill(np.zeros(8))[0]) for _ in range(2)}
+        assert [address_of(each) for each in inner] == [address_of(taken)]
+        assert address_of(read) not in found
+        gate.set()
+        second.wait()
+        assert address_of(staging.fill(np.zeros(8))[0]) == address_of(read)

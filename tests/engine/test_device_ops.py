@@ -271,6 +271,27 @@ def test_back_pressure_does_not_hold_back_what_an_op_or_a_callback_pushes(device
     assert [op.result() for op in inner] == ["ran", "ran"]
 
 
+def test_back_pressure_waits_for_whichever_op_ends_first(device):
+    """Also behind an op that takes long, on the device or on the host."""
+    x, y = cs.Var("x"), cs.Var("y")
+    gate = threading.Event()
+    with Latch(device) as latch, cs.Engine(max_in_flight=3) as engine:
+
+        def end() -> None:
+            latch.release()
+            gate.set()
+
+        # So that a push that waits for one of these ends all the same.
+        late = threading.Timer(PATIENCE_S, end)
+        late.start()
+        long_ops = [engine.push(latch.hold, writes=[x], device=device), engine.push(gate.wait)]
+        for _ in range(8):
+            engine.push(lambda stream: None, writes=[y], device=device)
+        assert not any(each.done() for each in long_ops)
+        late.cancel()
+        end()
+
+
 def test_a_stream_forgets_what_it_knew_of_engines_that_closed(engine, device):
     x = cs.Var("x")
     for _ in range(5):

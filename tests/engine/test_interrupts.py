@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 
 import pytest
-from helpers.interrupter import Interrupter, Points
+from helpers.interrupter import Interrupter
 from helpers.process import start
 
 
@@ -27,9 +27,8 @@ def test_the_engine_is_whole_after_a_signal_at_random_times():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("points", ["delivered", "every"])
-def test_the_engine_is_whole_after_an_interrupt_at_each_point(points):
-    assert_whole_after("all", "--points", points, deadline_s=600)
+def test_the_engine_is_whole_after_an_interrupt_at_each_point():
+    assert_whole_after("all", deadline_s=600)
 
 
 @pytest.mark.slow
@@ -40,6 +39,6 @@ def test_the_engine_is_whole_after_thousands_of_signals():
 @pytest.mark.usefixtures("tracing_ends")
 def test_what_traces_is_kept_for_as_long_as_the_interrupter():
     """CPython 3.11 may call it once more when an interrupt has already ended the tracing."""
-    with Interrupter(0, Points.EVERY) as interrupter:
+    with Interrupter(0) as interrupter:
         tracing = sys.gettrace()
     assert any(each is tracing for each in vars(interrupter).values())

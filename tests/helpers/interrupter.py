@@ -1,9 +1,10 @@
 """Ctrl-C at the n-th point of the engine that the calling thread passes.
 
 CPython hands a signal to the main thread at the start of a function, at a jump backwards, and after
-a call of what is not inlined: `Points.DELIVERED`. `Points.EVERY` is each instruction, which is more
-than any signal can do. Counted are the engine, `atomic.py`, the arrays, and the parts of the
-standard library that they call; not the driver, whose calls are one instruction on a real GPU.
+a call of what is not inlined, and nowhere else: so `del op._fn`, which claims an op, and the
+instruction that notes it, are one. These are the points. Counted are the engine, `atomic.py`, the
+arrays, and the parts of the standard library that they call; not the driver, whose calls are one
+instruction on a real GPU.
 """
 
 from __future__ import annotations
@@ -11,7 +12,6 @@ from __future__ import annotations
 import dis
 import signal
 import sys
-from enum import Enum
 from types import FrameType, TracebackType
 from typing import Any
 
@@ -30,20 +30,12 @@ _CALLS = {opcode for name, opcode in dis.opmap.items() if name.startswith("CALL"
 _RESUME = dis.opmap["RESUME"]
 
 
-class Points(Enum):
-    """After which instructions the interrupt may come."""
-
-    DELIVERED = "delivered"
-    EVERY = "every"
-
-
 class Interrupter:
     """`with Interrupter(at=n):` raises KeyboardInterrupt at the n-th point; `count` tells how many
     were passed, `place` where it struck. With `at=0` it only counts."""
 
-    def __init__(self, at: int, points: Points) -> None:
+    def __init__(self, at: int) -> None:
         self.at = at
-        self.points = points
         self.count = 0
         self.place = ""
         # Kept here, since CPython 3.11 may call what traces when nobody holds it any more: on
@@ -86,7 +78,7 @@ class Interrupter:
         elif event == "opcode":
             before = self._last.get(frame)
             self._last[frame] = frame.f_code.co_code[frame.f_lasti]
-            if self.points is Points.EVERY or self._is_delivered(frame, before):
+            if self._is_delivered(frame, before):
                 self.count += 1
                 if self.count == self.at:
                     self.place = f"{frame.f_code.co_filename}:{frame.f_lineno}"

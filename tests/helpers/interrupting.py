@@ -1,6 +1,6 @@
 """A program: Ctrl-C at the n-th point of a call, and a check of the engine after each.
 
-    python -m helpers.interrupting SCENE [--points delivered|every] [--sample N | --at N ...]
+    python -m helpers.interrupting SCENE [--sample N | --at N ...]
     python -m helpers.interrupting SCENE --timer TRIES
 
 Without `--sample` and `--at` every n is tried; with `--timer` a signal comes after random times. It
@@ -20,7 +20,7 @@ import traceback
 import cudasync as cs
 from helpers.crew import stacks
 from helpers.interrupted_calls import KERNELS, SCENES, Ground
-from helpers.interrupter import Interrupter, Points, Timer
+from helpers.interrupter import Interrupter, Timer
 
 HANG_S = 15.0
 
@@ -94,17 +94,16 @@ class Tries:
             said = traceback.format_exception_only(error)[-1].strip()
             sys.stderr.write(f"{replay} ({interrupter.place}): {said}\n")
 
-    def at_points(self, scene: str, points: Points, sample: int | None, at: list[int]) -> None:
+    def at_points(self, scene: str, sample: int | None, at: list[int]) -> None:
         # The first play loads and makes what later ones find; the second counts.
         for _ in range(2):
-            counter = Interrupter(0, points)
+            counter = Interrupter(0)
             self.play(scene, counter, f"{scene} uninterrupted")
         chosen = at or list(range(1, counter.count + 1))
         if sample is not None:
             chosen = sorted(random.sample(chosen, min(sample, len(chosen))))
         for n in chosen:
-            replay = f"{scene} --points {points.value} --at {n}"
-            self.play(scene, Interrupter(n, points), replay)
+            self.play(scene, Interrupter(n), f"{scene} --at {n}")
 
     def at_times(self, scene: str, tries: int) -> None:
         for _ in range(tries):
@@ -116,7 +115,6 @@ class Tries:
 def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("scene", choices=[*SCENES, "all"])
-    parser.add_argument("--points", type=Points, default=Points.DELIVERED)
     parser.add_argument("--sample", type=int)
     parser.add_argument("--at", type=int, nargs="+", default=[])
     parser.add_argument("--timer", type=int)
@@ -127,7 +125,7 @@ def main() -> int:
         if options.timer is not None:
             tries.at_times(scene, options.timer)
         else:
-            tries.at_points(scene, options.points, options.sample, options.at)
+            tries.at_points(scene, options.sample, options.at)
     return 1 if tries.failures else 0
 
 

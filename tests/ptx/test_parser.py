@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from helpers.ptx_text import HEAD, kernel
 
+from cudasync.errors import PtxError
 from cudasync.ptx import ir, parse
 from cudasync.ptx.types import ScalarType, StateSpace
 
@@ -198,6 +199,23 @@ def test_line_information_is_kept():
         ir.SourceLocation(0, "saxpy.cu", 7),
         ir.SourceLocation(1, "saxpy.cu", 8),
     )
+
+
+def test_the_files_of_lines_may_be_named_behind_them():
+    """As NVRTC does it."""
+    text = kernel(".loc 1 7 3\nret; .loc 2 9 1\nret; .loc 3 1 1\nret;")
+    files = '.file 1 "/a/saxpy.cu"\n.file 2 "other.cuh", 1, 2\n'
+    assert parse(text + files).function("k").locations == (
+        ir.SourceLocation(0, "/a/saxpy.cu", 7),
+        ir.SourceLocation(1, "other.cuh", 9),
+        ir.SourceLocation(2, "", 1),
+    )
+
+
+@pytest.mark.parametrize("files", [".file", ".file 1", f'.file {"9" * 5000} "a"', '.file x "a"'])
+def test_a_file_that_is_not_named_right_is_an_error(files):
+    with pytest.raises(PtxError):
+        parse(f"{HEAD}{files}")
 
 
 def test_directives_of_a_kernel_are_kept():

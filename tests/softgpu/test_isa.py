@@ -13,9 +13,10 @@ from cudasync.driver import Device, DeviceBuffer, Module, Stream, launch, memcpy
 from cudasync.errors import PtxError
 from cudasync.ptx import parse
 from cudasync.softgpu import jit, oracle
+from cudasync.softgpu.jit import nontemporal
 
 if TYPE_CHECKING:
-    from cudasync.softgpu.launching import Compile
+    from cudasync.softgpu.launching import Compile, CompiledModule
 
 CASES = all_cases()
 # What the vector lowering refuses, by program: the day it does not, the tests say so.
@@ -26,9 +27,12 @@ SAMPLE = 8
 MATRICES = ("mma_", "wmma_", "ldmatrix_", "stmatrix_")
 
 
-def run_on(compile_module: Compile, case: Case) -> dict[str, np.ndarray]:
+def compiled(compile_module: Compile, case: Case) -> CompiledModule:
+    return compile_module(parse(case.text, case.path.name))
+
+
+def run(module: CompiledModule, case: Case) -> dict[str, np.ndarray]:
     """Run a program on a lowering alone; what is in memory then."""
-    module = compile_module(parse(case.text, case.path.name))
     memory = {name: direct.aligned(array) for name, array in case.memories().items()}
     values = {name: value.bytes() for name, value in case.values.items()}
     outcome = direct.run(
@@ -91,13 +95,18 @@ def programs(*, refused: dict[str, str] | None = None, sample: int = 1) -> pytes
 
 
 @programs(refused=NOT_YET)
-def test_the_vector_lowering_gives_what_the_isa_promises(case: Case):
-    check(case, run_on(jit.compile_module, case))
+def test_the_vector_lowering_gives_what_the_isa_promises(case: Case, monkeypatch):
+    module = jit.compile_module(parse(case.text, case.path.name))
+    check(case, run(module, case))
+    if module.kernels["test"]._program.nontemporal is not None:
+        # What only large launches do.
+        monkeypatch.setattr(nontemporal, "LEAST_BYTES", 0)
+        check(case, run(module, case))
 
 
 @programs()
 def test_the_scalar_lowering_gives_what_the_isa_promises(case: Case):
-    check(case, run_on(oracle.compile_module, case))
+    check(case, run(compiled(oracle.compile_module, case), case))
 
 
 @programs(sample=SAMPLE)

@@ -55,7 +55,7 @@ def test_what_is_small_or_one_function_is_not_cut(module, name):
 def test_halves_are_one_kernel_whether_or_not_a_helper_has_time(monkeypatch, has_time):
     monkeypatch.setenv("CUDASYNC_SOFTGPU_CACHE", "0")
     monkeypatch.setattr(codegen, "PROCESSORS", 2)
-    codegen._compile.cache_clear()
+    codegen._kernels.clear()
     monkeypatch.setattr(codegen.Job, "ask", codegen.Job.do if has_time else lambda job: None)
     # Not what other tests compile: they count, too.
     module = compile_module(parse(SOURCE), memcheck=False)
@@ -63,5 +63,5 @@ def test_halves_are_one_kernel_whether_or_not_a_helper_has_time(monkeypatch, has
     x, y = np.arange(2048, dtype=np.int32), np.zeros(2048, np.int32)
     run(module, "scan", 2, 1024, x, y)
     assert codegen.counts["compiled"] - before >= 2
-    codegen._compile.cache_clear()
+    codegen._kernels.clear()
     assert (y.reshape(2, -1) == x.reshape(2, -1).cumsum(axis=1)).all()

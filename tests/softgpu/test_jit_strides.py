@@ -127,3 +127,12 @@ def test_between_barriers_the_memory_behind_is_asked_for(texts):
     # Four runs of two lines each are loaded, and stored.
     found = asked_for(texts["transpose"])
     assert found["segment.0"] == found["segment.1"] == (8, 8)
+
+
+@pytest.mark.parametrize(
+    # One, or what another compiler has made of four of them and of those that are left over.
+    ("name", "trips"),
+    [("block_sum", {4}), ("grid_stride", {2}), ("histogram", {16})],
+)
+def test_who_moves_little_in_a_trip_makes_several_before_the_next_warp(texts, name, trips):
+    assert {int(each) for each in re.findall(r"store i32 (\d+), ptr %trips", texts[name])} == trips

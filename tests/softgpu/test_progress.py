@@ -61,6 +61,66 @@ def test_programs_that_wait_get_on_without_shapes_too(name):
     assert is_right(CASES[name], memory)
 
 
+@pytest.mark.parametrize("name", [name for name in CASES if "in_func" in name])
+def test_programs_that_wait_get_on_where_little_is_written_out(monkeypatch, name):
+    monkeypatch.setattr(jit_program, "_MOST_WRITTEN_OUT", 0)
+    outcome, memory = run_case(CASES[name], jit.compile_module)
+    assert outcome.kind is OutcomeKind.DONE
+    assert is_right(CASES[name], memory)
+
+
+# What functions do that a kernel calls in a loop, in which it does not stop by itself.
+CALLED = """
+.version 7.5
+.target sm_75
+.address_size 64
+.visible .global .align 4 .u32 count;
+.func (.param .u32 found) taken()
+{{
+  .reg .b32 %r<4>; .reg .b64 %rd<2>; .reg .pred %p<2>;
+  mov.u64 %rd1, count;
+{body}
+  st.param.u32 [found], %r1;
+  ret;
+}}
+.visible .entry test()
+{{
+  .reg .b32 %r<4>; .reg .pred %p<2>;
+$again:
+  call.uni (%r1), taken;
+  setp.lt.u32 %p1, %r1, 9;
+  @%p1 bra $again;
+  ret;
+}}
+"""
+ONCE = "atom.global.add.u32 %r1, [%rd1], 1;"
+LOOP = "$next: {look} setp.ne.u32 %p1, %r1, 7; @%p1 bra $next;"
+TURN = "bra $in; $out: bra $behind; $in: {look} bra $out; $behind: add.u32 %r1, %r1, 0;"
+
+
+@pytest.mark.parametrize(
+    ("body", "is_written_out"),
+    [
+        (ONCE, False),
+        ("ld.volatile.global.u32 %r1, [%rd1];", False),
+        # Jumps back in the text alone.
+        (TURN.format(look=ONCE), False),
+        (LOOP.format(look=ONCE), True),
+        (LOOP.format(look="ld.volatile.global.u32 %r1, [%rd1];"), True),
+        (LOOP.format(look="add.u32 %r1, %r1, 1;") + ONCE, False),
+        ("bar.sync 0; mov.u32 %r1, 1;", True),
+    ],
+)
+@pytest.mark.parametrize("most", [0, 2048])
+def test_a_function_in_which_no_warp_stops_may_stay_one(monkeypatch, body, is_written_out, most):
+    monkeypatch.setattr(jit_program, "_MOST_WRITTEN_OUT", most)
+    module = parse(CALLED.format(body=body))
+    (kernel,) = module.kernels
+    program = jit_program.prepare(module, kernel)
+    stays = not is_written_out and not most
+    assert set(program.functions) == set(program.waiting) == ({"taken"} if stays else set())
+
+
 def corpus_kernels(target: str):
     module = parse((CORPUS / f"waiting_{target}.ptx").read_text())
     for kernel in module.kernels:
@@ -99,12 +159,16 @@ def test_kernels_of_nvrtc_that_wait_get_on(module, lowering):
 # computes nonsense.
 
 
-def without_waiting_loops(flow, find_stops=jit_kernel.find_stops):
-    return tuple(stop for stop in find_stops(flow) if stop.is_barrier)
+def without_waiting_loops(flow, waiting, find_stops=jit_kernel.find_stops):
+    return tuple(stop for stop in find_stops(flow, waiting) if stop.is_barrier)
 
 
-def without_meetings(_flow, stops, _held):
+def without_meetings(_flow, stops, _held, _waiting):
     return stops
+
+
+def without_waiting_calls(_functions):
+    return {}
 
 
 def without_inlining(kernel, _functions):
@@ -119,11 +183,12 @@ def without_inlining(kernel, _functions):
         (jit_kernel, "find_stops", without_waiting_loops, "spin_warps"),
         (jit_kernel, "with_meetings", without_meetings, "spin_shfl_meets"),
         (jit_program, "_with_its_stops", without_inlining, "spin_lock_in_function"),
-        (jit_program, "_with_its_stops", without_inlining, "spin_lock_try_in_function"),
+        (jit_program, "waiting_functions", without_waiting_calls, "spin_lock_try_in_function"),
     ],
 )
 def test_a_lowering_that_forgets_who_waits_is_found(monkeypatch, place, name, bug, program):
     monkeypatch.setattr(place, name, bug)
+    monkeypatch.setattr(jit_program, "_MOST_WRITTEN_OUT", 0)
     outcome, memory = run_case(CASES[program], jit.compile_module, budget=2**12)
     if outcome.kind is OutcomeKind.FAULT:
         assert outcome.fault.kind is FaultKind.TIMEOUT

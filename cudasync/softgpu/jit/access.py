@@ -19,19 +19,17 @@ from typing import TYPE_CHECKING
 
 from cudasync.softgpu.jit.bounds import Bounds, Span, bounds
 from cudasync.softgpu.jit.faults import mask_bits, mask_word
+from cudasync.softgpu.jit.fetching import fetch_ahead
 from cudasync.softgpu.jit.indexed import indexed_function
 from cudasync.softgpu.jit.lanes import gather, load_once, scatter, store_once
 from cudasync.softgpu.jit.memcheck import Where, check, line_arguments, within
+from cudasync.softgpu.jit.nontemporal import store_run
 from cudasync.softgpu.jit.rows import EVERYTHING, row
 from cudasync.softgpu.jit.runs import LANES, run_function
 from cudasync.softgpu.jit.shapes import Kind, affine
-from cudasync.softgpu.jit.values import Value, bits_of, integer, varying
-
-_LINE = 64  # bytes that memory hands out at a time
+from cudasync.softgpu.jit.values import Value, bits_of, varying
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from cudasync.softgpu.jit.addresses import Place
     from cudasync.softgpu.jit.lowering import Lowering
 
@@ -305,7 +303,8 @@ class Access:
         start = builder.name(f"inttoptr i64 {self._base()} to ptr")
         lanes, count = builder.lanes, self._count
         whole = f"<{lanes * count} x {type_}>"
-        self._fetch_ahead(start)
+        if self._place.where is not Where.WINDOW:
+            fetch_ahead(self._lowering, start, self._total * lanes)
         packed = builder.name(f"load {whole}, ptr {start}, align 1")
         if count == 1:
             return [packed]
@@ -336,45 +335,10 @@ class Access:
             order = ", ".join(f"i32 {place}" for place in places)
             two = f"{whole} {packed}, {whole} poison"
             packed = builder.name(f"shufflevector {two}, <{width} x i32> <{order}>")
-        self._fetch_ahead(start)
-        builder.emit(f"store {whole} {packed}, ptr {start}, align 1")
-
-    def _fetch_ahead(self, start: str) -> None:
-        """Ask for the memory that this warp needs in the loop's next trip, if that is known.
-
-        Else, in kernels whose warps wait for each other, for the memory behind this run: the next
-        warp's, or the next block's, where they work on tiles that no processor foresees.
-        """
-        builder, lowering = self._builder, self._lowering
         if self._place.where is Where.WINDOW:
-            return
-        length = self._total * builder.lanes
-        stride = lowering.strides.get(lowering.position)
-        if stride is not None:
-            # It is needed soon, and not elsewhere: it goes to the first cache.
-            ahead, first, near = self._moved(start, stride), 0, 3
-        elif lowering.has_tiles:
-            ahead, first, near = start, max(_LINE, length), 2
+            builder.emit(f"store {whole} {packed}, ptr {start}, align 1")
         else:
-            return
-        builder.declarations.add("declare void @llvm.prefetch.p0(ptr, i32, i32, i32)")
-        for offset in range(first, first + max(_LINE, length), _LINE):
-            line = builder.name(f"getelementptr i8, ptr {ahead}, i64 {offset}")
-            builder.emit(f"call void @llvm.prefetch.p0(ptr {line}, i32 0, i32 {near}, i32 1)")
-
-    def _moved(self, start: str, stride: Mapping[str, int]) -> str:
-        """A pointer so much further on; what lanes do not agree about does not count."""
-        builder, lowering = self._builder, self._lowering
-        for name, factor in stride.items():
-            step = str(factor)
-            if name:
-                value = lowering.load_register(lowering.function.registers[name])
-                if not value.is_uniform:
-                    continue
-                wide = builder.extend(value, "i64", is_signed=True)
-                step = builder.multiply(wide, integer("i64", factor)).text
-            start = builder.name(f"getelementptr i8, ptr {start}, i64 {step}")
-        return start
+            store_run(self._lowering, start, whole, packed, self._total * builder.lanes)
 
     def _gather(self, type_: str) -> list[str]:
         address = self._place.address

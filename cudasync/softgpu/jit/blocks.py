@@ -46,6 +46,7 @@ class Blocks:
         segments: tuple[Segment, ...] = (),
         width: int = 1,
         axes: str = _AXES,
+        is_nontemporal: bool = False,
     ) -> None:
         self.builder = Builder(variant.lanes)
         self._variant = variant
@@ -58,6 +59,8 @@ class Blocks:
         self._width = width
         # Those that warps ask their coordinates of.
         self._axes = axes
+        # Whether stores may go past the caches.
+        self._is_nontemporal = is_nontemporal
 
     def emit(self, *, local_bytes: int, uses_shared: bool) -> None:
         builder = self.builder
@@ -114,10 +117,10 @@ class Blocks:
         emit("br label %blocks")
         label("finished")
         write_field(builder, Field.FIRST_BLOCK, "%end")
-        emit(f"ret i32 {Status.DONE.value}")
+        self._return(Status.DONE)
         label("failed")
         write_field(builder, Field.FIRST_BLOCK, "%block")
-        emit(f"ret i32 {Status.FAULT.value}")
+        self._return(Status.FAULT)
 
     def _emit_account(self) -> None:
         """Add what the block has cost; too many blocks may take for ever, too."""
@@ -244,7 +247,13 @@ class Blocks:
         emit("br label %rounds")
         label("rests")
         write_field(builder, Field.FIRST_BLOCK, "%block")
-        emit(f"ret i32 {Status.YIELDED.value}")
+        self._return(Status.YIELDED)
+
+    def _return(self, status: Status) -> None:
+        if self._is_nontemporal:
+            # What went past the caches is in no order with what others do next.
+            self.builder.emit("fence seq_cst")
+        self.builder.emit(f"ret i32 {status.value}")
 
     def _fill(self, address: str, byte: str, size: str) -> None:
         builder = self.builder

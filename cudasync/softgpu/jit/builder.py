@@ -4,7 +4,7 @@ Operations take `Value`s and compute in the cheapest form: scalars as long as ev
 uniform, else vectors of `lanes` elements. Only `add`, `subtract`, `multiply`, `shift_left`,
 `extend` and `truncate` know the shapes between; to all others an affine value is varying.
 
-A builder made with `is_silent` keeps nothing, but names and shapes come out as ever: the
+A builder made with `is_silent` keeps nothing and composes little, but shapes come out as ever: the
 divergence analysis runs the emitters that way, so that what it finds is what they will do.
 """
 
@@ -20,6 +20,9 @@ from cudasync.softgpu.jit.values import (
     uniform,
     varying,
 )
+
+# What a silent builder calls everything.
+_SILENT = "%silent"
 
 
 class Builder:
@@ -50,10 +53,11 @@ class Builder:
 
     def name(self, line: str) -> str:
         """Emit `%t = line` and return the name."""
+        if self._is_silent:
+            return _SILENT
         self.count += 1
         name = f"%t{self.count}"
-        if not self._is_silent:
-            self.lines.append(f"  {name} = {line}")
+        self.lines.append(f"  {name} = {line}")
         return name
 
     def fresh(self, prefix: str) -> str:
@@ -100,6 +104,8 @@ class Builder:
 
     def vector(self, value: Value) -> str:
         """The operand text of `value` as a vector."""
+        if self._is_silent:
+            return value.text
         match value.shape.kind:
             case Kind.VARYING:
                 return value.text
@@ -144,7 +150,10 @@ class Builder:
         {T} stands for the type of the first operand, {R} for the result's, both widened to
         vectors unless every operand is uniform.
         """
-        if all(operand.is_uniform for operand in operands):
+        is_uniform = all(operand.is_uniform for operand in operands)
+        if self._is_silent:
+            return uniform(result, _SILENT) if is_uniform else varying(result, _SILENT)
+        if is_uniform:
             texts = [operand.text for operand in operands]
             return uniform(result, self.name(form.format(*texts, T=operands[0].type, R=result)))
         texts = [self.vector(operand) for operand in operands]
@@ -177,6 +186,8 @@ class Builder:
     def intrinsic(self, name: str, result: str, *operands: Value, flag: str = "") -> Value:
         """Call `llvm.name` lane by lane; `flag` is a trailing i1 argument ("true", "false")."""
         is_scalar = all(operand.is_uniform for operand in operands)
+        if self._is_silent:
+            return uniform(result, _SILENT) if is_scalar else varying(result, _SILENT)
         wrap = str if is_scalar else self.vector_type
         texts = [operand.text if is_scalar else self.vector(operand) for operand in operands]
         # Overloaded on the result, and on the operand where that has another type.

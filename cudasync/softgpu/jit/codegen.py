@@ -15,7 +15,8 @@ from __future__ import annotations
 import ctypes
 import functools
 import threading
-from collections.abc import Callable, Mapping
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -35,6 +36,9 @@ _lock = threading.Lock()
 counts = {"compiled": 0, "found": 0}
 # The engines that own the shared functions, by the functions' names.
 _library: dict[str, Any] = {}
+# By text a kernel's function and what has to live as long as it; used last, the last.
+_kernels: OrderedDict[str, tuple[KernelFunction, Any]] = OrderedDict()
+_MOST_KERNELS = 256
 
 # What makes machine code's text of the kernel's, in this order. LLVM's own list for its first level
 # takes four times as long, and makes one kernel of the bench faster by a tenth: the text is in
@@ -115,35 +119,42 @@ def _setup() -> tuple[str, ...]:
     return llvmlite.__version__, version, _machine().triple, _level(), here
 
 
-def _code(text: str) -> list[bytes]:
-    """Object files with the machine code of `text`."""
-    machine = _machine()
-    parts = cut(text) if PROCESSORS > 1 else (text,)
-    found = {part: kept.find(kept.key_of(*_setup(), part)) for part in parts}
-    wanted = [part for part, code in found.items() if code is None]
-    if len(wanted) == 1:
-        made = [machine.emit_object(optimise(wanted[0], machine))]
-    else:
-        made = _made_at_once(wanted)
-    for part, code in zip(wanted, made, strict=True):
-        kept.keep(kept.key_of(*_setup(), part), code)
+def _codes(texts: Sequence[str]) -> list[list[bytes]]:
+    """Object files with the machine code of each of `texts`."""
+    cuts = [cut(text) if PROCESSORS > 1 else (text,) for text in texts]
+    found = {part: kept.find(kept.key_of(*_setup(), part)) for parts in cuts for part in parts}
+    made = _made_at_once([part for part, code in found.items() if code is None])
+    for part, new in made.items():
+        kept.keep(kept.key_of(*_setup(), part), new)
     counts["compiled"] += len(made)
-    counts["found"] += len(parts) - len(made)
-    ready = found | dict(zip(wanted, made, strict=True))
-    return [code for code in ready.values() if code is not None]
+    counts["found"] += len(found) - len(made)
+    ready = found | made
+    return [[code for part in parts if (code := ready[part]) is not None] for parts in cuts]
 
 
-def _made_at_once(parts: list[str]) -> list[bytes]:
-    """Object files of two texts, one made by a helper if one has time; of none, none."""
-    if not parts:
-        return []
-    own, other = parts
-    made: list[bytes] = []
-    job = Job(lambda: made.append(_made_apart(other)))
-    job.ask()
-    first = _made_apart(own)
-    job.join()
-    return [first, made[0] if made else _made_apart(other)]
+def _made_at_once(parts: Sequence[str]) -> dict[str, bytes]:
+    """The object file of each part, the longest first, by helpers too if they have time."""
+    if len(parts) == 1:
+        machine = _machine()
+        return {part: machine.emit_object(optimise(part, machine)) for part in parts}
+    waiting = sorted(parts, key=len)
+    made: dict[str, bytes] = {}
+
+    def make() -> None:
+        while waiting:
+            try:
+                part = waiting.pop()
+            except IndexError:  # Another thread was faster.
+                return
+            made[part] = _made_apart(part)
+
+    jobs = [Job(make) for _ in range(min(len(parts), PROCESSORS) - 1)]
+    for job in jobs:
+        job.ask()
+    make()
+    for job in jobs:
+        job.join()
+    return made
 
 
 def _made_apart(text: str) -> bytes:
@@ -183,9 +194,8 @@ def _library_itself() -> Any:
     return library
 
 
-def _link(text: str) -> Any:
-    """An engine that holds the machine code of `text`."""
-    codes = _code(text)
+def _link(codes: Sequence[bytes]) -> Any:
+    """An engine that holds this machine code."""
     missing = {name for code in codes for name in missing_symbols(code) if not is_segment(name)}
     if missing:
         raise CudasyncError(f"compiled code needs {', '.join(sorted(missing))}: nobody has it")
@@ -203,25 +213,18 @@ def declaration(definition: str) -> str:
     return "declare " + head.removeprefix("define ")
 
 
-def _provide(functions: Mapping[str, str], declarations: str) -> None:
-    """Make these functions symbols of the process, with what they call among them."""
-    new = [name for name in functions if name not in _library]
-    if not new:
-        return
-    known = [declaration(functions[name]) for name in functions if name not in new]
-    text = "\n".join([*(functions[name] for name in new), *known, declarations])
-    engine = _link(text)
-    for name in new:
+def _text_of(names: Sequence[str], functions: Mapping[str, str], declarations: str) -> str:
+    """A module with the functions of these names, that may call the others."""
+    others = [declaration(each) for name, each in functions.items() if name not in names]
+    return "\n".join([*(functions[name] for name in names), *others, declarations])
+
+
+def _provide(names: Sequence[str], engine: Any) -> None:
+    """Make functions symbols of the process, for as long as it lives."""
+    for name in names:
         symbol = name.removeprefix("@")
         llvm.add_symbol(symbol, engine.get_function_address(symbol))
         _library[name] = engine
-
-
-@functools.lru_cache(maxsize=256)
-def _compile(text: str) -> tuple[KernelFunction, Any]:
-    """The function, and what has to live as long as it."""
-    engine = _link(text)
-    return _PROTOTYPE(engine.get_function_address(_ENTRY)), engine
 
 
 def compile_text(
@@ -232,5 +235,18 @@ def compile_text(
     `functions` are those it calls, and `declarations` what these call in turn.
     """
     with _lock:
-        _provide(functions, declarations)
-        return _compile(text)
+        found = _kernels.get(text)
+        if found is None:
+            new = [name for name in functions if name not in _library]
+            texts = [_text_of(new, functions, declarations)] if new else []
+            # Both at once: only what is linked has to be there in this order.
+            *library, code = _codes([*texts, text])
+            for each in library:
+                _provide(new, _link(each))
+            engine = _link(code)
+            found = _PROTOTYPE(engine.get_function_address(_ENTRY)), engine
+            _kernels[text] = found
+            if len(_kernels) > _MOST_KERNELS:
+                _kernels.popitem(last=False)
+        _kernels.move_to_end(text)
+        return found

@@ -27,7 +27,7 @@ from cudasync.softgpu.jit.groups import find_groups
 from cudasync.softgpu.jit.job import Field, read_field, write_field
 from cudasync.softgpu.jit.masks import NOBODY, load_mask, new_mask, store_mask
 from cudasync.softgpu.jit.stops import branch_back
-from cudasync.softgpu.jit.strides import find_strides
+from cudasync.softgpu.jit.strides import find_strides, times
 from cudasync.softgpu.jit.ways import Ways
 from cudasync.softgpu.unforeseen import refusal
 
@@ -73,7 +73,8 @@ class Control:
             lowering.has_tiles = pace is None
             if pace is not None:
                 (loop,) = (each for each in flow.loops if each.header == pace.header)
-                lowering.strides = find_strides(flow, loop)
+                strides = find_strides(flow, loop)
+                lowering.strides = {at: times(each, pace.trips) for at, each in strides.items()}
 
     @property
     def frame_bytes(self) -> int:
@@ -90,7 +91,11 @@ class Control:
             new_mask(builder, f"%wait.{index}", is_vector=index in self._ways.blending)
         if self._segment is not None:
             self._ways.frame.load_for(self._segment)
-            if self._segment.pace is not None:
+            pace = self._segment.pace
+            if pace is not None:
+                if pace.trips > 1:
+                    builder.allocations.append("  %trips = alloca i32")
+                    builder.emit(f"store i32 {pace.trips}, ptr %trips")
                 builder.emit(f"br label %trip.{self._segment.entry}")
             else:
                 self._enter_together(self._segment.entry)
@@ -140,6 +145,8 @@ class Control:
         builder.label(f"node.{index}")
         pace = self._segment.paces.get(index) if self._segment is not None else None
         if self._segment is not None and pace is not None:
+            if pace.trips > 1 and self._segment.runs(index):
+                self._emit_more_trips(index)
             self._ways.frame.emit_pace(pace, self._segment, self._ways.emit_return)
             if not self._segment.runs(index):
                 self._emit_after(node, onward)
@@ -175,6 +182,15 @@ class Control:
         else:
             self._ways.jump(node, self._ways.following(node))
         self._emit_after(node, onward)
+
+    def _emit_more_trips(self, header: int) -> None:
+        """Go on with the next trip, unless that was the last of this turn."""
+        builder, stop = self._builder, self._builder.fresh("turn.over")
+        left = builder.name(f"sub i32 {builder.name('load i32, ptr %trips')}, 1")
+        builder.emit(f"store i32 {left}, ptr %trips")
+        is_over = builder.name(f"icmp eq i32 {left}, 0")
+        builder.emit(f"br i1 {is_over}, label %{stop}, label %trip.{header}")
+        builder.label(stop)
 
     def _is_control(self, instruction: Instruction, position: int) -> bool:
         return instruction.opcode in PARTING or position in self._ways.barriers

@@ -51,6 +51,8 @@ class Field(IntEnum):
     SPENT = auto()
     # The memory through which a cooperative grid synchronises, or 0.
     WORKSPACE = auto()
+    # 1 if stores of whole lines are to go past the caches, see `nontemporal`.
+    NONTEMPORAL = auto()
     # Rounds that a block may make in this turn while its warps get on; whether any has.
     ROUNDS = auto()
     HAS_MOVED = auto()

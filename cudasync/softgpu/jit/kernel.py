@@ -52,6 +52,7 @@ _METADATA = """\
 !0 = !{}
 !1 = !{!"branch_weights", i32 1, i32 2000}
 !2 = !{!"branch_weights", i32 2000, i32 1}
+!3 = !{i32 1}
 """
 
 
@@ -117,6 +118,7 @@ def lower(
         segments=kernel.segments,
         width=kernel.width,
         axes=axes_in(line for each in kernel.builders for line in each.lines),
+        is_nontemporal=program.nontemporal is not None,
     )
     outer.emit(local_bytes=program.slab_bytes, uses_shared=bool(program.kernel_storage.shared))
     builders = [builder for part in parts for builder in part.builders]
@@ -161,10 +163,11 @@ def _analyse(
     def probe(shapes: dict[str, Shape]) -> Probe:
         return Probe(program, function, variant, settings, shapes)
 
-    flow = Flow(function, is_barrier, is_meeting(function))
-    loops_and_barriers = find_stops(flow) if function.is_kernel else ()
+    waiting = program.waiting
+    flow = Flow(function, is_barrier, is_meeting(function, waiting))
+    loops_and_barriers = find_stops(flow, waiting) if function.is_kernel else ()
     _refuse_unknown(probe({}))
-    divergence, stops = _settle(flow, loops_and_barriers, probe, settings)
+    divergence, stops = _settle(flow, loops_and_barriers, probe, program, settings)
     return Analysis(flow, divergence, stops, find_segments(flow, stops, divergence))
 
 
@@ -262,6 +265,7 @@ def _settle(
     flow: Flow,
     loops_and_barriers: tuple[Stop, ...],
     probe: Callable[[dict[str, Shape]], Probe],
+    program: Program,
     settings: Settings,
 ) -> tuple[Divergence, tuple[Stop, ...]]:
     """Divergence, and the stops there are with it: each decides about the other.
@@ -271,7 +275,7 @@ def _settle(
     """
     held: frozenset[int] = frozenset()
     while True:
-        stops = with_meetings(flow, loops_and_barriers, held)
+        stops = with_meetings(flow, loops_and_barriers, held, program.waiting)
         places = held_nodes(flow, stops, held)
         divergence = analyse(flow, places, EMITTERS, probe, assume_varying=settings.assume_varying)
         parting = [stop for stop in stops if parts_lanes(flow, stop, divergence.divergent)]

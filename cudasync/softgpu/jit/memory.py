@@ -10,12 +10,11 @@ from cudasync.softgpu.jit.addresses import place
 from cudasync.softgpu.jit.noting import note
 from cudasync.softgpu.jit.values import Value, llvm_type
 from cudasync.softgpu.recording import Touch
+from cudasync.softgpu.waiting import ORDERED
 
 if TYPE_CHECKING:
     from cudasync.ptx import ir
     from cudasync.softgpu.jit.lowering import Emitter, Lowering
-
-_ORDERED = frozenset({"volatile", "relaxed", "acquire", "release", "mmio"})
 
 
 def load(lowering: Lowering, instruction: ir.Instruction) -> None:
@@ -45,7 +44,7 @@ def store(lowering: Lowering, instruction: ir.Instruction) -> None:
 
 def settle_memory(lowering: Lowering, instruction: ir.Instruction) -> None:
     """Keep LLVM from moving other accesses over one that other threads are to see."""
-    if not _ORDERED.isdisjoint(instruction.modifiers):
+    if not ORDERED.isdisjoint(instruction.modifiers):
         lowering.builder.emit('fence syncscope("singlethread") seq_cst')
 
 

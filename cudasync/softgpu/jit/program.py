@@ -8,14 +8,16 @@ that, as it has on a device.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from cudasync.softgpu.jit.inlining import inline
+from cudasync.softgpu.jit.nontemporal import Nontemporal, find_nontemporal
 from cudasync.softgpu.jit.routines import through_memory
-from cudasync.softgpu.jit.stops import may_stop
+from cudasync.softgpu.jit.stops import Waiting, may_stop, stops_inside, waiting_functions
 from cudasync.softgpu.jit.storage import Storage, alignment, shared_layout, storage
 from cudasync.softgpu.jit.webs import split_webs
-from cudasync.softgpu.waiting import callees, is_collective, may_wait
+from cudasync.softgpu.waiting import callee, callees, is_collective, may_wait
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -26,6 +28,9 @@ if TYPE_CHECKING:
 RECURSION_BYTES = 4096
 # The least that a call takes from that, which bounds the depth of calls on the host's own stack.
 LEAST_FRAME_BYTES = 32
+# Of instructions. A kernel that would be longer, with all that its loops might wait for, takes too
+# long to compile.
+_MOST_WRITTEN_OUT = 2048
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +48,9 @@ class Program:
     slab_bytes: int
     # Of that and of the shared window.
     alignment: int
+    waiting: Waiting
+    # What it writes, if it may do so past the caches.
+    nontemporal: Nontemporal | None
 
     @property
     def kernel_storage(self) -> Storage:
@@ -89,6 +97,8 @@ def prepare(module: ir.Module, kernel: ir.Function) -> Program:
         instructions=tuple(instructions),
         slab_bytes=-(-_depth(ready.name, graph, frames) // multiple) * multiple,
         alignment=multiple,
+        waiting=waiting_functions(functions),
+        nontemporal=find_nontemporal(module, ready, storages[ready.name]),
     )
 
 
@@ -97,10 +107,16 @@ def _with_its_stops(kernel: ir.Function, functions: Mapping[str, ir.Function]) -
 
     Where some lanes may be left behind in a loop that waits, warp-wide instructions are stops.
     """
-    whole = inline(kernel, functions, may_stop)
-    if not any(may_wait(each) for each in whole.body):
+    must = may_stop
+    whole = inline(kernel, functions, must)
+    waiting = waiting_functions(functions)
+    if len(whole.body) > _MOST_WRITTEN_OUT:
+        # Then only what a warp stops in the middle of: less is known of the loops around the rest.
+        must = partial(stops_inside, waiting=waiting)
+        whole = inline(kernel, functions, must)
+    if not any(may_wait(each) or callee(each) in waiting for each in whole.body):
         return whole
-    return inline(kernel, functions, lambda f: may_stop(f) or any(map(is_collective, f.body)))
+    return inline(kernel, functions, lambda f: must(f) or any(map(is_collective, f.body)))
 
 
 def _depth(name: str, graph: dict[str, list[str]], frames: dict[str, int]) -> int:

@@ -35,7 +35,7 @@ _ALIGNMENT = 64
 _ALLOCATIONS, _ALLOCATION_COUNT = int(Field.ALLOCATIONS), int(Field.ALLOCATION_COUNT)
 _RECORDING, _RECORDING_COUNT = int(Field.RECORDING), int(Field.RECORDING_COUNT)
 _BUDGET, _TOTAL, _SPENT = int(Field.BUDGET), int(Field.TOTAL), int(Field.SPENT)
-_WORKSPACE = int(Field.WORKSPACE)
+_WORKSPACE, _NONTEMPORAL = int(Field.WORKSPACE), int(Field.NONTEMPORAL)
 _NCTAID_X, _NCTAID_Y, _NCTAID_Z = map(int, (Field.NCTAID_X, Field.NCTAID_Y, Field.NCTAID_Z))
 _FIRST_BLOCK, _END_BLOCK = int(Field.FIRST_BLOCK), int(Field.END_BLOCK)
 _IS_RESUMED, _ROUNDS = int(Field.IS_RESUMED), int(Field.ROUNDS)
@@ -154,6 +154,8 @@ class Slot:
         words[_TOTAL] = launch.total_budget
         words[_SPENT] = 0
         words[_WORKSPACE] = launch.workspace
+        nontemporal = self._fit.program.nontemporal
+        words[_NONTEMPORAL] = nontemporal is not None and nontemporal.pays(launch)
         words[_NCTAID_X], words[_NCTAID_Y], words[_NCTAID_Z] = launch.grid
 
     def _write_coordinates(self, address: int) -> None:

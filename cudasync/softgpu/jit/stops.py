@@ -12,19 +12,23 @@ other the lanes that arrive are held, the rest go on, and the warp returns when 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from cudasync.ptx.ir import Integer
 from cudasync.ptx.liveness import defs, uses
 from cudasync.ptx.types import StateSpace
+from cudasync.softgpu.jit.loops import any_in_loop
 from cudasync.softgpu.waiting import (
+    callee,
     gets_on,
     is_block_barrier,
     is_collective,
     is_fence,
     may_wait,
     sees,
+    with_callers,
 )
 
 if TYPE_CHECKING:
@@ -32,6 +36,11 @@ if TYPE_CHECKING:
 
     from cudasync.ptx.ir import Function, Instruction
     from cudasync.softgpu.jit.flow import Flow, Loop, Node
+
+# By the name of a function that was not written out, though a loop around a call of it may wait:
+# whether such a loop does more than wait.
+Waiting: TypeAlias = Mapping[str, bool]
+NOBODY_WAITS: Waiting = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,9 +68,17 @@ def is_barrier(instruction: Instruction) -> bool:
     return is_block_barrier(instruction) and "arrive" not in instruction.modifiers
 
 
-def is_meeting(function: Function) -> Callable[[Instruction], bool]:
-    """Whether an instruction may have to wait for lanes that a loop keeps, in this function."""
-    if any(sees(each) or each.opcode == "nanosleep" for each in function.body):
+def is_meeting(
+    function: Function, waiting: Waiting = NOBODY_WAITS
+) -> Callable[[Instruction], bool]:
+    """Whether an instruction may have to wait for lanes that a loop keeps, in this function.
+
+    A loop around a call of one of `waiting` may keep lanes, too.
+    """
+    if any(
+        sees(each) or each.opcode == "nanosleep" or callee(each) in waiting
+        for each in function.body
+    ):
         return is_collective
     return lambda _: False
 
@@ -69,6 +86,27 @@ def is_meeting(function: Function) -> Callable[[Instruction], bool]:
 def may_stop(function: Function) -> bool:
     """Whether there is a barrier in it, or something that a loop around it might wait for."""
     return any(is_block_barrier(each) or may_wait(each) for each in function.body)
+
+
+def waiting_functions(functions: Mapping[str, Function]) -> Waiting:
+    """Those in which something happens that a loop around a call might wait for.
+
+    And whether a loop that calls it does more than wait.
+    """
+    own = (name for name, each in functions.items() if any(map(may_wait, each.body)))
+    moving = {
+        name
+        for name, each in functions.items()
+        if any(gets_on(i) and callee(i) not in functions for i in each.body)
+    }
+    more = with_callers(moving, functions)
+    return {name: name in more for name in sorted(with_callers(own, functions))}
+
+
+def stops_inside(function: Function, waiting: Waiting) -> bool:
+    """Whether a warp may stop in the middle of it, and not only in a loop around a call of it."""
+    looks = [n for n, i in enumerate(function.body) if may_wait(i) or callee(i) in waiting]
+    return any(map(is_block_barrier, function.body)) or any_in_loop(function, looks)
 
 
 def has_named_barriers(kernel: Function) -> bool:
@@ -83,8 +121,11 @@ def has_named_barriers(kernel: Function) -> bool:
     )
 
 
-def find_stops(flow: Flow) -> tuple[Stop, ...]:
-    """Every barrier and every loop that waits; codes count from 1."""
+def find_stops(flow: Flow, waiting: Waiting = NOBODY_WAITS) -> tuple[Stop, ...]:
+    """Every barrier and every loop that waits; codes count from 1.
+
+    What `waiting` functions see is not followed: a loop that calls one is taken for one that waits.
+    """
     found: list[Stop] = []
     for node in flow.nodes:
         (continuation, *more) = node.successors or (flow.exit,)
@@ -94,18 +135,21 @@ def find_stops(flow: Flow) -> tuple[Stop, ...]:
             assert not more, node
             found.append(Stop(len(found) + 1, continuation, node.end - 1))
     for loop in flow.loops:
-        if _waits(flow, loop):
+        if _waits(flow, loop, waiting):
             position = branch_back(flow, loop)
-            is_idle = not any(gets_on(each) for each in _inside(flow, loop))
+            inside = _inside(flow, loop)
+            is_idle = not any(gets_on(i) and waiting.get(callee(i) or "", True) for i in inside)
             found.append(Stop(len(found) + 1, loop.header, position, loop, is_idle))
     return tuple(found)
 
 
-def with_meetings(flow: Flow, stops: tuple[Stop, ...], held: frozenset[int]) -> tuple[Stop, ...]:
+def with_meetings(
+    flow: Flow, stops: tuple[Stop, ...], held: frozenset[int], waiting: Waiting
+) -> tuple[Stop, ...]:
     """The stops and, if loops with a code in `held` may keep some lanes, the meetings."""
     if not any(stop.loop is not None and stop.code in held for stop in stops):
         return stops
-    meets = is_meeting(flow.function)
+    meets = is_meeting(flow.function, waiting)
     found = list(stops)
     for node in flow.nodes:
         if meets(flow.function.body[node.start]):
@@ -164,9 +208,9 @@ def _inside(flow: Flow, loop: Loop) -> list[Instruction]:
     ]
 
 
-def _waits(flow: Flow, loop: Loop) -> bool:
+def _waits(flow: Flow, loop: Loop, waiting: Waiting) -> bool:
     inside = _inside(flow, loop)
-    if any(each.opcode == "nanosleep" for each in inside):
+    if any(each.opcode == "nanosleep" or callee(each) in waiting for each in inside):
         return True
     has_fence = any(is_fence(each) for each in inside)
     looks = [each for each in inside if sees(each, behind_fence=has_fence)]

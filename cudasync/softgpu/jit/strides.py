@@ -119,8 +119,13 @@ def _product(operands: Sequence[Operand], sums: Mapping[str, Sum | None]) -> Sum
     return _times(_value(first, sums), second.value) if isinstance(second, Integer) else None
 
 
+def times(value: Sum, factor: int) -> Sum:
+    """So many times the sum."""
+    return _plus({}, value, factor)
+
+
 def _times(value: Sum | None, factor: int) -> Sum | None:
-    return None if value is None else _plus({}, value, factor)
+    return None if value is None else times(value, factor)
 
 
 def _plus(first: Sum, second: Sum, factor: int) -> Sum:
