@@ -141,9 +141,9 @@ class Engine:
         if device is not None or pool is not None or priority or not self._is_plain:
             return self._push_any(fn, reads, writes, name, priority, device, pool)
         if fn.__class__ is not FunctionType:
-            return self._push_any(fn, reads, writes, name, priority, device, pool)
+            name = pushing.name_of(fn, name)
         if reads.__class__ is not tuple:
-            reads = as_tuple(reads)
+            reads = tuple(reads) if reads.__class__ is list else as_tuple(reads)
         if reads:
             if len(reads) == 1:
                 (each,) = reads
@@ -154,7 +154,7 @@ class Engine:
                     if each.__class__ is not Var:
                         return self._push_any(fn, reads, writes, name, priority, device, pool)
         if writes.__class__ is not tuple:
-            writes = as_tuple(writes)
+            writes = tuple(writes) if writes.__class__ is list else as_tuple(writes)
         written = None
         if writes:
             if len(writes) == 1:
@@ -207,8 +207,7 @@ class Engine:
         pool: str | None,
     ) -> Op:
         """`push` for whatever is not a plain function on variables."""
-        if not callable(fn):
-            raise TypeError(f"an op needs a function, not {type(fn).__name__}")
+        name = pushing.name_of(fn, name)
         if device is not None and pool is not None:
             raise ValueError("pool= is for host ops; a device op runs on a stream")
         if device is not None and not isinstance(device, Device):
@@ -219,8 +218,6 @@ class Engine:
         await_strangers(self, reads, writes)
         kind = OpKind.HOST if device is None else OpKind.KERNEL
         place = self._pools[pool or "compute"]
-        if name is None:
-            name = getattr(fn, "__name__", type(fn).__name__)
         return pushing.push(
             self, fn, kind, reads, writes, name, priority, device, place, is_users=True
         )

@@ -30,6 +30,16 @@ _LOG = PLANNER.log
 _ON_THEIR_OWN = (OpKind.ALLOCATE, OpKind.FREE)
 
 
+def name_of(fn: object, name: str | None) -> str:
+    """The name of an op that is to call `fn`. Raises TypeError if that can not be called."""
+    if not callable(fn):
+        raise TypeError(f"an op needs a function, not {type(fn).__name__}")
+    if name is not None:
+        return name
+    known = getattr(fn, "__name__", None)
+    return known if isinstance(known, str) else type(fn).__name__
+
+
 def push(
     engine: Engine,
     fn: Callable[..., Any],

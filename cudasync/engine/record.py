@@ -59,7 +59,8 @@ class Plan(Gate):
 
     def __init__(self, op: Op, before: dict[Any, None], sources: tuple[Op, ...]) -> None:
         """`before` becomes the gate: it must be nobody else's."""
-        self.op = op
+        # None once it is over: op, record and plan are else left to the garbage collector.
+        self.op: Op | None = op
         # Ops that must come before this one and were not over when it was planned.
         self.before: tuple[Op, ...] = tuple(before)
         # Writers of what the op reads; if one fails, the op is poisoned.
@@ -69,7 +70,9 @@ class Plan(Gate):
 
     def told(self, op: object) -> None:
         if self.arrive(op):
-            self.op._pool.put(self.op)
+            waiting = self.op
+            if waiting is not None:
+                waiting._pool.put(waiting)
 
 
 class Record:
@@ -153,6 +156,7 @@ def tell(op: Op, record: Record) -> None:
     plan = record.plan
     if plan is not None:
         plan.before = plan.sources = ()
+        plan.op = None
     if record.sleepers:
         for sleeper in list(record.sleepers):
             sleeper.ring()

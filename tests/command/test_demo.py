@@ -7,6 +7,8 @@ import os
 import signal
 import subprocess
 import sys
+import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -186,14 +188,26 @@ def in_a_process(*arguments, **options):
     )
 
 
+def is_asleep(process):
+    """True while its main thread waits in the kernel."""
+    words = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()
+    return words[0] == "S"
+
+
 def test_interrupted_it_says_so_in_one_line(tmp_path):
     """A named pipe holds the program at its picture: once we can open it, it is waiting there."""
     pipe = tmp_path / "pipe.png"
     os.mkfifo(pipe)
     process = in_a_process("--image", pipe)
-    with pipe.open("wb"):
-        process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=30)
+    try:
+        with pipe.open("wb"):
+            # A signal just before the system call would be seen only after it.
+            while not is_asleep(process):
+                time.sleep(0.01)
+            process.send_signal(signal.SIGINT)
+            out, err = process.communicate(timeout=30)
+    finally:
+        process.kill()
     assert (process.returncode, out, err) == (130, "", "cudasync demo: interrupted\n")
 
 

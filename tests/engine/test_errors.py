@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import functools
 import inspect
 import os
 import subprocess
@@ -147,18 +146,19 @@ def test_a_closed_engine_says_so(engine):
 
 
 def test_a_push_that_an_engine_closes_under_is_refused_and_not_lost(monkeypatch):
-    for options in ({}, {"device": cs.Device(0)}):
+    for options in ({}, {"priority": 1}, {"device": cs.Device(0)}):
         engine = cs.Engine()
 
         def close_first(engine: cs.Engine = engine) -> None:
             monkeypatch.undo()
             engine.close()
 
-        # What pushes of host ops and of device ops ask last before they append.
+        # What plain pushes, others and those of device ops ask last before they append.
+        monkeypatch.setattr(inspect.getmodule(cs.Engine), "_maybe_inside", close_first)
         monkeypatch.setattr(current, "maybe_inside", close_first)
         monkeypatch.setattr(launching, "_maybe_inside", close_first)
         with pytest.raises(cs.ClosedError):
-            engine.push(functools.partial(print), name="late", **options)
+            engine.push(lambda *stream: None, name="late", **options)
         assert not engine._registered
 
 
