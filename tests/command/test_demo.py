@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import sys
-import time
-from pathlib import Path
 
 import numpy as np
 import pytest
 from helpers.house import ROOT
 from helpers.pictures import gradient, save
+from helpers.process import interrupt
 from PIL import Image
 
 import cudasync.demo.trial
@@ -188,12 +186,6 @@ def in_a_process(*arguments, **options):
     )
 
 
-def is_asleep(process):
-    """True while its main thread waits in the kernel."""
-    words = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()
-    return words[0] == "S"
-
-
 def test_interrupted_it_says_so_in_one_line(tmp_path):
     """A named pipe holds the program at its picture: once we can open it, it is waiting there."""
     pipe = tmp_path / "pipe.png"
@@ -201,10 +193,7 @@ def test_interrupted_it_says_so_in_one_line(tmp_path):
     process = in_a_process("--image", pipe)
     try:
         with pipe.open("wb"):
-            # A signal just before the system call would be seen only after it.
-            while not is_asleep(process):
-                time.sleep(0.01)
-            process.send_signal(signal.SIGINT)
+            interrupt(process)
             out, err = process.communicate(timeout=30)
     finally:
         process.kill()

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import sys
 
 import pytest
 from helpers.house import ROOT
+from helpers.process import interrupt
 
 DRIVER = "from cuda.bindings import driver\ncheck = lambda r: r[1:] if not r[0] else 1 / 0\n"
 
@@ -236,7 +236,7 @@ def test_ctrl_c_ends_it_with_its_traceback(tmp_path):
         command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:
         assert process.stdout.readline() == "up\n"
-        process.send_signal(signal.SIGINT)
+        interrupt(process)
         _, said = process.communicate(timeout=60)
     lines = said.splitlines()
     assert lines[1].startswith(f'  File "{script}", line ')

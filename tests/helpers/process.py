@@ -6,6 +6,8 @@ import os
 import signal
 import subprocess
 import textwrap
+import time
+from pathlib import Path
 
 from helpers.house import ROOT
 from helpers.warm import run_warm
@@ -45,6 +47,19 @@ def start(command: list[str], deadline_s: float, **environment: str) -> tuple[in
         printed, _ = process.communicate()
         raise AssertionError(f"still running after {deadline_s} s:\n{printed}") from None
     return process.returncode, printed
+
+
+def interrupt(process: subprocess.Popen[str]) -> None:
+    """Send SIGINT to a process that waits in the kernel, or is about to.
+
+    A signal just before the system call would be seen only after it.
+    """
+    stat = Path(f"/proc/{process.pid}/stat")
+    # Behind the name, in parentheses: the state of the main thread.
+    while stat.read_text().rpartition(")")[2].split()[0] != "S":
+        assert process.poll() is None, "it has ended by itself"
+        time.sleep(0.01)
+    process.send_signal(signal.SIGINT)
 
 
 def run_program(body: str, *, deadline_s: float = 20.0, **environment: str) -> tuple[int, str]:
