@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import textwrap
-import time
 from pathlib import Path
 
 from helpers.house import ROOT
@@ -58,7 +57,6 @@ def interrupt(process: subprocess.Popen[str]) -> None:
     # Behind the name, in parentheses: the state of the main thread.
     while stat.read_text().rpartition(")")[2].split()[0] != "S":
         assert process.poll() is None, "it has ended by itself"
-        time.sleep(0.01)
     process.send_signal(signal.SIGINT)
 
 
