@@ -21,6 +21,7 @@ from cudasync.softgpu.jit.bounds import Bounds, Span, bounds
 from cudasync.softgpu.jit.faults import mask_bits, mask_word
 from cudasync.softgpu.jit.fetching import fetch_ahead
 from cudasync.softgpu.jit.indexed import indexed_function
+from cudasync.softgpu.jit.interleaving import load_apart, together
 from cudasync.softgpu.jit.lanes import gather, load_once, scatter, store_once
 from cudasync.softgpu.jit.memcheck import Where, check, line_arguments, within
 from cudasync.softgpu.jit.nontemporal import store_run
@@ -305,36 +306,15 @@ class Access:
         whole = f"<{lanes * count} x {type_}>"
         if self._place.where is not Where.WINDOW:
             fetch_ahead(self._lowering, start, self._total * lanes)
-        packed = builder.name(f"load {whole}, ptr {start}, align 1")
-        if count == 1:
-            return [packed]
-        picks = []
-        for n in range(count):
-            order = ", ".join(f"i32 {lane * count + n}" for lane in range(lanes))
-            two = f"{whole} {packed}, {whole} poison"
-            picks.append(builder.name(f"shufflevector {two}, <{lanes} x i32> <{order}>"))
-        return picks
+        if count > 1:
+            return load_apart(builder, start, type_, count)
+        return [builder.name(f"load {whole}, ptr {start}, align 1")]
 
     def _store_run(self, type_: str, texts: list[str]) -> None:
         builder = self._builder
         start = builder.name(f"inttoptr i64 {self._base()} to ptr")
-        width, joined = builder.lanes, texts
-        while len(joined) > 1:
-            order = ", ".join(f"i32 {k}" for k in range(2 * width))
-            part = f"<{width} x {type_}>"
-            joined = [
-                builder.name(f"shufflevector {part} {a}, {part} {b}, <{2 * width} x i32> <{order}>")
-                for a, b in zip(joined[::2], joined[1::2], strict=True)
-            ]
-            width *= 2
-        whole = f"<{width} x {type_}>"
-        packed = joined[0]
-        if self._count > 1:
-            lanes = range(builder.lanes)
-            places = (n * builder.lanes + lane for lane in lanes for n in range(self._count))
-            order = ", ".join(f"i32 {place}" for place in places)
-            two = f"{whole} {packed}, {whole} poison"
-            packed = builder.name(f"shufflevector {two}, <{width} x i32> <{order}>")
+        whole = f"<{builder.lanes * self._count} x {type_}>"
+        packed = together(builder, texts, type_) if self._count > 1 else texts[0]
         if self._place.where is Where.WINDOW:
             builder.emit(f"store {whole} {packed}, ptr {start}, align 1")
         else:
