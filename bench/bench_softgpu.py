@@ -30,6 +30,7 @@ from softgpu_work import all_work
 
 from cudasync.ptx import parse
 from cudasync.softgpu.jit import compile_module
+from cudasync.softgpu.jit.codegen import host_level
 from cudasync.softgpu.launching import AllocationSnapshot, Launch, OutcomeKind
 
 sys.path.insert(1, str(checkout.ROOT / "tests"))
@@ -53,6 +54,8 @@ AT_MOST = {OFF: 0.8, ON: 1.0}
 FIRST_COMPILE_MS = 100
 COMPILES = 3
 
+# Registers of 512 bits make more of kernels that only compute: two goals are closer there.
+IS_WIDE = host_level() == "x86-64-v4"
 # Over numba with memcheck off, by case; scan has none, since numba's algorithm is another one.
 GOALS = {
     "saxpy": 1.0,
@@ -64,7 +67,7 @@ GOALS = {
     "block_sum": 2.0,
     "transpose": 0.5,
     "histogram": 1.5,
-    "nbody": 2.3,
+    "nbody": 1.3 if IS_WIDE else 2.3,
 }
 # Goals that were set over PoCL, by what it and numba took then: for where there is no PoCL.
 INSTEAD_OF_POCL = {
@@ -80,7 +83,7 @@ POCL_GOALS = {
     "matmul_naive_512": 0.2,
     "block_sum": 0.15,
     "stencil": 0.85,
-    "mandelbrot": 0.16,
+    "mandelbrot": 0.1 if IS_WIDE else 0.16,
     "black_scholes": 0.85,
     "scan": 0.2,
 }

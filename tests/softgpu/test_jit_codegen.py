@@ -94,7 +94,7 @@ def at_level(level: str, numbers: range) -> str:
         codegen.LEVELS = {{k: v for k, v in codegen.LEVELS.items() if k <= {level!r}}}
         from helpers.lowerings import disagreement
         found = [line for number in {numbers!r} for line in disagreement(number)]
-        print(codegen._level(), codegen.counts["compiled"] > 0, found)
+        print(codegen.host_level(), codegen.counts["compiled"] > 0, found)
     """
     code, printed = start_process(
         [sys.executable, "-c", textwrap.dedent(script)], 150, CUDASYNC_SOFTGPU_CACHE="0"
@@ -105,7 +105,7 @@ def at_level(level: str, numbers: range) -> str:
 
 @pytest.mark.parametrize("level", sorted(codegen.LEVELS))
 def test_code_for_a_lesser_machine_leaves_the_same_bits(level):
-    best = codegen._level()
+    best = codegen.host_level()
     assert at_level(level, range(2, 4)) == f"{min(level, best)} True []"
 
 

@@ -70,7 +70,7 @@ LEVELS = {
 
 
 @functools.cache
-def _level() -> str:
+def host_level() -> str:
     """The level of this host, or nothing where it has none."""
     features = llvm.get_host_cpu_features()
     return next((x for x in LEVELS if all(map(features.get, LEVELS[x][0]))), "")
@@ -88,7 +88,7 @@ def new_machine(level: str, target: Any = None) -> Any:
 def _machine() -> Any:
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
-    return new_machine(_level())
+    return new_machine(host_level())
 
 
 def optimise(text: str, machine: Any) -> Any:
@@ -116,7 +116,7 @@ def _setup() -> tuple[str, ...]:
     """What machine code depends on beside the text: LLVM, the processor, and this file."""
     version = ".".join(map(str, llvm.llvm_version_info))
     here = Path(__file__).read_text(encoding="utf-8")
-    return llvmlite.__version__, version, _machine().triple, _level(), here
+    return llvmlite.__version__, version, _machine().triple, host_level(), here
 
 
 def _codes(texts: Sequence[str]) -> list[list[bytes]]:
@@ -163,7 +163,7 @@ def _made_apart(text: str) -> bytes:
     llvmlite lets one thread at a time call LLVM, which itself only asks that threads share no
     context. So what takes long is called in the library itself.
     """
-    machine = new_machine(_level())
+    machine = new_machine(host_level())
     module, passes, builder = _parsed(text, machine, llvm.create_context())
     library = _library_itself()
     library.LLVMPY_RunNewModulePassManager(passes, module, builder)
@@ -200,7 +200,7 @@ def _link(codes: Sequence[bytes]) -> Any:
     if missing:
         raise CudasyncError(f"compiled code needs {', '.join(sorted(missing))}: nobody has it")
     # An engine takes its target machine over.
-    engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), new_machine(_level()))
+    engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), new_machine(host_level()))
     for code in codes:
         engine.add_object_file(llvm.ObjectFileRef.from_data(code))
     engine.finalize_object()

@@ -7,12 +7,13 @@ kernel. So here each shuffle is of two registers, and `count`, a power of two, i
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING
 
 from cudasync.softgpu.jit.values import bits_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Sequence
 
     from cudasync.softgpu.jit.builder import Builder
 
@@ -21,7 +22,7 @@ _REGISTER_BITS = 512
 
 
 def load_apart(builder: Builder, start: str, type_: str, count: int) -> list[str]:
-    """What lies at `start`, `count` elements for each lane: a vector of the first ones, and so on."""
+    """What lies at `start`, `count` elements a lane: a vector of the first ones, and so on."""
     width = _width(builder, type_)
     size = width * bits_of(type_) // 8
     pieces = []
@@ -70,10 +71,16 @@ def _together(builder: Builder, cut: list[list[str]], type_: str) -> list[str]:
     evens, odds = (_together(builder, half, type_) for half in (cut[::2], cut[1::2]))
     halves = range(width // 2), range(width // 2, width)
     return [
-        _shuffle(builder, a, b, type_, width, [n for k in half for n in (k, width + k)])
+        _shuffle(builder, a, b, type_, width, _turns(half, width))
         for a, b in zip(evens, odds, strict=True)
         for half in halves
     ]
+
+
+@functools.cache
+def _turns(half: range, width: int) -> tuple[int, ...]:
+    """The places of `half` in the first register and in the second, in turns."""
+    return tuple(place for first in half for place in (first, width + first))
 
 
 def _joined(builder: Builder, pieces: list[str], type_: str, width: int) -> str:
@@ -87,11 +94,11 @@ def _joined(builder: Builder, pieces: list[str], type_: str, width: int) -> str:
     return pieces[0]
 
 
-def _shuffle(
-    builder: Builder, a: str, b: str, type_: str, width: int, order: Iterable[int]
-) -> str:
-    places = [f"i32 {place}" for place in order]
+def _shuffle(builder: Builder, a: str, b: str, type_: str, width: int, order: Sequence[int]) -> str:
     part = f"<{width} x {type_}>"
-    return builder.name(
-        f"shufflevector {part} {a}, {part} {b}, <{len(places)} x i32> <{', '.join(places)}>"
-    )
+    return builder.name(f"shufflevector {part} {a}, {part} {b}, {_mask(order)}")
+
+
+@functools.cache
+def _mask(order: Sequence[int]) -> str:
+    return f"<{len(order)} x i32> <{', '.join(f'i32 {place}' for place in order)}>"
