@@ -96,13 +96,17 @@ def _compiler(name: str) -> Compile:
         raise ValueError(f"no lowering called {name!r}: {', '.join(_LOWERINGS)}")
 
     def compile_module(
-        module: ir.Module, *, memcheck: bool = True, record: bool = False
+        module: ir.Module,
+        *,
+        memcheck: bool = True,
+        record: bool = False,
+        image: bytes | None = None,
     ) -> CompiledModule:
         refusals: list[PtxError] = []
         for room in _LOWERINGS[name]:
             compile_in: Compile = import_module(f"cudasync.softgpu.{room}").compile_module
             try:
-                return compile_in(module, memcheck=memcheck, record=record)
+                return compile_in(module, memcheck=memcheck, record=record, image=image)
             except PtxError as refusal:
                 refusals.append(refusal)
         raise refusals[0]

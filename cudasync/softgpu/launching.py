@@ -214,9 +214,15 @@ class Compile(Protocol):
     """The type of `compile_module` of `softgpu.jit` and of `softgpu.oracle`."""
 
     def __call__(
-        self, module: ir.Module, *, memcheck: bool = True, record: bool = False
+        self,
+        module: ir.Module,
+        *,
+        memcheck: bool = True,
+        record: bool = False,
+        image: bytes | None = None,
     ) -> CompiledModule:
         """Lower every kernel; PtxError for the first instruction that is not implemented.
 
-        With `record`, launches can be recorded: slower code.
+        With `record`, launches can be recorded: slower code. `image` is what the module was
+        parsed from, for those who keep on disk what comes of it.
         """

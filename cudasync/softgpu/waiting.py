@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 _LOOKING_AGAIN = frozenset({"volatile", "relaxed", "acquire", "mmio", "cg", "cv"})
 # Accesses with these are in an order that other threads see.
 ORDERED = frozenset({"volatile", "relaxed", "acquire", "release", "mmio"})
+# Opcodes that write memory, beside st.
+ATOMICS = ("atom", "red")
 _FENCES = frozenset({"membar", "fence"})
 _LOADS = frozenset({"ld", "ldu"})
 _WRITING = frozenset({"st", "red", "cp", "stmatrix"})

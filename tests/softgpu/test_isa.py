@@ -13,7 +13,8 @@ from cudasync.driver import Device, DeviceBuffer, Module, Stream, launch, memcpy
 from cudasync.errors import PtxError
 from cudasync.ptx import parse
 from cudasync.softgpu import jit, oracle
-from cudasync.softgpu.jit import nontemporal
+from cudasync.softgpu.jit import texts
+from cudasync.softgpu.jit.nontemporal import find_nontemporal
 
 if TYPE_CHECKING:
     from cudasync.softgpu.launching import Compile, CompiledModule
@@ -98,9 +99,9 @@ def programs(*, refused: dict[str, str] | None = None, sample: int = 1) -> pytes
 def test_the_vector_lowering_gives_what_the_isa_promises(case: Case, monkeypatch):
     module = jit.compile_module(parse(case.text, case.path.name))
     check(case, run(module, case))
-    if module.kernels["test"]._program.nontemporal is not None:
+    if find_nontemporal(module.kernels["test"]._program) is not None:
         # What only large launches do.
-        monkeypatch.setattr(nontemporal, "LEAST_BYTES", 0)
+        monkeypatch.setattr(texts, "LEAST_BYTES", 0)
         check(case, run(module, case))
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from helpers.jit import compiled, fault_of, start
 
-from cudasync.softgpu.jit.lowering import Variant
+from cudasync.softgpu.jit.variants import Variant
 from cudasync.softgpu.launching import OutcomeKind
 
 USUAL = Variant(lanes=32, is_rowwise=True, is_whole=True)

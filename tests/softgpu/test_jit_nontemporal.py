@@ -11,9 +11,10 @@ from helpers.assembly import assembly
 from helpers.jit import compiled, run
 
 from cudasync.ptx import parse
-from cudasync.softgpu.jit import nontemporal
-from cudasync.softgpu.jit.nontemporal import Nontemporal
+from cudasync.softgpu.jit import texts
+from cudasync.softgpu.jit.nontemporal import find_nontemporal
 from cudasync.softgpu.jit.program import prepare
+from cudasync.softgpu.jit.texts import Nontemporal
 from cudasync.softgpu.launching import AllocationSnapshot, Launch
 
 # Reads x and writes y at the thread's index; `{more}` stands behind that.
@@ -53,7 +54,7 @@ def kernel_text(copy: str = WORD, more: str = "", size: int = 4) -> str:
 
 def found(text: str) -> Nontemporal | None:
     module = parse(text)
-    return prepare(module, module.kernels[0]).nontemporal
+    return find_nontemporal(prepare(module, module.kernels[0]))
 
 
 def aligned(count: int, offset: int = 0) -> np.ndarray:
@@ -114,19 +115,19 @@ VARIANT = compiled(kernel_text()).kernels["copy"].variant((BLOCK, 1, 1))
 
 def test_of_the_bench_kernels_those_have_such_stores_that_only_write():
     module = parse(softgpu_kernels.TEXT.read_text())
-    far = {k.name for k in module.kernels if prepare(module, k).nontemporal is not None}
+    far = {k.name for k in module.kernels if find_nontemporal(prepare(module, k)) is not None}
     assert far == {"grid_stride", "matmul_naive", "mandelbrot", "stencil", "black_scholes"}
 
 
 def test_it_pays_where_a_launch_writes_more_than_caches_keep():
-    enough = nontemporal.LEAST_BYTES // (2 * BLOCK * 16)
+    enough = texts.LEAST_BYTES // (2 * BLOCK * 16)
     assert Nontemporal(16, (8,)).pays(launch(enough // 4, 2, 2))
     assert not Nontemporal(16, (8,)).pays(launch(enough - 1, 1, 1))
     assert not Nontemporal(8, (8,)).pays(launch(enough, 1, 1))
 
 
 def test_of_a_loop_the_memory_behind_its_pointers_tells():
-    half = nontemporal.LEAST_BYTES // 2
+    half = texts.LEAST_BYTES // 2
     first, second = 1 << 20, 1 << 40
     ranges = [(first, first + half), (second, second + 3 * half)]
     looping = Nontemporal(None, (8, 16))
@@ -148,7 +149,7 @@ def test_the_rest_of_an_allocation():
 @pytest.mark.parametrize(("copy", "words"), [(WORD, 1), (FOUR, 4)])
 def test_memory_is_the_same(monkeypatch, copy, words, more, offset, memcheck):
     """Where lines are whole and where they are not, with lanes missing at the end."""
-    monkeypatch.setattr(nontemporal, "LEAST_BYTES", 0)
+    monkeypatch.setattr(texts, "LEAST_BYTES", 0)
     threads = 5 * BLOCK + 3
     count = threads * words
     x = np.arange(1, count + 1, dtype=np.uint32)

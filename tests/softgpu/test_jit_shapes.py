@@ -12,10 +12,11 @@ from cudasync.softgpu.jit.divergence import analyse
 from cudasync.softgpu.jit.emitters import EMITTERS
 from cudasync.softgpu.jit.flow import Flow
 from cudasync.softgpu.jit.kernel import lower
-from cudasync.softgpu.jit.lowering import Probe, Settings, Variant
+from cudasync.softgpu.jit.lowering import Probe
 from cudasync.softgpu.jit.program import prepare
 from cudasync.softgpu.jit.shapes import UNIFORM, VARYING, Kind, affine, join, wide
 from cudasync.softgpu.jit.stops import find_stops, held_nodes, is_barrier
+from cudasync.softgpu.jit.variants import Settings, Variant
 
 USUAL = Variant(lanes=32, is_rowwise=True, is_whole=True)
 TILE = Variant(lanes=16, is_rowwise=True, is_whole=True)

@@ -10,9 +10,9 @@ from helpers.jit import compiled, start
 
 from cudasync.ptx import parse
 from cudasync.softgpu.jit.kernel import lower
-from cudasync.softgpu.jit.lowering import Settings, Variant
 from cudasync.softgpu.jit.program import prepare
 from cudasync.softgpu.jit.sharing import share, tables
+from cudasync.softgpu.jit.variants import Settings, Variant
 from cudasync.softgpu.launching import OutcomeKind
 
 USUAL = Variant(lanes=32, is_rowwise=True, is_whole=True)

@@ -127,7 +127,9 @@ class ModuleManager:
             try:
                 source = parse(image)
                 machine = self._machine
-                compiled = self._compile(source, memcheck=machine.memcheck, record=machine.record)
+                compiled = self._compile(
+                    source, memcheck=machine.memcheck, record=machine.record, image=image
+                )
                 check_sizes(source, compiled)
                 found = source, compiled
             except PtxError as problem:

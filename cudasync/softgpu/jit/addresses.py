@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING
 
 from cudasync.ptx import ir
 from cudasync.ptx.types import StateSpace
-from cudasync.softgpu.jit.job import Field
-from cudasync.softgpu.jit.memcheck import Where
+from cudasync.softgpu.jit.job import Field, Where
 from cudasync.softgpu.jit.rows import SHARED_WINDOW, Window
 from cudasync.softgpu.jit.shapes import affine
 from cudasync.softgpu.jit.values import Value, integer, uniform

@@ -17,7 +17,7 @@ from cudasync.ptx.ir import Integer
 from cudasync.ptx.types import ScalarType
 from cudasync.softgpu.jit.faults import mask_word
 from cudasync.softgpu.jit.frames import DONE
-from cudasync.softgpu.jit.job import FaultCode, Field, read_field
+from cudasync.softgpu.jit.job import BARRIER_WORDS, BARRIERS, FaultCode, Field, read_field
 from cudasync.softgpu.jit.values import Value, integer, uniform, varying
 
 if TYPE_CHECKING:
@@ -27,9 +27,7 @@ if TYPE_CHECKING:
     from cudasync.softgpu.jit.lowering import Lowering
     from cudasync.softgpu.jit.stops import Stop
 
-NUMBERS = 16
-WORDS = 5
-TRUE, BROUGHT, TRUE_THEN, BROUGHT_THEN, ARRIVED = range(WORDS)
+TRUE, BROUGHT, TRUE_THEN, BROUGHT_THEN, ARRIVED = range(BARRIER_WORDS)
 _REDUCTIONS = ("popc", "and", "or")
 
 
@@ -39,7 +37,7 @@ def number_and_count(lowering: Lowering, instruction: Instruction) -> tuple[int,
     if not constants or len(constants) > 2:
         lowering.refuse(instruction)
     values = [each.value for each in constants if isinstance(each, Integer)]
-    if len(values) != len(constants) or not 0 <= values[0] < NUMBERS:
+    if len(values) != len(constants) or not 0 <= values[0] < BARRIERS:
         lowering.refuse(instruction)
     return values[0], values[1] if len(values) > 1 else 0
 
@@ -55,7 +53,7 @@ def _constants(instruction: Instruction) -> Sequence[Operand]:
 def _word(lowering: Lowering, number: int, word: int) -> str:
     builder = lowering.builder
     start = read_field(builder, Field.BARRIERS, "ptr")
-    return builder.name(f"getelementptr i32, ptr {start}, i32 {number * WORDS + word}")
+    return builder.name(f"getelementptr i32, ptr {start}, i32 {number * BARRIER_WORDS + word}")
 
 
 def _increase(lowering: Lowering, number: int, word: int, mask: str) -> None:
@@ -179,14 +177,14 @@ define internal void @cudasync.want(ptr %words, i32 %index, i32 %count, i32 %lan
 define internal i32 @cudasync.open(ptr %job, ptr %states, ptr %frames, i32 %warps,
     i1 %spinning) noinline nounwind {{
 entry:
-  %present = alloca i32, i32 {NUMBERS}
-  %wanted = alloca i32, i32 {NUMBERS}
+  %present = alloca i32, i32 {BARRIERS}
+  %wanted = alloca i32, i32 {BARRIERS}
   %living = alloca i32
   %first.warp = alloca i32
   %first.mask = alloca i32
   %first.where = alloca i64
-  call void @llvm.memset.p0.i64(ptr %present, i8 0, i64 {4 * NUMBERS}, i1 false)
-  call void @llvm.memset.p0.i64(ptr %wanted, i8 0, i64 {4 * NUMBERS}, i1 false)
+  call void @llvm.memset.p0.i64(ptr %present, i8 0, i64 {4 * BARRIERS}, i1 false)
+  call void @llvm.memset.p0.i64(ptr %wanted, i8 0, i64 {4 * BARRIERS}, i1 false)
   store i32 0, ptr %living
   store i32 0, ptr %first.warp
   store i32 0, ptr %first.mask
@@ -226,14 +224,14 @@ numbers:
 number.next:
   %number = phi i32 [0, %numbers], [%number.following, %number.done]
   %opened = phi i32 [0, %numbers], [%opened.now, %number.done]
-  %is.last = icmp eq i32 %number, {NUMBERS}
+  %is.last = icmp eq i32 %number, {BARRIERS}
   br i1 %is.last, label %decide, label %number.look
 number.look:
   %present.at = getelementptr i32, ptr %present, i32 %number
   %here = load i32, ptr %present.at
   %wanted.at = getelementptr i32, ptr %wanted, i32 %number
   %given = load i32, ptr %wanted.at
-  %row = mul i32 %number, {WORDS}
+  %row = mul i32 %number, {BARRIER_WORDS}
   %row.at = getelementptr i32, ptr %barriers, i32 %row
   %arrived.at = getelementptr i32, ptr %row.at, i32 {ARRIVED}
   %passed = load i32, ptr %arrived.at

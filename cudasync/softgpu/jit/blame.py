@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from cudasync.ptx.ir import Integer
 from cudasync.ptx.types import StateSpace
-from cudasync.softgpu.jit.memory import ATOMICS
 from cudasync.softgpu.matrices import part_of
+from cudasync.softgpu.waiting import ATOMICS
 
 if TYPE_CHECKING:
     from cudasync.ptx.ir import Instruction

@@ -10,10 +10,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cudasync.softgpu.jit.barriers import NUMBERS, WORDS
 from cudasync.softgpu.jit.builder import Builder
 from cudasync.softgpu.jit.frames import AT_BARRIER, DONE, FAILED
-from cudasync.softgpu.jit.job import FaultCode, Field, Status, read_field, write_field
+from cudasync.softgpu.jit.job import (
+    BARRIER_WORDS,
+    BARRIERS,
+    FaultCode,
+    Field,
+    Status,
+    read_field,
+    write_field,
+)
 from cudasync.softgpu.jit.segments import emit_rounds
 from cudasync.softgpu.jit.warps import (
     emit_next_row,
@@ -24,8 +31,8 @@ from cudasync.softgpu.jit.warps import (
 )
 
 if TYPE_CHECKING:
-    from cudasync.softgpu.jit.lowering import Variant
     from cudasync.softgpu.jit.segments import Segment
+    from cudasync.softgpu.jit.variants import Variant
 
 # Fresh shared memory holds this in every byte, so that code that counts on zeros fails.
 POISON = 0xA5
@@ -104,7 +111,7 @@ class Blocks:
             self._fill("%states.address", "0", "%states.bytes")
             if self._is_named:
                 barriers = read_field(builder, Field.BARRIERS)
-                self._fill(barriers, "0", str(4 * NUMBERS * WORDS))
+                self._fill(barriers, "0", str(4 * BARRIERS * BARRIER_WORDS))
             write_field(builder, Field.IS_RESUMED, "1")
         emit("br label %rounds")
         if self._segments:

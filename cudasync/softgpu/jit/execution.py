@@ -71,7 +71,7 @@ class JitExecution:
     def run(self) -> Outcome:
         """Run until done, at fault, or waiting; see `launching.Execution`."""
         has_moved = False
-        if self._fit.has_waiting_loop:
+        if self._fit.text.has_waiting_loop:
             has_moved = self._run_in_turns()
         else:
             self._run_all()
@@ -155,7 +155,8 @@ class JitExecution:
         for slot, blocks in list(self._working.items()):
             self._work_on(slot, *blocks)
         fit = self._fit
-        if self._block_count == 1 or not fit.is_order_free or self._launch.recording is not None:
+        must_keep_order = not fit.text.is_order_free or self._launch.recording is not None
+        if self._block_count == 1 or must_keep_order:
             self._work_alone()
             return
         threads = min(PROCESSORS, self._block_count)

@@ -12,6 +12,21 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from cudasync.softgpu.jit.builder import Builder
 
+# The largest block; the table of coordinates has a row of this many for each axis.
+MOST_THREADS = 1024
+# Of a block: how many there are, and how many words of 32 bits each of them has, see `barriers`.
+BARRIERS = 16
+BARRIER_WORDS = 5
+
+
+@unique
+class Where(IntEnum):
+    """Which memory an access may touch; the number is an argument of `@cudasync.check`."""
+
+    ALLOCATIONS = 0
+    ANYWHERE = 1
+    WINDOW = 2
+
 
 @unique
 class Field(IntEnum):
@@ -73,7 +88,7 @@ class Field(IntEnum):
     FAULT_WARP = auto()
     FAULT_LANES = auto()
     FAULT_ADDRESS = auto()
-    # Of a bad access: which memory it might have touched, see `memcheck.Where`.
+    # Of a bad access: which memory it might have touched, see `Where`.
     FAULT_WHERE = auto()
 
 

@@ -10,22 +10,27 @@ Nothing here fails: what can not be kept is compiled again.
 
 from __future__ import annotations
 
-import hashlib
 import os
 import stat
 import tempfile
 from pathlib import Path
 
+try:
+    # The one of hashlib, which loads OpenSSL for its others: 3 % of a short program.
+    from _blake2 import blake2b
+except ImportError:
+    from hashlib import blake2b
+
 VARIABLE = "CUDASYNC_SOFTGPU_CACHE"
 # Files that are kept; when there are more, the older half goes.
-_MOST = 2048
+_MOST = 4096
 _DIGEST_BYTES = 32
 
 
 def key_of(*parts: str) -> str:
     """The name for code that depends on these texts and on nothing else."""
     lengths = ",".join(str(len(part)) for part in parts)
-    return hashlib.sha256("\n".join((lengths, *parts)).encode()).hexdigest()
+    return blake2b("\n".join((lengths, *parts)).encode(), digest_size=_DIGEST_BYTES).hexdigest()
 
 
 def folder() -> Path | None:
@@ -80,7 +85,7 @@ def keep(key: str, code: bytes) -> None:
 
 
 def _digest(key: str, code: bytes) -> bytes:
-    return hashlib.sha256(key.encode() + code).digest()
+    return blake2b(key.encode() + code, digest_size=_DIGEST_BYTES).digest()
 
 
 def _is_own(where: Path) -> bool:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from cudasync.ptx.ir import Special
 from cudasync.softgpu.jit.barriers import open_function
 from cudasync.softgpu.jit.blocks import Blocks
 from cudasync.softgpu.jit.builder import Builder
@@ -14,9 +13,10 @@ from cudasync.softgpu.jit.codegen import declaration
 from cudasync.softgpu.jit.control import Control
 from cudasync.softgpu.jit.costs import cost
 from cudasync.softgpu.jit.divergence import analyse
-from cudasync.softgpu.jit.emitters import EMITTERS, NEEDS_WHOLE_WARPS
+from cudasync.softgpu.jit.emitters import EMITTERS
 from cudasync.softgpu.jit.flow import Flow
-from cudasync.softgpu.jit.lowering import Lowering, Probe, Settings, Variant, index_slot, slot
+from cudasync.softgpu.jit.lowering import Lowering, Probe, index_slot, slot
+from cudasync.softgpu.jit.nontemporal import find_nontemporal
 from cudasync.softgpu.jit.runtime import FUNCTIONS
 from cudasync.softgpu.jit.segments import Segment, SegmentText, find_segments, segment_head
 from cudasync.softgpu.jit.shapes import UNIFORM, Kind, Shape
@@ -31,17 +31,20 @@ from cudasync.softgpu.jit.stops import (
     renumbered,
     with_meetings,
 )
+from cudasync.softgpu.jit.texts import KernelText
+from cudasync.softgpu.jit.traits import is_order_free, needs_whole_warps
 from cudasync.softgpu.jit.values import is_float, llvm_type
 from cudasync.softgpu.jit.warps import axes_in, warp_parameters
 from cudasync.softgpu.modifiers import beyond_parameter, unfit_type, unknown_modifier
 from cudasync.softgpu.refused import refuse_beyond
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable
 
     from cudasync.ptx import ir
     from cudasync.softgpu.jit.divergence import Divergence
     from cudasync.softgpu.jit.program import Program
+    from cudasync.softgpu.jit.variants import Settings, Variant
 
 _ATTRIBUTES = "nounwind null_pointer_is_valid"
 _ALWAYS = {
@@ -56,38 +59,6 @@ _METADATA = """\
 """
 
 
-@dataclass(frozen=True, slots=True)
-class KernelText:
-    """LLVM IR of one variant of a kernel, and the scratch each of its warps needs."""
-
-    text: str
-    # What it calls, and what that calls, see `codegen.compile_text`.
-    functions: Mapping[str, str]
-    declarations: str
-    frame_bytes: int
-    has_waiting_loop: bool
-
-
-def needs_whole_warps(program: Program) -> bool:
-    """Whether the kernel can tell how wide a warp is."""
-    return any(
-        instruction.opcode in _COLLECTIVE
-        or any(
-            isinstance(each, Special) and each.name in NEEDS_WHOLE_WARPS
-            for each in instruction.operands
-        )
-        for instruction in program.instructions
-    )
-
-
-_COLLECTIVE = frozenset(
-    {
-        "shfl", "vote", "match", "redux", "activemask", "elect",
-        "mma", "wmma", "ldmatrix", "stmatrix", "movmatrix",
-    }
-)  # fmt: skip
-
-
 def lower(
     program: Program,
     variant: Variant,
@@ -99,7 +70,8 @@ def lower(
     `known` is what has been found out about the program with these settings, and grows.
     """
     known = {} if known is None else known
-    kernel = _Part(program, program.kernel, variant, settings, known)
+    nontemporal = find_nontemporal(program)
+    kernel = _Part(program, program.kernel, variant, settings, known, nontemporal is not None)
     # A function does not know which lanes will call it.
     anyone = replace(variant, is_whole=False)
     parts = [kernel]
@@ -118,7 +90,7 @@ def lower(
         segments=kernel.segments,
         width=kernel.width,
         axes=axes_in(line for each in kernel.builders for line in each.lines),
-        is_nontemporal=program.nontemporal is not None,
+        is_nontemporal=nontemporal is not None,
     )
     outer.emit(local_bytes=program.slab_bytes, uses_shared=bool(program.kernel_storage.shared))
     builders = [builder for part in parts for builder in part.builders]
@@ -144,7 +116,16 @@ def lower(
         ]
     )
     has_waiting_loop = any(not stop.is_barrier for stop in kernel.stops)
-    return KernelText(text, functions, declarations, frame_bytes, has_waiting_loop)
+    return KernelText(
+        text=text,
+        functions=functions,
+        declarations=declarations,
+        frame_bytes=frame_bytes,
+        has_waiting_loop=has_waiting_loop,
+        needs_whole_warps=needs_whole_warps(program),
+        is_order_free=is_order_free(program),
+        nontemporal=nontemporal,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +163,9 @@ class _Part:
         variant: Variant,
         settings: Settings,
         known: dict[tuple[str, bool, bool], Analysis],
+        is_nontemporal: bool = False,
     ) -> None:
+        self._is_nontemporal = is_nontemporal
         self._program = program
         self._function = function
         self._variant = variant
@@ -211,6 +194,7 @@ class _Part:
         self.lowering = Lowering(
             self._program, self._function, self._variant, self._settings, shapes, builder
         )
+        self.lowering.is_nontemporal = self._is_nontemporal
         around = None
         if segment is not None:
             paces = [each.pace for each in self.segments if each.pace is not None]

@@ -8,7 +8,6 @@ guards and no control flow. `Probe` runs the same emitters without text, for `di
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, NoReturn, TypeAlias
 
 from cudasync.errors import PtxError
@@ -24,32 +23,9 @@ if TYPE_CHECKING:
 
     from cudasync.softgpu.jit.groups import Group
     from cudasync.softgpu.jit.program import Program
+    from cudasync.softgpu.jit.variants import Settings, Variant
 
 Emitter: TypeAlias = "Callable[[Lowering, ir.Instruction], None]"
-
-
-@dataclass(frozen=True, slots=True)
-class Variant:
-    """What the code may assume of a block's shape.
-
-    `lanes` is the width of a warp in code; 16 is only for kernels that cannot tell. `is_rowwise`:
-    the threads of a warp differ in tid.x alone, by one from lane to lane. `is_whole`: the last
-    warp of a block is full, too.
-    """
-
-    lanes: int
-    is_rowwise: bool
-    is_whole: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """How a module is compiled. `assume_varying` gives up all shapes: for comparison in tests.
-    `record` is for launches whose accesses are taken down."""
-
-    memcheck: bool = True
-    assume_varying: bool = False
-    record: bool = False
 
 
 class Lowering:
@@ -83,6 +59,8 @@ class Lowering:
         # work on tiles, between barriers.
         self.strides: Mapping[int, Mapping[str, int]] = {}
         self.has_tiles = False
+        # Whether its stores may go past the caches.
+        self.is_nontemporal = False
         # The index in the body of the instruction being lowered.
         self.position = 0
         # Whether some loop waits for memory, so that there is patience to lose.

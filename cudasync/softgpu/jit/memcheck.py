@@ -11,7 +11,6 @@ Shared and local accesses have one range that does not change: their window.
 
 from __future__ import annotations
 
-from enum import IntEnum, unique
 from typing import TYPE_CHECKING
 
 from cudasync.softgpu.jit.faults import mask_word
@@ -21,18 +20,10 @@ from cudasync.softgpu.jit.shapes import Kind
 if TYPE_CHECKING:
     from cudasync.softgpu.jit.bounds import Bounds
     from cudasync.softgpu.jit.groups import Group
+    from cudasync.softgpu.jit.job import Where
     from cudasync.softgpu.jit.lowering import Lowering
     from cudasync.softgpu.jit.rows import Window
     from cudasync.softgpu.jit.values import Value
-
-
-@unique
-class Where(IntEnum):
-    """Which memory an access may touch; the number is an argument of `@cudasync.check`."""
-
-    ALLOCATIONS = 0
-    ANYWHERE = 1
-    WINDOW = 2
 
 
 def within(lowering: Lowering, bounds: Bounds, window: Window | None) -> str:

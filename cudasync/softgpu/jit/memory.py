@@ -64,6 +64,3 @@ def fit(lowering: Lowering, target: ir.Operand, value: Value, type_: ScalarType)
 
 
 EMITTERS: dict[str, Emitter] = {"ld": load, "ldu": load, "st": store}
-
-# Opcodes that write memory, beside st.
-ATOMICS = ("atom", "red")

@@ -11,17 +11,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from cudasync.errors import PtxError
-from cudasync.ptx.liveness import defs, uses
 from cudasync.softgpu.expansion import expand
+from cudasync.softgpu.jit import kept
 from cudasync.softgpu.jit.codegen import compile_text
 from cudasync.softgpu.jit.execution import JitExecution
-from cudasync.softgpu.jit.kernel import Analysis, KernelText, lower, needs_whole_warps
-from cudasync.softgpu.jit.lowering import Settings, Variant
-from cudasync.softgpu.jit.memory import ATOMICS
-from cudasync.softgpu.jit.program import Program, prepare
+from cudasync.softgpu.jit.job import MOST_THREADS
+from cudasync.softgpu.jit.program import prepare
 from cudasync.softgpu.jit.slots import Fit
-from cudasync.softgpu.jit.special import MOST_THREADS
 from cudasync.softgpu.jit.storage import module_variables
+from cudasync.softgpu.jit.texts import KernelText, KernelTexts
+from cudasync.softgpu.jit.variants import Settings, Variant
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -38,15 +37,13 @@ _USUAL = Variant(lanes=WARP, is_rowwise=True, is_whole=True)
 class JitKernel:
     """A kernel of a compiled module; see `launching.CompiledKernel`."""
 
-    def __init__(self, module: ir.Module, kernel: ir.Function, settings: Settings) -> None:
+    def __init__(
+        self, module: ir.Module, kernel: ir.Function, settings: Settings, source: str | None
+    ) -> None:
         self._program = program = prepare(module, kernel)
-        self._settings = settings
-        self._needs_whole_warps = needs_whole_warps(program)
-        self._texts: dict[Variant, KernelText] = {}
-        self._known: dict[tuple[str, bool, bool], Analysis] = {}
+        self._texts = KernelTexts(program, settings, source)
         self._fits: dict[tuple[Dim3, int], Fit] = {}
-        self._is_order_free = is_order_free(program)
-        self.text(_USUAL)
+        self._needs_whole_warps = self.text(_USUAL).needs_whole_warps
         self.name = kernel.name
         places = program.kernel_storage
         self.parameter_size = places.parameter_bytes
@@ -58,11 +55,7 @@ class JitKernel:
 
     def text(self, variant: Variant) -> KernelText:
         """The IR text of a variant."""
-        found = self._texts.get(variant)
-        if found is None:
-            found = lower(self._program, variant, self._settings, self._known)
-            self._texts[variant] = found
-        return found
+        return self._texts.of(variant)
 
     def variant(self, block: Dim3) -> Variant:
         """The variant for blocks of this shape."""
@@ -98,9 +91,7 @@ class JitKernel:
             owner=owner,
             program=self._program,
             variant=variant,
-            frame_bytes=text.frame_bytes,
-            has_waiting_loop=text.has_waiting_loop,
-            is_order_free=self._is_order_free,
+            text=text,
             block=block,
             dynamic_shared_bytes=dynamic_shared_bytes,
         )
@@ -119,27 +110,32 @@ def compile_module(
     *,
     memcheck: bool = True,
     record: bool = False,
+    image: bytes | None = None,
     assume_varying: bool = False,
 ) -> JitModule:
     """Lower every kernel; PtxError for the first instruction that is not implemented.
 
+    `image` is what the module was parsed from, where texts are to be kept on disk.
     `assume_varying` compiles without the analysis of what lanes have in common: slow code that
     must do the same.
     """
     module = expand(module)
     settings = Settings(memcheck=memcheck, assume_varying=assume_varying, record=record)
-    kernels = {kernel.name: _lowered(module, kernel, settings) for kernel in module.kernels}
+    source = None if image is None else kept.key_of(image.decode("latin-1"))
+    kernels = {each.name: _lowered(module, each, settings, source) for each in module.kernels}
     return JitModule(kernels, module_variables(module))
 
 
-def _lowered(module: ir.Module, kernel: ir.Function, settings: Settings) -> JitKernel:
+def _lowered(
+    module: ir.Module, kernel: ir.Function, settings: Settings, source: str | None
+) -> JitKernel:
     """The kernel's text; PtxError also for what no emitter has thought of.
 
     Ill-typed PTX that the parser lets pass may fail anywhere in an emitter. To the program it is
     PTX that can not run here, and loading is where it can act on that.
     """
     try:
-        return JitKernel(module, kernel, settings)
+        return JitKernel(module, kernel, settings, source)
     except PtxError:
         raise
     except Exception as error:
@@ -161,21 +157,3 @@ def _max_threads(kernel: ir.Function) -> int:
                 threads *= size
             return min(threads, MOST_THREADS)
     return MOST_THREADS
-
-
-def is_order_free(program: Program) -> bool:
-    """Whether atomics leave the same memory in any order of blocks.
-
-    They do if nobody uses what they return, and if they are not sums of floats, nor exchanges.
-    """
-    wanted = {register.name for each in program.instructions for register in uses(each)}
-    return not any(
-        any(register.name in wanted for register in defs(each))
-        or each.type.is_float
-        or not _ORDERED.isdisjoint(each.modifiers)
-        for each in program.instructions
-        if each.opcode in ATOMICS
-    )
-
-
-_ORDERED = frozenset({"exch", "cas", "inc", "dec"})

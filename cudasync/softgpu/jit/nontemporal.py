@@ -14,8 +14,6 @@ Of these, stores of whole lines by whole warps go past the caches, the others as
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from math import prod
 from typing import TYPE_CHECKING
 
 from cudasync.ptx.access import Access, analyse
@@ -23,56 +21,31 @@ from cudasync.ptx.types import StateSpace
 from cudasync.softgpu.jit.fetching import LINE, fetch_ahead
 from cudasync.softgpu.jit.job import Field, read_field
 from cudasync.softgpu.jit.loops import any_in_loop
+from cudasync.softgpu.jit.texts import Nontemporal
 from cudasync.softgpu.waiting import ORDERED
 
 if TYPE_CHECKING:
     from cudasync.ptx import ir
     from cudasync.softgpu.jit.lowering import Lowering
-    from cudasync.softgpu.jit.storage import Storage
-    from cudasync.softgpu.launching import Launch
-
-# From here on it is faster, also where the next kernel reads what this one wrote (32 MiB of cache).
-LEAST_BYTES = 16 << 20
+    from cudasync.softgpu.jit.program import Program
 
 # A kernel with any of these has threads that rely on what others have stored. (Those that wait for
 # each other at barriers work on tiles, whose lines lie apart: there it was slower.)
 _TOGETHER = frozenset({"atom", "red", "bar", "barrier", "membar", "fence", "mbarrier", "call"})
 
 
-@dataclass(frozen=True, slots=True)
-class Nontemporal:
-    """What a kernel writes that may store past the caches.
-
-    `bytes_per_thread` is None where that depends on how often loops go round; then `outputs` tell,
-    the places among the parameters of pointers to what is written.
-    """
-
-    bytes_per_thread: int | None
-    outputs: tuple[int, ...]
-
-    def pays(self, launch: Launch) -> bool:
-        """Whether a launch writes more than caches keep."""
-        if self.bytes_per_thread is not None:
-            threads = prod(launch.grid) * prod(launch.block)
-            return threads * self.bytes_per_thread >= LEAST_BYTES
-        pointers = [launch.parameters[each : each + 8] for each in self.outputs]
-        rests = [launch.allocations.rest(int.from_bytes(each, "little")) for each in pointers]
-        return sum(rests) >= LEAST_BYTES
-
-
-def find_nontemporal(
-    module: ir.Module, kernel: ir.Function, storage: Storage
-) -> Nontemporal | None:
-    """What `kernel` writes, if it may do so past the caches."""
+def find_nontemporal(program: Program) -> Nontemporal | None:
+    """What the kernel writes, if it may do so past the caches."""
+    kernel = program.kernel
     stores = {n: each for n, each in enumerate(kernel.body) if _is_far_store(each)}
     if not stores or any(_is_shared_work(each) for each in kernel.body):
         return None
-    found = analyse(module, kernel.name)
+    found = analyse(program.module, kernel.name)
     if any(each.writes for each in found.symbols.values()):
         return None
     if not {*found.parameters} <= {Access.VALUE, Access.READ, Access.WRITE}:
         return None
-    pairs = zip(storage.parameters.values(), found.parameters, strict=True)
+    pairs = zip(program.kernel_storage.parameters.values(), found.parameters, strict=True)
     outputs = tuple(place for place, access in pairs if access is Access.WRITE)
     amount = sum(each.type.size * each.vector_size for each in stores.values())
     return Nontemporal(None if any_in_loop(kernel, stores) else amount, outputs)
@@ -82,7 +55,7 @@ def store_run(lowering: Lowering, start: str, type_: str, value: str, size: int)
     """Store `size` bytes of global memory at `start`: past the caches if the launch has it so."""
     builder = lowering.builder
     instruction = lowering.function.body[lowering.position]
-    if lowering.program.nontemporal is None or not _is_far_store(instruction) or size % LINE:
+    if not lowering.is_nontemporal or not _is_far_store(instruction) or size % LINE:
         _store_cached(lowering, start, type_, value, size)
         return
     past, cached, stored = (builder.fresh(each) for each in ("past", "cached", "stored"))

@@ -12,7 +12,6 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from cudasync.softgpu.jit.inlining import inline
-from cudasync.softgpu.jit.nontemporal import Nontemporal, find_nontemporal
 from cudasync.softgpu.jit.routines import through_memory
 from cudasync.softgpu.jit.stops import Waiting, may_stop, stops_inside, waiting_functions
 from cudasync.softgpu.jit.storage import Storage, alignment, shared_layout, storage
@@ -49,8 +48,6 @@ class Program:
     # Of that and of the shared window.
     alignment: int
     waiting: Waiting
-    # What it writes, if it may do so past the caches.
-    nontemporal: Nontemporal | None
 
     @property
     def kernel_storage(self) -> Storage:
@@ -98,7 +95,6 @@ def prepare(module: ir.Module, kernel: ir.Function) -> Program:
         slab_bytes=-(-_depth(ready.name, graph, frames) // multiple) * multiple,
         alignment=multiple,
         waiting=waiting_functions(functions),
-        nontemporal=find_nontemporal(module, ready, storages[ready.name]),
     )
 
 

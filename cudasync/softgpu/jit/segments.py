@@ -31,9 +31,9 @@ if TYPE_CHECKING:
     from cudasync.softgpu.jit.builder import Builder
     from cudasync.softgpu.jit.divergence import Divergence
     from cudasync.softgpu.jit.flow import Flow
-    from cudasync.softgpu.jit.lowering import Variant
     from cudasync.softgpu.jit.paces import Pace
     from cudasync.softgpu.jit.stops import Stop
+    from cudasync.softgpu.jit.variants import Variant
 
 # A round says by a bit which stops it has come to; and code is written once for each way to it.
 _MOST_STOPS = 62

@@ -13,17 +13,23 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from cudasync.ptx.types import StateSpace
-from cudasync.softgpu.jit.barriers import NUMBERS, WORDS
 from cudasync.softgpu.jit.blame import blamed
-from cudasync.softgpu.jit.job import FaultCode, Field, Status
-from cudasync.softgpu.jit.memcheck import Where
-from cudasync.softgpu.jit.special import MOST_THREADS
+from cudasync.softgpu.jit.job import (
+    BARRIER_WORDS,
+    BARRIERS,
+    MOST_THREADS,
+    FaultCode,
+    Field,
+    Status,
+    Where,
+)
 from cudasync.softgpu.launching import Dim3, Fault, FaultKind, Launch
 
 if TYPE_CHECKING:
     from cudasync.softgpu.jit.codegen import KernelFunction
-    from cudasync.softgpu.jit.lowering import Variant
     from cudasync.softgpu.jit.program import Program
+    from cudasync.softgpu.jit.texts import KernelText
+    from cudasync.softgpu.jit.variants import Variant
 
 # Rounds of its warps that a block makes in one turn, as long as each brings it on.
 ROUNDS = 32
@@ -52,9 +58,7 @@ class Fit:
     owner: object
     program: Program
     variant: Variant
-    frame_bytes: int
-    has_waiting_loop: bool
-    is_order_free: bool
+    text: KernelText
     block: Dim3
     dynamic_shared_bytes: int
     idle: deque[Slot] = field(default_factory=deque)
@@ -101,9 +105,9 @@ class Slot:
         sizes = {
             Field.SHARED: shared_bytes,
             Field.LOCAL: local_bytes,
-            Field.FRAMES: warps * fit.frame_bytes,
+            Field.FRAMES: warps * fit.text.frame_bytes,
             Field.STATES: 4 * warps,
-            Field.BARRIERS: 4 * NUMBERS * WORDS,
+            Field.BARRIERS: 4 * BARRIERS * BARRIER_WORDS,
             Field.CACHES: cache_bytes,
             Field.PARAMETERS: storage.parameter_bytes,
             Field.SYMBOLS: 8 * len(storage.symbols),
@@ -154,7 +158,7 @@ class Slot:
         words[_TOTAL] = launch.total_budget
         words[_SPENT] = 0
         words[_WORKSPACE] = launch.workspace
-        nontemporal = self._fit.program.nontemporal
+        nontemporal = self._fit.text.nontemporal
         words[_NONTEMPORAL] = nontemporal is not None and nontemporal.pays(launch)
         words[_NCTAID_X], words[_NCTAID_Y], words[_NCTAID_Z] = launch.grid
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cudasync.softgpu.jit.job import Field, read_field
+from cudasync.softgpu.jit.job import MOST_THREADS, Field, read_field
 from cudasync.softgpu.jit.lowering import SPECIALS
 from cudasync.softgpu.jit.shapes import affine
 from cudasync.softgpu.jit.values import Value, integer, uniform, varying
@@ -17,9 +17,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from cudasync.softgpu.jit.lowering import Lowering
-
-# The largest block; the table of coordinates has a row of this many for each axis.
-MOST_THREADS = 1024
 
 
 def _tid(axis: int) -> Callable[[Lowering], Value]:

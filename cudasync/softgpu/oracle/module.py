@@ -170,7 +170,7 @@ class CompiledModule:
 
 
 def compile_module(
-    module: ir.Module, *, memcheck: bool = True, record: bool = False
+    module: ir.Module, *, memcheck: bool = True, record: bool = False, image: bytes | None = None
 ) -> CompiledModule:
-    """Lower every kernel of `module`; PtxError for what is not implemented."""
+    """Lower every kernel of `module`; PtxError for what is not implemented. Keeps nothing."""
     return CompiledModule(expand(module), memcheck=memcheck, record=record)

@@ -1,0 +1,146 @@
+"""Cellar, jit. The LLVM text of a kernel, and what is known with it: lowered, or as it was kept.
+
+To lower takes as long for most kernels as to load what lowers: half of this package. So texts are
+kept on disk like machine code (see `kept`), by the PTX, the variant and the settings, and by the
+files of the compiler themselves: their sizes and times, as Python goes by for its own bytecode.
+Only PTX that once was lowered has a text there, so what can not run is refused as always.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import sys
+import zlib
+from dataclasses import dataclass, fields
+from math import prod
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from cudasync.softgpu.jit import kept
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from cudasync.softgpu.jit.kernel import Analysis
+    from cudasync.softgpu.jit.program import Program
+    from cudasync.softgpu.jit.variants import Settings, Variant
+    from cudasync.softgpu.launching import Launch
+
+# From here on it is faster to store past the caches, also where the next kernel reads what this one
+# wrote (32 MiB of cache).
+LEAST_BYTES = 16 << 20
+
+
+def _compiler() -> str | None:
+    """What tells the files that make the text from other versions; None if they can not be seen."""
+    package = Path(__file__).parents[2]
+    seen = [f"{sys.version_info[:2]} {platform.machine()}"]
+    try:
+        for folder in ("ptx", "softgpu", "softgpu/expansion", "softgpu/jit"):
+            for each in os.scandir(package / folder):
+                if each.name.endswith(".py"):
+                    about = each.stat()
+                    seen.append(f"{each.path} {about.st_size} {about.st_mtime_ns}")
+    except OSError:
+        return None
+    return "\n".join(sorted(seen))
+
+
+# Before they are loaded: a file that is edited later makes what this process runs nobody's.
+_COMPILER = _compiler()
+
+
+@dataclass(frozen=True, slots=True)
+class Nontemporal:
+    """What a kernel writes that may store past the caches.
+
+    `bytes_per_thread` is None where that depends on how often loops go round; then `outputs` tell,
+    the places among the parameters of pointers to what is written.
+    """
+
+    bytes_per_thread: int | None
+    outputs: tuple[int, ...]
+
+    def pays(self, launch: Launch) -> bool:
+        """Whether a launch writes more than caches keep."""
+        if self.bytes_per_thread is not None:
+            threads = prod(launch.grid) * prod(launch.block)
+            return threads * self.bytes_per_thread >= LEAST_BYTES
+        pointers = [launch.parameters[each : each + 8] for each in self.outputs]
+        rests = [launch.allocations.rest(int.from_bytes(each, "little")) for each in pointers]
+        return sum(rests) >= LEAST_BYTES
+
+
+@dataclass(frozen=True, slots=True)
+class KernelText:
+    """LLVM IR of one variant of a kernel, and what a launch has to know of it."""
+
+    text: str
+    # What it calls, and what that calls, see `codegen.compile_text`.
+    functions: Mapping[str, str]
+    declarations: str
+    # Scratch of each warp.
+    frame_bytes: int
+    has_waiting_loop: bool
+    # Whether the kernel can tell how wide a warp is; whether its blocks may run in any order.
+    needs_whole_warps: bool
+    is_order_free: bool
+    nontemporal: Nontemporal | None
+
+
+class KernelTexts:
+    """The texts of one kernel, by variant."""
+
+    def __init__(self, program: Program, settings: Settings, source: str | None) -> None:
+        """`source` is what the PTX is known by; without it, nothing is kept on disk."""
+        self._program = program
+        self._settings = settings
+        self._source = source
+        self._found: dict[Variant, KernelText] = {}
+        # What has been found out while lowering; variants have most of it in common.
+        self._known: dict[tuple[str, bool, bool], Analysis] = {}
+
+    def of(self, variant: Variant) -> KernelText:
+        """The text of a variant; PtxError for the first instruction that can not be lowered."""
+        found = self._found.get(variant)
+        if found is None:
+            found = self._found[variant] = self._kept_or_lowered(variant)
+        return found
+
+    def _kept_or_lowered(self, variant: Variant) -> KernelText:
+        key = self._key(variant)
+        record = None if key is None else kept.find(key)
+        if record is not None:
+            return _text_of(record)
+        # Only now: it loads every emitter.
+        from cudasync.softgpu.jit.kernel import lower
+
+        text = lower(self._program, variant, self._settings, self._known)
+        if key is not None:
+            kept.keep(key, _record_of(text))
+        return text
+
+    def _key(self, variant: Variant) -> str | None:
+        """What a text is kept under; None if none is."""
+        source = self._source
+        if source is None or _COMPILER is None or kept.folder() is None:
+            return None
+        name = self._program.kernel.name
+        return kept.key_of("text", _COMPILER, source, name, repr(variant), repr(self._settings))
+
+
+def _record_of(text: KernelText) -> bytes:
+    far = text.nontemporal
+    parts = {each.name: getattr(text, each.name) for each in fields(text)}
+    parts["nontemporal"] = None if far is None else [far.bytes_per_thread, far.outputs]
+    return zlib.compress(json.dumps(parts).encode(), 1)
+
+
+def _text_of(record: bytes) -> KernelText:
+    parts = json.loads(zlib.decompress(record))
+    far = parts.pop("nontemporal")
+    if far is not None:
+        far = Nontemporal(far[0], tuple(far[1]))
+    return KernelText(**parts, nontemporal=far)
