@@ -35,6 +35,48 @@ def test_an_op_returns_its_result(any_engine):
     assert op.exception() is None
 
 
+class Doubler:
+    """Something to call that is no function, and has no name of its own."""
+
+    def __call__(self) -> int:
+        return 42
+
+    def method(self) -> int:
+        return 42
+
+    def missing(self) -> int:
+        return self.nothing  # type: ignore[attr-defined]
+
+
+CALLABLES = {
+    "lambda": (lambda: 42, "<lambda>"),
+    "builtin": ([42].copy, "copy"),
+    "partial": (functools.partial(max, 41, 42), "partial"),
+    "method": (Doubler().method, "method"),
+    "object": (Doubler(), "Doubler"),
+    "class": (int, "int"),
+}
+
+
+@pytest.mark.parametrize("kind", CALLABLES)
+@pytest.mark.parametrize("given", [tuple, list, set])
+def test_whatever_can_be_called_is_pushed_as_fast_as_a_function(engine, kind, given):
+    fn, name = CALLABLES[kind]
+    x, y = cs.Var("x"), cs.Var("y")
+    op = engine.push(fn, reads=given([x]), writes=given([y]))
+    assert type(op) is PlainOp
+    assert (op.name, op.result(PATIENCE_S)) == (name, fn())
+    assert engine.push(fn, name="mine").name == "mine"
+
+
+@pytest.mark.parametrize("fn", [functools.partial(divmod, 1, 0), [].pop, Doubler().missing])
+def test_what_it_raises_is_told_with_its_name(engine, fn):
+    with pytest.raises(cs.OpError, match=f"op '{getattr(fn, '__name__', 'partial')}'") as caught:
+        engine.push(fn, writes=[cs.Var("x")]).wait(PATIENCE_S)
+    assert isinstance(caught.value.cause, (ZeroDivisionError, IndexError, AttributeError))
+    engine.clear_errors()
+
+
 def test_a_read_waits_for_the_write_before_it(engine):
     gate, x, order = threading.Event(), cs.Var("x"), []
     engine.push(held_by(gate), writes=[x])
