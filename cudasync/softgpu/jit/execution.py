@@ -155,7 +155,7 @@ class JitExecution:
         for slot, blocks in list(self._working.items()):
             self._work_on(slot, *blocks)
         fit = self._fit
-        must_keep_order = not fit.text.is_order_free or self._launch.recording is not None
+        must_keep_order = not fit.text.traits.is_order_free or self._launch.recording is not None
         if self._block_count == 1 or must_keep_order:
             self._work_alone()
             return

@@ -16,7 +16,6 @@ from cudasync.softgpu.jit.divergence import analyse
 from cudasync.softgpu.jit.emitters import EMITTERS
 from cudasync.softgpu.jit.flow import Flow
 from cudasync.softgpu.jit.lowering import Lowering, Probe, index_slot, slot
-from cudasync.softgpu.jit.nontemporal import find_nontemporal
 from cudasync.softgpu.jit.runtime import FUNCTIONS
 from cudasync.softgpu.jit.segments import Segment, SegmentText, find_segments, segment_head
 from cudasync.softgpu.jit.shapes import UNIFORM, Kind, Shape
@@ -32,7 +31,7 @@ from cudasync.softgpu.jit.stops import (
     with_meetings,
 )
 from cudasync.softgpu.jit.texts import KernelText
-from cudasync.softgpu.jit.traits import is_order_free, needs_whole_warps
+from cudasync.softgpu.jit.traits import find_traits
 from cudasync.softgpu.jit.values import is_float, llvm_type
 from cudasync.softgpu.jit.warps import axes_in, warp_parameters
 from cudasync.softgpu.modifiers import beyond_parameter, unfit_type, unknown_modifier
@@ -63,19 +62,19 @@ def lower(
     program: Program,
     variant: Variant,
     settings: Settings,
-    known: dict[tuple[str, bool, bool], Analysis] | None = None,
+    findings: Findings | None = None,
 ) -> KernelText:
     """Lower the kernel for `variant`; PtxError for the first instruction that cannot be.
 
-    `known` is what has been found out about the program with these settings, and grows.
+    `findings` are of this program with these settings.
     """
-    known = {} if known is None else known
-    nontemporal = find_nontemporal(program)
-    kernel = _Part(program, program.kernel, variant, settings, known, nontemporal is not None)
+    findings = findings or Findings(program)
+    kernel = _Part(program, program.kernel, variant, settings, findings)
     # A function does not know which lanes will call it.
     anyone = replace(variant, is_whole=False)
     parts = [kernel]
-    parts += [_Part(program, each, anyone, settings, known) for each in program.functions.values()]
+    functions = program.functions.values()
+    parts += [_Part(program, each, anyone, settings, findings) for each in functions]
     is_named = kernel.is_named
     own_functions = []
     frame_bytes = kernel.frame_bytes
@@ -90,15 +89,15 @@ def lower(
         segments=kernel.segments,
         width=kernel.width,
         axes=axes_in(line for each in kernel.builders for line in each.lines),
-        is_nontemporal=nontemporal is not None,
+        is_nontemporal=findings.traits.nontemporal is not None,
     )
     outer.emit(local_bytes=program.slab_bytes, uses_shared=bool(program.kernel_storage.shared))
     builders = [builder for part in parts for builder in part.builders]
-    functions = dict(FUNCTIONS)
+    called = dict(FUNCTIONS)
     constants = dict(kernel.tables)
     needed = _ALWAYS | outer.builder.declarations
     for builder in builders:
-        functions |= builder.functions
+        called |= builder.functions
         constants |= builder.constants
         needed |= builder.declarations
     declarations = "\n".join(sorted(needed))
@@ -110,7 +109,7 @@ def lower(
             "}",
             *own_functions,
             *(f"{name} = {text}" for name, text in constants.items()),
-            *(declaration(each) for each in functions.values()),
+            *(declaration(each) for each in called.values()),
             declarations,
             _METADATA,
         ]
@@ -118,13 +117,11 @@ def lower(
     has_waiting_loop = any(not stop.is_barrier for stop in kernel.stops)
     return KernelText(
         text=text,
-        functions=functions,
+        functions=called,
         declarations=declarations,
         frame_bytes=frame_bytes,
         has_waiting_loop=has_waiting_loop,
-        needs_whole_warps=needs_whole_warps(program),
-        is_order_free=is_order_free(program),
-        nontemporal=nontemporal,
+        traits=findings.traits,
     )
 
 
@@ -136,6 +133,15 @@ class Analysis:
     divergence: Divergence
     stops: tuple[Stop, ...]
     segments: tuple[Segment, ...]
+
+
+class Findings:
+    """What has been found out about a program with some settings; it grows with the variants."""
+
+    def __init__(self, program: Program) -> None:
+        self.traits = find_traits(program)
+        # By the function's name, and what its variant assumes.
+        self.analyses: dict[tuple[str, bool, bool], Analysis] = {}
 
 
 def _analyse(
@@ -162,18 +168,18 @@ class _Part:
         function: ir.Function,
         variant: Variant,
         settings: Settings,
-        known: dict[tuple[str, bool, bool], Analysis],
-        is_nontemporal: bool = False,
+        findings: Findings,
     ) -> None:
-        self._is_nontemporal = is_nontemporal
+        # Only the kernel itself may store past the caches: one that does calls nothing.
+        self._is_nontemporal = findings.traits.nontemporal is not None
         self._program = program
         self._function = function
         self._variant = variant
         self._settings = settings
         key = function.name, variant.is_rowwise, variant.is_whole
-        found = known.get(key)
+        found = findings.analyses.get(key)
         if found is None:
-            found = known[key] = _analyse(program, function, variant, settings)
+            found = findings.analyses[key] = _analyse(program, function, variant, settings)
         self._flow, self._divergence = found.flow, found.divergence
         self.stops, self.segments = found.stops, found.segments
         self.builders: list[Builder] = []

@@ -43,7 +43,7 @@ class JitKernel:
         self._program = program = prepare(module, kernel)
         self._texts = KernelTexts(program, settings, source)
         self._fits: dict[tuple[Dim3, int], Fit] = {}
-        self._needs_whole_warps = self.text(_USUAL).needs_whole_warps
+        self._needs_whole_warps = self.text(_USUAL).traits.needs_whole_warps
         self.name = kernel.name
         places = program.kernel_storage
         self.parameter_size = places.parameter_bytes

@@ -158,7 +158,7 @@ class Slot:
         words[_TOTAL] = launch.total_budget
         words[_SPENT] = 0
         words[_WORKSPACE] = launch.workspace
-        nontemporal = self._fit.text.nontemporal
+        nontemporal = self._fit.text.traits.nontemporal
         words[_NONTEMPORAL] = nontemporal is not None and nontemporal.pays(launch)
         words[_NCTAID_X], words[_NCTAID_Y], words[_NCTAID_Z] = launch.grid
 

@@ -23,7 +23,7 @@ from cudasync.softgpu.jit import kept
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from cudasync.softgpu.jit.kernel import Analysis
+    from cudasync.softgpu.jit.kernel import Findings
     from cudasync.softgpu.jit.program import Program
     from cudasync.softgpu.jit.variants import Settings, Variant
     from cudasync.softgpu.launching import Launch
@@ -74,6 +74,16 @@ class Nontemporal:
 
 
 @dataclass(frozen=True, slots=True)
+class Traits:
+    """What of a kernel decides how it is launched, whatever the variant."""
+
+    # Whether it can tell how wide a warp is; whether its blocks may run in any order.
+    needs_whole_warps: bool
+    is_order_free: bool
+    nontemporal: Nontemporal | None
+
+
+@dataclass(frozen=True, slots=True)
 class KernelText:
     """LLVM IR of one variant of a kernel, and what a launch has to know of it."""
 
@@ -84,10 +94,7 @@ class KernelText:
     # Scratch of each warp.
     frame_bytes: int
     has_waiting_loop: bool
-    # Whether the kernel can tell how wide a warp is; whether its blocks may run in any order.
-    needs_whole_warps: bool
-    is_order_free: bool
-    nontemporal: Nontemporal | None
+    traits: Traits
 
 
 class KernelTexts:
@@ -100,7 +107,7 @@ class KernelTexts:
         self._source = source
         self._found: dict[Variant, KernelText] = {}
         # What has been found out while lowering; variants have most of it in common.
-        self._known: dict[tuple[str, bool, bool], Analysis] = {}
+        self._findings: Findings | None = None
 
     def of(self, variant: Variant) -> KernelText:
         """The text of a variant; PtxError for the first instruction that can not be lowered."""
@@ -115,9 +122,10 @@ class KernelTexts:
         if record is not None:
             return _text_of(record)
         # Only now: it loads every emitter.
-        from cudasync.softgpu.jit.kernel import lower
+        from cudasync.softgpu.jit.kernel import Findings, lower
 
-        text = lower(self._program, variant, self._settings, self._known)
+        self._findings = self._findings or Findings(self._program)
+        text = lower(self._program, variant, self._settings, self._findings)
         if key is not None:
             kept.keep(key, _record_of(text))
         return text
@@ -132,15 +140,18 @@ class KernelTexts:
 
 
 def _record_of(text: KernelText) -> bytes:
-    far = text.nontemporal
     parts = {each.name: getattr(text, each.name) for each in fields(text)}
-    parts["nontemporal"] = None if far is None else [far.bytes_per_thread, far.outputs]
+    far = text.traits.nontemporal
+    parts["traits"] = [
+        text.traits.needs_whole_warps,
+        text.traits.is_order_free,
+        None if far is None else [far.bytes_per_thread, far.outputs],
+    ]
     return zlib.compress(json.dumps(parts).encode(), 1)
 
 
 def _text_of(record: bytes) -> KernelText:
     parts = json.loads(zlib.decompress(record))
-    far = parts.pop("nontemporal")
-    if far is not None:
-        far = Nontemporal(far[0], tuple(far[1]))
-    return KernelText(**parts, nontemporal=far)
+    needs_whole_warps, is_order_free, far = parts.pop("traits")
+    nontemporal = None if far is None else Nontemporal(far[0], tuple(far[1]))
+    return KernelText(**parts, traits=Traits(needs_whole_warps, is_order_free, nontemporal))

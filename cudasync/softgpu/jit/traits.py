@@ -1,4 +1,4 @@
-"""Cellar, jit. What of a kernel decides how it is launched, beside its text."""
+"""Cellar, jit. Finds what of a kernel decides how it is launched, whatever the variant."""
 
 from __future__ import annotations
 
@@ -7,13 +7,19 @@ from typing import TYPE_CHECKING
 from cudasync.ptx.ir import Special
 from cudasync.ptx.liveness import defs, uses
 from cudasync.softgpu.jit.emitters import NEEDS_WHOLE_WARPS
+from cudasync.softgpu.jit.nontemporal import find_nontemporal
+from cudasync.softgpu.jit.texts import Traits
 from cudasync.softgpu.waiting import ATOMICS
 
 if TYPE_CHECKING:
     from cudasync.softgpu.jit.program import Program
 
 
-def needs_whole_warps(program: Program) -> bool:
+def find_traits(program: Program) -> Traits:
+    return Traits(_needs_whole_warps(program), _is_order_free(program), find_nontemporal(program))
+
+
+def _needs_whole_warps(program: Program) -> bool:
     """Whether the kernel can tell how wide a warp is."""
     return any(
         instruction.opcode in _COLLECTIVE
@@ -33,7 +39,7 @@ _COLLECTIVE = frozenset(
 )  # fmt: skip
 
 
-def is_order_free(program: Program) -> bool:
+def _is_order_free(program: Program) -> bool:
     """Whether atomics leave the same memory in any order of blocks.
 
     They do if nobody uses what they return, and if they are not sums of floats, nor exchanges.
