@@ -35,7 +35,7 @@ def test_an_op_returns_its_result(any_engine):
     assert op.exception() is None
 
 
-class Doubler:
+class FortyTwo:
     """Something to call that is no function, and has no name of its own."""
 
     def __call__(self) -> int:
@@ -52,8 +52,8 @@ CALLABLES = {
     "lambda": (lambda: 42, "<lambda>"),
     "builtin": ([42].copy, "copy"),
     "partial": (functools.partial(max, 41, 42), "partial"),
-    "method": (Doubler().method, "method"),
-    "object": (Doubler(), "Doubler"),
+    "method": (FortyTwo().method, "method"),
+    "object": (FortyTwo(), "FortyTwo"),
     "class": (int, "int"),
 }
 
@@ -69,7 +69,7 @@ def test_whatever_can_be_called_is_pushed_as_fast_as_a_function(engine, kind, gi
     assert engine.push(fn, name="mine").name == "mine"
 
 
-@pytest.mark.parametrize("fn", [functools.partial(divmod, 1, 0), [].pop, Doubler().missing])
+@pytest.mark.parametrize("fn", [functools.partial(divmod, 1, 0), [].pop, FortyTwo().missing])
 def test_what_it_raises_is_told_with_its_name(engine, fn):
     with pytest.raises(cs.OpError, match=f"op '{getattr(fn, '__name__', 'partial')}'") as caught:
         engine.push(fn, writes=[cs.Var("x")]).wait(PATIENCE_S)
