@@ -42,7 +42,9 @@ def _compiler() -> str | None:
             for each in os.scandir(package / folder):
                 if each.name.endswith(".py"):
                     about = each.stat()
-                    seen.append(f"{each.path} {about.st_size} {about.st_mtime_ns}")
+                    # Some installers give all files one time; when they came here none can set.
+                    times = f"{about.st_mtime_ns} {about.st_ctime_ns}"
+                    seen.append(f"{each.path} {about.st_size} {times}")
     except OSError:
         return None
     return "\n".join(sorted(seen))
