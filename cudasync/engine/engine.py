@@ -206,7 +206,7 @@ class Engine:
         device: Device | None,
         pool: str | None,
     ) -> Op:
-        """`push` for whatever is not a plain function on variables."""
+        """`push` for whatever is not just a call on variables."""
         name = pushing.name_of(fn, name)
         if device is not None and pool is not None:
             raise ValueError("pool= is for host ops; a device op runs on a stream")

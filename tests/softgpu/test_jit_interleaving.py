@@ -12,6 +12,7 @@ import pytest
 from cudasync.softgpu.jit import codegen
 from cudasync.softgpu.jit.builder import Builder
 from cudasync.softgpu.jit.interleaving import load_apart, together
+from cudasync.softgpu.jit.values import bits_of
 
 TYPES = {"i8": "u1", "i16": "u2", "i32": "u4", "i64": "u8", "float": "f4", "double": "f8"}
 # Accesses of two, four and eight elements, by warps and by rows of 16 lanes.
@@ -21,8 +22,6 @@ FORMS = [
     for count in (2, 4, 8)
     for lanes in (16, 32)
 ]
-# LLVM's names of what has no name of its own here.
-BITS = {"float": 32, "double": 64}
 
 
 def apart_text(type_: str, count: int, lanes: int) -> str:
@@ -79,10 +78,9 @@ def wide_shuffles(text: str) -> list[str]:
     pattern = r"shufflevector <(\d+) x (\w+)> \S+, <.*> \S+, <\d+ x i32> <(.*)>"
     for width, type_, mask in re.findall(pattern, text):
         order = [int(place) for place in re.findall(r"i32 (\d+)", mask)]
-        bits = BITS.get(type_) or int(type_[1:])
         # What begins with a register and goes on in order is a part, or two side by side.
         is_plain = order == list(range(order[0], order[0] + len(order)))
-        if int(width) * bits > 512 and not is_plain:
+        if int(width) * bits_of(type_) > 512 and not is_plain:
             found.append(f"{width} x {type_}")
     return found
 

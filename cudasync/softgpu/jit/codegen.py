@@ -122,10 +122,11 @@ def _setup() -> tuple[str, ...]:
 def _codes(texts: Sequence[str]) -> list[list[bytes]]:
     """Object files with the machine code of each of `texts`."""
     cuts = [cut(text) if PROCESSORS > 1 else (text,) for text in texts]
-    found = {part: kept.find(kept.key_of(*_setup(), part)) for parts in cuts for part in parts}
+    keys = {part: kept.key_of(*_setup(), part) for parts in cuts for part in parts}
+    found = {part: kept.find(key) for part, key in keys.items()}
     made = _made_at_once([part for part, code in found.items() if code is None])
     for part, new in made.items():
-        kept.keep(kept.key_of(*_setup(), part), new)
+        kept.keep(keys[part], new)
     counts["compiled"] += len(made)
     counts["found"] += len(found) - len(made)
     ready = found | made

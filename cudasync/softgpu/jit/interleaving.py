@@ -1,8 +1,8 @@
 """Cellar, jit. Vectors of elements to memory where those of one lane lie side by side, and back.
 
 A shuffle of the whole would be one line of text. But LLVM takes a shuffle that is wider than its
-registers apart by trying what fits, and four vectors at once took it as long as the rest of a
-kernel. So here each shuffle is of two registers, and `count`, a power of two, is come to by halves.
+registers apart by trying what fits, and a few of four vectors were a third of its work on a kernel.
+So here each shuffle is of two registers, and `count`, a power of two, is come to by halves.
 """
 
 from __future__ import annotations

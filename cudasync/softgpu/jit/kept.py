@@ -1,4 +1,4 @@
-"""Cellar, jit. Machine code that is kept on disk, for the processes to come.
+"""Cellar, jit. Machine code and texts that are kept on disk, for the processes to come.
 
 `CUDASYNC_SOFTGPU_CACHE` names the folder; without it, it is cudasync/softgpu in the user's cache
 folder, and 0 keeps nothing. A file is named by the hash of all that its code depends on and begins
@@ -16,7 +16,7 @@ import tempfile
 from pathlib import Path
 
 try:
-    # The one of hashlib, which loads OpenSSL for its others: 3 % of a short program.
+    # The one of hashlib, which loads OpenSSL for its others: many times what this one takes.
     from _blake2 import blake2b
 except ImportError:
     from hashlib import blake2b

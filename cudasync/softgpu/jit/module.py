@@ -1,8 +1,8 @@
 """Cellar, jit. The door: PTX modules compiled, kernels started.
 
-Every kernel is lowered to IR text when the module is compiled, for the shape of block that most
-launches have, so that what cannot run is known at once. Machine code is made at the first launch
-of each variant.
+Every kernel is lowered to IR text, or its text found, when the module is compiled, for the shape of
+block that most launches have, so that what cannot run is known at once. Machine code is made at the
+first launch of each variant.
 """
 
 from __future__ import annotations

@@ -47,7 +47,7 @@ def _compiler() -> str | None:
                     seen.append(f"{each.path} {about.st_size} {times}")
     except OSError:
         return None
-    return "\n".join(sorted(seen))
+    return kept.key_of(*sorted(seen))
 
 
 # Before they are loaded: a file that is edited later makes what this process runs nobody's.
