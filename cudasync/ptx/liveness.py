@@ -15,7 +15,7 @@ from cudasync.ptx.opcodes import has_result
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from cudasync.ptx.cfg import ControlFlow
+    from cudasync.ptx.cfg import Block, ControlFlow
     from cudasync.ptx.ir import Instruction
 
 
@@ -107,20 +107,38 @@ class Liveness:
         """The registers whose values at the block's end may still be needed."""
         return self._named(self._live_out(block))
 
-    def after(self, index: int) -> frozenset[Register]:
-        """The registers whose values behind instruction `index` may still be needed."""
+    def before(self, index: int) -> frozenset[Register]:
+        """The registers whose values before instruction `index` may still be needed."""
         block = self._flow.blocks[self._flow.block_of[index]]
-        return self._named(self._before(index + 1, block.end, self._live_out(block.index)))
+        if index == block.start:
+            return self._named(self._live_in[block.index])
+        return self._named(self._before(index, block.end, self._live_out(block.index)))
 
     def _settle(self) -> None:
         """Propagate to a fixpoint; sets only grow, so this ends."""
-        waiting = list(range(len(self._flow.blocks)))
-        while waiting:
-            block = self._flow.blocks[waiting.pop()]
-            live = self._before(block.start, block.end, self._live_out(block.index))
-            if live != self._live_in[block.index]:
-                self._live_in[block.index] = live
-                waiting += block.predecessors
+        blocks = self._flow.blocks
+        passing = [self._passing(block) for block in blocks]
+        # Against the order of the text: one round, and one for each loop around.
+        is_due = bytearray(b"\1" * len(blocks))
+        while any(is_due):
+            for block in reversed(blocks):
+                if not is_due[block.index]:
+                    continue
+                is_due[block.index] = 0
+                defined, used = passing[block.index]
+                live = self._live_out(block.index) & ~defined | used
+                if live != self._live_in[block.index]:
+                    self._live_in[block.index] = live
+                    for predecessor in block.predecessors:
+                        is_due[predecessor] = 1
+
+    def _passing(self, block: Block) -> tuple[int, int]:
+        """What a block defines, and what it uses that comes from before it."""
+        defined = used = 0
+        for index in range(block.end - 1, block.start - 1, -1):
+            defined |= self._defs[index]
+            used = used & ~self._defs[index] | self._uses[index]
+        return defined, used
 
     def _live_out(self, block: int) -> int:
         live = 0

@@ -73,47 +73,67 @@ class Webs:
         entry = {name: bit for (index, name), bit in self._bits.items() if index == _ENTRY}
         reaching = self._reaching(flow, sum(entry.values()))
         for block in flow.blocks:
-            self._walk(flow, block, reaching[block.index], note=True)
+            self._note(flow, block, reaching[block.index])
         self.at_entry = {name: self._root(bit.bit_length() - 1) for name, bit in entry.items()}
         self.used = {place: self._root(web) for place, web in self.used.items()}
         self.defined = {place: self._root(web) for place, web in self.defined.items()}
 
     def _reaching(self, flow: ControlFlow, at_entry: int) -> list[int]:
         """The definitions that reach the beginning of each block."""
+        passing = [self._passing(flow, block) for block in flow.blocks]
         before = [0] * (len(flow.blocks) + 1)
         before[0] = at_entry
-        waiting = list(range(len(flow.blocks)))[::-1]
-        while waiting:
-            block = flow.blocks[waiting.pop()]
-            after = self._walk(flow, block, before[block.index], note=False)
-            for successor in block.successors:
-                if after & ~before[successor]:
-                    before[successor] |= after
-                    if successor < flow.exit:
-                        waiting.append(successor)
+        # Blocks mostly run in the order of the text: one round, and one for each loop around.
+        is_due = bytearray(b"\1" * len(flow.blocks))
+        while any(is_due):
+            for block in flow.blocks:
+                if not is_due[block.index]:
+                    continue
+                is_due[block.index] = 0
+                overwritten, left = passing[block.index]
+                after = before[block.index] & ~overwritten | left
+                for successor in block.successors:
+                    if after & ~before[successor]:
+                        before[successor] |= after
+                        if successor < flow.exit:
+                            is_due[successor] = 1
         return before
 
-    def _walk(self, flow: ControlFlow, block: Block, live: int, *, note: bool) -> int:
-        """The definitions that reach the block's end, given those at its beginning."""
+    def _passing(self, flow: ControlFlow, block: Block) -> tuple[int, int]:
+        """Which definitions do not get through a block, and which it leaves."""
+        overwritten = left = 0
         for index in range(block.start, block.end):
             instruction = flow.function.body[index]
-            if note:
-                for register in uses(instruction):
-                    met = live & self._masks.get(register.name, 0)
-                    if met:
-                        self.used[index, register.name] = self._union(met)
             for register in defs(instruction):
                 bit = self._bits.get((index, register.name))
                 if bit is None:
                     continue
-                if note:
-                    self.defined[index, register.name] = bit.bit_length() - 1
                 if instruction.guard is None:
-                    live &= ~self._masks[register.name]
-                elif note:
-                    self._union(bit | live & self._masks[register.name])
+                    mask = self._masks[register.name]
+                    overwritten |= mask
+                    left &= ~mask
+                left |= bit
+        return overwritten, left
+
+    def _note(self, flow: ControlFlow, block: Block, live: int) -> None:
+        """Note what the block's instructions mean, given the definitions at its beginning."""
+        for index in range(block.start, block.end):
+            instruction = flow.function.body[index]
+            for register in uses(instruction):
+                met = live & self._masks.get(register.name, 0)
+                if met:
+                    self.used[index, register.name] = self._union(met)
+            for register in defs(instruction):
+                bit = self._bits.get((index, register.name))
+                if bit is None:
+                    continue
+                self.defined[index, register.name] = bit.bit_length() - 1
+                mask = self._masks[register.name]
+                if instruction.guard is None:
+                    live &= ~mask
+                else:
+                    self._union(bit | live & mask)
                 live |= bit
-        return live
 
     def _union(self, bits: int) -> int:
         first = self._root(bits.bit_length() - 1)

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
+
+from helpers.counting import calls
 from helpers.ptx_text import kernel
 
 from cudasync.ptx import parse
 from cudasync.ptx.access import Access, analyse
+from cudasync.ptx.cfg import ControlFlow
+from cudasync.ptx.liveness import Liveness
 from cudasync.ptx.webs import Webs
 
 
@@ -58,3 +63,21 @@ def test_an_address_register_may_serve_two_arrays():
         parameters=".param .u64 x, .param .u64 y",
     )
     assert analyse(parse(text), "k").parameters == (Access.READ, Access.WRITE)
+
+
+def forks(count):
+    """That many forks behind each other, each of which sets a register on both sides."""
+    return f".reg .b32 %v<{count}>;" + "".join(
+        f"@%p1 bra a{each}; mov.b32 %v{each}, 1; bra b{each};"
+        f"a{each}: mov.b32 %v{each}, 2; b{each}: add.s32 %r1, %r1, %v{each};"
+        for each in range(count)
+    )
+
+
+def test_a_large_kernel_costs_no_more_for_each_of_its_blocks():
+    def costs(count):
+        function = parse(kernel(forks(count))).function("k")
+        return calls(partial(Webs, function)), calls(lambda: Liveness(ControlFlow(function)))
+
+    for few, many in zip(costs(50), costs(400), strict=True):
+        assert many < 1.2 * 8 * few

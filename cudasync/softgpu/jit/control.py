@@ -15,6 +15,7 @@ at a node before k, except at headers of loops that contain k; and some lane is 
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from typing import TYPE_CHECKING
 
 from cudasync.errors import PtxError
@@ -75,6 +76,7 @@ class Control:
                 (loop,) = (each for each in flow.loops if each.header == pace.header)
                 strides = find_strides(flow, loop)
                 lowering.strides = {at: times(each, pace.trips) for at, each in strides.items()}
+        self._ending = self._ends()
 
     @property
     def frame_bytes(self) -> int:
@@ -257,8 +259,7 @@ class Control:
     def _emit_after(self, node: Node, onward: str) -> None:
         builder, index = self._builder, node.index
         builder.label(f"after.{index}")
-        ending = [loop for loop in self._flow.loops if self._last_of(loop) == index]
-        for loop in sorted(ending, key=lambda each: -each.header):
+        for loop in self._ending.get(index, ()):
             # From a header that is not run here itself nobody comes.
             if loop.header in self._ways.slots and (index > loop.header or self._runs(index)):
                 self._emit_again(loop)
@@ -267,9 +268,16 @@ class Control:
     def _runs(self, node: int) -> bool:
         return self._segment is None or self._segment.runs(node)
 
-    def _last_of(self, loop: Loop) -> int:
-        """The last node of a loop that is written here, behind which it may begin anew."""
-        return max((node.index for node in self._nodes if node.index in loop), default=-1)
+    def _ends(self) -> dict[int, list[Loop]]:
+        """By the last node of each that is written here: the loops that may begin anew behind it,
+        inner ones first."""
+        written = [node.index for node in self._nodes]
+        found: dict[int, list[Loop]] = {}
+        for loop in sorted(self._flow.loops, key=lambda each: -each.header):
+            behind = bisect_right(written, loop.last)
+            if behind and written[behind - 1] in loop:
+                found.setdefault(written[behind - 1], []).append(loop)
+        return found
 
     def _emit_again(self, loop: Loop) -> None:
         """Run the loop again if lanes wait at its header."""

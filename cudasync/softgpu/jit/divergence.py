@@ -84,7 +84,7 @@ class Divergence:
         self.divergent = frozenset(pending)
         self.pending = {node: frozenset(found) for node, found in pending.items()}
         self._needed = {
-            node: frozenset().union(*(flow.live_in[each] for each in found))
+            node: frozenset().union(*(flow.live_in(each) for each in found))
             for node, found in pending.items()
         }
 
@@ -100,7 +100,7 @@ def analyse(
     """Find shapes and parting for the kernel of `flow`; `held` are the nodes with stops."""
     shapes: dict[str, Shape] = {}
     # A register that may be read before it is written holds zero.
-    for name in flow.live_in[0]:
+    for name in flow.live_in(0):
         shapes[name] = VARYING if assume_varying else UNIFORM
     result = Divergence(shapes)
     search = _Search(flow, emitters, make_probe(shapes), shapes, assume_varying=assume_varying)

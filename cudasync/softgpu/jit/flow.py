@@ -54,7 +54,17 @@ class Loop:
 class Flow:
     """The nodes of a function in the order they run."""
 
-    __slots__ = ("exit", "function", "is_reducible", "live_in", "loops", "nodes", "post_dominators")
+    __slots__ = (
+        "_live",
+        "_needs",
+        "_starting",
+        "exit",
+        "function",
+        "is_reducible",
+        "loops",
+        "nodes",
+        "post_dominators",
+    )
 
     function: Function
     nodes: tuple[Node, ...]
@@ -65,8 +75,6 @@ class Flow:
     is_reducible: bool
     # For nodes that end in a branch; of others, the only successor.
     post_dominators: tuple[int, ...]
-    # The names of the registers that each node, or one behind it, may need.
-    live_in: tuple[frozenset[str], ...]
 
     def __init__(
         self,
@@ -94,11 +102,26 @@ class Flow:
         self.post_dominators = tuple(
             position.get(graph.post_dominators[piece], self.exit) for piece in order
         )
-        self.live_in = (*(graph.live_in[piece] for piece in order), frozenset())
+        self._live = graph.live
+        # The answers of `live_in`, by node.
+        self._needs: dict[int, frozenset[str]] = {self.exit: frozenset()}
+        self._starting = {node.start: node.index for node in self.nodes}
 
     def last(self, node: int) -> Instruction:
         """The instruction that a node ends in."""
         return self.function.body[self.nodes[node].end - 1]
+
+    def starting_at(self, position: int) -> int:
+        """The node that begins with the instruction at `position`; the exit if there is none."""
+        return self._starting.get(position, self.exit)
+
+    def live_in(self, node: int) -> frozenset[str]:
+        """The names of the registers that a node, or one behind it, may need."""
+        known = self._needs.get(node)
+        if known is None:
+            registers = self._live.before(self.nodes[node].start)
+            known = self._needs[node] = frozenset(register.name for register in registers)
+        return known
 
     def reach(self, start: int, stop: int) -> frozenset[int]:
         """The nodes on paths from `start` that do not pass `stop` or the exit."""
@@ -123,7 +146,7 @@ class _Split:
         begins_node: Callable[[Instruction], bool],
     ) -> None:
         flow = ControlFlow(function)
-        live = Liveness(flow)
+        self.live = Liveness(flow)
         self.ranges: list[tuple[int, int]] = []
         first_of: dict[int, int] = {}
         block_of: list[int] = []
@@ -140,8 +163,7 @@ class _Split:
         first_of[flow.exit] = self.exit
         self.successors: list[tuple[int, ...]] = []
         self.post_dominators: list[int] = []
-        self.live_in: list[frozenset[str]] = []
-        for piece, (start, end) in enumerate(self.ranges):
+        for piece, (_, end) in enumerate(self.ranges):
             block = flow.blocks[block_of[piece]]
             if end == block.end:
                 self.successors.append(tuple(first_of[each] for each in block.successors))
@@ -149,9 +171,6 @@ class _Split:
             else:
                 self.successors.append((piece + 1,))
                 self.post_dominators.append(piece + 1)
-            is_first = start == block.start
-            registers = live.live_in(block.index) if is_first else live.after(start - 1)
-            self.live_in.append(frozenset(register.name for register in registers))
 
 
 def _arrange(successors: list[tuple[int, ...]]) -> tuple[list[int], list[tuple[int, int]], bool]:

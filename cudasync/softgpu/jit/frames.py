@@ -66,7 +66,7 @@ class Frame:
         if like is not None:
             self._live, self._places, self.size = like._live, like._places, like.size
             return
-        self._live = {stop.code: sorted(flow.live_in[stop.continuation]) for stop in stops}
+        self._live = {stop.code: sorted(flow.live_in(stop.continuation)) for stop in stops}
         # Who waits where is kept only where somebody asks.
         header = 4 * (len(stops) + 1) if held or numbers else 0
         registers = [*self._live.values(), self._held_registers(), *(each.live for each in paces)]

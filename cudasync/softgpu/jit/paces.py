@@ -63,7 +63,7 @@ def find_paces(flow: Flow, divergence: Divergence, barriers: set[int], first: in
         if barriers.isdisjoint(inside) and _strides(flow, loop, inside, strides):
             header = loop.header
             others = divergence.pending.get(header, frozenset()) - {header, flow.exit}
-            live = flow.live_in[header].union(*(flow.live_in[each] for each in others))
+            live = flow.live_in(header).union(*(flow.live_in(each) for each in others))
             trips = max(1, _LEAST_BYTES // _moved_bytes(flow, inside))
             code = first + len(found)
             found.append(Pace(code, header, tuple(sorted(others)), live, trips))
@@ -86,7 +86,7 @@ def _strides(flow: Flow, loop: Loop, inside: list[int], strides: frozenset[str])
     if not any(map(_is_far, body)):
         return False
     own = {register.name for each in body for register in defs(each)}
-    carried = own & flow.live_in[loop.header]
+    carried = own & flow.live_in(loop.header)
     fixed = strides - own
     # What is added up before it is carried on is reached through other registers.
     moved: set[str] = set()

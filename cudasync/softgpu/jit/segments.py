@@ -89,7 +89,7 @@ def find_segments(
     found = [cuts.segment(0, 0, (), frozenset(), None)]
     for stop in stops:
         entry = stop.continuation
-        found.append(cuts.segment(stop.code, entry, (), flow.live_in[entry], None))
+        found.append(cuts.segment(stop.code, entry, (), flow.live_in(entry), None))
     for pace in paces:
         found.append(cuts.segment(pace.code, pace.header, pace.others, pace.live, pace))
     if sum(len(each.nodes) for each in found) > len(flow.nodes) + _MOST_TWICE:
@@ -124,7 +124,7 @@ class _Cuts:
         kept = live - defined
         ends = {node.end - 1 for node in run}
         comes_to = {
-            stop.code: flow.live_in[stop.continuation]
+            stop.code: flow.live_in(stop.continuation)
             for stop in self._stops
             if stop.position in ends
         }

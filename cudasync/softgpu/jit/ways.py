@@ -183,11 +183,7 @@ class Ways:
         builder.emit(f"br label %after.{node.index}")
 
     def _node_at(self, label: str) -> int:
-        start = self._flow.function.labels[label]
-        for node in self._flow.nodes:
-            if node.start == start:
-                return node.index
-        return self._flow.exit
+        return self._flow.starting_at(self._flow.function.labels[label])
 
     def _wait_at(self, node: Node, target: int, mask: str) -> None:
         if self._ends_wait(node, target):
