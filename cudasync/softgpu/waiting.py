@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from cudasync.ptx.ir import Integer, Symbol
 from cudasync.ptx.types import StateSpace
+from cudasync.softgpu.output import RECORDERS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -86,6 +87,12 @@ def callees(function: Function) -> list[str]:
 def may_wait(instruction: Instruction) -> bool:
     """Whether a loop around this may be one that waits."""
     return sees(instruction) or is_fence(instruction) or instruction.opcode == "nanosleep"
+
+
+def may_be_waited_with(function: Function) -> bool:
+    """Whether a loop around a call of this may be one that waits."""
+    # Who leaves a record learns nothing by it.
+    return function.name not in RECORDERS.values() and any(map(may_wait, function.body))
 
 
 def is_block_barrier(instruction: Instruction) -> bool:

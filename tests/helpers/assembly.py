@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import llvmlite.binding as llvm
 
@@ -11,11 +12,19 @@ from cudasync.softgpu.jit import codegen
 
 def assembly(text: str, level: str = "x86-64-v3") -> str:
     """What LLVM makes of a kernel for machines of a level, whatever machine this is."""
+    machine = _machine(level)
+    return machine.emit_assembly(codegen.optimise(text, machine))
+
+
+def optimised(text: str, level: str = "x86-64-v3") -> str:
+    """The LLVM IR that it makes the assembly of."""
+    return str(codegen.optimise(text, _machine(level)))
+
+
+def _machine(level: str) -> Any:
     llvm.initialize_all_targets()
     llvm.initialize_all_asmprinters()
-    target = llvm.Target.from_triple("x86_64-unknown-linux-gnu")
-    machine = codegen.new_machine(level, target)
-    return machine.emit_assembly(codegen.optimise(text, machine))
+    return codegen.new_machine(level, llvm.Target.from_triple("x86_64-unknown-linux-gnu"))
 
 
 def functions(code: str) -> list[str]:

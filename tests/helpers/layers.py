@@ -60,7 +60,7 @@ CELLAR: dict[str, frozenset[str]] = {
     "mbarrier": frozenset(),
     "modifiers": frozenset({"matrices", "mbarrier"}),
     "refused": frozenset(),
-    "waiting": frozenset(),
+    "waiting": frozenset({"output"}),
     "jit": _LOWERED,
     "oracle": _LOWERED,
     "core": frozenset({"launching", "output", "recording", "refused"}),

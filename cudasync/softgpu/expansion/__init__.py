@@ -58,6 +58,7 @@ def expand(module: Module) -> Module:
     variables = whole.targets.variables(module.variables)
     if prints(module, whole.defined):
         variables = (*variables, output())
+        functions = (*functions, *whole.printing.recorders())
     if heap.allocates(module, whole.defined):
         variables = (*variables, heap.heap())
     return replace(module, functions=functions, variables=variables)
@@ -71,7 +72,7 @@ class _Module:
         self._file = module.file
         self.targets = Targets(module)
         self.defined = {each.name for each in module.functions if not each.is_declaration}
-        self._printing = Printing(module, self.defined)
+        self.printing = Printing(module, self.defined)
 
     def expanded(self, function: Function) -> Function:
         """The function, itself if there is nothing to take apart."""
@@ -98,7 +99,7 @@ class _Module:
         self, parts: Parts, function: Function, index: int, instruction: Instruction
     ) -> bool:
         if instruction.opcode == "call" and (
-            self._printing.rewrite(parts, function, index, instruction)
+            self.printing.rewrite(parts, function, index, instruction)
             or heap.rewrite(parts, instruction, self.defined)
             or conditions.rewrite(parts, instruction, self.defined)
         ):

@@ -59,6 +59,11 @@ class Parts:
         """The instruction stays as it is."""
         self._body.append(self._whole)
 
+    @property
+    def whole(self) -> Instruction:
+        """The instruction that is taken apart."""
+        return self._whole
+
     def replace(self, instruction: Instruction) -> None:
         """Another instruction stands for it."""
         self._body.append(instruction)

@@ -1,4 +1,4 @@
-"""Cellar. vprintf and __assertfail, as stores of records into a variable; see `softgpu.output`.
+"""Cellar. vprintf and __assertfail, as calls of functions that leave a record; see `recorders`.
 
 Where the format can be seen to be a constant, the number of its arguments is known, and with it
 what vprintf returns. Elsewhere as many bytes are kept as the function has local memory for, since
@@ -10,15 +10,16 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from cudasync.ptx.ir import Address, Integer, Register, Special, Symbol, Vector
+from cudasync.ptx.ir import Address, Integer, Register, Symbol, Vector
 from cudasync.ptx.liveness import defs
 from cudasync.ptx.types import ScalarType, StateSpace
 from cudasync.softgpu.expansion.parts import room
+from cudasync.softgpu.expansion.recorders import recorder
 from cudasync.softgpu.output import (
     CAPACITY,
     HEADER_BYTES,
     MOST_ARGUMENT_BYTES,
-    RECORD_BYTES,
+    RECORDERS,
     VARIABLE,
     Kind,
 )
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
 
 T = ScalarType
 _PRINTS, _ASSERTS = "vprintf", "__assertfail"
-_COORDINATES = tuple(f"%{name}.{axis}" for name in ("ctaid", "tid") for axis in "xyz")
 # A conversion: what may stand between the percent sign and its letter.
 _CONVERSION = re.compile(rb"%[-+ #0-9.*hljztL]*([a-zA-Z%])")
 
@@ -53,6 +53,8 @@ class Printing:
 
     def __init__(self, module: Module, defined: Container[str]) -> None:
         self._defined = defined
+        # Where something of a kind was called first.
+        self.called: dict[Kind, Instruction] = {}
         self._variables = {each.name: each for each in module.variables}
 
     def rewrite(
@@ -69,18 +71,25 @@ class Printing:
         if len(given) != (2 if name == _PRINTS else 5):
             return False
         if name == _ASSERTS:
-            values = [_value(parts, each, wide) for each, wide in zip(given, "qqwqq", strict=True)]
-            stored = [values[1], values[2], values[3]]
-            _record(parts, Kind.ASSERTION, values[0], stored)
+            values = [_value(parts, each, wide) for each, wide in zip(given, "qqwq", strict=False)]
+            self._call(parts, Kind.ASSERTION, values)
             return False
         text = self._format(function, index, given[0])
         count = len(_arguments(text)) if text is not None else 0
         size = 8 * count if text is not None else _local_bytes(function)
         address, first = (_value(parts, each, "q") for each in given)
         _read_once(parts, address)
-        _record(parts, Kind.PRINT, address, _copies(parts, first, size))
+        self._call(parts, Kind.PRINT, [address, first, Integer(min(size, MOST_ARGUMENT_BYTES))])
         parts.give(results, Integer(count), T.B32)
         return True
+
+    def _call(self, parts: Parts, kind: Kind, arguments: list[Operand]) -> None:
+        self.called.setdefault(kind, parts.whole)
+        parts.settle("call", Vector(()), Symbol(RECORDERS[kind]), Vector(tuple(arguments)))
+
+    def recorders(self) -> tuple[Function, ...]:
+        """The functions that what was rewritten calls."""
+        return tuple(recorder(kind, place) for kind, place in self.called.items())
 
     def _format(self, function: Function, index: int, operand: Operand) -> bytes | None:
         """The characters that `operand` points to, if that is a constant string."""
@@ -142,39 +151,3 @@ def _read_once(parts: Parts, address: Operand) -> None:
     """A format that cannot be read is an illegal access at this line."""
     assert isinstance(address, Register)
     parts.settle("ld.u8", parts.register(T.B32), Address(address))
-
-
-def _copies(parts: Parts, first: Operand, size: int) -> list[Operand]:
-    """`size` bytes from `first` on, as far as they lie in local memory."""
-    assert isinstance(first, Register)
-    found: list[Operand] = []
-    for offset in range(0, min(size, MOST_ARGUMENT_BYTES), 4):
-        place = parts.compute("add.u64", first, Integer(offset))
-        is_there = parts.compute("isspacep.local", place, type_=T.PRED)
-        wanted = parts.compute("and.pred", is_there, parts.active())
-        word = parts.compute("mov.b32", Integer(0))
-        parts.emit_under(wanted, "ld.b32", (word, Address(place)))
-        found.append(word)
-    return found
-
-
-def _record(parts: Parts, kind: Kind, text: Operand, values: list[Operand]) -> None:
-    width = 8 if kind is Kind.ASSERTION else 4
-    size = RECORD_BYTES + -(-width * len(values) // 8) * 8
-    start = parts.compute("mov.u64", Symbol(VARIABLE))
-    taken = parts.register(T.B64)
-    parts.settle("atom.global.add.u64", taken, Address(start), Integer(size))
-    fits = parts.compute("setp.le.u64", taken, Integer(CAPACITY - size), type_=T.PRED)
-    wanted = parts.compute("and.pred", fits, parts.active())
-    place = parts.compute("add.u64", start, taken)
-
-    def put(name: str, offset: int, value: Operand) -> None:
-        parts.emit_under(wanted, name, (Address(place, HEADER_BYTES + offset), value))
-
-    put("st.global.u64", 0, Integer(size << 8 | kind))
-    put("st.global.u64", 8, text)
-    for number, name in enumerate(_COORDINATES):
-        put("st.global.u32", 16 + 4 * number, parts.compute("mov.u32", Special(name, T.U32)))
-    for number, value in enumerate(values):
-        assert isinstance(value, Register)
-        put(f"st.global.b{value.type.bits}", RECORD_BYTES + width * number, value)

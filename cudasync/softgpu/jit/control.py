@@ -303,5 +303,5 @@ class Control:
                 # Lanes never part here: whoever waits, all do.
                 self._ways.frame.emit_gathered(stop, self._ways.emit_return, self._segment)
             builder.label(on)
-        builder.emit(f"br label %node.{loop.header}")
+        self._ways.emit_round(loop)
         builder.label(onward)

@@ -15,10 +15,10 @@ from cudasync.softgpu.jit.costs import cost
 from cudasync.softgpu.jit.divergence import analyse
 from cudasync.softgpu.jit.emitters import EMITTERS
 from cudasync.softgpu.jit.flow import Flow
-from cudasync.softgpu.jit.lowering import Lowering, Probe, index_slot, slot
+from cudasync.softgpu.jit.lowering import Lowering, Probe
+from cudasync.softgpu.jit.registers import make_slots
 from cudasync.softgpu.jit.runtime import FUNCTIONS
 from cudasync.softgpu.jit.segments import Segment, SegmentText, find_segments, segment_head
-from cudasync.softgpu.jit.shapes import UNIFORM, Kind, Shape
 from cudasync.softgpu.jit.sharing import share, tables
 from cudasync.softgpu.jit.stops import (
     Stop,
@@ -32,7 +32,6 @@ from cudasync.softgpu.jit.stops import (
 )
 from cudasync.softgpu.jit.texts import KernelText
 from cudasync.softgpu.jit.traits import find_traits
-from cudasync.softgpu.jit.values import is_float, llvm_type
 from cudasync.softgpu.jit.warps import axes_in, warp_parameters
 from cudasync.softgpu.modifiers import beyond_parameter, unfit_type, unknown_modifier
 from cudasync.softgpu.refused import refuse_beyond
@@ -43,6 +42,7 @@ if TYPE_CHECKING:
     from cudasync.ptx import ir
     from cudasync.softgpu.jit.divergence import Divergence
     from cudasync.softgpu.jit.program import Program
+    from cudasync.softgpu.jit.shapes import Shape
     from cudasync.softgpu.jit.variants import Settings, Variant
 
 _ATTRIBUTES = "nounwind null_pointer_is_valid"
@@ -215,7 +215,9 @@ class _Part:
             around.begin(
                 self.frame_bytes, self._program.slab_bytes, has_fuel=bool(self._flow.loops)
             )
-        _emit_registers(self.lowering, names)
+        builder.allocations.append(f"  %carry = alloca {builder.vector_type('i1')}")
+        builder.emit(f"store {builder.vector_type('i1')} zeroinitializer, ptr %carry")
+        make_slots(self.lowering, names)
         return around
 
     def _end(self) -> list[str]:
@@ -294,29 +296,3 @@ def _refuse_unknown(probe: Probe) -> None:
         beyond = beyond_parameter(probe.function, instruction)
         if beyond is not None:
             probe.refuse(instruction, f"an access beyond the end of {beyond}")
-
-
-def _emit_registers(lowering: Lowering, names: Iterable[str]) -> None:
-    """A stack slot for each register that has a shape, set to zero."""
-    builder = lowering.builder
-    builder.allocations.append(f"  %carry = alloca {builder.vector_type('i1')}")
-    builder.emit(f"store {builder.vector_type('i1')} zeroinitializer, ptr %carry")
-    for name in names:
-        register = lowering.function.registers[name]
-        shape = lowering.shapes.get(name, UNIFORM)
-        type_ = llvm_type(register.type)
-        held = builder.vector_type(type_) if shape.is_varying else type_
-        nothing = "zeroinitializer" if shape.is_varying else _nothing(type_)
-        builder.allocations.append(f"  {slot(name)} = alloca {held}")
-        builder.emit(f"store {held} {nothing}, ptr {slot(name)}")
-        if shape.kind is Kind.WIDE:
-            narrow = "i32" if shape.stride else builder.vector_type("i32")
-            empty = "0" if shape.stride else "zeroinitializer"
-            builder.allocations.append(f"  {index_slot(name)} = alloca {narrow}")
-            builder.emit(f"store {narrow} {empty}, ptr {index_slot(name)}")
-
-
-def _nothing(type_: str) -> str:
-    if is_float(type_):
-        return "0.0"
-    return "false" if type_ == "i1" else "0"

@@ -26,6 +26,7 @@ from cudasync.softgpu.waiting import (
     is_block_barrier,
     is_collective,
     is_fence,
+    may_be_waited_with,
     may_wait,
     sees,
     with_callers,
@@ -85,7 +86,7 @@ def is_meeting(
 
 def may_stop(function: Function) -> bool:
     """Whether there is a barrier in it, or something that a loop around it might wait for."""
-    return any(is_block_barrier(each) or may_wait(each) for each in function.body)
+    return may_be_waited_with(function) or any(map(is_block_barrier, function.body))
 
 
 def waiting_functions(functions: Mapping[str, Function]) -> Waiting:
@@ -93,7 +94,7 @@ def waiting_functions(functions: Mapping[str, Function]) -> Waiting:
 
     And whether a loop that calls it does more than wait.
     """
-    own = (name for name, each in functions.items() if any(map(may_wait, each.body)))
+    own = (name for name, each in functions.items() if may_be_waited_with(each))
     moving = {
         name
         for name, each in functions.items()

@@ -19,14 +19,15 @@ from cudasync.softgpu.jit.divergence import parts
 from cudasync.softgpu.jit.faults import mask_word
 from cudasync.softgpu.jit.frames import Frame
 from cudasync.softgpu.jit.job import Field, write_field
-from cudasync.softgpu.jit.masks import load_mask, merge_mask, store_mask
+from cudasync.softgpu.jit.masks import NOBODY, load_mask, merge_mask, store_mask
+from cudasync.softgpu.jit.registers import clear, spent
 from cudasync.softgpu.jit.stops import has_named_barriers, parts_lanes
 from cudasync.softgpu.jit.values import Value, integer, uniform
 
 if TYPE_CHECKING:
     from cudasync.ptx.ir import Instruction
     from cudasync.softgpu.jit.divergence import Divergence
-    from cudasync.softgpu.jit.flow import Flow, Node
+    from cudasync.softgpu.jit.flow import Flow, Loop, Node
     from cudasync.softgpu.jit.lowering import Lowering
     from cudasync.softgpu.jit.segments import SegmentText
     from cudasync.softgpu.jit.stops import Stop
@@ -224,7 +225,23 @@ class Ways:
             builder.label(rest)
             self.frame.emit_gathered(stop, self.emit_return, self._segment)
             builder.label(on)
-        builder.emit(f"br label %node.{target}")
+        self.emit_round(self._loop_at[target])
+
+    def emit_round(self, loop: Loop) -> None:
+        """Go to the header of a loop whose lanes all wait there, or are elsewhere for good."""
+        if not self._flow.is_reducible:
+            # Lanes may have come in elsewhere, and wait there.
+            self._builder.emit(f"br label %node.{loop.header}")
+            return
+        names = spent(self._flow, self._divergence, self.held, loop)
+        if self._segment is not None:
+            names = names.intersection(self._segment.named)
+        clear(self._lowering, sorted(names))
+        pending = self._divergence.pending.get(loop.header, frozenset())
+        for node in sorted(self.slots):
+            if node in loop and node != loop.header and node not in pending:
+                store_mask(self._builder, NOBODY, f"%wait.{node}")
+        self._builder.emit(f"br label %node.{loop.header}")
 
     def _is_direct(self, node: int, target: int) -> bool:
         """Whether nobody can be waiting where `after.node` would look before `target`."""
