@@ -75,16 +75,19 @@ def loop(w: Writer, depth: int, *, is_uniform: bool) -> None:
         w.emit(f"mov.b32 {members}, {w.members}")
     w.mark(again)
     if tests_first:
-        w.emit(f"setp.eq.u32 %more, {counter}, 0")
+        # Signed, since a trip that is cut short counts as another one.
+        w.emit(f"setp.le.s32 %more, {counter}, 0")
         if members:
             w.emit(f"vote.sync.ballot.b32 {members}, !%more, {members}")
         w.emit(f"@%more bra {end}")
     w.breaks.append("" if same_for_all or members else end)
     w.continues.append("" if same_for_all or members else onward)
+    w.restarts.append(("" if same_for_all or members else again, counter))
     with _among(w, members):
         w.statements(depth - 1, is_uniform=same_for_all)
     w.breaks.pop()
     w.continues.pop()
+    w.restarts.pop()
     w.mark(onward)
     w.emit(f"sub.u32 {counter}, {counter}, 1")
     if tests_first:
@@ -119,12 +122,28 @@ def tangle(w: Writer, depth: int, *, is_uniform: bool) -> None:
     end = w.label()
     w.breaks.append(end)
     w.continues.append("")
+    w.restarts.append(("", ""))
     with _among(w, None):
-        if w.number(0, 1):
+        kind = w.number(0, 2)
+        if kind == 0:
             # Several ways out of nested blocks to one place.
             w.statements(depth - 1, is_uniform=False)
             leave(w)
             w.statements(depth - 1, is_uniform=False)
+        elif kind == 1:
+            # A loop inside of another one, which alone leads out of both.
+            counter, outer, inner = w.counter(), w.label(), w.label()
+            w.emit(f"and.b32 {counter}, {w.register('R')}, 7")
+            w.mark(outer)
+            w.statements(depth - 1, is_uniform=False)
+            w.mark(inner)
+            w.statements(0, is_uniform=False)
+            w.emit(f"sub.u32 {counter}, {counter}, 1")
+            w.emit(f"setp.le.s32 %more, {counter}, 0")
+            w.emit(f"@%more bra {end}")
+            w.emit(f"@{w.register('p')} bra {inner}")
+            w.statements(0, is_uniform=False)
+            w.emit(f"bra {outer}")
         else:
             counter, again, middle = w.counter(), w.label(), w.label()
             w.emit(f"and.b32 {counter}, {w.register('R')}, 3")
@@ -136,6 +155,7 @@ def tangle(w: Writer, depth: int, *, is_uniform: bool) -> None:
             w.emit(f"sub.u32 {counter}, {counter}, 1")
             w.emit(f"setp.gt.s32 %more, {counter}, 0")
             w.emit(f"@%more bra {again}")
+    w.restarts.pop()
     w.continues.pop()
     w.breaks.pop()
     w.mark(end)
@@ -156,6 +176,26 @@ def ways_out(w: Writer) -> list[str]:
 def leave(w: Writer) -> None:
     """break or continue, of the innermost loop or block or of one around it."""
     w.emit(f"@{w.register('p')} bra {w.pick(ways_out(w))}")
+
+
+def ways_back(w: Writer) -> list[tuple[str, str]]:
+    """Headers of loops to which one thread may jump alone, with their counters."""
+    if w.members is not None:
+        return []
+    inner: list[tuple[str, str]] = []
+    for leaving, (again, counter) in zip(reversed(w.breaks), reversed(w.restarts), strict=True):
+        if not leaving:
+            break
+        inner += [(again, counter)] if again else []
+    return inner
+
+
+def begin_again(w: Writer) -> None:
+    """The next trip of a loop, or of one around it, from the middle of this one."""
+    again, counter = w.pick(ways_back(w))
+    w.emit(f"sub.u32 {counter}, {counter}, 1")
+    w.emit(f"setp.gt.and.s32 %more, {counter}, 0, {w.register('p')}")
+    w.emit(f"@%more bra {again}")
 
 
 def end_thread(w: Writer) -> None:

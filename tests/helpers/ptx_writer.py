@@ -80,6 +80,8 @@ class Writer:
         # each trip of a loop ends in; "" where all threads have to go on together.
         self.breaks: list[str] = []
         self.continues: list[str] = []
+        # And where it begins its next trip at once, and the counter of that; "" as above.
+        self.restarts: list[tuple[str, str]] = []
         self._counts = {"counter": 0, "m": 0, "L": 0}
 
     def register(self, letter: str) -> str:
@@ -145,6 +147,8 @@ class Writer:
                 kinds += ["recurse"]
             if ptx_flow.ways_out(self):
                 kinds += ["leave"]
+            if ptx_flow.ways_back(self):
+                kinds += ["again"]
             if self.ends_threads and not self.number(0, 7):
                 kinds = ["end"]
             match self.pick(kinds):
@@ -170,6 +174,8 @@ class Writer:
                     ptx_calls.call_itself(self)
                 case "leave":
                     ptx_flow.leave(self)
+                case "again":
+                    ptx_flow.begin_again(self)
                 case "end":
                     ptx_flow.end_thread(self)
 

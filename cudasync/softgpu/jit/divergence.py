@@ -5,8 +5,8 @@ registers towards VARYING and branches towards divergent:
 
 1. Shapes. A register has the shape that its definitions agree on, found by running the emitters
    on what is known so far. A definition under a varying guard is varying.
-2. Parting. A branch on a varying predicate parts the lanes; they walk its sides until the
-   immediate post-dominator, where `flow` makes them meet. While a node on one side runs, lanes
+2. Parting. A branch on a varying predicate parts the lanes; they walk its sides until the first
+   post-dominator at which `flow` makes them meet. While a node on one side runs, lanes
    may wait at any node of another side, or where the sides meet: its `pending` nodes.
 
 A definition is harmless to waiting lanes if no pending node needs the register. Else it must
@@ -72,11 +72,9 @@ class Divergence:
         """Take `branches` as the divergent ones; lanes may be held at nodes `held`."""
         pending: dict[int, set[int]] = {}
         for branch in branches:
-            stop = flow.post_dominators[branch]
-            sides = [flow.reach(each, stop) for each in flow.nodes[branch].successors]
+            stop, sides = _until_all_meet(flow, branch)
             if not flow.is_reducible or any(side & held for side in sides):
-                stop = flow.exit
-                sides = [flow.reach(each, stop) for each in flow.nodes[branch].successors]
+                stop, sides = flow.exit, _sides(flow, branch, flow.exit)
             for index, side in enumerate(sides):
                 elsewhere = {stop}.union(*(s for k, s in enumerate(sides) if k != index))
                 for node in side:
@@ -87,6 +85,43 @@ class Divergence:
             node: frozenset().union(*(flow.live_in(each) for each in found))
             for node, found in pending.items()
         }
+
+
+def _sides(flow: Flow, branch: int, stop: int) -> list[frozenset[int]]:
+    """For each way out of a branch, the nodes on it before `stop`."""
+    return [flow.reach(each, stop) for each in flow.nodes[branch].successors]
+
+
+def _until_all_meet(flow: Flow, branch: int) -> tuple[int, list[frozenset[int]]]:
+    """The first post-dominator that no lane runs before all have come there, and the sides."""
+    stop = flow.post_dominators[branch]
+    while True:
+        sides = _sides(flow, branch, stop)
+        if not _runs_before(flow, branch, stop, sides):
+            return stop, sides
+        stop = flow.post_dominators[stop]
+
+
+def _runs_before(flow: Flow, branch: int, stop: int, sides: list[frozenset[int]]) -> bool:
+    """Whether lanes that have come to `stop` may run it while others are on their way.
+
+    Those who begin a loop anew wait until nobody is left inside: if `stop` is inside, too, they
+    wait longer than who has come there. And if `stop` is the header itself, nobody waits there
+    for lanes that have left the loop, and come again by way of a loop around it.
+    """
+    around = [loop for loop in flow.loops if stop in loop]
+    nodes = frozenset({branch}).union(*sides)
+    if any(
+        loop.header == stop and branch in loop and not all(n in loop for n in nodes)
+        for loop in around
+    ):
+        return True
+    headers = {loop.header for loop in around} - {stop}
+    return any(
+        following in headers and following <= node
+        for node in nodes
+        for following in flow.nodes[node].successors
+    )
 
 
 def analyse(

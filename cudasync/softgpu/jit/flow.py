@@ -7,10 +7,10 @@ Blocks of the control flow graph are split behind barriers, and put into an orde
 
 A warp always runs the first block that lanes wait for, and lanes that took a back edge wait at
 the header until no lane of the warp is left inside the loop. With both, the lanes that part at a
-branch have all arrived at its immediate post-dominator before that runs: if all of them leave
-the loop forward, the post-dominator is later in the order than everything between; else it is
-the header. A loop with two entries has no such order; then `is_reducible` is False, and nobody
-may count on reconvergence.
+branch have mostly all arrived at its immediate post-dominator before that runs: if all of them
+leave the loop forward, the post-dominator is later in the order than everything between; else it
+is the header. Which others meet later is for `divergence` to see. A loop with two entries has no
+such order; then `is_reducible` is False, and nobody may count on reconvergence.
 
 Nested loops come from strongly connected components, taken apart again without the edges to
 their header (Tarjan 1972; Bourdoncle's weak topological order, 1993).
