@@ -7,8 +7,8 @@ Warp links the CUDA runtime itself, which does not run here. But it compiles for
 none, and runs on the processor there. So what it is about to call on the processor is launched
 instead, in the same memory, as the PTX that its own NVRTC makes; its tests judge what comes of it.
 
-Accesses are not checked, since the memory is the host's. What is about the processor (tiles of one
-thread, more shared memory than a GPU has, what a failed assertion does) fails, and says nothing.
+Accesses are not checked, since the memory is the host's. What a test starts in a process of its own
+runs on the processor.
 """
 
 from __future__ import annotations
@@ -36,8 +36,6 @@ import warp._src.context as context
 ARCHITECTURE = 80
 # What Warp takes on a GPU for who does not say how large a block is.
 BLOCK = 256
-# More than this a kernel has to be allowed.
-PLAIN_SHARED_BYTES = 48 << 10
 
 
 class Stand:
@@ -88,7 +86,9 @@ class Stand:
             return self._block
 
         def one_by_one(kernel: Any, _hooks: Any, params: list[Any], adjoint: bool) -> None:
-            self.launch(kernel, params, BLOCK, adjoint=adjoint)
+            # Tiles lie in shared memory: those of one thread are another kernel.
+            block = 1 if self.needs(kernel, BLOCK, adjoint=adjoint)[2] else BLOCK
+            self.launch(kernel, params, block, adjoint=adjoint)
 
         def in_blocks(kernel: Any, _hooks: Any, params: list[Any], adjoint: bool) -> None:
             self.launch(kernel, params, self._block, adjoint=adjoint)
@@ -96,15 +96,18 @@ class Stand:
         context._resolve_launch_block_dim = noted
         context.invoke, context.invoke_cpu_blocks = one_by_one, in_blocks
 
-    def launch(self, kernel: Any, params: list[Any], block: int, *, adjoint: bool) -> None:
-        """Launch with `params` as a kernel of Warp takes them, and wait for the end."""
-        version = kernel.module.get_module_hash(block)
-        module, meta = self.load(kernel.module, version, block)
+    def needs(self, kernel: Any, block: int, *, adjoint: bool) -> tuple[Any, str, int]:
+        """The module with a kernel for blocks of this size, its name, its shared memory."""
+        module, meta = self.load(kernel.module, kernel.module.get_module_hash(block), block)
         named = codegen.cuda_kernel_backward_name if adjoint else codegen.cuda_kernel_forward_name
         name = named(kernel)
+        return module, name, meta.get(f"{name}_smem_bytes", 0)
+
+    def launch(self, kernel: Any, params: list[Any], block: int, *, adjoint: bool) -> None:
+        """Launch with `params` as a kernel of Warp takes them, and wait for the end."""
+        module, name, shared = self.needs(kernel, block, adjoint=adjoint)
         function = self._call("cuModuleGetFunction", module, name.encode())
-        shared = meta.get(f"{name}_smem_bytes", 0)
-        if shared > PLAIN_SHARED_BYTES:
+        if shared:
             most = self._driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
             self._call("cuFuncSetAttribute", function, most, shared)
         addresses = (ctypes.c_void_p * len(params))(*map(ctypes.addressof, params))
