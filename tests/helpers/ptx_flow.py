@@ -8,6 +8,7 @@ loop may find out who went along, by a vote, or give the knowledge up.
 from __future__ import annotations
 
 from contextlib import contextmanager
+from itertools import takewhile
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -161,16 +162,16 @@ def tangle(w: Writer, depth: int, *, is_uniform: bool) -> None:
     w.mark(end)
 
 
+def _inside(w: Writer) -> Iterator[tuple[str, str, tuple[str, str]]]:
+    """The loops and blocks that one thread may leave alone, the innermost first."""
+    if w.members is None:
+        around = list(zip(w.breaks, w.continues, w.restarts, strict=True))
+        yield from takewhile(lambda ways: ways[0], reversed(around))
+
+
 def ways_out(w: Writer) -> list[str]:
     """Labels ahead to which one thread may jump alone, the innermost first."""
-    if w.members is not None:
-        return []
-    inner: list[str] = []
-    for leaving, going_on in zip(reversed(w.breaks), reversed(w.continues), strict=True):
-        if not leaving:
-            break
-        inner += [leaving, going_on] if going_on else [leaving]
-    return inner
+    return [label for ways in _inside(w) for label in ways[:2] if label]
 
 
 def leave(w: Writer) -> None:
@@ -180,14 +181,7 @@ def leave(w: Writer) -> None:
 
 def ways_back(w: Writer) -> list[tuple[str, str]]:
     """Headers of loops to which one thread may jump alone, with their counters."""
-    if w.members is not None:
-        return []
-    inner: list[tuple[str, str]] = []
-    for leaving, (again, counter) in zip(reversed(w.breaks), reversed(w.restarts), strict=True):
-        if not leaving:
-            break
-        inner += [(again, counter)] if again else []
-    return inner
+    return [restart for _, _, restart in _inside(w) if restart[0]]
 
 
 def begin_again(w: Writer) -> None:
