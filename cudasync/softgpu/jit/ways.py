@@ -69,6 +69,8 @@ class Ways:
         self.barriers = {stop.position: stop for stop in stops if stop.is_barrier}
         self.waiting = {stop.continuation: stop for stop in stops if stop.loop is not None}
         self.meetings = {stop.continuation: stop for stop in stops if stop.is_meeting}
+        # By header, what `emit_round` clears.
+        self._spent: dict[int, frozenset[str]] = {} if like is None else like._spent
         lowering.has_patience = bool(self.waiting)
         lowering.has_fuel = bool(flow.loops)
         if like is not None:
@@ -233,7 +235,10 @@ class Ways:
             # Lanes may have come in elsewhere, and wait there.
             self._builder.emit(f"br label %node.{loop.header}")
             return
-        names = spent(self._flow, self._divergence, self.held, loop)
+        names = self._spent.get(loop.header)
+        if names is None:
+            names = spent(self._flow, self._divergence, self.held, loop)
+            self._spent[loop.header] = names
         if self._segment is not None:
             names = names.intersection(self._segment.named)
         clear(self._lowering, sorted(names))
