@@ -13,12 +13,12 @@ from cudasync.softgpu.jit import codegen
 def assembly(text: str, level: str = "x86-64-v3") -> str:
     """What LLVM makes of a kernel for machines of a level, whatever machine this is."""
     machine = _machine(level)
-    return machine.emit_assembly(codegen.optimise(text, machine))
+    return machine.emit_assembly(codegen.optimise(text, machine, level))
 
 
 def optimised(text: str, level: str = "x86-64-v3") -> str:
     """The LLVM IR that it makes the assembly of."""
-    return str(codegen.optimise(text, _machine(level)))
+    return str(codegen.optimise(text, _machine(level), level))
 
 
 def _machine(level: str) -> Any:

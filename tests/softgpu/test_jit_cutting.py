@@ -13,6 +13,7 @@ from helpers.jit import run
 from cudasync.ptx import parse
 from cudasync.softgpu.jit import codegen, compile_module
 from cudasync.softgpu.jit.cutting import cut
+from cudasync.softgpu.jit.flags import definitions
 
 SOURCE = softgpu_kernels.TEXT.read_text()
 
@@ -42,7 +43,8 @@ def test_each_segment_is_in_one_half_and_known_where_the_kernel_is(module, name)
     assert "@kernel(" in own
     assert "@kernel(" not in other
     for half in (own, other):
-        llvm.parse_assembly(half, llvm.create_context()).verify()
+        whole = half + definitions(half, "")
+        llvm.parse_assembly(whole, llvm.create_context()).verify()
 
 
 @pytest.mark.parametrize("name", ["saxpy", "black_scholes", "mandelbrot"])

@@ -21,6 +21,7 @@ from cudasync.softgpu.jit import (
     converting,
     divergence,
     floating,
+    masks,
     values,
     warp,
     ways,
@@ -47,7 +48,7 @@ def _wrap(place, name, change):
 def _last_come(self, _node, target, mask):
     """Lanes that come to a place where others wait are the only ones there."""
     if target != self._flow.exit:
-        self._builder.emit(f"store {self._mask_type} {mask}, ptr %wait.{target}")
+        masks.store_mask(self._builder, mask, f"%wait.{target}")
 
 
 def _any_lane(mode, lane, offset, control):

@@ -18,12 +18,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from cudasync.softgpu.jit.bounds import Bounds, Span, bounds
-from cudasync.softgpu.jit.faults import mask_bits, mask_word
 from cudasync.softgpu.jit.fetching import fetch_ahead
 from cudasync.softgpu.jit.indexed import indexed_function
 from cudasync.softgpu.jit.interleaving import load_apart, together
 from cudasync.softgpu.jit.job import Where
 from cudasync.softgpu.jit.lanes import gather, load_once, scatter, store_once
+from cudasync.softgpu.jit.masks import mask_bits, mask_word
 from cudasync.softgpu.jit.memcheck import check, line_arguments, within
 from cudasync.softgpu.jit.nontemporal import store_run
 from cudasync.softgpu.jit.rows import EVERYTHING, row

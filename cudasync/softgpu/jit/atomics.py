@@ -15,10 +15,10 @@ from cudasync.ptx.ir import Sink
 from cudasync.ptx.types import ScalarType, StateSpace
 from cudasync.softgpu.jit.access import Access
 from cudasync.softgpu.jit.addresses import place
-from cudasync.softgpu.jit.faults import mask_word
 from cudasync.softgpu.jit.half_atomics import HALVES
 from cudasync.softgpu.jit.half_atomics import OPERATIONS as HALF_OPERATIONS
 from cudasync.softgpu.jit.half_atomics import action as half_action
+from cudasync.softgpu.jit.masks import mask_word
 from cudasync.softgpu.jit.noting import note
 from cudasync.softgpu.jit.values import Value, bits_of, integer, is_float, llvm_type, varying
 from cudasync.softgpu.recording import Touch

@@ -79,8 +79,7 @@ class Blocks:
         keep(builder, "%end", "i64", Field.END_BLOCK)
         keep(builder, "%is.resumed", "i64", Field.IS_RESUMED)
         lanes = builder.lanes
-        last = read_field(builder, Field.LAST_MASK, f"i{lanes}")
-        emit(f"%last.mask = bitcast i{lanes} {last} to <{lanes} x i1>")
+        emit(f"%last.bits = add i{lanes} {read_field(builder, Field.LAST_MASK, f'i{lanes}')}, 0")
         emit("%last.warp = sub i32 %warps, 1")
         emit("%grid.x = zext i32 %nctaid.x to i64")
         emit("%grid.y = zext i32 %nctaid.y to i64")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from cudasync.softgpu.jit.faults import mask_bits
+from cudasync.softgpu.jit.masks import mask_bits
 from cudasync.softgpu.jit.shapes import Kind, affine
 from cudasync.softgpu.jit.values import Value, uniform
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cudasync.softgpu.jit.faults import emit_fault, mask_bits
+from cudasync.softgpu.jit.faults import emit_fault
 from cudasync.softgpu.jit.job import FaultCode, Field, read_field, write_field
+from cudasync.softgpu.jit.masks import mask_bits
 
 if TYPE_CHECKING:
     from cudasync.softgpu.jit.builder import Builder

@@ -38,7 +38,9 @@ class Builder:
         self.functions: dict[str, str] = {}
         # Constants of the module, by name: what has one name is one.
         self.constants: dict[str, str] = {}
-        # Masks that are kept as vectors, see `masks`.
+        # Integers with the same bits as masks, by the masks' names, see `masks`.
+        self.bits: dict[str, str] = {}
+        # Masks that are kept as vectors.
         self.vector_masks: set[str] = set()
         self._is_silent = is_silent
         self.count = 0

@@ -16,6 +16,7 @@ from cudasync.softgpu.jit.faults import emit_fault
 from cudasync.softgpu.jit.frames import DONE
 from cudasync.softgpu.jit.job import FaultCode, Field, read_field, write_field
 from cudasync.softgpu.jit.lanes import scatter
+from cudasync.softgpu.jit.masks import mask_bits
 from cudasync.softgpu.jit.program import LEAST_FRAME_BYTES
 from cudasync.softgpu.jit.warps import warp_arguments
 
@@ -60,7 +61,7 @@ def _call(lowering: Lowering, instruction: ir.Instruction) -> None:
     own = builder.name(f"add i64 %local.address, {frame}")
     replaced = {
         "%local.address": own,
-        "%active": lowering.mask,
+        "%active.bits": mask_bits(builder, lowering.mask),
         "%resume": "0",
         "%release": "0",
         "%stack.left": left,

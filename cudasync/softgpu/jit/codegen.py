@@ -24,7 +24,7 @@ import llvmlite
 import llvmlite.binding as llvm
 
 from cudasync.errors import CudasyncError
-from cudasync.softgpu.jit import kept
+from cudasync.softgpu.jit import flags, kept
 from cudasync.softgpu.jit.cutting import cut, is_segment
 from cudasync.softgpu.jit.helpers import PROCESSORS, Job
 from cudasync.softgpu.jit.objects import missing_symbols
@@ -91,16 +91,19 @@ def _machine() -> Any:
     return new_machine(host_level())
 
 
-def optimise(text: str, machine: Any) -> Any:
-    """Parse, verify and optimise for a machine; the llvmlite module."""
-    module, passes, builder = _parsed(text, machine, None)
+def optimise(text: str, machine: Any, level: str | None = None) -> Any:
+    """Parse, verify and optimise for a machine of a level, the host's if it is left out."""
+    module, passes, builder = _parsed(text, machine, None, level)
     passes.run(module, builder)
     return module
 
 
-def _parsed(text: str, machine: Any, context: Any) -> tuple[Any, Any, Any]:
+def _parsed(
+    text: str, machine: Any, context: Any, level: str | None = None
+) -> tuple[Any, Any, Any]:
     """A module, and the passes for it; of LLVM's common context, if none is given."""
-    module = llvm.parse_assembly(text, context)
+    more = flags.definitions(text, host_level() if level is None else level)
+    module = llvm.parse_assembly(text + more, context)
     module.triple = machine.triple
     module.data_layout = str(machine.target_data)
     module.verify()
@@ -113,10 +116,10 @@ def _parsed(text: str, machine: Any, context: Any) -> tuple[Any, Any, Any]:
 
 @functools.cache
 def _setup() -> tuple[str, ...]:
-    """What machine code depends on beside the text: LLVM, the processor, and this file."""
+    """What machine code depends on beside the text: LLVM, the processor, and these files."""
     version = ".".join(map(str, llvm.llvm_version_info))
-    here = Path(__file__).read_text(encoding="utf-8")
-    return llvmlite.__version__, version, _machine().triple, host_level(), here
+    files = (Path(each).read_text(encoding="utf-8") for each in (__file__, flags.__file__))
+    return llvmlite.__version__, version, _machine().triple, host_level(), *files
 
 
 def _codes(texts: Sequence[str]) -> list[list[bytes]]:

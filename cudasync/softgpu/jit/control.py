@@ -26,7 +26,14 @@ from cudasync.softgpu.jit.divergence import PARTING
 from cudasync.softgpu.jit.frames import DONE, FAILED
 from cudasync.softgpu.jit.groups import find_groups
 from cudasync.softgpu.jit.job import Field, read_field, write_field
-from cudasync.softgpu.jit.masks import NOBODY, load_mask, new_mask, store_mask
+from cudasync.softgpu.jit.masks import (
+    EVERYBODY,
+    NOBODY,
+    load_mask,
+    narrow_mask,
+    new_mask,
+    store_mask,
+)
 from cudasync.softgpu.jit.stops import branch_back
 from cudasync.softgpu.jit.strides import find_strides, times
 from cudasync.softgpu.jit.ways import Ways
@@ -62,7 +69,6 @@ class Control:
         self._flow = flow
         self._divergence = divergence
         self._emitters = emitters
-        self._mask_type = self._builder.vector_type("i1")
         self._ways: Ways = Ways(
             lowering, flow, divergence, stops, around, like._ways if like is not None else None
         )
@@ -159,7 +165,7 @@ class Control:
         if is_divergent:
             lowering.mask = load_mask(builder, f"%wait.{index}")
         elif lowering.variant.is_whole:
-            lowering.mask = "splat (i1 true)"
+            lowering.mask = EVERYBODY
         lowering.is_mask_full = not is_divergent and lowering.variant.is_whole
         lowering.must_blend = lambda name: self._divergence.blends(name, index)
         if index in self._ways.slots:
@@ -214,7 +220,7 @@ class Control:
             builder.label(skip)
             return
         mask, is_full, must_blend = lowering.mask, lowering.is_mask_full, lowering.must_blend
-        lowering.mask = builder.name(f"and {self._mask_type} {mask}, {condition.text}")
+        lowering.mask = narrow_mask(builder, mask, condition.text)
         lowering.is_mask_full = False
         lowering.must_blend = lambda _name: True
         if instruction.opcode in _NOT_FOR_NOTHING:

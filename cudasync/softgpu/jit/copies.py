@@ -14,8 +14,8 @@ from cudasync.ptx.ir import Integer, Negated, Register
 from cudasync.ptx.types import ScalarType
 from cudasync.softgpu.jit.access import Access
 from cudasync.softgpu.jit.addresses import Place, place
-from cudasync.softgpu.jit.faults import mask_bits, mask_word
 from cudasync.softgpu.jit.lines import moved_by, within_mask
+from cudasync.softgpu.jit.masks import mask_bits, mask_word
 from cudasync.softgpu.jit.mbarriers import change
 from cudasync.softgpu.jit.memcheck import check, lay_out, next_lane
 from cudasync.softgpu.jit.noting import note

@@ -7,20 +7,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from cudasync.softgpu.jit.masks import mask_word
+
 if TYPE_CHECKING:
     from cudasync.softgpu.jit.builder import Builder
     from cudasync.softgpu.jit.job import FaultCode
-
-
-def mask_bits(builder: Builder, mask: str) -> str:
-    """A mask as an integer of as many bits as there are lanes."""
-    return builder.name(f"bitcast {builder.vector_type('i1')} {mask} to i{builder.lanes}")
-
-
-def mask_word(builder: Builder, mask: str) -> str:
-    """A mask as an i32."""
-    bits = mask_bits(builder, mask)
-    return bits if builder.lanes == 32 else builder.name(f"zext i{builder.lanes} {bits} to i32")
 
 
 def emit_fault(builder: Builder, code: FaultCode, position: int, mask: str) -> None:

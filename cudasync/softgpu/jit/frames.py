@@ -12,9 +12,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cudasync.softgpu.jit.faults import mask_bits, mask_word
+from cudasync.softgpu.jit.flags import flags_of
 from cudasync.softgpu.jit.lowering import index_slot, slot
-from cudasync.softgpu.jit.masks import load_mask, merge_mask, new_mask, store_mask
+from cudasync.softgpu.jit.masks import (
+    NOBODY,
+    load_mask,
+    mask_bits,
+    mask_word,
+    merge_mask,
+    new_mask,
+    store_mask,
+)
 from cudasync.softgpu.jit.shapes import Kind
 from cudasync.softgpu.jit.values import bits_of, llvm_type
 
@@ -57,12 +65,12 @@ class Frame:
         # The number of each barrier by its code, if barriers are named.
         self._numbers = numbers
         self._builder = lowering.builder
+        self._mask_type = f"i{self._builder.lanes}"
         self._stops = stops
         self._exit = flow.exit
         self._held = held
         # The nodes at which lanes may wait, anywhere in the kernel.
         self._slots = slots
-        self._mask_type = self._builder.vector_type("i1")
         if like is not None:
             self._live, self._places, self.size = like._live, like._places, like.size
             return
@@ -104,8 +112,7 @@ class Frame:
         for place in self._masks(segment.pace).values() if segment.pace is not None else ():
             saved = builder.name(f"getelementptr i8, ptr %frame, i64 {self._places[place]}")
             bits = builder.name(f"load i{builder.lanes}, ptr {saved}, align 4")
-            mask = builder.name(f"bitcast i{builder.lanes} {bits} to {self._mask_type}")
-            store_mask(builder, mask, place)
+            store_mask(builder, flags_of(builder, bits), place)
 
     def emit_pace(self, pace: Pace, segment: Segment, emit_return: Callable[[str], None]) -> None:
         """A trip is over, or none has begun: save and return."""
@@ -163,13 +170,13 @@ class Frame:
             opened = builder.name(f"and i32 %release, {bit}")
             is_released = builder.name(f"icmp ne i32 {opened}, 0")
             bits = builder.name(f"load i{builder.lanes}, ptr {self._mask_place(stop)}, align 2")
-            held = builder.name(f"bitcast i{builder.lanes} {bits} to {self._mask_type}")
-            kept = "zeroinitializer"
+            kept = NOBODY
             if stop.is_barrier:
-                none = f"{self._mask_type} zeroinitializer"
-                all_of = f"{self._mask_type} {held}"
-                kept = builder.name(f"select i1 {is_released}, {none}, {all_of}")
-                held = builder.name(f"select i1 {is_released}, {all_of}, {none}")
+                none, all_of = f"{self._mask_type} 0", f"{self._mask_type} {bits}"
+                staying = builder.name(f"select i1 {is_released}, {none}, {all_of}")
+                kept = flags_of(builder, staying)
+                bits = builder.name(f"select i1 {is_released}, {all_of}, {none}")
+            held = flags_of(builder, bits)
             store_mask(builder, kept, f"%held.{stop.code}")
             finish(stop, held)
             if stop.continuation != self._exit:
@@ -196,20 +203,21 @@ class Frame:
     def emit_held(self, emit_return: Callable[[str], None]) -> None:
         """No lane can go on: if some are held, save and return; else fall through."""
         builder = self._builder
-        every, spinning = "zeroinitializer", "zeroinitializer"
+        every = spinning = "0"
         masks: list[tuple[Stop, str]] = []
         for stop in self._held:
             mask = load_mask(builder, f"%held.{stop.code}")
             masks.append((stop, mask))
-            every = builder.name(f"or {self._mask_type} {every}, {mask}")
+            bits = mask_bits(builder, mask)
+            every = builder.name(f"or {self._mask_type} {every}, {bits}")
             if not stop.is_barrier:
-                spinning = builder.name(f"or {self._mask_type} {spinning}, {mask}")
-        is_any = builder.name(f"icmp ne i{builder.lanes} {mask_bits(builder, every)}, 0")
+                spinning = builder.name(f"or {self._mask_type} {spinning}, {bits}")
+        is_any = builder.name(f"icmp ne {self._mask_type} {every}, 0")
         builder.emit(f"br i1 {is_any}, label %held, label %all.done")
         builder.label("held")
         self._note({stop.code: mask for stop, mask in masks})
         self._store(self._held_registers())
-        is_spinning = builder.name(f"icmp ne i{builder.lanes} {mask_bits(builder, spinning)}, 0")
+        is_spinning = builder.name(f"icmp ne {self._mask_type} {spinning}, 0")
         code = builder.name(f"select i1 {is_spinning}, i32 {HELD}, i32 {HELD | AT_BARRIER}")
         emit_return(code)
         builder.label("all.done")

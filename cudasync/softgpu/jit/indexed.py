@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from cudasync.softgpu.jit.flags import flags_call
 from cudasync.softgpu.jit.movers import by_mover
 from cudasync.softgpu.jit.rows import read_window
 
@@ -34,7 +35,7 @@ def indexed_function(
                 "entry:",
                 f"  %some = {'add i32 0, ' if lanes == 32 else 'trunc i32 '}%mask"
                 f"{'' if lanes == 32 else f' to i{lanes}'}",
-                f"  %active = bitcast i{lanes} %some to <{lanes} x i1>",
+                f"  %active = {flags_call(lanes, '%some')}",
                 *text.addresses(),
                 *(text.checks() if is_checked else ["  br label %go"]),
                 "go:",

@@ -32,7 +32,7 @@ from cudasync.softgpu.jit.stops import (
 )
 from cudasync.softgpu.jit.texts import KernelText
 from cudasync.softgpu.jit.traits import find_traits
-from cudasync.softgpu.jit.warps import axes_in, warp_parameters
+from cudasync.softgpu.jit.warps import axes_in, emit_active, warp_parameters
 from cudasync.softgpu.modifiers import beyond_parameter, unfit_type, unknown_modifier
 from cudasync.softgpu.refused import refuse_beyond
 
@@ -215,6 +215,8 @@ class _Part:
             around.begin(
                 self.frame_bytes, self._program.slab_bytes, has_fuel=bool(self._flow.loops)
             )
+        else:
+            emit_active(builder)
         builder.allocations.append(f"  %carry = alloca {builder.vector_type('i1')}")
         builder.emit(f"store {builder.vector_type('i1')} zeroinitializer, ptr %carry")
         make_slots(self.lowering, names)

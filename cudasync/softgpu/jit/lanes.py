@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cudasync.softgpu.jit.faults import mask_word
+from cudasync.softgpu.jit.masks import mask_word
 from cudasync.softgpu.jit.movers import mover
 from cudasync.softgpu.jit.shapes import Kind
 from cudasync.softgpu.jit.values import Value, bits_of, suffix, uniform

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 from cudasync.softgpu.jit.access import Access
 from cudasync.softgpu.jit.bounds import Bounds
-from cudasync.softgpu.jit.faults import mask_word
 from cudasync.softgpu.jit.held import stack_memory
+from cudasync.softgpu.jit.masks import mask_word, narrow_mask
 from cudasync.softgpu.jit.memcheck import check, lay_out, next_lane, within
 from cudasync.softgpu.jit.noting import note
 from cudasync.softgpu.jit.values import integer
@@ -35,7 +35,7 @@ def within_mask(lowering: Lowering, flags: str) -> Iterator[None]:
     """What is emitted takes effect for the active lanes among `flags`, a vector of i1."""
     mask, is_full = lowering.mask, lowering.is_mask_full
     builder = lowering.builder
-    lowering.mask = builder.name(f"and {builder.vector_type('i1')} {mask}, {flags}")
+    lowering.mask = narrow_mask(builder, mask, flags)
     lowering.is_mask_full = False
     try:
         yield

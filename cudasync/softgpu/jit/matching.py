@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from cudasync.ptx.ir import Pair
-from cudasync.softgpu.jit.faults import mask_word
+from cudasync.softgpu.jit.masks import mask_word
 from cudasync.softgpu.jit.values import integer, varying
 from cudasync.softgpu.jit.warp import members
 

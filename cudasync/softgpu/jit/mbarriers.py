@@ -12,7 +12,7 @@ from cudasync.ptx.ir import Integer, Sink
 from cudasync.ptx.types import ScalarType
 from cudasync.softgpu.jit.access import Access
 from cudasync.softgpu.jit.addresses import place
-from cudasync.softgpu.jit.faults import mask_word
+from cudasync.softgpu.jit.masks import mask_word
 from cudasync.softgpu.jit.memcheck import lay_out, next_lane
 from cudasync.softgpu.jit.values import Value, integer, varying
 from cudasync.softgpu.mbarrier import (

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cudasync.softgpu.jit.faults import mask_word
+from cudasync.softgpu.jit.masks import mask_word
 from cudasync.softgpu.jit.rows import row
 from cudasync.softgpu.jit.shapes import Kind
 

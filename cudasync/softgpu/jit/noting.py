@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cudasync.softgpu.jit.faults import mask_word
 from cudasync.softgpu.jit.job import Field, Where
+from cudasync.softgpu.jit.masks import mask_word
 from cudasync.softgpu.jit.memcheck import lay_out, next_lane
 from cudasync.softgpu.recording import NOTE, NOTE_NAME
 

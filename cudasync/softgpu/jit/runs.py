@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from cudasync.softgpu.jit.flags import flags_call
 from cudasync.softgpu.jit.movers import by_mover
 from cudasync.softgpu.jit.rows import Word, read_window, read_word
 
@@ -154,7 +155,7 @@ def _at_once(builder: Builder, what: str, bits: int) -> list[str]:
         "  %lane = phi i32 [0, %straight], [%lane.next, %chunk]",
         "  %left = lshr i32 %mask, %lane",
         f"  %some = trunc i32 %left to i{width}",
-        f"  %active = bitcast i{width} %some to {flags}",
+        f"  %active = {flags_call(width, '%some')}",
         f"  %there = getelementptr i{bits}, ptr %pointer, i32 %lane",
         f"  %here = getelementptr i{bits}, ptr %values, i32 %lane",
         *move,

@@ -23,7 +23,13 @@ from cudasync.softgpu.jit.paces import find_paces
 from cudasync.softgpu.jit.sharing import PARAMETERS
 from cudasync.softgpu.jit.stops import has_named_barriers, parts_lanes
 from cudasync.softgpu.jit.together import is_together
-from cudasync.softgpu.jit.warps import axes_in, emit_next_row, emit_place, keep_launch_arguments
+from cudasync.softgpu.jit.warps import (
+    axes_in,
+    emit_active,
+    emit_next_row,
+    emit_place,
+    keep_launch_arguments,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -196,8 +202,7 @@ class SegmentText:
         builder, code = self._builder, self.segment.code
         emit, label, lanes = builder.emit, builder.label, builder.lanes
         keep_launch_arguments(builder)
-        last = read_field(builder, Field.LAST_MASK, f"i{lanes}")
-        emit(f"%last.mask = bitcast i{lanes} {last} to <{lanes} x i1>")
+        emit(f"%last.bits = add i{lanes} {read_field(builder, Field.LAST_MASK, f'i{lanes}')}, 0")
         emit("%last.warp = sub i32 %warps, 1")
         builder.allocations.append("  %codes = alloca i64")
         emit("store i64 0, ptr %codes")
@@ -227,6 +232,7 @@ class SegmentText:
             frame_bytes=frame_bytes,
             is_whole=self._variant.is_whole,
         )
+        emit_active(builder)
 
     def emit_return(self, code: str) -> None:
         """The warp has come to a stop, to its end, or to a fault."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from cudasync.ptx.ir import Pair
 from cudasync.ptx.types import ScalarType
-from cudasync.softgpu.jit.faults import mask_word
+from cudasync.softgpu.jit.masks import mask_word
 from cudasync.softgpu.jit.shapes import affine
 from cudasync.softgpu.jit.values import Value, integer, uniform, varying
 

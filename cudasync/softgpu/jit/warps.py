@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from cudasync.softgpu.jit.flags import flags_call
 from cudasync.softgpu.jit.job import Field, read_field
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ def warp_arguments(lanes: int) -> list[tuple[str, str]]:
         ("i32", "%warp"),
         ("i64", "%local.address"),
         ("ptr", "%frame"),
-        (f"<{lanes} x i1>", "%active"),
+        (f"i{lanes}", "%active.bits"),
         ("i32", "%resume"),
         ("i32", "%release"),
         ("i64", "%stack.left"),
@@ -72,12 +73,17 @@ def emit_place(builder: Builder, *, local_bytes: int, frame_bytes: int, is_whole
     emit("%local.address = add i64 %local.start, %local.offset")
     emit(f"%frame.offset = mul i64 %wide.warp, {frame_bytes}")
     emit("%frame = getelementptr i8, ptr %frames, i64 %frame.offset")
-    everyone = f"<{lanes} x i1> splat (i1 true)"
     if is_whole:
-        emit(f"%active = select i1 true, {everyone}, {everyone}")
+        emit(f"%active.bits = add i{lanes} 0, -1")
     else:
         emit("%is.last = icmp eq i32 %warp, %last.warp")
-        emit(f"%active = select i1 %is.last, <{lanes} x i1> %last.mask, {everyone}")
+        emit(f"%active.bits = select i1 %is.last, i{lanes} %last.bits, i{lanes} -1")
+
+
+def emit_active(builder: Builder) -> None:
+    """Which lanes there are, as a mask."""
+    builder.emit(f"%active = {flags_call(builder.lanes, '%active.bits')}")
+    builder.bits["%active"] = "%active.bits"
 
 
 def axes_in(lines: Iterable[str]) -> str:

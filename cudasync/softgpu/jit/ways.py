@@ -16,10 +16,16 @@ from cudasync.softgpu.jit.barriers import emit_bring, number_and_count
 from cudasync.softgpu.jit.branches import branch_if_any, branch_if_patient, note_leaving, spend
 from cudasync.softgpu.jit.costs import trip_cost
 from cudasync.softgpu.jit.divergence import parts
-from cudasync.softgpu.jit.faults import mask_word
 from cudasync.softgpu.jit.frames import Frame
 from cudasync.softgpu.jit.job import Field, write_field
-from cudasync.softgpu.jit.masks import NOBODY, load_mask, merge_mask, store_mask
+from cudasync.softgpu.jit.masks import (
+    NOBODY,
+    load_mask,
+    mask_bits,
+    merge_mask,
+    split_mask,
+    store_mask,
+)
 from cudasync.softgpu.jit.registers import clear, spent
 from cudasync.softgpu.jit.stops import has_named_barriers, parts_lanes
 from cudasync.softgpu.jit.values import Value, integer, uniform
@@ -64,7 +70,6 @@ class Ways:
         self._builder = lowering.builder
         self._flow = flow
         self._divergence = divergence
-        self._mask_type = self._builder.vector_type("i1")
         self._loop_at = {loop.header: loop for loop in flow.loops}
         self.barriers = {stop.position: stop for stop in stops if stop.is_barrier}
         self.waiting = {stop.continuation: stop for stop in stops if stop.loop is not None}
@@ -152,9 +157,7 @@ class Ways:
         if stop is not None:
             self._lowering.refuse(instruction, "a barrier for some lanes of a warp only")
         mask = self._lowering.mask
-        taken = builder.name(f"and {self._mask_type} {mask}, {condition.text}")
-        inverse = builder.name(f"xor {self._mask_type} {condition.text}, splat (i1 true)")
-        other = builder.name(f"and {self._mask_type} {mask}, {inverse}")
+        taken, other = split_mask(builder, mask, condition.text)
         self._wait_at(node, target, taken)
         self._wait_at(node, following, other)
         builder.emit(f"br label %after.{node.index}")
@@ -179,9 +182,8 @@ class Ways:
         left = self._lowering.mask
         for k, target in enumerate(targets[:-1]):
             here = builder.vector(builder.compare("icmp eq", index, integer("i32", k)))
-            self._wait_at(node, target, builder.name(f"and {self._mask_type} {left}, {here}"))
-            others = builder.name(f"xor {self._mask_type} {here}, splat (i1 true)")
-            left = builder.name(f"and {self._mask_type} {left}, {others}")
+            goes, left = split_mask(builder, left, here)
+            self._wait_at(node, target, goes)
         self._wait_at(node, targets[-1], left)
         builder.emit(f"br label %after.{node.index}")
 
@@ -278,18 +280,16 @@ class Ways:
         if stop is None:
             return
         builder, lowering = self._builder, self._lowering
-        behind = "zeroinitializer"
+        behind = "0"
         for other in self.held:
             if other.loop is not None:
-                mask = load_mask(builder, f"%held.{other.code}")
-                behind = builder.name(f"or {self._mask_type} {behind}, {mask}")
+                bits = mask_bits(builder, load_mask(builder, f"%held.{other.code}"))
+                behind = builder.name(f"or i{builder.lanes} {behind}, {bits}")
         members = self._members(self.at(stop))
-        absent = uniform("i32", mask_word(builder, behind))
+        absent = builder.extend(uniform(f"i{builder.lanes}", behind), "i32", is_signed=False)
         awaited = builder.binary("and", members, absent)
         waits = builder.compare("icmp ne", awaited, integer("i32", 0))
-        held = builder.name(f"and {self._mask_type} {lowering.mask}, {builder.vector(waits)}")
-        others = builder.name(f"xor {self._mask_type} {held}, splat (i1 true)")
-        lowering.mask = builder.name(f"and {self._mask_type} {lowering.mask}, {others}")
+        held, lowering.mask = split_mask(builder, lowering.mask, builder.vector(waits))
         self.frame.emit_hold(stop, held)
         goes = builder.fresh("meets")
         branch_if_any(builder, lowering.mask, goes, f"after.{node.index}")

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 from cudasync.ptx.types import ScalarType
 from cudasync.softgpu.fragments import LANES, Fragment, fragment_of_part
 from cudasync.softgpu.jit.addresses import Place, place
-from cudasync.softgpu.jit.faults import mask_word
 from cudasync.softgpu.jit.held import put, stack_memory, take
 from cudasync.softgpu.jit.lines import Comb, first_lanes, load_lines, store_lines
+from cudasync.softgpu.jit.masks import mask_word
 from cudasync.softgpu.jit.shapes import affine
 from cudasync.softgpu.jit.values import Value, integer, uniform
 from cudasync.softgpu.matrices import ELEMENT_BITS, Part, part_of
