@@ -15,6 +15,7 @@ from cudasync.softgpu.jit import brain, half, minifloats
 from cudasync.softgpu.jit.floating import clamp_below, flush, read, saturate
 from cudasync.softgpu.jit.memory import fit
 from cudasync.softgpu.jit.rounding import DIRECTED, rounded
+from cudasync.softgpu.jit.truncating import to_integer
 from cudasync.softgpu.jit.values import Value, bits_of, integer, llvm_type
 
 if TYPE_CHECKING:
@@ -138,13 +139,10 @@ def _float_to_integer(
         value = builder.apply("fpext {T} {0} to {R}", "float", value)
     if rounding not in (None, "trunc"):
         value = builder.intrinsic(str(rounding), value.type, value)
-    sign = "s" if target.is_signed else "u"
-    # The intrinsic clamps, and takes NaN to 0.
-    result = builder.intrinsic(f"fpto{sign}i.sat", llvm_type(target), value)
-    if source.bits <= 32 and target.bits <= 32:
-        return result
-    is_nan = builder.compare("fcmp uno", value, value)
-    return builder.select(is_nan, integer(result.type, 1 << (target.bits - 1)), result)
+    is_small = source.bits <= 32 and target.bits <= 32
+    nan = 0 if is_small else 1 << (target.bits - 1)
+    type_ = llvm_type(target)
+    return to_integer(builder, value, type_, is_signed=target.is_signed, nan=nan)
 
 
 def _integer_to_float(

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from cudasync.ptx.types import ScalarType
 from cudasync.softgpu.jit.floating import finish, one, sources
+from cudasync.softgpu.jit.truncating import to_integer
 from cudasync.softgpu.jit.values import Value, integer, uniform, zero
 
 if TYPE_CHECKING:
@@ -83,11 +84,12 @@ def _power_of_two(builder: Builder, exponent: Value) -> Value:
 
 def _exp2(builder: Builder, x: Value) -> Value:
     """2**x, in two factors so that subnormal results come out right."""
-    low = builder.intrinsic("maxnum", "float", x, _constant(-160.0))
-    clamped = builder.intrinsic("minnum", "float", low, _constant(130.0))
+    least, most = _constant(-160.0), _constant(130.0)
+    low = builder.select(builder.compare("fcmp ogt", x, least), x, least)
+    clamped = builder.select(builder.compare("fcmp olt", low, most), low, most)
     whole = builder.intrinsic("rint", "float", clamped)
     rest = builder.binary("fsub", clamped, whole)
-    exponent = builder.intrinsic("fptosi.sat", "i32", whole)
+    exponent = builder.apply("fptosi {T} {0} to {R}", "i32", whole)
     first = builder.binary("ashr", exponent, integer("i32", 1))
     second = builder.binary("sub", exponent, first)
     scaled = builder.binary(
@@ -129,7 +131,7 @@ def _circular(builder: Builder, x: Value, quarter_turns: int) -> Value:
     rest = x
     for part in _HALF_PI:
         rest = builder.intrinsic("fma", "float", negative, _constant(part), rest)
-    quadrant = builder.intrinsic("fptosi.sat", "i32", turns)
+    quadrant = to_integer(builder, turns, "i32")
     if quarter_turns:
         quadrant = builder.binary("add", quadrant, integer("i32", quarter_turns))
     square = builder.binary("fmul", rest, rest)
