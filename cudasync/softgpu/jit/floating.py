@@ -57,8 +57,10 @@ def flush(lowering: Lowering, instruction: ir.Instruction, value: Value) -> Valu
 
 def saturate(builder: Builder, value: Value) -> Value:
     """Clamp to [0, 1]; NaN becomes 0."""
-    low = builder.intrinsic("maxnum", value.type, value, zero(value.type))
-    return builder.intrinsic("minnum", value.type, low, one(value.type))
+    low = builder.select(
+        builder.compare("fcmp ogt", value, zero(value.type)), value, zero(value.type)
+    )
+    return builder.select(builder.compare("fcmp olt", low, one(value.type)), low, one(value.type))
 
 
 def clamp_below(builder: Builder, value: Value) -> Value:
@@ -166,10 +168,16 @@ def least_or_most(lowering: Lowering, instruction: ir.Instruction) -> None:
     )
 
     def pick(_lowering: Lowering, values: list[Value], _mode: str) -> Value:
+        builder, type_ = lowering.builder, values[0].type
+        if type_ == "half":
+            # Of halves LLVM takes the least lane by lane, in twenty instructions for each.
+            values = [builder.apply("fpext {T} {0} to {R}", "float", each) for each in values]
         found = values[0]
         for value in values[1:]:
-            found = lowering.builder.intrinsic(operation, found.type, found, value)
-        return found
+            found = builder.intrinsic(operation, found.type, found, value)
+        return (
+            found if found.type == type_ else builder.apply("fptrunc {T} {0} to {R}", type_, found)
+        )
 
     if "xorsign" in instruction.modifiers:
         lowering.refuse(instruction)

@@ -65,6 +65,8 @@ class Frame:
         # The number of each barrier by its code, if barriers are named.
         self._numbers = numbers
         self._builder = lowering.builder
+        # Of predicates: in registers, and in the frame, where they are integers as masks are.
+        self._flags = self._builder.vector_type("i1")
         self._mask_type = f"i{self._builder.lanes}"
         self._stops = stops
         self._exit = flow.exit
@@ -249,22 +251,30 @@ class Frame:
         return self._builder.name(f"getelementptr i8, ptr %frame, i64 {4 * stop.code}")
 
     def _store(self, names: Iterable[str]) -> None:
-        self._move(names, lambda place, saved, type_: (type_, place, saved))
+        builder = self._builder
+        for place, saved, type_ in self._saved(names):
+            held = builder.name(f"load {type_}, ptr {place}, align 4")
+            if type_ == self._flags:
+                held, type_ = mask_bits(builder, held), self._mask_type
+            builder.emit(f"store {type_} {held}, ptr {saved}, align 4")
 
     def _load(self, names: Iterable[str]) -> None:
-        self._move(names, lambda place, saved, type_: (type_, saved, place))
-
-    def _move(
-        self, names: Iterable[str], direction: Callable[[str, str, str], tuple[str, str, str]]
-    ) -> None:
         builder = self._builder
+        for place, saved, type_ in self._saved(names):
+            is_flags = type_ == self._flags
+            held = builder.name(
+                f"load {self._mask_type if is_flags else type_}, ptr {saved}, align 4"
+            )
+            if is_flags:
+                held = flags_of(builder, held)
+            builder.emit(f"store {type_} {held}, ptr {place}, align 4")
+
+    def _saved(self, names: Iterable[str]) -> Iterator[tuple[str, str, str]]:
+        """Where each part of registers is, where in the frame, and of what type it is."""
         for name in names:
             for place, type_, _ in self._parts(name):
-                offset = self._places[place]
-                saved = builder.name(f"getelementptr i8, ptr %frame, i64 {offset}")
-                held, source, target = direction(place, saved, type_)
-                text = builder.name(f"load {held}, ptr {source}, align 4")
-                builder.emit(f"store {held} {text}, ptr {target}, align 4")
+                at = f"getelementptr i8, ptr %frame, i64 {self._places[place]}"
+                yield place, self._builder.name(at), type_
 
 
 def lay_out(
