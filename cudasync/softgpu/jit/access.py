@@ -81,7 +81,6 @@ class Access:
         if run is None:
             self.check_lanes()
             return [varying(type_, text) for text in self._gather(type_)]
-        vector = builder.vector_type(type_)
         conditions = run._fast_conditions(conditions)
         if not conditions:
             return [varying(type_, text) for text in run._load_run(type_)]
@@ -89,13 +88,13 @@ class Access:
         self._branch_if(conditions, fast, slow)
         builder.label(fast)
         plain = run._load_run(type_)
-        fast_end = self._go(done)
+        fast_end = builder.go(done)
         builder.label(slow)
         careful = self._load_slowly(type_)
-        slow_end = self._go(done)
+        slow_end = builder.go(done)
         builder.label(done)
         return [
-            varying(type_, builder.name(f"phi {vector} [{a}, %{fast_end}], [{b}, %{slow_end}]"))
+            builder.join(varying(type_, a), fast_end, varying(type_, b), slow_end)
             for a, b in zip(plain, careful, strict=True)
         ]
 
@@ -207,7 +206,7 @@ class Access:
         is_in_window = lowering.settings.memcheck and self._place.window is not None
         # All lanes that are in a window of a few bytes are in line.
         if address.shape.kind is Kind.WIDE and not (is_in_window and lowering.is_mask_full):
-            conditions.append(self._is_straight())
+            conditions.append(builder.is_straight(address))
         if self._is_run_checked():
             run = Value("i64", self._base(), affine(self._total, 64))
             span = Span(0, self._total, self._total)
@@ -221,31 +220,12 @@ class Access:
             all_true = builder.name(f"and i1 {all_true}, {condition}")
         builder.emit(f"br i1 {all_true}, label %{fast}, label %{slow}, !prof !2")
 
-    def _is_straight(self) -> str:
-        """An i1: the 32-bit index does not wrap between the first lane and the last."""
-        builder = self._builder
-        address = self._place.address
-        sign = "s" if address.shape.is_signed else "u"
-        span = (builder.lanes - 1) * address.shape.stride
-        # An unsigned index that counts down wraps where it would pass zero.
-        operation, amount = (f"{sign}add", span) if span > 0 else (f"{sign}sub", -span)
-        pair_type = "{i32, i1}"
-        full = f"@llvm.{operation}.with.overflow.i32"
-        builder.declarations.add(f"declare {pair_type} {full}(i32, i32)")
-        pair = builder.name(f"call {pair_type} {full}(i32 {address.index}, i32 {amount})")
-        wraps = builder.name(f"extractvalue {pair_type} {pair}, 1")
-        return builder.name(f"xor i1 {wraps}, true")
-
     def _base(self) -> str:
         """The address of lane 0."""
-        builder = self._builder
         address = self._place.address
-        if address.shape.kind is not Kind.WIDE:
-            return address.text
-        how = "sext" if address.shape.is_signed else "zext"
-        index = builder.name(f"{how} i32 {address.index} to i64")
-        scaled = builder.name(f"mul i64 {index}, {address.shape.scale}")
-        return builder.name(f"add i64 {address.text}, {scaled}")
+        return (
+            self._builder.first_lane(address) if address.shape.kind is Kind.WIDE else address.text
+        )
 
     def _call_run(self, what: str, type_: str, values: str) -> None:
         """Load or store by a function that takes nothing for granted."""
@@ -332,12 +312,3 @@ class Access:
 
     def _within(self, limits: Bounds) -> str:
         return within(self._lowering, limits, self._place.window)
-
-    def _go(self, label: str) -> str:
-        """Close this branch; the name of the block that ends here, for a phi."""
-        builder = self._builder
-        end = builder.fresh("end")
-        builder.emit(f"br label %{end}")
-        builder.label(end)
-        builder.emit(f"br label %{label}")
-        return end

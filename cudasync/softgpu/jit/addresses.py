@@ -7,17 +7,19 @@ the thread's slab or the parameters lie.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from cudasync.ptx import ir
 from cudasync.ptx.types import StateSpace
 from cudasync.softgpu.jit.job import Field, Where
 from cudasync.softgpu.jit.rows import SHARED_WINDOW, Window
-from cudasync.softgpu.jit.shapes import affine
+from cudasync.softgpu.jit.shapes import Kind, affine
 from cudasync.softgpu.jit.values import Value, integer, uniform
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from cudasync.softgpu.jit.lowering import Lowering
 
 
@@ -35,8 +37,24 @@ class Place:
     where: Where
     window: Window | None
 
+    def changed(self, change: Callable[[Value], Value]) -> Place:
+        """The same place, its address in another form."""
+        address = change(self.address)
+        checked = self.checked
+        if checked is not None:
+            checked = address if checked is self.address else change(checked)
+        return replace(self, address=address, checked=checked)
+
 
 def place(lowering: Lowering, instruction: ir.Instruction, operand: ir.Operand) -> Place:
+    """The place that an address operand of `instruction` means, in lanes that are WIDE or less."""
+    found = lifted_place(lowering, instruction, operand)
+    if found.address.shape.kind is Kind.LIFTED:
+        return found.changed(lowering.builder.varying)
+    return found
+
+
+def lifted_place(lowering: Lowering, instruction: ir.Instruction, operand: ir.Operand) -> Place:
     """The place that an address operand of `instruction` means."""
     if not isinstance(operand, ir.Address):
         lowering.refuse(instruction)

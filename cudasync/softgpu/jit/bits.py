@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from cudasync.ptx.ir import Integer
 from cudasync.ptx.types import ScalarType
+from cudasync.softgpu.jit.lifting import is_alone, masked, sign
 from cudasync.softgpu.jit.values import Value, bits_of, integer
 
 if TYPE_CHECKING:
@@ -15,8 +16,14 @@ if TYPE_CHECKING:
 
 
 def _logic(lowering: Lowering, instruction: ir.Instruction) -> None:
+    builder = lowering.builder
     first, second = (lowering.read(each, instruction.type) for each in instruction.operands[1:])
-    result = lowering.builder.binary(instruction.opcode, first, second)
+    if instruction.opcode == "and" and is_alone(second):
+        first, second = second, first
+    if instruction.opcode == "and" and is_alone(first) and second.is_uniform:
+        result = masked(builder, first, second)
+    else:
+        result = builder.binary(instruction.opcode, first, second)
     lowering.write(instruction.operands[0], result)
 
 
@@ -42,6 +49,9 @@ def shifted(builder: Builder, operation: str, value: Value, count: Value) -> Val
         if amount < bits:
             if operation == "shl":
                 return builder.shift_left(value, amount)
+            found = sign(builder, value) if operation == "ashr" and amount == 63 else None
+            if found is not None:
+                return found
             return builder.binary(operation, value, integer(value.type, amount))
         if operation != "ashr":
             return integer(value.type, 0)

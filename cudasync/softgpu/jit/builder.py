@@ -10,6 +10,10 @@ divergence analysis runs the emitters that way, so that what it finds is what th
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from cudasync.softgpu.jit.flags import flags_of
+from cudasync.softgpu.jit.lifting import is_alone, lifted, without_lift
 from cudasync.softgpu.jit.shapes import Kind, affine, wide
 from cudasync.softgpu.jit.values import (
     Value,
@@ -119,6 +123,14 @@ class Builder:
                 return self.name(f"add {self.vector_type(value.type)} {base}, {offsets}")
             case Kind.WIDE:
                 return self._wide_vector(value)
+            case Kind.LIFTED:
+                vector = self.vector_type("i64")
+                plain = self.vector(without_lift(value))
+                flags = flags_of(self, value.lift[1])
+                amount = self.splat("i64", value.lift[0])
+                type_ = self.vector_type("i1")
+                chosen = f"select {type_} {flags}, {vector} {amount}, {vector} zeroinitializer"
+                return self.name(f"add {vector} {plain}, {self.name(chosen)}")
 
     def _wide_vector(self, value: Value) -> str:
         shape = value.shape
@@ -132,10 +144,44 @@ class Builder:
         return self.name(f"add {vector} {scaled}, {self.splat('i64', value.text)}")
 
     def wide_index(self, value: Value) -> Value:
-        """The 32-bit index of a WIDE value."""
+        """The 32-bit index of a value that has one."""
         if value.shape.stride:
             return Value("i32", value.index, affine(value.shape.stride, 32))
         return varying("i32", value.index)
+
+    def first_lane(self, value: Value) -> str:
+        """What a WIDE value with an affine index is in lane 0."""
+        how = "sext" if value.shape.is_signed else "zext"
+        index = self.name(f"{how} i32 {value.index} to i64")
+        scaled = self.name(f"mul i64 {index}, {value.shape.scale}")
+        return self.name(f"add i64 {value.text}, {scaled}")
+
+    def is_straight(self, value: Value) -> str:
+        """An i1: the 32-bit index of a WIDE value does not wrap from the first lane to the last."""
+        sign = "s" if value.shape.is_signed else "u"
+        span = (self.lanes - 1) * value.shape.stride
+        # An unsigned index that counts down wraps where it would pass zero.
+        operation, amount = (f"{sign}add", span) if span > 0 else (f"{sign}sub", -span)
+        pair_type = "{i32, i1}"
+        full = f"@llvm.{operation}.with.overflow.i32"
+        self.declarations.add(f"declare {pair_type} {full}(i32, i32)")
+        pair = self.name(f"call {pair_type} {full}(i32 {value.index}, i32 {amount})")
+        wraps = self.name(f"extractvalue {pair_type} {pair}, 1")
+        return self.name(f"xor i1 {wraps}, true")
+
+    def go(self, label: str) -> str:
+        """Close this branch; the name of the block that ends here, for a phi."""
+        end = self.fresh("end")
+        self.emit(f"br label %{end}")
+        self.label(end)
+        self.emit(f"br label %{label}")
+        return end
+
+    def join(self, first: Value, first_end: str, second: Value, second_end: str) -> Value:
+        """One of two vectors, by which block came before."""
+        vector = self.vector_type(first.type)
+        ways = f"[{first.text}, %{first_end}], [{second.text}, %{second_end}]"
+        return varying(first.type, self.name(f"phi {vector} {ways}"))
 
     def varying(self, value: Value) -> Value:
         return varying(value.type, self.vector(value))
@@ -170,7 +216,8 @@ class Builder:
         return self.apply(operation + " {T} {0}, {1}", "i1", first, second)
 
     def select(self, condition: Value, first: Value, second: Value) -> Value:
-        if condition.is_uniform and first.shape == second.shape and not first.index:
+        is_one_text = not first.index and first.shape.kind is not Kind.LIFTED
+        if condition.is_uniform and first.shape == second.shape and is_one_text:
             type_ = self.vector_type(first.type) if first.is_varying else first.type
             chosen = f"select i1 {condition.text}, {type_} {first.text}, {type_} {second.text}"
             return Value(first.type, self.name(chosen), first.shape)
@@ -263,6 +310,10 @@ class Builder:
         if second.shape.kind is Kind.WIDE or first.is_uniform:
             first, second = second, first
         kinds = first.shape.kind, second.shape.kind
+        if kinds == (Kind.WIDE, Kind.LIFTED) and not second.shape.scale:
+            return lifted(self.add(first, without_lift(second)), second)
+        if kinds == (Kind.LIFTED, Kind.UNIFORM) and first.shape.scale:
+            return replace(first, text=self.add(uniform("i64", first.text), second).text)
         if kinds == (Kind.WIDE, Kind.UNIFORM):
             if second.text == "0":
                 return first
@@ -280,6 +331,8 @@ class Builder:
 
     def subtract(self, first: Value, second: Value) -> Value:
         kinds = first.shape.kind, second.shape.kind
+        if kinds == (Kind.LIFTED, Kind.UNIFORM) and first.shape.scale:
+            return replace(first, text=self.subtract(uniform("i64", first.text), second).text)
         if kinds == (Kind.WIDE, Kind.UNIFORM):
             base = self.name(f"sub i64 {first.text}, {second.text}")
             return Value("i64", base, first.shape, index=first.index)
@@ -299,6 +352,14 @@ class Builder:
         if factor is not None and shape.kind is Kind.AFFINE:
             base = self.name(f"mul {first.type} {first.text}, {factor}")
             return Value(first.type, base, affine(shape.stride * factor, bits_of(first.type)))
+        if factor is not None and shape.kind is Kind.LIFTED:
+            amount = self.name(f"mul i64 {first.lift[0]}, {factor}")
+            by = replace(first, lift=(amount, first.lift[1]))
+            if is_alone(first):
+                return by
+            plain = self.multiply(without_lift(first), second)
+            if plain.shape.kind is Kind.WIDE:
+                return lifted(plain, by)
         if factor is not None and shape.kind is Kind.WIDE and 0 < abs(factor * shape.scale) < 2**31:
             base = first.text
             if base != "0":
@@ -312,6 +373,6 @@ class Builder:
         """By a constant less than the width."""
         bits = bits_of(value.type)
         assert 0 <= count < bits, count
-        if value.shape.kind in (Kind.AFFINE, Kind.WIDE) and count < 31:
+        if value.shape.kind in (Kind.AFFINE, Kind.WIDE, Kind.LIFTED) and count < 31:
             return self.multiply(value, integer("i64", 1 << count))
         return self.binary("shl", value, integer(value.type, count))

@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from cudasync.softgpu.jit.flags import flags_of
-from cudasync.softgpu.jit.lowering import index_slot, slot
+from cudasync.softgpu.jit.lowering import index_slot, lift_slots, slot
 from cudasync.softgpu.jit.masks import (
     NOBODY,
     load_mask,
@@ -101,11 +101,15 @@ class Frame:
             yield slot(name), builder.vector_type(type_), size * builder.lanes
             return
         yield slot(name), type_, size
-        if shape.kind is Kind.WIDE:
+        if shape.scale:
             if shape.stride:
                 yield index_slot(name), "i32", 4
             else:
                 yield index_slot(name), builder.vector_type("i32"), 4 * builder.lanes
+        if shape.kind is Kind.LIFTED:
+            amount, lanes = lift_slots(name)
+            yield amount, "i64", 8
+            yield lanes, self._mask_type, 4
 
     def load_for(self, segment: Segment) -> None:
         """Take from the frame what a segment needs."""

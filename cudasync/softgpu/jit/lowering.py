@@ -148,10 +148,17 @@ class Lowering:
         held = builder.vector_type(type_) if shape.is_varying else type_
         text = builder.name(f"load {held}, ptr {slot(register.name)}")
         index = ""
-        if shape.kind is Kind.WIDE:
+        lift = ("", "")
+        if shape.scale:
             narrow = "i32" if shape.stride else builder.vector_type("i32")
             index = builder.name(f"load {narrow}, ptr {index_slot(register.name)}")
-        return Value(type_, text, shape, index=index)
+        if shape.kind is Kind.LIFTED:
+            amount, lanes = lift_slots(register.name)
+            lift = (
+                builder.name(f"load i64, ptr {amount}"),
+                builder.name(f"load i{builder.lanes}, ptr {lanes}"),
+            )
+        return Value(type_, text, shape, index=index, lift=lift)
 
     def write(self, target: ir.Operand, value: Value) -> None:
         """Set a register, in the lanes of the mask; other lanes keep what they had."""
@@ -167,7 +174,11 @@ class Lowering:
         if not shape.is_varying:
             assert join(value.shape, shape) == shape, (self.function.name, name, shape, value)
             builder.emit(f"store {value.type} {value.text}, ptr {slot(name)}")
-            if shape.kind is Kind.WIDE:
+            if shape.kind is Kind.LIFTED:
+                amount, lanes = lift_slots(name)
+                builder.emit(f"store i64 {value.lift[0]}, ptr {amount}")
+                builder.emit(f"store i{builder.lanes} {value.lift[1]}, ptr {lanes}")
+            if shape.scale:
                 narrow, index = "i32", value.index
                 if not shape.stride:
                     narrow = builder.vector_type("i32")
@@ -242,6 +253,11 @@ def index_slot(register: str) -> str:
     return f'%"={register}.index"'
 
 
+def lift_slots(register: str) -> tuple[str, str]:
+    """The stack slots of what is added to a LIFTED register, and of the lanes."""
+    return f'%"={register}.lift"', f'%"={register}.lanes"'
+
+
 def _constant(operand: ir.Float, type_: ScalarType) -> Value:
     """A floating constant; written as double or single, wanted as any type of bits."""
     bits = operand.bits
@@ -292,7 +308,7 @@ class Probe(Lowering):
         shape = self.shapes.get(register.name)
         if shape is None:
             raise Unknown
-        return Value(llvm_type(register.type), "%probe", shape, index="%probe")
+        return Value(llvm_type(register.type), "%probe", shape, "%probe", ("%probe", "%probe"))
 
     def store_register(self, register: ir.Register, value: Value) -> None:
         self.written.append((register.name, value.shape))

@@ -6,13 +6,17 @@ from typing import TYPE_CHECKING
 
 from cudasync.ptx.types import ScalarType, StateSpace
 from cudasync.softgpu.jit.access import Access
-from cudasync.softgpu.jit.addresses import place
+from cudasync.softgpu.jit.addresses import Place, lifted_place
+from cudasync.softgpu.jit.lifting import has_lifted_lanes, without_lift
 from cudasync.softgpu.jit.noting import note
+from cudasync.softgpu.jit.shapes import Kind
 from cudasync.softgpu.jit.values import Value, llvm_type
 from cudasync.softgpu.recording import Touch
 from cudasync.softgpu.waiting import ORDERED
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from cudasync.ptx import ir
     from cudasync.softgpu.jit.lowering import Emitter, Lowering
 
@@ -22,12 +26,17 @@ def load(lowering: Lowering, instruction: ir.Instruction) -> None:
     target, source = instruction.operands[0], instruction.operands[1]
     targets = elements(target)
     type_ = instruction.type
-    where = place(lowering, instruction, source)
+    where = lifted_place(lowering, instruction, source)
     is_constant = instruction.space is StateSpace.PARAM and where.checked is None
     settle_memory(lowering, instruction)
-    access = Access(lowering, where, type_.size, len(targets), is_constant=is_constant)
     note(lowering, instruction, where, type_.size * len(targets), Touch.READ)
-    for register, value in zip(targets, access.load(llvm_type(type_)), strict=True):
+
+    def loaded(where: Place) -> list[Value]:
+        access = Access(lowering, where, type_.size, len(targets), is_constant=is_constant)
+        return access.load(llvm_type(type_))
+
+    values = either_way(lowering, where, loaded)
+    for register, value in zip(targets, values, strict=True):
         lowering.write(register, fit(lowering, register, value, type_))
 
 
@@ -36,10 +45,38 @@ def store(lowering: Lowering, instruction: ir.Instruction) -> None:
     target, source = instruction.operands[0], instruction.operands[1]
     type_ = instruction.type
     values = [lowering.read(each, type_) for each in elements(source)]
-    where = place(lowering, instruction, target)
+    where = lifted_place(lowering, instruction, target)
     settle_memory(lowering, instruction)
     note(lowering, instruction, where, type_.size * len(values), Touch.WRITTEN)
-    Access(lowering, where, type_.size, len(values)).store(values)
+
+    def stored(where: Place) -> list[Value]:
+        Access(lowering, where, type_.size, len(values)).store(values)
+        return []
+
+    either_way(lowering, where, stored)
+
+
+def either_way(
+    lowering: Lowering, where: Place, access: Callable[[Place], list[Value]]
+) -> list[Value]:
+    """An access, and what it yields: of lanes in line where nothing lifts an address out of it."""
+    if where.address.shape.kind is not Kind.LIFTED:
+        return access(where)
+    builder = lowering.builder
+    is_lifted = has_lifted_lanes(builder, where.address)
+    plain, apart, done = (builder.fresh(each) for each in ("plain", "apart", "either"))
+    builder.emit(f"br i1 {is_lifted}, label %{apart}, label %{plain}, !prof !1")
+    builder.label(plain)
+    usual = [builder.varying(each) for each in access(where.changed(without_lift))]
+    usual_end = builder.go(done)
+    builder.label(apart)
+    others = [builder.varying(each) for each in access(where.changed(builder.varying))]
+    others_end = builder.go(done)
+    builder.label(done)
+    return [
+        builder.join(first, usual_end, second, others_end)
+        for first, second in zip(usual, others, strict=True)
+    ]
 
 
 def settle_memory(lowering: Lowering, instruction: ir.Instruction) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from cudasync.ptx.liveness import defs
-from cudasync.softgpu.jit.lowering import index_slot, slot
+from cudasync.softgpu.jit.lowering import index_slot, lift_slots, slot
 from cudasync.softgpu.jit.shapes import UNIFORM, Kind
 from cudasync.softgpu.jit.values import is_float, llvm_type
 
@@ -47,11 +47,15 @@ def _slots(lowering: Lowering, name: str) -> Iterator[tuple[str, str, str]]:
         yield slot(name), builder.vector_type(type_), "zeroinitializer"
     else:
         yield slot(name), type_, _zero(type_)
-    if shape.kind is Kind.WIDE:
+    if shape.scale:
         if shape.stride:
             yield index_slot(name), "i32", "0"
         else:
             yield index_slot(name), builder.vector_type("i32"), "zeroinitializer"
+    if shape.kind is Kind.LIFTED:
+        amount, lanes = lift_slots(name)
+        yield amount, "i64", "0"
+        yield lanes, f"i{builder.lanes}", "0"
 
 
 def _zero(type_: str) -> str:

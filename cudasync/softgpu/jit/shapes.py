@@ -6,6 +6,8 @@ WIDE       a 64-bit base + scale * extend(index), where index is a 32-bit value 
            varying and the extension is signed or not. Addresses look like this. Keeping the
            index narrow is what makes it exact: whether the index wraps within the warp is asked
            where the address is used, and only there.
+LIFTED     a WIDE value, or zero, to which something uniform is added in the lanes of a mask: see
+           `lifting`.
 VARYING    anything; a vector.
 
 A shape is a static property of a register, found by `divergence`; a `Value` carries the shape it
@@ -23,6 +25,7 @@ class Kind(Enum):
     UNIFORM = "uniform"
     AFFINE = "affine"
     WIDE = "wide"
+    LIFTED = "lifted"
     VARYING = "varying"
 
 
@@ -30,7 +33,8 @@ class Kind(Enum):
 class Shape:
     """`stride` is that of an AFFINE value, or of an affine index of a WIDE one.
 
-    The index of a WIDE value is affine if `stride` is not 0, else varying.
+    The index of a WIDE value is affine if `stride` is not 0, else varying. A LIFTED value whose
+    scale is 0 is zero but for what is added.
     """
 
     kind: Kind
@@ -49,6 +53,7 @@ class Shape:
 
 UNIFORM = Shape(Kind.UNIFORM)
 VARYING = Shape(Kind.VARYING)
+LIFT = Shape(Kind.LIFTED)
 
 
 def affine(stride: int, bits: int) -> Shape:
@@ -67,13 +72,12 @@ def wide(index: Shape, *, scale: int, is_signed: bool) -> Shape:
 def join(first: Shape, second: Shape) -> Shape:
     """The shape of a register that may hold either.
 
-    WIDE values that differ in their index alone are one with a varying index: an address stays
+    Values that differ in their index alone are one with a varying index: an address stays
     narrow when its index turns out to vary.
     """
     if first == second:
         return first
-    if first.kind is second.kind is Kind.WIDE and replace(first, stride=0) == replace(
-        second, stride=0
-    ):
+    has_index = first.kind in (Kind.WIDE, Kind.LIFTED) and first.scale != 0
+    if has_index and replace(first, stride=0) == replace(second, stride=0):
         return replace(first, stride=0)
     return VARYING

@@ -28,13 +28,14 @@ class Value:
 
     `type` is the LLVM type of one lane. `text` is a scalar for UNIFORM, the base for AFFINE and
     WIDE, a vector for VARYING. `index` is the 32-bit index of a WIDE value: a scalar base if it
-    is affine, else a vector.
+    is affine, else a vector. `lift` is what is added to a LIFTED one, and the lanes as an integer.
     """
 
     type: str
     text: str
     shape: Shape
     index: str = ""
+    lift: tuple[str, str] = ("", "")
 
     @property
     def is_uniform(self) -> bool:

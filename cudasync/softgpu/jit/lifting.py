@@ -1,0 +1,91 @@
+"""Cellar, jit. Indices that count from the end of an array where they are negative.
+
+numba writes `x[i]` as `i + (size & (i >> 63))`. In a warp that leaves nearly all lanes where they
+were, side by side, but an address that differs from lane to lane by more than an index would be a
+vector of 64 bits, and its access a gather. So such a value is LIFTED: as without the negative
+lanes, and beside that what is added in the lanes of a mask. An access asks whether there are any.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from cudasync.softgpu.jit.shapes import LIFT, Kind
+from cudasync.softgpu.jit.values import Value, integer
+
+if TYPE_CHECKING:
+    from cudasync.softgpu.jit.builder import Builder
+
+# Beyond it the address of the last lane might not be told from that of the first.
+_FARTHEST = 1 << 62
+
+
+def sign(builder: Builder, value: Value) -> Value | None:
+    """-1 in lanes where a 64-bit value is negative, else 0; None if it is not WIDE."""
+    if value.shape.kind is not Kind.WIDE:
+        return None
+    return Value("i64", "0", LIFT, lift=("-1", _negative_lanes(builder, value)))
+
+
+def is_alone(value: Value) -> bool:
+    """Whether a value is zero in all lanes but those of a mask."""
+    return value.shape == LIFT
+
+
+def masked(builder: Builder, value: Value, bits: Value) -> Value:
+    """`value & bits` for uniform bits and a value that `is_alone`."""
+    amount, lanes = value.lift
+    if amount == "-1":
+        return replace(value, lift=(bits.text, lanes))
+    return replace(value, lift=(builder.name(f"and i64 {amount}, {bits.text}"), lanes))
+
+
+def has_lifted_lanes(builder: Builder, value: Value) -> str:
+    """An i1: something is added in some lane."""
+    return builder.name(f"icmp ne i{builder.lanes} {value.lift[1]}, 0")
+
+
+def without_lift(value: Value) -> Value:
+    """A LIFTED value as it is where nothing is added in any lane."""
+    shape = value.shape
+    if is_alone(value):
+        return integer(value.type, 0)
+    return replace(value, shape=replace(shape, kind=Kind.WIDE), lift=("", ""))
+
+
+def lifted(value: Value, by: Value) -> Value:
+    """A WIDE value with the lift of another."""
+    return replace(value, shape=replace(value.shape, kind=Kind.LIFTED), lift=by.lift)
+
+
+def _negative_lanes(builder: Builder, value: Value) -> str:
+    """The lanes in which a WIDE value is negative, as an integer."""
+    shape, lanes = value.shape, builder.lanes
+    narrow = builder.vector_type("i32")
+    if value.text == "0" and shape.is_signed and shape.scale > 0 and not shape.stride:
+        return _bits(builder, f"icmp slt {narrow} {value.index}, zeroinitializer")
+    begin, exact, done = (builder.fresh(each) for each in ("sign", "signs", "signed"))
+    builder.emit(f"br label %{begin}")
+    builder.label(begin)
+    is_quick = "false"
+    span = (lanes - 1) * shape.stride * shape.scale
+    if shape.stride and abs(span) < _FARTHEST:
+        # Between two that are not negative none is.
+        first = builder.first_lane(value)
+        last = builder.name(f"add i64 {first}, {span}")
+        either = builder.name(f"or i64 {first}, {last}")
+        is_positive = builder.name(f"icmp sge i64 {either}, 0")
+        is_quick = builder.name(f"and i1 {is_positive}, {builder.is_straight(value)}")
+    builder.emit(f"br i1 {is_quick}, label %{done}, label %{exact}, !prof !2")
+    builder.label(exact)
+    vector = builder.vector_type("i64")
+    found = _bits(builder, f"icmp slt {vector} {builder.vector(value)}, zeroinitializer")
+    builder.emit(f"br label %{done}")
+    builder.label(done)
+    return builder.name(f"phi i{lanes} [0, %{begin}], [{found}, %{exact}]")
+
+
+def _bits(builder: Builder, comparison: str) -> str:
+    flags = builder.name(comparison)
+    return builder.name(f"bitcast {builder.vector_type('i1')} {flags} to i{builder.lanes}")
