@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 def anywhere(w: Writer) -> None:
     """A statement that a thread may do alone."""
     w.pick(
-        [gather, gather, neighbour, neighbour, scratch, local, atomic, own_atomic, vectors, widths,
-         widths, carry_chain]
+        [gather, gather, neighbour, neighbour, from_the_end, from_the_end, scratch, local, atomic,
+         own_atomic, vectors, widths, widths, carry_chain]
     )(w)  # fmt: skip
 
 
@@ -57,6 +57,28 @@ def neighbour(w: Writer) -> None:
     w.emit(f"{wide} %address, %t, 4")
     w.emit("add.s64 %address, %address, %rd_input")
     w.emit(f"@%more ld.global.u32 {w.register('R')}, [%address]")
+
+
+def from_the_end(w: Writer) -> None:
+    """input[i], where a negative i counts from the end: none, some or all lanes do."""
+    if w.number(0, 2):
+        w.emit(f"sub.u32 %t, %tid_x, {w.pick([0, 0, 1, 5, 32, 40])}")
+    else:
+        w.emit(f"and.b32 %t, {w.register('R')}, 511")
+        w.emit("sub.u32 %t, %t, 256")
+    w.emit("cvt.s64.s32 %address, %t")
+    w.emit(f"add.s64 %address, %address, {w.pick([0, 0, 3, -3])}")
+    w.emit("shr.s64 %wrap, %address, 63")
+    w.emit(f"and.b64 %wrap, {w.pick(['%wrap, 512', '512, %wrap', '%wrap, %rd_end'])}")
+    w.emit(f"add.s64 %wrap, {w.pick(['%wrap, %address', '%address, %wrap'])}")
+    kind = w.number(0, 3)
+    if kind == 0:
+        w.emit(f"{w.guard()}sub.s64 {w.register('L')}, %wrap, {w.pick(['7', '%address'])}")
+    w.emit(f"{w.pick(['shl.b64 %address, %wrap, 2', 'mul.lo.s64 %address, %wrap, 4'])}")
+    w.emit(f"add.s64 %address, {w.pick(['%rd_input, %address', '%address, %rd_input'])}")
+    if kind == 1:
+        w.emit(f"{w.guard()}ld.global.v2.u16 {{{w.register('H')}, %h_spare}}, [%address+4]")
+    w.emit(f"{w.guard()}ld.global.u32 {w.register('R')}, [%address+{4 * w.number(0, 2)}]")
 
 
 def scratch(w: Writer) -> None:

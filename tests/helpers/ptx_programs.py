@@ -51,7 +51,7 @@ class Program:
 _COMMON = """\
     .reg .u32 %tid_x, %linear, %count, %index, %t, %u, %base, %slot, %own, %r_spare, %r_other;
     .reg .u64 %rd_input, %rd_scratch, %rd_local, %rd_counters, %address;
-    .reg .u64 %rd_generic_local, %rd_generic_own;
+    .reg .u64 %rd_generic_local, %rd_generic_own, %rd_end, %wrap;
     .reg .b16 %h_spare;
     .reg .b32 %m_tile;
     .reg .pred %more;
@@ -81,6 +81,7 @@ _COMMON = """\
     mad.lo.u32 %own, %linear, 16, %own;
     cvt.u64.u32 %rd_generic_own, %own;
     cvta.shared.u64 %rd_generic_own, %rd_generic_own;
+    mov.u64 %rd_end, 512;
     mov.u64 %rd_local, words;
     cvta.local.u64 %rd_generic_local, %rd_local;
     st.local.u32 [words], 1;

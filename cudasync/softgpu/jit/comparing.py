@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from cudasync.ptx.ir import Pair
 from cudasync.ptx.types import ScalarType
 from cudasync.softgpu.jit.floating import flush, read
+from cudasync.softgpu.jit.narrowing import compare_narrow
 from cudasync.softgpu.jit.values import Value, integer, llvm_type, zero
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ _OF_FLOATS = {
     "nan": "uno",
 }
 # lo, ls, hi, hs are the unsigned forms of lt, le, gt, ge.
-_UNSIGNED = {"lo": "ult", "ls": "ule", "hi": "ugt", "hs": "uge"}
+_UNSIGNED = {"lo": "lt", "ls": "le", "hi": "gt", "hs": "ge"}
 _OF_INTEGERS = ("eq", "ne", "lt", "le", "gt", "ge")
 _FLOATS = (ScalarType.F16, ScalarType.BF16, ScalarType.F32, ScalarType.F64)
 _ONES = {ScalarType.F16: 0x3C00, ScalarType.BF16: 0x3F80}
@@ -50,11 +51,14 @@ def _comparison(lowering: Lowering, instruction: ir.Instruction, type_: ScalarTy
         )
         return builder.compare(f"fcmp {_OF_FLOATS[relation]}", first, second)
     first, second = (lowering.read(each, type_) for each in instruction.operands[1:3])
-    if relation in _UNSIGNED:
-        return builder.compare(f"icmp {_UNSIGNED[relation]}", first, second)
+    is_signed = type_.is_signed and relation not in _UNSIGNED
+    relation = _UNSIGNED.get(relation, relation)
     if relation not in _OF_INTEGERS:
         lowering.refuse(instruction)
-    sign = "" if relation in ("eq", "ne") else ("s" if type_.is_signed else "u")
+    narrow = compare_narrow(builder, relation, first, second, is_signed=is_signed)
+    if narrow is not None:
+        return narrow
+    sign = "" if relation in ("eq", "ne") else ("s" if is_signed else "u")
     return builder.compare(f"icmp {sign}{relation}", first, second)
 
 
