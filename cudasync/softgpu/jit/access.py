@@ -29,7 +29,7 @@ from cudasync.softgpu.jit.nontemporal import store_run
 from cudasync.softgpu.jit.rows import EVERYTHING, row
 from cudasync.softgpu.jit.runs import LANES, run_function
 from cudasync.softgpu.jit.shapes import Kind, affine
-from cudasync.softgpu.jit.values import Value, bits_of, varying
+from cudasync.softgpu.jit.values import Value, bits_of, integer, varying
 
 if TYPE_CHECKING:
     from cudasync.softgpu.jit.addresses import Place
@@ -77,14 +77,14 @@ class Access:
                 for n in range(self._count)
             ]
         builder = self._builder
-        run, conditions = self._as_run()
+        fast, slow, done = (builder.fresh(each) for each in ("fast", "slow", "done"))
+        run, conditions = self._as_run(slow)
         if run is None:
             self.check_lanes()
             return [varying(type_, text) for text in self._gather(type_)]
         conditions = run._fast_conditions(conditions)
         if not conditions:
             return [varying(type_, text) for text in run._load_run(type_)]
-        fast, slow, done = (builder.fresh(each) for each in ("fast", "slow", "done"))
         self._branch_if(conditions, fast, slow)
         builder.label(fast)
         plain = run._load_run(type_)
@@ -108,7 +108,8 @@ class Access:
                 store_once(self._lowering, self._place.address, n * self._size, value)
             return
         texts = [builder.vector(value) for value in values]
-        run, conditions = self._as_run()
+        fast, slow, done = (builder.fresh(each) for each in ("fast", "slow", "done"))
+        run, conditions = self._as_run(slow)
         if run is None:
             self.check_lanes()
             self._scatter(type_, texts)
@@ -117,7 +118,6 @@ class Access:
         if not conditions:
             run._store_run(type_, texts)
             return
-        fast, slow, done = (builder.fresh(each) for each in ("fast", "slow", "done"))
         self._branch_if(conditions, fast, slow)
         builder.label(fast)
         run._store_run(type_, texts)
@@ -155,36 +155,54 @@ class Access:
         stride = shape.stride * (shape.scale if shape.kind is Kind.WIDE else 1)
         return not shape.is_varying and stride == self._total
 
-    def _as_run(self) -> tuple[Access | None, list[str]]:
+    def _as_run(self, otherwise: str) -> tuple[Access | None, list[str]]:
         """This access as a run, and what else must hold for that; None if it never is one.
 
-        A varying index may still count up from lane to lane: after a loop whose last trips not
-        all lanes make, it nearly always does. Asking costs less than a gather.
+        What varies may still count up from lane to lane: after a loop whose last trips not all
+        lanes make, it nearly always does. Asking costs less than a gather, and where the ends do
+        not look like it, hardly anything: then it goes to the label `otherwise` at once.
         """
         if self._is_run():
             return self, []
         builder, address = self._builder, self._place.address
         shape = address.shape
-        if shape.kind is not Kind.WIDE or shape.stride or self._place.where is Where.WINDOW:
+        if self._place.where is Where.WINDOW:
             return None, []
-        if self._total % shape.scale:
+        if shape.is_varying:
+            # A product with a stride that the program does not know, or a loop's counter.
+            first = self._if_ends_match(address, self._total, otherwise)
+            straight = Value("i64", first, affine(self._total, 64))
+            is_run = self._is_same(address, straight)
+        elif shape.kind is Kind.WIDE and not shape.stride and self._total % shape.scale == 0:
+            stride = self._total // shape.scale
+            first = self._if_ends_match(builder.wide_index(address), stride, otherwise)
+            straight = Value("i64", address.text, replace(shape, stride=stride), index=first)
+            is_run = self._is_same(builder.wide_index(address), builder.wide_index(straight))
+        else:
             return None, []
-        stride = self._total // shape.scale
-        vector = builder.vector_type("i32")
-        first = builder.name(f"extractelement {vector} {address.index}, i32 0")
-        run_shape = replace(shape, stride=stride)
-        straight = Value("i64", address.text, run_shape, index=first)
-        expected = builder.vector(builder.wide_index(straight))
-        same = builder.name(f"icmp eq {vector} {address.index}, {expected}")
-        lanes = builder.lanes
-        bits = builder.name(f"bitcast {builder.vector_type('i1')} {same} to i{lanes}")
-        is_run = builder.name(f"icmp eq i{lanes} {bits}, -1")
-        place = replace(
-            self._place,
-            address=straight,
-            checked=straight if self._place.checked is not None else None,
-        )
+        checked = straight if self._place.checked is not None else None
+        place = replace(self._place, address=straight, checked=checked)
         return Access(self._lowering, place, self._size, self._count), [is_run]
+
+    def _if_ends_match(self, value: Value, stride: int, otherwise: str) -> str:
+        """Lane 0 of a vector, if the last one is as far from it as in a run; else it leaves."""
+        builder, type_ = self._builder, value.type
+        vector, lanes = builder.vector_type(type_), builder.lanes
+        first = builder.name(f"extractelement {vector} {value.text}, i32 0")
+        last = builder.name(f"extractelement {vector} {value.text}, i32 {lanes - 1}")
+        distance = builder.name(f"sub {type_} {last}, {first}")
+        far = integer(type_, stride * (lanes - 1))
+        matches = builder.name(f"icmp eq {type_} {distance}, {far.text}")
+        maybe = builder.fresh("maybe")
+        builder.emit(f"br i1 {matches}, label %{maybe}, label %{otherwise}")
+        builder.label(maybe)
+        return first
+
+    def _is_same(self, one: Value, other: Value) -> str:
+        """An i1: two values are the same in all lanes."""
+        builder = self._builder
+        same = builder.varying(builder.compare("icmp eq", one, other))
+        return builder.name(f"icmp eq i{builder.lanes} {mask_bits(builder, same.text)}, -1")
 
     def _is_run_checked(self) -> bool:
         """Whether the bounds of the run are asked for together with everything else.
@@ -268,6 +286,9 @@ class Access:
     def _load_slowly(self, type_: str) -> list[str]:
         """What the fast path is not for."""
         builder = self._builder
+        if self._place.address.is_varying:
+            self.check_lanes()
+            return self._gather(type_)
         results, slots = self._slots(type_)
         self._call_run("load", type_, results)
         vector = builder.vector_type(type_)
@@ -275,6 +296,10 @@ class Access:
 
     def _store_slowly(self, type_: str, texts: list[str]) -> None:
         builder = self._builder
+        if self._place.address.is_varying:
+            self.check_lanes()
+            self._scatter(type_, texts)
+            return
         given, slots = self._slots(type_)
         for text, slot in zip(texts, slots, strict=True):
             builder.emit(f"store {builder.vector_type(type_)} {text}, ptr {slot}, align 64")
