@@ -5,11 +5,11 @@ from __future__ import annotations
 import ctypes
 import re
 
-import llvmlite.binding as llvm
 import numpy as np
 import pytest
 from helpers import assembly
 from helpers.jit import compiled, run
+from helpers.native import native
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -62,21 +62,14 @@ define void @f(i{width} %bits, ptr %taken) {{
   ret void
 }}
 """
-    llvm.initialize_native_target()
-    llvm.initialize_native_asmprinter()
-    machine = codegen.new_machine(codegen.host_level())
-    engine = llvm.create_mcjit_compiler(codegen.optimise(body, machine, level), machine)
-    engine.finalize_object()
     integer = {1: ctypes.c_bool, 8: ctypes.c_uint8, 16: ctypes.c_uint16, 32: ctypes.c_uint32}
-    prototype = ctypes.CFUNCTYPE(None, integer[width], ctypes.c_void_p)
-    call = prototype(engine.get_function_address("f"))
+    call = native(body, integer[width], ctypes.c_void_p, level=level)
 
     def lanes(bits: int) -> list[int]:
         taken = np.full(width, 99, np.uint8)
         call(bits, taken.ctypes.data)
         return taken.tolist()
 
-    lanes.engine = engine
     return lanes
 
 

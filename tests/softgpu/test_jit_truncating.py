@@ -7,14 +7,13 @@ import functools
 import math
 import re
 
-import llvmlite.binding as llvm
 import numpy as np
 import pytest
 from helpers import assembly
+from helpers.native import native, of_arrays
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from cudasync.softgpu.jit import codegen
 from cudasync.softgpu.jit.builder import Builder
 from cudasync.softgpu.jit.truncating import to_integer
 from cudasync.softgpu.jit.values import uniform, varying
@@ -37,29 +36,22 @@ def text_of(source: str, type_: str, is_signed: bool, nan: int, *, is_scalar: bo
     value = (uniform if is_scalar else varying)(source, found)
     result = builder.vector(to_integer(builder, value, type_, is_signed=is_signed, nan=nan))
     builder.emit(f"store {builder.vector_type(type_)} {result}, ptr %taken, align 8")
-    lines = "\n".join([*builder.lines, "  ret void", "}", *sorted(builder.declarations)])
-    return f"define void @f(ptr %given, ptr %taken) {{\n{lines}\n"
+    return of_arrays(builder)
 
 
 @functools.cache
 def function_of(source: str, type_: str, is_signed: bool, nan: int, is_scalar: bool):
-    llvm.initialize_native_target()
-    llvm.initialize_native_asmprinter()
-    machine = codegen.new_machine(codegen.host_level())
-    module = codegen.optimise(text_of(source, type_, is_signed, nan, is_scalar=is_scalar), machine)
-    engine = llvm.create_mcjit_compiler(module, machine)
-    engine.finalize_object()
-    prototype = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)
-    return prototype(engine.get_function_address("f")), engine
+    text = text_of(source, type_, is_signed, nan, is_scalar=is_scalar)
+    return native(text, ctypes.c_void_p, ctypes.c_void_p)
 
 
 def converted(source: str, type_: str, is_signed: bool, nan: int, given: np.ndarray) -> list[int]:
     """What vectors and scalars give, which must be the same."""
     taken = np.zeros(LANES, dtype_of(type_, is_signed))
-    call, _ = function_of(source, type_, is_signed, nan, False)
+    call = function_of(source, type_, is_signed, nan, False)
     call(given.ctypes.data, taken.ctypes.data)
     first = np.zeros_like(taken)
-    call, _ = function_of(source, type_, is_signed, nan, True)
+    call = function_of(source, type_, is_signed, nan, True)
     call(given.ctypes.data, first.ctypes.data)
     assert set(first.tolist()) == {taken[0].item()}
     return taken.tolist()

@@ -160,6 +160,7 @@ class Builder:
         """An i1: the 32-bit index of a WIDE value does not wrap from the first lane to the last."""
         sign = "s" if value.shape.is_signed else "u"
         span = (self.lanes - 1) * value.shape.stride
+        assert abs(span) < 1 << 31, value
         # An unsigned index that counts down wraps where it would pass zero.
         operation, amount = (f"{sign}add", span) if span > 0 else (f"{sign}sub", -span)
         pair_type = "{i32, i1}"

@@ -69,8 +69,9 @@ def _negative_lanes(builder: Builder, value: Value) -> str:
     builder.emit(f"br label %{begin}")
     builder.label(begin)
     is_quick = "false"
-    span = (lanes - 1) * shape.stride * shape.scale
-    if shape.stride and abs(span) < _FARTHEST:
+    reach = (lanes - 1) * shape.stride
+    span = reach * shape.scale
+    if shape.stride and abs(reach) < 1 << 31 and abs(span) < _FARTHEST:
         # Between two that are not negative none is.
         first = builder.first_lane(value)
         last = builder.name(f"add i64 {first}, {span}")
