@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from cudasync.softgpu.jit.bits import shifted
 from cudasync.softgpu.jit.builder import Builder
-from cudasync.softgpu.jit.lifting import is_alone, masked
+from cudasync.softgpu.jit.lifting import in_lanes, is_alone
 from cudasync.softgpu.jit.narrowing import compare_narrow
 from cudasync.softgpu.jit.shapes import Kind, affine, wide
 from cudasync.softgpu.jit.values import Value, integer, uniform, varying
@@ -78,7 +78,7 @@ def wrapped_function(stride: int, scale: int, is_signed: bool):
     value, size = wide_value(builder, stride, scale, is_signed), number(builder)
     sign = shifted(builder, "ashr", value, integer("i32", 63))
     assert is_alone(sign)
-    more = masked(builder, sign, size)
+    more = in_lanes(sign, lambda amount: builder.binary("and", amount, size))
     index = builder.add(more, value)
     place = builder.add(size, builder.shift_left(index, 2))
     assert index.shape.kind is place.shape.kind is Kind.LIFTED

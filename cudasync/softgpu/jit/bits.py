@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from cudasync.ptx.ir import Integer
 from cudasync.ptx.types import ScalarType
-from cudasync.softgpu.jit.lifting import is_alone, masked, sign
+from cudasync.softgpu.jit.lifting import in_lanes, is_alone, where_negative
 from cudasync.softgpu.jit.values import Value, bits_of, integer
 
 if TYPE_CHECKING:
@@ -18,13 +18,22 @@ if TYPE_CHECKING:
 def _logic(lowering: Lowering, instruction: ir.Instruction) -> None:
     builder = lowering.builder
     first, second = (lowering.read(each, instruction.type) for each in instruction.operands[1:])
-    if instruction.opcode == "and" and is_alone(second):
-        first, second = second, first
-    if instruction.opcode == "and" and is_alone(first) and second.is_uniform:
-        result = masked(builder, first, second)
-    else:
+    result = _masked(builder, first, second) if instruction.opcode == "and" else None
+    if result is None:
         result = builder.binary(instruction.opcode, first, second)
     lowering.write(instruction.operands[0], result)
+
+
+def _masked(builder: Builder, first: Value, second: Value) -> Value | None:
+    """`first & second`, if one is zero but in some lanes, or is asked for its sign; else None."""
+    if first.is_uniform:
+        first, second = second, first
+    if not second.is_uniform:
+        return None
+    if is_alone(first):
+        return in_lanes(first, lambda amount: builder.binary("and", amount, second))
+    sign = 1 << (bits_of(first.type) - 1)
+    return where_negative(builder, first, -sign) if second.literal == -sign else None
 
 
 def _invert(lowering: Lowering, instruction: ir.Instruction) -> None:
@@ -49,9 +58,12 @@ def shifted(builder: Builder, operation: str, value: Value, count: Value) -> Val
         if amount < bits:
             if operation == "shl":
                 return builder.shift_left(value, amount)
-            found = sign(builder, value) if operation == "ashr" and amount == 63 else None
-            if found is not None:
-                return found
+            if is_alone(value):
+                return in_lanes(value, lambda each: shifted(builder, operation, each, count))
+            if operation == "ashr" and amount == 63:
+                found = where_negative(builder, value, -1)
+                if found is not None:
+                    return found
             return builder.binary(operation, value, integer(value.type, amount))
         if operation != "ashr":
             return integer(value.type, 0)

@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from cudasync.softgpu.jit.flags import flags_of
-from cudasync.softgpu.jit.lifting import is_alone, lifted, without_lift
+from cudasync.softgpu.jit.lifting import in_lanes, is_alone, lifted, without_lift
 from cudasync.softgpu.jit.shapes import Kind, affine, wide
 from cudasync.softgpu.jit.values import (
     Value,
@@ -124,10 +124,10 @@ class Builder:
             case Kind.WIDE:
                 return self._wide_vector(value)
             case Kind.LIFTED:
-                vector = self.vector_type("i64")
+                vector = self.vector_type(value.type)
                 plain = self.vector(without_lift(value))
                 flags = flags_of(self, value.lift[1])
-                amount = self.splat("i64", value.lift[0])
+                amount = self.splat(value.type, value.lift[0])
                 type_ = self.vector_type("i1")
                 chosen = f"select {type_} {flags}, {vector} {amount}, {vector} zeroinitializer"
                 return self.name(f"add {vector} {plain}, {self.name(chosen)}")
@@ -282,6 +282,8 @@ class Builder:
         if literal is not None:
             mask = (1 << bits_of(value.type)) - 1
             return integer(type_, literal if is_signed else literal & mask)
+        if is_alone(value):
+            return in_lanes(value, lambda each: self.extend(each, type_, is_signed=is_signed))
         if value.type == "i32" and type_ == "i64" and not value.is_uniform:
             shape = wide(value.shape, scale=1, is_signed=is_signed)
             return Value("i64", "0", shape, index=value.text)
@@ -354,8 +356,7 @@ class Builder:
             base = self.name(f"mul {first.type} {first.text}, {factor}")
             return Value(first.type, base, affine(shape.stride * factor, bits_of(first.type)))
         if factor is not None and shape.kind is Kind.LIFTED:
-            amount = self.name(f"mul i64 {first.lift[0]}, {factor}")
-            by = replace(first, lift=(amount, first.lift[1]))
+            by = in_lanes(first, lambda amount: self.multiply(amount, second))
             if is_alone(first):
                 return by
             plain = self.multiply(without_lift(first), second)

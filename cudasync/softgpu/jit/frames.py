@@ -108,7 +108,7 @@ class Frame:
                 yield index_slot(name), builder.vector_type("i32"), 4 * builder.lanes
         if shape.kind is Kind.LIFTED:
             amount, lanes = lift_slots(name)
-            yield amount, "i64", 8
+            yield amount, type_, size
             yield lanes, self._mask_type, 4
 
     def load_for(self, segment: Segment) -> None:

@@ -1,9 +1,10 @@
 """Cellar, jit. Indices that count from the end of an array where they are negative.
 
-numba writes `x[i]` as `i + (size & (i >> 63))`. In a warp that leaves nearly all lanes where they
-were, side by side, but an address that differs from lane to lane by more than an index would be a
-vector of 64 bits, and its access a gather. So such a value is LIFTED: as without the negative
-lanes, and beside that what is added in the lanes of a mask. An access asks whether there are any.
+numba writes `x[i]` as `i + (size & (i >> 63))`, and where the size is a power of two, moves the
+sign to its place. In a warp that leaves nearly all lanes where they were, side by side, but an
+address that differs from lane to lane by more than an index would be a vector of 64 bits, and its
+access a gather. So such a value is LIFTED: as without the negative lanes, and beside that what is
+added in the lanes of a mask. An access asks whether there are any.
 """
 
 from __future__ import annotations
@@ -12,20 +13,26 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from cudasync.softgpu.jit.shapes import LIFT, Kind
-from cudasync.softgpu.jit.values import Value, integer
+from cudasync.softgpu.jit.values import Value, integer, uniform
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from cudasync.softgpu.jit.builder import Builder
 
 # Beyond it the address of the last lane might not be told from that of the first.
 _FARTHEST = 1 << 62
 
 
-def sign(builder: Builder, value: Value) -> Value | None:
-    """-1 in lanes where a 64-bit value is negative, else 0; None if it is not WIDE."""
-    if value.shape.kind is not Kind.WIDE:
+def where_negative(builder: Builder, value: Value, amount: int) -> Value | None:
+    """`amount` in lanes where a value is negative, else 0; None if that is nothing to ask of it."""
+    found = value
+    if value.shape.kind is Kind.AFFINE and value.type == "i32":
+        found = builder.extend(value, "i64", is_signed=True)
+    if found.shape.kind is not Kind.WIDE:
         return None
-    return Value("i64", "0", LIFT, lift=("-1", _negative_lanes(builder, value)))
+    lift = integer(value.type, amount).text, _negative_lanes(builder, found)
+    return Value(value.type, "0", LIFT, lift=lift)
 
 
 def is_alone(value: Value) -> bool:
@@ -33,12 +40,11 @@ def is_alone(value: Value) -> bool:
     return value.shape == LIFT
 
 
-def masked(builder: Builder, value: Value, bits: Value) -> Value:
-    """`value & bits` for uniform bits and a value that `is_alone`."""
+def in_lanes(value: Value, change: Callable[[Value], Value]) -> Value:
+    """What a scalar operation that takes 0 to 0 makes of a value that `is_alone`."""
     amount, lanes = value.lift
-    if amount == "-1":
-        return replace(value, lift=(bits.text, lanes))
-    return replace(value, lift=(builder.name(f"and i64 {amount}, {bits.text}"), lanes))
+    changed = change(uniform(value.type, amount))
+    return Value(changed.type, "0", LIFT, lift=(changed.text, lanes))
 
 
 def has_lifted_lanes(builder: Builder, value: Value) -> str:

@@ -155,7 +155,7 @@ class Lowering:
         if shape.kind is Kind.LIFTED:
             amount, lanes = lift_slots(register.name)
             lift = (
-                builder.name(f"load i64, ptr {amount}"),
+                builder.name(f"load {type_}, ptr {amount}"),
                 builder.name(f"load i{builder.lanes}, ptr {lanes}"),
             )
         return Value(type_, text, shape, index=index, lift=lift)
@@ -176,7 +176,7 @@ class Lowering:
             builder.emit(f"store {value.type} {value.text}, ptr {slot(name)}")
             if shape.kind is Kind.LIFTED:
                 amount, lanes = lift_slots(name)
-                builder.emit(f"store i64 {value.lift[0]}, ptr {amount}")
+                builder.emit(f"store {value.type} {value.lift[0]}, ptr {amount}")
                 builder.emit(f"store i{builder.lanes} {value.lift[1]}, ptr {lanes}")
             if shape.scale:
                 narrow, index = "i32", value.index

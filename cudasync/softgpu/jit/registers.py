@@ -54,7 +54,7 @@ def _slots(lowering: Lowering, name: str) -> Iterator[tuple[str, str, str]]:
             yield index_slot(name), builder.vector_type("i32"), "zeroinitializer"
     if shape.kind is Kind.LIFTED:
         amount, lanes = lift_slots(name)
-        yield amount, "i64", "0"
+        yield amount, type_, "0"
         yield lanes, f"i{builder.lanes}", "0"
 
 
