@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 
 import numpy as np
 import pytest
@@ -227,10 +228,69 @@ def test_a_lane_that_is_lifted_out_of_the_array_is_named(moves):
     assert fault.threads == ((0, 0, 0), (1, 0, 0), (2, 0, 0))
 
 
+# Of shared memory and of a thread's own, where a power of two counts from the end by its sign.
+OWN = """
+.version 6.4
+.target sm_75
+.address_size 64
+.visible .entry test(.param .u64 target, .param .u32 from)
+{
+    .SPACE .align 4 .b8 memory[512];
+    .reg .u32 %t, %from, %sign, %value;
+    .reg .u64 %target, %x, %wrap, %place, %base;
+    ld.param.u64 %target, [target];
+    ld.param.u32 %from, [from];
+    mov.u32 %t, %tid.x;
+    sub.s32 %value, %t, %from;
+    and.b32 %sign, %value, -2147483648;
+    shr.u32 %sign, %sign, 24;
+    cvt.u64.u32 %wrap, %sign;
+    cvt.s64.s32 %x, %value;
+    add.s64 %x, %wrap, %x;
+    shl.b64 %x, %x, 2;
+    mov.u64 %base, memory;
+    add.s64 %place, %base, %x;
+    st.SPACE.u32 [%place], %t;
+    bar.sync 0;
+    ld.SPACE.u32 %value, [%place];
+    add.u32 %value, %value, 1000;
+    st.SPACE.u32 [%place], %value;
+    bar.sync 0;
+    HERE
+    ld.SPACE.u32 %value, [%place];
+    mul.wide.u32 %place, %t, 4;
+    add.s64 %target, %target, %place;
+    st.global.u32 [%target], %value;
+    ret;
+}
+"""
+
+
+@pytest.mark.parametrize("memcheck", [True, False])
+def test_shared_memory_is_counted_from_the_end(memcheck):
+    text = OWN.replace("SPACE", "shared").replace(
+        "HERE", "mul.wide.u32 %place, %t, 4; add.s64 %place, %place, %base;"
+    )
+    module = compiled(text, memcheck=memcheck)
+    for distance in (0, 3, 32, 100):
+        target = np.zeros(128, np.uint32)
+        run(module, "test", 1, 128, target, distance)
+        assert (target == 1000 + (np.arange(128) + distance) % 128).all()
+
+
+@pytest.mark.parametrize("memcheck", [True, False])
+def test_a_thread_s_own_memory_is_counted_from_the_end(memcheck):
+    module = compiled(OWN.replace("SPACE", "local").replace("HERE", ""), memcheck=memcheck)
+    target = np.zeros(128, np.uint32)
+    run(module, "test", 1, 128, target, 50)
+    assert (target == 1000 + np.arange(128)).all()
+
+
 def test_lanes_in_line_are_moved_at_once():
     text = compiled(kernel("", "source"), memcheck=False).kernels["test"].text(USUAL).text
     plain = text.index("\nplain.")
     apart = text.index("\napart.")
     assert "load <32 x i32>, ptr" in text[plain:apart]
-    assert "gather" not in text[plain:apart]
-    assert "gather" in text[apart:]
+    assert "call i1 @cudasync.load.lifted." not in text[:apart]
+    assert "call i1 @cudasync.load.lifted." in text[apart:]
+    assert not re.search(r"call .*gather", text)

@@ -49,13 +49,23 @@ class Place:
 def place(lowering: Lowering, instruction: ir.Instruction, operand: ir.Operand) -> Place:
     """The place that an address operand of `instruction` means, in lanes that are WIDE or less."""
     found = lifted_place(lowering, instruction, operand)
-    if found.address.shape.kind is Kind.LIFTED:
-        return found.changed(lowering.builder.varying)
-    return found
+    return found.changed(lambda value: _flat(lowering, value))
 
 
 def lifted_place(lowering: Lowering, instruction: ir.Instruction, operand: ir.Operand) -> Place:
-    """The place that an address operand of `instruction` means."""
+    """The place that an address operand of `instruction` means, perhaps LIFTED."""
+    found = _place(lowering, instruction, operand)
+    if found.address.shape.kind is Kind.LIFTED:
+        return found
+    # Where the address could not be kept so, what is checked need not be.
+    return found.changed(lambda value: _flat(lowering, value))
+
+
+def _flat(lowering: Lowering, value: Value) -> Value:
+    return lowering.builder.varying(value) if value.shape.kind is Kind.LIFTED else value
+
+
+def _place(lowering: Lowering, instruction: ir.Instruction, operand: ir.Operand) -> Place:
     if not isinstance(operand, ir.Address):
         lowering.refuse(instruction)
     space = instruction.space

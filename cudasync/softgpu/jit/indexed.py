@@ -27,7 +27,7 @@ def indexed_function(
     lanes = builder.lanes
     name = f"@cudasync.{what}.each.{count}.v{lanes}i{bits}.{sign}.x{shape.scale}{checked}"
     if name not in builder.functions:
-        text = _Text(builder, bits, count, shape)
+        text = Text(builder, bits, count, shape)
         builder.functions[name] = "\n".join(
             [
                 f"define i1 {name}(ptr %job, ptr %row, i64 %base, <{lanes} x i32> %index,",
@@ -47,7 +47,7 @@ def indexed_function(
     return name
 
 
-class _Text:
+class Text:
     """Pieces of the function's text."""
 
     def __init__(self, builder: Builder, bits: int, count: int, shape: Shape) -> None:
@@ -59,15 +59,22 @@ class _Text:
         self._narrow, self._wide = f"<{lanes} x i32>", f"<{lanes} x i64>"
         self._extend = "sext" if shape.is_signed else "zext"
 
-    def addresses(self) -> list[str]:
-        """All addresses, in memory."""
+    def addresses(self, *, is_lifted: bool = False) -> list[str]:
+        """All addresses, in memory; if `is_lifted`, those of %lifted with %amount added."""
         wide = self._wide
+        lift = [
+            *self._spread("amounts", wide, "i64 %amount"),
+            f"  %more = select <{self._lanes} x i1> %lifted, {wide} %amounts,"
+            f" {wide} zeroinitializer",
+            f"  %all = add {wide} %line, %more",
+        ]
         return [
             f"  %addresses = alloca {wide}, align 64",
             f"  %index.wide = {self._extend} {self._narrow} %index to {wide}",
             f"  %scaled = mul {wide} %index.wide, splat (i64 {self._shape.scale})",
             *self._spread("bases", wide, "i64 %base"),
-            f"  %all = add {wide} %scaled, %bases",
+            f"  %{'line' if is_lifted else 'all'} = add {wide} %scaled, %bases",
+            *(lift if is_lifted else []),
             f"  store {wide} %all, ptr %addresses, align 64",
         ]
 

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 from cudasync.ptx.types import ScalarType, StateSpace
 from cudasync.softgpu.jit.access import Access
-from cudasync.softgpu.jit.addresses import Place, lifted_place
+from cudasync.softgpu.jit.addresses import lifted_place
+from cudasync.softgpu.jit.apart import load_lifted, store_lifted
 from cudasync.softgpu.jit.lifting import has_lifted_lanes, without_lift
 from cudasync.softgpu.jit.noting import note
 from cudasync.softgpu.jit.shapes import Kind
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from cudasync.ptx import ir
+    from cudasync.softgpu.jit.addresses import Place
     from cudasync.softgpu.jit.lowering import Emitter, Lowering
 
 
@@ -31,11 +33,15 @@ def load(lowering: Lowering, instruction: ir.Instruction) -> None:
     settle_memory(lowering, instruction)
     note(lowering, instruction, where, type_.size * len(targets), Touch.READ)
 
-    def loaded(where: Place) -> list[Value]:
-        access = Access(lowering, where, type_.size, len(targets), is_constant=is_constant)
-        return access.load(llvm_type(type_))
-
-    values = either_way(lowering, where, loaded)
+    element, count = llvm_type(type_), len(targets)
+    values = either_way(
+        lowering,
+        where,
+        lambda line: Access(lowering, line, type_.size, count, is_constant=is_constant).load(
+            element
+        ),
+        lambda: load_lifted(lowering, where, type_.size, element, count),
+    )
     for register, value in zip(targets, values, strict=True):
         lowering.write(register, fit(lowering, register, value, type_))
 
@@ -49,28 +55,35 @@ def store(lowering: Lowering, instruction: ir.Instruction) -> None:
     settle_memory(lowering, instruction)
     note(lowering, instruction, where, type_.size * len(values), Touch.WRITTEN)
 
-    def stored(where: Place) -> list[Value]:
-        Access(lowering, where, type_.size, len(values)).store(values)
+    def in_line(line: Place) -> list[Value]:
+        Access(lowering, line, type_.size, len(values)).store(values)
         return []
 
-    either_way(lowering, where, stored)
+    def lifted() -> list[Value]:
+        store_lifted(lowering, where, type_.size, values)
+        return []
+
+    either_way(lowering, where, in_line, lifted)
 
 
 def either_way(
-    lowering: Lowering, where: Place, access: Callable[[Place], list[Value]]
+    lowering: Lowering,
+    where: Place,
+    in_line: Callable[[Place], list[Value]],
+    lifted: Callable[[], list[Value]],
 ) -> list[Value]:
-    """An access, and what it yields: of lanes in line where nothing lifts an address out of it."""
+    """An access, and what it yields: of lanes in line where nothing lifts one out of it."""
     if where.address.shape.kind is not Kind.LIFTED:
-        return access(where)
+        return in_line(where)
     builder = lowering.builder
     is_lifted = has_lifted_lanes(builder, where.address)
     plain, apart, done = (builder.fresh(each) for each in ("plain", "apart", "either"))
     builder.emit(f"br i1 {is_lifted}, label %{apart}, label %{plain}, !prof !1")
     builder.label(plain)
-    usual = [builder.varying(each) for each in access(where.changed(without_lift))]
+    usual = [builder.varying(each) for each in in_line(where.changed(without_lift))]
     usual_end = builder.go(done)
     builder.label(apart)
-    others = [builder.varying(each) for each in access(where.changed(builder.varying))]
+    others = lifted()
     others_end = builder.go(done)
     builder.label(done)
     return [
