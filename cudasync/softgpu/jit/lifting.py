@@ -12,6 +12,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from cudasync.softgpu.jit.masks import mask_bits
 from cudasync.softgpu.jit.shapes import LIFT, Kind
 from cudasync.softgpu.jit.values import Value, integer, uniform
 
@@ -68,9 +69,6 @@ def lifted(value: Value, by: Value) -> Value:
 def _negative_lanes(builder: Builder, value: Value) -> str:
     """The lanes in which a WIDE value is negative, as an integer."""
     shape, lanes = value.shape, builder.lanes
-    narrow = builder.vector_type("i32")
-    if value.text == "0" and shape.is_signed and shape.scale > 0 and not shape.stride:
-        return _bits(builder, f"icmp slt {narrow} {value.index}, zeroinitializer")
     begin, exact, done = (builder.fresh(each) for each in ("sign", "signs", "signed"))
     builder.emit(f"br label %{begin}")
     builder.label(begin)
@@ -87,12 +85,8 @@ def _negative_lanes(builder: Builder, value: Value) -> str:
     builder.emit(f"br i1 {is_quick}, label %{done}, label %{exact}, !prof !2")
     builder.label(exact)
     vector = builder.vector_type("i64")
-    found = _bits(builder, f"icmp slt {vector} {builder.vector(value)}, zeroinitializer")
+    flags = builder.name(f"icmp slt {vector} {builder.vector(value)}, zeroinitializer")
+    found = mask_bits(builder, flags)
     builder.emit(f"br label %{done}")
     builder.label(done)
     return builder.name(f"phi i{lanes} [0, %{begin}], [{found}, %{exact}]")
-
-
-def _bits(builder: Builder, comparison: str) -> str:
-    flags = builder.name(comparison)
-    return builder.name(f"bitcast {builder.vector_type('i1')} {flags} to i{builder.lanes}")
