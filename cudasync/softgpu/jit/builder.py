@@ -24,73 +24,11 @@ from cudasync.softgpu.jit.values import (
     uniform,
     varying,
 )
-
-# What a silent builder calls everything.
-_SILENT = "%silent"
+from cudasync.softgpu.jit.writer import SILENT, Writer
 
 
-class Builder:
-    """Text of one function under construction; `lanes` is the width of its vectors."""
-
-    def __init__(self, lanes: int, *, is_silent: bool = False) -> None:
-        self.lanes = lanes
-        self.lines: list[str] = []
-        self.allocations: list[str] = []
-        self.declarations: set[str] = set()
-        # Functions that the text calls, by name: any text may call them, so they are compiled
-        # once for the whole process, see `library`.
-        self.functions: dict[str, str] = {}
-        # Constants of the module, by name: what has one name is one.
-        self.constants: dict[str, str] = {}
-        # Integers with the same bits as masks, by the masks' names, see `masks`.
-        self.bits: dict[str, str] = {}
-        # Masks that are kept as vectors.
-        self.vector_masks: set[str] = set()
-        self._is_silent = is_silent
-        self.count = 0
-        # Stack memory that instructions use one after the other, by what for.
-        self._shared: dict[str, str] = {}
-
-    # Text.
-
-    def emit(self, line: str) -> None:
-        if not self._is_silent:
-            self.lines.append("  " + line)
-
-    def name(self, line: str) -> str:
-        """Emit `%t = line` and return the name."""
-        if self._is_silent:
-            return _SILENT
-        self.count += 1
-        name = f"%t{self.count}"
-        self.lines.append(f"  {name} = {line}")
-        return name
-
-    def fresh(self, prefix: str) -> str:
-        """A label or name that nothing else has, without its percent sign."""
-        self.count += 1
-        return f"{prefix}.{self.count}"
-
-    def label(self, label: str) -> None:
-        if not self._is_silent:
-            self.lines.append(f"{label}:")
-
-    def allocate(self, type_: str, count: int = 1) -> str:
-        """Stack memory of the function, reserved once in its entry block."""
-        name = "%" + self.fresh("a")
-        size = f", i32 {count}" if count > 1 else ""
-        if not self._is_silent:
-            self.allocations.append(f"  {name} = alloca {type_}{size}, align 64")
-        return name
-
-    def scratch(self, purpose: str, size: int) -> str:
-        """Stack memory in bytes that all who name the same purpose share; they need one size."""
-        if purpose not in self._shared:
-            self._shared[purpose] = self.allocate(f"[{size} x i8]")
-        return self._shared[purpose]
-
-    def vector_type(self, type_: str) -> str:
-        return f"<{self.lanes} x {type_}>"
+class Builder(Writer):
+    """Computes on warps of lanes, in the text of one function under construction."""
 
     # Forms.
 
@@ -110,7 +48,7 @@ class Builder:
 
     def vector(self, value: Value) -> str:
         """The operand text of `value` as a vector."""
-        if self._is_silent:
+        if self.is_silent:
             return value.text
         match value.shape.kind:
             case Kind.VARYING:
@@ -170,14 +108,6 @@ class Builder:
         wraps = self.name(f"extractvalue {pair_type} {pair}, 1")
         return self.name(f"xor i1 {wraps}, true")
 
-    def go(self, label: str) -> str:
-        """Close this branch; the name of the block that ends here, for a phi."""
-        end = self.fresh("end")
-        self.emit(f"br label %{end}")
-        self.label(end)
-        self.emit(f"br label %{label}")
-        return end
-
     def join(self, first: Value, first_end: str, second: Value, second_end: str) -> Value:
         """One of two vectors, by which block came before."""
         vector = self.vector_type(first.type)
@@ -200,8 +130,8 @@ class Builder:
         vectors unless every operand is uniform.
         """
         is_uniform = all(operand.is_uniform for operand in operands)
-        if self._is_silent:
-            return uniform(result, _SILENT) if is_uniform else varying(result, _SILENT)
+        if self.is_silent:
+            return uniform(result, SILENT) if is_uniform else varying(result, SILENT)
         if is_uniform:
             texts = [operand.text for operand in operands]
             return uniform(result, self.name(form.format(*texts, T=operands[0].type, R=result)))
@@ -236,8 +166,8 @@ class Builder:
     def intrinsic(self, name: str, result: str, *operands: Value, flag: str = "") -> Value:
         """Call `llvm.name` lane by lane; `flag` is a trailing i1 argument ("true", "false")."""
         is_scalar = all(operand.is_uniform for operand in operands)
-        if self._is_silent:
-            return uniform(result, _SILENT) if is_scalar else varying(result, _SILENT)
+        if self.is_silent:
+            return uniform(result, SILENT) if is_scalar else varying(result, SILENT)
         wrap = str if is_scalar else self.vector_type
         texts = [operand.text if is_scalar else self.vector(operand) for operand in operands]
         # Overloaded on the result, and on the operand where that has another type.
