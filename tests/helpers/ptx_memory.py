@@ -74,6 +74,11 @@ def from_the_end(w: Writer) -> None:
     kind = w.number(0, 3)
     if kind == 0:
         w.emit(f"{w.guard()}sub.s64 {w.register('L')}, %wrap, {w.pick(['7', '%address'])}")
+    if kind == 2:
+        relation = w.pick(["lt", "le", "gt", "ge"]) + w.pick([".s64", ".s64", ".u64"])
+        both = w.pick(["%address, 7", "%address, -2", "%address, %rd_end", "%rd_end, %address"])
+        w.emit(f"setp.{relation} %more, {both}")
+        w.emit(f"@%more add.u32 {w.register('R')}, {w.register('R')}, 5")
     w.emit(f"{w.pick(['shl.b64 %address, %wrap, 2', 'mul.lo.s64 %address, %wrap, 4'])}")
     w.emit(f"add.s64 %address, {w.pick(['%rd_input, %address', '%address, %rd_input'])}")
     if kind == 1:

@@ -221,8 +221,9 @@ class Access:
             bits = mask_bits(builder, lowering.mask)
             conditions.append(builder.name(f"icmp eq i{builder.lanes} {bits}, -1"))
         address = self._place.address
-        is_in_window = lowering.settings.memcheck and self._place.window is not None
-        # All lanes that are in a window of a few bytes are in line.
+        is_in_window = self._place.window is not None
+        # All lanes that are in a window of a few bytes are in line; nobody asks whether they are
+        # without memcheck.
         if address.shape.kind is Kind.WIDE and not (is_in_window and lowering.is_mask_full):
             conditions.append(builder.is_straight(address))
         if self._is_run_checked():
