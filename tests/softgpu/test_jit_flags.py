@@ -10,7 +10,7 @@ import pytest
 from helpers import assembly
 from helpers.jit import compiled, run
 from helpers.native import native
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cudasync.softgpu.jit import codegen
@@ -20,6 +20,8 @@ from cudasync.softgpu.jit.masks import EVERYBODY, NOBODY, mask_bits, narrow_mask
 from cudasync.softgpu.jit.variants import Variant
 
 WIDTHS = (1, 8, 16, 32)
+# Of each of many combinations.
+FEW = settings(max_examples=settings.default.max_examples // 5)
 LEVELS = ("x86-64-v4", "x86-64-v3", "")
 USUAL = Variant(lanes=32, is_rowwise=True, is_whole=True)
 # What LLVM puts bits into a vector by, one after the other.
@@ -80,6 +82,7 @@ def functions():
 
 @pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize("width", WIDTHS)
+@FEW
 @given(data=st.data())
 def test_lane_by_lane_the_flags_are_the_bits(functions, width, level, data):
     bits = data.draw(st.integers(0, 2**width - 1))

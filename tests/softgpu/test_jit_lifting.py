@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from helpers.jit import compiled, fault_of, run
 from helpers.native import native_of
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from cudasync.softgpu.jit.bits import shifted
@@ -21,6 +21,8 @@ from cudasync.softgpu.jit.values import Value, integer, uniform, varying
 from cudasync.softgpu.jit.variants import Variant
 
 LANES = 32
+# Of each of many combinations.
+FEW = settings(max_examples=settings.default.max_examples // 5)
 STRIDES = (1, -1, 3, 1 << 27, 0)  # of the index from lane to lane; 0 where it varies
 SCALES = (1, 4, -8)
 RELATIONS = {"lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal}
@@ -91,6 +93,7 @@ def wrapped_function(stride: int, scale: int, is_signed: bool):
 @pytest.mark.parametrize("is_signed", [True, False])
 @pytest.mark.parametrize("scale", SCALES)
 @pytest.mark.parametrize("stride", STRIDES)
+@FEW
 @example(base=(1 << 64) - 5, more=512, indices=[0])
 @example(base=0, more=512, indices=[2**31 - 9])
 @given(base=longs, more=longs, indices=st.lists(words, min_size=1, max_size=LANES))
@@ -122,6 +125,7 @@ def comparing_function(relation: str, stride: int, is_signed: bool, extends: boo
 @pytest.mark.parametrize(("is_signed", "extends"), [(True, True), (True, False), (False, False)])
 @pytest.mark.parametrize("stride", [1, -1, 0])
 @pytest.mark.parametrize("relation", RELATIONS)
+@FEW
 @example(base=0, distance=2**31 - 1, indices=[2**31 - 1, 2**31, 0], is_second=False)
 @example(base=0, distance=2**31, indices=[2**31 - 1, 2**31, 0], is_second=False)
 @example(base=0, distance=-(2**31), indices=[2**31, 2**31 + 1, 0], is_second=False)

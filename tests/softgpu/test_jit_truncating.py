@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from helpers import assembly
 from helpers.native import native, of_arrays
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from cudasync.softgpu.jit.builder import Builder
@@ -19,6 +19,8 @@ from cudasync.softgpu.jit.truncating import to_integer
 from cudasync.softgpu.jit.values import uniform, varying
 
 LANES = 32
+# Of each of many combinations.
+FEW = settings(max_examples=settings.default.max_examples // 5)
 FLOATS = {"float": np.float32, "double": np.float64}
 TYPES = [(f"i{bits}", is_signed) for bits in (8, 16, 32, 64) for is_signed in (True, False)]
 # Without a conversion of vectors to 64 bits, LLVM has no choice.
@@ -82,6 +84,7 @@ EDGES += [0.0, -0.0, 0.5, -0.5, math.inf, -math.inf, math.nan]
 @pytest.mark.parametrize("nan", [0, "highest"])
 @pytest.mark.parametrize(("type_", "is_signed"), TYPES)
 @pytest.mark.parametrize("source", FLOATS)
+@FEW
 @example(EDGES)
 @given(st.lists(st.floats(width=32) | st.floats() | st.sampled_from(EDGES), min_size=1))
 def test_a_float_becomes_the_nearest_integer_towards_zero(source, type_, is_signed, nan, values):
