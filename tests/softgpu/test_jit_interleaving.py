@@ -5,11 +5,10 @@ from __future__ import annotations
 import ctypes
 import re
 
-import llvmlite.binding as llvm
 import numpy as np
 import pytest
+from helpers.native import native, of_arrays
 
-from cudasync.softgpu.jit import codegen
 from cudasync.softgpu.jit.builder import Builder
 from cudasync.softgpu.jit.interleaving import load_apart, together
 from cudasync.softgpu.jit.values import bits_of
@@ -29,7 +28,7 @@ def apart_text(type_: str, count: int, lanes: int) -> str:
     for n, vector in enumerate(load_apart(builder, "%given", type_, count)):
         at = builder.name(f"getelementptr {builder.vector_type(type_)}, ptr %taken, i64 {n}")
         builder.emit(f"store {builder.vector_type(type_)} {vector}, ptr {at}, align 1")
-    return function(builder)
+    return of_arrays(builder)
 
 
 def together_text(type_: str, count: int, lanes: int) -> str:
@@ -40,27 +39,13 @@ def together_text(type_: str, count: int, lanes: int) -> str:
         vectors.append(builder.name(f"load {builder.vector_type(type_)}, ptr {at}, align 1"))
     whole = together(builder, vectors, type_)
     builder.emit(f"store <{lanes * count} x {type_}> {whole}, ptr %taken, align 1")
-    return function(builder)
-
-
-def function(builder: Builder) -> str:
-    body = "\n".join(builder.lines)
-    return f"define void @f(ptr %given, ptr %taken) {{\n{body}\n  ret void\n}}\n"
+    return of_arrays(builder)
 
 
 def call(text: str, given: np.ndarray) -> np.ndarray:
     """What the function writes when it is given this memory."""
-    llvm.initialize_native_target()
-    llvm.initialize_native_asmprinter()
-    machine = codegen.new_machine(codegen.host_level())
-    module = codegen.optimise(text, machine)
-    engine = llvm.create_mcjit_compiler(module, machine)
-    engine.finalize_object()
-    address = engine.get_function_address("f")
     taken = np.zeros_like(given)
-    ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)(address)(
-        given.ctypes.data, taken.ctypes.data
-    )
+    native(text, ctypes.c_void_p, ctypes.c_void_p)(given.ctypes.data, taken.ctypes.data)
     return taken
 
 

@@ -38,23 +38,27 @@ def mask_word(builder: Builder, mask: str) -> str:
     return bits if builder.lanes == 32 else builder.name(f"zext i{builder.lanes} {bits} to i32")
 
 
+def narrow_mask(builder: Builder, mask: str, flags: str) -> str:
+    """The lanes of a mask that a vector of i1 is true of."""
+    taken = builder.name(f"and {builder.vector_type('i1')} {mask}, {flags}")
+    bits = _known(builder, mask)
+    if bits is not None:
+        some = mask_bits(builder, flags)
+        builder.bits[taken] = builder.name(f"and i{builder.lanes} {bits}, {some}")
+    return taken
+
+
 def split_mask(builder: Builder, mask: str, flags: str) -> tuple[str, str]:
     """The lanes of a mask that a vector of i1 is true of, and the others."""
     type_ = builder.vector_type("i1")
-    taken = builder.name(f"and {type_} {mask}, {flags}")
+    taken = narrow_mask(builder, mask, flags)
     inverse = builder.name(f"xor {type_} {flags}, splat (i1 true)")
     other = builder.name(f"and {type_} {mask}, {inverse}")
     bits = _known(builder, mask)
     if bits is not None:
-        whole, some = f"i{builder.lanes}", mask_bits(builder, flags)
-        builder.bits[taken] = builder.name(f"and {whole} {bits}, {some}")
-        builder.bits[other] = builder.name(f"xor {whole} {bits}, {builder.bits[taken]}")
+        others = builder.name(f"xor i{builder.lanes} {bits}, {builder.bits[taken]}")
+        builder.bits[other] = others
     return taken, other
-
-
-def narrow_mask(builder: Builder, mask: str, flags: str) -> str:
-    """The lanes of a mask that a vector of i1 is true of."""
-    return split_mask(builder, mask, flags)[0]
 
 
 def new_mask(builder: Builder, place: str, *, is_vector: bool = False) -> None:
