@@ -265,7 +265,8 @@ class Access:
             )
         where = Where.WINDOW if window is not None else place.where
         members = [(0, self._total, number)]
-        words = row(builder, number, where, window, address.shape, members)
+        reach = lowering.reaches.get(number)
+        words = row(builder, number, where, window, address.shape, members, reach)
         word = mask_word(builder, lowering.mask)
         is_right = builder.name(
             f"call i1 {function}(ptr %job, ptr {words}, {lanes}, i32 {word}, ptr {values})"

@@ -62,7 +62,8 @@ def _call(
         members = [(m.offset, m.size, lowering.number(m.position)) for m in group.members]
     bits = bits_of(type_)
     function = _function(builder, what, bits, count, address.shape, is_checked=is_checked)
-    words = row(builder, own, where.where, where.window, address.shape, members)
+    reach = lowering.reaches.get(own)
+    words = row(builder, own, where.where, where.window, address.shape, members, reach)
     index = builder.vector(builder.wide_index(address))
     amount, lanes = address.lift
     is_right = builder.name(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from cudasync.softgpu.jit.masks import mask_bits
@@ -23,20 +23,41 @@ class Span:
 
 
 @dataclass(frozen=True, slots=True)
+class Reach:
+    """So many bytes from an address of that alignment, a power of two."""
+
+    size: int
+    alignment: int
+
+    @property
+    def shift(self) -> int:
+        return self.alignment.bit_length() - 1
+
+
+@dataclass(frozen=True, slots=True)
 class Bounds:
     """First byte, byte behind the last, and whether every lane is as it must be (i1).
 
     What must be is alignment, and that an index does not wrap where that was taken for granted.
+    Where it is known how many bytes there are from `low` on, `reach` says so: then `high` is left
+    out, and alignment is not yet asked for.
     """
 
     low: str
     high: str
     is_regular: str
+    reach: Reach | None = None
 
 
 def bounds(lowering: Lowering, address: Value, span: Span, *, whole: bool) -> Bounds:
     """The bounds of `span` at `address` in every lane; `whole` takes all lanes as active."""
     shape = address.shape
+    stride = shape.stride if shape.kind is Kind.AFFINE else 0
+    is_line = address.is_uniform or (whole and shape.kind is Kind.AFFINE)
+    if is_line and stride % span.alignment == span.low % span.alignment == 0:
+        last = (lowering.builder.lanes - 1) * stride
+        low = _plus(lowering, address.text, span.low + min(0, last))
+        return Bounds(low, "", "true", Reach(span.high - span.low + abs(last), span.alignment))
     if address.is_uniform:
         low = high = address.text
         is_regular = _aligned(lowering, low, span)
@@ -46,8 +67,9 @@ def bounds(lowering: Lowering, address: Value, span: Span, *, whole: bool) -> Bo
     elif shape.kind is Kind.WIDE and shape.stride:
         line, is_straight = straightened(lowering, address)
         found = bounds(lowering, line, span, whole=whole)
-        both = lowering.builder.name(f"and i1 {found.is_regular}, {is_straight}")
-        return Bounds(found.low, found.high, both)
+        if found.is_regular != "true":
+            is_straight = lowering.builder.name(f"and i1 {found.is_regular}, {is_straight}")
+        return replace(found, is_regular=is_straight)
     elif shape.kind is Kind.WIDE:
         low, high, is_regular = _wide_ends(lowering, address, span, whole=whole)
     else:
@@ -55,6 +77,15 @@ def bounds(lowering: Lowering, address: Value, span: Span, *, whole: bool) -> Bo
         low, high = _ends(lowering, vector, "i64", is_signed=False, whole=whole)
         is_regular = _all_aligned(lowering, vector, "i64", span, whole=whole)
     return Bounds(_plus(lowering, low, span.low), _plus(lowering, high, span.high), is_regular)
+
+
+def ends(lowering: Lowering, bounds: Bounds) -> tuple[str, str]:
+    """Behind the last byte of any bounds, and whether they are aligned (i1), if not said yet."""
+    reach = bounds.reach
+    if reach is None:
+        return bounds.high, "true"
+    is_aligned = _aligned(lowering, bounds.low, Span(0, 0, reach.alignment))
+    return _plus(lowering, bounds.low, reach.size), is_aligned
 
 
 def straightened(lowering: Lowering, address: Value) -> tuple[Value, str]:

@@ -25,7 +25,7 @@ import llvmlite.binding as llvm
 
 from cudasync.errors import CudasyncError
 from cudasync.softgpu.jit import flags, kept
-from cudasync.softgpu.jit.cutting import cut, is_segment
+from cudasync.softgpu.jit.cutting import cut
 from cudasync.softgpu.jit.helpers import PROCESSORS, Job
 from cudasync.softgpu.jit.objects import missing_symbols
 
@@ -51,7 +51,6 @@ _PASSES = (
     "loop_simplify",
     "loop_rotate",
     "jump_threading",
-    "instruction_combine",
     "simplify_cfg",
 )
 
@@ -200,7 +199,7 @@ def _library_itself() -> Any:
 
 def _link(codes: Sequence[bytes]) -> Any:
     """An engine that holds this machine code."""
-    missing = {name for code in codes for name in missing_symbols(code) if not is_segment(name)}
+    missing = missing_symbols(codes)
     if missing:
         raise CudasyncError(f"compiled code needs {', '.join(sorted(missing))}: nobody has it")
     # An engine takes its target machine over.

@@ -16,6 +16,9 @@ _SEGMENT = re.compile(
 )
 _TABLES = re.compile(r"^@(?:segments|numbers) = .*\n", re.MULTILINE)
 _KERNEL = "define i32 @kernel("
+# To LLVM the beginning of a block is as much work as so many lines: of 26 segments of the bench,
+# lines and blocks together foretell the time within 2.4 ms of 12, characters within 4.6.
+_LINES_OF_A_BLOCK = 36
 
 
 def cut(text: str) -> tuple[str, ...]:
@@ -30,10 +33,10 @@ def cut(text: str) -> tuple[str, ...]:
     # What both halves need: constants, declarations and what metadata says.
     common = rest[:start] + rest[end:]
     halves: tuple[list[re.Match[str]], list[re.Match[str]]] = ([], [])
-    weights = [end - start, 0]
-    for each in sorted(found, key=lambda match: -len(match.group())):
+    weights = [_weight(rest[start:end]), 0]
+    for each in sorted(found, key=lambda match: -_weight(match.group())):
         lighter = weights.index(min(weights))
-        weights[lighter] += len(each.group())
+        weights[lighter] += _weight(each.group())
         halves[lighter].append(each)
     if not halves[1]:
         return (text,)
@@ -44,6 +47,6 @@ def cut(text: str) -> tuple[str, ...]:
     return own + declared + rest, other + _TABLES.sub("", common)
 
 
-def is_segment(symbol: str) -> bool:
-    """Whether a symbol is one by which the halves are linked."""
-    return symbol.startswith("segment.")
+def _weight(text: str) -> int:
+    """About how long LLVM works on a function, in lines."""
+    return text.count("\n") + _LINES_OF_A_BLOCK * text.count(":\n")

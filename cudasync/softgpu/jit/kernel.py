@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from cudasync.ptx import ir
+    from cudasync.softgpu.jit.bounds import Reach
     from cudasync.softgpu.jit.divergence import Divergence
     from cudasync.softgpu.jit.program import Program
     from cudasync.softgpu.jit.shapes import Shape
@@ -69,12 +70,13 @@ def lower(
     `findings` are of this program with these settings.
     """
     findings = findings or Findings(program)
-    kernel = _Part(program, program.kernel, variant, settings, findings)
+    reaches: dict[int, Reach] = {}
+    kernel = _Part(program, program.kernel, variant, settings, findings, reaches)
     # A function does not know which lanes will call it.
     anyone = replace(variant, is_whole=False)
     parts = [kernel]
     functions = program.functions.values()
-    parts += [_Part(program, each, anyone, settings, findings) for each in functions]
+    parts += [_Part(program, each, anyone, settings, findings, reaches) for each in functions]
     is_named = kernel.is_named
     own_functions = []
     frame_bytes = kernel.frame_bytes
@@ -169,6 +171,7 @@ class _Part:
         variant: Variant,
         settings: Settings,
         findings: Findings,
+        reaches: dict[int, Reach],
     ) -> None:
         # Only the kernel itself may store past the caches: one that does calls nothing.
         self._is_nontemporal = findings.traits.nontemporal is not None
@@ -176,6 +179,7 @@ class _Part:
         self._function = function
         self._variant = variant
         self._settings = settings
+        self._reaches = reaches
         key = function.name, variant.is_rowwise, variant.is_whole
         found = findings.analyses.get(key)
         if found is None:
@@ -201,6 +205,7 @@ class _Part:
             self._program, self._function, self._variant, self._settings, shapes, builder
         )
         self.lowering.is_nontemporal = self._is_nontemporal
+        self.lowering.reaches = self._reaches
         around = None
         if segment is not None:
             paces = [each.pace for each in self.segments if each.pace is not None]

@@ -21,6 +21,7 @@ from cudasync.softgpu.jit.values import Value, bits_of, integer, is_float, llvm_
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from cudasync.softgpu.jit.bounds import Reach
     from cudasync.softgpu.jit.groups import Group
     from cudasync.softgpu.jit.program import Program
     from cudasync.softgpu.jit.variants import Settings, Variant
@@ -67,6 +68,8 @@ class Lowering:
         self.has_patience = False
         # Whether there are loops, so that the budget is kept at hand.
         self.has_fuel = False
+        # What accesses ask for at once of the range that is remembered, by number, see `memcheck`.
+        self.reaches: dict[int, Reach] = {}
         self._wanted = frozenset(each.name for i in function.body for each in uses(i))
 
     @property
@@ -142,9 +145,12 @@ class Lowering:
 
     def load_register(self, register: ir.Register) -> Value:
         """The value a register holds now."""
+        builder = self.builder
+        known: Value | None = builder.known.find(("register", register.name))
+        if known is not None:
+            return known
         shape = self.shapes.get(register.name, UNIFORM)
         type_ = llvm_type(register.type)
-        builder = self.builder
         held = builder.vector_type(type_) if shape.is_varying else type_
         text = builder.name(f"load {held}, ptr {slot(register.name)}")
         index = ""
@@ -158,7 +164,9 @@ class Lowering:
                 builder.name(f"load {type_}, ptr {amount}"),
                 builder.name(f"load i{builder.lanes}, ptr {lanes}"),
             )
-        return Value(type_, text, shape, index=index, lift=lift)
+        value = Value(type_, text, shape, index=index, lift=lift)
+        builder.known.note(("register", register.name), value)
+        return value
 
     def write(self, target: ir.Operand, value: Value) -> None:
         """Set a register, in the lanes of the mask; other lanes keep what they had."""
@@ -171,6 +179,7 @@ class Lowering:
         builder = self.builder
         name = register.name
         shape = self.shapes.get(name, UNIFORM)
+        index = value.index
         if not shape.is_varying:
             assert join(value.shape, shape) == shape, (self.function.name, name, shape, value)
             builder.emit(f"store {value.type} {value.text}, ptr {slot(name)}")
@@ -179,11 +188,12 @@ class Lowering:
                 builder.emit(f"store {value.type} {value.lift[0]}, ptr {amount}")
                 builder.emit(f"store i{builder.lanes} {value.lift[1]}, ptr {lanes}")
             if shape.scale:
-                narrow, index = "i32", value.index
+                narrow = "i32"
                 if not shape.stride:
                     narrow = builder.vector_type("i32")
                     index = builder.vector(builder.wide_index(value))
                 builder.emit(f"store {narrow} {index}, ptr {index_slot(name)}")
+            self._note(name, Value(value.type, value.text, shape, index=index, lift=value.lift))
             return
         vector = builder.vector_type(value.type)
         text = builder.vector(value)
@@ -192,6 +202,17 @@ class Lowering:
             flags = builder.vector_type("i1")
             text = builder.name(f"select {flags} {self.mask}, {vector} {text}, {vector} {old}")
         builder.emit(f"store {vector} {text}, ptr {slot(name)}")
+        self._note(name, Value(value.type, text, shape))
+
+    def _note(self, name: str, value: Value) -> None:
+        """A register holds this now.
+
+        What is read of it is never a literal: emitters do more with those than the analysis of
+        shapes foresaw.
+        """
+        texts = (value.text, value.index or "%", *(each or "%" for each in value.lift))
+        is_named = all(each.startswith("%") for each in texts)
+        self.builder.known.note(("register", name), value if is_named else None)
 
     def is_wanted(self, target: ir.Operand) -> bool:
         """Whether any instruction reads this register."""

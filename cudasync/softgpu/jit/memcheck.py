@@ -2,8 +2,10 @@
 
 Every access knows its bounds, the lowest and highest byte of its active lanes. The fast path
 compares them with the range that the same instruction last lay in; each instruction has its own
-two words for that, because buffers would fight over shared ones. Only when that fails, every
-lane is looked up by `@cudasync.check`, which reports what it finds or remembers the new range.
+words for that (`rows.Cache`), because buffers would fight over shared ones. Only when that fails,
+every lane is looked up by `@cudasync.check`, which reports what it finds or remembers the new
+range. Where it is known how many bytes there are from the lowest to the highest, the range is kept
+as the room that it leaves for the lowest, and one comparison is enough, alignment included.
 
 Generic addresses may also lie in the parameters, the block's shared window or its local slabs.
 Shared and local accesses have one range that does not change: their window.
@@ -13,12 +15,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from cudasync.softgpu.jit.bounds import ends
 from cudasync.softgpu.jit.masks import mask_word
-from cudasync.softgpu.jit.rows import row
+from cudasync.softgpu.jit.rows import Cache, row
 from cudasync.softgpu.jit.shapes import Kind
 
 if TYPE_CHECKING:
-    from cudasync.softgpu.jit.bounds import Bounds
+    from cudasync.softgpu.jit.bounds import Bounds, Reach
     from cudasync.softgpu.jit.groups import Group
     from cudasync.softgpu.jit.job import Where
     from cudasync.softgpu.jit.lowering import Lowering
@@ -29,34 +32,69 @@ if TYPE_CHECKING:
 def within(lowering: Lowering, bounds: Bounds, window: Window | None) -> str:
     """An i1: regular and inside the window. Right for any addresses, wrapping ones too."""
     name = lowering.builder.name
-    start, length = range_of(lowering, window)
-    first = name(f"sub i64 {bounds.low}, {start}")
-    behind = name(f"sub i64 {bounds.high}, {start}")
-    is_first = name(f"icmp ult i64 {first}, {length}")
-    is_last = name(f"icmp ule i64 {behind}, {length}")
-    both = name(f"and i1 {is_first}, {is_last}")
-    return name(f"and i1 {both}, {bounds.is_regular}")
+    if bounds.reach is not None and has_room_for(lowering, window, bounds.reach):
+        is_inside = _within_room(lowering, bounds.low, bounds.reach, window)
+    else:
+        high, is_aligned = ends(lowering, bounds)
+        if window is not None:
+            start, length = window.start_text, window.length_text
+        else:
+            start, length = _kept(lowering, Cache.START), _kept(lowering, Cache.LENGTH)
+        first = name(f"sub i64 {bounds.low}, {start}")
+        behind = name(f"sub i64 {high}, {start}")
+        is_first = name(f"icmp ult i64 {first}, {length}")
+        is_last = name(f"icmp ule i64 {behind}, {length}")
+        is_inside = name(f"and i1 {is_first}, {is_last}")
+        if is_aligned != "true":
+            is_inside = name(f"and i1 {is_inside}, {is_aligned}")
+    if bounds.is_regular == "true":
+        return is_inside
+    return name(f"and i1 {is_inside}, {bounds.is_regular}")
 
 
-def range_of(lowering: Lowering, window: Window | None) -> tuple[str, str]:
-    """Start and length of a window; of none, those of the range that the instruction last lay in,
-    which is empty at first."""
-    if window is not None:
-        return window.start_text, window.length_text
+def has_room_for(lowering: Lowering, window: Window | None, reach: Reach) -> bool:
+    """Whether room is kept for so many bytes. An instruction has one word for that, so the first
+    that is asked for is what it is kept for."""
+    return window is not None or lowering.reaches.setdefault(lowering.number(), reach) == reach
+
+
+def _within_room(lowering: Lowering, low: str, reach: Reach, window: Window | None) -> str:
+    """An i1: aligned, and so far inside that all bytes are, by one comparison.
+
+    Bits that alignment forbids are moved to the top, where they are more than any room.
+    """
     builder = lowering.builder
-    start_place, length_place = cache_places(lowering)
-    start = builder.name(f"load i64, ptr {start_place}")
-    return start, builder.name(f"load i64, ptr {length_place}")
+    if window is not None:
+        start, room = window.start_text, _room(lowering, window, reach)
+    else:
+        start, room = _kept(lowering, Cache.BASE), _kept(lowering, Cache.ROOM)
+    distance = builder.name(f"sub i64 {low}, {start}")
+    if reach.shift:
+        builder.declarations.add("declare i64 @llvm.fshr.i64(i64, i64, i64)")
+        both = f"i64 {distance}, i64 {distance}"
+        distance = builder.name(f"call i64 @llvm.fshr.i64({both}, i64 {reach.shift})")
+    return builder.name(f"icmp ult i64 {distance}, {room}")
 
 
-def cache_places(lowering: Lowering) -> tuple[str, str]:
-    """Where start and length of an instruction's range are kept."""
+def _room(lowering: Lowering, window: Window, reach: Reach) -> str:
+    """At how many places in a window so many bytes may begin."""
+    length = window.length_text
+    if type(window.length) is int:
+        return str(-(-max(0, (window.length % 2**64) - reach.size + 1) // reach.alignment))
+    builder = lowering.builder
+    builder.declarations.add("declare i64 @llvm.usub.sat.i64(i64, i64)")
+    more = builder.name(f"call i64 @llvm.usub.sat.i64(i64 {length}, i64 {reach.size - 1})")
+    if not reach.shift:
+        return more
+    rounded = builder.name(f"add i64 {more}, {reach.alignment - 1}")
+    return builder.name(f"lshr i64 {rounded}, {reach.shift}")
+
+
+def _kept(lowering: Lowering, word: Cache) -> str:
+    """A word of what is kept for the instruction being lowered."""
     name = lowering.builder.name
-    position = lowering.number()
-    return (
-        name(f"getelementptr i64, ptr %caches, i64 {2 * position}"),
-        name(f"getelementptr i64, ptr %caches, i64 {2 * position + 1}"),
-    )
+    place = len(Cache) * lowering.number() + word
+    return name(f"load i64, ptr {name(f'getelementptr i64, ptr %caches, i64 {place}')}")
 
 
 def check(
@@ -76,7 +114,8 @@ def check(
     members = [(0, size, own)]
     if group is not None:
         members = [(m.offset, m.size, lowering.number(m.position)) for m in group.members]
-    words = row(builder, own, where, window, address.shape, members)
+    reach = lowering.reaches.get(own)
+    words = row(builder, own, where, window, address.shape, members, reach)
     mask = mask_word(builder, lowering.mask)
     place = lay_out_crooked(lowering, address)
     if place is not None:

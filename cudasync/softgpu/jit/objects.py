@@ -8,50 +8,64 @@ ABI, "Object Files".
 from __future__ import annotations
 
 import ctypes
+import functools
 import struct
 from ctypes.util import find_library
+from typing import TYPE_CHECKING
 
 import llvmlite.binding as llvm
 
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
 _SYMBOL_TABLE = 2
 _UNDEFINED = 0
+_LOCAL = 0
 
 
-def undefined_symbols(data: bytes) -> set[str]:
-    """The names that an object file refers to and does not define."""
+def _symbols(data: bytes) -> list[tuple[str, bool]]:
+    """The names that an object file shares with others, and whether it defines what has them."""
     if data[:4] != b"\x7fELF" or data[4] != 2:
-        return set()
+        return []
     (sections_at,) = struct.unpack_from("<Q", data, 40)
     size, count = struct.unpack_from("<HH", data, 58)
     sections = [
         struct.unpack_from("<IIQQQQIIQQ", data, sections_at + index * size)
         for index in range(count)
     ]
-    found: set[str] = set()
+    found: list[tuple[str, bool]] = []
     for _, kind, _, _, offset, length, link, _, _, entry in sections:
         if kind != _SYMBOL_TABLE:
             continue
         names_at = sections[link][4]
         for place in range(offset, offset + length, entry):
-            name, _, _, section = struct.unpack_from("<IBBH", data, place)
-            if section == _UNDEFINED and name:
+            name, info, _, section = struct.unpack_from("<IBBH", data, place)
+            if name and info >> 4 != _LOCAL:
                 start = names_at + name
-                found.add(data[start : data.index(b"\0", start)].decode())
+                text = data[start : data.index(b"\0", start)].decode()
+                found.append((text, section != _UNDEFINED))
     return found
 
 
-def missing_symbols(data: bytes) -> set[str]:
-    """Those of them that neither this process nor the C library's mathematics has.
+@functools.cache
+def _mathematics() -> ctypes.CDLL:
+    # To find it may start a process.
+    return ctypes.CDLL(find_library("m") or "libm.so.6")
+
+
+def missing_symbols(files: Sequence[bytes]) -> set[str]:
+    """What object files that are linked together refer to, and none of them, this process or the
+    C library's mathematics has.
 
     The latter is found and named to LLVM where it is needed: a process may have it without
     showing it to others.
     """
-    missing = {name for name in undefined_symbols(data) if not llvm.address_of_symbol(name)}
-    if not missing:
-        return missing
-    library = ctypes.CDLL(find_library("m") or "libm.so.6")
+    tables = [_symbols(data) for data in files]
+    defined = {name for table in tables for name, is_defined in table if is_defined}
+    wanted = {name for table in tables for name, _ in table} - defined
+    missing = {name for name in wanted if not llvm.address_of_symbol(name)}
     for name in sorted(missing):
-        function = getattr(library, name, None)
+        function = getattr(_mathematics(), name, None)
         if function is not None:
             address = ctypes.cast(function, ctypes.c_void_p).value
             assert address is not None

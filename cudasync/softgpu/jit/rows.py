@@ -17,6 +17,7 @@ from cudasync.softgpu.jit.shapes import Kind
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from cudasync.softgpu.jit.bounds import Reach
     from cudasync.softgpu.jit.builder import Builder
     from cudasync.softgpu.jit.shapes import Shape
 
@@ -66,8 +67,23 @@ class Word(IntEnum):
     SCALE = auto()
     STRIDE = auto()
     IS_SIGNED = auto()
+    # How many bytes are asked for at once where a range is remembered, and the binary logarithm of
+    # their alignment; 0 bytes where nobody asks so, or in other ways, too.
+    REACH = auto()
+    SHIFT = auto()
     # The accesses: displacement, size and number of the instruction.
     COUNT = auto()
+
+
+@unique
+class Cache(IntEnum):
+    """The words that are kept for each instruction, see `memcheck`: the range that its lanes last
+    lay in; and where in it what it reaches may begin: the lowest place, and how many there are."""
+
+    START = 0
+    LENGTH = auto()
+    BASE = auto()
+    ROOM = auto()
 
 
 def row(
@@ -77,8 +93,12 @@ def row(
     window: Window | None,
     shape: Shape,
     members: Sequence[tuple[int, int, int]],
+    reach: Reach | None,
 ) -> str:
-    """The name of the row for an access whose address has this shape."""
+    """The name of the row for an access whose address has this shape.
+
+    `reach` is what the instruction at `position` asks for at once.
+    """
     start, length, more = Field.ZERO, Field.ZERO, 0
     if window is not None:
         start = window.start if window.start is not None else Field.ZERO
@@ -87,8 +107,10 @@ def row(
         else:
             length = Field(window.length)
     scale, stride = line_of(shape)
+    size, shift = (reach.size, reach.shift) if reach is not None else (0, 0)
     words = [
-        *(position, where, start, length, more, scale, stride, shape.is_signed, len(members)),
+        *(position, where, start, length, more, scale, stride, shape.is_signed, size, shift),
+        len(members),
         *(number for member in members for number in member),
     ]
     name = "@access." + ".".join(str(int(each)) for each in words)
@@ -126,8 +148,8 @@ def read_window() -> str:
 {read_word(Word.LENGTH_MORE, "length.more")}
   %caches.at = getelementptr i64, ptr %job, i64 {Field.CACHES.value}
   %caches = load ptr, ptr %caches.at
-  %own.pair = shl i64 %own, 1
-  %cache = getelementptr i64, ptr %caches, i64 %own.pair
+  %own.words = mul i64 %own, {len(Cache)}
+  %cache = getelementptr i64, ptr %caches, i64 %own.words
   %cache.length = getelementptr i64, ptr %cache, i64 1
   %start.job = getelementptr i64, ptr %job, i64 %start.field
   %length.job = getelementptr i64, ptr %job, i64 %length.field

@@ -9,7 +9,7 @@ are in memory; `@cudasync.check.line` for those whose lanes lie in line.
 from __future__ import annotations
 
 from cudasync.softgpu.jit.job import FaultCode, Field
-from cudasync.softgpu.jit.rows import Word, read_window, read_word
+from cudasync.softgpu.jit.rows import Cache, Word, read_window, read_word
 
 
 def _word(name: str, field: Field) -> str:
@@ -176,6 +176,25 @@ right:
   %new.length = load i64, ptr %last.length
   store i64 %new.start, ptr %cache
   store i64 %new.length, ptr %cache.length
+{read_word(Word.REACH, "reach")}
+{read_word(Word.SHIFT, "shift")}
+  %unit = shl i64 1, %shift
+  %unit.less = sub i64 %unit, 1
+  %negated = sub i64 0, %new.start
+  %skipped = and i64 %negated, %unit.less
+  %base = add i64 %new.start, %skipped
+  %taken = add i64 %skipped, %reach
+  %spare = sub i64 %new.length, %taken
+  %places = lshr i64 %spare, %shift
+  %some.room = add i64 %places, 1
+  %has.room = icmp uge i64 %new.length, %taken
+  %is.asked = icmp ne i64 %reach, 0
+  %is.kept = and i1 %has.room, %is.asked
+  %room = select i1 %is.kept, i64 %some.room, i64 0
+  %cache.base = getelementptr i64, ptr %cache, i64 {Cache.BASE.value}
+  %cache.room = getelementptr i64, ptr %cache, i64 {Cache.ROOM.value}
+  store i64 %base, ptr %cache.base
+  store i64 %room, ptr %cache.room
   ret i1 true
 report:
   call void @cudasync.report(ptr %job, i64 %kind, i64 %position, i32 %bad, i64 %where.bad)

@@ -23,6 +23,7 @@ from cudasync.softgpu.jit.job import (
     Status,
     Where,
 )
+from cudasync.softgpu.jit.rows import Cache
 from cudasync.softgpu.launching import Dim3, Fault, FaultKind, Launch
 
 if TYPE_CHECKING:
@@ -101,7 +102,7 @@ class Slot:
             shared_bytes = -(-shared_bytes // 16) * 16 + fit.dynamic_shared_bytes
         local_bytes = warps * lanes * fit.program.slab_bytes
         self._parameter_bytes = storage.parameter_bytes
-        cache_bytes = len(fit.program.instructions) * 16
+        cache_bytes = len(fit.program.instructions) * 8 * len(Cache)
         sizes = {
             Field.SHARED: shared_bytes,
             Field.LOCAL: local_bytes,
