@@ -30,6 +30,7 @@ from cudasync.softgpu.jit.rows import EVERYTHING, row
 from cudasync.softgpu.jit.runs import LANES, run_function
 from cudasync.softgpu.jit.shapes import Kind, affine
 from cudasync.softgpu.jit.values import Value, bits_of, integer, varying
+from cudasync.softgpu.jit.writer import SILENT
 
 if TYPE_CHECKING:
     from cudasync.softgpu.jit.addresses import Place
@@ -77,6 +78,8 @@ class Access:
                 for n in range(self._count)
             ]
         builder = self._builder
+        if builder.is_silent:
+            return [varying(type_, SILENT) for _ in range(self._count)]
         fast, slow, done = (builder.fresh(each) for each in ("fast", "slow", "done"))
         run, conditions = self._as_run(slow)
         if run is None:
@@ -101,6 +104,8 @@ class Access:
     def store(self, values: list[Value]) -> None:
         """Write the elements."""
         builder = self._builder
+        if builder.is_silent:
+            return
         type_ = values[0].type
         if self._place.address.is_uniform and all(value.is_uniform for value in values):
             self.check_lanes()
@@ -129,9 +134,9 @@ class Access:
 
     def check_lanes(self) -> None:
         """Leave through `fault` unless every active lane may do this."""
-        if not self._is_checked:
-            return
         builder = self._builder
+        if not self._is_checked or builder.is_silent:
+            return
         checked = self._place.checked
         assert checked is not None
         # A uniform address is one access, whoever is active.

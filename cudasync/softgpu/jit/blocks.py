@@ -21,17 +21,14 @@ from cudasync.softgpu.jit.job import (
     read_field,
     write_field,
 )
-from cudasync.softgpu.jit.segments import emit_rounds
 from cudasync.softgpu.jit.warps import (
     emit_next_row,
     emit_place,
-    keep,
-    keep_launch_arguments,
+    kept_in,
     warp_parameters,
 )
 
 if TYPE_CHECKING:
-    from cudasync.softgpu.jit.segments import Segment
     from cudasync.softgpu.jit.variants import Variant
 
 # Fresh shared memory holds this in every byte, so that code that counts on zeros fails.
@@ -39,8 +36,83 @@ POISON = 0xA5
 _AXES = "xyz"
 
 
+def begin_blocks(builder: Builder, again: str) -> None:
+    """From the function's entry on, up to `block.fresh`; a block that goes on does so at `again`.
+
+    To be completed with `end_blocks`, whose label a block's end is.
+    """
+    emit, label = builder.emit, builder.label
+    emit("%grid.x = zext i32 %nctaid.x to i64")
+    emit("%grid.y = zext i32 %nctaid.y to i64")
+    emit("br label %blocks")
+    label("blocks")
+    emit("%block = phi i64 [%first.block, %entry], [%following, %block.next]")
+    emit("%is.old = phi i64 [%is.resumed, %entry], [0, %block.next]")
+    emit("%is.over = icmp uge i64 %block, %end.block")
+    emit("br i1 %is.over, label %finished, label %block.begin")
+    label("block.begin")
+    emit("%wide.x = urem i64 %block, %grid.x")
+    emit("%lines = udiv i64 %block, %grid.x")
+    emit("%wide.y = urem i64 %lines, %grid.y")
+    emit("%wide.z = udiv i64 %lines, %grid.y")
+    for axis in _AXES:
+        emit(f"%ctaid.{axis} = trunc i64 %wide.{axis} to i32")
+    emit("%is.fresh = icmp eq i64 %is.old, 0")
+    emit(f"br i1 %is.fresh, label %block.fresh, label %{again}")
+    label("block.fresh")
+    write_field(builder, Field.BUDGET_LEFT, "%budget")
+
+
+def poison_shared(builder: Builder) -> None:
+    """Fresh shared memory."""
+    fill(builder, "%shared.address", str(POISON), "%shared.bytes")
+
+
+def end_blocks(builder: Builder, cost: str) -> None:
+    """A block is done, or at fault; `cost` is that of a warp that takes every instruction once."""
+    emit, label = builder.emit, builder.label
+    label("block.done")
+    _emit_account(builder, cost)
+    emit("%following = add i64 %block, 1")
+    emit("br label %blocks")
+    label("finished")
+    write_field(builder, Field.FIRST_BLOCK, "%end.block")
+    emit(f"ret i32 {Status.DONE.value}")
+    label("failed")
+    write_field(builder, Field.FIRST_BLOCK, "%block")
+    emit(f"ret i32 {Status.FAULT.value}")
+    builder.lines[:0] = ["entry:", *kept_in(builder.lines, builder.lanes)]
+
+
+def _emit_account(builder: Builder, cost: str) -> None:
+    """Add what the block has cost; too many blocks may take for ever, too."""
+    emit = builder.emit
+    emit(f"%loops.cost = sub i64 %budget, {read_field(builder, Field.BUDGET_LEFT)}")
+    emit("%own.warps = zext i32 %warps to i64")
+    emit(f"%own.cost = mul i64 %own.warps, {cost}")
+    emit("%block.cost = add i64 %loops.cost, %own.cost")
+    emit(f"%spent = add i64 {read_field(builder, Field.SPENT)}, %block.cost")
+    write_field(builder, Field.SPENT, "%spent")
+    emit(f"%is.spent = icmp ugt i64 %spent, {read_field(builder, Field.TOTAL)}")
+    emit("br i1 %is.spent, label %total.spent, label %block.next")
+    builder.label("total.spent")
+    timeout = FaultCode.TIMEOUT.value
+    emit(f"call void @cudasync.report(ptr %job, i64 {timeout}, i64 0, i32 0, i64 0)")
+    write_field(builder, Field.FAULT_WARP, "0")
+    emit("br label %failed")
+    builder.label("block.next")
+
+
+def fill(builder: Builder, address: str, byte: str, size: str) -> None:
+    """Set memory, by texts of i64."""
+    builder.declarations.add("declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)")
+    place = builder.name(f"inttoptr i64 {address} to ptr")
+    signed = int(byte) - 256 if int(byte) > 127 else int(byte)
+    builder.emit(f"call void @llvm.memset.p0.i64(ptr {place}, i8 {signed}, i64 {size}, i1 false)")
+
+
 class Blocks:
-    """The text of `@kernel`."""
+    """The text that runs the blocks of a kernel whose warps are one function, `@warp`."""
 
     def __init__(
         self,
@@ -49,103 +121,34 @@ class Blocks:
         frame_bytes: int,
         has_stops: bool,
         is_named: bool,
-        cost: int,
-        segments: tuple[Segment, ...] = (),
-        width: int = 1,
-        axes: str = _AXES,
-        is_nontemporal: bool = False,
+        axes: str,
     ) -> None:
         self.builder = Builder(variant.lanes)
         self._variant = variant
         self._frame_bytes = frame_bytes
         self._has_stops = has_stops
         self._is_named = is_named
-        # Of a warp that takes every instruction once.
-        self._cost = cost
-        self._segments = segments
-        self._width = width
         # Those that warps ask their coordinates of.
         self._axes = axes
-        # Whether stores may go past the caches.
-        self._is_nontemporal = is_nontemporal
 
-    def emit(self, *, local_bytes: int, uses_shared: bool) -> None:
+    def emit(self, *, local_bytes: int, uses_shared: bool, cost: int) -> None:
         builder = self.builder
-        emit, label = builder.emit, builder.label
-        label("entry")
-        keep_launch_arguments(builder)
-        keep(builder, "%budget", "i64", Field.BUDGET)
-        keep(builder, "%first", "i64", Field.FIRST_BLOCK)
-        keep(builder, "%end", "i64", Field.END_BLOCK)
-        keep(builder, "%is.resumed", "i64", Field.IS_RESUMED)
-        lanes = builder.lanes
-        emit(f"%last.bits = add i{lanes} {read_field(builder, Field.LAST_MASK, f'i{lanes}')}, 0")
-        emit("%last.warp = sub i32 %warps, 1")
-        emit("%grid.x = zext i32 %nctaid.x to i64")
-        emit("%grid.y = zext i32 %nctaid.y to i64")
-        emit("br label %blocks")
-        label("blocks")
-        emit("%block = phi i64 [%first, %entry], [%following, %block.next]")
-        emit("%is.old = phi i64 [%is.resumed, %entry], [0, %block.next]")
-        emit("%is.over = icmp uge i64 %block, %end")
-        emit("br i1 %is.over, label %finished, label %block.begin")
-        label("block.begin")
-        emit("%wide.x = urem i64 %block, %grid.x")
-        emit("%rows = udiv i64 %block, %grid.x")
-        emit("%wide.y = urem i64 %rows, %grid.y")
-        emit("%wide.z = udiv i64 %rows, %grid.y")
-        for axis in _AXES:
-            emit(f"%ctaid.{axis} = trunc i64 %wide.{axis} to i32")
-        emit("%is.fresh = icmp eq i64 %is.old, 0")
-        again = "block.fresh" if self._segments else "rounds"
-        emit(f"br i1 %is.fresh, label %block.fresh, label %{again}")
-        label("block.fresh")
-        write_field(builder, Field.BUDGET_LEFT, "%budget")
+        emit = builder.emit
+        begin_blocks(builder, "rounds")
         if uses_shared:
-            self._fill("%shared.address", str(POISON), "%shared.bytes")
-        if self._has_stops and not self._segments:
+            poison_shared(builder)
+        if self._has_stops:
             emit("%states.address = ptrtoint ptr %states to i64")
             emit("%wide.warps = zext i32 %warps to i64")
             emit("%states.bytes = shl i64 %wide.warps, 2")
-            self._fill("%states.address", "0", "%states.bytes")
+            fill(builder, "%states.address", "0", "%states.bytes")
             if self._is_named:
                 barriers = read_field(builder, Field.BARRIERS)
-                self._fill(barriers, "0", str(4 * BARRIERS * BARRIER_WORDS))
+                fill(builder, barriers, "0", str(4 * BARRIERS * BARRIER_WORDS))
             write_field(builder, Field.IS_RESUMED, "1")
         emit("br label %rounds")
-        if self._segments:
-            emit_rounds(builder, self._segments, self._width)
-        else:
-            self._emit_round(local_bytes)
-        label("block.done")
-        self._emit_account()
-        emit("%following = add i64 %block, 1")
-        emit("br label %blocks")
-        label("finished")
-        write_field(builder, Field.FIRST_BLOCK, "%end")
-        self._return(Status.DONE)
-        label("failed")
-        write_field(builder, Field.FIRST_BLOCK, "%block")
-        self._return(Status.FAULT)
-
-    def _emit_account(self) -> None:
-        """Add what the block has cost; too many blocks may take for ever, too."""
-        builder = self.builder
-        emit = builder.emit
-        emit(f"%loops.cost = sub i64 %budget, {read_field(builder, Field.BUDGET_LEFT)}")
-        emit("%own.warps = zext i32 %warps to i64")
-        emit(f"%own.cost = mul i64 %own.warps, {self._cost}")
-        emit("%block.cost = add i64 %loops.cost, %own.cost")
-        emit(f"%spent = add i64 {read_field(builder, Field.SPENT)}, %block.cost")
-        write_field(builder, Field.SPENT, "%spent")
-        emit(f"%is.spent = icmp ugt i64 %spent, {read_field(builder, Field.TOTAL)}")
-        emit("br i1 %is.spent, label %total.spent, label %block.next")
-        builder.label("total.spent")
-        timeout = FaultCode.TIMEOUT.value
-        emit(f"call void @cudasync.report(ptr %job, i64 {timeout}, i64 0, i32 0, i64 0)")
-        write_field(builder, Field.FAULT_WARP, "0")
-        emit("br label %failed")
-        builder.label("block.next")
+        self._emit_round(local_bytes)
+        end_blocks(builder, str(cost))
 
     def _emit_round(self, local_bytes: int) -> None:
         builder = self.builder
@@ -253,19 +256,4 @@ class Blocks:
         emit("br label %rounds")
         label("rests")
         write_field(builder, Field.FIRST_BLOCK, "%block")
-        self._return(Status.YIELDED)
-
-    def _return(self, status: Status) -> None:
-        if self._is_nontemporal:
-            # What went past the caches is in no order with what others do next.
-            self.builder.emit("fence seq_cst")
-        self.builder.emit(f"ret i32 {status.value}")
-
-    def _fill(self, address: str, byte: str, size: str) -> None:
-        builder = self.builder
-        builder.declarations.add("declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)")
-        place = builder.name(f"inttoptr i64 {address} to ptr")
-        signed = int(byte) - 256 if int(byte) > 127 else int(byte)
-        builder.emit(
-            f"call void @llvm.memset.p0.i64(ptr {place}, i8 {signed}, i64 {size}, i1 false)"
-        )
+        emit(f"ret i32 {Status.YIELDED.value}")

@@ -92,17 +92,15 @@ def _machine() -> Any:
 
 def optimise(text: str, machine: Any, level: str | None = None) -> Any:
     """Parse, verify and optimise for a machine of a level, the host's if it is left out."""
-    module, passes, builder = _parsed(text, machine, None, level)
+    more = flags.definitions(text, host_level() if level is None else level)
+    module = llvm.parse_assembly(text + more)
+    passes, builder = _prepared(module, machine)
     passes.run(module, builder)
     return module
 
 
-def _parsed(
-    text: str, machine: Any, context: Any, level: str | None = None
-) -> tuple[Any, Any, Any]:
-    """A module, and the passes for it; of LLVM's common context, if none is given."""
-    more = flags.definitions(text, host_level() if level is None else level)
-    module = llvm.parse_assembly(text + more, context)
+def _prepared(module: Any, machine: Any) -> tuple[Any, Any]:
+    """Make a module one for this machine, and verify it; the passes for it."""
     module.triple = machine.triple
     module.data_layout = str(machine.target_data)
     module.verify()
@@ -110,7 +108,7 @@ def _parsed(
     passes = llvm.create_new_module_pass_manager()
     for each in _PASSES:
         getattr(passes, f"add_{each}_pass")()
-    return module, passes, builder
+    return passes, builder
 
 
 @functools.cache
@@ -166,11 +164,15 @@ def _made_apart(text: str) -> bytes:
     llvmlite lets one thread at a time call LLVM, which itself only asks that threads share no
     context. So what takes long is called in the library itself.
     """
-    machine = new_machine(host_level())
-    module, passes, builder = _parsed(text, machine, llvm.create_context())
-    library = _library_itself()
+    library, error = _library_itself(), ctypes.c_char_p()
+    context, machine = llvm.create_context(), new_machine(host_level())
+    whole = (text + flags.definitions(text, host_level())).encode()
+    pointer = library.LLVMPY_ParseAssembly(context, whole, ctypes.byref(error))
+    if error.value:
+        raise CudasyncError(f"LLVM: {error.value.decode()}")
+    module = llvm.ModuleRef(pointer, context)
+    passes, builder = _prepared(module, machine)
     library.LLVMPY_RunNewModulePassManager(passes, module, builder)
-    error = ctypes.c_char_p()
     buffer = library.LLVMPY_TargetMachineEmitToMemory(machine, module, 1, ctypes.byref(error))
     if not buffer:
         raise CudasyncError(f"LLVM: {(error.value or b'no object file').decode()}")
@@ -186,6 +188,7 @@ def _library_itself() -> Any:
     """llvmlite's library without its lock; the prototypes are its own."""
     library = ctypes.CDLL(llvm.ffi.lib._name)
     for name in (
+        "LLVMPY_ParseAssembly",
         "LLVMPY_RunNewModulePassManager",
         "LLVMPY_TargetMachineEmitToMemory",
         "LLVMPY_GetBufferStart",

@@ -17,6 +17,7 @@ from cudasync.softgpu.jit.emitters import EMITTERS
 from cudasync.softgpu.jit.flow import Flow
 from cudasync.softgpu.jit.lowering import Lowering, Probe
 from cudasync.softgpu.jit.registers import make_slots
+from cudasync.softgpu.jit.rounds import ROUNDS, rounds_call
 from cudasync.softgpu.jit.runtime import FUNCTIONS
 from cudasync.softgpu.jit.segments import Segment, SegmentText, find_segments, segment_head
 from cudasync.softgpu.jit.sharing import share, tables
@@ -37,7 +38,7 @@ from cudasync.softgpu.modifiers import beyond_parameter, unfit_type, unknown_mod
 from cudasync.softgpu.refused import refuse_beyond
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
 
     from cudasync.ptx import ir
     from cudasync.softgpu.jit.bounds import Reach
@@ -50,6 +51,8 @@ _ATTRIBUTES = "nounwind null_pointer_is_valid"
 _ALWAYS = {
     "declare i32 @llvm.cttz.i32(i32, i1)",
     "declare i32 @llvm.ctlz.i32(i32, i1)",
+    "declare i64 @llvm.cttz.i64(i64, i1)",
+    "declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)",
 }
 _METADATA = """\
 !0 = !{}
@@ -82,22 +85,28 @@ def lower(
     frame_bytes = kernel.frame_bytes
     if is_named:
         own_functions.append(open_function(kernel.lowering, kernel.stops, frame_bytes))
-    outer = Blocks(
-        variant,
-        frame_bytes=frame_bytes,
-        has_stops=bool(kernel.stops or kernel.segments),
-        is_named=is_named,
-        cost=cost(program.kernel.body),
-        segments=kernel.segments,
-        width=kernel.width,
-        axes=axes_in(line for each in kernel.builders for line in each.lines),
-        is_nontemporal=findings.traits.nontemporal is not None,
-    )
-    outer.emit(local_bytes=program.slab_bytes, uses_shared=bool(program.kernel_storage.shared))
+    own_cost = cost(program.kernel.body)
     builders = [builder for part in parts for builder in part.builders]
-    called = dict(FUNCTIONS)
+    if kernel.segments:
+        call = rounds_call(kernel.segments, kernel.width, own_cost)
+        run_blocks = [f"  %status = {call}", "  ret i32 %status"]
+    else:
+        outer = Blocks(
+            variant,
+            frame_bytes=frame_bytes,
+            has_stops=bool(kernel.stops),
+            is_named=is_named,
+            axes=axes_in(line for each in kernel.builders for line in each.lines),
+        )
+        uses_shared = bool(program.kernel_storage.shared)
+        outer.emit(local_bytes=program.slab_bytes, uses_shared=uses_shared, cost=own_cost)
+        builders.append(outer.builder)
+        run_blocks = outer.builder.lines
+    if findings.traits.nontemporal is not None:
+        run_blocks = list(_with_fences(run_blocks))
+    called = FUNCTIONS | ROUNDS
     constants = dict(kernel.tables)
-    needed = _ALWAYS | outer.builder.declarations
+    needed = set(_ALWAYS)
     for builder in builders:
         called |= builder.functions
         constants |= builder.constants
@@ -107,7 +116,7 @@ def lower(
         [
             *(line for part in parts for line in part.lines),
             f"define i32 @kernel(ptr %job) {_ATTRIBUTES} {{",
-            *outer.builder.lines,
+            *run_blocks,
             "}",
             *own_functions,
             *(f"{name} = {text}" for name, text in constants.items()),
@@ -125,6 +134,14 @@ def lower(
         has_waiting_loop=has_waiting_loop,
         traits=findings.traits,
     )
+
+
+def _with_fences(lines: Iterable[str]) -> Iterator[str]:
+    """What went past the caches is in no order with what others do next."""
+    for line in lines:
+        if line.startswith("  ret "):
+            yield "  fence seq_cst"
+        yield line
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,7 +28,7 @@ from cudasync.softgpu.jit.warps import (
     emit_active,
     emit_next_row,
     emit_place,
-    keep_launch_arguments,
+    kept_in,
 )
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 _MOST_STOPS = 62
 _MOST_TWICE = 64
 # Beside the code in a state: which rounds it waits for, the even or the odd ones.
-_PARITY = 1 << 8
+PARITY = 1 << 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,10 +200,7 @@ class SegmentText:
     def begin(self, frame_bytes: int, local_bytes: int, *, has_fuel: bool) -> None:
         """From the function's entry to where a warp's own code begins."""
         builder, code = self._builder, self.segment.code
-        emit, label, lanes = builder.emit, builder.label, builder.lanes
-        keep_launch_arguments(builder)
-        emit(f"%last.bits = add i{lanes} {read_field(builder, Field.LAST_MASK, f'i{lanes}')}, 0")
-        emit("%last.warp = sub i32 %warps, 1")
+        emit, label = builder.emit, builder.label
         builder.allocations.append("  %codes = alloca i64")
         emit("store i64 0, ptr %codes")
         if has_fuel:
@@ -275,48 +272,4 @@ class SegmentText:
         if has_fuel:
             write_field(builder, Field.BUDGET_LEFT, builder.name("load i64, ptr %fuel"))
         emit(f"ret i64 {builder.name('load i64, ptr %codes')}")
-
-
-def emit_rounds(builder: Builder, segments: tuple[Segment, ...], width: int) -> None:
-    """The rounds of one block, from `rounds` on; to `block.done` or `failed`.
-
-    A barrier opens when nobody is left who only keeps step. `width` is that of the rows in
-    @numbers, see `sharing`.
-    """
-    emit, label = builder.emit, builder.label
-    paces = sum(1 << each.code for each in segments if each.pace is not None)
-    label("rounds")
-    emit("br label %round.next")
-    label("round.next")
-    emit("%waited = phi i64 [1, %rounds], [%came, %round.done]")
-    emit("%now = phi i32 [0, %rounds], [%then, %round.done]")
-    emit(f"%pacing = and i64 %waited, {paces}")
-    emit("%is.open = icmp eq i64 %pacing, 0")
-    emit("%runs = select i1 %is.open, i64 %waited, i64 %pacing")
-    emit("%stay = xor i64 %waited, %runs")
-    emit(f"%other = xor i32 %now, {_PARITY}")
-    emit("%then = select i1 %is.open, i32 %other, i32 %now")
-    emit("br label %segments.next")
-    label("segments.next")
-    emit("%left = phi i64 [%runs, %round.next], [%rest, %segment.went]")
-    emit("%came.before = phi i64 [%stay, %round.next], [%came, %segment.went]")
-    builder.declarations.add("declare i64 @llvm.cttz.i64(i64, i1)")
-    emit("%code = call i64 @llvm.cttz.i64(i64 %left, i1 true)")
-    emit("%less = sub i64 %left, 1")
-    emit("%rest = and i64 %left, %less")
-    emit("%segment.at = getelementptr ptr, ptr @segments, i64 %code")
-    emit("%segment = load ptr, ptr %segment.at")
-    emit(f"%numbers = getelementptr [{width} x i64], ptr @numbers, i64 %code")
-    emit(
-        "%came.here = call i64 %segment(ptr %job, i32 %now, i32 %then, i32 %ctaid.x,"
-        " i32 %ctaid.y, i32 %ctaid.z, ptr %numbers)"
-    )
-    emit("%came = or i64 %came.before, %came.here")
-    emit("%is.bad = icmp slt i64 %came.here, 0")
-    emit("br i1 %is.bad, label %failed, label %segment.went")
-    label("segment.went")
-    emit("%is.round.over = icmp eq i64 %rest, 0")
-    emit("br i1 %is.round.over, label %round.done, label %segments.next")
-    label("round.done")
-    emit("%is.block.over = icmp eq i64 %came, 0")
-    emit("br i1 %is.block.over, label %block.done, label %round.next")
+        builder.lines[:0] = kept_in(builder.lines, builder.lanes)

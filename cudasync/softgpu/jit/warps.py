@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from cudasync.softgpu.jit.flags import flags_call
-from cudasync.softgpu.jit.job import Field, read_field
+from cudasync.softgpu.jit.job import Field
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -23,6 +23,18 @@ _LAUNCH_ARGUMENTS = [
     ("i64", "%shared.bytes", Field.SHARED_BYTES),
     *(("i32", f"%ntid.{axis}", Field[f"NTID_{axis.upper()}"]) for axis in _AXES),
     *(("i32", f"%nctaid.{axis}", Field[f"NCTAID_{axis.upper()}"]) for axis in _AXES),
+]
+
+# What the functions around warps need beside those.
+_BLOCK_ARGUMENTS = [
+    ("i64", "%local.start", Field.LOCAL),
+    ("ptr", "%frames", Field.FRAMES),
+    ("ptr", "%states", Field.STATES),
+    ("i32", "%warps", Field.WARPS),
+    ("i64", "%budget", Field.BUDGET),
+    ("i64", "%first.block", Field.FIRST_BLOCK),
+    ("i64", "%end.block", Field.END_BLOCK),
+    ("i64", "%is.resumed", Field.IS_RESUMED),
 ]
 
 
@@ -47,23 +59,23 @@ def warp_parameters(lanes: int) -> str:
     return ", ".join(f"{type_} {name}" for type_, name in warp_arguments(lanes))
 
 
-def keep(builder: Builder, name: str, type_: str, field: Field) -> None:
+def kept_in(lines: Iterable[str], lanes: int) -> list[str]:
+    """Lines that load what a text names of what does not change while blocks run, for its entry."""
+    whole = "\n".join(lines)
+    every = [*_LAUNCH_ARGUMENTS, *_BLOCK_ARGUMENTS, (f"i{lanes}", "%last.bits", Field.LAST_MASK)]
+    return [
+        line for type_, name, field in every if name in whole for line in _kept(type_, name, field)
+    ]
+
+
+def _kept(type_: str, name: str, field: Field) -> list[str]:
     """A word of the job under a name of its own."""
-    text = read_field(builder, field, type_)
-    if type_ == "ptr":
-        builder.emit(f"{name} = getelementptr i8, ptr {text}, i64 0")
-    else:
-        builder.emit(f"{name} = add {type_} {text}, 0")
-
-
-def keep_launch_arguments(builder: Builder) -> None:
-    """What does not change within a launch, and where the scratch of the block lies."""
-    for type_, name, field in _LAUNCH_ARGUMENTS:
-        keep(builder, name, type_, field)
-    keep(builder, "%local.start", "i64", Field.LOCAL)
-    keep(builder, "%frames", "ptr", Field.FRAMES)
-    keep(builder, "%states", "ptr", Field.STATES)
-    keep(builder, "%warps", "i32", Field.WARPS)
+    at = f"  {name}.at = getelementptr i64, ptr %job, i64 {field.value}"
+    if type_ == "i64":
+        return [at, f"  {name} = load i64, ptr {name}.at"]
+    how = "inttoptr" if type_ == "ptr" else "trunc"
+    word = f"  {name}.word = load i64, ptr {name}.at"
+    return [at, word, f"  {name} = {how} i64 {name}.word to {type_}"]
 
 
 def emit_place(builder: Builder, *, local_bytes: int, frame_bytes: int, is_whole: bool) -> None:
@@ -76,6 +88,7 @@ def emit_place(builder: Builder, *, local_bytes: int, frame_bytes: int, is_whole
     if is_whole:
         emit(f"%active.bits = add i{lanes} 0, -1")
     else:
+        emit("%last.warp = sub i32 %warps, 1")
         emit("%is.last = icmp eq i32 %warp, %last.warp")
         emit(f"%active.bits = select i1 %is.last, i{lanes} %last.bits, i{lanes} -1")
 
