@@ -12,7 +12,7 @@ from helpers.jit import run
 
 from cudasync.ptx import parse
 from cudasync.softgpu.jit import codegen, compile_module
-from cudasync.softgpu.jit.cutting import cut
+from cudasync.softgpu.jit.cutting import cut, weight
 from cudasync.softgpu.jit.flags import definitions
 
 SOURCE = softgpu_kernels.TEXT.read_text()
@@ -47,6 +47,19 @@ def test_each_segment_is_in_one_half_and_known_where_the_kernel_is(module, name)
         llvm.parse_assembly(whole, llvm.create_context()).verify()
 
 
+def test_who_has_other_work_gets_less(module):
+    text = text_of(module, "scan")
+    even, uneven = cut(text), cut(text, 500)
+    assert weight(uneven[1]) < weight(even[1])
+    # Never so little that there is none.
+    assert cut(text, 10**9) == (text,)
+
+
+def test_object_files_are_kept_as_one_and_come_back_apart():
+    for codes in ([], [b""], [b"one"], [b"one", b"", b"three"]):
+        assert codegen._unpacked(codegen._packed(codes)) == codes
+
+
 @pytest.mark.parametrize("name", ["saxpy", "black_scholes", "mandelbrot"])
 def test_what_is_small_or_one_function_is_not_cut(module, name):
     text = text_of(module, name)
@@ -59,11 +72,12 @@ def test_halves_are_one_kernel_whether_or_not_a_helper_has_time(monkeypatch, has
     monkeypatch.setattr(codegen, "PROCESSORS", 2)
     codegen._kernels.clear()
     monkeypatch.setattr(codegen.Job, "ask", codegen.Job.do if has_time else lambda job: None)
-    # Not what other tests compile: they count, too.
+    made = []
+    make = codegen._made_apart
+    monkeypatch.setattr(codegen, "_made_apart", lambda text: (made.append(text), make(text))[1])
     module = compile_module(parse(SOURCE), memcheck=False)
-    before = codegen.counts["compiled"]
     x, y = np.arange(2048, dtype=np.int32), np.zeros(2048, np.int32)
     run(module, "scan", 2, 1024, x, y)
-    assert codegen.counts["compiled"] - before >= 2
+    assert sum("define i64 @segment." in each for each in made) == 2
     codegen._kernels.clear()
     assert (y.reshape(2, -1) == x.reshape(2, -1).cumsum(axis=1)).all()

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import struct
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
@@ -25,14 +26,14 @@ import llvmlite.binding as llvm
 
 from cudasync.errors import CudasyncError
 from cudasync.softgpu.jit import flags, kept
-from cudasync.softgpu.jit.cutting import cut
+from cudasync.softgpu.jit.cutting import cut, weight
 from cudasync.softgpu.jit.helpers import PROCESSORS, Job
 from cudasync.softgpu.jit.objects import missing_symbols
 
 _ENTRY = "kernel"
 # One compilation at a time: texts are compiled once, and LLVM is not asked twice at once.
 _lock = threading.Lock()
-# How often LLVM's passes were run, and how often code was found on disk instead.
+# How many texts were compiled, and how many found on disk instead.
 counts = {"compiled": 0, "found": 0}
 # The engines that own the shared functions, by the functions' names.
 _library: dict[str, Any] = {}
@@ -53,6 +54,9 @@ _PASSES = (
     "jump_threading",
     "simplify_cfg",
 )
+
+# Of an object file among several that are kept as one.
+_LENGTH = struct.Struct("<Q")
 
 # Calls release the GIL: that is what CFUNCTYPE is for here.
 KernelFunction: TypeAlias = Callable[[int], int]
@@ -121,24 +125,43 @@ def _setup() -> tuple[str, ...]:
 
 def _codes(texts: Sequence[str]) -> list[list[bytes]]:
     """Object files with the machine code of each of `texts`."""
-    cuts = [cut(text) if PROCESSORS > 1 else (text,) for text in texts]
-    keys = {part: kept.key_of(*_setup(), part) for parts in cuts for part in parts}
-    found = {part: kept.find(key) for part, key in keys.items()}
-    made = _made_at_once([part for part, code in found.items() if code is None])
-    for part, new in made.items():
-        kept.keep(keys[part], new)
-    counts["compiled"] += len(made)
-    counts["found"] += len(found) - len(made)
-    ready = found | made
-    return [[code for part in parts if (code := ready[part]) is not None] for parts in cuts]
+    keys = {text: kept.key_of(*_setup(), text) for text in texts}
+    found = {text: kept.find(key) for text, key in keys.items()}
+    ready = {text: _unpacked(code) for text, code in found.items() if code is not None}
+    missing = [text for text in keys if text not in ready]
+    cuts: dict[str, tuple[str, ...]] = {text: (text,) for text in missing}
+    if PROCESSORS > 1:
+        loads = {text: weight(text) for text in missing}
+        cuts = {text: cut(text, sum(loads.values()) - loads[text]) for text in missing}
+    made = _made_at_once([part for parts in cuts.values() for part in parts])
+    for text, parts in cuts.items():
+        ready[text] = [made[part] for part in parts]
+        kept.keep(keys[text], _packed(ready[text]))
+    counts["compiled"] += len(missing)
+    counts["found"] += len(found) - len(missing)
+    return [ready[text] for text in texts]
+
+
+def _packed(codes: Sequence[bytes]) -> bytes:
+    """Several object files as one, each behind its length."""
+    return b"".join(_LENGTH.pack(len(code)) + code for code in codes)
+
+
+def _unpacked(packed: bytes) -> list[bytes]:
+    codes, at = [], 0
+    while at < len(packed):
+        (length,) = _LENGTH.unpack_from(packed, at)
+        at += _LENGTH.size + length
+        codes.append(packed[at - length : at])
+    return codes
 
 
 def _made_at_once(parts: Sequence[str]) -> dict[str, bytes]:
     """The object file of each part, the longest first, by helpers too if they have time."""
-    if len(parts) == 1:
+    if len(parts) < 2:
         machine = _machine()
         return {part: machine.emit_object(optimise(part, machine)) for part in parts}
-    waiting = sorted(parts, key=len)
+    waiting = sorted(parts, key=weight)
     made: dict[str, bytes] = {}
 
     def make() -> None:

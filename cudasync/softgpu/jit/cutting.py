@@ -2,7 +2,7 @@
 
 Segments (`segments`) are functions that nobody calls but by a table, and LLVM's work on one has
 nothing to do with the others. So about half of them become a module of their own. The halves are
-linked together again; which half a segment is in depends on the text alone.
+linked together again, and are kept as one.
 """
 
 from __future__ import annotations
@@ -21,8 +21,11 @@ _KERNEL = "define i32 @kernel("
 _LINES_OF_A_BLOCK = 36
 
 
-def cut(text: str) -> tuple[str, ...]:
-    """The text as one module or two, the one with the kernel first."""
+def cut(text: str, beside: int = 0) -> tuple[str, ...]:
+    """The text as one module or two, the one with the kernel first.
+
+    `beside` is the weight of what else has to be compiled: who makes the second half does that.
+    """
     found = list(_SEGMENT.finditer(text))
     rest = _SEGMENT.sub("", text)
     length = len(text) - len(rest)
@@ -33,10 +36,10 @@ def cut(text: str) -> tuple[str, ...]:
     # What both halves need: constants, declarations and what metadata says.
     common = rest[:start] + rest[end:]
     halves: tuple[list[re.Match[str]], list[re.Match[str]]] = ([], [])
-    weights = [_weight(rest[start:end]), 0]
-    for each in sorted(found, key=lambda match: -_weight(match.group())):
+    weights = [weight(rest[start:end]), beside]
+    for each in sorted(found, key=lambda match: -weight(match.group())):
         lighter = weights.index(min(weights))
-        weights[lighter] += _weight(each.group())
+        weights[lighter] += weight(each.group())
         halves[lighter].append(each)
     if not halves[1]:
         return (text,)
@@ -47,6 +50,6 @@ def cut(text: str) -> tuple[str, ...]:
     return own + declared + rest, other + _TABLES.sub("", common)
 
 
-def _weight(text: str) -> int:
+def weight(text: str) -> int:
     """About how long LLVM works on a function, in lines."""
     return text.count("\n") + _LINES_OF_A_BLOCK * text.count(":\n")
