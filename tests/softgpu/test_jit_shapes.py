@@ -12,7 +12,7 @@ from cudasync.softgpu.jit.divergence import analyse
 from cudasync.softgpu.jit.emitters import EMITTERS
 from cudasync.softgpu.jit.flow import Flow
 from cudasync.softgpu.jit.kernel import lower
-from cudasync.softgpu.jit.lowering import Probe
+from cudasync.softgpu.jit.probe import Probe
 from cudasync.softgpu.jit.program import prepare
 from cudasync.softgpu.jit.shapes import UNIFORM, VARYING, Kind, affine, join, wide
 from cudasync.softgpu.jit.stops import find_stops, held_nodes, is_barrier

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING
 from cudasync.errors import PtxError
 from cudasync.ptx.ir import Register
 from cudasync.ptx.liveness import uses
-from cudasync.softgpu.jit.lowering import Probe, Unknown
+from cudasync.softgpu.jit.probe import Probe, Unknown
 from cudasync.softgpu.jit.shapes import UNIFORM, VARYING, Shape, join
 from cudasync.softgpu.unforeseen import refusal
 

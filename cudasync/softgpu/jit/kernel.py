@@ -15,7 +15,8 @@ from cudasync.softgpu.jit.costs import cost
 from cudasync.softgpu.jit.divergence import analyse
 from cudasync.softgpu.jit.emitters import EMITTERS
 from cudasync.softgpu.jit.flow import Flow
-from cudasync.softgpu.jit.lowering import Lowering, Probe
+from cudasync.softgpu.jit.lowering import Lowering
+from cudasync.softgpu.jit.probe import Probe
 from cudasync.softgpu.jit.registers import make_slots
 from cudasync.softgpu.jit.rounds import ROUNDS, rounds_call
 from cudasync.softgpu.jit.runtime import FUNCTIONS

@@ -2,23 +2,23 @@
 
 Emitters are functions `(lowering, instruction) -> None` in tables by opcode, one module per
 family. They read operands, compute through `lowering.builder`, and write results; they see no
-guards and no control flow. `Probe` runs the same emitters without text, for `divergence`.
+guards and no control flow.
 """
 
 from __future__ import annotations
 
-import struct
 from typing import TYPE_CHECKING, NoReturn, TypeAlias
 
 from cudasync.errors import PtxError
 from cudasync.ptx import ir
 from cudasync.ptx.liveness import uses
 from cudasync.ptx.types import ScalarType, StateSpace
-from cudasync.softgpu.jit.builder import Builder
+from cudasync.softgpu.jit.literals import float_literal
 from cudasync.softgpu.jit.shapes import UNIFORM, Kind, Shape, join
 from cudasync.softgpu.jit.values import Value, bits_of, integer, is_float, llvm_type, uniform
 
 if TYPE_CHECKING:
+    from cudasync.softgpu.jit.builder import Builder
     from collections.abc import Callable, Mapping
 
     from cudasync.softgpu.jit.bounds import Reach
@@ -113,7 +113,7 @@ class Lowering:
                     return self.builder.bitcast(integer(f"i{type_.bits}", value), wanted)
                 return integer(wanted, value)
             case ir.Float():
-                return _constant(operand, type_)
+                return float_literal(operand, type_)
             case ir.Negated(register=register):
                 return self.negate(self.load_register(register))
             case ir.Symbol():
@@ -277,59 +277,3 @@ def index_slot(register: str) -> str:
 def lift_slots(register: str) -> tuple[str, str]:
     """The stack slots of what is added to a LIFTED register, and of the lanes."""
     return f'%"={register}.lift"', f'%"={register}.lanes"'
-
-
-def _constant(operand: ir.Float, type_: ScalarType) -> Value:
-    """A floating constant; written as double or single, wanted as any type of bits."""
-    bits = operand.bits
-    if type_.is_float and type_ is not operand.type and type_ in _FORMATS:
-        (number,) = struct.unpack(
-            _FORMATS[operand.type], bits.to_bytes(operand.type.size, "little")
-        )
-        bits = int.from_bytes(struct.pack(_FORMATS[type_], number), "little")
-    wanted = llvm_type(type_)
-    if not is_float(wanted):
-        return integer(wanted, bits)
-    if wanted == "half":
-        return Value(wanted, f"0xH{bits:04X}", UNIFORM)
-    if wanted == "double":
-        return Value(wanted, f"0x{bits:016X}", UNIFORM)
-    exponent = bits >> 23 & 0xFF
-    if exponent == 0xFF and bits & 0x7FFFFF:
-        # A signalling NaN has no spelling as float in LLVM that keeps its bits.
-        return Value(wanted, f"bitcast (i32 {bits} to float)", UNIFORM)
-    (single,) = struct.unpack("<f", bits.to_bytes(4, "little"))
-    (wide,) = struct.unpack("<Q", struct.pack("<d", single))
-    return Value(wanted, f"0x{wide:016X}", UNIFORM)
-
-
-_FORMATS = {ScalarType.F16: "<e", ScalarType.F32: "<f", ScalarType.F64: "<d"}
-
-
-class Unknown(Exception):
-    """A register was read whose shape is not known yet."""
-
-
-class Probe(Lowering):
-    """Runs emitters for the shapes of what they write; collects them in `written`."""
-
-    def __init__(
-        self,
-        program: Program,
-        function: ir.Function,
-        variant: Variant,
-        settings: Settings,
-        shapes: Mapping[str, Shape],
-    ) -> None:
-        builder = Builder(variant.lanes, is_silent=True)
-        super().__init__(program, function, variant, settings, shapes, builder)
-        self.written: list[tuple[str, Shape]] = []
-
-    def load_register(self, register: ir.Register) -> Value:
-        shape = self.shapes.get(register.name)
-        if shape is None:
-            raise Unknown
-        return Value(llvm_type(register.type), "%probe", shape, "%probe", ("%probe", "%probe"))
-
-    def store_register(self, register: ir.Register, value: Value) -> None:
-        self.written.append((register.name, value.shape))
