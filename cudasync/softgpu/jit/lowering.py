@@ -18,10 +18,10 @@ from cudasync.softgpu.jit.shapes import UNIFORM, Kind, Shape, join
 from cudasync.softgpu.jit.values import Value, bits_of, integer, is_float, llvm_type, uniform
 
 if TYPE_CHECKING:
-    from cudasync.softgpu.jit.builder import Builder
     from collections.abc import Callable, Mapping
 
     from cudasync.softgpu.jit.bounds import Reach
+    from cudasync.softgpu.jit.builder import Builder
     from cudasync.softgpu.jit.groups import Group
     from cudasync.softgpu.jit.program import Program
     from cudasync.softgpu.jit.variants import Settings, Variant
