@@ -53,6 +53,7 @@ TEXTS: dict[str, str] = {
     "a million registers": _kernel(".reg .b32 %r<1000000>; mov.u32 %r999999, 1; ret;"),
     "wide registers without number": _kernel(".reg .v4 .b64 %r<100000>; ret;"),
     "an immediate of a thousand digits": _kernel(_R + f"mov.b64 %d1, {'9' * 1000}; ret;"),
+    "one predicate for two comparisons": _kernel(_R + "setp.ge.bf16x2 %p1, %r1, 35; ret;"),
     "a shift by 2^63": _kernel(_R + "shl.b64 %d1, %d1, 9223372036854775808; ret;"),
     "an offset of 2^63": _kernel(_R + "ld.local.u32 %r1, [%d1+9223372036854775807]; ret;"),
     "an address of 2^64": _kernel(_R + "st.u32 [18446744073709551615], %r1; ret;"),

@@ -26,6 +26,7 @@ _INTEGER = {
     "eq": "eq", "ne": "ne", "lt": "{}lt", "le": "{}le", "gt": "{}gt", "ge": "{}ge",
     "lo": "ult", "ls": "ule", "hi": "ugt", "hs": "uge",
 }  # fmt: skip
+_FLOATS = (T.F16, T.BF16, T.F32, T.F64)
 COMPARISONS = frozenset(_FLOAT) | frozenset(_INTEGER)
 
 
@@ -34,6 +35,8 @@ def _compare(e: Emitter, i: Instruction) -> str:
     type_ = i.type
     name = i.modifiers[0]
     if type_.is_float:
+        if type_ not in _FLOATS:
+            e.refuse(f"a comparison of {type_!r} is not implemented")
         a, b = read_float(e, i, 1), read_float(e, i, 2)
         if type_ in (T.F16, T.BF16):
             a, b, type_ = to_double(e, a, type_), to_double(e, b, type_), T.F64
@@ -94,7 +97,7 @@ def select_by_sign(e: Emitter, i: Instruction) -> None:
     type_ = i.types[0]
     a, b = e.read(i.operands[1], type_), e.read(i.operands[2], type_)
     c = read_float(e, i, 3, i.types[1])
-    if i.types[1].is_float:
+    if i.types[1] is T.F32:
         condition = e.value(f"fcmp oge float {c}, 0.0")
     else:
         condition = e.value(f"icmp sge i32 {c}, 0")
