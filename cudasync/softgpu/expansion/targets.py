@@ -65,12 +65,13 @@ class Targets:
             operands = tuple(_elements(instruction.operands[2]))
         else:
             operands = tuple(each for top in instruction.operands for each in _elements(top))
-        own = {each.name for each in (*function.variables, *function.parameters)}
-        return {
-            each.name
-            for each in operands
-            if isinstance(each, Symbol) and each.name in self._functions and each.name not in own
-        }
+        named = {each.name for each in operands if isinstance(each, Symbol)}
+        named.intersection_update(self._functions)
+        if named:
+            named.difference_update(
+                each.name for each in (*function.variables, *function.parameters)
+            )
+        return named
 
     def rewrite(self, parts: Parts, function: Function, instruction: Instruction) -> bool:
         """Take apart a call through a register; put numbers for names of functions."""

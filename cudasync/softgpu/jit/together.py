@@ -43,16 +43,13 @@ def is_together(flow: Flow, barriers: Collection[int]) -> bool:
     own: set[str] = set()
     while True:
         apart = _apart(flow, own)
-        found = {
-            register.name
-            for node in flow.nodes
-            for each in body[node.start : node.end]
-            if node.index in apart or not _is_common(each, own)
-            for register in defs(each)
-        }
-        if found <= own:
+        before = len(own)
+        for node in flow.nodes:
+            for each in body[node.start : node.end]:
+                if node.index in apart or not _is_common(each, own):
+                    own.update(register.name for register in defs(each))
+        if len(own) == before:
             break
-        own |= found
     ends = {node.end - 1: node.index for node in flow.nodes}
     return not any(
         ends[position] in apart or _decides(body[position], own) for position in barriers
