@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import textwrap
 import threading
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -30,6 +31,13 @@ define i32 @kernel(ptr %job) {
 def test_a_symbol_that_nobody_has_is_an_error_and_not_the_end():
     with pytest.raises(CudasyncError, match=r"nobody\.has\.this"):
         codegen.compile_text(NEEDS, {}, "")
+
+
+def test_llvm_knows_the_option_that_large_kernels_need():
+    """One that it does not know it passes over in silence."""
+    library = Path(codegen._library_itself()._name).read_bytes()
+    assert codegen.REGION_OPTION.encode() in library
+    assert b"no-such-option-of-llvm" not in library
 
 
 def test_a_kernel_compiled_twice_has_one_machine_code():
