@@ -24,9 +24,9 @@ from cudasync.softgpu.jit.interleaving import load_apart, together
 from cudasync.softgpu.jit.job import Where
 from cudasync.softgpu.jit.lanes import gather, load_once, scatter, store_once
 from cudasync.softgpu.jit.masks import mask_bits, mask_word
-from cudasync.softgpu.jit.memcheck import check, line_arguments, within
+from cudasync.softgpu.jit.memcheck import check, line_arguments, own_row, within
 from cudasync.softgpu.jit.nontemporal import store_run
-from cudasync.softgpu.jit.rows import EVERYTHING, row
+from cudasync.softgpu.jit.rows import EVERYTHING
 from cudasync.softgpu.jit.runs import LANES, run_function
 from cudasync.softgpu.jit.shapes import Kind, affine
 from cudasync.softgpu.jit.values import Value, bits_of, integer, varying
@@ -270,8 +270,7 @@ class Access:
             )
         where = Where.WINDOW if window is not None else place.where
         members = [(0, self._total, number)]
-        reach = lowering.reaches.get(number)
-        words = row(builder, number, where, window, address.shape, members, reach)
+        words = own_row(lowering, where, window, address, members)
         word = mask_word(builder, lowering.mask)
         is_right = builder.name(
             f"call i1 {function}(ptr %job, ptr {words}, {lanes}, i32 {word}, ptr {values})"

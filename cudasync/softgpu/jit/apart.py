@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from cudasync.softgpu.jit.flags import flags_call
 from cudasync.softgpu.jit.indexed import Text
 from cudasync.softgpu.jit.masks import mask_word
-from cudasync.softgpu.jit.rows import row
+from cudasync.softgpu.jit.memcheck import own_row
 from cudasync.softgpu.jit.values import bits_of, varying
 
 if TYPE_CHECKING:
@@ -62,8 +62,7 @@ def _call(
         members = [(m.offset, m.size, lowering.number(m.position)) for m in group.members]
     bits = bits_of(type_)
     function = _function(builder, what, bits, count, address.shape, is_checked=is_checked)
-    reach = lowering.reaches.get(own)
-    words = row(builder, own, where.where, where.window, address.shape, members, reach)
+    words = own_row(lowering, where.where, where.window, address, members)
     index = builder.vector(builder.wide_index(address))
     amount, lanes = address.lift
     is_right = builder.name(

@@ -60,10 +60,10 @@ def bounds(lowering: Lowering, address: Value, span: Span, *, whole: bool) -> Bo
         return Bounds(low, "", "true", Reach(span.high - span.low + abs(last), span.alignment))
     if address.is_uniform:
         low = high = address.text
-        is_regular = _aligned(lowering, low, span)
+        is_regular = _aligned(lowering, low, span.alignment)
     elif shape.kind is Kind.AFFINE and shape.stride % span.alignment == 0:
         low, high = _affine_ends(lowering, address.text, shape.stride, whole=whole)
-        is_regular = _aligned(lowering, address.text, span)
+        is_regular = _aligned(lowering, address.text, span.alignment)
     elif shape.kind is Kind.WIDE and shape.stride:
         line, is_straight = straightened(lowering, address)
         found = bounds(lowering, line, span, whole=whole)
@@ -84,7 +84,7 @@ def ends(lowering: Lowering, bounds: Bounds) -> tuple[str, str]:
     reach = bounds.reach
     if reach is None:
         return bounds.high, "true"
-    is_aligned = _aligned(lowering, bounds.low, Span(0, 0, reach.alignment))
+    is_aligned = _aligned(lowering, bounds.low, reach.alignment)
     return _plus(lowering, bounds.low, reach.size), is_aligned
 
 
@@ -120,7 +120,7 @@ def _wide_ends(
         scaled = builder.name(f"mul i64 {extended}, {shape.scale}")
         ends.append(builder.name(f"add i64 {scaled}, {address.text}"))
     if shape.scale % span.alignment == 0:
-        return ends[0], ends[1], _aligned(lowering, address.text, span)
+        return ends[0], ends[1], _aligned(lowering, address.text, span.alignment)
     # Low bits of base + scale * index do not depend on how the index was extended.
     narrow = builder.truncate(uniform("i64", address.text), "i32")
     bits = builder.vector_type("i32")
@@ -187,11 +187,11 @@ def _all_aligned(lowering: Lowering, vector: str, type_: str, span: Span, *, who
     return builder.name(f"icmp eq {type_} {low_bits}, 0")
 
 
-def _aligned(lowering: Lowering, address: str, span: Span) -> str:
-    if span.alignment == 1:
+def _aligned(lowering: Lowering, address: str, alignment: int) -> str:
+    if alignment == 1:
         return "true"
     builder = lowering.builder
-    low_bits = builder.name(f"and i64 {address}, {span.alignment - 1}")
+    low_bits = builder.name(f"and i64 {address}, {alignment - 1}")
     return builder.name(f"icmp eq i64 {low_bits}, 0")
 
 

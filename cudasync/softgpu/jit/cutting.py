@@ -37,9 +37,10 @@ def cut(text: str, beside: int = 0) -> tuple[str, ...]:
     common = rest[:start] + rest[end:]
     halves: tuple[list[re.Match[str]], list[re.Match[str]]] = ([], [])
     weights = [weight(rest[start:end]), beside]
-    for each in sorted(found, key=lambda match: -weight(match.group())):
+    weighed = [(weight(each.group()), each) for each in found]
+    for own_weight, each in sorted(weighed, key=lambda pair: -pair[0]):
         lighter = weights.index(min(weights))
-        weights[lighter] += weight(each.group())
+        weights[lighter] += own_weight
         halves[lighter].append(each)
     if not halves[1]:
         return (text,)

@@ -21,6 +21,8 @@ from cudasync.softgpu.jit.rows import Cache, row
 from cudasync.softgpu.jit.shapes import Kind
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from cudasync.softgpu.jit.bounds import Bounds, Reach
     from cudasync.softgpu.jit.groups import Group
     from cudasync.softgpu.jit.job import Where
@@ -114,8 +116,7 @@ def check(
     members = [(0, size, own)]
     if group is not None:
         members = [(m.offset, m.size, lowering.number(m.position)) for m in group.members]
-    reach = lowering.reaches.get(own)
-    words = row(builder, own, where, window, address.shape, members, reach)
+    words = own_row(lowering, where, window, address, members)
     mask = mask_word(builder, lowering.mask)
     place = lay_out_crooked(lowering, address)
     if place is not None:
@@ -127,6 +128,19 @@ def check(
     go_on = builder.fresh("checked")
     builder.emit(f"br i1 {is_right}, label %{go_on}, label %fault")
     builder.label(go_on)
+
+
+def own_row(
+    lowering: Lowering,
+    where: int,
+    window: Window | None,
+    address: Value,
+    members: Sequence[tuple[int, int, int]],
+) -> str:
+    """The row for an access of the instruction being lowered, with what it keeps room for."""
+    own = lowering.number()
+    reach = lowering.reaches.get(own)
+    return row(lowering.builder, own, where, window, address.shape, members, reach)
 
 
 def line_arguments(address: Value) -> str:

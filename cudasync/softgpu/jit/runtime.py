@@ -2,8 +2,9 @@
 
 `@cudasync.report` fills the fault report. `@cudasync.look` looks up each lane of an access and
 either reports, and returns false, or stores the range of the last lane as the instruction's own,
-and returns true. `@cudasync.check` does that for all accesses of a row (`rows`), whose addresses
-are in memory; `@cudasync.check.line` for those whose lanes lie in line.
+with the room in it for what the instruction reaches, and returns true. `@cudasync.check` does that
+for all accesses of a row (`rows`), whose addresses are in memory; `@cudasync.check.line` for those
+whose lanes lie in line.
 """
 
 from __future__ import annotations

@@ -69,7 +69,7 @@ def kept_in(lines: Iterable[str], lanes: int) -> list[str]:
 
 
 def _kept(type_: str, name: str, field: Field) -> list[str]:
-    """A word of the job under a name of its own."""
+    """A word of the job under names of its own, since those by number are given already."""
     at = f"  {name}.at = getelementptr i64, ptr %job, i64 {field.value}"
     if type_ == "i64":
         return [at, f"  {name} = load i64, ptr {name}.at"]

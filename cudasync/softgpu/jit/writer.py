@@ -99,7 +99,8 @@ class Writer:
 
     def allocate(self, type_: str, count: int = 1) -> str:
         """Stack memory of the function, reserved once in its entry block."""
-        name = "%" + self.fresh("a")
+        self.count += 1
+        name = f"%a.{self.count}"
         size = f", i32 {count}" if count > 1 else ""
         if not self.is_silent:
             self.allocations.append(f"  {name} = alloca {type_}{size}, align 64")
