@@ -30,10 +30,10 @@ OURS = "cudasync engine"
 # By shape: the most that the engine may take beside a ThreadPoolExecutor and beside graphlib, and
 # the microseconds per op that it is meant to reach.
 LIMITS = {
-    "indep": (1 / 10, 1 / 1.5, 0.6),
-    "chain": (1 / 6, 1 / 2, 0.7),
-    "random": (1 / 5, 1 / 2, 0.9),
-    "fan": (1 / 8, 1 / 1.7, 0.8),
+    "indep": (1 / 9, 1 / 1.4, 0.6),
+    "chain": (1 / 5, 1 / 1.6, 0.7),
+    "random": (1 / 4.5, 1 / 2, 0.9),
+    "fan": (1 / 5.5, 1 / 1.6, 0.8),
 }
 
 # dask takes a hundred times as long as the others, so it sits out most rounds.

@@ -3,24 +3,28 @@
 Bursts of a few launches, in three shapes; timed is the issuing of a burst, on this thread. What is
 enqueued is done between bursts, untimed, and a sample is the median over its bursts. The cases
 `.python` are the same with the driver's enqueuing calls left out, on both sides: what the engine's
-own Python costs, on whichever device. Counted are the driver's calls.
+own Python costs, on whichever device. cuda.core and numba-cuda do not call the driver through
+Python, and take part in the others. Counted are the driver's calls, and bytecodes.
 """
 
 from __future__ import annotations
 
-import checkout
+import checkout  # noqa: F401
 
 # isort: split
 import statistics
-import sys
 import time
+import warnings
 from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
 import bursts
 import command
+import machine
 from goals import MICROSECONDS, Goal
 from harness import Case, Contender
+from launch_counts import count_bytecodes, count_driver_calls
+from launch_peers import PEERS, NumbaCuda
 from launch_rig import Rig, without_driver
 
 if TYPE_CHECKING:
@@ -28,11 +32,8 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from harness import Session
+    from launch_peers import Peer
     from launch_rig import Calls
-
-sys.path.insert(1, str(checkout.ROOT / "tests"))
-
-from helpers.driver_calls import counted_calls
 
 RAW = "raw launch"
 RECORDED = "raw launch and event record"
@@ -45,13 +46,9 @@ PACKED_ANEW = (PUSHED, CALLED, KEPT)
 
 # The most that a launch through the engine may take beyond the raw one: a promise where the
 # arguments are packed once on both sides, a wish for the others.
-MOST_US = 2.0
-
-# Driver calls that only ask; a push may make one now and then, and it enqueues nothing.
-ASKING = frozenset({"cuEventQuery", "cuStreamQuery"})
-MOST_ASKING = 0.1
-
-COUNTED_BURSTS = 32
+MOST_US = 4.0
+# What a call may take of numba-cuda's, which finds no order and records no event.
+OF_NUMBA = 1 / 3
 
 
 def build(session: Session) -> None:
@@ -63,18 +60,20 @@ def build(session: Session) -> None:
     for shape, make in bursts.SHAPES.items():
         rig = Rig(session.closing, engine, kernel, make(launches), blocks * bursts.BLOCK)
         name = f"bench_launch.{shape}"
+        peers = peers_of(session, rig)
         # A software GPU's own time is no cost of the engine's, and its event record takes longer
         # than all else here: so there the promise is about Python alone.
         limits = [Goal(PREPARED, RAW, MOST_US, MICROSECONDS)]
         limits += [Goal(each, RAW, MOST_US, MICROSECONDS, "goal") for each in PACKED_ANEW]
-        for case, around, goals in (
-            (name, nullcontext, [] if kernel.device.is_software else limits),
-            (f"{name}.python", without_driver, limits),
+        beside = [Goal(CALLED, NumbaCuda.name, OF_NUMBA)] if NumbaCuda.name in peers else []
+        for case, around, others, goals in (
+            (name, nullcontext, peers, beside + ([] if kernel.device.is_software else limits)),
+            (f"{name}.python", without_driver, {}, limits),
         ):
             session.add(
                 Case(
                     name=case,
-                    contenders=contenders(rig, around),
+                    contenders=contenders(rig, around, others),
                     baseline=RAW,
                     operations=launches,
                     unit="launch",
@@ -83,72 +82,86 @@ def build(session: Session) -> None:
                 )
             )
         if session.wants(name):
-            count(session, name, rig, most_enqueuing=None if shape == "fan" else 2)
+            most = None if shape == "fan" else 2
+            count_driver_calls(session, name, rig, rig.kernel_calls(), most_enqueuing=most)
+            count_bytecodes(session, name, rig, has_limit=shape == "chain")
 
 
-def contenders(rig: Rig, around: Callable[[], AbstractContextManager]) -> list[Contender]:
-    """Every way to issue the burst; `around` is entered for the timing."""
-
-    def contend(name: str, calls: Calls, checksum: Callable[[], int]) -> Contender:
-        def bench(loops: int) -> float:
-            taken = []
-            with around():
-                for _ in range(loops):
-                    start = time.perf_counter()
-                    for call in calls:
-                        call()
-                    taken.append(time.perf_counter() - start)
-                    rig.drain()
-            # A burst in which the engine asks how far the device has come is an odd one out.
-            return statistics.median(taken) * loops
-
-        def check() -> int:
-            rig.reset()
-            for call in calls * 2:
-                call()
-            rig.drain()
-            return checksum()
-
-        return Contender(name, bench, check)
-
-    raw, arrays = rig.raw_checksum, rig.arrays_checksum
-    return [
-        contend(RAW, rig.raw_launches(), raw),
-        contend(RECORDED, rig.raw_launches_and_records(), raw),
-        contend(DIRECT, rig.prepared_launches(), raw),
-        contend(PREPARED, rig.prepared_pushes(), arrays),
-        contend(PUSHED, rig.pushes(), arrays),
-        contend(CALLED, rig.kernel_calls(), arrays),
-        contend(KEPT, rig.kept_kernel_calls(), arrays),
-    ]
+def peers_of(session: Session, rig: Rig) -> dict[str, Calls]:
+    """The burst through each of the other libraries; those that can not are named in the report."""
+    found: dict[str, Calls] = {}
+    for peer in PEERS:
+        if peer.name in session.absent:
+            continue
+        try:
+            found[peer.name] = calls_of(peer, rig)
+        except Exception as error:
+            # Whatever keeps a library we do not know from working here, the others go on.
+            session.absent[peer.name] = f"{type(error).__name__}: {error}".splitlines()[0]
+        else:
+            session.versions[peer.package] = machine.installed(peer.package) or "of unknown version"
+    return found
 
 
-def count(session: Session, name: str, rig: Rig, *, most_enqueuing: float | None) -> None:
-    """Report the driver calls that a launch through the engine makes, without those of waits."""
-    calls = rig.kernel_calls()
-    for call in calls:  # what is made at the first need is made now
-        call()
+def calls_of(peer: type[Peer], rig: Rig) -> Calls:
+    """The launches of a peer, each made once: what it makes at the first need is made."""
+    with warnings.catch_warnings():
+        # A library's advice on how to use it better is no part of the result.
+        warnings.simplefilter("ignore")
+        calls = peer.calls(rig)
+        for call in calls:
+            call()
     rig.drain()
-    counts: dict[str, int] = {}
-    for _ in range(COUNTED_BURSTS):
-        with counted_calls() as seen:
-            for call in calls:
-                call()
-        for function, number in seen.items():
-            counts[function] = counts.get(function, 0) + number
+    return calls
+
+
+def contenders(
+    rig: Rig, around: Callable[[], AbstractContextManager], peers: dict[str, Calls]
+) -> list[Contender]:
+    """Every way to issue the burst; `around` is entered for the timing."""
+    raw, arrays = rig.raw_checksum, rig.arrays_checksum
+    ways = {
+        RAW: (rig.raw_launches(), raw),
+        RECORDED: (rig.raw_launches_and_records(), raw),
+        DIRECT: (rig.prepared_launches(), raw),
+        PREPARED: (rig.prepared_pushes(), arrays),
+        PUSHED: (rig.pushes(), arrays),
+        CALLED: (rig.kernel_calls(), arrays),
+        KEPT: (rig.kept_kernel_calls(), arrays),
+        **{name: (calls, raw) for name, calls in peers.items()},
+    }
+    return [issuing(rig, name, calls, checksum, around) for name, (calls, checksum) in ways.items()]
+
+
+def issuing(
+    rig: Rig,
+    name: str,
+    calls: Calls,
+    checksum: Callable[[], int],
+    around: Callable[[], AbstractContextManager],
+) -> Contender:
+    """One way to issue the burst; a sample is the median over its bursts."""
+
+    def bench(loops: int) -> float:
+        taken = []
+        with around():
+            for _ in range(loops):
+                start = time.perf_counter()
+                for call in calls:
+                    call()
+                taken.append(time.perf_counter() - start)
+                rig.drain()
+        # A burst in which the engine asks how far the device has come is an odd one out.
+        return statistics.median(taken) * loops
+
+    def check() -> int:
+        rig.reset()
+        for call in calls * 2:
+            call()
         rig.drain()
-    launches = COUNTED_BURSTS * len(calls)
-    found = counts.get("cuLaunchKernel", 0)
-    if found != launches:
-        # Whoever calls the driver by another name is not seen: neither here nor in `.python`.
-        raise ValueError(f"{name}: counted {found} calls of cuLaunchKernel in {launches} launches")
-    asking = sum(counts.get(function, 0) for function in ASKING)
-    enqueuing = sum(counts.values()) - asking
-    told = f"{name}: driver calls"
-    session.measure(f"{told} that enqueue", enqueuing / launches, "per launch", most_enqueuing)
-    session.measure(f"{told} that ask", asking / launches, "per launch", MOST_ASKING)
-    for function in sorted(counts):
-        session.measure(f"{told}, {function}", counts[function] / launches, "per launch")
+        return checksum()
+
+    return Contender(name, bench, check)
 
 
 if __name__ == "__main__":

@@ -38,7 +38,9 @@ ONE = "cudasync engine, 1 worker"
 SERIAL = "cudasync serial engine"
 BOUND = "two threads, order ignored"
 
-SPEED_UP = 1.75
+# Over the serial loop; or of the bound, where the second core is not worth that much.
+SPEED_UP = 1.65
+OF_THE_BOUND = 0.93
 PING_PONG = 1.3
 
 
@@ -71,7 +73,10 @@ def build(session: Session) -> None:
             baseline=BASELINE,
             operations=ops,
             most_loops=1,
-            goals=[Goal(OURS, BASELINE, 1 / SPEED_UP), Goal(OURS, ThreadPool.name, 1.0)],
+            goals=[
+                Goal(OURS, BASELINE, 1 / SPEED_UP, otherwise=Goal(OURS, BOUND, 1 / OF_THE_BOUND)),
+                Goal(OURS, ThreadPool.name, 1.0, word="goal"),
+            ],
         )
     )
     for microseconds in (1, 10, 100):

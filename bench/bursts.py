@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     Burst = tuple[tuple[int, int], ...]
 
 BLOCK = 128
+WORKERS = 2
 
 PTX = """
 .version 6.4
@@ -61,7 +62,7 @@ def prepared(session: Session) -> tuple[cs.Engine, cs.Kernel]:
     device.use()
     session.device = f"{device.name}, compute capability {device.compute_capability}"
     kernel = cs.Module.from_ptx(PTX, device=device, file="bench/bursts.py").kernel("add_to")
-    engine = cs.Engine(workers=2)
+    engine = cs.Engine(workers=WORKERS)
     session.closing.callback(engine.close)
     session.closing.enter_context(cs.use(engine))
     return engine, kernel

@@ -7,7 +7,8 @@
     python bench/compare.py --readme            the README's tables, from bench/results as it is
 
 What is measured lands in bench/results and, with all that lies there, between the marks in
-bench/README.md. With --small it is shown and not kept: a small run measures nothing.
+bench/README.md; a run without a GIL beside that of the usual Python. With --small it is shown and
+not kept: a small run measures nothing.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ import time
 from pathlib import Path
 
 from checkout import ROOT
-from tables import amount, goal_words, plain, table
+from tables import amount, goal_words, musts, plain, table
 
 BENCH = ROOT / "bench"
 RESULTS = BENCH / "results"
@@ -36,7 +37,10 @@ PROGRAMS: dict[str, list[str]] = {
     "bench_matmul": [],
     "bench_scale": ["--set", "most_pushes=10000000"],
     "bench_pushers": [],
+    "bench_cliffs": [],
+    "bench_free_threading": [],
     "bench_launch": [],
+    "bench_batch": [],
     "bench_driver": [],
     "bench_softgpu": [],
     "bench_peers_gpu": [],
@@ -66,7 +70,7 @@ def main(arguments: list[str]) -> int:
             missed += unmet(report)
             if not options.small:
                 RESULTS.mkdir(exist_ok=True)
-                (RESULTS / path.name).write_text(path.read_text(encoding="utf-8"), "utf-8")
+                (RESULTS / kept_name(report)).write_text(path.read_text(encoding="utf-8"), "utf-8")
     if not options.small:
         write_readme(README, kept())
         for line in missed:
@@ -114,20 +118,25 @@ def show(names: list[str]) -> int:
     return 0
 
 
+def kept_name(report: dict) -> str:
+    """The file that keeps a result: one with a GIL, and one without, does not replace the other."""
+    return f"{report['program']}{'' if report['gil'] else '.without_gil'}.json"
+
+
 def kept() -> list[dict]:
     """The results that are kept, in the order of the programs."""
     reports = [json.loads(path.read_text(encoding="utf-8")) for path in RESULTS.glob("*.json")]
     order = list(PROGRAMS)
-    return sorted(reports, key=lambda report: (order.index(report["program"]), report["program"]))
+    return sorted(reports, key=lambda report: (order.index(report["program"]), not report["gil"]))
 
 
 def write_readme(path: Path, reports: list[dict]) -> None:
-    """Put the tables of these results between the marks, and leave the rest as it is."""
+    """Put all musts and the tables of these results between the marks; leave the rest as it is."""
     before, _, rest = path.read_text(encoding="utf-8").partition(BEGIN)
     _, mark, after = rest.partition(END)
     if not mark:
         raise ValueError(f"{path}: no line {END.strip()!r} after a line {BEGIN.strip()!r}")
-    shown = "\n".join(f"{table(report)}\n" for report in reports)
+    shown = "\n".join(f"{text}\n" for text in (musts(reports), *map(table, reports)))
     path.write_text(f"{before}{BEGIN}\n{shown}\n{END}{after}", encoding="utf-8")
 
 

@@ -67,17 +67,7 @@ class Cudasync:
         self._engine = engine
 
     def prepare(self, workload: Workload, functions: Functions) -> Callable[[], None]:
-        # Variables are new for each run, as a program's arrays would be, and made outside the
-        # timing, as is what Python needs to name them in a call.
-        variables = [cs.Var(f"v{number}") for number in range(workload.variables)]
-        calls = [
-            (
-                function,
-                tuple(variables[number] for number in reads),
-                tuple(variables[number] for number in writes),
-            )
-            for function, (reads, writes) in zip(functions, workload.ops, strict=True)
-        ]
+        calls = steps(workload, functions)
         push, waitall = self._engine.push, self._engine.waitall
 
         def run() -> None:
@@ -91,13 +81,30 @@ class Cudasync:
         self._engine.close()
 
 
+def steps(workload: Workload, functions: Functions) -> list[tuple]:
+    """Each function with the variables that it reads and that it writes, ready for a call.
+
+    Variables are new for each run, as a program's arrays would be.
+    """
+    variables = [cs.Var(f"v{number}") for number in range(workload.variables)]
+    return [
+        (
+            function,
+            tuple(variables[number] for number in reads),
+            tuple(variables[number] for number in writes),
+        )
+        for function, (reads, writes) in zip(functions, workload.ops, strict=True)
+    ]
+
+
 class ThreadPool:
     """`ThreadPoolExecutor` with a counter per op under one lock; the graph is built beforehand."""
 
     name = "ThreadPoolExecutor"
+    pools = 1
 
     def __init__(self, workers: int) -> None:
-        self._pool = ThreadPoolExecutor(workers)
+        self._pools = [ThreadPoolExecutor(workers) for _ in range(self.pools)]
         self._lock = threading.Lock()
 
     def prepare(self, workload: Workload, functions: Functions) -> Callable[[], None]:
@@ -106,7 +113,7 @@ class ThreadPool:
         successors = workload.successors
         left = len(functions)
         finished = threading.Event()
-        submit = self._pool.submit
+        submits = [self._pools[number % self.pools].submit for number in range(left)]
 
         def step(number: int) -> None:
             nonlocal left
@@ -120,19 +127,27 @@ class ThreadPool:
                     if not counts[later]:
                         ready.append(later)
             for later in ready:
-                submit(step, later)
+                submits[later](step, later)
             if last:
                 finished.set()
 
         def run() -> None:
             for number in roots:
-                submit(step, number)
+                submits[number](step, number)
             finished.wait()
 
         return run
 
     def close(self) -> None:
-        self._pool.shutdown()
+        for pool in self._pools:
+            pool.shutdown()
+
+
+class TwoThreadPools(ThreadPool):
+    """The same with its ops given in turn to two executors: what a change of threads costs."""
+
+    name = "two ThreadPoolExecutors in turn"
+    pools = 2
 
 
 class Graphlib:

@@ -22,7 +22,8 @@ class Goal:
     """A limit on what contender `of` takes.
 
     As a "ratio" it is `of`'s time over that of `over`; as "us" it is by how much `of` is above
-    `over` or, without `over`, the time itself. A "must" is a promise, a "goal" a wish.
+    `over` or, without `over`, the time itself. A "must" is a promise, a "goal" a wish. Where it is
+    missed, it is still met if `otherwise` is: what the machine allowed at that moment.
     """
 
     of: str
@@ -30,6 +31,7 @@ class Goal:
     at_most: float
     unit: str = RATIO
     word: str = "must"
+    otherwise: Goal | None = None
 
     def __post_init__(self) -> None:
         assert self.unit in (RATIO, MICROSECONDS)
@@ -46,15 +48,20 @@ def judged(goal: Goal, taken: Mapping[str, Mapping[int, float]]) -> dict[str, ob
     else:
         values = [(mine[at] - its[at]) / 1000 for at in mine.keys() & its.keys()]
     value = spread(values)
-    return {
+    is_met = value["median"] <= goal.at_most
+    found: dict[str, object] = {
         "of": goal.of,
         "over": goal.over,
         "word": goal.word,
         "unit": goal.unit,
         "at_most": goal.at_most,
         "value": value,
-        "met": value["median"] <= goal.at_most,
+        "met": is_met,
     }
+    if goal.otherwise is not None:
+        other = judged(goal.otherwise, taken)
+        found |= {"otherwise": other, "met": is_met or other["met"]}
+    return found
 
 
 def spread(values: Sequence[float]) -> dict[str, float]:

@@ -7,6 +7,7 @@ an engine that finds the order itself; their arrays and packed arguments are mad
 from __future__ import annotations
 
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING
 
 import bursts
@@ -35,14 +36,14 @@ class Rig:
         self.burst = burst
         self.engine = engine
         self._kernel = kernel
-        self._shape = ((elements // bursts.BLOCK,), (bursts.BLOCK,))
+        self.shape = ((elements // bursts.BLOCK,), (bursts.BLOCK,))
         self._first = bursts.first_values(burst, elements)
         self._raw = bursts.Raw(closing, burst, elements, kernel)
-        self._stream = cs.Stream(kernel.device)
+        self.stream = cs.Stream(kernel.device)
         self._event = cs.Event(kernel.device)
-        closing.callback(self._stream.close)
+        closing.callback(self.stream.close)
         closing.callback(self._event.close)
-        self._handle = driver.CUstream(self._stream.handle)
+        self._handle = driver.CUstream(self.stream.handle)
         self._arrays = [cs.array(row) for row in self._first]
         closing.callback(self._arrays.clear)
 
@@ -55,7 +56,7 @@ class Rig:
 
     def drain(self) -> None:
         """Let all that was enqueued, by whichever way, be done."""
-        self._stream.synchronize()
+        self.stream.synchronize()
         self.engine.waitall()
 
     def raw_checksum(self) -> int:
@@ -63,6 +64,10 @@ class Rig:
 
     def arrays_checksum(self) -> int:
         return bursts.checksum_of([array.numpy() for array in self._arrays])
+
+    def raw_pointers(self) -> list[tuple[cs.DeviceBuffer, cs.DeviceBuffer]]:
+        """The arguments of each launch, in the memory of the raw ones."""
+        return [self._raw.pointers(source, target) for source, target in self.burst]
 
     def raw_launches(self) -> Calls:
         return [
@@ -85,15 +90,12 @@ class Rig:
 
     def prepared_launches(self) -> Calls:
         """Launches that `Kernel.prepare` checked and packed once, on one stream."""
-        stream = self._stream
+        stream = self.stream
 
         def direct(launch: cs.driver.Launch) -> Callable[[], object]:
             return lambda: launch.on(stream)
 
-        return [
-            direct(self._prepare(*self._raw.pointers(source, target)))
-            for source, target in self.burst
-        ]
+        return [direct(self._prepare(*pointers)) for pointers in self.raw_pointers()]
 
     def pushes(self) -> Calls:
         """`engine.push` of launches that were prepared once."""
@@ -113,14 +115,33 @@ class Rig:
             for left, right in self.burst
         ]
 
+    def batches(self, size: int) -> Calls:
+        """The burst in batches of so many prepared launches, each batch one op."""
+        return self._pushed_at_once(
+            [self._prepare(self._arrays[left], self._arrays[right]) for left, right in self.burst],
+            size,
+        )
+
+    def batches_of_functions(self, size: int) -> Calls:
+        """The same with functions of a stream, and what they read and write."""
+        device = self._kernel.device
+        steps = []
+        for left, right in self.burst:
+            used = self._arrays[left], self._arrays[right]
+            steps.append((self._prepare(*used).on, used, used[1:], device))
+        return self._pushed_at_once(steps, size)
+
+    def _pushed_at_once(self, steps: list, size: int) -> Calls:
+        return [partial(self.engine.push_many, batch) for batch in groups(steps, size)]
+
     def _prepare(self, *args: object) -> cs.driver.Launch:
-        grid, block = self._shape
+        grid, block = self.shape
         return self._kernel.prepare(grid=grid, block=block, args=args)
 
     def kernel_calls(self) -> Calls:
         """`kernel[grid, block](...)`, written out each time."""
         kernel = self._kernel
-        grid, block = self._shape
+        grid, block = self.shape
 
         def called(left: cs.Array, right: cs.Array) -> Callable[[], object]:
             return lambda: kernel[grid, block](left, right)
@@ -129,13 +150,18 @@ class Rig:
 
     def kept_kernel_calls(self) -> Calls:
         """The same with `kernel[grid, block]` made once."""
-        grid, block = self._shape
+        grid, block = self.shape
         kept = self._kernel[grid, block]
 
         def called(left: cs.Array, right: cs.Array) -> Callable[[], object]:
             return lambda: kept(left, right)
 
         return [called(self._arrays[left], self._arrays[right]) for left, right in self.burst]
+
+
+def groups(steps: list, size: int) -> list[tuple]:
+    """The steps in order, so many to a group."""
+    return [tuple(steps[at : at + size]) for at in range(0, len(steps), size)]
 
 
 def launched(arguments: tuple) -> Callable[[], object]:

@@ -6,6 +6,7 @@ import os
 import platform
 import subprocess
 import sys
+import sysconfig
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -19,6 +20,7 @@ def facts() -> dict[str, object]:
         "commit": commit(),
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "python": platform.python_version(),
+        "free_threaded": bool(sysconfig.get_config_var("Py_GIL_DISABLED")),
         "gil": getattr(sys, "_is_gil_enabled", lambda: True)(),
         "numpy": installed("numpy"),
         "cuda_bindings": installed("cuda-bindings"),

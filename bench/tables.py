@@ -6,6 +6,38 @@ doing. Results that older programs kept are still shown; what they did not measu
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+
+def musts(reports: Sequence[dict]) -> str:
+    """Every promise of these runs beside what was measured; wishes are left to their own tables."""
+    lines = ["| bench | what | must | measured (middle half) | |", "|---|---|---:|---:|---|"]
+    for report in reports:
+        for case, goal in promises(report):
+            unit = goal["unit"]
+            what, limit = goal_words(goal), amount(goal["at_most"], unit)
+            lines.append(f"| {case} | {what} | {limit} | {measured(goal)} | {verdict(goal)} |")
+        for measure in report.get("measures", []):
+            if measure["at_most"] is not None:
+                name, _, what = measure["id"].partition(": ")
+                limit, value = plain(measure["at_most"]), plain(measure["value"])
+                lines.append(
+                    f"| {name} | {what} | {limit} | {value} {measure['unit']} "
+                    f"| {verdict(measure)} |"
+                )
+    return "\n".join(lines)
+
+
+def promises(report: dict) -> Iterator[tuple[str, dict]]:
+    """The goals of a run that are musts, each with its case."""
+    for case in report["cases"]:
+        for goal in case.get("goals", []):
+            if goal["word"] == "must":
+                yield case["id"], goal
+
 
 def table(report: dict) -> str:
     """The machine line; the cases, the baseline first; what was promised; what was counted."""
@@ -35,7 +67,7 @@ def machine_line(report: dict) -> str:
         f"at {report['commit'] or 'no commit'}",
         f"{report['rounds']} rounds",
         f"{report['cpu']}, {report['cores']} cores, load {report['load_average']}",
-        f"Python {report['python']}",
+        f"Python {report['python']}{build(report)}",
         f"cuda-bindings {report['cuda_bindings']}",
         f"llvmlite {report['llvmlite']}",
         f"numpy {report['numpy']}",
@@ -45,6 +77,13 @@ def machine_line(report: dict) -> str:
         *(["SMALL SIZES, measures nothing"] if report["small"] else []),
     ]
     return "; ".join(parts)
+
+
+def build(report: dict) -> str:
+    """Which build of Python that was, where it is not the usual one."""
+    if not report.get("free_threaded"):
+        return ""
+    return ", free-threaded build with its GIL on" if report["gil"] else ", without a GIL"
 
 
 def row(case: dict, name: str, result: dict) -> str:
@@ -65,12 +104,10 @@ def goal_lines(report: dict) -> list[str]:
     rows = []
     for case in report["cases"]:
         for goal in case.get("goals", []):
-            value, unit = goal["value"], goal["unit"]
-            limit = f"{goal['word']} {amount(goal['at_most'], unit)}"
-            median, low, high = (amount(value[name], unit) for name in ("median", "q1", "q3"))
+            limit = f"{goal['word']} {amount(goal['at_most'], goal['unit'])}"
             rows.append(
                 f"| {case['id']} | {goal_words(goal)} | {limit} "
-                f"| {median} ({low} to {high}) | {verdict(goal)} |"
+                f"| {measured(goal)} | {verdict(goal)} |"
             )
     if not rows:
         return []
@@ -79,10 +116,21 @@ def goal_lines(report: dict) -> list[str]:
 
 
 def goal_words(goal: dict) -> str:
-    """What a goal is about: one contender beside, or above, another."""
-    if goal["over"] is None:
-        return goal["of"]
-    return f"{goal['of']} {'/' if goal['unit'] == 'ratio' else 'minus'} {goal['over']}"
+    """What a goal is about: one contender beside, or above, another; and what is enough else."""
+    words = goal["of"]
+    if goal["over"] is not None:
+        words += f" {'/' if goal['unit'] == 'ratio' else 'minus'} {goal['over']}"
+    other = goal.get("otherwise")
+    if other is not None:
+        limit = amount(other["at_most"], other["unit"])
+        words += f" (else {goal_words(other)}, {limit}: {measured(other)})"
+    return words
+
+
+def measured(goal: dict) -> str:
+    """The median, and the middle half."""
+    median, low, high = (amount(goal["value"][n], goal["unit"]) for n in ("median", "q1", "q3"))
+    return f"{median} ({low} to {high})"
 
 
 def measure_lines(report: dict) -> list[str]:

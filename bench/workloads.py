@@ -97,6 +97,15 @@ def fan(width: int, rounds: int) -> Workload:
     return Workload("fan", width + 1, tuple(one_round * rounds))
 
 
+def twice(workload: Workload) -> Workload:
+    """Two copies that have no variable in common, their ops in turn."""
+    ops = []
+    for each in workload.ops:
+        other = tuple(tuple(number + workload.variables for number in names) for names in each)
+        ops += [each, other]
+    return Workload(f"{workload.name}, twice", 2 * workload.variables, tuple(ops))
+
+
 class Tally:
     """Ops whose result shows their order: the checksum that contenders must agree on.
 

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         empty_like,
         from_dlpack,
         hand_over,
+        strided,
         take_over,
         zeros,
         zeros_like,
@@ -57,6 +58,8 @@ if TYPE_CHECKING:
         DeadlockError,
         OpError,
         PtxError,
+        UnhandledFailureWarning,
+        UnpicklableCause,
     )
 
 __version__ = "0.1.0"
@@ -88,6 +91,8 @@ __all__ = [
     "Statistics",
     "Stream",
     "TraceEntry",
+    "UnhandledFailureWarning",
+    "UnpicklableCause",
     "Var",
     "array",
     "copy",
@@ -103,6 +108,7 @@ __all__ = [
     "memcpy_async",
     "memset_async",
     "pinned_empty",
+    "strided",
     "take_over",
     "use",
     "waitall",

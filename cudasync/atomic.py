@@ -1,20 +1,38 @@
 """Floor 0. The only operations that threads may share data through without a lock.
 
-Each rests on single C calls of built-in types, which CPython runs without another thread in
-between: by the GIL or, on a free-threaded build, by the critical section of that object. What an
-algorithm may rely on is written at each one; `tests/engine/models` explores their schedules, all
-or the first so many, with planted bugs that turn the exploration red. The engine imports nothing
-else to share data through; where a loop is hot it writes the one C call out and names the block
-here.
+What each rests on, in both builds of CPython. *C call*: another thread cannot come in between,
+since the GIL is let go between bytecodes only. *Own lock*: without a GIL the call holds the mutex
+of that one object (`Py_BEGIN_CRITICAL_SECTION`); taking it is a sequentially consistent
+compare-and-set, letting it go a release.
 
-One C call that allocates tuples, lists or dicts one after the other is *not* one step: before
-3.12 the collector may run at any of them, and with it Python code and a change of thread.
-`list(d)`, `d.copy()` and `max(d)` are one step over a dict of plain keys, `list(d.items())` is not.
+| operation | with a GIL | free-threaded, 3.14 |
+|---|---|---|
+| `list.append pop copy extend remove`, slice assignment | C call | own lock |
+| `dict.setdefault pop clear`, `d[k] = v`, `list(d)`, `list(d.values())` | C call | own lock |
+| `deque.append popleft`, `heappush`, `heappop` of integers | C call | own lock |
+| `next(itertools.count)` | C call | compare-and-set in a loop |
+| store to a slot of an object | one bytecode | own lock, the value by release |
+| load from a slot, `list[i]`, `len`, truth of a list or dict | one bytecode | no lock: acquire |
+| `lock.acquire release locked` | C call | compare-and-set |
 
-Two more facts of the interpreter are relied upon, and only by the engine's planner:
-- loads and stores of attributes take effect in one order for all threads (true under the GIL;
-  a free-threaded build promises it for a single attribute only);
-- `del object.slot` succeeds for exactly one of several threads (true under the GIL).
+So two threads that take the lock of the *same* object have an order, and the second sees all that
+the first stored before. Three rules follow, and the engine uses no others:
+
+- **One winner.** Of several that append to one list, one is first in it (`offer`, `claim`). Of
+  several that pop one key or item, one gets it.
+- **Two stores to one object.** Two threads that each store to a slot of one object and then look
+  at the slot that the other stored to: one of them sees the other.
+- **A meeting.** Stores to different objects, then a step of each on one list (`meet`, or an append
+  on one side and a `copy` on the other), then the looks: one of them sees the other.
+
+A look alone (`if things:`) takes no lock, and orders nothing. One C call that allocates tuples,
+lists or dicts one after the other is *not* one step: before 3.12 the collector may run at any of
+them, and with it Python code and a change of threads. `list(d)` and `d.copy()` are one step over a
+dict of plain keys, `list(d.items())` is not; `max(d)` is one with a GIL only.
+
+`tests/test_litmus.py` holds real threads to the rules, in whichever build runs it;
+`tests/engine/models` explores schedules of what is built on them, with planted bugs. Where a loop
+is hot it writes the one C call out and names the block here.
 """
 
 from __future__ import annotations
@@ -23,10 +41,10 @@ from _thread import allocate_lock
 from collections import deque
 from contextlib import suppress
 from itertools import count
-from typing import TYPE_CHECKING, Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterable
+    from collections.abc import Callable, Hashable, Iterable
 
 T = TypeVar("T")
 
@@ -34,7 +52,7 @@ T = TypeVar("T")
 class Tickets:
     """Numbers 1, 2, 3, ...: each is handed out exactly once, to exactly one caller.
 
-    Assumes that `count.__next__` is one C call. Order of numbers is the order of calls.
+    Order of numbers is the order of calls.
     """
 
     __slots__ = ("count", "next")
@@ -98,6 +116,15 @@ class Once(Generic[T]):
         return self._cell.get("value")
 
 
+def meet(things: list[Any]) -> None:
+    """A step on a list that changes nothing: two threads that both take one have an order.
+
+    What a thread stored before its step, the one that comes second sees after its own. So of two
+    threads that each store, take a step and look at what the other stored, one sees the other.
+    """
+    things.extend(())
+
+
 def offer(cell: list[T], value: T) -> T:
     """The first append to an empty list wins; return the winner.
 
@@ -106,6 +133,44 @@ def offer(cell: list[T], value: T) -> T:
     """
     cell.append(value)
     return cell[0]
+
+
+class Roll(Generic[T]):
+    """Entries that any thread may add, go through and strike out, each without a lock.
+
+    By number, not by what they are about: a key that is used again would let whoever strikes out
+    the old entry take the new one away, however it looked before.
+    """
+
+    __slots__ = ("_entries", "_numbers")
+
+    def __init__(self) -> None:
+        self._entries: dict[int, T] = {}
+        self._numbers = count()
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def add(self, entry: T) -> int:
+        """Enter something; who looks from now on sees it. Returns its number."""
+        number = next(self._numbers)
+        self._entries[number] = entry
+        return number
+
+    def remove(self, number: int) -> None:
+        """Take out the entry of a number, if it is there."""
+        self._entries.pop(number, None)
+
+    def all(self) -> list[T]:
+        """What is there now, the oldest first: a copy."""
+        return list(self._entries.values())
+
+    def strike(self, is_over: Callable[[T], bool]) -> None:
+        """Take out the entries that are over. Several threads may do so at once."""
+        for number in list(self._entries):
+            entry = self._entries.get(number)
+            if entry is not None and is_over(entry):
+                self._entries.pop(number, None)
 
 
 class Gate:
@@ -236,6 +301,18 @@ class Log:
         while segment.is_sealed:
             segment = segment.next()
         return segment.base + len(segment.entries)
+
+    def meet(self) -> None:
+        """Between a store and a look at the log: whoever appends afterwards sees the store.
+
+        Who appended before is seen by the look. An append and this one take the lock of the same
+        list, so one of them comes first.
+        """
+        segment = self.tail
+        meet(segment.entries)
+        while segment.is_sealed:
+            segment = segment.next()
+            meet(segment.entries)
 
     def append(self, entry: object) -> None:
         """Give `entry` its place. Never blocks."""

@@ -4,11 +4,16 @@ An error is a value first and a sentence second: what a program may want to bran
 is an attribute, what a person must read is the message. A caller's mistake is a
 `TypeError` or `ValueError`, raised before anything is enqueued; the classes here are for
 what the driver, the PTX, or an op that ran has to say.
+
+An error crosses the border of a process with its fields: `concurrent.futures` and multiprocessing
+pickle what a worker raises, and a pool breaks at an error that can not be read back.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import pickle
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -18,7 +23,78 @@ if TYPE_CHECKING:
 STICKY_CODES = frozenset({214, 700, 702, 710, 714, 715, 716, 717, 718, 719})
 
 
-class CudasyncError(Exception):
+class _Portable:
+    """An exception that is copied and pickled with its fields, whatever its constructor takes.
+
+    A copy shares the exceptions that are fields. Pickled, one that can not be read back is replaced
+    by an `UnpicklableCause`.
+    """
+
+    # Exception's own: the arguments that it was made with, and what `raise ... from` names.
+    args: tuple[Any, ...]
+    __cause__: BaseException | None
+
+    def __copy__(self) -> Any:
+        twin = _without_init(type(self), self.args)
+        vars(twin).update(vars(self))
+        if self.__cause__ is not None:
+            twin.__cause__ = self.__cause__
+        return twin
+
+    def __deepcopy__(self, memo: object) -> Any:
+        return self.__copy__()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # By identity: `cause` and `__cause__` of an `OpError` are one exception.
+        carried: dict[int, BaseException] = {}
+        fields = dict(vars(self))
+        if self.__cause__ is not None:
+            fields["__cause__"] = self.__cause__
+        for name, value in fields.items():
+            if isinstance(value, BaseException):
+                if id(value) not in carried:
+                    carried[id(value)] = _as_pickled(value)
+                fields[name] = carried[id(value)]
+        return _without_init, (type(self), self.args), fields
+
+
+def _without_init(kind: type[Any], args: tuple[Any, ...]) -> Any:
+    return kind.__new__(kind, *args)
+
+
+def _as_pickled(error: BaseException) -> BaseException:
+    """`error`, if it comes through pickle, else what tells of it."""
+    if isinstance(error, _Portable):
+        # It sees to its own fields: to try it here would try each cause of a chain twice.
+        return error
+    tried = _tried.get()
+    token = _tried.set(tried | {id(error)})
+    try:
+        if id(error) in tried:
+            raise ValueError("it refers to the error whose cause it is")
+        pickle.loads(pickle.dumps(error))
+    except Exception:
+        return UnpicklableCause(
+            f"{type(error).__module__}.{type(error).__qualname__}", _text_of(error)
+        )
+    finally:
+        _tried.reset(token)
+    return error
+
+
+# Whether these can be pickled is being found out.
+_tried: ContextVar[frozenset[int]] = ContextVar("cudasync pickled", default=frozenset())
+
+
+def _text_of(error: BaseException) -> str:
+    """`str(error)`, also where the exception's own method fails."""
+    try:
+        return str(error)
+    except Exception as failed:
+        return f"<its text can not be told: {type(failed).__name__}>"
+
+
+class CudasyncError(_Portable, Exception):
     """Base class of every error that cudasync defines."""
 
 
@@ -37,13 +113,6 @@ class CudaError(CudasyncError):
         self.hint = hint
         self.sticky = code in STICKY_CODES
         super().__init__(f"{call}: {name} ({code})" + (f": {hint}" if hint else ""))
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return (_cuda_error, (self.code, self.name, self.call, self.hint))
-
-
-def _cuda_error(code: int, name: str, call: str, hint: str) -> CudaError:
-    return CudaError(code, name, call=call, hint=hint)
 
 
 class PtxError(CudasyncError):
@@ -71,13 +140,6 @@ class PtxError(CudasyncError):
         place = f"{file}:{line}:{column}" if line else file
         super().__init__(f"{place}: {message}" + (f": {instruction}" if instruction else ""))
 
-    def __reduce__(self) -> tuple[object, ...]:
-        return (_ptx_error, (self.message, self.file, self.line, self.column, self.instruction))
-
-
-def _ptx_error(message: str, file: str, line: int, column: int, instruction: str) -> PtxError:
-    return PtxError(message, file=file, line=line, column=column, instruction=instruction)
-
 
 class OpError(CudasyncError):
     """An op failed, or read what a failed op wrote; raised by every wait on such data.
@@ -94,11 +156,63 @@ class OpError(CudasyncError):
         self.push_site = push_site
         self.cause = cause
         self.suspects = tuple(suspects)
-        text = f"op {op!r}, pushed at {push_site}, failed: {type(cause).__name__}: {cause}"
-        if self.suspects:
-            text += f" (it or one of: {', '.join(self.suspects)})"
-        super().__init__(text)
+        super().__init__(_of_an_op(op, push_site, cause, self.suspects))
         self.__cause__ = cause
+
+
+class UnhandledFailureWarning(_Portable, RuntimeWarning):
+    """An op failed, and nobody was told: no wait raised it, and its engine has ended.
+
+    Shown once for each failure when the engine closes, is collected, or the program ends.
+    `op`, `push_site`, `cause` and `suspects` are those of `OpError`; `dependents` is how many more
+    ops failed with it, `alike` how many more failures of this op at this place differ in nothing,
+    and `trace` the traceback of the cause, "" where none of it is the program's.
+    """
+
+    def __init__(
+        self,
+        op: str,
+        push_site: str,
+        cause: BaseException,
+        *,
+        suspects: Sequence[str] = (),
+        dependents: int = 0,
+        alike: int = 0,
+        trace: str = "",
+    ) -> None:
+        self.op = op
+        self.push_site = push_site
+        self.cause = cause
+        self.suspects = tuple(suspects)
+        self.dependents = dependents
+        self.alike = alike
+        self.trace = trace
+        told = _of_an_op(op, push_site, cause, self.suspects) + "; nobody waited for it"
+        if dependents:
+            told += f"; with it failed {dependents} more that depended on it"
+        if alike:
+            told += f"; {alike} more like it"
+        if trace:
+            told += f"\n{trace}"
+        super().__init__(told)
+        self.__cause__ = cause
+
+
+def _of_an_op(op: str, push_site: str, cause: BaseException, suspects: Sequence[str]) -> str:
+    told = f"op {op!r}, pushed at {push_site}, failed: {type(cause).__name__}: {_text_of(cause)}"
+    return told + (f" (it or one of: {', '.join(suspects)})" if suspects else "")
+
+
+class UnpicklableCause(CudasyncError):
+    """Stands for an exception that pickle can not carry from one process to another.
+
+    `kind` names the exception's class, module included; `message` is its text.
+    """
+
+    def __init__(self, kind: str, message: str) -> None:
+        self.kind = kind
+        self.message = message
+        super().__init__(f"{kind}: {message}")
 
 
 class DeadlockError(CudasyncError):

@@ -13,20 +13,24 @@ import re
 import signal
 import subprocess
 import sys
+from collections import Counter
+from collections.abc import Iterator
 
 import pytest
+from helpers.kept_code import IS_INSIDE_A_TEST, keep_nothing, kept_in
 from hypothesis import HealthCheck, Phase, settings
 
 # The software GPU has as many devices as one asks for; programs of the tests use three.
 os.environ.setdefault("CUDASYNC_SOFTGPU_DEVICES", "3")
 SCHEDULER = os.environ.get("CUDASYNC_SOFTGPU_SCHEDULER", "fifo")
-# Tests compile what they run, and keep nothing in the user's folders.
-os.environ["CUDASYNC_SOFTGPU_CACHE"] = "0"
+# Nothing is found that another run has compiled, and nothing kept in the user's folders.
+keep_nothing()
 
+settings.register_profile("plain", deadline=None, max_examples=25)
 settings.register_profile("dev", deadline=None, max_examples=40)
 # For processes that tests start: a look, and no search for a smaller example.
 settings.register_profile(
-    "look", deadline=None, max_examples=20, phases=[Phase.generate], database=None
+    "look", deadline=None, max_examples=10, phases=[Phase.generate], database=None
 )
 settings.register_profile(
     "ci",
@@ -36,7 +40,9 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.register_profile("long", deadline=None, max_examples=2000, print_blob=True)
-settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if os.environ.get("CI") else "dev"))
+settings.load_profile(
+    os.environ.get("HYPOTHESIS_PROFILE", "ci" if os.environ.get("CI") else "plain")
+)
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -48,15 +54,25 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--run-slow", action="store_true", help="run the tests marked slow, too")
+    parser.addoption("--all-cases", action="store_true", help="run all cases of sampled tests")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if config.getoption("--run-slow"):
         return
     skip = pytest.mark.skip(reason="needs --run-slow")
+    left_out = pytest.mark.skip(reason="needs --all-cases")
+    takes_all = config.getoption("--all-cases")
+    cases: Counter[str] = Counter()
     for item in items:
+        sampled = item.get_closest_marker("sampled")
         if "slow" in item.keywords:
             item.add_marker(skip)
+        elif sampled is not None and not takes_all:
+            test = item.nodeid.partition("[")[0]
+            if cases[test] % sampled.args[0]:
+                item.add_marker(left_out)
+            cases[test] += 1
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -77,6 +93,16 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     return True
 
 
+@pytest.fixture(scope="session", autouse=True)
+def a_run_compiles_a_kernel_once(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Also for the processes that its tests start, and where a process has forgotten the kernel."""
+    if IS_INSIDE_A_TEST:
+        yield
+    else:
+        with kept_in(tmp_path_factory.mktemp("code")):
+            yield
+
+
 @pytest.fixture(scope="module", autouse=True)
 def what_others_left_is_not_looked_through_again() -> None:
     """Hundreds of tests collect garbage to show that nothing is left behind: of their own.
@@ -86,6 +112,17 @@ def what_others_left_is_not_looked_through_again() -> None:
     """
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def nobody_is_told_of_what_others_left() -> Iterator[None]:
+    """The engine of the process is every test's: ops that a test left in flight may be ended by
+    the reset of another one, which is nobody's failure."""
+    yield
+    # Programs that only start others have not loaded it.
+    leaving = sys.modules.get("cudasync.engine.lifecycle.fork_and_exit")
+    for engine in list(leaving.engines) if leaving is not None else ():
+        engine.clear_errors()
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

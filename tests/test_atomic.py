@@ -9,7 +9,7 @@ from itertools import chain
 
 import pytest
 
-from cudasync.atomic import Inbox, Once, Tickets
+from cudasync.atomic import Inbox, Once, Roll, Tickets
 
 THREADS = 8
 ROUNDS = 3000
@@ -91,3 +91,22 @@ def test_the_first_offer_wins_and_everyone_learns_it():
         run_in_threads(offer)
         assert len(set(seen)) == 1
         assert once.get() == seen[0]
+
+
+def test_a_roll_loses_no_entry_to_those_who_strike_out_others():
+    roll: Roll[list[int]] = Roll()
+
+    def add_and_end(index: int) -> None:
+        for n in range(ROUNDS // 10):
+            entry = [index, n]
+            roll.add(entry)
+            assert any(each is entry for each in roll.all())
+            entry.clear()
+            roll.strike(lambda each: not each)
+            assert not any(each is entry for each in roll.all())
+
+    run_in_threads(add_and_end)
+    assert len(roll) == 0
+    roll.add([1])
+    roll.add([2])
+    assert roll.all() == [[1], [2]]

@@ -23,9 +23,11 @@ PUBLIC = {
     "Engine", "Op", "Statistics", "TraceEntry", "Var", "engine", "use", "waitall",
     # Arrays and kernels.
     "Array", "BoundKernel", "In", "InOut", "Kernel", "Module", "Out", "PreparedLaunch", "array",
-    "copy", "empty", "empty_like", "from_dlpack", "hand_over", "take_over", "zeros", "zeros_like",
+    "copy", "empty", "empty_like", "from_dlpack", "hand_over", "strided", "take_over", "zeros",
+    "zeros_like",
     # Errors.
     "ClosedError", "CudaError", "CudasyncError", "DeadlockError", "OpError", "PtxError",
+    "UnhandledFailureWarning", "UnpicklableCause",
 }  # fmt: skip
 
 TESTING = {"Exploration", "HostLatch", "Latch", "explore"}

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
 
 import pytest
 from helpers.house import ROOT
 from helpers.readme import blocks
+from helpers.warm import run_warm
 
 import cudasync as cs
 
@@ -35,22 +33,9 @@ NOT_TO_FORGET = [line for line in BY_HAND.text.splitlines() if "this: " in line]
 
 def outcome(text, scheduler):
     """What the block's last line says in a process of its own on the software GPU."""
-    environment = {
-        **os.environ,
-        "CUDASYNC_DEVICE": "soft",
-        "CUDASYNC_SOFTGPU_SCHEDULER": scheduler,
-        "PYTHONPATH": str(ROOT),
-    }
-    done = subprocess.run(
-        [sys.executable, "-c", text],
-        cwd=ROOT,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    return done.stderr.strip().rpartition("\n")[2] or "right"
+    environment = {"CUDASYNC_DEVICE": "soft", "CUDASYNC_SOFTGPU_SCHEDULER": scheduler}
+    done = run_warm(text, 60, **environment)
+    return done.err.strip().rpartition("\n")[2] or "right"
 
 
 @pytest.mark.parametrize("line", NOT_TO_FORGET)

@@ -17,6 +17,9 @@ from pathlib import Path
 import pytest
 
 import cudasync as cs
+from cudasync.softgpu import real_driver
+
+pytestmark = pytest.mark.sampled(2)
 
 HOUSE = Path(__file__).parents[1]
 
@@ -70,6 +73,59 @@ def unwanted(program, names):
 )
 def test_a_process_loads_nothing_that_it_does_not_need(program, names):
     assert unwanted(program, names) == []
+
+
+# What `import cudasync` promises to others
+
+UNCHANGED = """
+import os, sys
+before = list(sys.meta_path), dict(os.environ), set(sys.modules)
+import cudasync
+assert (list(sys.meta_path), dict(os.environ)) == before[:2]
+assert not [n for n in set(sys.modules) - before[2] if n.split(".")[0] != "cudasync"
+            and n.split(".")[0] not in sys.stdlib_module_names]
+import ctypes
+try:
+    ctypes.CDLL("libcuda.so.1", mode=os.RTLD_NOLOAD | os.RTLD_NOW)
+except OSError:
+    pass
+else:
+    raise AssertionError("a driver is loaded")
+"""
+BEFORE_AND_AFTER = """
+def look():
+    try:
+        return driver.cuInit(0)[0].name
+    except Exception:
+        return "no driver"
+assert look() == "no driver", look()
+{call}
+assert look() == "CUDA_SUCCESS", look()
+"""
+
+
+@pytest.fixture
+def software_gpu_alone(monkeypatch):
+    """Processes that are to have the software GPU, and find no other driver."""
+    if real_driver() is not None:
+        pytest.skip("there is a driver to be found")
+    monkeypatch.setenv("CUDASYNC_DEVICE", "soft")
+
+
+def test_an_import_changes_nothing_in_the_process(software_gpu_alone):
+    after(UNCHANGED)
+
+
+@pytest.mark.parametrize(
+    ("order", "call"), [(1, "install()"), (-1, "cs.zeros(8)"), (1, "cs.device_count()")]
+)
+def test_from_the_first_call_on_others_find_the_driver(software_gpu_alone, order, call):
+    """And also if they looked for one in vain; `tests/clients` has the same for cuda.core."""
+    imports = [
+        "from cuda.bindings import driver",
+        "import cudasync as cs\nfrom cudasync.softgpu import install",
+    ]
+    after("\n".join([*imports[::order], BEFORE_AND_AFTER.format(call=call)]))
 
 
 def test_a_module_too_many_is_seen():

@@ -7,6 +7,7 @@ from cudasync.array.borrowed import from_dlpack
 from cudasync.array.copying import copy
 from cudasync.array.creation import array, empty, empty_like, zeros, zeros_like
 from cudasync.array.crossing import hand_over, take_over
+from cudasync.array.foreign import strided
 from cudasync.array.kernels import BoundKernel, Kernel, Module
 from cudasync.array.prepared import PreparedLaunch
 from cudasync.array.uses import In, InOut, Out
@@ -26,6 +27,7 @@ __all__ = [
     "empty_like",
     "from_dlpack",
     "hand_over",
+    "strided",
     "take_over",
     "zeros",
     "zeros_like",

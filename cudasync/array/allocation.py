@@ -13,13 +13,14 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
+from cudasync.array.handed import Handed
 from cudasync.atomic import Inbox
 from cudasync.driver import Device, DeviceBuffer
 from cudasync.driver.interop import DLPACK_CUDA
 from cudasync.driver.lending import has_loans, reclaim
 from cudasync.engine import engine
+from cudasync.engine.hazards.interval_map import Region
 from cudasync.engine.op import OpKind
-from cudasync.engine.ranges import Region
 from cudasync.errors import ClosedError, CudaError, CudasyncError, DeadlockError
 
 if TYPE_CHECKING:
@@ -57,15 +58,22 @@ class DeviceBytes:
         self.size_bytes = size_bytes
         self.device = device
 
-    def __cudasync_memory__(self) -> tuple[int, int, bool]:
+    def __cudasync_memory__(self, stream: object) -> tuple[int, int, bool]:
         return self.ptr, self.size_bytes, False
 
 
 class Memory(Protocol):
     """Device memory that arrays are views of; it ends with the last of them."""
 
+    # What was handed over of it to streams of others.
+    handed: Handed
+
     @property
     def device(self) -> Device: ...
+
+    @property
+    def only_device(self) -> Device | None:
+        """The device that alone reaches it; None if all do."""
 
     @property
     def dlpack_device(self) -> tuple[int, int]:
@@ -75,12 +83,13 @@ class Memory(Protocol):
 class Allocation:
     """Bytes on a device that live until the last array that uses them is gone."""
 
-    __slots__ = ("__weakref__", "buffer", "region")
+    __slots__ = ("__weakref__", "buffer", "handed", "region")
 
     region: Region
 
     def __init__(self, owner: Engine, device: Device, size_bytes: int) -> None:
         reap()
+        self.handed = Handed()
         try:
             self.buffer = _allocate(owner, device, size_bytes, self)
         except CudaError as error:
@@ -97,6 +106,10 @@ class Allocation:
 
     @property
     def device(self) -> Device:
+        return self.buffer.device
+
+    @property
+    def only_device(self) -> Device | None:
         return self.buffer.device
 
     @property

@@ -10,23 +10,31 @@ import math
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.lib.stride_tricks import as_strided
 
 from cudasync.array import exporting, indexing
 from cudasync.array.allocation import DeviceBytes, reap
 from cudasync.array.crossing import crossing, hand_over
+from cudasync.array.handed import refuse_unless_handed
 from cudasync.driver import memcpy_async
+from cudasync.driver.form import form_for
+from cudasync.driver.strides import contiguous_strides, is_contiguous
+from cudasync.driver.unpicklable import unpicklable
 from cudasync.engine import current, engine
+from cudasync.engine.hazards.variable import span, wait_for_writers
 from cudasync.engine.op import OpKind
-from cudasync.engine.variable import contiguous_strides, span, wait_for_writers
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from numpy.typing import DTypeLike
+
     from cudasync.array.allocation import Memory
     from cudasync.driver import Device, Stream
-    from cudasync.engine.ranges import Region
+    from cudasync.engine.hazards.interval_map import Region
 
 
+@unpicklable("send x.numpy() and make cs.array(...) of it there; x.copy() is a copy here")
 class Array:
     """An n-dimensional array in device memory.
 
@@ -36,7 +44,7 @@ class Array:
     that uses it is gone.
     """
 
-    __slots__ = ("_allocation", "_memory", "dtype", "ptr", "region", "shape", "strides")
+    __slots__ = ("_allocation", "_memory", "dtype", "form", "ptr", "region", "shape", "strides")
 
     def __init__(
         self,
@@ -55,6 +63,9 @@ class Array:
         self._memory: tuple[int, int, bool] | None = None
         # The bytes from the first to the last element: what the engine keeps hazards on.
         self.region: Region = span(ptr, shape, strides, dtype.itemsize)
+        has_gaps = not is_contiguous(shape, strides, dtype.itemsize)
+        # What a kernel looks at.
+        self.form = form_for(type(self), dtype, has_gaps, allocation.only_device)
 
     @property
     def device(self) -> Device:
@@ -77,7 +88,7 @@ class Array:
     @property
     def is_contiguous(self) -> bool:
         """True if the elements lie in C order without gaps."""
-        return self.size <= 1 or self.strides == contiguous_strides(self.shape, self.dtype.itemsize)
+        return is_contiguous(self.shape, self.strides, self.dtype.itemsize)
 
     @property
     def is_read_only(self) -> bool:
@@ -93,7 +104,7 @@ class Array:
         is in order already, and a device op's work belongs on the stream that it was given.
         """
         stream = None
-        if self.nbytes and not current.inside():
+        if self.nbytes and not current.is_in_op():
             stream = crossing(self.device)
             hand_over(self, to=stream)
         return {
@@ -126,25 +137,34 @@ class Array:
         """
         return exporting.export(self, stream, max_version, dl_device, copy)
 
-    def __cudasync_memory__(self) -> tuple[int, int, bool]:
+    def __cudasync_order__(self, stream: Any) -> None:
+        """Raise ValueError unless the driver layer may use the array on `stream`.
+
+        It may in an op, and after `hand_over` to the stream. (None: the current stream)
+        """
+        refuse_unless_handed(self, stream)
+
+    def __cudasync_memory__(self, stream: Any) -> tuple[int, int, bool]:
         """Address, size and whether it is read-only, for the driver layer: nobody is ordered by it.
 
-        Raises ValueError for an array that is not contiguous.
+        Raises ValueError for an array that is not contiguous, and what `__cudasync_order__` does.
         """
         memory = self._memory
         if memory is None:
             if not self.is_contiguous:
                 raise ValueError(
                     f"the array of shape {self.shape} with strides {self.strides} "
-                    "is not C-contiguous"
+                    "is not C-contiguous: give x.copy()"
                 )
             memory = self._memory = (self.ptr, self.nbytes, self.is_read_only)
+        refuse_unless_handed(self, stream)
         return memory
 
     def numpy(self) -> np.ndarray[Any, Any]:
         """Copy to the host. Waits for what wrote this array, and for nothing else.
 
-        Raises `OpError` if the array is poisoned.
+        The calling thread waits, and no other; Ctrl-C ends the wait. Raises `OpError` if the array
+        is poisoned.
         """
         reap()
         low, high = self.region
@@ -157,7 +177,12 @@ class Array:
                 memcpy_async(host, source, stream=stream)
 
             engine()._push(
-                fetch, OpKind.DTOH, reads=[self.region], name="numpy", device=self.device
+                fetch,
+                OpKind.DTOH,
+                reads=[self.region],
+                name="numpy",
+                device=self.device,
+                is_blocking=True,
             ).wait()
         view = np.ndarray(self.shape, self.dtype, host, self.ptr - low, self.strides)
         return view if self.is_contiguous else view.copy()
@@ -182,6 +207,32 @@ class Array:
         full = indexing.fill_shape(tuple(int(n) for n in wanted), self.size)
         strides = contiguous_strides(full, self.dtype.itemsize)
         return type(self)(self._allocation, self.ptr, full, strides, self.dtype)
+
+    def view(self, dtype: DTypeLike) -> Array:
+        """A view of the same bytes as elements of another dtype, by NumPy's rules.
+
+        With another size of elements the last axis must be contiguous, and its bytes be a multiple
+        of the new size: ValueError otherwise. TypeError for a dtype without a fixed size.
+        """
+        kind = np.dtype(dtype)
+        if kind.hasobject:
+            raise TypeError(f"dtype {kind} has no fixed size; a device can not hold it")
+        # NumPy's answer for the same layout; the memory behind it is never touched.
+        layout = as_strided(np.empty(0, self.dtype), self.shape, self.strides).view(kind)
+        return type(self)(self._allocation, self.ptr, layout.shape, layout.strides, kind)
+
+    def copy(self) -> Array:
+        """A new array with the same elements, contiguous whatever this one is. Does not wait."""
+        # Here, since arrays are built upon this file.
+        from cudasync.array.copying import copy
+        from cudasync.array.creation import empty_like
+        from cudasync.array.gathering import gather
+
+        if not self.is_contiguous:
+            return gather(self)
+        made = empty_like(self)
+        copy(made, self)
+        return made
 
     def __len__(self) -> int:
         if not self.shape:

@@ -13,17 +13,18 @@ from typing import TYPE_CHECKING, Any
 from cudasync.array.allocation import DEAD, reap
 from cudasync.array.array import Array, ReadOnlyArray
 from cudasync.array.crossing import crossing, take_over
+from cudasync.array.handed import Handed
 from cudasync.driver import Device
 from cudasync.driver.borrowing import SHARED_DEVICES, BorrowedTensor, borrow
 from cudasync.driver.dlpack import MAJOR, MINOR
-from cudasync.driver.interop import DLPACK_CPU, DLPACK_CUDA_HOST
+from cudasync.driver.interop import DLPACK_CPU, DLPACK_CUDA_HOST, DLPACK_CUDA_MANAGED
 from cudasync.driver.lending import take_back
 from cudasync.engine import engine
-from cudasync.engine.variable import span
+from cudasync.engine.hazards.variable import span
 
 if TYPE_CHECKING:
     from cudasync.engine import Engine
-    from cudasync.engine.ranges import Region
+    from cudasync.engine.hazards.interval_map import Region
 
 
 def from_dlpack(producer: Any) -> Array:
@@ -66,16 +67,21 @@ def from_dlpack(producer: Any) -> Array:
 class BorrowedMemory:
     """Memory that goes back to its owner after the last array that uses it."""
 
-    __slots__ = ("__weakref__", "device", "dlpack_device")
+    __slots__ = ("__weakref__", "device", "dlpack_device", "handed")
 
     def __init__(
         self, owner: Engine, device: Device, tensor: BorrowedTensor, region: Region
     ) -> None:
         self.device = device
+        self.handed = Handed()
         self.dlpack_device = (tensor.device_type, tensor.ordinal)
         note = _GiveBack(tensor, region, weakref.ref(owner))
         _borrowed[id(tensor)] = region
         weakref.finalize(self, DEAD.put, note).atexit = False
+
+    @property
+    def only_device(self) -> Device | None:
+        return None if self.dlpack_device[0] == DLPACK_CUDA_MANAGED else self.device
 
 
 # What is borrowed now. A producer may lend the same bytes several times.

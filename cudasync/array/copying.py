@@ -10,6 +10,8 @@ from cudasync.array.allocation import DeviceBytes, reap
 from cudasync.array.array import Array
 from cudasync.array.foreign import ForeignArray, seen, take_over_foreign
 from cudasync.driver import DeviceBuffer, DeviceView, memcpy_async
+from cudasync.driver.allocations import is_known_to_driver
+from cudasync.driver.operand import address_of
 from cudasync.engine import Op, engine
 from cudasync.engine.op import OpKind
 
@@ -53,17 +55,22 @@ class _Operand:
                 f"not {type(thing).__name__}"
             )
         if not contiguous:
-            raise ValueError(f"the {role} of the copy is not contiguous; copy it row by row")
+            remedy = "give x.copy()" if role == "source" else "copy to parts without gaps"
+            raise ValueError(f"the {role} of the copy is not contiguous: {remedy}")
 
 
 def copy(target: Any, source: Any, *, name: str | None = None, priority: int = 0) -> Op:
-    """Copy `source` to `target`; returns the op at once.
+    """Copy `source` to `target`; returns the op at once, and never waits.
 
     Both are contiguous device arrays, views, `DeviceBuffer`s or NumPy arrays, of one shape and
     dtype (sizes, where one has no shape). A NumPy array takes part in the hazards like a device
-    array: until the op has finished, change or read it only through other ops. Copies from and to
-    pinned memory (`pinned_empty`) run beside kernels. Raises ValueError if shapes or sizes differ,
-    and TypeError if dtypes do.
+    array: until the op has finished, change or read it only through other ops.
+
+    Copies from and to pinned memory (`pinned_empty`) are enqueued at once and run beside kernels.
+    With pageable memory (any other NumPy array) the driver waits while it copies, so a thread of
+    the engine issues the copy, once all that it comes after is over; later ops on its operands are
+    issued when that is done. A copy with a positive `priority` is behind none without, unless it
+    depends on it. Raises ValueError if shapes or sizes differ, and TypeError if dtypes do.
     """
     reap()
     target, source = seen(target), seen(source)
@@ -88,6 +95,9 @@ def copy(target: Any, source: Any, *, name: str | None = None, priority: int = 0
         if to.nbytes:
             memcpy_async(to.handle, of.handle, stream=stream)
 
+    device = of.device if to.device is None else to.device
+    assert device is not None
+    host = to if to.is_host else of if of.is_host else None
     take_over_foreign((target, source))
     return engine()._push(
         copy_on_stream,
@@ -96,5 +106,11 @@ def copy(target: Any, source: Any, *, name: str | None = None, priority: int = 0
         writes=[target],
         name=name or f"copy {kind.value}",
         priority=priority,
-        device=of.device if to.device is None else to.device,
+        device=device,
+        is_blocking=host is not None and _is_pageable(host, device),
     )
+
+
+def _is_pageable(host: _Operand, device: Device) -> bool:
+    """True for host memory that the driver has to be waited for with. (cuPointerGetAttribute)"""
+    return bool(host.nbytes) and not is_known_to_driver(address_of(host.handle), device)

@@ -11,50 +11,64 @@ import numpy as np
 from cudasync.array.allocation import Allocation, DeviceBytes
 from cudasync.array.array import Array
 from cudasync.array.staging import Staging
-from cudasync.driver import Device, memcpy_async, memset_async
+from cudasync.driver import memcpy_async, memset_async
+from cudasync.driver.device import as_device
+from cudasync.driver.strides import contiguous_strides
 from cudasync.engine import engine
 from cudasync.engine.op import OpKind
-from cudasync.engine.variable import contiguous_strides
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, DTypeLike
 
     from cudasync.driver import Stream
+    from cudasync.driver.device import DeviceLike
+
+# What NumPy makes of Python's numbers, and what we do.
+_OF_PYTHON = {
+    np.dtype(np.float64): np.dtype(np.float32),
+    np.dtype(np.complex128): np.dtype(np.complex64),
+}
+_NUMBERS = frozenset({bool, int, float, complex})
 
 _staging: dict[int, Staging] = {}
 
 
-def array(data: ArrayLike, dtype: DTypeLike | None = None, *, device: Device | int = 0) -> Array:
+def array(data: ArrayLike, dtype: DTypeLike | None = None, *, device: DeviceLike = 0) -> Array:
     """A device array with a copy of `data`, anything that NumPy makes an array of.
+
+    Without a `dtype`, Python's floats become float32 and its complex numbers complex64, as the
+    other makers of arrays have it; ints become int64, bools bool. What has a dtype keeps it.
 
     `data` is read before this returns and may change at once; the copy to the device is
     asynchronous. Raises TypeError for dtypes that have no fixed size, CudaError when device
     memory is exhausted.
     """
     host = np.asarray(data, dtype)
+    if dtype is None and host.dtype in _OF_PYTHON and _is_of_python(data):
+        host = host.astype(_OF_PYTHON[host.dtype])
     made = empty(host.shape, host.dtype, device=device)
     if made.nbytes == 0:
         return made
     # setdefault: two threads that come first together still share one.
     staging = _staging.setdefault(made.device.ordinal, Staging(made.device))
     staged, lend_until = staging.fill(host)
+    target = DeviceBytes(made.ptr, made.nbytes, made.device)
 
     def upload(stream: Stream) -> None:
-        memcpy_async(made, staged, stream=stream)
+        memcpy_async(target, staged, stream=stream)
 
-    # The closure must not keep the array alive once the copy was issued: Op drops it then.
     op = engine()._push(upload, OpKind.HTOD, writes=[made], name="array", device=made.device)
     lend_until(op)
     return made
 
 
-def empty(shape: Any, dtype: DTypeLike = np.float32, *, device: Device | int = 0) -> Array:
+def empty(shape: Any, dtype: DTypeLike = np.float32, *, device: DeviceLike = 0) -> Array:
     """A device array with whatever the memory held. Does not wait."""
     kind = np.dtype(dtype)
     if kind.hasobject:
         raise TypeError(f"dtype {kind} has no fixed size; a device can not hold it")
     sizes = _shape(shape)
-    where = device if isinstance(device, Device) else Device(device)
+    where = as_device(device)
     # An allocation of no bytes is refused by the driver; one byte keeps the address valid.
     size = max(1, math.prod(sizes) * kind.itemsize)
     allocation = Allocation(engine(), where, size)
@@ -62,7 +76,7 @@ def empty(shape: Any, dtype: DTypeLike = np.float32, *, device: Device | int = 0
     return Array(allocation, allocation.buffer.ptr, sizes, strides, kind)
 
 
-def zeros(shape: Any, dtype: DTypeLike = np.float32, *, device: Device | int = 0) -> Array:
+def zeros(shape: Any, dtype: DTypeLike = np.float32, *, device: DeviceLike = 0) -> Array:
     """A device array of zeros. Does not wait."""
     made = empty(shape, dtype, device=device)
     if made.nbytes:
@@ -83,6 +97,14 @@ def empty_like(like: Array) -> Array:
 def zeros_like(like: Array) -> Array:
     """`zeros` with the shape, dtype and device of `like`; always contiguous."""
     return zeros(like.shape, like.dtype, device=like.device)
+
+
+def _is_of_python(data: Any) -> bool:
+    """True if all that `data` holds is numbers of Python, which have no width of their own."""
+    if not isinstance(data, (list, tuple)):
+        return type(data) in _NUMBERS
+    kinds = set(map(type, data))
+    return kinds <= _NUMBERS or all(map(_is_of_python, data))
 
 
 def _shape(shape: Any) -> tuple[int, ...]:

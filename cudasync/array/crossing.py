@@ -14,6 +14,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from cudasync.array.allocation import reap
+from cudasync.array.handed import note_handed, note_taken
 from cudasync.driver import Event, Stream
 from cudasync.engine import Op, engine
 from cudasync.engine.op import OpKind
@@ -47,9 +48,11 @@ def take_over(*things: Any, after: StreamLike | Event) -> Op:
     def wait(stream: Stream) -> None:
         stream.wait(ready)
 
-    return engine()._push(
-        wait, OpKind.KERNEL, reads=things, writes=things, name="take over", device=ready.device
+    op = engine()._push(
+        wait, OpKind.WAIT, reads=things, writes=things, name="take over", device=ready.device
     )
+    note_taken(things)
+    return op
 
 
 def hand_over(*things: Any, to: StreamLike) -> None:
@@ -57,6 +60,7 @@ def hand_over(*things: Any, to: StreamLike) -> None:
 
     After all of them, reads and writes, since the stream may do either. The engine does not see
     what is done there: give `things` back with `take_over` before the engine uses them again.
+    Until then the driver layer takes these arrays on that stream, `launch` and `memcpy_async`.
     Waits for nothing, unless some of these ops are still behind a host op, which no stream can wait
     for: then until they are done. Raises `OpError` if one of `things` is poisoned.
     """
@@ -90,6 +94,7 @@ def hand_over(*things: Any, to: StreamLike) -> None:
         raise op.failure.error()
     if enqueued[0] is not None:
         raise enqueued[0]
+    note_handed(things, stream)
 
 
 _crossings: dict[int, list[Stream]] = {}

@@ -49,9 +49,9 @@ def export(
         raise BufferError(f"strides of {array.strides} bytes are no multiples of an element")
     to = _consumer(array, stream)
     if copy:
-        array = _copied(array)
+        array = array.copy()
         flags = IS_COPIED
-    if to is not None and array.nbytes and not current.inside():
+    if to is not None and array.nbytes and not current.is_in_op():
         hand_over(array, to=to)
     item_size = array.dtype.itemsize
     return lend(
@@ -89,15 +89,3 @@ def _on_host(array: Array, stream: Any, copy: bool | None) -> Any:
     if copy is False:
         raise BufferError("the array is on a device: on the host it can only be a copy")
     return array.numpy().__dlpack__()
-
-
-def _copied(array: Array) -> Array:
-    # Here, since arrays are built upon this file.
-    from cudasync.array.copying import copy
-    from cudasync.array.creation import empty_like
-
-    if not array.is_contiguous:
-        raise BufferError("only a contiguous array can be copied for an export")
-    made = empty_like(array)
-    copy(made, array)
-    return made

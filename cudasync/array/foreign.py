@@ -14,14 +14,17 @@ from cudasync.array.allocation import DeviceBytes
 from cudasync.array.array import Array
 from cudasync.array.crossing import take_over
 from cudasync.driver import DeviceBuffer, DeviceView, Stream
+from cudasync.driver.form import form_for
 from cudasync.driver.interop import awaited_stream
 from cudasync.driver.operand import device_of_address
-from cudasync.engine.variable import interface_region
+from cudasync.driver.remedies import described
+from cudasync.driver.strides import is_contiguous
+from cudasync.engine.hazards.variable import interface_region
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from cudasync.engine.ranges import Region
+    from cudasync.engine.hazards.interval_map import Region
 
 
 class ForeignArray:
@@ -30,6 +33,7 @@ class ForeignArray:
     __slots__ = (
         "device",
         "dtype",
+        "form",
         "is_contiguous",
         "is_read_only",
         "nbytes",
@@ -40,7 +44,7 @@ class ForeignArray:
         "shape",
     )
 
-    def __init__(self, owner: Any, interface: dict[str, Any]) -> None:
+    def __init__(self, owner: Any, interface: dict[str, Any], *, is_strided: bool = False) -> None:
         # The memory is its owner's, who must be alive while it is used.
         self.owner = owner
         if interface.get("mask") is not None:
@@ -54,8 +58,12 @@ class ForeignArray:
         self.ptr = int(address or 0)
         self.is_read_only = bool(is_read_only)
         self.region: Region = interface_region({**interface, "data": (self.ptr, is_read_only)})
-        self.is_contiguous = self.region.end - self.region.start == self.nbytes
+        strides = interface.get("strides")
+        self.is_contiguous = is_contiguous(self.shape, strides, self.dtype.itemsize)
         self.device = device_of_address(owner, self.ptr)
+        # What a kernel looks at. With `is_strided` it was told that it knows the strides.
+        has_gaps = not self.is_contiguous and not is_strided
+        self.form = form_for(type(self), self.dtype, has_gaps, self.device)
         # The handle of the stream behind whose work so far the memory is ready.
         self.ready_on = awaited_stream(interface)
 
@@ -63,6 +71,25 @@ class ForeignArray:
     def handle(self) -> DeviceBytes:
         """Its bytes, as the driver layer takes them."""
         return DeviceBytes(self.ptr, self.nbytes, self.device)
+
+
+def strided(array: Any) -> Any:
+    """`array` for a kernel that takes its strides, as an argument.
+
+    A kernel is given a view's address and its span of bytes as what it may use, and works out by
+    itself where the elements are; without this word an array with gaps or in another order than C
+    is refused. `array` is an array, or another library's with `__cuda_array_interface__`, whose
+    memory and stream count as of now. TypeError for anything else. Nothing is copied.
+    """
+    if isinstance(array, Array):
+        view = array[...]
+        form = view.form
+        view.form = form_for(form.kind, form.dtype, False, form.device)
+        return view
+    interface = getattr(array, "__cuda_array_interface__", None)
+    if isinstance(interface, dict) and not isinstance(array, (DeviceBuffer, DeviceView)):
+        return ForeignArray(array, interface, is_strided=True)
+    raise TypeError(f"strided takes a device array, not {described(array)}")
 
 
 def seen(thing: Any) -> Any:

@@ -18,9 +18,11 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from cudasync import driver
 from cudasync.array.allocation import DEAD, reap
 from cudasync.array.array import Array
-from cudasync.array.checked import check_of
+from cudasync.array.checked import check_of, variable_of
 from cudasync.array.foreign import ForeignArray, seen, take_over_foreign
-from cudasync.array.prepared import PreparedLaunch
+from cudasync.array.prepared import PreparedLaunch, prepared
+from cudasync.array.reach import note_module, reach_of
+from cudasync.array.touching import Touching
 from cudasync.array.uses import (
     NARROWED,
     READS_WRITES,
@@ -28,14 +30,16 @@ from cudasync.array.uses import (
     declared,
     parts,
     push_otherwise,
-    tokens,
+    reasoned,
 )
 from cudasync.driver.lending import LENT
 from cudasync.driver.packing import OUT_OF_RANGE, PackerTable
-from cudasync.engine import Op, Var, launching
+from cudasync.driver.unpicklable import unpicklable
 from cudasync.engine.current import engine as current_engine
-from cudasync.engine.ranges import keep_what_lies_between
-from cudasync.engine.variable import resolve_one
+from cudasync.engine.device import launching
+from cudasync.engine.hazards.interval_map import keep_what_lies_between
+from cudasync.engine.hazards.variable import resolve_one
+from cudasync.ptx.types import StateSpace
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -45,7 +49,9 @@ if TYPE_CHECKING:
     from cudasync.driver import Launch, Parameter
     from cudasync.driver.kernel import Shape
     from cudasync.driver.packing import Packer
-    from cudasync.engine.launching import Accesses
+    from cudasync.engine import Var
+    from cudasync.engine.hazards.accesses import Accesses
+    from cudasync.engine.op import Op
     from cudasync.ptx.access import Access
 
 
@@ -67,8 +73,9 @@ class Kernel(driver.Kernel):
         function: Any,
         parameters: tuple[Parameter, ...],
         symbols: Mapping[str, Access],
+        beyond: str = "",
     ) -> None:
-        super().__init__(module, name, function, parameters, symbols)
+        super().__init__(module, name, function, parameters, symbols, beyond)
         # Each packs arguments, and answers with what the launch reads and what it writes.
         self.calls = PackerTable(self.packing, self._call_packer)
         self._bound: dict[Any, BoundKernel] = {}
@@ -109,7 +116,7 @@ class Kernel(driver.Kernel):
         """
         shape = self.shape(grid, block, shared_bytes)
         self.get()
-        return PreparedLaunch(self, shape, args)
+        return prepared(self, shape, args)
 
     def uses(self, arguments: Sequence[Any], values: Sequence[Any]) -> tuple[Uses, Uses]:
         """What a call reads and what it writes: positions of arguments, and the module's tokens.
@@ -137,6 +144,12 @@ class Kernel(driver.Kernel):
             writes += [self.module.variable(symbol)] * does_write
         return reads, writes
 
+    def accesses(self, arguments: Sequence[Any], values: Sequence[Any]) -> Accesses:
+        """What a call with these arguments, and the values in them, is ordered by."""
+        found = accesses_of(self, arguments, *self.uses(arguments, values), values)
+        reach = reach_of(self, arguments, values)
+        return found if reach is None else reach.widened(found, reach.looked_at(values))
+
     def _call_packer(self, arguments: Sequence[Any], values: Sequence[Any]) -> Packer:
         """For arguments of these types: packs them, and tells what is read and what written."""
         places = [f"a{i}" for i in range(len(values))]
@@ -158,12 +171,17 @@ class Kernel(driver.Kernel):
 
         reads, writes = self.uses(arguments, values)
         names["region_of"] = resolve_one
-        names["tokens_read"], names["tokens_written"] = tokens(reads), tokens(writes)
+        names["tokens_read"], names["tokens_written"] = reasoned(self, arguments, reads, writes)
         regions = ", ".join(map(written_out, parts(reads, writes)))
         has_overwritten = parts(reads, writes)[2]
         names["keep"] = keep_what_lies_between
         regions = f"keep({regions})" if has_overwritten else f"({regions})"
         answer = f"({regions}, tokens_read, tokens_written)"
+        reach = reach_of(self, arguments, values)
+        if reach is not None:
+            names["widened"] = reach.widened
+            looked_at = "".join(f"{places[position]}, " for position in reach.positions)
+            answer = f"widened({answer}, ({looked_at}))"
         return self.packing.packer(values, places=places, guards=guards, answer=answer, names=names)
 
 
@@ -172,10 +190,21 @@ class Module(driver.Module):
 
     kernel_type: ClassVar[type[driver.Kernel]] = Kernel
 
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        note_module(self)
+
+    @property
+    def written_variables(self) -> list[Var]:
+        """The tokens of all variables that a kernel could write."""
+        declared = self._parsed.variables if self._parsed is not None else ()
+        return [self.variable(each.name) for each in declared if each.space is StateSpace.GLOBAL]
+
     def variable(self, name: str) -> Var:
         """The token that orders launches which share the module's global `name`."""
         variables: dict[str, Var] = self.__dict__.setdefault("_variables", {})
-        return variables.setdefault(name, Var(name))
+        known = variables.get(name)
+        return known or variables.setdefault(name, variable_of(self, name))
 
     def kernel(self, name: str) -> Kernel:
         """The kernel called `name`; ValueError if the module has none of that name."""
@@ -184,6 +213,7 @@ class Module(driver.Module):
         return kernel
 
 
+@unpicklable("send the PTX and load it there with Module.from_ptx")
 class BoundKernel:
     """A kernel with its launch shape; call it with the kernel's arguments."""
 
@@ -233,8 +263,19 @@ class BoundKernel:
             return _push(
                 engine, launch.on, accesses, name, kernel.device, _getframe(1), kernel.name
             )
-        issue = launch.on if check is None else check(args, launch.on)
-        return push_otherwise(engine, issue, kernel, accesses, name, priority)
+        if check is not None:
+            check(args)
+        return push_otherwise(engine, launch.on, kernel, accesses, name, priority)
+
+    def touching(self, *, reads: Any = (), writes: Any = ()) -> Touching:
+        """The same, for a kernel that follows pointers from memory: it says what these lead to.
+
+        `reads` and `writes` are arrays (or one), variables, or what else `Engine.push` takes. They
+        stand for all that can not be inferred; what is inferred of the arguments stays. What is
+        only in `writes` is overwritten whole. Raises TypeError for what has no bytes, ValueError
+        for read-only memory among `writes`.
+        """
+        return Touching(self, reads, writes)
 
     def _pack_otherwise(self, args: tuple[Any, ...], buffer: Any) -> Accesses:
         """Pack arguments of other types than those of the last call; what the launch uses."""
@@ -246,9 +287,9 @@ class BoundKernel:
             return accesses
         # What another library's array is, and on which stream, may be different in each call.
         kernel.packing.pack_exactly(values, buffer)
-        uses = kernel.uses(args, values)
+        accesses = kernel.accesses(args, values)
         take_over_foreign(values)
-        return accesses_of(*uses, values)
+        return accesses
 
     def _another(self) -> Launch:
         kernel = self.kernel

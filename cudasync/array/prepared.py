@@ -8,16 +8,26 @@ from typing import TYPE_CHECKING, Any
 from cudasync import driver
 from cudasync.array.allocation import DEAD, reap
 from cudasync.array.foreign import ForeignArray, seen, take_over_foreign
+from cudasync.array.reach import Reach, reach_of, with_touched
 from cudasync.array.uses import NARROWED, accesses_of, push_otherwise
 from cudasync.driver.lending import LENT
-from cudasync.engine import Op, launching
+from cudasync.driver.packing import ask_order, managed
+from cudasync.engine import Op, current
 from cudasync.engine.current import engine as current_engine
+from cudasync.engine.device import launching
+from cudasync.engine.log.histories import Known
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from cudasync.array.kernels import Kernel
+    from cudasync.array.touching import Touched
+    from cudasync.driver import Event
     from cudasync.driver.kernel import Shape
+    from cudasync.driver.stream import StreamLike
+    from cudasync.engine import Engine
+    from cudasync.engine.batch.device import Batch
+    from cudasync.engine.hazards.accesses import Accesses
 
 _push = launching.push
 _getframe = sys._getframe
@@ -27,18 +37,26 @@ _dead = DEAD.items
 class PreparedLaunch(driver.Launch):
     """A launch whose shape and arguments were checked and packed once.
 
-    `push()` pushes it onto the engine, `on(stream)` launches it on a stream of the caller's. It
-    keeps its arguments alive.
+    `push()` pushes it onto the engine, `on(stream)` launches it on a stream of the caller's, which
+    the arrays among its arguments were handed over to. It keeps its arguments alive.
     """
 
-    __slots__ = ("_accesses", "_foreign", "_known")
+    __slots__ = ("_accesses", "_foreign", "_known", "latest_batch")
 
-    def __init__(self, kernel: Kernel, shape: Shape, args: Sequence[Any]) -> None:
-        values = [seen(a.array if type(a) in NARROWED else a) for a in args]
+    def __init__(
+        self, kernel: Kernel, shape: Shape, args: Sequence[Any], values: Sequence[Any]
+    ) -> None:
         super().__init__(kernel, shape, kernel.packing.take(values), tuple(args))
         self._foreign = [value for value in values if isinstance(value, ForeignArray)]
-        self._accesses = accesses_of(*kernel.uses(args, values), values)
-        self._known = launching.Known()
+        self._accesses = accesses_of(kernel, args, *kernel.uses(args, values), values)
+        self._known = Known()
+        # What `Engine.push_many` knows of the batch that last began with this launch.
+        self.latest_batch: Batch | None = None
+        if managed(values) and type(self) is PreparedLaunch:
+            self.__class__ = _OfArrays
+
+    # As the engine launches it.
+    _issue = driver.Launch.on
 
     def push(self, *, name: str | None = None, priority: int = 0) -> Op:
         """Push the launch, with the arguments as they were when it was prepared; returns the op.
@@ -57,7 +75,7 @@ class PreparedLaunch(driver.Launch):
         if check is None and not priority and engine._is_direct:
             return _push(
                 engine,
-                self.on,
+                self._issue,
                 self._accesses,
                 name,
                 kernel.device,
@@ -65,5 +83,109 @@ class PreparedLaunch(driver.Launch):
                 kernel.name,
                 self._known,
             )
-        issue = self.on if check is None else check(self.kept, self.on)
-        return push_otherwise(engine, issue, kernel, self._accesses, name, priority)
+        if check is not None:
+            check(self.kept)
+        return push_otherwise(engine, self._issue, kernel, self._accesses, name, priority)
+
+    @property
+    def is_steady(self) -> bool:
+        """True if each push accesses the same, and nothing has to be looked at before."""
+        kernel: Any = self.kernel
+        return kernel.check is None and not self._foreign
+
+    def ready(self) -> Accesses:
+        """Do what has to come before a push; what the launch accesses in that."""
+        self.tidy()
+        kernel: Any = self.kernel
+        if self._foreign:
+            take_over_foreign(self._foreign)
+        if kernel.check is not None:
+            kernel.check(self.kept)
+        return self._accesses
+
+    @staticmethod
+    def tidy() -> None:
+        """Push the ends of arrays that died since."""
+        if _dead or LENT:
+            reap()
+
+    def push_anywhere(self, engine: Engine, name: str | None, priority: int) -> Op:
+        """`push` for callers that are not the user's own code."""
+        kernel: Any = self.kernel
+        accesses = self.ready()
+        name = kernel.name if name is None else name
+        return push_otherwise(engine, self._issue, kernel, accesses, name, priority)
+
+    def touching(self, *, reads: Any = (), writes: Any = ()) -> PreparedLaunch:
+        """The same launch, with what it touches that can not be inferred: see
+        `BoundKernel.touching`. It takes the arguments as they are now."""
+        from cudasync.array.touching import Touched
+
+        assert self.kept is not None
+        kernel: Any = self.kernel
+        return prepared(kernel, self.shape, self.kept, Touched(reads, writes))
+
+
+class _OfArrays(PreparedLaunch):
+    """One with arguments that the engine orders: the others need not be asked about that."""
+
+    __slots__ = ()
+
+    def on(self, stream: StreamLike | None = None, event: Event | None = None) -> None:
+        """`Launch.on`; ValueError for arrays that were not handed over, outside of an op."""
+        if not current.is_in_op():
+            kept = self.kept or ()
+            ask_order(managed([a.array if type(a) in NARROWED else a for a in kept]), stream)
+        super().on(stream, event)
+
+
+class ReachingLaunch(_OfArrays):
+    """A launch that reaches more than its array arguments: what, is looked up at each push.
+
+    For what lies at an address, and which variables and devices there are, may change.
+    """
+
+    __slots__ = ("_addresses", "_by_arrays", "_reach", "_touched")
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        shape: Shape,
+        args: Sequence[Any],
+        values: Sequence[Any],
+        reach: Reach | None,
+        touched: Touched | None,
+    ) -> None:
+        super().__init__(kernel, shape, args, values)
+        self._reach = reach
+        self._touched = touched
+        self._addresses = [] if reach is None else reach.addresses(reach.looked_at(values))
+        if touched is not None:
+            self._foreign = [*self._foreign, *touched.foreign]
+
+    @property
+    def is_steady(self) -> bool:
+        return False
+
+    @property
+    def _accesses(self) -> Accesses:
+        touched = None if self._touched is None else self._touched.accesses
+        if self._reach is None:
+            return with_touched(self._by_arrays, touched)
+        return self._reach.with_addresses(self._by_arrays, self._addresses, touched)
+
+    @_accesses.setter
+    def _accesses(self, accesses: Accesses) -> None:
+        self._by_arrays = accesses
+
+
+def prepared(
+    kernel: Kernel, shape: Shape, args: Sequence[Any], touched: Touched | None = None
+) -> PreparedLaunch:
+    """A launch with its arguments checked and packed; what it touches may be said by hand."""
+    values = [seen(a.array if type(a) in NARROWED else a) for a in args]
+    if len(values) == kernel.packing.count:
+        reach = reach_of(kernel, args, values)
+        if reach is not None or touched is not None:
+            return ReachingLaunch(kernel, shape, args, values, reach, touched)
+    return PreparedLaunch(kernel, shape, args, values)

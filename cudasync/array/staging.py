@@ -10,12 +10,14 @@ then is a buffer that is not used again; its memory goes when nothing reads it a
 
 from __future__ import annotations
 
+import weakref
 from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
+from cudasync.atomic import Roll
 from cudasync.driver import PinnedBuffer
 
 if TYPE_CHECKING:
@@ -24,8 +26,8 @@ if TYPE_CHECKING:
     from cudasync.driver import Device
     from cudasync.engine import Op
 
-# Idle pinned memory kept for the next copy, in bytes.
-KEPT_BYTES = 256 << 20
+# Idle pinned memory kept for the next copy, in bytes, of all devices together.
+KEPT_BYTES = 128 << 20
 
 Pinned: TypeAlias = "np.ndarray[Any, Any]"
 
@@ -62,16 +64,32 @@ class Staging:
         return buffers
 
 
+# Of all devices. Not a WeakSet, which may not be gone through while another thread adds to it.
+_all: Roll[weakref.ref[_Buffers]] = Roll()
+
+
+def idle_bytes() -> int:
+    """The pinned memory that is kept for the next copy, in bytes."""
+    living = [buffers for each in _all.all() if (buffers := each()) is not None]
+    return sum(size * len(idle) for buffers in living for size, idle in buffers.idle.copy().items())
+
+
+def _is_gone(buffers: weakref.ref[_Buffers]) -> bool:
+    return buffers() is None
+
+
 class _Buffers:
     """Those that were allocated in one life of the context, which `token` stands for."""
 
-    __slots__ = ("idle", "lent", "token")
+    __slots__ = ("__weakref__", "idle", "lent", "token")
 
     def __init__(self, token: object) -> None:
         self.token = token
         # By size. In order of lending, with the op that reads it.
         self.idle: dict[int, list[Pinned]] = {}
         self.lent: deque[tuple[Op, Pinned]] = deque()
+        _all.strike(_is_gone)
+        _all.add(weakref.ref(self))
 
     def lend_until(self, pinned: Pinned, op: Op) -> None:
         """Take it back when `op`, which reads it, has finished."""
@@ -107,6 +125,5 @@ class _Buffers:
             self._keep(taken[1])
 
     def _keep(self, pinned: Pinned) -> None:
-        idle_bytes = sum(size * len(each) for size, each in list(self.idle.items()))
-        if idle_bytes + pinned.nbytes <= KEPT_BYTES:
+        if idle_bytes() + pinned.nbytes <= KEPT_BYTES:
             self.idle.setdefault(pinned.nbytes, []).append(pinned)

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 from cudasync.array.foreign import seen
 from cudasync.engine import Var
+from cudasync.engine.hazards.accesses import Accessed, Tokens, variables_told
+from cudasync.engine.hazards.interval_map import keep_what_lies_between
+from cudasync.engine.hazards.variable import resolve_one
 from cudasync.engine.op import OpKind
-from cudasync.engine.ranges import keep_what_lies_between
-from cudasync.engine.variable import resolve_one
 from cudasync.ptx.access import Access
 
 if TYPE_CHECKING:
@@ -22,7 +23,8 @@ if TYPE_CHECKING:
 
     from cudasync.driver import Kernel, Parameter, Stream
     from cudasync.engine import Engine, Op
-    from cudasync.engine.launching import Accesses
+    from cudasync.engine.hazards.accesses import Accesses
+    from cudasync.engine.hazards.interval_map import Region
 
     Uses: TypeAlias = list[int | Var]
 
@@ -80,13 +82,62 @@ def tokens(uses: Uses) -> tuple[Var, ...]:
     return tuple(use for use in uses if isinstance(use, Var))
 
 
-def accesses_of(reads: Uses, writes: Uses, values: Sequence[Any]) -> Accesses:
-    """What a call with these values reads and writes."""
+class Declared:
+    """Why a launch accesses its arguments, and the variables of its module."""
+
+    __slots__ = ("_only_read", "_reasons", "_updated", "_written")
+
+    def __init__(self, kernel: Kernel, arguments: Sequence[Any], uses: tuple[Uses, Uses]) -> None:
+        self._only_read, self._updated, self._written = parts(*uses)
+        self._reasons = [
+            f"parameter `{parameter.name}`: "
+            + (f"declared {type(argument).__name__}" if narrowed else parameter.reason)
+            for parameter, argument in zip(kernel.parameters, arguments, strict=True)
+            for narrowed in [type(argument) in NARROWED]
+        ]
+
+    def told(self, accesses: Accesses) -> tuple[Accessed, ...]:
+        """The arguments' bytes, then the variables."""
+        (only_read, updated, written), read, also_written = accesses
+        # Views with gaps that are overwritten come behind what is updated.
+        moved = len(updated) - len(self._updated)
+        rows = self._rows(only_read, self._only_read, reads=True, writes=False)
+        rows += self._rows(
+            updated, [*self._updated, *self._written[:moved]], reads=True, writes=True
+        )
+        rows += self._rows(written, self._written[moved:], reads=False, writes=True)
+        return (*rows, *variables_told(read, also_written, _of_module))
+
+    def _rows(
+        self, regions: Sequence[Region], positions: Sequence[int], *, reads: bool, writes: bool
+    ) -> list[Accessed]:
+        return [
+            Accessed(region, reads, writes, self._reasons[position])
+            for region, position in zip(regions, positions, strict=True)
+        ]
+
+
+def _of_module(variable: Var) -> str:
+    return f"module global `{variable.name}`"
+
+
+def reasoned(
+    kernel: Kernel, arguments: Sequence[Any], reads: Uses, writes: Uses
+) -> tuple[Tokens, tuple[Var, ...]]:
+    """The variables that are read, which know the reasons for all, and those that are written."""
+    return Tokens.of(tokens(reads), Declared(kernel, arguments, (reads, writes))), tokens(writes)
+
+
+def accesses_of(
+    kernel: Kernel, arguments: Sequence[Any], reads: Uses, writes: Uses, values: Sequence[Any]
+) -> Accesses:
+    """What a call with these arguments, and the values in them, reads and writes by its arrays."""
     only_read, updated, written = (
         tuple(resolve_one(values[position], "reads") for position in part)
         for part in parts(reads, writes)
     )
-    return keep_what_lies_between(only_read, updated, written), tokens(reads), tokens(writes)
+    regions = keep_what_lies_between(only_read, updated, written)
+    return (regions, *reasoned(kernel, arguments, reads, writes))
 
 
 def push_otherwise(
@@ -99,7 +150,7 @@ def push_otherwise(
 ) -> Op:
     """The push of a launch onto any engine, with any function that issues it."""
     (only_read, updated, written), tokens_read, tokens_written = accesses
-    return engine._push(
+    op = engine._push(
         issue,
         OpKind.KERNEL,
         reads=(*only_read, *updated, *tokens_read),
@@ -109,3 +160,5 @@ def push_otherwise(
         device=kernel.device,
         kernel=kernel.name,
     )
+    op._said = accesses
+    return op

@@ -7,9 +7,11 @@ import platform
 from typing import TYPE_CHECKING, Any
 
 import cudasync as cs
+from cudasync.array.staging import KEPT_BYTES
 from cudasync.command.versions import EXTRAS, missing_from, version_of
 from cudasync.driver.checking import can_record, is_checked
 from cudasync.driver.device import driver_version
+from cudasync.driver.memory import held_by_software
 from cudasync.driver.probe import chosen
 from cudasync.errors import CudasyncError
 
@@ -33,6 +35,7 @@ def _found() -> dict[str, Any]:
         "why": "",
         "driver_version": None,
         "check": None,
+        "held": None,
         "devices": [],
         "python": platform.python_version(),
         "platform": f"{platform.system()} {platform.machine()}",
@@ -53,6 +56,7 @@ def _found() -> dict[str, Any]:
         found["check"] = _check()
     except CudasyncError as error:
         found["check"] = str(error)
+    found["held"] = _held()
     for ordinal in range(cs.device_count()):
         device = cs.Device(ordinal)
         found["devices"].append(
@@ -71,8 +75,17 @@ def _check() -> str:
     if not is_checked():
         return "off"
     if can_record():
-        return "every launch is held to what it declares"
+        return "launches on the engine and what device ops enqueue are held to what is declared"
     return "only declarations that contradict the PTX are found: the driver does not record"
+
+
+def _held() -> str:
+    """How much memory is kept that nobody uses."""
+    text = f"at most {KEPT_BYTES >> 20} MiB of pinned memory for copies"
+    software = held_by_software()
+    if software is None:
+        return f"{text}; the driver's pools have settings of their own"
+    return f"{text}, {software[1] >> 20} MiB of freed memory by the software GPU"
 
 
 def _as_text(found: dict[str, Any]) -> list[str]:
@@ -89,6 +102,8 @@ def _as_text(found: dict[str, Any]) -> list[str]:
         rows.append(("driver", f"CUDA {found['driver_version']}"))
     if found["check"]:
         rows.append(("checked mode", found["check"]))
+    if found["held"]:
+        rows.append(("memory kept", found["held"]))
     rows.append(("python", f"{found['python']} on {found['platform']}"))
     rows += [(name, version or "not installed") for name, version in found["packages"].items()]
     for name, extra in found["extras"].items():

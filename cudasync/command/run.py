@@ -2,16 +2,19 @@
 
 To the script it must look as if Python had started it: its arguments, its module search path,
 its `__main__`, its exit status, its tracebacks without a frame of ours. Python processes that it
-starts are on the software GPU as well (`children/sitecustomize.py`).
+starts are on the software GPU as well (`children/sitecustomize.py`). One thing differs: a program
+of ours whose ops failed, and nobody was told of it, ends with status 1.
 """
 
 from __future__ import annotations
 
+import atexit
 import importlib.util
 import os
 import runpy
 import signal
 import sys
+import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -37,15 +40,31 @@ def start(options: argparse.Namespace) -> int:
             _run_module(name)
         else:
             _run_script(Path(name))
+        return _end()
     except CommandError:
         raise
+    except SystemExit as error:
+        if error.code is not None and error.code != 0:
+            raise
+        return _end()
     except KeyboardInterrupt as error:
         _report(error)
         return 128 + signal.SIGINT
     except Exception as error:
         _report(error)
         return 1
-    return 0
+
+
+def _end() -> int:
+    """End a program that is content, as the interpreter would: threads, then exit handlers.
+
+    Returns its status: 1 if ops failed of which nobody was told, as is known once its engines are
+    closed.
+    """
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    unhandled = sys.modules.get("cudasync.engine.lifecycle.unhandled")
+    return 1 if unhandled is not None and unhandled.REPORTED.taken else 0
 
 
 def _run_script(script: Path) -> None:
@@ -95,6 +114,8 @@ def _report(error: BaseException) -> None:
     if isinstance(error, SyntaxError) and trace is not None and _is_importing(trace):
         # The script itself does not compile: it has no frame, and its error says where.
         trace = None
+    # As the interpreter does: who looks there learns what ended the program.
+    sys.last_type, sys.last_value, sys.last_traceback = type(error), error, trace
     sys.excepthook(type(error), error.with_traceback(trace), trace)
 
 

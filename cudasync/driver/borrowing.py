@@ -14,6 +14,7 @@ from cudasync.driver import capsule as capsules
 from cudasync.driver import dlpack
 from cudasync.driver.interop import DLPACK_CUDA, DLPACK_CUDA_MANAGED
 from cudasync.driver.probe import forked
+from cudasync.driver.strides import contiguous_strides
 
 if TYPE_CHECKING:
     import numpy as np
@@ -118,9 +119,4 @@ def borrow(capsule: Any) -> BorrowedTensor:
 def _strides(shape: tuple[int, ...], item_size: int, steps: list[int] | None) -> tuple[int, ...]:
     if steps is not None:
         return tuple(step * item_size for step in steps)
-    strides: list[int] = []
-    step = item_size
-    for length in reversed(shape):
-        strides.append(step)
-        step *= max(1, length)
-    return tuple(reversed(strides))
+    return contiguous_strides(shape, item_size)

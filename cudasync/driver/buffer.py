@@ -9,20 +9,25 @@ from typing import TYPE_CHECKING, Any, SupportsIndex
 import numpy as np
 from cuda.bindings import driver
 
+from cudasync.driver.allocations import ALLOCATIONS
 from cudasync.driver.current import current_device
+from cudasync.driver.device import as_device
+from cudasync.driver.form import form_for
 from cudasync.driver.interop import DLPACK_CUDA
 from cudasync.driver.owned import Owned
 from cudasync.driver.stream import Stream, as_stream
+from cudasync.driver.unpicklable import unpicklable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import DTypeLike
 
-    from cudasync.driver.device import Device
+    from cudasync.driver.device import Device, DeviceLike
     from cudasync.driver.stream import StreamLike
 
 
+@unpicklable("copy it to the host with memcpy_async and send that")
 class DeviceBuffer:
     """Memory on a device, uninitialised, aligned to 256 bytes.
 
@@ -32,25 +37,27 @@ class DeviceBuffer:
     wait. A size of 0 is allowed and needs no memory. Raises CudaError when memory runs out.
     """
 
-    __slots__ = ("__weakref__", "_owned", "_ptr", "_stream", "device", "size_bytes")
+    __slots__ = ("__weakref__", "_owned", "_ptr", "_stream", "device", "form", "size_bytes")
 
     def __init__(
         self,
         size_bytes: SupportsIndex,
-        device: Device | None = None,
+        device: DeviceLike | None = None,
         *,
         stream: StreamLike | None = None,
     ) -> None:
         size = operator.index(size_bytes)
         if size < 0:
             raise ValueError(f"a buffer of {size} bytes")
-        own = as_stream(stream, device) if stream is not None else None
-        if own is not None and device is not None and own.device is not device:
+        wanted = None if device is None else as_device(device)
+        own = as_stream(stream, wanted) if stream is not None else None
+        if own is not None and wanted is not None and own.device is not wanted:
             raise ValueError(
-                f"the buffer is to be on {device!r}, but the stream is of {own.device!r}"
+                f"the buffer is to be on {wanted!r}, but the stream is of {own.device!r}"
             )
-        self.device: Device = own.device if own is not None else device or current_device()
+        self.device: Device = own.device if own is not None else wanted or current_device()
         self.size_bytes = size
+        self.form = form_for(type(self), None, False, self.device)
         self._stream = own
         context = self.device.context
         # The driver refuses size 0; a program with empty arrays should not have to care.
@@ -65,6 +72,7 @@ class DeviceBuffer:
             owned = Owned(context, ptr, _free_on(own), noun="buffer", blocking=False)
         self._ptr = int(ptr)
         self._owned = owned
+        ALLOCATIONS.note(owned, self._ptr, size, context.ordinal)
 
     @property
     def ptr(self) -> int:
@@ -120,10 +128,11 @@ def _free_on(stream: Stream) -> Any:
     return free
 
 
+@unpicklable("copy it to the host with memcpy_async and send that")
 class DeviceView:
     """Part of a buffer as an array: shape, dtype, C order. It keeps the buffer alive."""
 
-    __slots__ = ("buffer", "dtype", "offset_bytes", "shape", "size_bytes")
+    __slots__ = ("buffer", "dtype", "form", "offset_bytes", "shape", "size_bytes")
 
     def __init__(
         self,
@@ -143,6 +152,7 @@ class DeviceView:
         self.size_bytes = math.prod(extents) * self.dtype.itemsize
         if self.dtype.hasobject:
             raise ValueError("Python objects can not be on a device")
+        self.form = form_for(type(self), self.dtype, False, buffer.device)
         end = self.offset_bytes + self.size_bytes
         if self.offset_bytes < 0 or end > buffer.size_bytes:
             raise ValueError(

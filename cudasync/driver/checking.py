@@ -1,8 +1,9 @@
-"""Floor 1. Checked mode, CUDASYNC_CHECK=1: launches are held to what they were said to access.
+"""Floor 1. Checked mode, CUDASYNC_CHECK=1: what an op enqueues is held to what the op declares.
 
-A driver that can record what kernels do has a function that no other has; it is asked for by name,
-once. The software GPU has it, and fails a launch that did more, as it fails one that strays. A real
-driver has not: then only what is known without running anything is checked, and that is said once.
+A driver that can record what kernels do has functions that no other has; they are asked for by
+name, once. The software GPU has them: it fails a launch that did more, as it fails one that strays,
+and refuses a copy that would. A real driver has not: then only what is known without running
+anything is checked, and that is said once.
 """
 
 from __future__ import annotations
@@ -21,29 +22,21 @@ from cudasync.errors import CudasyncError
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from cudasync.driver.kernel import Kernel
-
 VARIABLE = "CUDASYNC_CHECK"
-_FUNCTION = "cudasyncExpectAccesses"
+_BEGIN, _END = "cudasyncBeginDeclared", "cudasyncEndDeclared"
 
 
-class Expected(NamedTuple):
-    """What a launch may do to the memory behind one of its parameters.
+class Declared(NamedTuple):
+    """What may happen to the bytes [start, end)."""
 
-    `by_hand`: the caller says so; else it was inferred.
-    """
-
-    parameter: int
     start: int
     end: int
     reads: bool
     writes: bool
-    by_hand: bool
 
-    def words(self) -> tuple[int, int, int, int]:
+    def words(self) -> tuple[int, int, int]:
         """As the driver takes it."""
-        flags = 1 * self.reads | 2 * self.writes | 4 * self.by_hand
-        return self.parameter, self.start, self.end, flags
+        return self.start, self.end, 1 * self.reads | 2 * self.writes
 
 
 def is_checked() -> bool:
@@ -60,15 +53,20 @@ def can_record() -> bool:
 
 
 @cache
-def _recorder() -> Any:
-    """The driver's function, or None."""
+def _recorder() -> tuple[Any, Any] | None:
+    """The driver's two functions, or None."""
     ensure_driver()
-    found: Any = getattr(ctypes.CDLL(LIBRARY), _FUNCTION, None)
-    if found is None:
+    library = ctypes.CDLL(LIBRARY)
+    begin: Any = getattr(library, _BEGIN, None)
+    end: Any = getattr(library, _END, None)
+    if begin is None or end is None:
         return None
-    found.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint, ctypes.c_char_p)
-    # Taking back what nobody expects is how to ask.
-    return None if found(None, None, 0, None) else found
+    begin.argtypes = (ctypes.c_void_p, ctypes.c_uint, ctypes.c_char_p)
+    # To hold nothing to anything is how to ask.
+    if begin(None, 0, None):
+        return None
+    end()
+    return begin, end
 
 
 @cache
@@ -84,22 +82,23 @@ def warn_unless_recorded() -> None:
 
 
 @contextmanager
-def expecting(kernel: Kernel, rows: Sequence[Expected], site: str) -> Iterator[None]:
-    """Within, the launch of `kernel` by this thread may access what `rows` say, and no more.
+def declaring(rows: Sequence[Declared], op: str | None) -> Iterator[None]:
+    """Within, what this thread enqueues may access what `rows` say, and no more.
 
-    `site` is where that was said, for the error. Does nothing where the driver does not record.
+    `op` is the op's name and place, for the error. None holds to nothing what is enqueued within,
+    also inside of another `declaring`. Does nothing where the driver does not record.
     """
     recorder = _recorder()
-    if recorder is None or not rows:
+    if recorder is None:
         yield
         return
+    begin, end = recorder
     words = [word for row in rows for word in row.words()]
     table = (ctypes.c_uint64 * len(words))(*words)
-    code = recorder(int(kernel.get()), table, len(rows), site.encode())
+    code = begin(table, len(rows), None if op is None else op.encode())
     if code:
-        raise failure(code, _FUNCTION)
+        raise failure(code, _BEGIN)
     try:
         yield
     finally:
-        # The launch has used it up, unless it was refused.
-        recorder(None, None, 0, None)
+        end()

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from cuda.bindings import driver
 
+from cudasync.driver.capturing import Relaxed, is_captured
 from cudasync.driver.probe import ensure_driver
 from cudasync.driver.result import check, failure
 from cudasync.errors import CudaError
@@ -55,6 +56,8 @@ class Context:
         self.garbage: deque[Garbage] = deque()
         self.blocking_garbage: deque[Garbage] = deque()
         self._kept: deque[tuple[Event, object]] = deque()
+        # What has no event behind it: until the device is synchronized.
+        self._kept_for_long: list[object] = []
         self._lock = threading.Lock()
         self._handle: Any = None
 
@@ -103,9 +106,11 @@ class Context:
             for in_flight, taken in held:
                 in_flight.restore(taken)
             raise failure(code, "cuCtxSynchronize")
-        self._forget_kept()
-        self._destroy(self.garbage)
-        self._destroy(self.blocking_garbage)
+        self._kept_for_long.clear()
+        with Relaxed():
+            self._forget_kept()
+            self._destroy(self.garbage)
+            self._destroy(self.blocking_garbage)
 
     def reset(self) -> None:
         """End the context with all that lives in it, and its sticky error; it begins anew."""
@@ -118,6 +123,7 @@ class Context:
         # The work is over one way or another: nothing uses what was kept for it.
         for held in (self.in_flight, self.garbage, self.blocking_garbage, self._kept):
             held.clear()
+        self._kept_for_long.clear()
 
     def allocate(
         self, call: str, function: Callable[..., Any], *arguments: Any, is_placed: bool = False
@@ -126,25 +132,36 @@ class Context:
 
         `is_placed` if an argument says where, and not only which context is current: a stream
         that was entered. Where memory has run out and garbage holds some, this waits for the
-        device, frees it, and tries again.
+        device, frees it, and tries again. It disturbs no stream capture, and does not wait if it
+        knows of one.
         """
-        if not is_placed or self.garbage or self.blocking_garbage:
-            self.enter_anew()
-        if self.garbage:
+        if is_placed and not self.garbage and not self.blocking_garbage:
+            return check(function(*arguments), call)
+        self.enter_anew()
+        with Relaxed():
             self._destroy(self.garbage)
-        if self.blocking_garbage and self._is_idle():
-            self._destroy(self.blocking_garbage)
-        answer = function(*arguments)
-        if answer[0] and int(answer[0]) == _OUT_OF_MEMORY and self.blocking_garbage:
-            self.synchronize()
+            if self.blocking_garbage and self._is_idle():
+                self._destroy(self.blocking_garbage)
             answer = function(*arguments)
+            if (
+                answer[0]
+                and int(answer[0]) == _OUT_OF_MEMORY
+                and self.blocking_garbage
+                and not any(map(is_captured, self._streams()))
+            ):
+                self.synchronize()
+                answer = function(*arguments)
         return check(answer, call)
 
+    def _streams(self) -> list[Any]:
+        """The legacy default stream, and ours."""
+        ours = [in_flight.raw_stream for in_flight in list(self.in_flight)]
+        return [driver.CUstream(_LEGACY_STREAM), *ours]
+
     def _is_idle(self) -> bool:
-        """True if none of our streams has work left, and neither has the legacy default stream."""
-        streams = [driver.CUstream(_LEGACY_STREAM)]
-        streams += [in_flight.raw_stream for in_flight in list(self.in_flight)]
-        return not any(driver.cuStreamQuery(raw)[0] for raw in streams)
+        """True if none of our streams has work left or is captured, and neither is the legacy
+        default stream."""
+        return not any(is_captured(raw) or driver.cuStreamQuery(raw)[0] for raw in self._streams())
 
     def _destroy(self, garbage: deque[Garbage]) -> None:
         while garbage:
@@ -155,9 +172,13 @@ class Context:
             if token is self.token:
                 destroy(value)  # A refusal has nobody to go to: the owner is gone.
 
-    def keep_behind(self, marker: Event, operand: object) -> None:
-        """Keep `operand` alive until `marker` is reached."""
-        self._forget_kept()
+    def keep_behind(self, marker: Event | None, operand: object) -> None:
+        """Keep `operand` alive until `marker` is reached; without one, until all has run."""
+        if marker is None:
+            self._kept_for_long.append(operand)
+            return
+        with Relaxed():
+            self._forget_kept()
         self._kept.append((marker, operand))
 
     def _forget_kept(self) -> None:

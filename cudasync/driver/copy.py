@@ -3,7 +3,8 @@
 Everything about the operands is checked before anything is enqueued. A host operand is kept alive
 until its copy has run. When it is read or written is another matter: from the call until the
 stream has passed, the caller leaves it alone (pageable memory may be used at once by some drivers,
-pinned memory is not).
+pinned memory is not). A copy that is captured into a graph uses its operands whenever the graph
+runs: whoever owns the graph keeps them.
 """
 
 from __future__ import annotations
@@ -37,12 +38,13 @@ def memcpy_async(
     Without a stream: the current one of the target's device, or else the source's.
 
     Raises TypeError for other operands; ValueError for sizes that differ, for memory that is not
-    C-contiguous and for a read-only target; ClosedError for a closed buffer; all of that before
-    anything is enqueued. With pageable host memory the driver may wait for the stream.
+    C-contiguous, for a read-only target and for an engine's array that was not handed over to the
+    stream; ClosedError for a closed buffer; all of that before anything is enqueued. With pageable
+    host memory the driver may wait for the stream.
     (cuMemcpyHtoDAsync, cuMemcpyDtoHAsync, cuMemcpyDtoDAsync, cuMemcpyPeerAsync, cuMemcpyAsync)
     """
-    place, size, device, is_read_only = memory_of(target, "target")
-    origin, given, origin_device, _ = memory_of(source, "source")
+    place, size, device, is_read_only = memory_of(target, "target", stream)
+    origin, given, origin_device, _ = memory_of(source, "source", stream)
     if size_bytes is not None or size != given:
         size = _size(size, given, size_bytes)
     if is_read_only:
@@ -106,7 +108,7 @@ def memset_async(
     not on a device, ValueError for a value out of range, a read-only target, or a size that is no
     multiple of the value's. (cuMemsetD8Async, cuMemsetD16Async, cuMemsetD32Async)
     """
-    place, most, device, is_read_only = memory_of(target, "target")
+    place, most, device, is_read_only = memory_of(target, "target", stream)
     if device is None:
         raise TypeError(f"memset_async fills device memory, not a {type(target).__name__}")
     if is_read_only:

@@ -10,9 +10,10 @@ import contextvars
 import threading
 from typing import TYPE_CHECKING, NamedTuple
 
-from cudasync.driver.device import Device
+from cudasync.driver.device import Device, as_device
 
 if TYPE_CHECKING:
+    from cudasync.driver.device import DeviceLike
     from cudasync.driver.stream import Stream
 
 
@@ -44,6 +45,11 @@ def current_device() -> Device:
             return device
         innermost = innermost.outer
     return _here.device or Device(0)
+
+
+def given_device(device: DeviceLike | None) -> Device:
+    """The device that is meant by a `device=`: the current one by None."""
+    return current_device() if device is None else as_device(device)
 
 
 def choose_device(device: Device) -> None:

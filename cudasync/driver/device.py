@@ -7,13 +7,20 @@ the driver before it is needed, and nothing about a device is asked twice.
 from __future__ import annotations
 
 import operator
-from typing import Any, SupportsIndex
+from typing import TYPE_CHECKING, Any, SupportsIndex
 
 from cuda.bindings import driver
 
 from cudasync.driver.context import Context, context_of
+from cudasync.driver.memory import DeviceMemory, memory_of
 from cudasync.driver.probe import ensure_driver
 from cudasync.driver.result import check
+
+if TYPE_CHECKING:
+    from typing import TypeAlias
+
+    # What every public `device=` takes.
+    DeviceLike: TypeAlias = "Device | SupportsIndex"
 
 _devices: dict[int, Device] = {}
 
@@ -105,6 +112,15 @@ class Device:
         """
         self.context.synchronize()
 
+    def memory(self) -> DeviceMemory:
+        """How many bytes the device has, can allocate, and holds of what was freed. Never blocks.
+
+        Held are the default pool's reserves (cuMemPoolGetAttribute), or what the software GPU
+        keeps, of all its devices and of pinned memory together: at most CUDASYNC_SOFTGPU_HELD,
+        unless frees have to wait for a stream. (cuMemGetInfo)
+        """
+        return memory_of(self.context, self.ordinal)
+
     def reset(self) -> None:
         """End the device's context, and with it a sticky error; the next use begins anew.
 
@@ -118,6 +134,17 @@ class Device:
 
     def __reduce__(self) -> tuple[type[Device], tuple[int]]:
         return (Device, (self.ordinal,))
+
+
+def as_device(device: DeviceLike) -> Device:
+    """A Device as it is, or that of an ordinal. TypeError for anything else."""
+    if isinstance(device, Device):
+        return device
+    try:
+        return Device(device)
+    except TypeError:
+        kind = type(device).__name__
+        raise TypeError(f"device= takes a Device or its ordinal, not {kind}") from None
 
 
 def device_count() -> int:

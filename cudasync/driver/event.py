@@ -11,19 +11,21 @@ from typing import TYPE_CHECKING, Any
 from cuda.bindings import driver
 
 from cudasync.driver.context import here
-from cudasync.driver.current import current_device
+from cudasync.driver.current import given_device
 from cudasync.driver.owned import Owned
 from cudasync.driver.result import check, failure
+from cudasync.driver.unpicklable import unpicklable
 
 if TYPE_CHECKING:
     from typing import Self
 
-    from cudasync.driver.device import Device
+    from cudasync.driver.device import Device, DeviceLike
     from cudasync.driver.stream import StreamLike
 
 _NOT_READY = 600
 
 
+@unpicklable("make an Event there")
 class Event:
     """A place in a stream's work; with `timing=True` also the time it was reached.
 
@@ -32,8 +34,8 @@ class Event:
 
     __slots__ = ("__weakref__", "_device", "owned", "timing", "was_recorded")
 
-    def __init__(self, device: Device | None = None, *, timing: bool = False) -> None:
-        device = device or current_device()
+    def __init__(self, device: DeviceLike | None = None, *, timing: bool = False) -> None:
+        device = given_device(device)
         context = device.context
         untimed = driver.CUevent_flags.CU_EVENT_DISABLE_TIMING.value
         raw = context.allocate("cuEventCreate", driver.cuEventCreate, 0 if timing else untimed)

@@ -9,16 +9,23 @@ from __future__ import annotations
 import ctypes
 import json
 from functools import cache
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from cudasync.driver.probe import LIBRARY, ensure_driver
 from cudasync.driver.result import failure
 from cudasync.errors import CudaError
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+T = TypeVar("T")
 _BEGIN, _NEXT = "cudasyncExploreBegin", "cudasyncExploreNext"
 _REPORT, _END = "cudasyncExploreReport", "cudasyncExploreEnd"
+_OP = "cudasyncExploreOp"
 _REPORT_BYTES = 1 << 20
 _NOT_SUPPORTED = 801
+# To be asked before `on_behalf` is called: it costs every op nothing else.
+is_under_way = False
 
 
 class Report(NamedTuple):
@@ -44,12 +51,14 @@ def begin(order: str) -> bool:
     """
     if not _can_explore():
         return False
+    global is_under_way
     try:
         _call(_BEGIN, order.encode())
     except CudaError as error:
         if error.code == _NOT_SUPPORTED:
             return False
         raise
+    is_under_way = True
     return True
 
 
@@ -69,7 +78,18 @@ def report() -> Report:
 
 def end() -> None:
     """The order is the driver's again."""
+    global is_under_way
+    is_under_way = False
     _call(_END)
+
+
+def on_behalf(site: str, fn: Callable[..., T], *args: object) -> T:
+    """`fn(*args)`; what it enqueues was asked for at `site` ("file:line"), perhaps long ago."""
+    _call(_OP, site.encode())
+    try:
+        return fn(*args)
+    finally:
+        _call(_OP, b"")
 
 
 def _call(name: str, *arguments: Any) -> None:

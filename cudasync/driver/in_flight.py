@@ -4,7 +4,8 @@ A copy from or to host memory may run long after the call that enqueued it. So t
 reference to the operand, and lets go when it is known to have passed the copy: at its own or its
 device's synchronize, or when a marker is found reached. A marker is an event recorded behind a
 batch of references, every 64 of them or 32 MiB, so that what is kept is bounded however the
-program waits.
+program waits. While the stream is captured there is no marker: an event recorded there would
+belong to the graph. What captured copies use has to live as long as the graph: its owner's affair.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ from __future__ import annotations
 import threading
 from collections import deque
 from typing import TYPE_CHECKING, Any
+
+from cudasync.driver.capturing import Relaxed, is_captured
 
 if TYPE_CHECKING:
     from cudasync.driver.event import Event
@@ -48,10 +51,13 @@ class InFlight:
         if not self._marking.acquire(blocking=False):
             return
         try:
+            if is_captured(self.raw_stream):
+                return
             batches = self._batches
             marker = None
-            while batches and batches[0][0].query():
-                marker = batches.popleft()[0]
+            with Relaxed():
+                while batches and batches[0][0].query():
+                    marker = batches.popleft()[0]
             batch, self._kept = self._kept, []
             self._bytes = 0
             # A marker that was reached serves again, so that marking makes no events.

@@ -17,6 +17,7 @@ from cudasync.driver.context import contexts
 from cudasync.driver.device import Device
 from cudasync.driver.probe import ensure_driver
 from cudasync.driver.result import check
+from cudasync.driver.strides import is_contiguous
 
 # DLDeviceType of dlpack.h.
 DLPACK_CPU = 1
@@ -99,27 +100,17 @@ class DeviceArray(NamedTuple):
 def device_array(operand: object) -> DeviceArray | None:
     """The memory behind `__cuda_array_interface__`; None for an object without it.
 
-    Objects of the floors above tell by `__cudasync_memory__()` instead: to ask an array for the
-    other is to tell the engine that a stranger is about to use it. Raises ValueError where the
-    memory is not C-contiguous.
+    Raises ValueError where the memory is not C-contiguous.
     """
-    ours: Any = getattr(type(operand), "__cudasync_memory__", None)
-    if ours is not None:
-        return DeviceArray(*ours(operand))
     described: Any = getattr(operand, "__cuda_array_interface__", None)
     if described is None:
         return None
     shape = tuple(described["shape"])
     item_size = np.dtype(described["typestr"]).itemsize
     strides = described.get("strides")
-    if strides is not None and 0 not in shape:
-        expected = item_size
-        for extent, stride in zip(reversed(shape), reversed(tuple(strides)), strict=True):
-            if extent != 1 and stride != expected:
-                raise ValueError(
-                    f"the device array of shape {shape} with strides {tuple(strides)} "
-                    "is not C-contiguous"
-                )
-            expected *= extent
+    if not is_contiguous(shape, strides, item_size):
+        raise ValueError(
+            f"the device array of shape {shape} with strides {tuple(strides)} is not C-contiguous"
+        )
     address, is_read_only = described["data"]
     return DeviceArray(int(address or 0), math.prod(shape) * item_size, bool(is_read_only))

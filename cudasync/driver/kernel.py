@@ -15,6 +15,7 @@ from cuda.bindings import driver
 from cudasync.driver.launch import Launch
 from cudasync.driver.packing import Packing, PreparedArguments
 from cudasync.driver.result import check
+from cudasync.driver.unpicklable import unpicklable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -31,11 +32,13 @@ if TYPE_CHECKING:
 _MOST_SHAPES = 256
 
 
+@unpicklable("send the PTX and load it there with Module.from_ptx")
 class Kernel:
     """A kernel of a loaded module. `module.kernel(name)` makes it; it keeps the module loaded.
 
     `parameters` are in order; `symbols` tells for each variable of the module that the kernel
-    uses how it does; `max_threads` is the most that a block of it may have.
+    uses how it does; `beyond` says why it may reach memory that none of these leads to, and is ""
+    if it can not; `max_threads` is the most that a block of it may have.
     """
 
     def __init__(
@@ -45,13 +48,15 @@ class Kernel:
         function: Any,
         parameters: tuple[Parameter, ...],
         symbols: Mapping[str, Access],
+        beyond: str = "",
     ) -> None:
         self.module = module
         self.name = name
         self.device: Device = module.device
         self.parameters = parameters
         self.symbols = symbols
-        self.packing = Packing(name, parameters)
+        self.beyond = beyond
+        self.packing = Packing(name, parameters, module.device)
         # The driver's CUfunction.
         self.function = function
         attributes = driver.CUfunction_attribute

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 from cuda.bindings import driver
 
 from cudasync.driver.context import here
-from cudasync.driver.packing import PreparedArguments
+from cudasync.driver.packing import PreparedArguments, ask_order
 from cudasync.driver.result import failure
 from cudasync.driver.stream import Stream, as_stream
+from cudasync.driver.unpicklable import unpicklable
 
 if TYPE_CHECKING:
     from collections import deque
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
 _NOWHERE = object()
 # Where the stream stands among what cuLaunchKernel takes.
-_STREAM = 8
+STREAM = 8
 
 
 def launch(
@@ -44,20 +45,23 @@ def launch(
     stream: the current one of the kernel's device.
 
     Raises TypeError for a wrong number or type of arguments; ValueError for a value out of range,
-    for a shape past a limit, for a stream of another device; ClosedError for what is closed; all
-    of that before the driver is asked. What goes wrong while the kernel runs is raised by whoever
+    for a shape past a limit, for a stream or memory of another device, and for an engine's array
+    that was not handed over to the stream; ClosedError for what is closed; all of that before the
+    driver is asked. What goes wrong while the kernel runs is raised by whoever
     waits for it. (cuLaunchKernel)
     """
     grid_x, grid_y, grid_z, x, y, z, shared = kernel.shape(grid, block, shared_bytes)
-    raw = _ready(kernel, stream)
+    raw = ready(kernel, stream)
     packing = kernel.packing
     taken = None
     if type(args) is PreparedArguments:
         if args.packing is not packing:
             raise ValueError(f"the arguments were packed for another kernel than {kernel.name}")
+        if args.managed:
+            ask_order(args.managed, stream)
         address = args.block.address
     else:
-        taken = packing.take(args)  # type: ignore[arg-type]
+        taken = packing.take(args, stream)  # type: ignore[arg-type]
         address = taken.address
     code = driver.cuLaunchKernel(
         kernel.function, grid_x, grid_y, grid_z, x, y, z, shared, raw, address, 0
@@ -68,6 +72,7 @@ def launch(
         raise failure(code, "cuLaunchKernel")
 
 
+@unpicklable("send the PTX and what the arguments hold, and prepare it there")
 class Launch:
     """A kernel with its shape and arguments, checked and packed once; `kernel.prepare` makes it.
 
@@ -78,7 +83,7 @@ class Launch:
     appends itself there, to be packed anew.
     """
 
-    __slots__ = ("_context", "_head", "_home", "_latest", "_module", "block", "kept", "kernel")
+    __slots__ = ("_context", "_home", "_latest", "block", "head", "kept", "kernel", "module")
 
     def __init__(
         self,
@@ -92,12 +97,19 @@ class Launch:
         self.block = block
         self.kept = kept
         self._home = home
-        self._head = (kernel.function, *shape)
-        self._module = kernel.module.owned
+        # What the driver is called with first, whatever the stream.
+        self.head = (kernel.function, *shape)
+        self.module = kernel.module.owned
         self._context = kernel.module.owned.context
         # Which stream it was on last, as its handle, which is that stream's alone; in which life of
         # the context; and what the driver was called with.
         self._latest: tuple[object, object, tuple[Any, ...]] = (_NOWHERE, None, ())
+
+    @property
+    def shape(self) -> Shape:
+        """Grid, block and dynamic shared memory."""
+        _, grid_x, grid_y, grid_z, x, y, z, shared = self.head
+        return grid_x, grid_y, grid_z, x, y, z, shared
 
     def on(self, stream: StreamLike | None = None, event: Event | None = None) -> None:
         """Launch in the order of `stream`, by default the device's current one; return at once.
@@ -111,7 +123,7 @@ class Launch:
             and (owned := stream._owned) is not None
             and owned.raw is latest
             and here.token is token is self._context.token
-            and self._module.raw is not None
+            and self.module.raw is not None
         ):
             call = self._on_another(stream)
         code = driver.cuLaunchKernel(*call)[0]
@@ -125,7 +137,7 @@ class Launch:
         if event is not None:
             theirs = event.owned
             if here.token is theirs.token and theirs.raw is not None:
-                code = driver.cuEventRecord(theirs.raw, call[_STREAM])[0]
+                code = driver.cuEventRecord(theirs.raw, call[STREAM])[0]
                 if code:
                     raise failure(code, "cuEventRecord")
                 event.was_recorded = True
@@ -134,19 +146,19 @@ class Launch:
 
     def _on_another(self, stream: StreamLike | None) -> tuple[Any, ...]:
         """What to call the driver with on another stream than the last, or not as easily."""
-        raw = _ready(self.kernel, stream)
-        call = (*self._head, raw, self.block.address, 0)
+        raw = ready(self.kernel, stream)
+        call = (*self.head, raw, self.block.address, 0)
         if type(stream) is Stream and stream._owned is not None:
             self._latest = (raw, stream._owned.token, call)
         return call
 
     def __repr__(self) -> str:
-        _, x, y, z, *block, _ = self._head
+        _, x, y, z, *block, _ = self.head
         return f"<Launch of {self.kernel.name}, grid {(x, y, z)}, block {tuple(block)}>"
 
 
-def _ready(kernel: Kernel, stream: StreamLike | None) -> Any:
-    """The handle of `stream`, where `kernel` can be launched now."""
+def ready(kernel: Kernel, stream: StreamLike | None) -> Any:
+    """The handle of `stream`, on which `kernel` can be launched now; raises what `launch` does."""
     if type(stream) is Stream:
         owned, module = stream._owned, kernel.module.owned
         if (

@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from cuda.bindings import driver
 
-from cudasync.driver.current import current_device
+from cudasync.driver.current import given_device
 from cudasync.driver.kernel import Kernel
 from cudasync.driver.owned import Owned
 from cudasync.driver.parameter import Parameter
-from cudasync.driver.result import check, failure
+from cudasync.driver.result import check, failure, report_of
+from cudasync.driver.unpicklable import unpicklable
 from cudasync.errors import CudaError, PtxError
 from cudasync.ptx import parse
 from cudasync.ptx.access import Access, analyse
@@ -27,7 +28,7 @@ from cudasync.ptx.types import ScalarType
 if TYPE_CHECKING:
     from typing import Self
 
-    from cudasync.driver.device import Device
+    from cudasync.driver.device import Device, DeviceLike
     from cudasync.ptx import ir
 
 _LOG_BYTES = 16384
@@ -37,10 +38,13 @@ _LOG_BYTES = 16384
 _TEXT_CODES = frozenset({200, 209, 218, 221, 222, 300, 801})
 _NOT_FOUND = 500
 
+_NOT_READ = "the PTX is newer than what is understood of it"
+
 # ptxas application ptx input, line 7; error   : Arguments mismatch for instruction 'add'
 _LOG_LINE = re.compile(r"line (\d+); (?:error|fatal)\s*: *(.*)")
 
 
+@unpicklable("send the PTX and load it there with Module.from_ptx")
 class Module:
     """PTX loaded on one device. Unloaded when closed, or when nothing refers to it any more."""
 
@@ -61,7 +65,7 @@ class Module:
 
     @classmethod
     def from_ptx(
-        cls, text: str | bytes, *, device: Device | None = None, file: str = "<ptx>"
+        cls, text: str | bytes, *, device: DeviceLike | None = None, file: str = "<ptx>"
     ) -> Self:
         """Load PTX; `file` is what errors call it.
 
@@ -69,18 +73,18 @@ class Module:
         CudaError for any other trouble. (cuModuleLoadDataEx)
         """
         ptx = _decoded(text, file)
-        device = device or current_device()
+        on = given_device(device)
         parsed: ir.Module | None = None
         objection: PtxError | None = None
         try:
             parsed = parse(ptx, file)
         except PtxError as error:
             objection = error
-        handle = _load(ptx, device, file, objection)
-        return cls(handle, device, ptx, file, parsed)
+        handle = _load(ptx, on, file, objection)
+        return cls(handle, on, ptx, file, parsed)
 
     @classmethod
-    def from_file(cls, path: str | os.PathLike[str], *, device: Device | None = None) -> Self:
+    def from_file(cls, path: str | os.PathLike[str], *, device: DeviceLike | None = None) -> Self:
         """Load a file of PTX, as `from_ptx` does. Raises FileNotFoundError and its kin, too."""
         return cls.from_ptx(Path(path).read_bytes(), device=device, file=os.fspath(path))
 
@@ -102,8 +106,8 @@ class Module:
     def kernel(self, name: str) -> Kernel:
         """The kernel called `name`, the same object each time.
 
-        Raises ValueError, listing the kernels there are, for any other name.
-        (cuModuleGetFunction)
+        Raises ValueError, listing the kernels there are, for any other name; PtxError with the
+        place where the kernel alone needs what this device has not. (cuModuleGetFunction)
         """
         known = self._kernels.get(name)
         if known is not None:
@@ -113,19 +117,47 @@ class Module:
         if name not in self.kernel_names:
             names = ", ".join(self.kernel_names) or "none"
             raise ValueError(f"{self.file} has no kernel {name!r}; it has {names}")
-        function = check(driver.cuModuleGetFunction(handle, name.encode()), "cuModuleGetFunction")
+        function = self._function(handle, name)
         if self._parsed is not None:
             declared = self._parsed.function(name)
             found = analyse(self._parsed, name)
             parameters = tuple(
-                Parameter(variable.name, variable.type, variable.size, access, variable.is_array)
-                for variable, access in zip(declared.parameters, found.parameters, strict=True)
+                Parameter(
+                    variable.name,
+                    variable.type,
+                    variable.size,
+                    found.parameters[i],
+                    variable.is_array,
+                    element=found.elements[i],
+                    reason=found.reasons[i],
+                    fields=found.fields[i],
+                )
+                for i, variable in enumerate(declared.parameters)
             )
-            symbols = dict(found.symbols)
+            symbols, beyond = dict(found.symbols), found.beyond
         else:
-            parameters, symbols = _parameters_by_driver(function), {}
-        made = self.kernel_type(self, name, function, parameters, symbols)
+            parameters, symbols, beyond = _parameters_by_driver(function), {}, _NOT_READ
+        made = self.kernel_type(self, name, function, parameters, symbols, beyond)
         return self._kernels.setdefault(name, made)
+
+    def _function(self, handle: Any, name: str) -> Any:
+        try:
+            return check(driver.cuModuleGetFunction(handle, name.encode()), "cuModuleGetFunction")
+        except CudaError as error:
+            if error.code not in _TEXT_CODES:
+                raise
+            raise _from_log(report_of(error.code), self._text, self.file, error) from error
+
+    def variable_place(self, name: str) -> tuple[int, int]:
+        """Address and size in bytes of the module's variable; CudaError if it has no such.
+
+        (cuModuleGetGlobal)
+        """
+        handle = self.get()
+        self.device.context.enter()
+        found = driver.cuModuleGetGlobal(handle, name.encode())
+        start, size_bytes = check(found, "cuModuleGetGlobal")
+        return int(start), int(size_bytes)
 
     def close(self) -> None:
         """Unload the module, once no kernel of it runs. Closing twice is harmless.
@@ -216,5 +248,12 @@ def _parameters_by_driver(function: Any) -> tuple[Parameter, ...]:
         scalar = _BITS.get(size)
         name = f"parameter {len(parameters)}"
         parameters.append(
-            Parameter(name, scalar or ScalarType.B8, size, Access.UNKNOWN, scalar is None)
+            Parameter(
+                name,
+                scalar or ScalarType.B8,
+                size,
+                Access.UNKNOWN,
+                scalar is None,
+                reason=_NOT_READ,
+            )
         )

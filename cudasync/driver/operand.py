@@ -27,8 +27,12 @@ _from_buffer = c_char.from_buffer
 Memory: TypeAlias = tuple[Any, int, Device | None, bool]
 
 
-def memory_of(operand: object, role: str) -> Memory:
+def memory_of(operand: object, role: str, stream: object) -> Memory:
     """The memory that `operand` stands for; `role` ("target", "source") is for messages.
+
+    Objects of the floors above tell by `__cudasync_memory__(stream)`, and refuse there to be used
+    on `stream` out of their order. To ask an array for its `__cuda_array_interface__` would be to
+    tell the engine that a stranger is about to use it.
 
     Raises TypeError for anything else, ValueError where it is not C-contiguous, ClosedError for a
     closed buffer.
@@ -49,7 +53,7 @@ def memory_of(operand: object, role: str) -> Memory:
         return buffer.ptr, buffer.size_bytes, buffer.device, False
     ours: Any = getattr(kind, "__cudasync_memory__", None)
     if ours is not None:
-        address, size_bytes, is_read_only = ours(operand)
+        address, size_bytes, is_read_only = ours(operand, stream)
         return address, size_bytes, operand.device, is_read_only  # type: ignore[attr-defined]
     if isinstance(operand, ndarray):
         return _array(operand, role)

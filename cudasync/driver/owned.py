@@ -31,7 +31,16 @@ class Owned:
     `ready` puts it right or says what is wrong.
     """
 
-    __slots__ = ("_blocking", "_claim", "_destroy", "_noun", "context", "raw", "token")
+    __slots__ = (
+        "__weakref__",
+        "_blocking",
+        "_claim",
+        "_destroy",
+        "_noun",
+        "context",
+        "raw",
+        "token",
+    )
 
     def __init__(
         self,

@@ -18,13 +18,17 @@ from collections import deque
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from cudasync.driver.form import Form, kind_of
 from cudasync.driver.parameter import Encoder
+from cudasync.driver.unpicklable import unpicklable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from typing import TypeAlias
 
+    from cudasync.driver.device import Device
     from cudasync.driver.parameter import Parameter
+    from cudasync.driver.stream import StreamLike
 
     # From arguments and a block's buffer to what was asked for; None if the types are others.
     Packer: TypeAlias = Callable[[Sequence[Any], Any], Any]
@@ -34,8 +38,11 @@ _MOST_PACKERS = 64
 
 _ALIGNMENT = 16
 
-# What a packer raises where a value is out of the range of its parameter.
-OUT_OF_RANGE = (struct.error, ValueError, OverflowError)
+# What a packer raises where a value is out of the range of its parameter, or has no form.
+OUT_OF_RANGE = (struct.error, ValueError, OverflowError, AttributeError)
+
+# For who sees to the order of the arguments by other means.
+ANY_STREAM = object()
 
 
 class Block:
@@ -65,10 +72,12 @@ class Packing:
 
     __slots__ = ("_encoders", "_free", "_layout", "_name", "_offsets", "_table", "count", "packers")
 
-    def __init__(self, name: str, parameters: Sequence[Parameter]) -> None:
+    def __init__(
+        self, name: str, parameters: Sequence[Parameter], device: Device | None = None
+    ) -> None:
         self._name = name
         self.count = len(parameters)
-        self._encoders = [Encoder(i, parameter) for i, parameter in enumerate(parameters)]
+        self._encoders = [Encoder(i, each, name, device) for i, each in enumerate(parameters)]
         # The driver follows a pointer to each value, so only alignment matters, not PTX's offsets.
         offsets = []
         end = 0
@@ -96,11 +105,14 @@ class Packing:
         """A new block, for arguments of this kernel."""
         return Block(self._layout.size, self._offsets, self._table)
 
-    def take(self, arguments: Sequence[Any]) -> Block:
+    def take(
+        self, arguments: Sequence[Any], stream: StreamLike | object | None = ANY_STREAM
+    ) -> Block:
         """A block with the arguments in it, to be given back once the driver has read them.
 
         Raises TypeError for a wrong number or type of arguments, ValueError for a value out of
-        range, ClosedError for a closed buffer.
+        range, ClosedError for a closed buffer. With `stream`, also what arguments that somebody
+        else orders (see `managed`) say to being used there.
         """
         try:
             block = self._free.pop()
@@ -112,7 +124,9 @@ class Packing:
         except OUT_OF_RANGE:
             packed = None
         if packed is None:
-            packers.pack_otherwise(arguments, arguments, block.buffer)
+            packed = packers.pack_otherwise(arguments, arguments, block.buffer)
+        if packed and stream is not ANY_STREAM:
+            ask_order(packed, stream)
         return block
 
     def give(self, block: Block) -> None:
@@ -123,7 +137,8 @@ class Packing:
         """Pack with every check, so that an error names the argument."""
         if len(arguments) != self.count:
             raise TypeError(
-                f"kernel {self._name} takes {self.count} arguments, {len(arguments)} given"
+                f"kernel {self._name} takes {self.count} arguments, {len(arguments)} given: "
+                f"({', '.join(str(each.parameter) for each in self._encoders)})"
             )
         values = [
             encoder.exactly(value) for encoder, value in zip(self._encoders, arguments, strict=True)
@@ -134,21 +149,26 @@ class Packing:
         """True if `value`, which the parameter takes, stands for memory rather than a number."""
         return self._encoders[position].is_memory(value)
 
+    def bits(self, position: int, value: Any) -> bytes:
+        """The bytes that the kernel gets for `value`, which the parameter takes."""
+        encoder = self._encoders[position]
+        return struct.pack("<" + encoder.format, encoder.exactly(value))
+
     def packer(
         self,
         arguments: Sequence[Any],
         *,
         places: Sequence[str] | None = None,
         guards: Sequence[str] = (),
-        answer: str = "True",
+        answer: str = "",
         names: Mapping[str, Any] | None = None,
     ) -> Packer:
         """A function that packs arguments of the same types as these, which the kernel takes.
 
         It returns `answer`, an expression in the arguments a0, a1 and so on and in `names`, or
-        None where the types are not the same or one of `guards` does not hold. `places` tells
-        where each value is, if not in the argument itself: "a0.array". Without a buffer it only
-        answers.
+        None where the types are not the same or one of `guards` does not hold; without an
+        expression, those that are `managed`. `places` tells where each value is, if not in the
+        argument itself: "a0.array". Without a buffer it only answers.
         """
         every = [f"a{i}" for i in range(self.count)]
         namespace = dict(names or {})
@@ -157,20 +177,25 @@ class Packing:
         values = []
         located = zip(places or every, self._encoders, arguments, strict=True)
         for i, (place, encoder, value) in enumerate(located):
-            namespace[f"type{i}"] = type(value)
-            tests.append(f"type({place}) is type{i}")
+            kind = namespace[f"type{i}"] = kind_of(value)
+            # A form is of one type of argument, so the type need not be asked for.
+            tests.append(
+                f"{place}.form is type{i}" if type(kind) is Form else f"type({place}) is type{i}"
+            )
             format_, value_of, encode = encoder.written(value)
             formats.append(format_)
             values.append(value_of.format(place, f"encode{i}"))
             namespace[f"encode{i}"] = encode
         namespace["pack_into"] = self._struct(formats).pack_into
+        ordered = (each for each, value in zip(every, arguments, strict=True) if is_managed(value))
+        written_managed = f"({''.join(f'{each}, ' for each in ordered)})"
         source = (
             "def pack(arguments, buffer):\n"
             f"    [{', '.join(every)}] = arguments\n"
             f"    if {' and '.join(tests) or 'True'}:\n"
             "        if buffer is not None:\n"
             f"            pack_into(buffer, 0, {', '.join(values)})\n"
-            f"        return {answer}\n"
+            f"        return {answer or written_managed}\n"
             "    return None\n"
         )
         exec(compile(source, f"<arguments of {self._name}>", "exec"), namespace)
@@ -205,7 +230,7 @@ class PackerTable:
 
         Raises what `Packing.take` does.
         """
-        types = (*map(type, arguments), *map(type, values))
+        types = (*map(kind_of, arguments), *map(kind_of, values))
         packer = self._known.get(types)
         if packer is not None and packer is not self.latest:
             self.latest = packer
@@ -225,15 +250,33 @@ def _takes_nothing(arguments: Sequence[Any], buffer: Any) -> None:
     return None
 
 
+@unpicklable("send what the arguments hold and pack them there")
 class PreparedArguments:
     """Arguments checked and packed once, for many launches of one kernel.
 
     It keeps the arguments alive; the addresses in it are those they had when it was made.
     """
 
-    __slots__ = ("block", "kept", "packing")
+    __slots__ = ("block", "kept", "managed", "packing")
 
     def __init__(self, packing: Packing, arguments: Sequence[Any]) -> None:
         self.packing = packing
         self.block = packing.take(arguments)
         self.kept = tuple(arguments)
+        self.managed = managed(arguments)
+
+
+def is_managed(argument: Any) -> bool:
+    """True for memory whose uses somebody else orders, and who has a word in its other uses."""
+    return hasattr(type(argument), "__cudasync_order__")
+
+
+def managed(arguments: Sequence[Any]) -> tuple[Any, ...]:
+    """Those of `arguments` that are managed."""
+    return tuple(filter(is_managed, arguments))
+
+
+def ask_order(managed: Sequence[Any], stream: Any) -> None:
+    """Raise what an argument says that would be used on `stream` out of its order."""
+    for each in managed:
+        each.__cudasync_order__(stream)

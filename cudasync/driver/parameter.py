@@ -16,14 +16,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from cuda.bindings import driver
 
-from cudasync.driver.interop import device_array
+from cudasync.driver.fitting import form_of_interface, refuse_misfit
+from cudasync.driver.form import form_of
+from cudasync.driver.remedies import described, in_range, instead_of
 from cudasync.ptx.types import ScalarType
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import TypeAlias
 
-    from cudasync.ptx.access import Access
+    from cudasync.driver.device import Device
+    from cudasync.driver.form import Form
+    from cudasync.ptx.access import Access, FieldAccess
 
     # From a value of one Python type to what `struct` packs.
     Encode: TypeAlias = Callable[[Any], Any]
@@ -33,8 +37,10 @@ if TYPE_CHECKING:
 class Parameter:
     """One parameter of a kernel.
 
-    `access` is what the kernel does through it if it is a pointer, inferred from the PTX.
-    `is_array` is True for a struct by value, which takes bytes.
+    `access` is what the kernel does through it if it is a pointer, inferred from the PTX, and
+    `reason` says by which lines. `is_array` is True for a struct by value, which takes bytes.
+    `element` is the floating type that the kernel uses the memory as, where the PTX shows one.
+    `fields` are the words in it (or the one word that it is) that the kernel takes for addresses.
     """
 
     name: str
@@ -42,6 +48,9 @@ class Parameter:
     size_bytes: int
     access: Access
     is_array: bool = False
+    element: ScalarType | None = None
+    reason: str = ""
+    fields: tuple[FieldAccess, ...] = ()
 
     def __str__(self) -> str:
         extent = f"[{self.size_bytes // self.type.size}]" if self.is_array else ""
@@ -53,13 +62,18 @@ class Encoder:
 
     What a type of value becomes is decided once and remembered. `written` leaves the range to
     `struct` to check, and then `struct` refuses: `exactly` has the last word, and the message.
+    `kernel` and the device it is on are for what memory is refused.
     """
 
-    __slots__ = ("_by_type", "_parameter", "_position", "format")
+    __slots__ = ("_by_type", "_device", "_kernel", "_parameter", "_position", "format")
 
-    def __init__(self, position: int, parameter: Parameter) -> None:
+    def __init__(
+        self, position: int, parameter: Parameter, kernel: str = "", device: Device | None = None
+    ) -> None:
         self._position = position
         self._parameter = parameter
+        self._kernel = kernel
+        self._device = device
         self._by_type: dict[type, Encode] = {}
         size = parameter.size_bytes
         if parameter.is_array or size not in (1, 2, 4, 8):
@@ -73,13 +87,21 @@ class Encoder:
     def exactly(self, value: Any) -> Any:
         """The value to pack. Raises TypeError or ValueError naming the parameter."""
         encode = self._encode_of(value)
+        form = form_of(value)
+        if form is not None:
+            address: int = encode(value)
+            self._refuse_misfit(form, address)
+            return address
+        if encode == self._foreign:
+            return encode(value)
         try:
             encoded = encode(value)
             if self.format in _INTEGER_FORMATS:
                 return self._wrapped(encoded, is_typed=isinstance(value, np.generic))
             struct.pack("<" + self.format, encoded)
         except (ValueError, OverflowError) as error:
-            raise ValueError(f"{self._named()}: {error}") from None
+            remedy = in_range(value, self._parameter)
+            raise ValueError(f"{self._named()}: {error}: {remedy}") from None
         return encoded
 
     def written(self, value: Any) -> tuple[str, str, Encode]:
@@ -103,7 +125,19 @@ class Encoder:
     def is_memory(self, value: Any) -> bool:
         """True if `value`, which the parameter takes, stands for memory rather than a number."""
         encode = self._encode_of(value)
-        return encode is _address or isinstance(encode, operator.attrgetter)
+        return encode == self._foreign or isinstance(encode, operator.attrgetter)
+
+    def _foreign(self, value: Any) -> int:
+        """The address of another library's array, which may be another one at each call."""
+        described = getattr(value, "__cuda_array_interface__", None)
+        if not isinstance(described, dict):
+            raise TypeError(f"{self._named()}: its __cuda_array_interface__ is gone")
+        address = int(described["data"][0] or 0)
+        self._refuse_misfit(form_of_interface(value, described, address), address)
+        return address
+
+    def _refuse_misfit(self, form: Form, address: int) -> None:
+        refuse_misfit(self._named(), self._kernel, self._device, self._parameter, form, address)
 
     def _wrapped(self, value: int, *, is_typed: bool) -> int:
         """An integer as `struct` takes it: either sign for unsigned and untyped parameters.
@@ -118,6 +152,10 @@ class Encoder:
             raise ValueError(f"{value} is not in [{low}, {high})")
         value &= (1 << bits) - 1
         return value - (1 << bits) if is_signed and value >> bits - 1 else value
+
+    @property
+    def parameter(self) -> Parameter:
+        return self._parameter
 
     def _named(self) -> str:
         return f"argument {self._position + 1} ({self._parameter})"
@@ -140,10 +178,21 @@ class Encoder:
         elif isinstance(value, float):
             encode = _number_encoder(self._parameter.type, float)
         else:
-            encode = _pointer_encoder(value) if self._is_pointer_sized() else None
+            encode = self._pointer_encoder(value) if self._is_pointer_sized() else None
         if encode is None:
-            raise TypeError(f"{self._named()} does not take {_described(value)}")
+            remedy = instead_of(value, self._parameter)
+            raise TypeError(f"{self._named()} does not take {described(value)}: {remedy}")
         return encode
+
+    def _pointer_encoder(self, value: Any) -> Encode | None:
+        """For an address: `.ptr`, `__cuda_array_interface__`, or the binding's own CUdeviceptr."""
+        if isinstance(getattr(value, "ptr", None), int):
+            return operator.attrgetter("ptr")
+        if isinstance(value, driver.CUdeviceptr):
+            return int
+        if isinstance(value, ctypes.c_void_p):
+            return lambda value: value.value or 0
+        return self._foreign if hasattr(value, "__cuda_array_interface__") else None
 
     def _is_pointer_sized(self) -> bool:
         return self._parameter.size_bytes == 8 and not self._parameter.type.is_float
@@ -151,20 +200,6 @@ class Encoder:
 
 _INTEGER_FORMATS = frozenset("BHIQbhiq")
 _FLOAT_FORMATS = {ScalarType.F16: "e", ScalarType.F32: "f", ScalarType.F64: "d"}
-
-
-def _described(value: Any) -> str:
-    kind = type(value)
-    if isinstance(value, np.ndarray):
-        return (
-            f"a NumPy array ({value.dtype}{list(value.shape)}), which is host memory: "
-            "copy it to a DeviceBuffer"
-        )
-    if kind.__module__ == "numpy":
-        return f"a numpy.{kind.__name__}"
-    if isinstance(value, float):
-        return "a float, since its width is not known: give a NumPy scalar"
-    return f"a {kind.__name__}"
 
 
 def _bytes_encoder(value: Any, size: int) -> Encode | None:
@@ -213,27 +248,7 @@ def _number_encoder(type_: ScalarType, number: type[int] | type[float]) -> Encod
 
 def _bf16(value: float) -> int:
     """The bits of the nearest bf16, ties to even."""
-    (bits,) = struct.unpack("<I", struct.pack("<f", value))
+    (bits,) = struct.unpack("<I", struct.pack("<f", float(value)))
     if value != value:
         return int(bits >> 16 | 0x40)
     return int(bits + 0x7FFF + (bits >> 16 & 1) >> 16)
-
-
-def _pointer_encoder(value: Any) -> Encode | None:
-    """For an address: `.ptr`, `__cuda_array_interface__`, or the binding's own CUdeviceptr."""
-    if isinstance(getattr(value, "ptr", None), int):
-        return operator.attrgetter("ptr")
-    if isinstance(value, driver.CUdeviceptr):
-        return int
-    if isinstance(value, ctypes.c_void_p):
-        return lambda value: value.value or 0
-    if hasattr(value, "__cuda_array_interface__"):
-        return _address
-    return None
-
-
-def _address(value: Any) -> int:
-    found = device_array(value)
-    if found is None:
-        raise ValueError("its __cuda_array_interface__ is gone")
-    return found.address

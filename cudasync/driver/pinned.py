@@ -18,8 +18,11 @@ from typing import TYPE_CHECKING, Any, SupportsIndex
 import numpy as np
 from cuda.bindings import driver
 
-from cudasync.driver.current import current_device
+from cudasync.atomic import Roll
+from cudasync.driver.allocations import ALLOCATIONS
+from cudasync.driver.current import given_device
 from cudasync.driver.owned import Owned
+from cudasync.driver.unpicklable import unpicklable
 from cudasync.errors import ClosedError
 
 if TYPE_CHECKING:
@@ -27,12 +30,13 @@ if TYPE_CHECKING:
 
     from numpy.typing import DTypeLike, NDArray
 
-    from cudasync.driver.device import Device
+    from cudasync.driver.device import DeviceLike
 
 # Usable from every context, and mapped into the device's address space.
 _FLAGS = 0x1 | 0x2
 
 
+@unpicklable("send an array upon it, buffer.view(shape, dtype)")
 class PinnedBuffer:
     """Page-locked host memory, uninitialised. (cuMemHostAlloc, portable and mapped)
 
@@ -42,19 +46,20 @@ class PinnedBuffer:
 
     __slots__ = ("__weakref__", "_blocks", "_owned", "_ptr", "size_bytes")
 
-    def __init__(self, size_bytes: SupportsIndex, device: Device | None = None) -> None:
+    def __init__(self, size_bytes: SupportsIndex, device: DeviceLike | None = None) -> None:
         size = operator.index(size_bytes)
         if size < 0:
             raise ValueError(f"a buffer of {size} bytes")
-        context = (device or current_device()).context
+        context = given_device(device).context
         address = int(context.allocate("cuMemHostAlloc", driver.cuMemHostAlloc, size or 1, _FLAGS))
         self._owned = Owned(
             context, address, driver.cuMemFreeHost, noun="pinned buffer", blocking=True
         )
         self._ptr = address
+        ALLOCATIONS.note(self._owned, address, size, None)
         self.size_bytes = size
-        # What the arrays upon the memory hold on to; it holds the memory.
-        self._blocks: list[weakref.ref[Any]] = []
+        # What the arrays upon the memory hold on to; it holds the memory. Any thread adds its own.
+        self._blocks: Roll[weakref.ref[Any]] = Roll()
 
     @property
     def ptr(self) -> int:
@@ -90,8 +95,8 @@ class PinnedBuffer:
             return np.empty(extents, kind)
         block: Any = (ctypes.c_ubyte * self.size_bytes).from_address(self.ptr)
         block.owned = self._owned
-        self._blocks = [known for known in self._blocks if known() is not None]
-        self._blocks.append(weakref.ref(block))
+        self._blocks.strike(_is_gone)
+        self._blocks.add(weakref.ref(block))
         return np.frombuffer(block, np.uint8)[offset_bytes:end].view(kind).reshape(extents)
 
     def close(self) -> None:
@@ -100,7 +105,7 @@ class PinnedBuffer:
         All work on the device is waited for. Raises ValueError while arrays are still upon the
         memory. (cuMemFreeHost)
         """
-        if any(block() is not None for block in self._blocks):
+        if not all(map(_is_gone, self._blocks.all())):
             raise ValueError("arrays are still upon this pinned buffer: drop them first")
         self._owned.close()
 
@@ -108,6 +113,10 @@ class PinnedBuffer:
         if self._owned.is_closed:
             return f"<PinnedBuffer of {self.size_bytes} bytes, closed>"
         return f"<PinnedBuffer of {self.size_bytes} bytes at {self._ptr:#x}>"
+
+
+def _is_gone(block: weakref.ref[Any]) -> bool:
+    return block() is None
 
 
 def pinned_empty(shape: Sequence[int] | int, dtype: DTypeLike = np.float64) -> NDArray[Any]:

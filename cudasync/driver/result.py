@@ -87,7 +87,7 @@ def failure(code: Any, call: str) -> CudaError | DeadlockError:
     is a DeadlockError where the driver reports that nothing can run any more.
     """
     number = int(code)
-    report = _report(number)
+    report = report_of(number)
     if number == _ILLEGAL_STATE and "deadlock" in report:
         return DeadlockError(f"{call}: {report}")
     hint = _HINTS.get(number, "")
@@ -103,7 +103,7 @@ def _name(number: int) -> str:
         return "CUDA_ERROR_UNRECOGNIZED"
 
 
-def _report(number: int) -> str:
+def report_of(number: int) -> str:
     """What the driver says about the code beyond its standing phrase, or ""."""
     try:
         refused, raw = driver.cuGetErrorString(driver.CUresult(number))

@@ -13,21 +13,24 @@ from typing import TYPE_CHECKING, Any, SupportsIndex
 
 from cuda.bindings import driver
 
+from cudasync.driver.capturing import is_captured
 from cudasync.driver.context import here
-from cudasync.driver.current import Entered, current_device, entered
+from cudasync.driver.current import Entered, current_device, entered, given_device
+from cudasync.driver.device import Device, as_device
 from cudasync.driver.event import Event
 from cudasync.driver.host_function import launch_host_function
 from cudasync.driver.in_flight import InFlight
 from cudasync.driver.interop import SupportsCudaStream, device_of_stream, stream_handle
 from cudasync.driver.owned import Owned
 from cudasync.driver.result import failure
+from cudasync.driver.unpicklable import unpicklable
 from cudasync.errors import CudasyncError
 
 if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self, TypeAlias
 
-    from cudasync.driver.device import Device
+    from cudasync.driver.device import DeviceLike
 
     StreamLike: TypeAlias = "Stream | SupportsCudaStream"
 
@@ -36,6 +39,7 @@ _LEGACY = 1
 _PER_THREAD = 2
 
 
+@unpicklable("make a Stream there")
 class Stream:
     """A queue of work that the device does in order, beside that of other streams.
 
@@ -57,8 +61,8 @@ class Stream:
         "priority",
     )
 
-    def __init__(self, device: Device | None = None, *, priority: int = 0) -> None:
-        device = device or current_device()
+    def __init__(self, device: DeviceLike | None = None, *, priority: int = 0) -> None:
+        device = given_device(device)
         context = device.context
         raw = context.allocate(
             "cuStreamCreateWithPriority",
@@ -99,7 +103,7 @@ class Stream:
         return self
 
     @classmethod
-    def from_handle(cls, handle: SupportsIndex, device: Device | None = None) -> Stream:
+    def from_handle(cls, handle: SupportsIndex, device: DeviceLike | None = None) -> Stream:
         """Another library's stream, by its CUstream as an integer: borrowed, never destroyed here.
 
         The caller sees to it that the stream outlives its use. 0 and 1 are the legacy default
@@ -110,7 +114,7 @@ class Stream:
         return cls._lent(operator.index(handle), device, None)
 
     @classmethod
-    def from_object(cls, stream: StreamLike, device: Device | None = None) -> Stream:
+    def from_object(cls, stream: StreamLike, device: DeviceLike | None = None) -> Stream:
         """Another library's stream, by its `__cuda_stream__`: borrowed, never destroyed here.
 
         The object is kept alive; a Stream is returned as it is. `device` as in `from_handle`.
@@ -121,11 +125,11 @@ class Stream:
         return cls._lent(stream_handle(stream), device, stream)
 
     @classmethod
-    def _lent(cls, handle: int, device: Device | None, lender: object) -> Stream:
+    def _lent(cls, handle: int, device: DeviceLike | None, lender: object) -> Stream:
         if handle < 0:
             raise ValueError(f"{handle} is not the handle of a stream")
         if handle <= _PER_THREAD:
-            return cls._borrow(handle, device or current_device(), lender)
+            return cls._borrow(handle, given_device(device), lender)
         return cls._borrow(handle, device_of_stream(handle), lender)
 
     @property
@@ -271,10 +275,14 @@ class Stream:
             raise failure(code, "cuStreamWaitValue32")
 
     def keep(self, operand: object, size_bytes: int = 0) -> None:
-        """Keep `operand` alive until the work enqueued so far has run."""
+        """Keep `operand` alive until the work enqueued so far has run.
+
+        What is captured has not run then: its operands are for the owner of the graph to keep.
+        """
         if self._owned is None:
             # Borrowed: this object is nobody's for long, so the device remembers instead.
-            self.device.context.keep_behind(self.record(), operand)
+            if not is_captured(self._raw):
+                self.device.context.keep_behind(self.record(), operand)
         else:
             self._in_flight.keep(self, operand, size_bytes)
 
@@ -288,7 +296,8 @@ class Stream:
         if not self._owned.is_closed and len(self._in_flight):
             taken = self._in_flight.take()
             with suppress(CudasyncError):  # In a context that is dead nothing uses them.
-                self._owned.context.keep_behind(self.record(), taken)
+                marker = None if is_captured(self._raw) else self.record()
+                self._owned.context.keep_behind(marker, taken)
         self._owned.close()
 
     def __enter__(self) -> Self:
@@ -319,6 +328,16 @@ class Stream:
         return f"<Stream {int(self._raw):#x} of {self.fixed_device!r}>"
 
 
+def highest_priority(device: Device) -> int:
+    """How far above the usual priority the device's streams can be; 0 if all are the same.
+
+    (cuCtxGetStreamPriorityRange)
+    """
+    device.context.enter_anew()
+    code, _, greatest = driver.cuCtxGetStreamPriorityRange()
+    return 0 if code else max(0, -greatest)
+
+
 LEGACY_STREAM = Stream._borrow(_LEGACY, None)
 """The legacy default stream of the current device: it and blocking streams wait for each other."""
 
@@ -328,7 +347,7 @@ PER_THREAD_STREAM = Stream._borrow(_PER_THREAD, None)
 _legacy: dict[Device, Stream] = {}
 
 
-def current_stream(device: Device | None = None) -> Stream:
+def current_stream(device: DeviceLike | None = None) -> Stream:
     """The innermost stream of `device` entered with `with` here, else its legacy default stream.
 
     Without a device: the innermost stream of all, else that of the current device.
@@ -338,6 +357,8 @@ def current_stream(device: Device | None = None) -> Stream:
         if here is not None:
             return here.stream
         device = current_device()
+    elif type(device) is not Device:
+        device = as_device(device)
     while here is not None:
         if here.stream.fixed_device is device:
             return here.stream

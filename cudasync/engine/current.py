@@ -14,14 +14,28 @@ from cudasync.atomic import Once
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from contextvars import Token
 
     from cudasync.engine.engine import Engine
+    from cudasync.engine.host.worker import Worker
     from cudasync.engine.op import Op
-    from cudasync.engine.worker import Worker
 
 T = TypeVar("T")
 _current: ContextVar[Engine | None] = ContextVar("cudasync engine", default=None)
-_default: Once[Engine] = Once()
+
+
+class _Default:
+    """A cell for the engine of the process, and one for the cell that comes after it is closed."""
+
+    __slots__ = ("engine", "following")
+
+    def __init__(self) -> None:
+        self.engine: Once[Engine] = Once()
+        self.following: Once[_Default] = Once()
+
+
+# A hint: the last of these cells, or one before it.
+_default = _Default()
 # Something if this thread may be inside an op: quicker to ask than `_here`, and asked first.
 # A context that was copied to another thread says so there as well; `_here` knows better.
 _place: ContextVar[object] = ContextVar("cudasync place", default=None)
@@ -37,19 +51,21 @@ def make_with(make: Callable[[], Engine]) -> None:
 
 
 def engine() -> Engine:
-    """The current engine: of the innermost `with`, else one for the whole process."""
+    """The current engine: of the innermost `with`, else one for the whole process.
+
+    A thread that is started inside of a `with` block is not inside of it: see `use`.
+    """
     found = _current.get()
     if found is not None:
         return found
+    global _default
     cell = _default
-    default = cell.get()
-    if default is not None and default.is_closed:
+    while (default := cell.engine.get()) is not None and default.is_closed:
         # Somebody closed it: the next need is a need again.
-        forget()
-        return engine()
+        _default = cell = cell.following.offer(_Default())
     if default is None:
         made = _make[0]()
-        default = cell.offer(made)
+        default = cell.engine.offer(made)
         if default is not made:
             made.close()
     return default
@@ -58,12 +74,19 @@ def engine() -> Engine:
 def forget() -> None:
     """The process is to get a new engine of its own at the next need."""
     global _default
-    _default = Once()
+    _default = _Default()
 
 
 @contextmanager
 def use(engine: Engine) -> Iterator[Engine]:
-    """Make `engine` current inside the `with` block, for this thread or asyncio task."""
+    """Make `engine` current inside a `with` block, without closing it at the end.
+
+    That is so for the calling thread or asyncio task, and for whatever begins inside with a copy of
+    its context: tasks, `asyncio.to_thread`, `contextvars.copy_context().run`. A new thread begins
+    without, and its current engine is that of the process; likewise a thread pool's. (From Python
+    3.14 on, `-X thread_inherit_context` changes that.) A copy that outlives the block keeps the
+    engine, which may be closed by then. In an op, the op's own engine is current.
+    """
     token = _current.set(engine)
     nobody_minds: tuple[type[Exception], ...] = ()
     try:
@@ -76,6 +99,25 @@ def use(engine: Engine) -> Iterator[Engine]:
     finally:
         with suppress(*nobody_minds):
             _current.reset(token)
+
+
+def enter(engine: Engine) -> Token[Engine | None]:
+    """Make `engine` current here until `leave`."""
+    return _current.set(engine)
+
+
+def leave(tokens: list[Token[Engine | None]]) -> None:
+    """Take one out of what `enter` gave, the last of this context, and undo it.
+
+    Where none is of this context, as when one task leaves a block that another entered, nothing
+    is to be undone here.
+    """
+    for token in reversed(tokens):
+        with suppress(ValueError):
+            _current.reset(token)
+            tokens.remove(token)
+            return
+    tokens.pop()
 
 
 def enter_engine(engine: Engine | None) -> None:
@@ -112,6 +154,14 @@ def inside() -> list[Op]:
         assert worker.op is not None
         return [worker.op, *_here.ops]
     return _here.ops
+
+
+def is_in_op() -> bool:
+    """True in the function of an op, be its engine of threads or serial."""
+    if inside():
+        return True
+    found = _current.get()
+    return found is not None and found._serial is not None and found._serial.is_mine()
 
 
 def call(op: Op, fn: Callable[..., T], *args: object) -> T:

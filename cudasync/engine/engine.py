@@ -1,58 +1,77 @@
 """Floor 2. The engine: push ops, it works out the rest.
 
-`Engine` is the public door. A push makes an op and appends it to the log (see `planner`); who runs
-it, and when, is the affair of `workers` and `issue`.
+`Engine` is the public door. A push makes an op and appends it to the log (see `log.combiner`); who
+runs it, and when, is the affair of `host` and `device`.
 """
 
 from __future__ import annotations
 
 import os
 import sys
-import time
 import weakref
 from contextlib import nullcontext
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, Literal
 
 from cudasync.atomic import Tickets
-from cudasync.driver import Device
-from cudasync.engine import current, issue, leaving, markers, pushing, refusal, waiting
-from cudasync.engine import record as records
-from cudasync.engine.foreign import await_strangers
-from cudasync.engine.issue import Issuer
+from cudasync.driver.checking import is_checked
+from cudasync.driver.device import as_device
+from cudasync.driver.unpicklable import unpicklable
+from cudasync.engine import current, pushing, waiting
+from cudasync.engine.batch.push import push_many
+from cudasync.engine.device import issuing
+from cudasync.engine.device.issuing import Issuer
+from cudasync.engine.hazards.foreign import await_strangers
+from cudasync.engine.hazards.variable import Var, as_tuple, resolve
+from cudasync.engine.host.pool import COPIERS, COPY_POOL, WorkerPool
 from cudasync.engine.ledger import Ledger
-from cudasync.engine.op import Marker, Op, OpKind, PlainOp
-from cudasync.engine.planner import PLANNER, Adopt, Close
+from cudasync.engine.lifecycle import closing, fork_and_exit, refusal, shutdown
+from cudasync.engine.lifecycle.interrupts import wait_for_all
+from cudasync.engine.lifecycle.unhandled import Failures, report
+from cudasync.engine.log import fences
+from cudasync.engine.log.combiner import COMBINER, Adopt
+from cudasync.engine.op import DataFence, Op, OpKind, PlainOp
 from cudasync.engine.serial import SerialDispatcher
-from cudasync.engine.variable import Var, as_tuple, resolve
-from cudasync.engine.workers import WorkerPool
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from contextlib import AbstractContextManager
+    from contextvars import Token
     from types import TracebackType
 
-    from cudasync.engine.ranges import Region
+    from cudasync.driver.device import Device, DeviceLike
+    from cudasync.engine.hazards.interval_map import Region
+    from cudasync.engine.op import Fence
     from cudasync.engine.trace import Statistics, TraceEntry
 
 Mode = Literal["async", "serial"]
-_LOG = PLANNER.log
+_LOG = COMBINER.log
 _maybe_inside = current.maybe_inside
 _getframe = sys._getframe
 
 
+@unpicklable("make an Engine there")
 class Engine:
     """Runs ops as soon as what they read and write allows; the result is as if run in turn.
 
     `mode` is "async", or "serial" to run each op to its end inside `push`; left out, it is what
     CUDASYNC_ENGINE says, else "async". `workers` threads run host ops (default: one per core);
     `pools` names further pools, for ops that block: `pools={"io": 16}`. With `max_in_flight`, a
-    push waits while that many ops are unfinished. `streams` is how many streams kernels may use
-    on each device. `trace=True` records when and where each op ran.
+    push waits while that many ops are unfinished. `trace=True` records when and where each op ran.
 
-    Any number of threads may push. As a context manager it is the current engine inside; leaving
-    waits for all of its ops, closes it, and raises the first failure unless another exception is
-    on its way. Left by Ctrl-C, it drops what has not begun.
+    `streams` is how many streams kernels may use on each device; copies in, copies out, and the ops
+    of each priority have as many of their own, made at first need. A device op follows what it
+    depends on, or takes a free stream. Where there is none it shares one, as `statistics()` counts:
+    with kernels and copies, and with what may be held up (functions of yours, waits for foreign
+    streams, what comes after these) only if no stream is free of that.
+
+    Any number of threads may push. As a context manager it is the current engine inside, for the
+    thread or task of the block (`use` says who inherits that); leaving waits for all of its ops,
+    closes it, and raises the first failure that nobody was told of, unless another exception is on
+    its way; `waitall` raises also what was told, until `clear_errors`. Left by Ctrl-C,
+    it drops what has not begun, and waits a second for the rest; left by an exception, it waits for
+    kernels as long as within each second something gets over. One line on stderr says what was
+    dropped, stopped or left.
     """
 
     def __init__(
@@ -69,23 +88,19 @@ class Engine:
         if chosen not in ("async", "serial"):
             raise ValueError(f"an engine is 'async' or 'serial', not {chosen!r}")
         sizes = {"compute": os.cpu_count() or 1 if workers is None else workers, **(pools or {})}
-        for name, size in sizes.items():
-            if size < 1:
-                raise ValueError(f"worker pool {name!r} needs at least 1 worker, not {size}")
-        if streams < 1:
-            raise ValueError(f"streams must be at least 1, not {streams}")
-        if max_in_flight is not None and max_in_flight < 1:
-            raise ValueError(f"max_in_flight must be at least 1, not {max_in_flight}")
+        refusal.refuse_sizes(sizes, streams, max_in_flight)
         self.mode = chosen
         self._ledger = ledger = Ledger(trace=trace)
+        self._failures = Failures()
         self._max_in_flight = max_in_flight
-        # Ops that were planned with a record and are not over.
+        # Ops that were planned with a node and are not over.
         self._registered: dict[Op, None] = {}
+        self._last_fence: Callable[[], Fence | None] = lambda: None
         # How many ops were pushed from inside of ops.
         self._nested = Tickets()
         # Set by `close`; when all has ended; once what has not begun is dropped.
         self._is_closed = self._is_ended = self._is_dropped = False
-        # The number of the close in the log, once the planner has come upon it.
+        # The number of the close in the log, once the combiner has come upon it.
         self._sealed_at = 0
         self._serial: SerialDispatcher | None = None
         self._pools: dict[str, Any] = {}
@@ -94,23 +109,28 @@ class Engine:
             self._serial = self._issuer = SerialDispatcher(ledger)
             self._pools = dict.fromkeys(sizes, self._serial)
         else:
-            self._issuer = Issuer(ledger, leaving.close_all_first, streams=streams, timing=trace)
+            self._issuer = Issuer(
+                ledger, fork_and_exit.close_all_first, streams=streams, timing=trace
+            )
             owner = weakref.ref(self)
             self._pools = {
                 name: WorkerPool(name, size, ledger, owner) for name, size in sizes.items()
             }
+            copiers = WorkerPool("copy", COPIERS, ledger, owner)
+            self._pools[COPY_POOL] = self._issuer.blocking = copiers
             if max_in_flight is not None:
                 self._rank()
             # No thread refers to the engine while it sleeps, so one that is dropped can go.
-            last = weakref.finalize(self, _dismiss, list(self._pools.values()), self._issuer)
+            last = weakref.finalize(self, closing.dismiss, list(self._pools.values()), self._issuer)
             last.atexit = False
         self._compute: Any = self._pools["compute"]
-        # True while a push has nothing to think of but its op.
-        self._is_plain = chosen == "async" and not trace and max_in_flight is None
-        # True while the push of a launch has nothing to think of but its op.
-        self._is_direct = self._is_plain
-        self._scope: AbstractContextManager[Engine] | None = None
-        leaving.engines.add(self)
+        # True while a push, or that of a launch, has nothing to think of but its op.
+        self._is_plain = self._is_direct = chosen == "async" and not (trace or max_in_flight)
+        # True in checked mode, where launches come by the long way.
+        self._is_checked = is_checked()
+        # Of the `with` blocks that last: the end of the outermost waits, and raises what failed.
+        self._scopes: list[Token[Engine | None]] = []
+        fork_and_exit.engines.add(self)
 
     def push(
         self,
@@ -119,7 +139,7 @@ class Engine:
         writes: Any = (),
         name: str | None = None,
         priority: int = 0,
-        device: Device | None = None,
+        device: DeviceLike | None = None,
         pool: str | None = None,
     ) -> Op:
         """Push an op: `fn()` on a host worker, or with `device=`, `fn(stream)` that enqueues work.
@@ -128,8 +148,11 @@ class Engine:
         sequence. What is in both is read, then written; what is in `writes` alone is
         overwritten, so the op does not need its old value and runs even if that is poisoned. A
         view with gaps counts as its span, and is never written alone: what lies between stays.
-        Larger `priority` goes first among ops that are ready. `pool` names the worker pool of a
-        host op.
+        Larger `priority` goes first among host ops that are ready; a device op with a positive one
+        has streams of that priority, as far as the device has it, and is behind no op without.
+        `pool` names the worker pool of a host op; `device` is a Device or its ordinal. `fn(stream)`
+        is called as soon as the work before it is issued, perhaps by another thread that pushes
+        or waits: it should enqueue work and not block, as copies of pageable memory do.
 
         Returns at once (except for `max_in_flight`, and on a serial engine). Errors of `fn` are
         raised by whoever waits. Raises TypeError and ValueError for wrong arguments, ClosedError
@@ -171,9 +194,10 @@ class Engine:
         op.name = fn.__name__ if name is None else name
         op._engine = self
         op._fn = fn
+        op._claims = []
         op._reads = reads
         op._writes = writes
-        op._record = None
+        op._node = None
         op._code = frame.f_code
         op._at = frame.f_lasti
         if _maybe_inside() is not None:
@@ -190,7 +214,7 @@ class Engine:
             for each in writes:
                 next(each._written)
         compute = self._compute
-        if not compute.eyes and compute.is_silent():
+        if not compute.searching and compute.is_silent():
             compute.ring()
         if self._is_closed:
             refusal.raise_if_refused(op)
@@ -203,24 +227,27 @@ class Engine:
         writes: Any,
         name: str | None,
         priority: int,
-        device: Device | None,
+        device: DeviceLike | None,
         pool: str | None,
     ) -> Op:
         """`push` for whatever is not just a call on variables."""
         name = pushing.name_of(fn, name)
         if device is not None and pool is not None:
             raise ValueError("pool= is for host ops; a device op runs on a stream")
-        if device is not None and not isinstance(device, Device):
-            raise TypeError(f"device= takes a Device, not {type(device).__name__}")
-        if pool is not None and pool not in self._pools:
-            known = ", ".join(map(repr, self._pools))
-            raise ValueError(f"there is no worker pool {pool!r}; this engine has {known}")
+        on = None if device is None else as_device(device)
+        place = self._pool_named(pool)
         await_strangers(self, reads, writes)
         kind = OpKind.HOST if device is None else OpKind.KERNEL
-        place = self._pools[pool or "compute"]
-        return pushing.push(
-            self, fn, kind, reads, writes, name, priority, device, place, is_users=True
-        )
+        return pushing.push(self, fn, kind, reads, writes, name, priority, on, place, is_users=True)
+
+    push_many = push_many
+
+    def _pool_named(self, pool: str | None) -> Any:
+        """The worker pool of that name. Raises ValueError if there is none."""
+        if pool is not None and pool not in self._pools:
+            known = ", ".join(repr(each) for each in self._pools if each != COPY_POOL)
+            raise ValueError(f"there is no worker pool {pool!r}; this engine has {known}")
+        return self._pools[pool or "compute"]
 
     def _push(
         self,
@@ -234,10 +261,21 @@ class Engine:
         device: Device | None = None,
         pool: str = "compute",
         kernel: str = "",
+        is_blocking: bool = False,
     ) -> Op:
         """The push of the floors above, which know what kind of work it is."""
         return pushing.push(
-            self, fn, kind, reads, writes, name, priority, device, self._pools[pool], kernel=kernel
+            self,
+            fn,
+            kind,
+            reads,
+            writes,
+            name,
+            priority,
+            device,
+            self._pools[pool],
+            kernel=kernel,
+            is_blocking=is_blocking,
         )
 
     def _rank(self) -> None:
@@ -253,7 +291,7 @@ class Engine:
         `timeout` seconds have passed first.
         """
         self._drain(timeout)
-        failure = self._ledger.first_failure()
+        failure = self._failures.first()
         if failure is not None:
             raise failure.error()
 
@@ -261,24 +299,27 @@ class Engine:
         """Wait for all ops, then forget every failure: what was poisoned is usable again.
 
         Data that a failed op should have written holds what it held. After a device fault, call
-        `Device.reset()` as well; arrays of that device are lost.
+        `Device.reset()` as well; arrays of that device are lost. Raises CudasyncError if a kernel
+        still runs a second after Ctrl-C ended a wait: it may never end. Then nothing is forgotten.
         """
-        self._drain(None)
-        self._ledger.clear_failures()
+        wait_for_all(self)
+        self._failures.clear()
         self._issuer.heal()
 
     def statistics(self) -> Statistics:
-        """Counts of ops, events and waits since the engine was made."""
+        """Counts since the engine was made, as of now: devices are asked how far they are."""
         host_ops = self._ran
-        PLANNER.plan()
-        issue.settle()
-        unfinished = sum(not isinstance(op, Marker) for op in list(self._registered))
+        COMBINER.plan()
+        issuing.settle()
+        self._issuer.look()
+        unfinished = sum(not isinstance(op, DataFence) for op in list(self._registered))
         return self._ledger.counters.snapshot(host_ops, unfinished, self._issuer.tallies())
 
     def trace(self) -> list[TraceEntry]:
         """What ran where and when, in order of completion; waits for all ops first.
 
-        Raises ValueError unless the engine was made with `trace=True`.
+        On one clock, a device's or the host's, that is the order of `end_us`; across clocks, what
+        was waited for is before what waited for it. Raises ValueError without `trace=True`.
         """
         if self._ledger.recorder is None:
             raise ValueError("this engine keeps no trace; make it with Engine(trace=True)")
@@ -286,26 +327,14 @@ class Engine:
         return list(self._ledger.recorder.entries)
 
     def close(self) -> None:
-        """Wait for all ops and end the workers and streams. Failures are not raised here.
+        """Wait for all ops and end the workers and streams. Closing twice is harmless.
 
-        Closing twice is harmless.
+        Failures are not raised here: an `UnhandledFailureWarning` tells of each that nobody was
+        told of, but inside of the engine's `with` block, whose end does.
         """
-        if self._is_ended:
-            return
-        self._drain(None)
-        self._is_closed = True
-        self._is_plain = self._is_direct = False
-        # What is in the log before this is waited for, what comes after it is refused.
-        _LOG.append(Close(self))
-        PLANNER.plan()
-        self._drain(None)
-        for pool in dict.fromkeys(self._pools.values()):
-            pool.close()
-        if self._serial is None:
-            self._issuer.close()
-        records.tell_for_others(self)
-        self._is_ended = True
-        leaving.engines.discard(self)
+        closing.end(self)
+        if not self._scopes:
+            report(self._failures.take())
 
     @property
     def is_closed(self) -> bool:
@@ -314,8 +343,8 @@ class Engine:
     def __enter__(self) -> Engine:
         if self._is_closed:
             raise refusal.closed()
-        self._scope = current.use(self)
-        return self._scope.__enter__()
+        self._scopes.append(current.enter(self))
+        return self
 
     def __exit__(
         self,
@@ -323,14 +352,9 @@ class Engine:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        assert self._scope is not None
-        self._scope.__exit__(kind, error, traceback)
-        if isinstance(error, KeyboardInterrupt):
-            leaving.drop(self)
-        self.close()
-        failure = self._ledger.first_failure()
-        if failure is not None and error is None:
-            raise failure.error()
+        current.leave(self._scopes)
+        if not self._scopes:
+            shutdown.leave_block(self, error)
 
     def __repr__(self) -> str:
         state = "closed" if self._is_closed else f"{len(self._registered)} ops in flight"
@@ -338,20 +362,14 @@ class Engine:
 
     def _drain(self, timeout: float | None) -> None:
         """Wait until every op pushed so far, and what these push, has finished, failed or not."""
-        deadline = None if timeout is None else time.monotonic() + timeout
-        while True:
-            nested = self._nested.taken
-            left = None if deadline is None else max(0.0, deadline - time.monotonic())
-            markers.fence(self)._wait_finished(left)
-            if self._nested.taken == nested:
-                return
+        fences.wait_for_all(self, timeout)
 
     # What the parts below ask of their engine.
 
     def _mark(self, things: Any) -> Op:
         """An op that is over once the last writers of `things` are."""
         variables, regions = resolve(things, "reads")
-        return markers.mark(self, variables, regions)
+        return fences.mark(self, variables, regions)
 
     def _adopt(self, region: Region, op: Op) -> None:
         """Let `op`, which allocated `region`, be its writer."""
@@ -372,26 +390,10 @@ class Engine:
         return sum(pool.ran for pool in dict.fromkeys(self._pools.values()))
 
 
-def engine() -> Engine:
-    """The current engine: of the innermost `with`, else one for the whole process."""
-    return current.engine()
-
-
-def use(engine: Engine) -> AbstractContextManager[Engine]:
-    """Make `engine` current inside a `with` block, without closing it at the end."""
-    return current.use(engine)
-
-
 def waitall(timeout: float | None = None) -> None:
     """`Engine.waitall` of the current engine."""
     engine().waitall(timeout)
 
 
-def _dismiss(pools: list[WorkerPool], issuer: Issuer) -> None:
-    """The engine is gone, and so are its ops: let its threads end. Runs in a finaliser."""
-    for pool in pools:
-        pool.dismiss()
-    issuer.dismiss()
-
-
+engine, use = current.engine, current.use
 current.make_with(Engine)

@@ -1,15 +1,24 @@
-"""Floor 2. What went wrong in an op, shared by everything it poisoned.
+"""Floor 2. What went wrong in an op, shared by everything it poisoned, and whether anybody knows.
 
 One `Failure` is made where an error first shows; every op that could not run because of it
 carries the same object. Waiters each get an exception of their own made from it, so that
 tracebacks of different threads do not mix.
+
+A failure is *handled* once somebody is told of it. This is the one place that says who is: whoever
+gets an exception made from it (`error`), or cleared it, or was interrupted by its cause. What is
+not handled when its engine ends is reported: see `unhandled`.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from cudasync.atomic import Tickets
 from cudasync.errors import OpError
+
+
+def _one() -> list[None]:
+    return [None]
 
 
 @dataclass(slots=True, eq=False)
@@ -24,7 +33,20 @@ class Failure:
     suspects: tuple[str, ...] = ()
     # Set by clear_errors(): a cleared failure no longer poisons and is no longer raised.
     cleared: bool = field(default=False)
+    # How many ops carry it besides the one that failed.
+    dependents: Tickets = field(default_factory=Tickets)
+    # An item until somebody is told: one thread takes it out.
+    _untold: list[None] = field(default_factory=_one)
 
     def error(self) -> OpError:
-        """A fresh exception for one waiter."""
+        """A fresh exception for one waiter, who is told by it."""
+        self.handle()
         return OpError(self.op_name, self.push_site, self.cause, suspects=self.suspects)
+
+    def handle(self) -> bool:
+        """Somebody is told, or about to be; True for one caller, who is the first."""
+        try:
+            self._untold.pop()
+        except IndexError:
+            return False
+        return True

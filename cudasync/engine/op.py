@@ -4,10 +4,10 @@ Life: in the log, then planned, then running (host) or issued (device), then ove
 at once by the worker that plans it skips "planned": nobody else has to know of it.
 
 What may be written by whom:
-- `_fn` is there until the op is claimed; `del op._fn` is the claim, and succeeds once;
+- `_claims` is a cell: who is first in it runs or issues the op, and takes `_fn` out; see `claim`;
 - `failure` and `_result` are written by whoever claimed the op, before it is over;
 - `finished` is set after them, by whoever ends the op, and never taken back;
-- `_record` is made by whoever asks for it first: see `record`.
+- `_node` is made by whoever asks for it first: see `log.node`.
 """
 
 from __future__ import annotations
@@ -17,8 +17,10 @@ from contextlib import nullcontext
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
+from cudasync.driver.unpicklable import unpicklable
 from cudasync.engine import current
-from cudasync.engine import record as records
+from cudasync.engine.hazards.accesses import accessed
+from cudasync.engine.log import node as nodes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
@@ -26,13 +28,15 @@ if TYPE_CHECKING:
     from typing import TypeAlias
 
     from cudasync.driver import Device
+    from cudasync.engine.device.in_doubt import Doubt
+    from cudasync.engine.device.issuing import Issuer
+    from cudasync.engine.device.timeline import Point
     from cudasync.engine.engine import Engine
     from cudasync.engine.failure import Failure
-    from cudasync.engine.issue import Issuer
-    from cudasync.engine.ranges import Region
-    from cudasync.engine.record import Place, Record
-    from cudasync.engine.timeline import Point
-    from cudasync.engine.variable import Var
+    from cudasync.engine.hazards.accesses import Accessed, Accesses
+    from cudasync.engine.hazards.interval_map import Region
+    from cudasync.engine.hazards.variable import Var
+    from cudasync.engine.log.node import Node, Place
     from cudasync.errors import OpError
 
     # What is only read; what is read and written; what is written, and may be among the read.
@@ -47,6 +51,7 @@ class OpKind(Enum):
     HTOD = "HtoD"
     DTOH = "DtoH"
     DTOD = "DtoD"
+    WAIT = "wait"
     ALLOCATE = "allocate"
     FREE = "free"
 
@@ -56,11 +61,12 @@ class OpKind(Enum):
 _FIELDS = (
     "__weakref__",
     "_at",
+    "_claims",
     "_code",
     "_engine",
     "_fn",
     "_reads",
-    "_record",
+    "_node",
     "_result",
     "_writes",
     "finished",
@@ -68,6 +74,7 @@ _FIELDS = (
 )
 
 
+@unpicklable("send its result()")
 class Op:
     """An operation that was pushed: wait for it, ask whether it is done, take its result."""
 
@@ -78,10 +85,12 @@ class Op:
     priority = 0
     # Where it was issued: only a device op ever is.
     _point: Point | None = None
-    # What it comes after, where it was planned without a record: see `at_once`.
+    # What it comes after, where it was planned without a node: see `device.launching`.
     _before: tuple[Op, ...] | None = None
     # Byte ranges; None if there are none.
     _regions: Regions | None = None
+    # Of a launch that came by the long way: what it accesses, with the reasons.
+    _said: Accesses | None = None
 
     finished: bool
     failure: Failure | None
@@ -89,15 +98,19 @@ class Op:
     number: int
     name: str
     _engine: Engine
-    _fn: Callable[..., Any]
+    # None once it was taken, by the one who is to call it.
+    _fn: Callable[..., Any] | None
+    # A cell: the token of whoever claimed the op. Who is interrupted can tell from it whether it
+    # was already the one.
+    _claims: list[object]
     _reads: tuple[Var, ...]
     _writes: tuple[Var, ...]
     # Who runs it once it is ready.
     _pool: Place
-    # Written when `_fn` has returned.
+    # Written when the function has returned.
     _result: Any
     # What is kept of it for others; None while nobody has asked.
-    _record: Record | None
+    _node: Node | None
     # Where it was pushed: the code and the instruction in it; the line is worked out when asked.
     _code: CodeType
     _at: int
@@ -110,6 +123,12 @@ class Op:
             if start <= self._at < end and number is not None:
                 line = number
         return f"{self._code.co_filename}:{line}"
+
+    @property
+    def accesses(self) -> tuple[Accessed, ...]:
+        """What the op is ordered by: byte ranges and variables, whether it reads and writes each,
+        and why that is said of it. Worked out when asked."""
+        return accessed(self)
 
     @property
     def is_poisoned(self) -> bool:
@@ -149,11 +168,11 @@ class Op:
     def add_done_callback(self, callback: Callable[[], None]) -> None:
         """Call `callback()` once the op has finished: at once if it has, else on the thread that
         finishes it, where it must not block. An exception of the callback is lost."""
-        record = records.of(self)
-        record.callbacks.append(callback)
+        node = nodes.of(self)
+        node.callbacks.append(callback)
         if self.finished:
             # Whoever ended it may have looked before: each callback is taken by one of the two.
-            records.call_back(self, record)
+            nodes.call_back(self, node)
         else:
             self._pool.watch(self)
 
@@ -183,7 +202,8 @@ class Op:
         if self.finished:
             return
         deadline = None if timeout is None else time.monotonic() + timeout
-        if not self._engine._wait_for(self, deadline):
+        # Over by now: who ended it counts on this waiter to raise what it failed with.
+        if not self._engine._wait_for(self, deadline) and not self.finished:
             raise TimeoutError(f"op {self.name!r} has not finished after {timeout} s")
 
     def __repr__(self) -> str:
@@ -206,7 +226,7 @@ class PlainOp(Op):
     out. Only for these is that worth it: see `FullOp`.
     """
 
-    __slots__ = ("_failure", "_number")
+    __slots__ = ("_failure", "_number", "_step")
 
     @property
     def number(self) -> int:
@@ -235,6 +255,9 @@ class FullOp(Op):
 
     __slots__ = ("__dict__", "_pool", "failure", "number")
 
+    # Of a batch that failed: at which of its steps. (A `PlainOp` has none until it is written.)
+    _step = ""
+
 
 class DeviceOp(FullOp):
     """An op that enqueues work on a stream."""
@@ -242,6 +265,8 @@ class DeviceOp(FullOp):
     __slots__ = (
         "_before",
         "_device",
+        "_is_awaited",
+        "_is_watched",
         "_kernel",
         "_outcome",
         "_point",
@@ -254,28 +279,63 @@ class DeviceOp(FullOp):
     _before: tuple[Op, ...] | None
     _device: Device
     _pool: Issuer
-    # The kernel that it launches, where that is known: a device's fault report may name it.
-    _kernel: str
+    # The kernel that it launches, where that is known: a device's fault report may name it. For a
+    # batch the names of all its steps.
+    _kernel: str | tuple[str, ...]
     # True while its push is going to issue it itself: an allocation, whose address it needs.
     _is_owned = False
+    # True for a copy from or to pageable memory: the driver may wait while it is enqueued. So it is
+    # issued by a thread that may, and once what it comes after is over.
+    _is_blocking = False
     # Where it was issued, and what can be waited for; None before and after.
     _point: Point | None
     # A cell: how it ended, as far as the device is concerned. The first to say so is believed.
     _outcome: list[tuple[Failure | None]]
-    _is_watched = False
+    # A slot beside `_point`: see the table of pairs in DESIGN.md.
+    _is_watched: bool
+    # Another one: somebody may be about to wait for its event. See `events`.
+    _is_awaited: bool
+    # True for a batch that has functions of users among its launches.
+    _calls_users = False
+    # What it came after on other devices; None for most, and once it is over.
+    _doubt: Doubt | None = None
 
     @property
     def _is_issued(self) -> bool:
         return self._point is not None
 
+    def _failed_at(self, index: int) -> None:
+        """The step of that index of the batch that it is can not be enqueued."""
+        self._step = f"step {index} ({self._kernel[index]})"
 
-class Marker(FullOp):
+
+class DataFence(FullOp):
     """An op without a function: it is over as soon as what it reads is."""
 
     __slots__ = ()
 
 
-class Fence(Marker):
+class Fence(DataFence):
     """A marker for everything that its engine was pushed before."""
 
     __slots__ = ()
+
+
+def claim(op: Op, token: object) -> Callable[..., Any] | None:
+    """The op's function, for exactly one of all who call this; None for the others.
+
+    `token` is of one thread alone. Who has it may ask twice, and gets nothing the second time.
+    """
+    claims = op._claims
+    claims.append(token)
+    if claims[0] is not token:
+        return None
+    fn = op._fn
+    op._fn = None
+    return fn
+
+
+def is_claimed_by(op: Op, token: object) -> bool:
+    """True if the thread with this token runs or issues `op`, whatever it remembers of it."""
+    claims = op._claims
+    return bool(claims) and claims[0] is token

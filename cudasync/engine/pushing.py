@@ -11,23 +11,30 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from cudasync.atomic import Bell
-from cudasync.engine import at_once, current, issue, launching, refusal
+from cudasync.engine import current
+from cudasync.engine.device import issuing, launching
+from cudasync.engine.hazards.checked import free, held
+from cudasync.engine.hazards.interval_map import keep_what_lies_between
+from cudasync.engine.hazards.variable import resolve
+from cudasync.engine.lifecycle import refusal
+from cudasync.engine.log.combiner import COMBINER
 from cudasync.engine.op import DeviceOp, FullOp, Op, OpKind
-from cudasync.engine.planner import PLANNER
-from cudasync.engine.ranges import keep_what_lies_between
-from cudasync.engine.variable import resolve
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from types import FrameType
+    from typing import TypeAlias
 
     from cudasync.driver import Device
     from cudasync.engine.engine import Engine
 
+    Bind: TypeAlias = Callable[[Any, Callable[..., Any]], Callable[..., Any]]
+
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
-_LOG = PLANNER.log
-# Allocations are over when their push is; frees follow kernels without being any.
-_ON_THEIR_OWN = (OpKind.ALLOCATE, OpKind.FREE)
+_LOG = COMBINER.log
+# Allocations are over when their push is; frees follow kernels without being any; kernels follow
+# waits for streams of others, which follow none.
+_ON_THEIR_OWN = (OpKind.ALLOCATE, OpKind.FREE, OpKind.WAIT)
 
 
 def name_of(fn: object, name: str | None) -> str:
@@ -51,47 +58,45 @@ def push(
     device: Device | None,
     pool: Any,
     *,
-    kernel: str = "",
+    kernel: str | tuple[str, ...] = "",
     is_users: bool = False,
+    bind: Bind | None = None,
+    is_blocking: bool = False,
 ) -> Op:
-    """Make an op and put it into the log; issue it at once if it is a device op and can be.
+    """Make an op and put it into the log; a device op is issued if it can be.
 
-    A function of the user's is called with the thread inside of the op; ours push nothing.
+    A function of the user's is called with the thread inside of the op; ours push nothing. A batch
+    is held to its steps' declarations by itself, and is called as what `bind(op, fn)` returns.
     """
     if engine._is_closed:
         raise refusal.closed()
     read_variables, read_regions = resolve(reads, "reads")
     written_variables, written_regions = resolve(writes, "writes")
     regions = keep_what_lies_between(tuple(read_regions), (), tuple(written_regions))
-    if device is None:
-        op = FullOp()
-    elif engine._is_direct and not priority and kind not in _ON_THEIR_OWN:
+    if device is not None and engine._is_checked and bind is None:
+        fn = (
+            held(fn, regions, read_variables, written_variables, name, _push_site())
+            if kernel or is_users
+            else free(fn)
+        )
+    variables = tuple(read_variables), tuple(written_variables)
+    if device is not None and engine._serial is None:
+        prepare: Callable[[DeviceOp], bool] | None = _let_push if is_users else None
+        if bind or priority or is_blocking or not engine._is_direct or kind in _ON_THEIR_OWN:
+            prepare = partial(_prepare, engine, priority, is_users, is_blocking, bind)
         return launching.push(
             engine,
-            fn if is_users else partial(launching.recorded, fn),
-            (regions, tuple(read_variables), tuple(written_variables)),
+            partial(launching.recorded, fn) if bind is None else fn,
+            (regions, *variables),
             name,
             device,
             _push_site(),
             kernel,
             None,
             kind,
-            is_users,
+            prepare,
         )
-    else:
-        op = DeviceOp()
-        op.kind = kind
-        op._before = None
-        op._device = device
-        op._kernel = kernel
-        op._point = None
-        op._outcome = []
-        pool = engine._issuer
-        if kind is OpKind.ALLOCATE:
-            op._is_owned = True
-        if is_users and engine._serial is None:
-            # The serial engine knows what it runs.
-            fn = partial(current.call, op, fn)
+    op = FullOp() if device is None else _serial(kind, device, kernel)
     op.finished = False
     op.failure = None
     op.number = 0
@@ -99,17 +104,15 @@ def push(
         op.priority = priority
     op.name = name
     op._engine = engine
-    op._fn = fn
-    op._reads = tuple(read_variables)
-    op._writes = tuple(written_variables)
+    op._fn = fn if bind is None else bind(op, fn)
+    op._claims = []
+    op._reads, op._writes = variables
     op._pool = pool
     if read_regions or written_regions:
         op._regions = regions
-        if device is None and engine._serial is None:
+        if engine._serial is None:
             op._pool = pool.regional
-    elif device is not None:
-        op._regions = None
-    op._record = None
+    op._node = None
     frame = _push_site()
     op._code, op._at = frame.f_code, frame.f_lasti
     _submit(engine, op, pool)
@@ -119,29 +122,78 @@ def push(
     return op
 
 
+def _prepare(
+    engine: Engine,
+    priority: int,
+    is_users: bool,
+    is_blocking: bool,
+    bind: Bind | None,
+    op: DeviceOp,
+) -> bool:
+    """Give a device op what few have; True if issuing it is more than to call its function: with
+    a priority it has other streams, and a trace is told of it."""
+    if op.kind is OpKind.ALLOCATE:
+        op._is_owned = True
+    if is_blocking:
+        op._is_blocking = True
+    fn: Any = op._fn
+    if is_users:
+        _let_push(op)
+    elif bind is not None:
+        op._fn = bind(op, fn)
+    if priority:
+        op.priority = priority
+    _announce(engine, op)
+    is_plain = not priority and not is_blocking and op.kind not in _ON_THEIR_OWN
+    return not is_plain or engine._ledger.recorder is not None
+
+
+def _let_push(op: DeviceOp) -> bool:
+    """Have a function of the user's called with the thread inside of the op: it may push."""
+    fn: Any = op._fn
+    op._fn = partial(current.call, op, fn)
+    return False
+
+
+def _serial(kind: OpKind, device: Device, kernel: str | tuple[str, ...]) -> DeviceOp:
+    """A device op for the serial engine, which is to be filled in like any other."""
+    op = DeviceOp()
+    op.kind = kind
+    op._device = device
+    op._kernel = kernel
+    op._before = op._point = op._regions = None
+    op._outcome = []
+    op._is_watched = op._is_awaited = False
+    return op
+
+
 def _submit(engine: Engine, op: Op, pool: Any) -> None:
     """Put `op` into the log and see to it that it is planned."""
     if current.maybe_inside() is not None:
         engine._nested.next()
-    # What an op pushes is not held back: the op may be the very one to wait for.
-    if engine._max_in_flight is not None and not current.inside():
-        _hold_back(engine, engine._max_in_flight)
-    if engine._ledger.recorder is not None:
-        engine._ledger.recorder.pushed(op)
+    _announce(engine, op)
     if engine._serial is not None:
         if engine._serial.is_inside():
             engine._nested.next()
         engine._serial.submit(op)
-    elif isinstance(op, DeviceOp):
-        at_once.submit(op)
     else:
         if op.priority and pool.is_plain:
             engine._rank()
         _LOG.append(op)
-        if not pool.eyes and pool.is_silent():
+        if not pool.searching and pool.is_silent():
             pool.ring()
     if engine._is_closed:
         refusal.raise_if_refused(op)
+
+
+def _announce(engine: Engine, op: Op) -> None:
+    """What comes before the log, on an engine with a limit or a trace."""
+    # What an op pushes is not held back: the op may be the very one to wait for. Nor what a
+    # finaliser pushes on a thread of ours, which would be the one to run it.
+    if engine._max_in_flight is not None and not current.inside() and not current.is_ours():
+        _hold_back(engine, engine._max_in_flight)
+    if engine._ledger.recorder is not None:
+        engine._ledger.recorder.pushed(op)
 
 
 def _hold_back(engine: Engine, limit: int) -> None:
@@ -153,9 +205,9 @@ def _hold_back(engine: Engine, limit: int) -> None:
     try:
         nap = 1e-3
         while True:
-            # An engine with a limit runs no op without a record: all that is planned shows.
-            PLANNER.plan()
-            issue.settle()
+            # An engine with a limit runs no op without a node: all that is planned shows.
+            COMBINER.plan()
+            issuing.settle()
             unfinished = list(engine._registered)
             if len(unfinished) < limit:
                 return

@@ -12,15 +12,16 @@ from __future__ import annotations
 import threading
 from collections import deque
 from contextlib import contextmanager, suppress
+from threading import get_ident
 from typing import TYPE_CHECKING
 
-from cudasync.driver import Stream
-from cudasync.engine import current
-from cudasync.engine import record as records
+from cudasync.driver import Stream, exploring
+from cudasync.engine import current, waiting
+from cudasync.engine.device.attribution import is_harmless
 from cudasync.engine.ledger import Ledger, poison
-from cudasync.engine.op import DeviceOp, Op
-from cudasync.engine.planner import PLANNER
-from cudasync.engine.suspects import is_harmless
+from cudasync.engine.log import node as nodes
+from cudasync.engine.log.combiner import COMBINER
+from cudasync.engine.op import DeviceOp, Op, claim
 from cudasync.errors import CudasyncError, DeadlockError
 
 if TYPE_CHECKING:
@@ -42,14 +43,16 @@ class SerialDispatcher:
         self._turn = threading.RLock()
         self._queue: deque[Op] = deque()
         self._running: list[Op] = []
+        # The thread that began the last of those; only it has a turn until they have run.
+        self._runner = 0
         self._streams: dict[int, Stream] = {}
 
     def submit(self, op: Op) -> None:
         """Push `op`: plan it, and run it unless another op is running."""
         with self._turn:
-            PLANNER.log.append(op)
+            COMBINER.log.append(op)
             self._queue.append(op)
-            PLANNER.plan(op)
+            COMBINER.plan(op)
             if not self._running:
                 while self._queue:
                     self._run_next()
@@ -66,6 +69,10 @@ class SerialDispatcher:
     def is_inside(self) -> bool:
         return bool(self._running)
 
+    def is_mine(self) -> bool:
+        """True if it is the calling thread that runs an op."""
+        return self._runner == get_ident() and bool(self._running)
+
     @contextmanager
     def blocking(self, op: Op) -> Iterator[None]:
         """Around a wait for `op`: if it is still queued behind a running op, it has to run now."""
@@ -75,6 +82,9 @@ class SerialDispatcher:
             if op in self._running:
                 raise DeadlockError(f"op {op.name!r} waits for itself on a serial engine")
         yield
+
+    def look(self) -> None:
+        """Ops end before their push does."""
 
     def tallies(self) -> list[Tally]:
         """Its streams count nothing themselves."""
@@ -95,21 +105,23 @@ class SerialDispatcher:
             # Refused by an engine that was closed.
             self._queue.popleft()
             return
-        for before in records.plan_of(op).before:
+        for before in nodes.gate_of(op).before:
             if before in self._running:
                 raise DeadlockError(
                     f"op {before.name!r} waits for op {op.name!r}, which can only run after it"
                 )
             # Only an op of another engine can be unfinished here.
-            before._wait_finished(None)
+            if not before.finished:
+                waiting.wait_for(before, None, is_told=False)
         self._queue.popleft()
-        failure = poison(records.plan_of(op).sources)
-        fn = op._fn
-        del op._fn
+        failure = poison(nodes.gate_of(op).sources)
+        fn = claim(op, get_ident())
+        assert fn is not None, "it runs one op at a time"
         if failure is not None:
             self._end(op, failure=failure)
             return
         self._running.append(op)
+        self._runner = get_ident()
         try:
             with current.use(op._engine):
                 op._result = self._call(op, fn)
@@ -127,20 +139,23 @@ class SerialDispatcher:
         counters = self.ledger.counters
         if failure is not None:
             op.failure = op.failure or failure
-            self.ledger.note(failure)
+            op._engine._failures.note(failure, op)
             counters.failed_ops.next()
         elif isinstance(op, DeviceOp):
             counters.device_ops.next()
         else:
             self.ran += 1
-        records.finish(op)
+        nodes.finish(op)
 
     def _call(self, op: Op, fn: Callable[..., Any]) -> Any:
         if not isinstance(op, DeviceOp):
             return fn()
         stream = self._stream(op._device)
         try:
-            result = fn(stream)
+            if exploring.is_under_way:
+                result = exploring.on_behalf(op.push_site, fn, stream)
+            else:
+                result = fn(stream)
         except BaseException:
             # What it had enqueued before runs all the same, and nothing may run beside it. What
             # is wrong with that is not said: the op has failed already.

@@ -14,19 +14,19 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from cudasync.atomic import Tickets
 from cudasync.driver import Event, Stream
-from cudasync.engine.op import OpKind
+from cudasync.engine.op import DeviceOp, OpKind
 from cudasync.errors import CudasyncError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from cudasync.engine.events import EventPool
-    from cudasync.engine.op import DeviceOp, Op
+    from cudasync.engine.device.events import EventPool, RingEvent
+    from cudasync.engine.op import Op
 
 
 @dataclass(frozen=True, slots=True)
 class Statistics:
-    """Counts since the engine was made."""
+    """Counts since the engine was made, as of the call of `Engine.statistics`."""
 
     # Ops that were pushed; those that ended well on the host and on a device; the others.
     ops: int
@@ -40,6 +40,12 @@ class Statistics:
     # something waited for before, or an op that had finished.
     waits: int
     waits_elided: int
+    # Device ops that were put behind work that they do not depend on, since no stream was known to
+    # be free.
+    streams_shared: int
+    # Of the ops, how many were pushed as batches by `push_many`; the steps in these.
+    batches: int
+    steps: int
 
 
 class Tally(NamedTuple):
@@ -50,14 +56,23 @@ class Tally(NamedTuple):
     waits_elided: int
 
 
+class BySize(dict[int, Tickets]):
+    """How many batches of each size: counts are added up by whoever asks."""
+
+    def __missing__(self, size: int) -> Tickets:
+        return self.setdefault(size, Tickets())
+
+
 class Counters:
     """What any thread may count; `snapshot` is what the user sees."""
 
     __slots__ = (
+        "batches",
         "device_ops",
         "events_created",
         "failed_ops",
         "past",
+        "shared",
         "streams_used",
         "waits",
     )
@@ -69,6 +84,8 @@ class Counters:
         self.streams_used = Tickets()
         self.events_created = Tickets()
         self.waits = Tickets()
+        self.shared = Tickets()
+        self.batches = BySize()
         # Of streams that are closed.
         self.past: list[Tally] = []
 
@@ -77,6 +94,7 @@ class Counters:
         issued to them."""
         device_ops, failed_ops = self.device_ops.taken, self.failed_ops.taken
         tallies = [*self.past, *streams]
+        batches = {size: self.batches[size].taken for size in list(self.batches)}
         return Statistics(
             ops=host_ops + device_ops + failed_ops + unfinished,
             host_ops=host_ops,
@@ -87,6 +105,9 @@ class Counters:
             events_recorded=sum(each.events_recorded for each in tallies),
             waits=self.waits.taken,
             waits_elided=sum(each.waits_elided for each in tallies),
+            streams_shared=self.shared.taken,
+            batches=sum(batches.values()),
+            steps=sum(size * count for size, count in batches.items()),
         )
 
 
@@ -112,6 +133,7 @@ _KINDS = {
     OpKind.HTOD: "copy",
     OpKind.DTOH: "copy",
     OpKind.DTOD: "copy",
+    OpKind.WAIT: "kernel",
     OpKind.ALLOCATE: "memory",
     OpKind.FREE: "memory",
 }
@@ -125,13 +147,13 @@ class Recorder:
         # By op: two threads may both find that an op has ended.
         self._entries: dict[Op, TraceEntry] = {}
         self._origins: dict[int, Event] = {}
-        self._starts: dict[Op, Event] = {}
+        self._starts: dict[Op, RingEvent] = {}
         self._queued: dict[Op, float] = {}
 
     @property
     def entries(self) -> list[TraceEntry]:
-        """In the order in which the ops were found to have ended."""
-        return list(self._entries.values())
+        """In order of completion, as far as clocks can tell: see `_in_order`."""
+        return _in_order([(op, self._entries[op]) for op in list(self._entries)])
 
     def pushed(self, op: Op) -> None:
         self._queued[op] = self._now()
@@ -166,7 +188,9 @@ class Recorder:
             self._entries.setdefault(
                 op, TraceEntry(op.name, timeline.name, _KINDS[op.kind], begin, end, queued)
             )
-        self._starts.pop(op, None)
+        start = self._starts.pop(op, None)
+        if start is not None:
+            timeline.streams.events.give_back(start)
 
     def ran(self, op: Op, worker: str, start: float) -> None:
         """Note a host op that began at `start` (time.perf_counter) and ends now."""
@@ -181,3 +205,35 @@ class Recorder:
 
     def _now(self) -> float:
         return (time.perf_counter() - self._began) * 1e6
+
+
+def _in_order(found: list[tuple[Op, TraceEntry]]) -> list[TraceEntry]:
+    """Entries in order of completion, from the order in which the ops were found to have ended.
+
+    That one is right among clocks: nobody goes on after an op before it was found to have ended.
+    On one clock an op may be found late. It had ended, then, when the first that ended after it was
+    found; so it is put before that one.
+    """
+    clocks: dict[int | None, list[tuple[Op, TraceEntry]]] = {}
+    for op, entry in found:
+        clocks.setdefault(_clock(op), []).append((op, entry))
+    for entries in clocks.values():
+        entries.sort(key=_end)
+        entries.reverse()
+    ordered: dict[Op, TraceEntry] = {}
+    for op, _ in found:
+        entries = clocks[_clock(op)]
+        while op not in ordered:
+            earliest, entry = entries.pop()
+            ordered[earliest] = entry
+    return list(ordered.values())
+
+
+def _clock(op: Op) -> int | None:
+    """The device whose clock timed `op`, None for the host's."""
+    return op._device.ordinal if isinstance(op, DeviceOp) else None
+
+
+def _end(found: tuple[Op, TraceEntry]) -> tuple[float, int]:
+    op, entry = found
+    return entry.end_us, op.number

@@ -12,15 +12,17 @@ from contextlib import nullcontext, suppress
 from typing import TYPE_CHECKING
 
 from cudasync.atomic import Bell
-from cudasync.engine import current, issue
-from cudasync.engine import record as records
-from cudasync.engine.planner import PLANNER
+from cudasync.engine import current
+from cudasync.engine.device import issuing
+from cudasync.engine.host.watchdog import stand_in
+from cudasync.engine.lifecycle import interrupts
+from cudasync.engine.log import node as nodes
+from cudasync.engine.log.combiner import COMBINER
 from cudasync.errors import DeadlockError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from cudasync.engine.engine import Engine
     from cudasync.engine.op import Op
 
 # With so few entries in the log it is quicker to plan them than to wait for a worker to.
@@ -35,20 +37,21 @@ LONGEST_NAP_S = 10e-3
 LONGEST_SLEEP_S = 0.25
 
 
-def wait_for(op: Op, deadline: float | None) -> bool:
+def wait_for(op: Op, deadline: float | None, *, is_told: bool = True) -> bool:
     """Block until `op` is over; False if `deadline` (time.monotonic) has passed first.
 
+    The caller raises what `op` failed with, or with `is_told=False` nobody is told of it by this.
     Raises DeadlockError if an op's function waits for what can only end after it.
     """
-    record = records.of(op)
-    bell = Bell()
+    node = nodes.of(op)
+    bell = Bell() if is_told else nodes.Aside()
     # Before looking at the op once more: who ends it looks here after it has.
-    record.sleepers.append(bell)
+    node.sleepers.append(bell)
     try:
         inside = current.inside()
-        if inside or PLANNER.unplanned <= FEW:
-            PLANNER.plan(op)
-            issue.settle()
+        if inside or COMBINER.unplanned <= FEW:
+            COMBINER.plan(op)
+            issuing.settle()
         if inside:
             _refuse_deadlock(op, inside)
         op._pool.watch(op)
@@ -58,45 +61,47 @@ def wait_for(op: Op, deadline: float | None) -> bool:
             nullcontext() if worker is None else worker.pool.blocked(worker),
         ):
             return _sleep(op, bell, deadline)
+    except KeyboardInterrupt:
+        interrupts.note(op._engine)
+        raise
     finally:
         with suppress(ValueError):
-            record.sleepers.remove(bell)
+            node.sleepers.remove(bell)
 
 
 def _sleep(op: Op, bell: Bell, deadline: float | None) -> bool:
     nap = FIRST_NAP_S
-    seen = PLANNER.progress, op._engine._ran
+    seen = COMBINER.progress, op._engine._ran
     while not op.finished:
         left = nap if deadline is None else min(nap, deadline - time.monotonic())
         if left <= 0:
             return False
         if bell.sleep(left):
             continue
-        unplanned = PLANNER.unplanned
-        progress = PLANNER.progress, op._engine._ran
+        unplanned = COMBINER.unplanned
+        progress = COMBINER.progress, op._engine._ran
         if progress == seen:
             if unplanned and nap >= PATIENCE_S:
                 # Not up to `op` only: it may wait for something behind it, in its function.
-                PLANNER.plan(most=PIECE)
-                progress = PLANNER.progress, progress[1]
-            issue.settle()
+                COMBINER.plan(most=PIECE)
+                progress = COMBINER.progress, progress[1]
+            issuing.settle()
             if nap >= LONGEST_NAP_S:
-                records.tell_for_others(op._engine)
-                issue.settle()
-                op._pool.query(op)
-                _rescue(op._engine)
+                _stand_in(op)
         seen = progress
         nap = min(2 * nap, LONGEST_NAP_S if unplanned else LONGEST_SLEEP_S)
     return True
 
 
-def _rescue(engine: Engine) -> None:
+def _stand_in(op: Op) -> None:
     """Do what a thread that is suspended, or was interrupted, may have left undone."""
+    engine = op._engine
+    op._pool.query(op)
     if engine._serial is None:
         for pool in engine._pools.values():
-            pool.rescue()
-        for op in list(engine._registered):
-            op._pool.query(op)
+            stand_in(pool)
+        for each in list(engine._registered):
+            each._pool.query(each)
 
 
 def _refuse_deadlock(op: Op, inside: Sequence[Op]) -> None:
@@ -115,10 +120,10 @@ def _comes_after(op: Op, other: Op) -> bool:
         each = todo.pop()
         if each is other:
             return not other.finished
-        plan = records.of(each).plan
-        if plan is not None:
+        gate = nodes.of(each).gate
+        if gate is not None:
             # A predecessor has a smaller number: what is older than `other` is not behind it.
-            later = {o for o in plan.before if o.number >= other.number} - found
+            later = {o for o in gate.before if o.number >= other.number} - found
             found |= later
             todo += later
     return False

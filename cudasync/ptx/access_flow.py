@@ -8,22 +8,28 @@ are joined to their callers at their parameters, all calls of one function toget
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from enum import Enum, unique
 from typing import TYPE_CHECKING
 
 from cudasync.ptx.access_origins import Origins
-from cudasync.ptx.ir import SymbolAddress
+from cudasync.ptx.element_types import ValueTypes
+from cudasync.ptx.ir import Integer, SymbolAddress
 from cudasync.ptx.types import StateSpace
 
 if TYPE_CHECKING:
     from cudasync.ptx.ir import Function, Module, Variable
+    from cudasync.ptx.types import ScalarType
 
 # Cells that every flow has. GLOBAL collects what is stored to global memory; it has no address
 # bit of its own, because every address of global memory leads to it.
 LOCAL, SHARED, GLOBAL = 0, 1, 2
 
 POINTER_SIZE = 8
+_STRING_FORMAT = re.compile(rb"%[-+ #0-9.*]*s")
+# No kernel takes more in all; a text may say anything.
+_MOST_BYTES = 32764
 
 
 @unique
@@ -31,8 +37,9 @@ class Move(Enum):
     """How a step's result comes from its sources."""
 
     SAME = "all that the sources may be"
-    INDEX = "sources multiplied or otherwise spoiled as pointers"
-    HIGH_HALF = "sources shifted up by half a word"
+    NUMBER = "sources multiplied or otherwise spoiled as pointers"
+    SCALED = "sources moved up a little: of pieces pieces, of pointers numbers"
+    JOINED = "sources moved to the upper half of a word, or stored in parts and loaded whole"
     LOAD = "what memory at the sources' addresses holds"
     LOAD_GLOBAL = "the same, where local and shared memory are excluded"
 
@@ -44,19 +51,41 @@ class Step:
     move: Move
     targets: tuple[int, ...]
     sources: tuple[int, ...]
-    # Less than half a pointer is loaded: numbers, not pieces of pointers.
-    is_narrow: bool = False
+    # The targets have room for half a pointer at most, or get no more.
+    is_piece: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryAccess:
-    """Global or generic memory at `address` is read, written, or both; `stored` goes there."""
+    """Global or generic memory at `address` is read, written, or both, by line `line` of the text.
+
+    `stored` goes there; of each a piece if `is_piece`. `element` is the floating type of what is
+    moved by the instruction's own word, `data` what it is moved from or to.
+    """
 
     address: int
     reads: bool
     writes: bool
     stored: tuple[int, ...] = ()
     is_generic: bool = False
+    is_piece: bool = False
+    line: int = 0
+    element: ScalarType | None = None
+    data: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """What a value may come from: a parameter, a field of one, or a variable of the module.
+
+    `parameter` is its index, None for a variable; `offset` is the field's, in bytes.
+    """
+
+    name: str
+    parameter: int | None
+    offset: int = 0
+    # A pointer fits in.
+    is_pointer_like: bool = True
 
 
 @dataclass(slots=True)
@@ -66,25 +95,29 @@ class Flow:
     module: Module
     kernel: Function
     variables: dict[str, Variable] = field(default_factory=dict)
-    # Names of the module's variables, in the order of their origins behind the parameters'.
-    symbols: list[str] = field(default_factory=list)
+    # What the bits of `origins` stand for: parameters and their fields, then variables.
+    known: list[Origin] = field(default_factory=list)
     origins: Origins = field(init=False)
     slots: list[int] = field(default_factory=list)
     steps: list[Step] = field(default_factory=list)
     accesses: list[MemoryAccess] = field(default_factory=list)
-    # Slots of values that somebody uses in a way that can not be followed.
-    lost: list[int] = field(default_factory=list)
-    # Slots of values that printf may read through.
-    printed: list[int] = field(default_factory=list)
-    # Set when code that is not here runs: it may touch every variable of the module.
-    calls_out: bool = False
+    # Slots of values that somebody uses in a way that can not be followed, and in which line.
+    lost: list[tuple[int, int]] = field(default_factory=list)
+    # Slots of values that printf may read through, and in which line.
+    printed: list[tuple[int, int]] = field(default_factory=list)
+    # Why the kernel may reach memory by other ways than its parameters and variables.
+    beyond: list[str] = field(default_factory=list)
     # Of each symbol's initial value: the addresses in it.
     initial: dict[int, int] = field(default_factory=dict)
     cell_slots: list[int] = field(default_factory=list)
     functions: dict[str, Function] = field(default_factory=dict)
     # Functions that are reached; those from `done` on have not been looked at.
     reached: list[str] = field(default_factory=list)
+    # What the values in registers were seen to be.
+    values: ValueTypes = field(default_factory=ValueTypes)
+    # Places in `known`, by names of variables and of the kernel's parameters.
     _symbol_origins: dict[str, int] = field(default_factory=dict)
+    _fields: dict[str, list[int]] = field(default_factory=dict)
     _registers: dict[tuple[str, str], int] = field(default_factory=dict)
     _cells: dict[tuple[str, str], int] = field(default_factory=dict)
     _constants: dict[int, int] = field(default_factory=dict)
@@ -92,27 +125,69 @@ class Flow:
     def __post_init__(self) -> None:
         self.variables = {each.name: each for each in self.module.variables}
         self.functions = {each.name: each for each in self.module.functions}
-        self.symbols = [
-            each.name
-            for each in self.module.variables
-            if each.space in (StateSpace.GLOBAL, StateSpace.CONST)
-        ]
-        first = len(self.kernel.parameters)
-        self._symbol_origins = {name: first + place for place, name in enumerate(self.symbols)}
-        self.origins = Origins(len(self.kernel.parameters) + len(self.symbols))
+        of_parameters = [_origins_of(i, each) for i, each in enumerate(self.kernel.parameters)]
+        self.known = [origin for each in of_parameters for origin in each]
+        fields = [place for place, each in enumerate(self.known) if self._is_field(each)]
+        for variable in self.module.variables:
+            if variable.space in (StateSpace.GLOBAL, StateSpace.CONST):
+                self._symbol_origins[variable.name] = len(self.known)
+                self.known.append(Origin(variable.name, None))
+        self.origins = Origins(len(self.known), fields)
         self.cell_slots = [self.new_slot(), self.new_slot(), self.new_slot()]
-        for origin, parameter in enumerate(self.kernel.parameters):
+        for place, origin in enumerate(self.known):
+            if origin.parameter is None:
+                if found := self._addresses_in(self.variables[origin.name]):
+                    self.initial[place] = found
+            else:
+                self._fields.setdefault(origin.name, []).append(place)
+        for parameter in self.kernel.parameters:
             cell = self.cell(self.kernel, parameter.name)
-            self.slots[self.cell_slots[cell]] = self._given(origin, parameter)
-        for name in self.symbols:
-            if found := self._addresses_in(self.variables[name]):
-                self.initial[self._symbol_origins[name]] = found
+            self.slots[self.cell_slots[cell]] = self._given(parameter)
         self.reach(self.kernel)
 
-    def _given(self, origin: int, parameter: Variable) -> int:
-        if is_pointer_like(parameter):
-            return self.origins.direct_bit(origin)
-        return self.origins.index_bit(origin)
+    @property
+    def prints_strings(self) -> bool:
+        """Whether a text in the module may be a format with a `%s` in it."""
+        texts = (each.initial for each in self.module.variables if each.type.size == 1)
+        return any(_STRING_FORMAT.search(_text_of(each)) for each in texts)
+
+    def _is_field(self, origin: Origin) -> bool:
+        return origin.parameter is not None and self.kernel.parameters[origin.parameter].is_array
+
+    def _given(self, parameter: Variable) -> int:
+        """What a parameter may hold anywhere."""
+        found = 0
+        for place in self._fields.get(parameter.name, ()):
+            found |= self.origins.direct_bit(place)
+        if parameter.size < POINTER_SIZE:
+            return self.origins.as_piece(found)
+        if parameter.is_array and (parameter.align < POINTER_SIZE or parameter.size > _MOST_BYTES):
+            # A word of it may lie across two fields.
+            return self.origins.as_joined(self.origins.as_piece(found))
+        return found
+
+    def part(self, function: Function, name: str, start: int, size: int) -> int | None:
+        """What `size` bytes from byte `start` of a struct among the kernel's parameters hold.
+
+        None for what is no such struct. Only a word that is one field, whole, is an address as the
+        field gives it: the bytes of one that lies across two fields are like loaded ones.
+        """
+        places = self._fields.get(name) if function is self.kernel else None
+        if not places or not self._is_field(self.known[places[0]]):
+            return None
+        origins = self.origins
+        end = start + size
+        inside = [each for each in places if self._overlaps(self.known[each], start, end)]
+        found = 0
+        for place in inside or places:
+            found |= origins.direct_bit(place)
+        if size == POINTER_SIZE and len(inside) == 1 and self.known[inside[0]].offset == start:
+            return found
+        pieces = origins.as_piece(found)
+        return origins.as_joined(pieces) if size >= POINTER_SIZE else pieces
+
+    def _overlaps(self, origin: Origin, start: int, end: int) -> bool:
+        return origin.offset < end and start < origin.offset + POINTER_SIZE
 
     def _addresses_in(self, variable: Variable) -> int:
         found = 0
@@ -125,6 +200,12 @@ class Flow:
         """Note that `function` is called."""
         if function.name not in self.reached:
             self.reached.append(function.name)
+
+    def formal(self, function: Function, name: str) -> int:
+        """The slot of a formal parameter, which may be a register."""
+        if name in function.registers:
+            return self.register(function, name)
+        return self.cell_slots[self.cell(function, name)]
 
     def new_slot(self, contents: int = 0) -> int:
         self.slots.append(contents)
@@ -163,6 +244,21 @@ class Flow:
                 return self.origins.cell_bit(LOCAL)
             case _:
                 return self.origins.direct_bit(self._symbol_origins[variable.name])
+
+
+def _text_of(initial: tuple[object, ...]) -> bytes:
+    return bytes(each.value & 0xFF for each in initial if isinstance(each, Integer))
+
+
+def _origins_of(index: int, parameter: Variable) -> list[Origin]:
+    """The origins of a parameter: one for each word of a struct, else one."""
+    size = parameter.size
+    if not parameter.is_array or size > _MOST_BYTES:
+        return [Origin(parameter.name, index, 0, is_pointer_like(parameter))]
+    return [
+        Origin(parameter.name, index, start, size - start >= POINTER_SIZE)
+        for start in range(0, max(size, 1), POINTER_SIZE)
+    ]
 
 
 def is_pointer_like(parameter: Variable) -> bool:

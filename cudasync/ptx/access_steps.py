@@ -9,7 +9,21 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from cudasync.ptx.access_flow import LOCAL, SHARED, Flow, MemoryAccess, Move, Step
-from cudasync.ptx.ir import Address, Integer, Label, Operand, Register, Symbol, Vector
+from cudasync.ptx.access_moves import (
+    HALF_BITS,
+    FarShifts,
+    addresses,
+    is_float,
+    is_generic,
+    is_multiply_add,
+    is_narrow,
+    joined_elements,
+    leaves_a_piece,
+    load_move,
+    move_of,
+)
+from cudasync.ptx.element_types import element_of
+from cudasync.ptx.ir import Address, Label, Operand, Register, Symbol, Vector
 from cudasync.ptx.liveness import defs
 from cudasync.ptx.opcodes import has_result
 from cudasync.ptx.types import ScalarType, StateSpace
@@ -20,17 +34,6 @@ if TYPE_CHECKING:
 
     from cudasync.ptx.ir import Function, Instruction
 
-# Arithmetic after which a pointer is no pointer any more. Not redux: of halves that are the same in
-# every lane it gives the half again.
-_SPOILS = frozenset(
-    {
-        "bfind", "bmsk", "brev", "clz", "cnot", "div", "dp2a", "dp4a", "fns", "match", "mul",
-        "mul24", "popc", "rem", "sad", "vote",
-    }
-)  # fmt: skip
-_MULTIPLY_ADDS = frozenset({"mad", "mad24", "madc", "fma"})
-# What moves values as they are, even when their type is a float's.
-_CARRIES = frozenset({"mov", "selp", "slct", "shfl", "prmt"})
 _LOADS = frozenset({"ld", "ldu", "ldmatrix"})
 _STORES = frozenset({"st", "stmatrix"})
 _ATOMICS = frozenset({"atom", "red"})
@@ -38,15 +41,13 @@ _ATOMICS = frozenset({"atom", "red"})
 _HINTS = frozenset({"prefetch", "prefetchu", "applypriority", "isspacep", "createpolicy"})
 # What reaches memory through descriptors and tensor maps: nothing about it is followed.
 _OPAQUE = frozenset({"clusterlaunchcontrol", "multimem", "tcgen05", "tensormap", "wgmma"})
+# Of these, and of others, what reaches memory of the device that no address in the kernel names.
+_HANDLES = frozenset({"multimem", "suld", "sured", "sust", "tex", "tld4"})
 _NO_DATA = frozenset({"setp", "bar", "barrier", "bra", "brx", "ret", "exit", "trap", "membar"})
 
 # Functions of the device runtime that are not in any module: they read what they are given.
 _READERS = frozenset({"vprintf", "__assertfail"})
 _ALLOCATORS = frozenset({"malloc", "free"})
-
-_HALF_POINTER_BITS = 32
-# Nobody scales an index this far: such a shift puts a pointer together, or frees it of a tag.
-_LEAST_HIGH_SHIFT = 16
 
 
 class StepWriter:
@@ -56,6 +57,7 @@ class StepWriter:
         self._flow = flow
         self._function = function
         self._webs = Webs(function)
+        self._far_shifts = FarShifts(function, self._webs)
         # The instruction being written.
         self._index = 0
         self._in_function = {
@@ -67,6 +69,8 @@ class StepWriter:
         """All of the function's instructions."""
         for index, instruction in enumerate(self._function.body):
             self._index = index
+            count_defined = int(has_result(instruction.opcode, instruction.modifiers))
+            self._flow.values.note(instruction, self._used, self._defined, count_defined)
             self._instruction(instruction)
 
     def _instruction(self, instruction: Instruction) -> None:
@@ -86,28 +90,39 @@ class StepWriter:
             self._copy(instruction)
         elif opcode == "alloca":
             bit = self._flow.origins.cell_bit(LOCAL)
-            self._step(Move.SAME, self._results(instruction), [self._flow.constant(bit)])
+            self._results(Move.SAME, [self._flow.constant(bit)])
         else:
             self._arithmetic(instruction)
 
     def _arithmetic(self, instruction: Instruction) -> None:
-        results = self._results(instruction)
         operands = instruction.operands
         if has_result(instruction.opcode, instruction.modifiers):
             operands = operands[1:]
-        sources = self._slots(operands)
+        if instruction.opcode in _HANDLES:
+            self._beyond(f"memory behind a handle of `{instruction.opcode}`")
         if instruction.opcode in _OPAQUE:
-            self._flow.lost += self._slots(instruction.operands)
+            self._lose(self._slots(instruction.operands))
         elif instruction.space not in (StateSpace.LOCAL, StateSpace.SHARED):
-            self._flow.lost += self._slots(_addresses(instruction.operands))
+            self._lose(self._slots(addresses(instruction.operands)))
         if instruction.opcode == "cvta" and "to" not in instruction.modifiers:
             # However a window's address was worked out, this is one of that window.
-            self._step(Move.SAME, results, self._window_address(instruction))
-        if instruction.opcode in _MULTIPLY_ADDS and not _is_float(instruction):
-            self._step(Move.INDEX, results, sources[:-1])
-            self._step(Move.SAME, results, self._slots(operands[2:]))
-        else:
-            self._step(_move(instruction), results, sources)
+            self._results(Move.SAME, self._window_address(instruction))
+        if is_multiply_add(instruction) and not is_float(instruction):
+            self._results(Move.NUMBER, self._slots(operands[:-1]))
+            self._results(Move.SAME, self._slots(operands[2:]))
+            return
+        truncated = self._far_shifts.truncated(self._index)
+        if truncated is not None:
+            before, operand = truncated
+            self._results(Move.SAME, self._slots_at(before, [operand]), is_piece=True)
+            return
+        upper, lower = joined_elements(instruction)
+        if upper:
+            self._results(Move.JOINED, self._slots(upper))
+            self._results(Move.SAME, self._slots(lower))
+            return
+        is_piece = leaves_a_piece(instruction)
+        self._results(move_of(instruction), self._slots(operands), is_piece=is_piece)
 
     def _window_address(self, instruction: Instruction) -> list[int]:
         cell = {StateSpace.SHARED: SHARED, StateSpace.LOCAL: LOCAL}.get(instruction.space)
@@ -117,29 +132,76 @@ class StepWriter:
 
     def _load(self, instruction: Instruction) -> None:
         address = instruction.operands[1]
-        results = self._results(instruction)
+        is_piece = is_narrow(instruction)
+        if self._load_part(instruction, address):
+            return
         cell = self._cell(instruction, address)
         if cell is not None:
-            self._step(Move.SAME, results, [self._flow.cell_slots[cell]])
+            self._results(Move.JOINED, [self._flow.cell_slots[cell]], is_piece=is_piece)
             return
         source = self._address(address)
-        self._flow.accesses.append(
-            MemoryAccess(source, True, False, is_generic=_is_generic(instruction))
-        )
-        self._flow.steps.append(
-            Step(_load_move(instruction), results, (source,), _is_narrow(instruction))
-        )
+        results = defs(self._function.body[self._index])
+        data = tuple(self._defined(each) for each in results if each.type is not ScalarType.PRED)
+        self._access(instruction, source, reads=True, writes=False, data=data)
+        self._results(load_move(instruction), [source], is_piece=is_piece)
+
+    def _load_part(self, instruction: Instruction, address: Operand) -> bool:
+        """A load from a place in a struct that the kernel was given; False if it is none."""
+        if not isinstance(address, Address) or not isinstance(address.base, Symbol):
+            return False
+        variable = self._in_function.get(address.base.name)
+        if variable is None or variable.space is not StateSpace.PARAM:
+            return False
+        first, size = instruction.operands[0], instruction.type.size
+        elements = first.elements if isinstance(first, Vector) else (first,)
+        start = address.base.offset + address.offset
+        for element in elements:
+            part = self._flow.part(self._function, variable.name, start, size)
+            if part is None:
+                return False
+            if isinstance(element, Register):
+                self._define([element], Move.SAME, [self._flow.constant(part)])
+            start += size
+        return True
 
     def _store(
         self, instruction: Instruction, address: Operand, values: list[int], *, reads: bool = False
     ) -> None:
         cell = self._cell(instruction, address)
         if cell is not None:
-            self._step(Move.SAME, (self._flow.cell_slots[cell],), values)
+            self._keep(cell, values, is_piece=is_narrow(instruction))
             return
+        stored = tuple(values)
+        self._access(
+            instruction,
+            self._address(address),
+            reads=reads,
+            writes=True,
+            stored=stored,
+            data=stored,
+        )
+
+    def _access(
+        self,
+        instruction: Instruction,
+        address: int,
+        *,
+        reads: bool,
+        writes: bool,
+        stored: tuple[int, ...] = (),
+        data: tuple[int, ...],
+    ) -> None:
         self._flow.accesses.append(
             MemoryAccess(
-                self._address(address), reads, True, tuple(values), _is_generic(instruction)
+                address,
+                reads,
+                writes,
+                stored,
+                is_generic(instruction),
+                is_narrow(instruction),
+                self._line,
+                element_of(instruction),
+                data,
             )
         )
 
@@ -147,25 +209,29 @@ class StepWriter:
         is_reduction = instruction.opcode == "red"
         address, *values = instruction.operands[0 if is_reduction else 1 :]
         self._store(instruction, address, self._slots(values), reads=True)
-        results = self._results(instruction)
+        is_piece = is_narrow(instruction)
         cell = self._cell(instruction, address)
         if cell is not None:
-            self._step(Move.SAME, results, [self._flow.cell_slots[cell]])
+            self._results(Move.JOINED, [self._flow.cell_slots[cell]], is_piece=is_piece)
         else:
-            self._step(_load_move(instruction), results, [self._address(address)])
+            self._results(load_move(instruction), [self._address(address)], is_piece=is_piece)
 
     def _copy(self, instruction: Instruction) -> None:
         """cp.async moves global memory to shared memory; its bulk forms are not followed."""
-        addresses = [each for each in instruction.operands if isinstance(each, Address)]
+        named = [each for each in instruction.operands if isinstance(each, Address)]
+        if "tensor" in instruction.modifiers:
+            self._beyond("memory behind a tensor map")
         if "bulk" in instruction.modifiers or "reduce" in instruction.modifiers:
-            self._flow.lost += self._slots(instruction.operands)
-        elif len(addresses) == 2:
-            source = self._address(addresses[1])
-            self._flow.accesses.append(MemoryAccess(source, reads=True, writes=False))
+            self._lose(self._slots(instruction.operands))
+        elif len(named) == 2:
+            source = self._address(named[1])
+            self._flow.accesses.append(
+                MemoryAccess(source, reads=True, writes=False, line=self._line)
+            )
             self._step(Move.LOAD_GLOBAL, (self._flow.cell_slots[SHARED],), [source])
         elif instruction.space is not StateSpace.SHARED:
             # An mbarrier, which is in shared memory if the program is right.
-            self._flow.lost += self._slots(addresses)
+            self._lose(self._slots(named))
 
     def _call(self, instruction: Instruction) -> None:
         results, callee, arguments, *targets = instruction.operands
@@ -188,9 +254,9 @@ class StepWriter:
         flow = self._flow
         flow.reach(function)
         for formal, actual in zip(function.parameters, arguments.elements, strict=False):
-            self._step(Move.SAME, (_formal(flow, function, formal.name),), [self._held(actual)])
+            self._step(Move.SAME, (flow.formal(function, formal.name),), [self._held(actual)])
         for formal, actual in zip(function.results, results.elements, strict=False):
-            formal_slot = _formal(flow, function, formal.name)
+            formal_slot = flow.formal(function, formal.name)
             self._step(Move.SAME, (self._held(actual, self._webs.defined),), [formal_slot])
 
     def _call_out(self, name: str, results: Vector, arguments: Vector) -> None:
@@ -202,10 +268,10 @@ class StepWriter:
             self._step(Move.SAME, returned, [flow.constant(flow.origins.heap)])
         elif name in _READERS:
             # Arguments of printf lie in local memory, and %s reads through them.
-            flow.printed += [*held, flow.cell_slots[LOCAL]]
+            flow.printed += [(each, self._line) for each in (*held, flow.cell_slots[LOCAL])]
         else:
-            flow.calls_out = True
-            flow.lost += [*held, flow.cell_slots[LOCAL], flow.cell_slots[SHARED]]
+            self._beyond(f"called code that is not here{f' (`{name}`)' if name else ''}")
+            self._lose([*held, flow.cell_slots[LOCAL], flow.cell_slots[SHARED]])
             self._step(Move.SAME, returned, [flow.constant(flow.origins.any)])
 
     def _held(self, operand: Operand, webs: dict[tuple[int, str], int] | None = None) -> int:
@@ -234,12 +300,49 @@ class StepWriter:
         slots = self._slots([operand]) if isinstance(operand, Address) else []
         return slots[0] if slots else self._flow.constant(self._flow.origins.any)
 
-    def _results(self, instruction: Instruction) -> tuple[int, ...]:
-        return tuple(
-            self._register(register, self._webs.defined)
-            for register in defs(instruction)
-            if register.type is not ScalarType.PRED
-        )
+    def _results(self, move: Move, sources: Iterable[int], *, is_piece: bool = False) -> None:
+        """The instruction's results may be what `move` makes of `sources`."""
+        self._define(defs(self._function.body[self._index]), move, sources, is_piece=is_piece)
+
+    def _define(
+        self,
+        registers: Iterable[Register],
+        move: Move,
+        sources: Iterable[int],
+        *,
+        is_piece: bool = False,
+    ) -> None:
+        """A register of 32 bits gets a piece at most."""
+        for has_room in (True, False):
+            targets = [
+                self._register(each, self._webs.defined)
+                for each in registers
+                if each.type is not ScalarType.PRED and (each.type.bits > HALF_BITS) is has_room
+            ]
+            if targets:
+                self._step(move, targets, sources, is_piece=is_piece or not has_room)
+
+    def _keep(self, cell: int, values: Iterable[int], *, is_piece: bool) -> None:
+        self._step(Move.SAME, (self._flow.cell_slots[cell],), values, is_piece=is_piece)
+
+    def _lose(self, slots: Iterable[int]) -> None:
+        """What is in these slots is used in a way that can not be followed."""
+        self._flow.lost += [(slot, self._line) for slot in slots]
+
+    def _beyond(self, why: str) -> None:
+        self._flow.beyond.append(f"{why}, line {self._line}")
+
+    @property
+    def _line(self) -> int:
+        return self._function.body[self._index].span.line
+
+    def _slots_at(self, index: int, operands: Iterable[Operand]) -> list[int]:
+        """`_slots` of what another instruction uses."""
+        here, self._index = self._index, index
+        try:
+            return self._slots(operands)
+        finally:
+            self._index = here
 
     def _slots(self, operands: Iterable[Operand]) -> list[int]:
         """The slots of what the operands may derive from."""
@@ -263,6 +366,12 @@ class StepWriter:
         name = register.name if web is None else f"{register.name}@{web}"
         return self._flow.register(self._function, name)
 
+    def _used(self, register: Register) -> int:
+        return self._register(register, self._webs.used)
+
+    def _defined(self, register: Register) -> int:
+        return self._register(register, self._webs.defined)
+
     def _symbol(self, name: str) -> int:
         """The set that the address of a symbol is. Addresses of functions lead nowhere."""
         flow = self._flow
@@ -280,63 +389,12 @@ class StepWriter:
         # A .global of the function itself: nobody else has its address.
         return flow.origins.heap
 
-    def _step(self, move: Move, targets: Iterable[int], sources: Iterable[int]) -> None:
-        self._flow.steps.append(Step(move, tuple(targets), tuple(sources)))
-
-
-def _formal(flow: Flow, function: Function, name: str) -> int:
-    """The slot of a formal parameter, which may be a register."""
-    if name in function.registers:
-        return flow.register(function, name)
-    return flow.cell_slots[flow.cell(function, name)]
-
-
-def _addresses(operands: Iterable[Operand]) -> list[Operand]:
-    """The addresses among the operands, also where they stand in a vector."""
-    found: list[Operand] = []
-    for operand in operands:
-        if isinstance(operand, Vector):
-            found += _addresses(operand.elements)
-        elif isinstance(operand, Address):
-            found.append(operand)
-    return found
-
-
-def _is_float(instruction: Instruction) -> bool:
-    return any(type_.is_float for type_ in instruction.types)
-
-
-def _is_narrow(instruction: Instruction) -> bool:
-    return bool(instruction.types) and instruction.type.bits < _HALF_POINTER_BITS
-
-
-def _is_generic(instruction: Instruction) -> bool:
-    return instruction.space is StateSpace.GENERIC
-
-
-def _load_move(instruction: Instruction) -> Move:
-    return Move.LOAD if _is_generic(instruction) else Move.LOAD_GLOBAL
-
-
-def _move(instruction: Instruction) -> Move:
-    """What arithmetic leaves of a pointer."""
-    opcode = instruction.opcode
-    if opcode in _CARRIES:
-        return Move.SAME
-    if opcode in _SPOILS or _is_float(instruction):
-        return Move.INDEX
-    if opcode == "cvt" and _widens(instruction):
-        return Move.INDEX
-    if opcode == "shl":
-        by = instruction.operands[2]
-        is_far = isinstance(by, Integer) and by.value >= _LEAST_HIGH_SHIFT
-        return Move.HIGH_HALF if is_far else Move.INDEX
-    return Move.SAME
-
-
-def _widens(instruction: Instruction) -> bool:
-    """A cvt from a type that is too narrow for a pointer to a wider one."""
-    if len(instruction.types) < 2:
-        return False
-    target, source = instruction.types[0], instruction.types[-1]
-    return source.bits < target.bits
+    def _step(
+        self,
+        move: Move,
+        targets: Iterable[int],
+        sources: Iterable[int],
+        *,
+        is_piece: bool = False,
+    ) -> None:
+        self._flow.steps.append(Step(move, tuple(targets), tuple(sources), is_piece))

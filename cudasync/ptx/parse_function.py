@@ -48,6 +48,19 @@ _NUMBERED = frozenset(
 )
 _BARE = frozenset({".noreturn", ".explicitcluster", ".blocksareclusters"})
 
+# With what the next statement of a module begins. As ptxas takes it, a declaration ends there, too:
+# compilers before PTX ISA 3 wrote no semicolon.
+STATEMENT_STARTS = frozenset(
+    {
+        *(".visible", ".extern", ".weak", ".common"),
+        *(".func", ".entry", ".file", ".section", ".alias"),
+        *SPACES,
+    }
+)
+
+# Where a variable of a function is one for all calls, threads and blocks.
+_STATIC = frozenset({StateSpace.GLOBAL, StateSpace.CONST})
+
 # A register file has 65,536 registers; unrolled code declares more virtual ones, but not this.
 _MOST_REGISTERS = 1 << 18
 _WIDTHS = {".v2": 2, ".v4": 4}
@@ -82,16 +95,20 @@ class FunctionParser:
         self._labels: dict[str, int] = {}
         self._tables: dict[str, tuple[str, ...]] = {}
         self._locations: list[SourceLocation] = []
+        self._function = ""
+        # Variables that belong to the module and are known in this function alone.
+        self.shared_by_calls: list[Variable] = []
 
     def parse(self, linkage: Linkage, *, is_kernel: bool) -> Function:
-        """The function, a declaration if it ends with `;` instead of a body."""
+        """The function, a declaration if it ends with `;`, or not at all, instead of a body."""
         cursor = self._cursor
         span = cursor.source.span(cursor.statement)
         results = self._parameters() if not is_kernel and cursor.word == "(" else ()
-        name = cursor.name("name of a function")
+        self._function = name = cursor.name("name of a function")
         parameters = self._parameters(is_kernel=is_kernel) if cursor.word == "(" else ()
         directives = self._directives()
-        is_declaration = cursor.take(";")
+        ends_here = not is_kernel and (not cursor.word or cursor.word in STATEMENT_STARTS)
+        is_declaration = cursor.take(";") or ends_here
         if not is_declaration:
             self._parse_body()
         return Function(
@@ -139,7 +156,7 @@ class FunctionParser:
     def _directives(self) -> dict[str, tuple[int, ...]]:
         cursor = self._cursor
         directives: dict[str, tuple[int, ...]] = {}
-        while (word := cursor.word).startswith("."):
+        while (word := cursor.word).startswith(".") and word not in STATEMENT_STARTS:
             cursor.index += 1
             if word in _NUMBERED:
                 numbers = [cursor.natural("number")]
@@ -287,9 +304,14 @@ class FunctionParser:
             index = cursor.index
             name = cursor.name("name of a variable")
             unique = self._unique.name(name)
+            variables = self._variables
+            if space in _STATIC:
+                # No text can name it.
+                unique = f"{unique} of {self._function}"
+                variables = self.shared_by_calls
             span = cursor.source.span(cursor.statement)
             self._declare(name, Symbol(unique), index)
-            self._variables.append(
+            variables.append(
                 declarator(cursor, part, space, unique, span, addressable=self._names.meanings)
             )
             if not cursor.take(","):

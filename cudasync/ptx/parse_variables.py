@@ -11,13 +11,14 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from cudasync.ptx.constants import begins_constant, constant, expression, offset
-from cudasync.ptx.ir import Float, Integer, Span, SymbolAddress, Variable
+from cudasync.ptx.ir import Float, Integer, Span, Symbol, SymbolAddress, Variable
 from cudasync.ptx.types import TYPE_NAMES, ScalarType, StateSpace
 
 if TYPE_CHECKING:
-    from collections.abc import Container
+    from collections.abc import Mapping
 
     from cudasync.ptx.cursor import Cursor
+    from cudasync.ptx.ir import Operand
 
 SPACES = {f".{space.value}": space for space in StateSpace if space is not StateSpace.GENERIC}
 _TYPES = {f".{name}": type_ for name, type_ in TYPE_NAMES.items()}
@@ -30,6 +31,7 @@ _LARGEST = 1 << 40
 _MOST_PADDING = 1 << 22
 _DEEPEST = 16
 
+_NOTHING: dict[str, Operand] = {}
 Initial = Integer | Float | SymbolAddress
 
 
@@ -67,10 +69,9 @@ def type_part(cursor: Cursor) -> TypePart:
             vector = _VECTORS[word]
         elif word == ".attribute":
             cursor.skip_balanced("(", ")")
-        elif word in _HANDLES:
-            cursor.fail(
-                "texture, sampler and surface references are not supported", cursor.index - 1
-            )
+        elif word in _HANDLES and found is None:
+            # What an instruction finds there is the matter of who runs it.
+            found = ScalarType.B64
         elif word in _TYPES and found is None:
             found = _TYPES[word]
         else:
@@ -96,7 +97,7 @@ def declarator(
     span: Span,
     *,
     is_extern: bool = False,
-    addressable: Container[str] = (),
+    addressable: Mapping[str, Operand] = _NOTHING,
 ) -> Variable:
     """What follows the name: dimensions and initial values, which may name `addressable`."""
     dimensions: list[int] = []
@@ -133,7 +134,9 @@ def declarator(
 class _InitialReader:
     """Reads `= ...` into one flat list."""
 
-    def __init__(self, cursor: Cursor, type_: ScalarType, addressable: Container[str]) -> None:
+    def __init__(
+        self, cursor: Cursor, type_: ScalarType, addressable: Mapping[str, Operand]
+    ) -> None:
         self._cursor = cursor
         self._type = type_
         self._addressable = addressable
@@ -193,8 +196,11 @@ class _InitialReader:
             cursor.expect("(")
         index = cursor.index
         name = cursor.name("initial value")
-        if name not in self._addressable:
+        meant = self._addressable.get(name)
+        if meant is None:
             cursor.fail(f"{name} is not declared", index)
+        if isinstance(meant, Symbol):
+            name = meant.name
         if is_generic:
             cursor.expect(")")
         return SymbolAddress(name, offset(cursor), is_generic)

@@ -170,6 +170,7 @@ class _ModuleParser:
         )
         statement = cursor.statement
         function = parser.parse(linkage, is_kernel=is_kernel)
+        self._variables.update((each.name, each) for each in parser.shared_by_calls)
         cursor.statement = statement
         if earlier is not None:
             if earlier.is_kernel != is_kernel:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from cudasync.errors import CudasyncError, PtxError
 from cudasync.softgpu.abi.install import load_stub, real_driver
 from cudasync.softgpu.core.machine import Machine
+from cudasync.softgpu.core.quarantine import DEFAULT_HELD_BYTES
 from cudasync.softgpu.launching import DEFAULT_BUDGET
 
 if TYPE_CHECKING:
@@ -48,10 +49,10 @@ def install(
     not be loaded before, or its machine code is refused. A second call does nothing.
 
     What is left out is read from CUDASYNC_SOFTGPU_DEVICES (1), CUDASYNC_SOFTGPU_SCHEDULER
-    ("fifo"), CUDASYNC_MEMCHECK (on unless 0), CUDASYNC_CHECK (1: launches can be recorded, and be
-    held to what they were said to access), CUDASYNC_SOFTGPU_REPORT (1: what is wrong with a kernel
-    is told on stderr, too, for clients that show codes alone), CUDASYNC_SOFTGPU_BUDGET,
-    CUDASYNC_SOFTGPU_LOWERING.
+    ("fifo"), CUDASYNC_MEMCHECK (on unless 0), CUDASYNC_CHECK (1: launches are recorded, and what
+    an op enqueues is held to what it declares), CUDASYNC_SOFTGPU_REPORT (1: what is wrong with a
+    kernel is told on stderr, too, for clients that show codes alone), CUDASYNC_SOFTGPU_BUDGET,
+    CUDASYNC_SOFTGPU_HELD, CUDASYNC_SOFTGPU_LOWERING.
     CudasyncError if a real driver is loaded, or could be and `force` is not set, or if llvmlite is
     missing; ValueError for values that make no sense.
     """
@@ -74,10 +75,14 @@ def install(
         budget = _number(environment.get("CUDASYNC_SOFTGPU_BUDGET"), DEFAULT_BUDGET)
         if not 0 < budget < 2**62:
             raise ValueError(f"CUDASYNC_SOFTGPU_BUDGET is from 1 to 2**62 - 1, not {budget}")
+        held = _number(environment.get("CUDASYNC_SOFTGPU_HELD"), DEFAULT_HELD_BYTES >> 20)
+        if held < 0:
+            raise ValueError(f"CUDASYNC_SOFTGPU_HELD is a number of MiB, not {held}")
         machine = Machine(
             devices=devices,
             scheduler=scheduler or environment.get("CUDASYNC_SOFTGPU_SCHEDULER") or "fifo",
             budget=budget,
+            held_bytes=held << 20,
             memcheck=memcheck,
             record=record,
             compile_module=_compiler(

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from cudasync.errors import PtxError
     from cudasync.ptx import ir
     from cudasync.ptx.types import StateSpace
     from cudasync.softgpu.recording import Recording
@@ -108,6 +109,7 @@ class FaultKind(Enum):
     ILLEGAL_ADDRESS = "illegal address"
     MISALIGNED = "misaligned address"
     TIMEOUT = "launch timed out"
+    STOPPED = "launch stopped"
     TRAP = "trap"
     ASSERT = "assertion failed"
     BARRIER = "barrier that can never complete"
@@ -167,6 +169,12 @@ class Execution(Protocol):
         again when others have had a turn. Not to be called from two threads at once.
         """
 
+    def stop(self) -> None:
+        """Have it end soon with STOPPED, where it is; from any thread, while `run` runs or not.
+
+        `run` then comes back within a second, or does when it is called again.
+        """
+
 
 class CompiledKernel(Protocol):
     """One kernel, ready to start."""
@@ -206,6 +214,10 @@ class CompiledModule(Protocol):
     def kernels(self) -> Mapping[str, CompiledKernel]: ...
 
     @property
+    def refused(self) -> Mapping[str, PtxError]:
+        """The kernels that need what the software GPU has not, with why and where."""
+
+    @property
     def variables(self) -> tuple[ir.Variable, ...]:
         """Module-scope .global and .const variables, in the order of `Launch.symbols`."""
 
@@ -221,7 +233,7 @@ class Compile(Protocol):
         record: bool = False,
         image: bytes | None = None,
     ) -> CompiledModule:
-        """Lower every kernel; PtxError for the first instruction that is not implemented.
+        """Lower every kernel that can be; PtxError for the first instruction that is no PTX.
 
         With `record`, launches can be recorded: slower code. `image` is what the module was
         parsed from, for those who keep on disk what comes of it.

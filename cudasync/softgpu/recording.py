@@ -3,8 +3,9 @@
 A recording watches some disjoint ranges of memory. Both lowerings, when told to record, call one
 function after each access to global memory that finds the ranges met and keeps
 
-- a byte for each byte watched: read, written, read before this launch had written it;
-- for each range and each of the three, the PTX line and the address of the first such access.
+- for each range, and each of read, written, read before this launch had written it, the PTX line
+  and the address of the first such access;
+- a byte for each byte, that says which of the three happened to it, where marks are asked for.
 
 An atomic reads, then writes. A launch that is recorded runs on one thread, so that "before" has a
 meaning, and is the same in every run. Code that was compiled without recording pays nothing.
@@ -55,23 +56,32 @@ class Recording:
 
     __slots__ = ("_kept", "_table", "address", "count", "ranges")
 
-    def __init__(self, ranges: Iterable[tuple[int, int]]) -> None:
-        """Watch (start, end) pairs, in any order; ValueError if two overlap."""
-        self.ranges: Sequence[tuple[int, int]] = sorted(
-            each for each in ranges if each[0] < each[1]
-        )
+    def __init__(
+        self, ranges: Iterable[tuple[int, int]], unmarked: Iterable[tuple[int, int]] = ()
+    ) -> None:
+        """Watch (start, end) pairs, in any order; ValueError if two overlap.
+
+        Of those that are `unmarked` no byte has a mark: each read counts as before any write.
+        """
+        bare = {each for each in unmarked if each[0] < each[1]}
+        marked = {each for each in ranges if each[0] < each[1]}
+        self.ranges: Sequence[tuple[int, int]] = sorted([*marked, *bare])
         for (_, end), (start, _) in pairwise(self.ranges):
             if start < end:
                 raise ValueError(f"watched ranges overlap at {start:#x}")
         self.count = len(self.ranges)
         self._table = (ctypes.c_uint64 * (_ROW_WORDS * self.count + 1))()
         # Pages that nobody touches cost nothing.
-        self._kept = [mmap.mmap(-1, end - start) for start, end in self.ranges]
+        self._kept = [
+            None if (start, end) in bare else mmap.mmap(-1, end - start)
+            for start, end in self.ranges
+        ]
         for index, ((start, end), kept) in enumerate(zip(self.ranges, self._kept, strict=True)):
             row = _ROW_WORDS * index
             self._table[row + _START] = start
             self._table[row + _END] = end
-            self._table[row + _KEPT] = ctypes.addressof(ctypes.c_ubyte.from_buffer(kept))
+            if kept is not None:
+                self._table[row + _KEPT] = ctypes.addressof(ctypes.c_ubyte.from_buffer(kept))
         self.address = ctypes.addressof(self._table)
 
     def first(self, index: int, kind: Touch) -> First | None:
@@ -80,11 +90,24 @@ class Recording:
         line, address = self._table[place], self._table[place + 1]
         return First(line, address) if line else None
 
+    def has_marks(self, index: int) -> bool:
+        """Whether it is known of each byte of the range at `index` what happened to it."""
+        return self._kept[index] is not None
+
+    def take_as_written(self, start: int, end: int) -> None:
+        """Before the launch: reading these bytes is not reading what it found."""
+        for (low, high), kept in zip(self.ranges, self._kept, strict=True):
+            first, last = max(low, start), min(high, end)
+            if kept is not None and first < last:
+                kept[first - low : last - low] = bytes([Touch.WRITTEN]) * (last - first)
+
     def touched(self, index: int, kind: Touch) -> list[tuple[int, int]]:
         """The bytes of the range at `index` to which that happened, as (start, end) addresses."""
         marked = bytes(mark for mark in range(1, 8) if mark & kind)
         start, _ = self.ranges[index]
-        runs = re.finditer(b"[%s]+" % re.escape(marked), self._kept[index])
+        kept = self._kept[index]
+        assert kept is not None, f"the range at {start:#x} has no marks"
+        runs = re.finditer(b"[%s]+" % re.escape(marked), kept)
         return [(start + run.start(), start + run.end()) for run in runs]
 
 
@@ -112,9 +135,28 @@ define void @{NOTE_NAME}(ptr %table, i64 %count, i64 %address, i64 %size, i8 %ki
 entry:
   %behind = add i64 %address, %size
   %reading = and i8 %kind, {Touch.READ.value}
-  br label %next
+  %as.first = shl i8 %reading, 2
+  br label %halve
+; The first row that ends behind the address: rows are disjoint, and sorted.
+halve:
+  %below = phi i64 [0, %entry], [%below.next, %half]
+  %above = phi i64 [%count, %entry], [%above.next, %half]
+  %is.left = icmp ult i64 %below, %above
+  br i1 %is.left, label %half, label %next
+half:
+  %both = add i64 %below, %above
+  %middle = lshr i64 %both, 1
+  %middle.words = mul i64 %middle, {_ROW_WORDS}
+  %middle.at = getelementptr i64, ptr %table, i64 %middle.words
+  %middle.end.at = getelementptr i64, ptr %middle.at, i64 {_END}
+  %middle.end = load i64, ptr %middle.end.at
+  %is.before = icmp ule i64 %middle.end, %address
+  %after.middle = add i64 %middle, 1
+  %below.next = select i1 %is.before, i64 %after.middle, i64 %below
+  %above.next = select i1 %is.before, i64 %above, i64 %middle
+  br label %halve
 next:
-  %index = phi i64 [0, %entry], [%following, %advance]
+  %index = phi i64 [%below, %halve], [%following, %advance]
   %is.over = icmp uge i64 %index, %count
   br i1 %is.over, label %done, label %row
 row:
@@ -132,25 +174,31 @@ row:
   %is.high = icmp ugt i64 %behind, %end
   %high = select i1 %is.high, i64 %end, i64 %behind
   %is.met = icmp ult i64 %low, %high
-  br i1 %is.met, label %byte, label %advance
+  br i1 %is.met, label %met, label %done
+met:
+  %has.marks = icmp ne i64 %kept.address, 0
+  br i1 %has.marks, label %byte, label %bare
+bare:
+  %all = or i8 %kind, %as.first
+  br label %firsts
 byte:
-  %at = phi i64 [%low, %row], [%at.next, %byte]
-  %seen.before = phi i8 [0, %row], [%seen, %byte]
+  %at = phi i64 [%low, %met], [%at.next, %byte]
+  %seen.before = phi i8 [0, %met], [%seen.here, %byte]
   %offset = sub i64 %at, %start
   %mark.at = getelementptr i8, ptr %kept, i64 %offset
   %mark = load i8, ptr %mark.at
   %written = and i8 %mark, {Touch.WRITTEN.value}
   %is.old = icmp eq i8 %written, 0
-  %as.first = shl i8 %reading, 2
   %early = select i1 %is.old, i8 %as.first, i8 0
   %now = or i8 %kind, %early
   %mark.new = or i8 %mark, %now
   store i8 %mark.new, ptr %mark.at
-  %seen = or i8 %seen.before, %now
+  %seen.here = or i8 %seen.before, %now
   %at.next = add i64 %at, 1
   %is.more = icmp ult i64 %at.next, %high
   br i1 %is.more, label %byte, label %firsts
 firsts:
+  %seen = phi i8 [%seen.here, %byte], [%all, %bare]
 {_first("read", Touch.READ)}
 {_first("write", Touch.WRITTEN)}
 {_first("early", Touch.READ_FIRST)}

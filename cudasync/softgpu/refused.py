@@ -1,23 +1,33 @@
 """Cellar. Instructions that the software GPU knows, and does not do: refused as NOT_SUPPORTED.
 
 They need what is not modelled: clusters of blocks, the engine for bulk copies, tensor memory,
-matrix products of four warps, textures and surfaces. To a program that has another path for
-older hardware the difference to text that is no PTX (INVALID_PTX) matters.
+matrix products of four warps, textures and surfaces; some no compiler at hand emits. To a program
+that has another path for older hardware the difference to text that is no PTX (INVALID_PTX)
+matters: a module loads all the same, and only the kernels that come to such an instruction are
+refused, each when somebody asks for it.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from cudasync.errors import PtxError
+from cudasync.ptx.types import ScalarType
+from cudasync.softgpu.waiting import ATOMICS
 
 if TYPE_CHECKING:
-    from cudasync.ptx.ir import Instruction
+    from collections.abc import Callable
+
+    from cudasync.ptx.ir import Function, Instruction, Module
+
+_Kernel = TypeVar("_Kernel")
 
 _BULK = "bulk copies"
 _CLUSTERS = "clusters of blocks"
 _TEXTURES = "textures"
 _SURFACES = "surfaces"
+_STACK = "stack that grows as a function runs"
+_VIDEO = "video instructions of this kind"
 _BY_OPCODE = {
     "wgmma": "matrix products of warp groups",
     "tcgen05": "tensor memory",
@@ -34,6 +44,8 @@ _BY_OPCODE = {
     "sust": _SURFACES,
     "sured": _SURFACES,
     "suq": _SURFACES,
+    **dict.fromkeys(("alloca", "stacksave", "stackrestore"), _STACK),
+    **dict.fromkeys(["vavrg2", "vavrg4", "vmad", "vset", "vset2", "vset4", "vshl", "vshr"], _VIDEO),
 }
 _SPARSE = "sparse matrices"
 _BY_MODIFIER = {
@@ -47,6 +59,10 @@ _BY_MODIFIER = {
     ("mma", "sp"): _SPARSE,
     ("mma", "sp::ordered_metadata"): _SPARSE,
     ("mma", "block_scale"): "block-scaled matrices",
+    ("cvt", "rs"): "stochastic rounding",
+    ("cvt", "pack"): "numbers of 2 and 4 bits",
+    ("mov", "v2"): "moves of whole vectors",
+    ("mov", "v4"): "moves of whole vectors",
 }
 
 
@@ -63,7 +79,26 @@ def beyond(instruction: Instruction) -> str | None:
         found = _BY_MODIFIER.get((instruction.opcode, modifier))
         if found is not None:
             return found
+    if instruction.opcode in ATOMICS and ScalarType.B128 in instruction.types:
+        return "atomics on 128 bits"
     return _CLUSTERS if "shared::cluster" in instruction.modifiers else None
+
+
+def lower_each(
+    module: Module, lower: Callable[[Function], _Kernel]
+) -> tuple[dict[str, _Kernel], dict[str, NotSupportedError]]:
+    """What `lower` makes of each kernel, and the refusals of those that can not run here.
+
+    Any other PtxError is about the text, so it is raised.
+    """
+    kernels: dict[str, _Kernel] = {}
+    refused: dict[str, NotSupportedError] = {}
+    for kernel in module.kernels:
+        try:
+            kernels[kernel.name] = lower(kernel)
+        except NotSupportedError as refusal:
+            refused[kernel.name] = refusal
+    return kernels, refused
 
 
 def refuse_beyond(instruction: Instruction, file: str) -> None:

@@ -34,8 +34,13 @@ def explore(
     is tried, up to `most` of them. Commands that touch no memory in common are not tried in both
     orders, which is known to the byte. Against the host a command is always as late as it may be.
 
+    An engine that is not serial calls the driver from threads of its own, whose order is chance:
+    `is_complete` is False then, and `why` says so. With `Engine("serial")` one thread does it all,
+    and the orders are those against whatever the program does on streams of its own.
+
     The program makes its own streams and data, so that each run begins alike. It fails by raising:
-    the exception has the order as a note, and `order=` runs the program once more in that one.
+    the exception has the order as a note, each step with the line that asked for it (the call of
+    the driver layer, the push of the engine), and `order=` runs the program once more in that one.
     What is not waited for is done after each run. On a real GPU, and where the software GPU works
     on threads, the order is nobody's to choose, and the program is run once.
     """

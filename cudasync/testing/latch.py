@@ -12,14 +12,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from cudasync.array.shipped import kernel_file
-from cudasync.driver import (
-    Module,
-    Stream,
-    current_device,
-    current_stream,
-    launch,
-    pinned_empty,
-)
+from cudasync.driver import Module, Stream, current_stream, launch, pinned_empty
+from cudasync.driver.current import given_device
 from cudasync.errors import CudaError
 
 if TYPE_CHECKING:
@@ -28,7 +22,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from cudasync.driver import Device
+    from cudasync.driver.device import DeviceLike
 
 _NOT_SUPPORTED = 801
 
@@ -44,8 +38,8 @@ class Latch:
     # by the next hold. Allocated ahead: allocating might wait for the very stream that is held.
     _HOLDS = 1024
 
-    def __init__(self, device: Device | None = None) -> None:
-        self.device = device or current_device()
+    def __init__(self, device: DeviceLike | None = None) -> None:
+        self.device = given_device(device)
         self._words = pinned_empty(self._HOLDS, np.uint32)
         self._words[:] = 0
         self._index = 0

@@ -14,10 +14,12 @@ from functools import cache
 import pytest
 from helpers import checked_calls
 from helpers.house import ROOT
+from helpers.process import run_module
 
 from cudasync.driver import checking
 from cudasync.errors import CudasyncError
 
+EXPLORED = "tests/engine/test_dropped_waits.py::test_a_dropped_wait"
 LINES = checked_calls.KERNELS.read_text().splitlines()
 
 
@@ -28,18 +30,10 @@ def line_of(text):
 
 @cache
 def ran(*arguments):
-    environment = {**os.environ, "CUDASYNC_CHECK": "1", "CUDASYNC_DEVICE": "soft"}
-    done = subprocess.run(
-        [sys.executable, checked_calls.__file__, *arguments],
-        cwd=ROOT,
-        env={**environment, "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tests")])},
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stderr == ""
-    return json.loads(done.stdout)
+    environment = {"CUDASYNC_CHECK": "1", "CUDASYNC_DEVICE": "soft"}
+    code, printed = run_module("helpers.checked_calls", *arguments, deadline_s=120, **environment)
+    assert code == 0, printed
+    return json.loads(printed)
 
 
 @pytest.fixture(params=["async", "serial"])
@@ -47,22 +41,27 @@ def found(request):
     return ran(*(["serial"] if request.param == "serial" else []))
 
 
-@pytest.fixture
-def unchecked(monkeypatch):
+@pytest.fixture(scope="module")
+def unchecked():
     """The same in this process, which is not in that mode; but for the fault."""
-    monkeypatch.setenv("CUDASYNC_CHECK", "0")
-    cases = checked_calls.CASES.items()
-    return {n: checked_calls.outcome(case, serial=False) for n, case in cases if n != "fault"}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("CUDASYNC_CHECK", "0")
+        cases = checked_calls.CASES.items()
+        return {n: checked_calls.outcome(case, serial=False) for n, case in cases if n != "fault"}
 
 
-def test_launches_that_keep_to_it_run_as_always(found, unchecked):
-    for name in ("inferred", "right", "out", "written, then read", "views"):
-        assert found[name] == unchecked[name], name
-        assert "type" not in found[name]
+RIGHT = (
+    "inferred", "right", "out", "written, then read", "views", "by hand", "a view with gaps",
+    "a function", "a function with scratch", "a function that pushes", "a function and a variable",
+    "an address as a number", "a pointer in memory", "a pointer in memory, as said",
+    "a batch",
+)  # fmt: skip
 
 
-def test_what_was_expected_of_a_launch_that_is_refused_is_forgotten(found):
-    assert "type" not in found["taken back"]
+@pytest.mark.parametrize("name", RIGHT)
+def test_launches_that_keep_to_it_run_as_always(found, unchecked, name):
+    assert found[name] == unchecked[name]
+    assert "type" not in found[name]
 
 
 def test_an_argument_that_is_in_and_out_by_two_names_is_as_it_was_declared_in_all(found):
@@ -78,18 +77,26 @@ def test_writing_what_is_in_fails_the_op(found):
     assert (case["type"], case["cause"]) == ("OpError", "CUDA_ERROR_ASSERT")
     assert case["text"].startswith("op 'mix', pushed at ")
     line = line_of("st.global.u32")
-    assert f"kernel mix, PTX line {line}, called at {checked_calls.__file__}:" in case["text"]
-    assert "argument 1 (target) is declared to be read only (In)" in case["text"]
-    assert "but its byte 0 is written" in case["text"]
+    place = f"op 'mix' pushed at {checked_calls.__file__}:"
+    assert f"kernel mix, PTX line {line}, {place}" in case["text"]
+    assert "byte 0 of argument 1 (target) is written, but" in case["text"]
+    assert "bytes 0 to 32 to be only read. Name it in writes= as well" in case["text"]
 
 
 def test_reading_what_is_out_fails_the_op_and_poisons_what_it_wrote(found):
     case = found["out is read"]
     assert (case["type"], case["cause"]) == ("OpError", "CUDA_ERROR_ASSERT")
     assert f"PTX line {line_of('ld.global.u32 %r_old')}," in case["text"]
-    assert "argument 1 (target) is declared to be overwritten without being read" in case["text"]
-    assert "is read before this launch has written it" in case["text"]
+    assert "argument 1 (target) is read before this launch has written it" in case["text"]
+    assert "to be overwritten without being read. Name it in reads= as well" in case["text"]
     assert case["x"] == "mix"
+
+
+def test_a_step_of_a_batch_is_held_to_its_own_declaration(found):
+    case = found["a batch with a step beyond its own"]
+    assert (case["type"], case["cause"]) == ("OpError", "CUDA_ERROR_ASSERT")
+    assert case["text"].startswith("op 'batch, step 1 (<lambda>)', pushed at ")
+    assert "op '<lambda> (step 1)' pushed at " in case["text"]
 
 
 def test_an_atomic_on_what_is_out_fails_the_op(found):
@@ -97,9 +104,49 @@ def test_an_atomic_on_what_is_out_fails_the_op(found):
 
 
 def test_writing_over_the_end_of_one_view_into_another_fails_the_op(found):
-    case = found["beyond its view"]
-    assert "argument 2 (source) is declared to be read only (In)" in case["text"]
-    assert "its byte 0 is written" in case["text"]
+    text = found["beyond its view"]["text"]
+    assert "byte 0 of argument 2 (source) is written" in text
+    assert "bytes 0 to 24 to be only read" in text
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("beyond a view", "byte 8 of argument 1 (target) is written, but declared of that memory"
+         " are bytes 0 to 8 to be read and written. Name what is used in reads="),
+        ("read beyond a view", "byte 8 of argument 2 (source) is read, but"),
+        ("beyond a view with gaps", "byte 28 of argument 1 (target) is written, but declared of"
+         " that memory are bytes 0 to 28 to be read and written"),
+        ("beyond a view, prepared", "byte 8 of argument 1 (target) is written"),
+        ("a pointer in memory, and another said", "byte 0 of stream-ordered device memory of 32"
+         " bytes"),
+        ("a function writes what it reads", "byte 0 of argument 1 (target) is written, but declared"
+         " of that memory are bytes 0 to 32 to be only read. Name it in writes="),
+        ("a function writes beyond", "byte 0 of argument 1 (target) is written, but declared of"
+         " that memory are bytes 8 to 32 to be overwritten"),
+        ("a function and no variable", "byte 0 of a module variable 'total' of 4 bytes"),
+    ],
+)  # fmt: skip
+def test_every_byte_that_a_launch_uses_is_to_be_declared(found, name, words):
+    """Also in the same allocation; by a pointer in memory; in an op's function."""
+    case = found[name]
+    assert (case["type"], case["cause"]) == ("OpError", "CUDA_ERROR_ASSERT")
+    assert words in case["text"]
+    assert f"pushed at {checked_calls.__file__}:" in case["text"]
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("a function reads what it writes", "a copy of 32 bytes, op 'mine' pushed at"),
+        ("a function fills", "a memset of 32 bytes, op 'mine' pushed at"),
+        ("a function copies out", "is written, but nothing of that memory is declared"),
+    ],
+)
+def test_every_byte_that_a_copy_uses_is_to_be_declared(found, name, words):
+    case = found[name]
+    assert (case["type"], case["cause"]) == ("OpError", "CUDA_ERROR_NOT_PERMITTED")
+    assert words in case["text"]
 
 
 def test_a_narrowing_that_the_ptx_denies_is_refused_at_the_call(found):
@@ -145,8 +192,12 @@ def test_a_value_that_is_neither_0_nor_1_is_refused(monkeypatch):
 
 @pytest.mark.slow
 def test_every_launch_of_other_tests_keeps_to_what_was_inferred():
-    """Those of the shipped kernels, of the demo, and of random programs on the engine."""
+    """Those of the shipped kernels, of the demo, and of random programs on the engine.
+
+    Not of a program that is explored: a launch that is checked counts as touching anything.
+    """
     rooms = ["tests/softgpu/test_kernels.py", "tests/demo", "tests/engine"]
+    rooms += ["--deselect", f"{EXPLORED}_passes_when_the_oldest_goes_first_but_not_in_every_order"]
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *rooms],
         cwd=ROOT,

@@ -10,7 +10,7 @@ import pytest
 
 import cudasync as cs
 from cudasync.array.staging import Staging
-from cudasync.engine import record as records
+from cudasync.engine.log import node as nodes
 from cudasync.testing import HostLatch, Latch
 
 
@@ -92,7 +92,7 @@ def test_a_callback_may_make_an_array_when_making_one_finds_out_that_its_op_is_d
     with Latch(device) as latch, cs.Engine() as engine:
         op = engine.push(latch.hold, device=device)
         # Not by `add_done_callback`, so that no watcher is faster.
-        records.of(op).callbacks.append(lambda: made.append(staging.fill(np.zeros(8))))
+        nodes.of(op).callbacks.append(lambda: made.append(staging.fill(np.zeros(8))))
         _, lend_until = staging.fill(np.ones(8))
         lend_until(op)
         latch.release()
@@ -148,7 +148,7 @@ def test_who_finds_the_first_taken_leaves_the_second_to_the_op_that_reads_it():
     gate = threading.Event()
     with Latch(device) as latch, cs.Engine() as engine:
         first = engine.push(latch.hold, device=device)
-        records.of(first).callbacks.append(lambda: inner.append(staging.fill(np.zeros(8))[0]))
+        nodes.of(first).callbacks.append(lambda: inner.append(staging.fill(np.zeros(8))[0]))
         taken, lend_until = staging.fill(np.ones(8))
         lend_until(first)
         read, lend_too = staging.fill(np.ones(8))

@@ -31,7 +31,7 @@ def engine():
 def test_what_is_taken_over_waits_for_the_foreign_stream(engine, latch):
     theirs = TheirStream()
     x, y = cs.zeros(4, np.int32), cs.array([1])
-    x.wait()
+    cs.hand_over(x, to=theirs)
     latch.hold(theirs.stream)
     cs.memcpy_async(x, pinned(range(4), np.int32), stream=theirs.stream)
     taken = cs.take_over(x, after=theirs)

@@ -167,15 +167,17 @@ def test_what_is_poisoned_is_not_shown(engine):
 
 
 @pytest.mark.parametrize("on_device", [True, False])
-def test_an_op_may_show_what_it_was_given(engine, on_device):
+@pytest.mark.parametrize("mode", ["async", "serial"])
+def test_an_op_may_show_what_it_was_given(mode, on_device):
     """Its own order is the order: to wait for the array's users would be to wait for itself."""
-    x, seen = cs.array(np.arange(4)), []
+    with cs.Engine(mode) as engine:
+        x, seen = cs.array(np.arange(4)), []
 
-    def look(*_):
-        seen.append(x.__cuda_array_interface__["stream"])
+        def look(*_):
+            seen.append(x.__cuda_array_interface__["stream"])
 
-    engine.push(look, reads=[x], writes=[x], device=cs.Device(0) if on_device else None).wait()
-    assert seen == [None]
+        engine.push(look, reads=[x], writes=[x], device=cs.Device(0) if on_device else None).wait()
+        assert seen == [None]
 
 
 def test_to_use_an_array_through_the_driver_layer_orders_nothing(engine):

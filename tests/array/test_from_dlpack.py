@@ -311,8 +311,10 @@ def test_read_only_memory_stays_as_it_is(engine):
         cs.copy(frozen, mine)
     with pytest.raises(ValueError, match=r"wrap it in In"):
         saxpy[1, 32](np.float32(2), mine, frozen, np.uint32(8))
+    cs.hand_over(frozen, to=cs.current_stream())
     with pytest.raises(ValueError, match="read-only"):
         cs.memset_async(frozen, 0)
+    cs.take_over(frozen, after=cs.current_stream())
     saxpy[1, 32](np.float32(2), frozen, mine, np.uint32(8))
     assert mine.numpy().tolist() == [2] * 8
     with pytest.raises(BufferError, match="read-only"):

@@ -8,26 +8,17 @@ one test, so that nobody takes them for passed.
 from __future__ import annotations
 
 import sys
-from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from helpers.libraries import DEADLINE_S, has_library
 from helpers.process import start
 
 HERE = Path(__file__).parent
 PROGRAMS = sorted(HERE.glob("*/*.py"))
 # One of each kind always runs; the others with --run-slow, as .ci/run does.
 ALWAYS = {"bindings/vector_add.py", "core/vector_add.py", "numba_cuda/kernels.py"}
-DEADLINE_S = 120
-
-
-@cache
-def has_library(name: str) -> bool:
-    """Found in another process: here it would stay, before the software GPU is in place."""
-    program = f"from cuda import pathfinder; pathfinder.load_nvidia_dynamic_lib({name!r})"
-    code, _ = start([sys.executable, "-c", program], DEADLINE_S)
-    return code == 0
 
 
 def has_package(name: str) -> bool:

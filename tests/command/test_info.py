@@ -29,13 +29,20 @@ def test_it_says_whether_launches_are_checked_and_how_far(capsys, monkeypatch):
     main(["info"])
     assert "checked mode  off" in capsys.readouterr().out
     monkeypatch.setenv("CUDASYNC_CHECK", "1")
-    for can_record, said in ((True, "held to what it declares"), (False, "contradict the PTX")):
+    for can_record, said in ((True, "held to what is declared"), (False, "contradict the PTX")):
         monkeypatch.setattr(info, "can_record", lambda can_record=can_record: can_record)
         main(["info"])
         assert said in capsys.readouterr().out
     monkeypatch.setenv("CUDASYNC_CHECK", "perhaps")
     assert main(["info"]) == 0
     assert "0 or 1" in capsys.readouterr().out
+
+
+def test_it_says_how_much_memory_is_kept_that_nobody_uses(capsys, monkeypatch):
+    for held, said in (((0, 5 << 20), "5 MiB of freed memory"), (None, "the driver's pools")):
+        monkeypatch.setattr(info, "held_by_software", lambda held=held: held)
+        main(["info"])
+        assert said in capsys.readouterr().out
 
 
 def test_json_holds_the_same(capsys):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -10,80 +9,83 @@ import sys
 import pytest
 from helpers.house import ROOT
 from helpers.process import interrupt
+from helpers.warm import Done, run_warm
+
+from cudasync.softgpu import real_driver
 
 DRIVER = "from cuda.bindings import driver\ncheck = lambda r: r[1:] if not r[0] else 1 / 0\n"
 
 
 @pytest.fixture
-def run(tmp_path):
+def script(tmp_path):
+    """The path of a script of these lines."""
+
+    def script(text, name="script.py"):
+        path = tmp_path / name
+        path.write_text(text)
+        return str(path)
+
+    return script
+
+
+@pytest.fixture
+def started(script):
     """Run a script of these lines; options come before it, arguments after."""
 
+    def started(text, *arguments, options=()):
+        return start_words(*options, script(text), *arguments)
+
+    return started
+
+
+@pytest.fixture
+def run(script):
+    """The same, in a process whose imports are done: for what is not about how one starts."""
+
     def run(text, *arguments, options=()):
-        script = tmp_path / "script.py"
-        script.write_text(text)
-        return run_words(*options, str(script), *arguments)
+        return run_words(*options, script(text), *arguments)
 
     return run
 
 
-def run_words(*words, cwd=ROOT):
+def start_words(*words, cwd=ROOT):
     command = [sys.executable, "-m", "cudasync", "run", *words]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    return subprocess.run(
+    done = subprocess.run(
         command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=60
     )
+    return Done(done.returncode, done.stdout, done.stderr)
 
 
-FORKING = """
-import json, os, sys
-import cudasync.command.run, cudasync.softgpu
-from cudasync.command import main
-for words in json.loads(sys.argv[1]):
-    child = os.fork()
-    if child == 0:
-        sys.argv = ["cudasync", "run", *words]
-        sys.exit(main())
-    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
-"""
+def run_words(*words):
+    program = "import sys\nfrom cudasync.command import main\n"
+    return run_warm(f"{program}sys.exit(main({['run', *words]!r}))", 60, PYTHONPATH=str(ROOT))
 
 
-def each_forked(words, cwd):
-    """Exit statuses with each of these lists of words, and what was said on standard error.
-
-    A process each, but its imports are done once for all of them, before they fork.
-    """
-    command = [sys.executable, "-c", FORKING, json.dumps(words)]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(
-        command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=60, check=True
-    )
-    return [int(line) for line in done.stdout.splitlines()], done.stderr
-
-
-def test_a_script_of_raw_driver_calls_runs(run):
-    done = run(
+def test_a_script_of_raw_driver_calls_runs(started):
+    done = started(
         DRIVER + "check(driver.cuInit(0))\n"
         "print(check(driver.cuDeviceGetCount()), driver.cuDeviceGetName(64, 0)[1])\n",
         options=["--devices", "3"],
     )
-    assert done.stderr == ""
-    assert done.stdout.startswith("(3,)")
-    assert done.returncode == 0
+    assert done.err == ""
+    assert done.out.startswith("(3,)")
+    assert done.code == 0
 
 
-def test_it_sees_its_own_arguments_name_and_folder(run, tmp_path):
+def test_it_sees_its_own_arguments_name_and_folder(started, tmp_path):
     (tmp_path / "beside.py").write_text("word = 'found'\n")
-    done = run(
+    done = started(
         "import sys, beside\nprint(__name__, __file__, sys.argv, beside.word)\n",
         "--devices", "-x", "--help",
     )  # fmt: skip
     script = str(tmp_path / "script.py")
-    assert done.stderr == ""
-    assert done.returncode == 0
-    assert done.stdout == f"__main__ {script} {[script, '--devices', '-x', '--help']} found\n"
+    assert done.err == ""
+    assert done.code == 0
+    assert done.out == f"__main__ {script} {[script, '--devices', '-x', '--help']} found\n"
 
 
-def test_its_exit_status_passes_through(tmp_path):
+def test_its_exit_status_passes_through(run):
     statuses = {
         "pass": 0,
         "import sys; sys.exit(3)": 3,
@@ -92,17 +94,61 @@ def test_its_exit_status_passes_through(tmp_path):
         "1 / 0": 1,
         "raise KeyboardInterrupt": 130,
     }
-    scripts = [tmp_path / f"script{number}.py" for number in range(len(statuses))]
-    for script, line in zip(scripts, statuses, strict=True):
-        script.write_text(line)
-    found, _ = each_forked([[str(script)] for script in scripts], tmp_path)
-    assert dict(zip(statuses, found, strict=True)) == statuses
+    assert {line: run(line).code for line in statuses} == statuses
+
+
+UNHANDLED = {
+    "cs.engine().push(fail)": 1,
+    "cs.engine().push(fail); sys.exit()": 1,
+    "cs.engine().push(fail); sys.exit(False)": 1,
+    "cs.engine().push(fail); sys.exit(3)": 3,
+    "cs.engine().push(fail); sys.exit('')": 1,
+    "cs.engine().push(fail); cs.engine().close()": 1,
+    "cs.Engine('serial').push(fail); gc.collect()": 1,
+    "cs.engine().push(fail).exception()": 0,
+    "cs.engine().push(fail); cs.engine().clear_errors()": 0,
+    "cs.engine().push(len, writes=[cs.Var()], name='fails')": 1,
+    "threading.Timer(0.01, lambda: cs.engine().push(fail)).start()": 1,
+    "cs.engine(); atexit.register(lambda: cs.engine().push(fail))": 1,
+    "ThreadPoolExecutor(1).submit(lambda: cs.engine().push(fail))": 1,
+    "cs.engine().push(fail); os.fork() or cs.engine().push(int)": 1,
+    "cs.zeros(4)": 0,
+}
+
+
+def test_its_exit_status_tells_of_ops_that_failed_and_nobody_was_told(run, script):
+    head = (
+        "import atexit, gc, os, sys, threading, cudasync as cs\n"
+        "from concurrent.futures import ThreadPoolExecutor\n"
+        "def fail(): raise ValueError('planned')\n"
+    )
+    told = f"{script('')}:4: UnhandledFailureWarning"
+    for line, status in UNHANDLED.items():
+        done = run(head + line)
+        assert done.code == status, f"{line}\n{done.err}"
+        # Once, also where a child of the script comes to its end.
+        assert done.err.count(told) == bool(status), f"{line}\n{done.err}"
+
+
+def test_ctrl_c_ends_a_program_with_a_queue(run):
+    done = run(
+        "import cudasync as cs\n"
+        "engine, x = cs.engine(), cs.Var()\n"
+        "def first():\n"
+        "    while not engine.is_closed: pass\n"
+        "engine.push(first, writes=[x])\n"
+        "engine.push(lambda: print('ran'), reads=[x])\n"
+        "raise KeyboardInterrupt\n"
+    )
+    assert done.code == 130
+    assert done.out == ""
+    assert "UnhandledFailureWarning" not in done.err
 
 
 def test_its_traceback_starts_in_the_script(run, tmp_path):
     done = run("def f():\n    return 1 / 0\n\nf()\n")
-    assert done.returncode == 1
-    lines = done.stderr.splitlines()
+    assert done.code == 1
+    lines = done.err.splitlines()
     assert lines[0] == "Traceback (most recent call last):"
     assert lines[1] == f'  File "{tmp_path / "script.py"}", line 4, in <module>'
     assert lines[-1] == "ZeroDivisionError: division by zero"
@@ -110,29 +156,29 @@ def test_its_traceback_starts_in_the_script(run, tmp_path):
 
 def test_an_error_of_ours_in_the_script_has_its_traceback_too(run):
     done = run("import cudasync\ncudasync.Module.from_ptx('.version')\n")
-    assert done.returncode == 1
-    assert "Traceback (most recent call last):" in done.stderr.splitlines()
-    assert "PtxError" in done.stderr or "CudaError" in done.stderr
+    assert done.code == 1
+    assert "Traceback (most recent call last):" in done.err.splitlines()
+    assert "PtxError" in done.err or "CudaError" in done.err
 
 
 def test_a_script_that_does_not_compile_says_where(run):
     done = run("x = (\n")
-    assert done.returncode == 1
-    assert "SyntaxError" in done.stderr
-    assert "frozen" not in done.stderr
+    assert done.code == 1
+    assert "SyntaxError" in done.err
+    assert "frozen" not in done.err
 
 
 def test_a_missing_script_is_one_line(tmp_path):
     done = run_words(str(tmp_path / "nosuch.py"))
-    assert done.returncode == 2
-    assert done.stderr == f"cudasync run: {tmp_path / 'nosuch.py'}: there is no such file\n"
+    assert done.code == 2
+    assert done.err == f"cudasync run: {tmp_path / 'nosuch.py'}: there is no such file\n"
 
 
 def test_an_unknown_scheduler_is_one_line(run):
     done = run("pass", options=["--scheduler", "nosuch"])
-    assert done.returncode == 2
-    assert done.stderr.count("\n") == 1
-    assert "nosuch" in done.stderr
+    assert done.code == 2
+    assert done.err.count("\n") == 1
+    assert "nosuch" in done.err
 
 
 WILD = (
@@ -152,8 +198,8 @@ print(driver.cuCtxSynchronize()[0].value, driver.cuCtxSynchronize()[0].value)
 
 def test_what_is_wrong_with_kernels_is_told_once(run):
     done = run(WILD)
-    assert done.stdout == "218\n700 700\n"
-    refusal, fault = done.stderr.splitlines()
+    assert done.out == "218\n700 700\n"
+    refusal, fault = done.err.splitlines()
     assert refusal.startswith("cudasync software GPU: CUDA_ERROR_INVALID_PTX: ptxas")
     assert fault.startswith("cudasync software GPU: CUDA_ERROR_ILLEGAL_ADDRESS:")
     assert "kernel wild, PTX line 4" in fault
@@ -161,7 +207,7 @@ def test_what_is_wrong_with_kernels_is_told_once(run):
 
 def test_unless_it_is_not_wanted(run, monkeypatch):
     monkeypatch.setenv("CUDASYNC_SOFTGPU_REPORT", "0")
-    assert run(WILD).stderr == ""
+    assert run(WILD).err == ""
 
 
 def test_a_module_runs_by_its_name(tmp_path):
@@ -175,25 +221,24 @@ def test_a_module_runs_by_its_name(tmp_path):
         "print(__name__, name, sys.argv[1:], driver.cuInit(0)[0].value)\n"
         "sys.exit(5)\n"
     )
-    done = run_words("-m", "tool", "-m", "x", cwd=tmp_path)
-    assert (done.stdout, done.stderr) == ("__main__ tool ['-m', 'x'] 0\n", "")
-    assert done.returncode == 5
+    done = start_words("-m", "tool", "-m", "x", cwd=tmp_path)
+    assert (done.out, done.err) == ("__main__ tool ['-m', 'x'] 0\n", "")
+    assert done.code == 5
 
 
 def test_a_module_s_traceback_starts_in_the_module(tmp_path):
     (tmp_path / "wrong.py").write_text("1 / 0\n")
-    done = run_words("-m", "wrong", cwd=tmp_path)
-    lines = done.stderr.splitlines()
+    done = start_words("-m", "wrong", cwd=tmp_path)
+    lines = done.err.splitlines()
     assert lines[1] == f'  File "{tmp_path / "wrong.py"}", line 1, in <module>'
-    assert done.returncode == 1
+    assert done.code == 1
 
 
-def test_a_missing_module_is_one_line(tmp_path):
-    names = ["nosuch", "nosuch.inner", "..", ""]
-    statuses, said = each_forked([["-m", name] for name in names], tmp_path)
-    assert statuses == [2] * len(names)
-    lines = [f"cudasync run: there is no module {name}".rstrip() for name in names]
-    assert said.splitlines() == lines
+@pytest.mark.parametrize("name", ["nosuch", "nosuch.inner", "..", ""])
+def test_a_missing_module_is_one_line(name):
+    done = run_words("-m", name)
+    assert done.code == 2
+    assert done.err.splitlines() == [f"cudasync run: there is no module {name}".rstrip()]
 
 
 CHILD = """
@@ -206,10 +251,10 @@ def look(_=0):
 """
 
 
-def test_processes_that_it_starts_are_on_the_software_gpu_too(run, tmp_path):
+def test_processes_that_it_starts_are_on_the_software_gpu_too(started, tmp_path):
     (tmp_path / "child.py").write_text(CHILD)
     (tmp_path / "sitecustomize.py").write_text("print('mine', flush=True)")
-    done = run(
+    done = started(
         "import multiprocessing, os, subprocess, sys\n"
         "from child import look\n"
         "if __name__ == '__main__':\n"
@@ -223,7 +268,39 @@ def test_processes_that_it_starts_are_on_the_software_gpu_too(run, tmp_path):
         "    subprocess.run([sys.executable, '-c', program], cwd='/', env=environment)\n",
         options=["--devices", "2"],
     )
-    assert (done.stdout, done.stderr) == ("[2]\nmine\n2\n", "")
+    assert (done.out, done.err) == ("[2]\nmine\n2\n", "")
+
+
+LOOK = """
+try:
+    from cuda.bindings import driver
+    print(driver.cuInit(0)[0].name, driver.cuDeviceGetName(8, 0)[0].name)
+except Exception as error:
+    print(type(error).__name__)
+"""
+
+
+@pytest.mark.sampled(3)
+@pytest.mark.skipif(real_driver() is not None, reason="there is a driver to be found")
+@pytest.mark.parametrize(
+    ("options", "environment", "is_there"),
+    [
+        ([], "None", True),
+        (["-s"], "None", True),
+        (["-I"], "None", False),
+        (["-E"], "None", False),
+        (["-S"], "None", False),
+        ([], "{}", False),
+        ([], "{'PYTHONPATH': os.environ['PYTHONPATH']}", True),
+    ],
+)
+def test_a_process_that_does_not_read_the_path_has_its_own_driver(
+    run, options, environment, is_there
+):
+    """The README says which, so that nobody takes one for the other."""
+    command = [sys.executable, *options, "-c", LOOK]
+    done = run(f"import os, subprocess\nsubprocess.run({command!r}, env={environment})\n")
+    assert ("CUDA_SUCCESS" in done.out) is is_there, done.out + done.err
 
 
 def test_ctrl_c_ends_it_with_its_traceback(tmp_path):

@@ -31,6 +31,15 @@ def test_a_device_says_what_it_is(device):
     assert isinstance(device.is_software, bool)
 
 
+def test_a_device_says_how_much_memory_it_has_and_holds(device):
+    before = device.memory()
+    buffer = DeviceBuffer(1 << 20, device)
+    during = device.memory()
+    buffer.close()
+    assert 0 < during.free_bytes <= before.free_bytes <= before.total_bytes
+    assert min(before.held_bytes, during.held_bytes, device.memory().held_bytes) >= 0
+
+
 def test_a_device_is_one_object_per_ordinal(device):
     assert Device(0) is device
     assert copy.copy(device) is device

@@ -6,6 +6,7 @@ import gc
 
 import numpy as np
 import pytest
+from helpers.crew import hasty, together
 
 from cudasync.driver import DeviceBuffer, PinnedBuffer, memcpy_async, pinned_empty
 from cudasync.errors import ClosedError
@@ -75,6 +76,22 @@ def test_closing_is_refused_while_arrays_are_upon_it(device):
     for use in (lambda: buffer.ptr, lambda: buffer.view(1, np.uint8)):
         with pytest.raises(ClosedError):
             use()
+
+
+def test_closing_is_refused_whichever_threads_made_the_arrays(device):
+    for _ in range(60):
+        buffer, kept = PinnedBuffer(256, device), []
+
+        def view(buffer=buffer, kept=kept):
+            kept.append(buffer.view((8,), np.uint8))
+
+        with hasty():
+            together(view, view, view)
+        while kept:
+            with pytest.raises(ValueError, match="still upon"):
+                buffer.close()
+            kept.pop()
+        buffer.close()
 
 
 def test_a_view_past_the_end_is_a_value_error(device):

@@ -13,6 +13,8 @@ from helpers.warm import run_warm
 from cudasync.driver import Device, chosen, ensure_driver
 from cudasync.errors import CudasyncError
 
+pytestmark = pytest.mark.sampled(2)
+
 
 def run(code, **environment):
     """Run `code` in a fresh interpreter; its standard output, which is all it may print."""

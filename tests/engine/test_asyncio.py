@@ -288,3 +288,33 @@ def test_ops_and_awaits_take_turns_for_long(engine):
 
     with hasty():
         assert run(main()) == [list(range(500))] * 2
+
+
+def test_a_loop_with_many_tasks_in_an_op_takes_one_more_worker(engine):
+    """However many of them wait: the worker of the loop is replaced once."""
+    gate, begun, most = threading.Event(), threading.Semaphore(0), []
+    now: list[None] = []
+
+    def work() -> None:
+        now.append(None)
+        most.append(len(now))
+        begun.release()
+        assert gate.wait(PATIENCE_S)
+        now.pop()
+
+    async def one() -> None:
+        await engine.push(work)
+
+    async def many() -> None:
+        await asyncio.gather(*[one() for _ in range(40)])
+
+    loop = engine.push(lambda: asyncio.run(many()))
+    # One worker is the loop's, which another replaces.
+    for _ in range(engine._compute.size):
+        assert begun.acquire(timeout=PATIENCE_S)
+    # Who waits looks whether workers are missing; and there would be work for forty.
+    for _ in range(5):
+        engine._compute.rescue()
+    gate.set()
+    loop.wait(PATIENCE_S)
+    assert max(most) <= engine._compute.size

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import pytest
 from helpers.agreement import Agreement
+from helpers.faults import differences_after_fault
 from helpers.oracle import differences
-from helpers.planted import NAMES, plant
-from helpers.programs import programs, settings
+from helpers.planted import FAULTS, NAMES, plant
+from helpers.programs import crossing_programs, programs, settings
 from helpers.steps import Program, Setting
 from hypothesis import HealthCheck, Phase, given, seed
 from hypothesis import settings as hypothesis_settings
@@ -18,6 +19,8 @@ from hypothesis.errors import Flaky
 from hypothesis.stateful import run_state_machine_as_test
 
 import cudasync as cs
+
+pytestmark = pytest.mark.sampled(3)
 
 # How many programs are run before it is asked whether one differed.
 CHUNK = 20
@@ -54,8 +57,32 @@ def search_chunk(chunk: int, *, threads: int, trace: bool) -> list[str]:
     return found
 
 
+def search_faults(examples: int) -> list[str]:
+    """Run random programs that lose a device until one of them is harmed."""
+    for chunk in range(examples // CHUNK):
+        found = search_faults_chunk(chunk)
+        if found:
+            return found
+    return []
+
+
+def search_faults_chunk(chunk: int) -> list[str]:
+    found: list[str] = []
+
+    @seed(chunk)
+    @fixed
+    @given(crossing_programs(), settings())
+    def look(program: Program, setting: Setting) -> None:
+        if not found:
+            found.extend(differences_after_fault(program, setting))
+
+    look()
+    return found
+
+
 def test_the_engine_as_it_is_passes_the_same_search():
     assert search(60) == []
+    assert search_faults(20) == []
 
 
 @pytest.fixture(autouse=True)
@@ -78,3 +105,9 @@ def test_the_machine_that_compares_engines_finds_it_too(bug, monkeypatch):
 def test_a_planted_bug_is_found(bug, monkeypatch):
     plant(bug, monkeypatch.setattr)
     assert search(300)
+
+
+@pytest.mark.parametrize("bug", FAULTS)
+def test_a_bug_that_needs_a_lost_device_is_found(bug, monkeypatch):
+    plant(bug, monkeypatch.setattr)
+    assert search_faults(200)

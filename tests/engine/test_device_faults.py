@@ -92,7 +92,9 @@ def test_a_reset_in_the_middle_ends_what_was_in_flight_and_nothing_else(engine):
     device = cs.Device(0)
     x, y = cs.zeros(4, np.int32), cs.zeros(4, np.int32)
     engine.waitall()
-    lost = engine.push(lambda stream: cs.memset_async(x, 1, stream=stream), device=device)
+    lost = engine.push(
+        lambda stream: cs.memset_async(x, 1, stream=stream), writes=[x], device=device
+    )
     del y
     device.reset()
     assert cs.array(np.arange(4)).numpy().tolist() == [0, 1, 2, 3]

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 import cudasync as cs
-from cudasync.engine import at_once
-from cudasync.engine import record as records
-from cudasync.engine.planner import PLANNER
+from cudasync.engine.device import launching
+from cudasync.engine.log import node as nodes
+from cudasync.engine.log.combiner import COMBINER
 from cudasync.testing import Latch
 
 PATIENCE_S = 20.0
@@ -311,12 +311,12 @@ def test_an_op_that_somebody_else_entered_and_issued_does_not_come_after_itself(
     it; others issue the op; its pusher goes on only now, takes over, and enters it once more."""
     x = cs.Var("x")
     op = held(latch, engine, device, writes=[x])
-    tenure = PLANNER.take()
+    tenure = COMBINER.take()
     entries = tenure.segment.entries
     place = op.number - tenure.segment.base
     entries[place], tenure.done = op, place
     with ThreadPoolExecutor(1) as pusher:
-        pusher.submit(at_once.go_on, op).result(PATIENCE_S)
-    assert op not in records.before_of(op)
+        pusher.submit(launching.go_on, op).result(PATIENCE_S)
+    assert op not in nodes.before_of(op)
     latch.release()
     op.wait(PATIENCE_S)

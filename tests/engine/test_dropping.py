@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 
 import pytest
@@ -95,14 +96,22 @@ def test_a_program_ends_soon_after_ctrl_c(where):
     """Its ops together would take minutes; the one that runs is waited for."""
     code, printed = run_program(
         f"""
-x, never = cs.Var("x"), threading.Event()
+x, pushed, never = cs.Var("x"), threading.Event(), threading.Event()
+def interrupt():
+    pushed.wait()
+    signal.raise_signal(signal.SIGINT)
 {where}
-    engine.push(lambda: signal.raise_signal(signal.SIGINT), writes=[x])
+    engine.push(interrupt, writes=[x])
     for _ in range(1000):
         engine.push(lambda: never.wait(0.5), writes=[x])
+    pushed.set()
     engine.waitall()
 """,
         deadline_s=30,
     )
     assert code == -2, printed
-    assert printed.strip().endswith("KeyboardInterrupt")
+    assert "\nKeyboardInterrupt\n" in printed
+    told = [line for line in printed.splitlines() if line.startswith("cudasync: ")]
+    assert [re.sub("[0-9]+", "n", line) for line in told] == [
+        "cudasync: left by Ctrl-C: n ops that had not begun were dropped"
+    ]

@@ -3,16 +3,18 @@
 What "serial" means is said by a model in NumPy. Where several threads push, or ops do, the order
 that the pushes took effect in is read from `Op.number`, and the model runs in that order.
 
-HYPOTHESIS_PROFILE says how many examples: dev, ci, long. A red test ends with a line that
+HYPOTHESIS_PROFILE says how many examples: plain, dev, ci, long. A red test ends with a line that
 runs its program again.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from helpers.faults import differences_after_fault
 from helpers.oracle import check, replay_line
-from helpers.programs import faulting_programs, programs, settings
+from helpers.programs import crossing_programs, faulting_programs, programs, settings
 from helpers.steps import Setting
 from hypothesis import given
 from hypothesis import settings as hypothesis_settings
@@ -28,7 +30,7 @@ def share(part: float) -> hypothesis_settings:
 
 
 # The centre is tried more often than any other property: a thousand times in CI. A look is a look.
-@share({"look": 1, "dev": 2}.get(hypothesis_settings.get_current_profile_name(), 5))
+@share({"look": 1, "plain": 2, "dev": 2}.get(hypothesis_settings.get_current_profile_name(), 5))
 @given(programs(), settings())
 def test_any_program_gives_the_serial_result(program, setting):
     check(program, setting)
@@ -70,6 +72,13 @@ def test_the_serial_engine_does_what_the_model_says(program):
 @share(0.5)
 @given(faulting_programs(max_steps=20, threads=3), settings())
 def test_a_lost_device_harms_nothing_that_has_nothing_to_do_with_it(program, setting):
+    found = differences_after_fault(program, setting)
+    assert not found, "\n".join([*found, replay_line(program, setting)])
+
+
+@given(crossing_programs(), settings(), st.booleans())
+def test_a_fault_crosses_devices_along_data_and_only_so(program, setting, is_serial):
+    setting = replace(setting, limit=0, serial=1) if is_serial else setting
     found = differences_after_fault(program, setting)
     assert not found, "\n".join([*found, replay_line(program, setting)])
 

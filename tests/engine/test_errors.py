@@ -14,8 +14,11 @@ import pytest
 from helpers.house import ROOT
 
 import cudasync as cs
-from cudasync.engine import current, launching, planner, workers
-from cudasync.engine import record as records
+from cudasync.engine import current
+from cudasync.engine.device import launching
+from cudasync.engine.host import slots
+from cudasync.engine.log import combiner, histories
+from cudasync.engine.log import node as nodes
 
 PATIENCE_S = 20.0
 
@@ -89,6 +92,7 @@ def test_only_readers_of_a_failed_write_are_poisoned_not_later_writers(engine):
     engine.push(fail, reads=[x])
     engine.push(lambda: None, writes=[x]).wait(PATIENCE_S)
     x.wait(PATIENCE_S)
+    engine.clear_errors()
 
 
 def test_cleared_errors_are_forgotten(engine):
@@ -212,7 +216,7 @@ def test_waiting_again_and_again_with_a_timeout_leaves_no_trail():
         for _ in range(10):
             with pytest.raises(TimeoutError):
                 op.wait(timeout=0.0)
-        assert not records.of(op).sleepers
+        assert not nodes.of(op).sleepers
         gate.set()
 
 
@@ -234,7 +238,7 @@ def test_waiting_on_oneself_in_a_serial_engine_is_a_deadlock_that_is_told():
         (lambda e: e.push(fail, reads=[object()]), TypeError, "reads= takes variables"),
         (lambda e: e.push(fail, writes=[3]), TypeError, "writes= takes variables"),
         (lambda e: e.push(fail, pool="none"), ValueError, "no worker pool 'none'"),
-        (lambda e: e.push(fail, device=0), TypeError, "takes a Device"),
+        (lambda e: e.push(fail, device="0"), TypeError, "takes a Device or its ordinal"),
         (lambda e: cs.Engine("fast"), ValueError, "'async' or 'serial'"),
         (lambda e: cs.Engine(workers=0), ValueError, "at least 1 worker"),
         (lambda e: cs.Engine(streams=0), ValueError, "streams"),
@@ -276,7 +280,7 @@ def test_an_interrupt_in_a_deferred_device_op_costs_no_worker():
     engine.close()
 
 
-@pytest.mark.parametrize(("module", "step"), [(launching, "_states"), (planner, "_plan")])
+@pytest.mark.parametrize(("module", "step"), [(histories, "find"), (combiner, "_plan")])
 def test_an_interrupt_in_the_middle_of_planning_costs_the_push_that_it_met_and_no_other(
     monkeypatch, module, step
 ):
@@ -285,7 +289,7 @@ def test_an_interrupt_in_the_middle_of_planning_costs_the_push_that_it_met_and_n
     device, token, gate = cs.Device(0), cs.Var(), threading.Event()
     # From here on there are streams, and it is this thread that plans.
     engine.push(lambda stream: None, device=device).wait(PATIENCE_S)
-    if module is planner:
+    if module is combiner:
         engine.push(lambda: gate.wait(PATIENCE_S), writes=[token])
 
     def interrupted(*arguments: object) -> None:
@@ -337,7 +341,7 @@ def test_a_worker_that_can_not_start_is_not_counted_on(monkeypatch):
         raise RuntimeError("can't start new thread")
 
     engine = cs.Engine(workers=1)
-    monkeypatch.setattr(workers, "start_new_thread", refuse)
+    monkeypatch.setattr(slots, "start_new_thread", refuse)
     with pytest.raises(RuntimeError):
         engine.push(lambda: None)
     assert engine.push(lambda: "ran").result(PATIENCE_S) == "ran"

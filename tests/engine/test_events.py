@@ -1,13 +1,14 @@
-"""Events used again: free when nobody refers to them any more, whoever that was."""
+"""Events used again: free when their op is over and nobody is about to wait for them."""
 
 from __future__ import annotations
 
-import gc
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 import cudasync as cs
-from cudasync.engine.events import EventPool
+from cudasync.engine.device.events import EventPool
 from cudasync.engine.trace import Counters
 
 
@@ -16,11 +17,14 @@ def pool():
     return EventPool(cs.Device(0), timing=False, counters=Counters())
 
 
-def test_an_event_is_handed_out_again_once_its_user_let_it_go(pool):
+def an_op() -> Any:
+    return SimpleNamespace(finished=False, _is_awaited=False)
+
+
+def test_an_event_that_was_given_back_is_handed_out_again(pool):
     first = pool.take()
-    handle = first.handle
-    del first
-    assert pool.take().handle == handle
+    pool.give_back(first)
+    assert pool.take() is first
 
 
 def test_an_event_in_use_is_not_handed_out(pool):
@@ -28,37 +32,43 @@ def test_an_event_in_use_is_not_handed_out(pool):
     assert len({event.handle for event in held}) == 50
 
 
-def test_an_event_whose_user_ended_in_a_cycle_can_be_recorded_again(pool):
-    stream = cs.Stream()
-    event = pool.take()
-    handle = event.handle
-    stream.record(event)
-    cycle = [event]
-    cycle.append(cycle)
-    del event, cycle
-    gc.collect()
-    # Whatever is made next destroys what finalisers have noted.
-    cs.Event()
-    again = pool.take()
-    assert again.handle == handle
-    stream.record(again)
-    stream.synchronize()
+def test_a_pinned_event_goes_back_with_its_last_pin(pool):
+    op, event = an_op(), pool.take()
+    assert pool.pin(op, event)
+    assert pool.pin(op, event)
+    assert op._is_awaited
+    op.finished = True
+    pool.give_back_pinned(event)
+    pool.unpin(event)
+    other = pool.take()
+    assert other is not event
+    pool.unpin(event)
+    assert pool.take() is event
+    assert pool.take() not in (event, other)
 
 
-def test_some_events_in_use_for_ever_do_not_make_the_pool_grow(pool):
-    held = [pool.take() for _ in range(20)]
-    seen = {pool.take().handle for _ in range(5000)}
-    assert len(seen) <= 10
-    assert not seen & {event.handle for event in held}
+def test_the_event_of_an_op_that_is_over_can_not_be_pinned(pool):
+    op, event = an_op(), pool.take()
+    op.finished = True
+    assert not pool.pin(op, event)
+    pool.give_back_pinned(event)
+    assert pool.take() is event
+
+
+def test_an_event_is_recorded_again_and_no_more_are_made_than_ops_are_in_flight():
+    with cs.Engine(streams=1) as engine:
+        token = cs.Var("token")
+        for _ in range(200):
+            engine.push(lambda stream: None, writes=token, device=cs.Device(0)).wait()
+        assert engine.statistics().events_created <= 3
 
 
 def test_closing_leaves_an_event_to_its_last_user(pool):
     stream = cs.Stream()
     event, free = pool.take(), pool.take()
     stream.record(event)
-    handle = free.handle
-    del free
+    pool.give_back(free)
     pool.close()
     event.synchronize()
     assert not event.is_closed
-    assert event.handle != handle
+    assert free.is_closed

@@ -11,22 +11,26 @@ import os
 import pytest
 from helpers import freeze_device as device
 from helpers import freeze_scenarios as host
+from helpers import freeze_unheard as unheard
 from helpers.freeze import PATIENCE_S, Scenario, count_points, freeze_at, sample
 
-pytestmark = pytest.mark.usefixtures("tracing_ends")
+pytestmark = [pytest.mark.sampled(2), pytest.mark.usefixtures("tracing_ends")]
 
 # As many points of each scenario are tried without --run-slow.
 MOST = 25
 
 
 def suspend_everywhere(
-    scenario: type[Scenario], request: pytest.FixtureRequest, patience_s: float = PATIENCE_S
+    scenario: type[Scenario],
+    request: pytest.FixtureRequest,
+    patience_s: float = PATIENCE_S,
+    most: int = MOST,
 ) -> None:
     seed = int(os.environ.get("CUDASYNC_FREEZE_SEED", "0")) or int.from_bytes(os.urandom(2))
     print(f"CUDASYNC_FREEZE_SEED={seed}")
     points = count_points(scenario)
     assert points > 20, "the scenario does next to nothing in the engine"
-    chosen = sample(points, None if request.config.getoption("--run-slow") else MOST, seed)
+    chosen = sample(points, None if request.config.getoption("--run-slow") else most, seed)
     part, parts = map(int, os.environ.get("CUDASYNC_FREEZE_PART", "1/1").split("/"))
     chosen = chosen[part - 1 :: parts]
     reached = sum(freeze_at(scenario, at, patience_s).is_reached for at in chosen)
@@ -45,7 +49,10 @@ def suspend_everywhere(
         host.PushesOnArrays,
         host.PushesTraced,
         host.PushesInsideOp,
+        host.PushesBatch,
+        host.PushesBatchOnArrays,
         device.Launches,
+        device.LaunchesBatch,
         device.LaunchesBehindHostOp,
     ],
 )
@@ -55,7 +62,13 @@ def test_a_suspended_push_holds_up_nobody(scenario, request):
 
 @pytest.mark.parametrize(
     "scenario",
-    [host.FinishesHostOp, host.FinishesTracedOp, device.FinishesDeviceOp, device.Watches],
+    [
+        host.FinishesHostOp,
+        host.FinishesTracedOp,
+        device.FinishesDeviceOp,
+        device.Watches,
+        device.CopiesPageable,
+    ],
 )
 def test_a_suspended_completion_holds_up_nobody(scenario, request):
     suspend_everywhere(scenario, request)
@@ -81,3 +94,22 @@ def test_a_worker_suspended_on_its_way_to_sleep_holds_up_nobody(scenario, reques
 
 def test_a_push_suspended_while_it_starts_a_worker_holds_up_nobody(request):
     suspend_everywhere(host.PushesBehind, request, patience_s=2.0)
+
+
+@pytest.mark.parametrize(
+    "scenario",
+    [
+        unheard.FallsAsleep,
+        unheard.FallsAsleepBesideAnother,
+        unheard.FallsAsleepTraced,
+        unheard.WatchesForAnother,
+        unheard.Pushes,
+        unheard.PushesToSleeper,
+        unheard.Finishes,
+        unheard.EndsDeviceOp,
+    ],
+)
+def test_what_is_pushed_runs_though_nobody_waits(scenario, request):
+    """A thread is suspended anywhere, and no other one ever waits for an op."""
+    # Each waits for the watchdog: fewer points.
+    suspend_everywhere(scenario, request, most=MOST // 3)

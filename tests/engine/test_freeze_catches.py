@@ -10,10 +10,12 @@ from collections.abc import Iterator
 
 import pytest
 from helpers import freeze
+from helpers import freeze_unheard as unheard
+from helpers.crew import without_watchdog
 from helpers.freeze import Scenario, Stuck, count_points, freeze_at, sample
 from helpers.freezer import PATIENCE_S, Freezer
 
-pytestmark = pytest.mark.usefixtures("tracing_ends")
+pytestmark = [pytest.mark.sampled(2), pytest.mark.usefixtures("tracing_ends")]
 
 IMPATIENCE_S = 0.1
 
@@ -208,6 +210,23 @@ def test_one_who_sleeps_is_suspended_after_it_was_woken_too():
     runs = [freeze_at(Waiting, at) for at in range(1, count_points(Waiting) + 1)]
     line = Waiting.suspended.__code__.co_firstlineno + 3
     assert any(f":{line} in {last}" in run.where for run in runs)
+
+
+def test_without_a_watchdog_what_nobody_waits_for_is_found_not_to_run():
+    """The bug that the scenarios without waits are there for."""
+
+    class Impatient(unheard.FallsAsleep):
+        patience_s = IMPATIENCE_S
+
+    stuck = []
+    with without_watchdog():
+        points = count_points(Impatient)
+        for at in range(1, points + 1, 10):
+            try:
+                freeze_at(Impatient, at, 3 * IMPATIENCE_S)
+            except (Stuck, AssertionError) as error:
+                stuck.append(str(error) + "".join(getattr(error, "__notes__", ())))
+    assert any("worker.py" in each or "sleeping.py" in each for each in stuck)
 
 
 def test_an_error_of_either_side_says_where_the_thread_was_suspended():

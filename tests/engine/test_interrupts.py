@@ -9,13 +9,20 @@ from __future__ import annotations
 import sys
 
 import pytest
+from helpers.interrupted_calls import KERNELS, Ground
 from helpers.interrupter import Interrupter
-from helpers.process import start
+from helpers.process import run_module
+
+import cudasync as cs
 
 
 def assert_whole_after(*options: str, deadline_s: float) -> None:
-    command = [sys.executable, "-m", "helpers.interrupting", *options]
-    assert start(command, deadline_s) == (0, "")
+    code, printed = run_module("helpers.interrupting", *options, deadline_s=deadline_s)
+    # Where Ctrl-C leaves an engine with ops that had not begun, a line says so.
+    told = [
+        line for line in printed.splitlines() if not line.startswith("cudasync: left by Ctrl-C")
+    ]
+    assert (code, told) == (0, [])
 
 
 def test_the_engine_is_whole_after_an_interrupt_at_points_taken_at_random():
@@ -24,6 +31,23 @@ def test_the_engine_is_whole_after_an_interrupt_at_points_taken_at_random():
 
 def test_the_engine_is_whole_after_a_signal_at_random_times():
     assert_whole_after("all", "--timer", "15", deadline_s=60)
+
+
+def test_an_interrupted_launch_gives_its_stream_back_wherever_it_was():
+    assert_whole_after("launch", deadline_s=60)
+
+
+def test_a_stream_that_nobody_gave_back_is_found():
+    ground = Ground(cs.Module.from_file(KERNELS).kernel("mix"))
+    op = ground.push("new", device=ground.device)
+    op.wait()
+    (device,) = ground.engine._issuer.devices.values()
+    timeline = device.compute.timelines[0]
+    assert timeline.take(op)
+    with pytest.raises(AssertionError, match="nobody gave back"):
+        ground.check_streams(patience_s=0)
+    timeline.give_back(op)
+    ground.check()
 
 
 @pytest.mark.slow

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import hashlib
 import random
-import time
+import threading
 from threading import get_ident
 
 import pytest
+from helpers.crew import PATIENCE_S, engine_of, held_by, without_watchdog
+from helpers.freeze import is_engine
+from helpers.freezer import Freezer
 
 import cudasync as cs
-from cudasync.engine import worker
+from cudasync.engine.host import sleeping
+from cudasync.engine.log.combiner import COMBINER
 
 OPS = 250
 BURSTS = 5
@@ -20,14 +24,6 @@ BURSTS = 5
 def engine():
     with cs.Engine(workers=2) as engine:
         yield engine
-
-
-def data_to_hash_for(seconds: float) -> bytes:
-    """As much as takes about so long to hash, which releases the GIL."""
-    data = bytes(1 << 18)
-    started = time.perf_counter()
-    hashlib.sha256(data).digest()
-    return data * max(1, round(seconds / (time.perf_counter() - started)))
 
 
 def threads_of_a_burst(engine: cs.Engine, data: bytes, ops: int = OPS) -> list[int]:
@@ -47,31 +43,86 @@ def threads_of_a_burst(engine: cs.Engine, data: bytes, ops: int = OPS) -> list[i
     return threads
 
 
-# Shorter and longer than the naps of a worker that watches.
-@pytest.mark.parametrize("milliseconds", [0.25, 0.6])
-def test_both_workers_take_part_in_every_burst(engine, milliseconds):
-    data = data_to_hash_for(milliseconds / 1000)
+def test_both_workers_take_part_in_every_burst(engine):
+    """Each op ends with another one that runs beside it: one worker would not get through."""
     for _ in range(BURSTS):
-        assert len(set(threads_of_a_burst(engine, data))) == 2
+        together, threads = threading.Barrier(2), []
+
+        def op(together=together, threads=threads) -> None:
+            together.wait(PATIENCE_S)
+            threads.append(get_ident())
+
+        for _ in range(2 * BURSTS):
+            engine.push(op)
+        engine.waitall(PATIENCE_S)
+        assert len(set(threads)) == 2
 
 
 def test_no_worker_is_added_because_all_is_planned_while_ops_run(engine):
     """Once nothing is left to plan, planning stands still: that alone is no sign of trouble."""
-    seen = set()
-    for _ in range(BURSTS):
-        seen |= set(threads_of_a_burst(engine, data_to_hash_for(0.5e-3)))
-    assert len(seen) <= 2
+    gate, pool = threading.Event(), engine._compute
+    try:
+        for _ in range(pool.size):
+            begun = threading.Event()
+            engine.push(held_by(gate, begun))
+            assert begun.wait(PATIENCE_S)
+        rest = [engine.push(lambda: None) for _ in range(OPS)]
+        COMBINER.plan()
+        assert len(pool.heap) >= OPS
+        assert not COMBINER.unplanned
+        # What whoever waits does once nothing has moved for a while.
+        for _ in range(BURSTS):
+            pool.rescue()
+        assert len(pool.workers) == pool.size
+        assert not any(op.done() for op in rest)
+    finally:
+        gate.set()
+
+
+@pytest.mark.usefixtures("tracing_ends")
+def test_a_worker_that_is_suspended_is_replaced_and_then_leaves():
+    """One of two runs an op, the other one is suspended between two ops, and nobody is idle."""
+    gate, freezer = threading.Event(), Freezer(100, is_engine)
+    with without_watchdog(), engine_of(workers=2) as engine:
+        pool = engine._compute
+        try:
+            together = threading.Barrier(2)
+            engine.push(lambda: (together.wait(PATIENCE_S), held_by(gate)()))
+            engine.push(lambda: (together.wait(PATIENCE_S), freezer.install()))
+            freezer.settle(may_sleep=False)
+            assert freezer.is_frozen
+            ran = threading.Event()
+            engine.push(ran.set)
+            never, rounds = threading.Event(), 0
+            while not ran.is_set() and rounds < 1000:
+                # What whoever waits does once nothing has moved for a while. However often it is
+                # done, one worker comes of it.
+                pool.rescue()
+                rounds += 1
+                never.wait(0.001)
+            assert ran.is_set()
+            assert len(pool.workers) == 3
+        finally:
+            freezer.release()
+        while len(pool.workers) > 2 and rounds < 10_000:
+            rounds += 1
+            never.wait(0.001)
+        assert len(pool.workers) == 2, "who was replaced ends when it comes on"
+        gate.set()
+        engine.push(lambda: None).wait(PATIENCE_S)
 
 
 def test_short_ops_go_back_to_leaving_no_trace(engine):
     """After long ops, so many short ones in a row, and no op gets a record any more."""
-    threads_of_a_burst(engine, data_to_hash_for(0.5e-3))
     pool = engine._compute
-    assert pool.spread == worker.SPREAD
+    # As after a burst of long ops.
+    pool.spread = sleeping.SPREAD
     variable = cs.Var()
-    for _ in range(4 * worker.SPREAD):
+    for _ in range(1000 * sleeping.SPREAD):
         engine.push(lambda: None, writes=variable)
         engine.waitall()
+        if pool.spread == 0:
+            break
     assert pool.spread == 0
 
 

@@ -42,7 +42,7 @@ def length_of(request: pytest.FixtureRequest) -> Length:
     """As for the properties: what --run-slow, else the Hypothesis profile, asks for."""
     if request.config.getoption("--run-slow"):
         return Length.LONG
-    is_short = settings.get_current_profile_name() == "dev"
+    is_short = settings.get_current_profile_name() in ("plain", "dev")
     return Length.SHORT if is_short else Length.USUAL
 
 

@@ -16,7 +16,7 @@ from helpers.freeze import is_engine
 from helpers.freezer import PATIENCE_S, Freezer
 from helpers.planning import PROGRAM, Rig, expected, planned
 
-from cudasync.engine.planner import Planner
+from cudasync.engine.log.combiner import Combiner
 
 pytestmark = pytest.mark.usefixtures("tracing_ends")
 
@@ -35,7 +35,7 @@ def start(rig: Rig, freezer: Freezer) -> threading.Thread:
 
 
 def overtake(
-    first_at: int | None, second_at: int | None, planner: Callable[[], Planner] = Planner
+    first_at: int | None, second_at: int | None, planner: Callable[[], Combiner] = Combiner
 ) -> tuple[Freezer, Freezer]:
     """One run; raises AssertionError when the plan is not what one thread finds."""
     rig = Rig()
@@ -71,7 +71,7 @@ def test_overtaken_planners_leave_one_plan(request):
     request.node.user_properties.append(("explored", line))
 
 
-class Clears(Planner):
+class Clears(Combiner):
     """Takes every entry out of the log that it has done with, also when it has been overtaken."""
 
     def __init__(self) -> None:
@@ -109,3 +109,21 @@ def test_what_must_come_before_is_what_hazards_say(seed):
     rig.log(program)
     rig.planner.plan()
     assert planned(rig) == expected(program)
+
+
+def test_an_entry_whose_drop_pushes_and_plans_is_followed_in_order():
+    """Letting go of an entry runs a finaliser that appends an op and plans, on this very thread."""
+    rig = Rig()
+
+    class Dropped:
+        def __del__(self) -> None:
+            rig.log({"second": ">x"})
+            rig.planner.plan()
+
+    rig.planner.log.append(Dropped())
+    rig.log({"first": ">x"})
+    rig.planner.plan()
+    rig.log({"reader": "x>"})
+    rig.planner.plan()
+    before = rig.ops["reader"]._node.gate.before
+    assert [op.name for op in before] == ["second"]

@@ -10,6 +10,7 @@ import pytest
 from helpers.crew import PATIENCE_S, Crew, engine_of, hasty, held_by
 
 import cudasync as cs
+from cudasync.engine.op import FullOp
 from cudasync.testing import Latch
 
 
@@ -253,3 +254,60 @@ def test_an_engine_that_closes_lets_go_of_pushers_held_back():
             ready.wait(PATIENCE_S)
             gate.set()
         assert len(outcomes) == 2
+
+
+def test_what_becomes_ready_while_its_finder_is_in_an_op_is_taken_by_another():
+    """An op asks until another one is over; what waited for that one need not wait for both."""
+    latch, ran = Latch(), threading.Event()
+    x, begun = cs.Var("x"), threading.Event()
+    with engine_of(workers=2) as engine, latch:
+        first = engine.push(lambda stream: latch.hold(stream), writes=x, device=0)
+        engine.push(ran.set, reads=x)
+
+        def ask() -> bool:
+            begun.set()
+            while not first.done():
+                pass
+            return ran.wait(PATIENCE_S)
+
+        asking = engine.push(ask)
+        assert begun.wait(PATIENCE_S)
+        latch.release()
+        assert asking.result(2 * PATIENCE_S)
+
+
+def test_a_finaliser_on_a_worker_is_not_held_back():
+    """It pushes from the thread that alone could run what it waits for."""
+    ran = []
+
+    class Resource:
+        def __del__(self) -> None:
+            for number in range(4):
+                engine.push(lambda number=number: ran.append(number))
+
+    with engine_of(workers=1, max_in_flight=2) as engine:
+        engine.push(Resource)
+        for _ in range(1000):
+            # Whoever comes next has the worker let go of the one before, and its result.
+            engine.push(int).wait(PATIENCE_S)
+            if len(ran) == 4:
+                break
+        assert ran == [0, 1, 2, 3]
+
+
+def test_who_finds_an_op_ready_inside_of_an_op_rings(monkeypatch):
+    """It may stay in its own op for long, and is not the one to take the other."""
+    rung: list[bool] = []
+    with engine_of(workers=1) as engine:
+        pool = engine._compute
+
+        def inside() -> None:
+            monkeypatch.setattr(pool, "ring", lambda: rung.append(True))
+            ready = FullOp()
+            ready.number, ready.priority = 1 << 60, 0
+            pool.put(ready)
+            assert pool.take() is ready
+            monkeypatch.undo()
+
+        engine.push(inside).result(PATIENCE_S)
+    assert rung == [True]

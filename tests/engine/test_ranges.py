@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cudasync.engine.ranges import RangeMap, Region
-from cudasync.engine.state import State
+from cudasync.engine.hazards.history import History
+from cudasync.engine.hazards.interval_map import IntervalMap, Region
 
 SIZE = 12
 
@@ -30,7 +30,7 @@ actions = st.lists(st.tuples(st.sampled_from(["read", "write", "forget"]), regio
 
 @given(actions)
 def test_every_byte_knows_its_last_writer_and_the_readers_since(script):
-    ranges = RangeMap()
+    ranges = IntervalMap()
     writer: list[object] = [None] * SIZE
     readers: list[list[object]] = [[] for _ in range(SIZE)]
     for action, region in script:
@@ -42,7 +42,7 @@ def test_every_byte_knows_its_last_writer_and_the_readers_since(script):
             for byte in span:
                 readers[byte].append(op)
         elif action == "write":
-            ranges.write(region, State(0, op))
+            ranges.write(region, History(0, op))
             for byte in span:
                 writer[byte], readers[byte] = op, []
         else:
@@ -52,7 +52,7 @@ def test_every_byte_knows_its_last_writer_and_the_readers_since(script):
         for byte in range(SIZE):
             found = ranges.peek(Region(byte, byte + 1))
             assert len(found) <= 1
-            state = found[0] if found else State(0)
+            state = found[0] if found else History(0)
             assert (state.writer, state.readers) == (writer[byte], readers[byte])
         assert all(start < end for start, end, _ in ranges.entries)
         assert all(a[1] <= b[0] for a, b in pairwise(ranges.entries))
@@ -64,7 +64,7 @@ some_regions = st.lists(regions, max_size=3).map(tuple)
 scripts = st.lists(st.tuples(some_regions, some_regions), max_size=8)
 
 
-class SplitsOneByOne(RangeMap):
+class SplitsOneByOne(IntervalMap):
     """A planted bug: what an earlier region was answered with is split by a later one."""
 
     def read_all(self, regions):
@@ -73,7 +73,7 @@ class SplitsOneByOne(RangeMap):
 
 @given(scripts)
 def test_an_op_that_names_overlapping_ranges_is_known_to_every_byte_of_them(script):
-    check_every_byte(RangeMap(), script)
+    check_every_byte(IntervalMap(), script)
 
 
 def test_the_check_of_overlapping_ranges_can_fail():
@@ -99,13 +99,13 @@ def check_every_byte(ranges, script):
                 writer[byte], readers[byte] = op, set()
         for byte in range(SIZE):
             found = ranges.peek(Region(byte, byte + 1))
-            state = found[0] if found else State(0)
+            state = found[0] if found else History(0)
             assert (state.writer, set(state.readers)) == (writer[byte], readers[byte])
 
 
 @given(actions)
 def test_what_is_found_by_its_region_is_the_state_that_stands_for_it(script):
-    ranges = RangeMap()
+    ranges = IntervalMap()
     for action, region in script:
         if action == "read":
             ranges.read(region)
@@ -120,35 +120,35 @@ def test_what_is_found_by_its_region_is_the_state_that_stands_for_it(script):
 
 
 def test_a_write_leaves_one_range():
-    ranges = RangeMap()
+    ranges = IntervalMap()
     for start in range(0, 10, 2):
-        ranges.write(Region(start, start + 2), State(0))
+        ranges.write(Region(start, start + 2), History(0))
     assert len(ranges) == 5
-    ranges.write(Region(0, 10), State(0))
+    ranges.write(Region(0, 10), History(0))
     assert len(ranges) == 1
 
 
 def test_a_read_splits_only_where_it_begins_and_ends():
-    ranges = RangeMap()
-    ranges.write(Region(0, 10), State(0))
+    ranges = IntervalMap()
+    ranges.write(Region(0, 10), History(0))
     assert len(ranges.read(Region(3, 7))) == 1
     assert [entry[:2] for entry in ranges.entries] == [(0, 3), (3, 7), (7, 10)]
 
 
 def test_peeking_changes_nothing():
-    ranges = RangeMap()
-    ranges.write(Region(0, 10), State(0))
+    ranges = IntervalMap()
+    ranges.write(Region(0, 10), History(0))
     assert len(ranges.peek(Region(3, 20))) == 1
     assert ranges.peek(Region(10, 20)) == []
     assert len(ranges) == 1
 
 
 def test_quiet_ranges_are_swept_and_others_stay():
-    ranges = RangeMap()
+    ranges = IntervalMap()
     busy = Done()
     for index in range(3000):
         writer = busy if index % 100 == 0 else Done(finished=True)
-        ranges.write(Region(2 * index, 2 * index + 1), State(0, writer))
+        ranges.write(Region(2 * index, 2 * index + 1), History(0, writer))
         ranges.sweep()
     ranges.sweep_at = 0
     ranges.sweep()
@@ -158,17 +158,17 @@ def test_quiet_ranges_are_swept_and_others_stay():
 
 def test_the_map_is_swept_also_where_each_planner_takes_over_from_another():
     """With every take-over the map is copied; when it is swept next is not put off by that."""
-    ranges = RangeMap()
+    ranges = IntervalMap()
     for index in range(5000):
         ranges = ranges.copy(index)
         writer = Done(finished=True)
-        ranges.write(Region(2 * index, 2 * index + 1), State(index, writer))
+        ranges.write(Region(2 * index, 2 * index + 1), History(index, writer))
         ranges.sweep()
         assert len(ranges) <= 1024
 
 
 def test_reading_for_ever_keeps_few_readers():
-    state = State(0)
+    state = History(0)
     for _ in range(10_000):
         state.add_reader(Done(finished=True))
     assert len(state.readers) < 64
@@ -177,7 +177,7 @@ def test_reading_for_ever_keeps_few_readers():
 @given(actions, actions)
 def test_a_copy_for_another_epoch_is_changed_alone(before, after):
     """What a planner that was overtaken still writes, its successor does not see."""
-    ranges = RangeMap(0)
+    ranges = IntervalMap(0)
     play(ranges, before)
     successor = ranges.copy(1)
     seen = history(successor)
@@ -194,7 +194,7 @@ def play(ranges, script):
             for state in ranges.read(region):
                 state.add_reader(Done())
         elif action == "write":
-            ranges.write(region, State(ranges.epoch, Done()))
+            ranges.write(region, History(ranges.epoch, Done()))
         else:
             ranges.forget(region)
 

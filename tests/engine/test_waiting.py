@@ -10,6 +10,7 @@ import pytest
 from helpers.crew import PATIENCE_S, Crew, engine_of, hasty, held_by
 
 import cudasync as cs
+from cudasync.engine.op import Fence
 from cudasync.testing import Latch
 
 KERNELS = Path(__file__).parent.parent / "helpers" / "kernels.ptx"
@@ -212,3 +213,34 @@ def test_errors_are_cleared_while_others_push_and_fail():
         engine.clear_errors()
         engine.waitall(PATIENCE_S)
         x.wait(PATIENCE_S)
+
+
+def test_whoever_polls_for_all_leaves_nothing_behind():
+    gate, begun = threading.Event(), threading.Event()
+    with engine_of(workers=1) as engine:
+        engine.push(held_by(gate, begun))
+        assert begun.wait(PATIENCE_S)
+        for _ in range(300):
+            with pytest.raises(TimeoutError):
+                engine.waitall(0.0)
+        assert len(engine._registered) <= 3
+        gate.set()
+        engine.waitall(PATIENCE_S)
+
+
+def test_polls_between_pushes_wait_for_each_other_and_end_without_recursion():
+    """Each comes after the one before it, and not after all ops once more."""
+    gate, begun, ran = threading.Event(), threading.Event(), []
+    with engine_of(workers=1) as engine:
+        engine.push(held_by(gate, begun))
+        assert begun.wait(PATIENCE_S)
+        for number in range(2000):
+            engine.push(lambda number=number: ran.append(number))
+            with pytest.raises(TimeoutError):
+                engine.waitall(0.0)
+        fences = [op for op in engine._registered if isinstance(op, Fence)]
+        assert len(fences) > 1000
+        assert all(len(each._node.gate.before) <= 3 for each in fences[1:])
+        gate.set()
+        engine.waitall(PATIENCE_S)
+        assert ran == list(range(2000))

@@ -1,7 +1,7 @@
 """No wake-up is lost: whoever sleeps, worker or waiter, is woken by what it sleeps for.
 
 Each step of these programs needs every wake-up of the step before; a lost one is a hang, which
-ends in a TimeoutError.
+ends in a TimeoutError. The watchdog would mend it, so it is suspended in all of these.
 """
 
 from __future__ import annotations
@@ -11,10 +11,19 @@ import threading
 import time
 
 import pytest
-from helpers.crew import PATIENCE_S, Crew, engine_of, hasty
+from helpers.crew import PATIENCE_S, Crew, engine_of, hasty, without_watchdog
 
 import cudasync as cs
-from cudasync.engine.planner import PLANNER
+from cudasync.engine.host.states import State
+from cudasync.engine.log.combiner import COMBINER
+
+pytestmark = pytest.mark.sampled(2)
+
+
+@pytest.fixture(autouse=True)
+def _suspended_watchdog():
+    with without_watchdog():
+        yield
 
 
 def push_and_wait(threads: int, workers: int, rounds: int) -> None:
@@ -57,13 +66,13 @@ def test_a_worker_of_one_never_sleeps_through_a_push():
 def test_workers_rest_where_the_log_ends_with_a_segment():
     """Nothing is left to plan behind the SEAL, so nobody is to look for it again and again."""
     with engine_of(workers=1, max_in_flight=9) as engine:
-        op = engine.push(lambda: PLANNER.log.tail.seal())
+        op = engine.push(lambda: COMBINER.log.tail.seal())
         op.wait(PATIENCE_S)
-        assert PLANNER.log.tail.is_sealed
-        assert PLANNER.unplanned == 0
+        assert COMBINER.log.tail.is_sealed
+        assert COMBINER.unplanned == 0
         pool, never = engine._compute, threading.Event()
         deadline = time.monotonic() + PATIENCE_S
-        while not pool.idle:
+        while State.ASLEEP not in pool.states.now():
             assert time.monotonic() < deadline, "the worker does not come to rest"
             never.wait(0.001)
         # And it is there for what comes next.

@@ -21,7 +21,7 @@ from helpers.running import Runner, open_engine, raised, result_of
 from helpers.steps import LENGTH, ClearErrors, Program, Push, Renew, Setting, View, WaitAll
 
 ROOM = Room((0, 0, 1), 2, 2)
-_OPS = ("mix", "mix", "host mix", "set", "copy", "copy", "clear", "note", "direct", "fail")
+_OPS = ("mix", "mix", "host mix", "set", "copy", "copy", "clear", "note", "direct", "fail", "batch")
 OPS = pushes(ROOM, (*_OPS, "hold"), True, 1)
 NESTS = pushes(ROOM, ("nest",), True, 1)
 READS = pushes(ROOM, ("read", "fetch"), True, 1)
@@ -131,7 +131,7 @@ class Agreement(RuleBasedStateMachine):
         which %= self.kept
 
         def mix(each: Participant) -> object:
-            view = each.kept[which]
+            view = cs.strided(each.kept[which])
             step = view.strides[0] // view.dtype.itemsize
             kernel = each.runner.kernels[view.device]["mix"]
             with cs.use(each.engine):

@@ -10,13 +10,12 @@ import json
 import sys
 import warnings
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
 
 import cudasync as cs
-from cudasync.driver.checking import Expected, can_record, expecting
+from cudasync.driver.checking import can_record
 
 KERNELS = Path(__file__).parent / "kernels.ptx"
 N = 8
@@ -45,6 +44,20 @@ TWICE = """
     st.global.u32 [%rd_target+1048576], 1;
     ret;
 }
+.global .align 4 .u32 total;
+.visible .entry count()
+{
+    red.global.add.u32 [total], 1;
+    ret;
+}
+.visible .entry follow(.param .u64 table)
+{
+    .reg .b64 %rd_table;
+    ld.param.u64 %rd_table, [table];
+    ld.global.u64 %rd_table, [%rd_table];
+    st.global.u32 [%rd_table], 1;
+    ret;
+}
 """
 
 
@@ -54,17 +67,80 @@ class Bench:
     def __init__(self) -> None:
         module, more = cs.Module.from_file(KERNELS), cs.Module.from_ptx(TWICE)
         self.mix, self.set = module.kernel("mix")[1, N], module.kernel("set")[1, N]
+        self.more = more
         self.twice, self.wild = more.kernel("twice")[1, 1], more.kernel("wild")[1, 1]
         self.x, self.y = (cs.array(np.arange(N, dtype=np.int32)) for _ in range(2))
         self.tail = (np.int32(1), np.uint32(N))
 
+    def op(
+        self, fn: Callable[[cs.Stream], object], reads: object = (), writes: object = ()
+    ) -> cs.Op:
+        """A device op whose function is ours."""
+        return cs.engine().push(fn, reads=reads, writes=writes, name="mine", device=cs.Device(0))
 
-def _taken_back(bench: Bench) -> object:
-    """An expectation whose launch is refused is not left behind for another."""
-    kernel, (low, high) = bench.set.kernel, bench.x.region
-    with suppress(ValueError), expecting(kernel, [Expected(0, low, high, False, False, True)], ""):
-        cs.launch(kernel, grid=0, args=(bench.x, *bench.tail))
+    def set_on(self, stream: cs.Stream, target: cs.Array) -> None:
+        """A launch of `set` by hand."""
+        cs.launch(self.set.kernel, grid=1, block=N, args=(target, *self.tail), stream=stream)
+
+
+def _by_hand(bench: Bench) -> object:
+    """A launch outside of any op: nothing is declared."""
+    stream = cs.Stream()
+    cs.hand_over(bench.x, to=stream)
+    bench.set_on(stream, bench.x)
+    cs.take_over(bench.x, after=stream)
     return bench.set(bench.x, *bench.tail)
+
+
+def _with_scratch(bench: Bench) -> object:
+    def through(stream: cs.Stream) -> None:
+        scratch = cs.DeviceBuffer(bench.x.nbytes, stream=stream)
+        cs.memcpy_async(scratch, bench.x, stream=stream)
+        cs.memcpy_async(bench.x, scratch, stream=stream)
+        scratch.close(stream)
+
+    return bench.op(through, [bench.x], [bench.x])
+
+
+def _pushed_inside(bench: Bench) -> object:
+    """What an op's function pushes are ops of their own."""
+
+    def outer(_stream: cs.Stream) -> None:
+        bench.set(bench.x, *bench.tail)
+        cs.copy(bench.y, bench.x)
+
+    return bench.op(outer)
+
+
+def _pointer_in_memory(bench: Bench, *said: cs.Array) -> object:
+    """What it leads to is everything, or what is said by hand."""
+    table = cs.array(np.array([bench.x.ptr], np.int64))
+    follow = bench.more.kernel("follow")[1, 1]
+    return follow.touching(writes=said)(table) if said else follow(table)
+
+
+def _prepared(bench: Bench) -> object:
+    args = (bench.x[:2], *bench.tail)
+    return bench.set.kernel.prepare(grid=1, block=N, args=args).push()
+
+
+def _batch(bench: Bench, *, is_declared: bool) -> object:
+    """Each step is held to its own declaration, not to what others declare."""
+    device, args = cs.Device(0), (bench.y, bench.x, *bench.tail)
+    step = bench.mix.kernel.prepare(grid=1, block=N, args=args)
+    own = bench.x if is_declared else bench.y
+    fill = (lambda stream: bench.set_on(stream, bench.x), own, own, device)
+    last = (lambda stream: cs.memset_async(bench.x, 0, stream=stream), (), [bench.x], device)
+    return cs.engine().push_many([step, fill, last, step], name="batch")
+
+
+def _total(bench: Bench, *, is_declared: bool) -> object:
+    bench.more.kernel("count")[1, 1]()
+    count = bench.more.kernel("count")
+    writes = [bench.more.variable("total")] if is_declared else []
+    return bench.op(
+        lambda stream: cs.launch(count, grid=1, block=1, args=(), stream=stream), writes, writes
+    )
 
 
 CASES: dict[str, Callable[[Bench], object]] = {
@@ -75,11 +151,36 @@ CASES: dict[str, Callable[[Bench], object]] = {
     "views": lambda b: b.mix(b.x[:4], cs.In(b.x[4:]), np.int32(1), np.uint32(4)),
     "the same array twice": lambda b: b.mix(b.x, cs.In(b.x), *b.tail),
     "nothing done": lambda b: b.mix(cs.In(b.x), b.y, np.int32(1), np.uint32(0)),
-    "taken back": _taken_back,
+    "by hand": _by_hand,
+    "a view with gaps": lambda b: b.set(cs.strided(b.x[::2]), np.int32(1), np.uint32(N - 1)),
+    "a function": lambda b: b.op(lambda s: b.set_on(s, b.x), writes=[b.x]),
+    "a function with scratch": _with_scratch,
+    "a function that pushes": _pushed_inside,
+    "a function and a variable": lambda b: _total(b, is_declared=True),
+    "a batch": lambda b: _batch(b, is_declared=True),
+    "a batch with a step beyond its own": lambda b: _batch(b, is_declared=False),
     "in is written": lambda b: b.mix(cs.In(b.x), b.y, *b.tail),
     "out is read": lambda b: b.mix(cs.Out(b.x), b.y, *b.tail),
     "out is added to": lambda b: b.twice(b.x, cs.Out(b.y)),
     "beyond its view": lambda b: b.mix(b.x[:2], cs.In(b.x[2:]), np.int32(1), np.uint32(4)),
+    "beyond a view": lambda b: b.set(b.x[:2], *b.tail),
+    "read beyond a view": lambda b: b.mix(b.y, b.x[2:4], np.int32(1), np.uint32(6)),
+    "beyond a view with gaps": lambda b: b.set(cs.strided(b.x[::2]), *b.tail),
+    "beyond a view, prepared": _prepared,
+    "an address as a number": lambda b: b.set(b.x.ptr, *b.tail),
+    "a pointer in memory": _pointer_in_memory,
+    "a pointer in memory, as said": lambda b: _pointer_in_memory(b, b.x),
+    "a pointer in memory, and another said": lambda b: _pointer_in_memory(b, b.y),
+    "a function writes what it reads": lambda b: b.op(lambda s: b.set_on(s, b.x), reads=[b.x]),
+    "a function writes beyond": lambda b: b.op(lambda s: b.set_on(s, b.x), writes=[b.x[2:]]),
+    "a function reads what it writes": lambda b: b.op(
+        lambda s: cs.memcpy_async(b.y, b.x, stream=s), writes=[b.x, b.y]
+    ),
+    "a function fills": lambda b: b.op(lambda s: cs.memset_async(b.x, 0, stream=s), reads=[b.x]),
+    "a function copies out": lambda b: b.op(
+        lambda s: cs.memcpy_async(np.empty(N, np.int32), b.x, stream=s), reads=[b.x]
+    ),
+    "a function and no variable": lambda b: _total(b, is_declared=False),
     "out is never written": lambda b: b.mix(b.x, cs.Out(b.y), *b.tail),
     "in is never read": lambda b: b.set(cs.In(b.x), *b.tail),
     "fault": lambda b: b.wild(cs.Out(b.x)),

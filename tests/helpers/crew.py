@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import cudasync as cs
+from cudasync.engine.host.watchdog import WATCHDOG
 from helpers.house import PACKAGE
 
 PATIENCE_S = 20.0
@@ -58,6 +59,19 @@ class Crew:
             self.join()
 
 
+def together(*bodies: Callable[[], Any], patience_s: float = PATIENCE_S) -> None:
+    """Call each on a thread of its own, all from one moment on; raise the first error of one."""
+    start = threading.Barrier(len(bodies))
+
+    def run(body: Callable[[], Any]) -> None:
+        start.wait(patience_s)
+        body()
+
+    with Crew(patience_s=patience_s) as crew:
+        for body in bodies:
+            crew.start(run, body)
+
+
 def stacks() -> str:
     """Where every thread of this process is."""
     names = {thread.ident: thread.name for thread in threading.enumerate()}
@@ -77,7 +91,11 @@ def engine_threads() -> set[int]:
         first = frame
         while first.f_back is not None:
             first = first.f_back
-        if first.f_code.co_filename.startswith(f"{PACKAGE}/engine/"):
+        # The watchdog is of the process.
+        if (
+            first.f_code.co_filename.startswith(f"{PACKAGE}/engine/")
+            and first.f_code.co_qualname != "Watchdog._main"
+        ):
             found.add(ident)
     return found
 
@@ -135,6 +153,19 @@ def hasty(interval_s: float = 1e-5) -> Iterator[None]:
         yield
     finally:
         sys.setswitchinterval(before)
+
+
+@contextmanager
+def without_watchdog() -> Iterator[None]:
+    """As if the watchdog were suspended for ever: for engines that are made inside it never comes.
+
+    So it mends no wake-up that was lost, and all has to go on without it.
+    """
+    WATCHDOG.watch = lambda pool: None  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        del WATCHDOG.watch
 
 
 def held_by(gate: threading.Event, begun: threading.Event | None = None) -> Callable[[], None]:

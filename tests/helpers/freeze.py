@@ -34,6 +34,8 @@ class Scenario:
     watched: Callable[[str], bool] = staticmethod(is_engine)
     # True if the one sleeps until the others do something.
     sleeps = False
+    # How many bytecodes of one that naps again and again are enough.
+    most_points: int | None = None
 
     def suspended(self, freezer: Freezer) -> None:
         """The part of the one that may be suspended, in a thread of its own.
@@ -63,13 +65,15 @@ class Frozen:
     is_reached: bool
     where: str
     points: int
+    most: int | None
 
 
 def count_points(make: Callable[[], Scenario]) -> int:
     """How many bytecodes there are to be suspended at."""
     # Else what earlier tests left may end on the thread that is counted, this once.
     gc.collect()
-    return freeze_at(make, None).points
+    run = freeze_at(make, None)
+    return run.points if run.most is None else min(run.points, run.most)
 
 
 def freeze_at(
@@ -77,7 +81,7 @@ def freeze_at(
 ) -> Frozen:
     """Run a scenario suspended at its bytecode `at`. Raises Stuck, or what went wrong in it."""
     scenario = make()
-    freezer = Freezer(at, scenario.watched)
+    freezer = Freezer(at, scenario.watched, scenario.most_points)
     one = _Part("the one", lambda: scenario.suspended(freezer))
     others = _Others(scenario, freezer)
     one.start()
@@ -101,7 +105,7 @@ def freeze_at(
             part.error.add_note(f"with a thread suspended at {where} (point {at})")
             raise part.error
     scenario.after()
-    return Frozen(at, is_reached, freezer.where, freezer.points)
+    return Frozen(at, is_reached, freezer.where, freezer.points, freezer.most)
 
 
 def sample(points: int, most: int | None, seed: int) -> list[int]:

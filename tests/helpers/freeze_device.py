@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 import cudasync as cs
+from cudasync.engine.op import OpKind
 from cudasync.testing import Latch
 from helpers.freeze_scenarios import OnEngine
 from helpers.freezer import PATIENCE_S, Freezer
@@ -60,6 +61,23 @@ class Launches(OnDevice):
         super().after()
 
 
+class LaunchesBatch(Launches):
+    """It launches several kernels as one op, as it did before."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        with cs.use(self.engine):
+            self.steps = [
+                self.set_.prepare(grid=1, block=32, args=(self.mine, np.int32(v), np.uint32(8)))
+                for v in (1, 9, 5)
+            ]
+            self.engine.push_many(self.steps).wait(PATIENCE_S)
+
+    def suspended(self, freezer: Freezer) -> None:
+        with cs.use(self.engine), freezer:
+            self.ops["one"] = self.engine.push_many(self.steps)
+
+
 class LaunchesBehindHostOp(Launches):
     """It launches a kernel behind a host op, so that a worker issues it, which is suspended."""
 
@@ -75,6 +93,46 @@ class LaunchesBehindHostOp(Launches):
         self.ops["one"] = self.engine.push(one, reads=[self.mine], pool="io")
         self.fill("two", self.mine, 5)
         gate.set()
+
+
+class CopiesPageable(OnDevice):
+    """A thread that issues copies of pageable memory issues one, and goes for the next one."""
+
+    sleeps = True
+
+    def suspended(self, freezer: Freezer) -> None:
+        went = threading.Event()
+
+        def one(stream: cs.Stream) -> None:
+            freezer.install()
+            went.set()
+
+        self.engine._push(
+            one,
+            OpKind.HTOD,
+            writes=[self.mine],
+            name="one",
+            device=self.device,
+            is_blocking=True,
+        )
+        with cs.use(self.engine):
+            cs.copy(self.mine, np.arange(8, dtype=np.int32))
+        assert went.wait(PATIENCE_S)
+
+    def others(self, freezer: Freezer) -> Iterator[str]:
+        yield from self.apart()
+        yield "copy pageable memory in, twice: the suspended thread may have taken one"
+        copied, done = threading.Event(), []
+        with cs.use(self.engine):
+            for array in (cs.zeros(8, np.int32), self.theirs):
+                op = cs.copy(array, np.arange(8, dtype=np.int32))
+                op.add_done_callback(lambda array=array: (done.append(array), copied.set()))
+        assert copied.wait(PATIENCE_S)
+        assert done[0].numpy().tolist() == list(range(8))
+
+    def after(self) -> None:
+        assert self.mine.numpy().tolist() == list(range(8))
+        super().after()
 
 
 class FinishesDeviceOp(OnDevice):

@@ -106,6 +106,21 @@ class PushesOnArrays(PushesHostOp):
         self.x, self.y, self.z = data[:8], data[4:16], data[16:]
 
 
+class PushesBatch(PushesHostOp):
+    """It pushes several functions as one op."""
+
+    def suspended(self, freezer: Freezer) -> None:
+        with freezer:
+            self.ops["one"] = self.engine.push_many(
+                [(int, [self.x], ()), (lambda: self.ran.append("one"), [self.x], [self.y])],
+                name="one",
+            )
+
+
+class PushesBatchOnArrays(PushesBatch, PushesOnArrays):
+    """The same with memory for variables."""
+
+
 class PushesTraced(PushesHostOp):
     """The same with everything on that costs a push more."""
 

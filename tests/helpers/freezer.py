@@ -26,8 +26,12 @@ TOOL = 4
 class Freezer:
     """Counts the bytecodes of the threads it is installed in, and suspends at number `at`."""
 
-    def __init__(self, at: int | None, watched: Callable[[str], bool]) -> None:
+    def __init__(
+        self, at: int | None, watched: Callable[[str], bool], most: int | None = None
+    ) -> None:
         self.at = at
+        # A thread that made so many steps does the same again and again: see `settle`.
+        self.most = most
         self.points = 0
         # Where the thread was suspended, as "file:line in function, bytecode n".
         self.where = ""
@@ -61,11 +65,14 @@ class Freezer:
         self._released.set()
 
     def settle(self, *, may_sleep: bool = True) -> None:
-        """Wait until the thread is suspended, or is through, or seems to be asleep."""
+        """Wait until the thread is suspended, or is through, or seems to be asleep.
+
+        Or has made the most steps that it is to: one that naps would go on for ever.
+        """
         if not may_sleep:
             self._halted.wait(PATIENCE_S)
         before = -1
-        while before != self.points:
+        while before != self.points and (self.most is None or self.points < self.most):
             before = self.points
             if self._halted.wait(QUIET_S):
                 break

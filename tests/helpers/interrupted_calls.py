@@ -8,6 +8,7 @@ the engine must take and finish new work, on all of its workers, and close.
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
@@ -21,6 +22,7 @@ from cudasync.testing import Latch
 
 PATIENCE_S = 8.0
 WORKERS = 2
+STREAMS = 4
 KERNELS = Path(__file__).parent / "kernels.ptx"
 
 Act = Callable[[], object]
@@ -71,6 +73,7 @@ class Ground:
         assert len(self.ran) == len(set(self.ran)), f"ran twice: {self.ran}"
         with suppress(cs.ClosedError):
             self.check_new_work()
+        self.check_streams()
         self.engine.close()
         assert self.engine.is_closed
 
@@ -96,6 +99,17 @@ class Ground:
             last = engine.push(lambda: None, writes=[x])
         last.wait(PATIENCE_S)
         engine.waitall(PATIENCE_S)
+
+    def check_streams(self, patience_s: float = PATIENCE_S) -> None:
+        """Nobody issues any more, so each stream is there for the next op; and none is a substitute
+        for one that was lost: there are fewer threads than streams."""
+        for device in self.engine._issuer.devices.values():  # type: ignore[union-attr]
+            until = time.monotonic() + patience_s
+            # Who issued the last op may still be putting things away.
+            while (taken := device.taken) and time.monotonic() < until:
+                threading.Event().wait(1e-3)
+            assert not taken, f"nobody gave back {taken}"
+            assert len(device.compute.timelines) <= STREAMS, device.compute.timelines
 
 
 def push_ready(ground: Ground) -> Act:
@@ -132,6 +146,37 @@ def push_against_back_pressure(ground: Ground) -> Act:
     for index in range(5):
         ground.push(f"before {index}", writes=[ground.x])
     return lambda: ground.push("new", writes=[ground.y])
+
+
+def push_batch(ground: Ground) -> Act:
+    steps = [(partial(ground.run, name), [ground.x], [ground.x]) for name in ("one", "two")]
+    return lambda: ground.engine.push_many(steps)
+
+
+def push_device_batch(ground: Ground) -> Act:
+    steps = [
+        (partial(ground.run, name), [ground.x], [ground.x], ground.device)
+        for name in ("one", "two")
+    ]
+    return lambda: ground.engine.push_many(steps)
+
+
+def push_batches_at_once(ground: Ground) -> Act:
+    """On an engine without a limit, where most pushes are written out."""
+    with cs.use(ground.engine):
+        x = cs.array(np.arange(8, dtype=np.int32))
+    args = (x, x, np.int32(2), np.uint32(8))
+    launches = [ground.kernel.prepare(grid=1, block=8, args=args)] * 2
+    mine = cs.Var("mine")
+    functions = [(partial(ground.run, name), [mine], [mine]) for name in ("one", "two")]
+
+    def block() -> None:
+        with cs.Engine(workers=1) as inner:
+            for _ in range(2):
+                inner.push_many(launches)
+            inner.push_many(functions)
+
+    return block
 
 
 def wait_for_op(ground: Ground) -> Act:
@@ -213,6 +258,26 @@ def compute_on_arrays(ground: Ground) -> Act:
     return compute
 
 
+def launch(ground: Ground) -> Act:
+    """Launches on the quick way, which an engine with a limit does not take."""
+    ground.engine.close()
+    ground.engine = cs.Engine(workers=WORKERS)
+    with cs.use(ground.engine):
+        x, y = cs.zeros(8, np.int32), cs.zeros(8, np.int32)
+    # One for any stream, and one for the stream of the first.
+    launches = [
+        ground.kernel.prepare(grid=1, block=8, args=(to, of, np.int32(2), np.uint32(8)))
+        for to, of in ((y, x), (x, y))
+    ]
+
+    def push() -> None:
+        with cs.use(ground.engine):
+            for each in launches:
+                each.push()
+
+    return push
+
+
 SCENES: dict[str, Callable[[Ground], Act]] = {
     scene.__name__: scene
     for scene in (
@@ -223,6 +288,9 @@ SCENES: dict[str, Callable[[Ground], Act]] = {
         push_device_behind_devices,
         push_host_behind_device,
         push_against_back_pressure,
+        push_batch,
+        push_device_batch,
+        push_batches_at_once,
         wait_for_op,
         wait_for_device_op,
         wait_in_vain,
@@ -234,5 +302,6 @@ SCENES: dict[str, Callable[[Ground], Act]] = {
         close,
         enter_and_leave,
         compute_on_arrays,
+        launch,
     )
 }

@@ -1,7 +1,7 @@
 """Ctrl-C at the n-th point of the engine that the calling thread passes.
 
 CPython hands a signal to the main thread at the start of a function, at a jump backwards, and after
-a call of what is not inlined, and nowhere else: so `del op._fn`, which claims an op, and the
+a call of what is not inlined, and nowhere else: so a claim and the
 instruction that notes it, are one. These are the points. Counted are the engine, `atomic.py`, the
 arrays, and the parts of the standard library that they call; not the driver, whose calls are one
 instruction on a real GPU.

@@ -44,8 +44,8 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
 # package's own __init__ and its installer put them together.
 _LOWERED = frozenset(
     {
-        "expansion", "fragments", "launching", "matrices", "mbarrier", "modifiers", "recording",
-        "refused", "unforeseen", "waiting",
+        "expansion", "fragments", "launching", "matrices", "mbarrier", "modifiers", "own_threads",
+        "poison", "recording", "refused", "reserved", "unforeseen", "waiting",
     }
 )  # fmt: skip
 CELLAR: dict[str, frozenset[str]] = {
@@ -59,12 +59,17 @@ CELLAR: dict[str, frozenset[str]] = {
     "fragments": frozenset({"matrices"}),
     "mbarrier": frozenset(),
     "modifiers": frozenset({"matrices", "mbarrier"}),
-    "refused": frozenset(),
+    "own_threads": frozenset(),
+    "poison": frozenset(),
+    "refused": frozenset({"waiting"}),
+    "reserved": frozenset(),
     "waiting": frozenset({"output"}),
     "jit": _LOWERED,
     "oracle": _LOWERED,
-    "core": frozenset({"launching", "output", "recording", "refused"}),
-    "abi": frozenset({"launching", "core"}),
+    "core": frozenset(
+        {"launching", "output", "own_threads", "poison", "recording", "refused", "reserved"}
+    ),
+    "abi": frozenset({"launching", "core", "reserved"}),
 }
 
 # The only places that may meet a package from outside. Prefixes of the path inside the package.

@@ -14,6 +14,7 @@ import numpy as np
 from helpers.steps import (
     LENGTH,
     UNNUMBERED,
+    Batch,
     Clear,
     ClearErrors,
     Copy,
@@ -34,6 +35,7 @@ from helpers.steps import (
     Token,
     View,
     WaitAll,
+    Wild,
     needed,
 )
 
@@ -112,10 +114,12 @@ class Model:
 
     def do(self, id_: str, step: Step) -> object:
         name = f"step {id_}"
+        if isinstance(step, Batch):
+            return self._do_batch(id_, step)
         blames = {blamed for place in needed(step) for blamed in self._blames(place) if blamed}
         # The one that failed first, whichever was named first.
         blamed = min(blames, key=self.failures.index, default=None)
-        if blamed is None and isinstance(step, Fail):
+        if blamed is None and isinstance(step, (Fail, Wild)):
             self._act(id_, step)
             self.failures.append(name)
             blamed = name
@@ -125,6 +129,31 @@ class Model:
         result = self._act(id_, step)
         self._mark(step.writes, None)
         return result
+
+    def _do_batch(self, id_: str, batch: Batch) -> object:
+        """All of it or, where one of its steps needs what failed before it, nothing."""
+        blames = set(self._blames_before(batch))
+        blamed = min(blames, key=self.failures.index, default=None)
+        results = []
+        if blamed is None:
+            for k, step in enumerate(batch.steps):
+                results.append(self._act(f"{id_}.{k}", step))
+                if isinstance(step, Fail):
+                    blamed = f"step {id_}, step {k} (counted)"
+                    self.failures.append(blamed)
+                    break
+        self._mark(batch.writes, blamed)
+        return results if blamed is None else failed(blamed)
+
+    def _blames_before(self, batch: Batch) -> Iterable[str]:
+        """What is to blame for what its steps need and none of them wrote before."""
+        written: set[object] = set()
+        for step in batch.steps:
+            for place in needed(step):
+                for part, blamed in zip(_parts(place), self._blames(place), strict=True):
+                    if blamed and part not in written:
+                        yield blamed
+            written.update(part for place in step.writes for part in _parts(place))
 
     def _act(self, id_: str, step: Step) -> object:
         if not isinstance(step, (*UNNUMBERED, Mix, Set, Copy, Fetch)) or (
@@ -178,3 +207,10 @@ class Model:
             else:
                 span = place.span
                 self.blame[place.array][span] = [blamed] * (span.stop - span.start)
+
+
+def _parts(place: Place) -> list[object]:
+    """What of a place can be to blame by itself: elements, or the token."""
+    if isinstance(place, Token):
+        return [place]
+    return [(place.array, element) for element in range(place.span.start, place.span.stop)]

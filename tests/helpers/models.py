@@ -34,7 +34,7 @@ class Length(Enum):
 
     def of(self, count: int) -> int:
         """That many, at this length."""
-        return {Length.SHORT: -(-count // 2), Length.USUAL: count, Length.LONG: 20 * count}[self]
+        return {Length.SHORT: -(-count // 4), Length.USUAL: count, Length.LONG: 20 * count}[self]
 
 
 class Model:

@@ -10,9 +10,9 @@ from collections.abc import Iterable
 from typing import Any
 
 import cudasync as cs
-from cudasync.engine import record as records
-from cudasync.engine.op import FullOp, Op
-from cudasync.engine.planner import Planner
+from cudasync.engine.log import node as nodes
+from cudasync.engine.log.combiner import Combiner
+from cudasync.engine.op import FullOp, Op, claim
 
 # What one op reads and writes, by the names of the variables: "x>y" reads x and writes y.
 PROGRAM = {"a": ">x", "b": "x>y", "c": "y>x", "d": "xy>", "e": ">xy"}
@@ -42,14 +42,14 @@ class Owner:
     def _refuse(self, op: Op, number: int) -> None:
         op.number = number
         self.refused.append(op.name)
-        records.finish(op)
+        nodes.finish(op)
 
 
 class Rig:
     """A planner, some variables, and ops by name."""
 
     def __init__(self) -> None:
-        self.planner = Planner()
+        self.planner = Combiner()
         self.place, self.owner = Place(), Owner()
         self.variables = {name: cs.Var(name) for name in "xyz"}
         self.ops: dict[str, Op] = {}
@@ -62,7 +62,7 @@ class Rig:
         op.name, op.number, op.priority = name, 0, 0
         op.finished, op.failure = False, None
         op._engine, op._pool = self.owner, self.place
-        op._fn, op._record = int, None
+        op._fn, op._claims, op._node = int, [], None
         reads, writes = accesses.split(">")
         op._reads = tuple(self.variables[each] for each in reads)
         op._writes = tuple(self.variables[each] for each in writes)
@@ -82,13 +82,10 @@ class Rig:
                 op: Any = self.place.ready.popleft()
             except IndexError:
                 return
-            try:
-                # The claim, as a worker makes it.
-                del op._fn
-            except AttributeError:
+            if claim(op, object()) is None:
                 continue
             self.ran.append(op.name)
-            records.finish(op)
+            nodes.finish(op)
 
     def plan_and_run(self) -> None:
         self.planner.plan()
@@ -120,6 +117,6 @@ def planned(rig: Rig) -> dict[str, set[str]]:
     """What each op was planned to come after; the ops have not finished."""
     found = {}
     for name, op in rig.ops.items():
-        plan = records.plan_of(op)
+        plan = nodes.gate_of(op)
         found[name] = {each.name for each in plan.before}
     return found

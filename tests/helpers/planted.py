@@ -12,11 +12,16 @@ from typing import Any
 import numpy as np
 
 import cudasync as cs
-from cudasync.engine import issue, launching, worker
+from cudasync.driver.launches import LaunchSequence
+from cudasync.engine.batch import host
+from cudasync.engine.batch.union import Union, _Cover
+from cudasync.engine.device import completion, following, in_doubt, issuing
+from cudasync.engine.device.timeline import Timeline
+from cudasync.engine.hazards.history import History
+from cudasync.engine.hazards.interval_map import IntervalMap, Region
+from cudasync.engine.host import worker
+from cudasync.engine.log import histories
 from cudasync.engine.op import DeviceOp, FullOp, PlainOp
-from cudasync.engine.ranges import RangeMap
-from cudasync.engine.state import State
-from cudasync.engine.timeline import Timeline
 
 _push = cs.Engine._push
 
@@ -67,13 +72,38 @@ def _backwards(number: Any) -> property:
     return property(lambda op: -number.__get__(op), lambda op, n: number.__set__(op, n))
 
 
-def _without_reads(op: DeviceOp, ranges: RangeMap) -> launching.Found | None:
+def _without_reads(op: DeviceOp, ranges: IntervalMap) -> histories.Found | None:
     """What a launch touches, but for what it only reads."""
-    found = _states(op, ranges)
-    return None if found is None else (found[0], [], found[2])
+    found = _find(op, ranges)
+    if found is None:
+        return None
+    exact, _, writes, updated = found
+    return exact, [], writes, updated
 
 
-_states = launching._states
+def _first_of_all(self, accesses: Any) -> None:
+    """A union of which only what came first counts."""
+    if not (self._read or self._written or self._variables_read or self._variables_written):
+        _add(self, accesses)
+
+
+def _call_all(steps: Iterable[tuple[Any, ...]], op: Any) -> list[Any]:
+    """A batch that calls what comes behind a step that failed, and then fails."""
+    results: list[Any] = []
+    errors = []
+    for fn, *_ in steps:
+        try:
+            results.append(fn())
+        except Exception as error:
+            op._step = f"step {len(results)} (counted)"
+            errors.append(error)
+    if errors:
+        raise errors[0]
+    return results
+
+
+_add = Union.add
+_find = histories.find
 _DOOR = (cs.Engine, "push", _slowly)
 _BUGS: dict[str, tuple[tuple[object, str, object], ...]] = {
     # At the door: whatever the engine is like inside.
@@ -86,22 +116,45 @@ _BUGS: dict[str, tuple[tuple[object, str, object], ...]] = {
         (FullOp, "number", _backwards(FullOp.number)),
     ),
     # Inside.
-    "a launch forgets what it reads": ((launching, "_states", _without_reads),),
+    "a launch forgets what it reads": ((histories, "find", _without_reads),),
     "a launch is taken to be behind all streams": (
-        (launching, "_is_behind", lambda timeline, before: True),
+        (following, "_is_behind", lambda timeline, before: True),
     ),
+    "a batch is taken for its first step": ((Union, "add", _first_of_all),),
+    "a batch needs what it writes itself": (
+        (_Cover, "without", lambda self, region: [Region(*region)]),
+    ),
+    "a batch is taken for the last one": ((LaunchSequence, "is_of", lambda self, launches: True),),
+    "a batch goes on where a step failed": ((host, "call_each", _call_all),),
     "event waits are dropped": ((Timeline, "is_behind", lambda self, timeline, seq: True),),
-    "readers are dropped": ((State, "add_reader", lambda self, op: None),),
+    "readers are dropped": ((History, "add_reader", lambda self, op: None),),
     "writers are dropped": (
-        (State, "overwrite", lambda self, op: None),
-        (RangeMap, "write", lambda self, region, state: None),
+        (History, "overwrite", lambda self, op: None),
+        (IntervalMap, "write", lambda self, region, state: None),
     ),
     "poison is dropped": (
-        (issue, "poison", lambda op: None),
+        (issuing, "poison", lambda op: None),
         (worker, "poison", lambda op: None),
     ),
 }
 NAMES = tuple(_BUGS)
+
+
+def _fails_by_all(op: DeviceOp, before: Any, sources: Any, streams: Any) -> None:
+    """A doubt that takes whatever an op comes after for a source."""
+    _begin(op, before, tuple(before), streams)
+
+
+_begin = in_doubt.begin
+# These need a device that is lost.
+_BUGS |= {
+    "a fault stays on its device": ((in_doubt, "begin", lambda *_: None),),
+    "what is read from a lost device is taken for good": (
+        (completion, "poison", lambda sources: None),
+    ),
+    "a lost device takes what is overwritten with it": ((in_doubt, "begin", _fails_by_all),),
+}
+FAULTS = tuple(name for name in _BUGS if name not in NAMES)
 
 
 def plant(name: str, put: Callable[[object, str, object], None] = setattr) -> None:

@@ -1,10 +1,10 @@
 """Random PTX programs that move pointers about in every way there is, as a Hypothesis strategy.
 
 Four registers always hold pointers into the middle of some memory: of one of two parameters, of
-a struct that is passed by value, or of a variable. All memory is full of pointers too, to memory
-that the kernel was not given, so that whatever is loaded can be followed. Each statement leaves
-that true, whatever path it is reached by; so a program is any list of statements, run twice in
-a loop by two threads that part now and then.
+one of two fields of a struct that is passed by value, or of a variable. All memory is full of
+pointers too, to memory that the kernel was not given, so that whatever is loaded can be followed.
+Each statement leaves that true, whatever path it is reached by; so a program is any list of
+statements, run twice in a loop by two threads that part now and then.
 """
 
 from __future__ import annotations
@@ -19,7 +19,9 @@ REGISTERS = 4
 ROUNDS = 2
 # Bytes of each memory; pointers start at half of it.
 ROOM = 4096
-PARAMETERS = ("p0", "p1", "s")
+# What gives a pointer: a parameter, or a field of the struct.
+PARAMETERS = ("p0", "p1", "s+8", "s+16")
+STRUCT_BYTES = 32
 
 _FUNCTIONS = """
 .global .align 8 .b64 table[512];
@@ -44,6 +46,12 @@ MOVES = {
     "parameter": "ld.param.u64 %d{a}, [{parameter}];",
     "parameter by address": "mov.b64 %t0, p{bit}; ld.param.b64 %d{a}, [%t0];",
     "generic parameter": "mov.b64 %t0, p{bit}; cvta.param.u64 %t0, %t0; ld.b64 %d{a}, [%t0];",
+    "pair of fields": "ld.param.v2.u64 {{%d{a}, %t0}}, [s+16];",
+    "field by address": "mov.b64 %t0, s; ld.param.b64 %d{a}, [%t0+{field}];",
+    "field in halves": "ld.param.v2.u32 {{%r4, %r5}}, [s+{field}]; mov.b64 %d{a}, {{%r4, %r5}};",
+    "field spilt": "ld.param.u64 %t0, [s+8]; ld.param.u32 %r4, [s]; st.local.b64 [box+8], %t0;"
+    " and.b32 %r4, %r4, 8; cvt.u64.u32 %t1, %r4; mov.b64 %t0, box; add.s64 %t0, %t0, %t1;"
+    " ld.local.b64 %d{a}, [%t0+8];",
     "variable": "mov.u64 %d{a}, table; add.s64 %d{a}, %d{a}, 2048;",
     "mov": "mov.b64 %d{a}, %d{b};",
     "guarded mov": "@%p{side} mov.b64 %d{a}, %d{b};",
@@ -51,6 +59,21 @@ MOVES = {
     "subtract": "sub.u64 %d{a}, %d{b}, {o};",
     "there and back": "sub.s64 %t0, %d{b}, %d{c}; add.s64 %d{a}, %t0, %d{c};",
     "halves": "mov.b64 {{%r4, %r5}}, %d{b}; mov.b64 %d{a}, {{%r4, %r5}};",
+    "halves of halves": "mov.b64 {{%r4, %r5}}, %d{b}; and.b32 %r6, %r4, 65535;"
+    " shr.u32 %r7, %r4, 16; shl.b32 %r7, %r7, 16; or.b32 %r4, %r6, %r7; and.b32 %r6, %r5, 255;"
+    " shr.u32 %r7, %r5, 8; shl.b32 %r7, %r7, 8; or.b32 %r5, %r6, %r7; mov.b64 %d{a}, {{%r4, %r5}};",
+    "cut and joined": "shl.b64 %t0, %d{b}, 32; shr.u64 %t0, %t0, 32; shr.u64 %t1, %d{b}, 32;"
+    " shl.b64 %t1, %t1, 32; or.b64 %d{a}, %t0, %t1;",
+    "masked and joined": "and.b64 %t0, %d{b}, 0xFFFFFFFF; and.b64 %t1, %d{b}, 0xFFFFFFFF00000000;"
+    " add.s64 %d{a}, %t0, %t1;",
+    "inserted": "cvt.u32.u64 %r4, %d{b}; shr.u64 %t0, %d{b}, 32; cvt.u32.u64 %r5, %t0;"
+    " cvt.u64.u32 %t1, %r4; cvt.u64.u32 %t0, %r5; bfi.b64 %d{a}, %t0, %t1, 32, 32;",
+    "shifted by a register": "mov.b64 {{%r4, %r5}}, %d{b}; mov.b32 %r6, 32; cvt.u64.u32 %t0, %r5;"
+    " shl.b64 %t0, %t0, %r6; cvt.u64.u32 %t1, %r4; or.b64 %d{a}, %t0, %t1;",
+    "stored in halves": "mov.b64 {{%r4, %r5}}, %d{b}; st.local.b32 [box], %r4;"
+    " st.local.b32 [box+4], %r5; ld.local.b64 %d{a}, [box];",
+    "stored in quarters": "mov.b64 {{%h0, %h1, %h2, %h3}}, %d{b};"
+    " st.shared.v4.b16 [crate], {{%h0, %h1, %h2, %h3}}; ld.shared.b64 %d{a}, [crate];",
     "quarters": "mov.b64 {{%h0, %h1, %h2, %h3}}, %d{b}; mov.b64 %d{a}, {{%h0, %h1, %h2, %h3}};",
     "widened halves": "cvt.u32.u64 %r4, %d{b}; shr.u64 %t0, %d{b}, 32; cvt.u32.u64 %r5, %t0;"
     " cvt.u64.u32 %t1, %r5; shl.b64 %t1, %t1, 32; cvt.u64.u32 %t0, %r4; or.b64 %d{a}, %t0, %t1;",
@@ -115,6 +138,12 @@ READS = {
     "volatile read": "ld.volatile.global.v2.u32 {{%r4, %r5}}, [%d{b}];",
     "index": "ld.global.u32 %r4, [%d{b}]; and.b32 %r4, %r4, 56; cvt.u64.u32 %t0, %r4;"
     " add.s64 %d{a}, %d{c}, %t0;",
+    "cut index": "ld.global.u64 %t0, [%d{b}]; shl.b64 %t0, %t0, 32; shr.s64 %t0, %t0, 30;"
+    " and.b64 %t0, %t0, 56; add.s64 %d{a}, %d{c}, %t0;",
+    "shifted index": "ld.global.u8 %r4, [%d{b}]; shl.b32 %r4, %r4, 24; shr.u32 %r4, %r4, 26;"
+    " and.b32 %r4, %r4, 56; cvt.u64.u32 %t0, %r4; add.s64 %d{a}, %d{c}, %t0;",
+    "converted index": "ld.global.u64 %t0, [%d{b}]; cvt.u32.u64 %r4, %t0; and.b32 %r4, %r4, 56;"
+    " cvt.s64.s32 %t0, %r4; add.s64 %d{a}, %d{c}, %t0;",
     "scaled index": "ld.global.s16 %r4, [%d{b}]; and.b32 %r4, %r4, 7; mad.wide.s32 %d{a}, %r4, 8,"
     " %d{c};",
 }
@@ -141,6 +170,12 @@ FOLLOWS = {
     "follow float": "ld.global.f64 %g0, [%d{b}]; mov.b64 %d{a}, %g0;",
     "follow halves": "ld.global.b32 %r4, [%d{b}]; ld.global.b32 %r5, [%d{b}+4]; mov.b64 %d{a},"
     " {{%r4, %r5}};",
+    "follow quarters": "ld.global.v4.u16 {{%h0, %h1, %h2, %h3}}, [%d{b}]; cvt.u32.u16 %r4, %h0;"
+    " cvt.u32.u16 %r5, %h1; shl.b32 %r5, %r5, 16; or.b32 %r4, %r4, %r5; cvt.u32.u16 %r6, %h2;"
+    " cvt.u32.u16 %r7, %h3; shl.b32 %r7, %r7, 16; or.b32 %r6, %r6, %r7;"
+    " mov.b64 %d{a}, {{%r4, %r6}};",
+    "follow a copy in quarters": "ld.global.v4.u16 {{%h0, %h1, %h2, %h3}}, [%d{b}];"
+    " st.local.v4.u16 [box], {{%h0, %h1, %h2, %h3}}; ld.local.u64 %d{a}, [box];",
     "follow pair": "and.b64 %t0, %d{b}, -16; ld.global.v2.b64 {{%t0, %d{a}}}, [%t0];",
     "call that follows": "{{ .param .b64 x; .param .b64 y; st.param.b64 [x], %d{b}; call (y), peek,"
     " (x); ld.param.b64 %d{a}, [y]; }}",
@@ -166,7 +201,7 @@ class Statement:
         return STATEMENTS[self.name].format(
             a=self.a, b=self.b, c=self.c, n=self.n, o=8 * self.n, bit=self.n & 1,
             side=1 + (self.n & 1), slot=8 * (self.n & 3), other=8 * (self.n >> 1),
-            parameter=("p0", "p1", "s+8")[self.n % 3],
+            parameter=PARAMETERS[self.n % 4], field=(8, 16)[self.n & 1],
         )  # fmt: skip
 
 
@@ -199,7 +234,7 @@ def text_of(program: list[Statement], outside: int) -> str:
     lines += [label for at in sorted(landings) for label in landings[at]]
     body = "\n".join(lines).replace("OUT", hex(outside))
     return f"""{HEAD.replace("6.4", "7.0").replace("sm_75", "sm_80")}{_FUNCTIONS}
-.visible .entry k(.param .u64 p0, .param .u64 p1, .param .align 8 .b8 s[16])
+.visible .entry k(.param .u64 p0, .param .u64 p1, .param .align 16 .b8 s[{STRUCT_BYTES}])
 {{
 .reg .pred %p<5>; .reg .b16 %h<4>; .reg .b32 %r<8>, %lane, %own, %sign, %round;
 .reg .f64 %g<2>; .reg .b64 %d<{REGISTERS}>, %t<3>;

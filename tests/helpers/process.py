@@ -48,6 +48,26 @@ def start(command: list[str], deadline_s: float, **environment: str) -> tuple[in
     return process.returncode, printed
 
 
+def run_text(source: str, deadline_s: float, **environment: str) -> tuple[int, str]:
+    """`start([python, "-c", source])`, forked: for what is not about how a process starts."""
+    in_one = "import os; os.dup2(1, 2)\n"
+    done = run_warm(in_one + textwrap.dedent(source), deadline_s, **environment)
+    return done.code, done.out
+
+
+def run_module(
+    name: str, *arguments: object, deadline_s: float, **environment: str
+) -> tuple[int, str]:
+    """`start([python, "-m", name, *arguments])`, forked as well."""
+    words = [name, *map(str, arguments)]
+    source = f"""
+        import runpy, sys
+        sys.argv = {words!r}
+        runpy.run_module({name!r}, run_name="__main__", alter_sys=True)
+    """
+    return run_text(source, deadline_s, **environment)
+
+
 def interrupt(process: subprocess.Popen[str]) -> None:
     """Send SIGINT to a process that waits in the kernel, or is about to.
 

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from helpers.steps import (
     LENGTH,
+    Batch,
     Clear,
     ClearErrors,
     Copy,
@@ -52,10 +53,25 @@ _COMMON = (
     "note",
     "hold",
     "direct",
+    "batch",
 )
 # What can be judged only where the order of the code is the order of the pushes.
 _ORDERED = ("read", "wait", "waitall", "renew")
 _UNORDERED = ("fetch", "wait", "nest", "nest")
+
+# Data on its way from device to device, and who asks for it.
+_CROSSING = ("copy",) * 5 + (
+    "mix",
+    "set",
+    "clear",
+    "join",
+    "hold",
+    "direct",
+    "read",
+    "wait",
+    "batch",
+)
+_DEVICES = ((0, 1), (1, 0), (0, 1, 2), (2, 0, 1), (0, 0, 1), (0, 1, 1))
 
 _FACTORS = st.integers(1, 9)
 _VALUES = st.integers(0, 99)
@@ -145,6 +161,45 @@ def _nest(token: Token | None, inner: list[Push]) -> Nest:
     return Nest(token, tuple(inner))
 
 
+def _is_at(step: Step, room: Room, device: int | None) -> bool:
+    """True if a step of a batch runs on that device; None is the host."""
+    target = step.writes[0] if step.writes else None
+    on_device = isinstance(step, (Mix, Set, Clear)) or getattr(step, "on_device", False)
+    if not on_device or not isinstance(target, View) or target.space != "d":
+        return device is None
+    return room.devices[target.index] == device
+
+
+def _batches(room: Room, device: int | None, fails: bool) -> st.SearchStrategy[Batch]:
+    """Batches for that device, or for the host."""
+    if device is None:
+        kinds = ("host mix", "host mix", "join", "set", "note", "note", "direct")
+    else:
+        kinds = ("mix", "mix", "set", "set", "clear")
+    steps = st.one_of([step(each, room, fails) for each in (*kinds, *["fail"] * fails)])
+    return st.builds(
+        lambda found: Batch(tuple(Push(each) for each in found if _is_at(each, room, device))),
+        st.lists(steps, min_size=1, max_size=8),
+    )
+
+
+def _chains() -> list[Batch]:
+    """A few batches of launches alone, which programs push more than once; two of them begin with
+    the same launch."""
+    half = LENGTH // 2
+    whole, low, high = (View("d", 0, a, b) for a, b in ((0, LENGTH), (0, half), (half, LENGTH)))
+    chains: list[tuple[Step, ...]] = [
+        (Mix(whole, whole, 3), Mix(whole, whole, 5)),
+        (Mix(whole, whole, 3), Set(low, 4), Mix(high, low, 2)),
+        (Set(low, 4), Mix(high, low, 2), Mix(low, high, 7)),
+    ]
+    return [Batch(tuple(map(Push, steps))) for steps in chains]
+
+
+# Some of them, each with its place in a program.
+_CHAINS = st.lists(st.tuples(st.sampled_from(_chains()), st.integers(0, 20)), max_size=4)
+
+
 @cache
 def step(kind: str, room: Room, fails: bool) -> st.SearchStrategy[Step]:
     """Steps of one kind."""
@@ -188,6 +243,9 @@ def step(kind: str, room: Room, fails: bool) -> st.SearchStrategy[Step]:
             return st.builds(Renew, st.sampled_from(arrays), _VALUES)
         case "wild":
             return st.builds(Wild, device)
+        case "batch":
+            places = [None, *dict.fromkeys(room.devices)]
+            return st.one_of([_batches(room, place, fails) for place in places])
         case "nest":
             allowed = (*(set(_COMMON) - {"hold"}), "fetch", *["fail"] * fails)
             inner = pushes(room, tuple(sorted(allowed)), fails, 1)
@@ -243,10 +301,36 @@ def faulting_programs(draw, max_steps: int = 12, threads: int = 1) -> Program:
     """A program with one step, somewhere, that takes its device down."""
     room = draw(rooms)
     program = draw(_bodies(room, max_steps, kinds(ordered=False, fails=False), True, threads))
+    return _with_wild(draw, room, program, threads)
+
+
+@st.composite
+def crossing_programs(draw, max_steps: int = 16) -> Program:
+    """A program of copies between devices, one of which is taken down, mostly early."""
+    room = Room(draw(st.sampled_from(_DEVICES)), hosts=2, tokens=1)
+    program = draw(_bodies(room, max_steps, _CROSSING, False, 1))
+    return _with_wild(draw, room, program, 1, most=max_steps // 4)
+
+
+def _with_wild(
+    draw, room: Room, program: Program, threads: int, most: int | None = None
+) -> Program:
+    """With a wild step among the pushes, after `most` of them at most."""
     wild = draw(pushes(room, ("wild",), False, threads))
-    place = draw(st.integers(0, len(program.pushes)))
-    body = (*program.pushes[:place], wild, *program.pushes[place:])
-    return replace(program, pushes=body)
+    count = len(program.pushes)
+    place = draw(st.integers(0, count if most is None else min(most, count)))
+    kept = tuple(map(_without_batched_notes, program.pushes))
+    return replace(program, pushes=(*kept[:place], wild, *kept[place:]))
+
+
+def _without_batched_notes(push: Push) -> Push:
+    """A device that is lost takes a batch with it, and so its notes: logs could not be judged."""
+    step = push.step
+    if isinstance(step, Batch):
+        step = Batch(tuple(each for each in step.inner if not isinstance(each.step, Note)))
+    elif isinstance(step, Nest):
+        step = Nest(step.token, tuple(map(_without_batched_notes, step.inner)))
+    return replace(push, step=step)
 
 
 @cache
@@ -256,10 +340,13 @@ def _bodies(
     push = pushes(room, kinds, fails, threads)
     short = st.lists(push, min_size=1, max_size=max_steps)
     long = st.lists(push, min_size=max_steps // 2, max_size=max_steps)
-    return st.builds(
-        lambda body: Program(room.devices, room.hosts, room.tokens, tuple(body)),
-        st.one_of(short, long),
-    )
+    return st.builds(_body, st.just(room), st.one_of(short, long), _CHAINS)
+
+
+def _body(room: Room, body: list[Push], chains: list[tuple[Batch, int]]) -> Program:
+    for chain, place in chains:
+        body.insert(place, Push(chain))
+    return Program(room.devices, room.hosts, room.tokens, tuple(body))
 
 
 def settings(limits: st.SearchStrategy[int] | None = None) -> st.SearchStrategy[Setting]:

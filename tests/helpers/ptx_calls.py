@@ -12,16 +12,19 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from helpers.ptx_writer import Writer
 
-# Arguments: the memory of the kernel, two numbers, and how deep it may still call itself.
+# Arguments: the memory of the kernel, words in the local memory of who calls or of another before,
+# two numbers, and how deep it may still call itself.
 _POINTERS = ("input", "scratch", "counters")
 SIGNATURE = "(.param .b64 result) NAME(" + (
     ", ".join(f".param .b64 {name}" for name in _POINTERS)
-    + ", .param .b32 word, .param .b64 long, .param .b32 depth)"
+    + ", .param .b64 given, .param .b32 word, .param .b64 long, .param .b32 depth)"
 )
 PROLOGUE = """\
     ld.param.u64 %rd_input, [input];
     ld.param.u64 %rd_scratch, [scratch];
     ld.param.u64 %rd_counters, [counters];
+    ld.param.u64 %rd_given, [given];
+    cvta.to.local.u64 %rd_given_local, %rd_given;
     ld.param.u32 %r0, [word];
     ld.param.u64 %l0, [long];
     ld.param.u32 %depth, [depth];
@@ -85,11 +88,14 @@ def _call(w: Writer, function: str, depth: str, *, guard: str = "", keeps: bool 
     w.lines.append("    {")
     for name in _POINTERS:
         w.emit(f".param .b64 {name}_to; st.param.b64 [{name}_to], %rd_{name}")
+    given = w.pick(["%rd_given", "%rd_generic_local"])
+    w.emit(f".param .b64 given_to; st.param.b64 [given_to], {given}")
     w.emit(f".param .b32 word_to; st.param.b32 [word_to], {w.register('R')}")
     w.emit(f".param .b64 long_to; st.param.b64 [long_to], {w.register('L')}")
     w.emit(f".param .b32 depth_to; st.param.b32 [depth_to], {depth}")
     w.emit(".param .b64 result_from")
-    arguments = ", ".join([*(f"{name}_to" for name in _POINTERS), "word_to", "long_to", "depth_to"])
+    names = (*_POINTERS, "given", "word", "long", "depth")
+    arguments = ", ".join(f"{name}_to" for name in names)
     w.emit(f"{guard}call (result_from), {function}, ({arguments})")
     if keeps:
         w.emit(f"ld.param.b64 {w.register('L')}, [result_from]")

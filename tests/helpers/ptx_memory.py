@@ -155,13 +155,16 @@ _OWN = {
     "generic local": "%rd_generic_local",
     "generic shared": "%rd_generic_own",
     "generic global": "%rd_scratch",
+    # Of who called, or of who called that one.
+    "generic given": "%rd_given",
+    "local given": "%rd_given_local",
 }
 
 
 def widths(w: Writer) -> None:
     """A store of some width into memory of the thread's own, and a load of another."""
     where = w.pick(list(_OWN))
-    base, space = _OWN[where], "" if where.startswith("generic") else f".{where}"
+    base, space = _OWN[where], "" if where.startswith("generic") else f".{where.split()[0]}"
     order = "" if space == ".local" else w.pick(["", "", ".volatile", ".relaxed.cta"])
     store, source, size = w.pick(
         [("u8", "R", 1), ("b16", "H", 2), ("u8", "H", 1), ("b32", "R", 4), ("b64", "L", 8),

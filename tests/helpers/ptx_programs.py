@@ -51,7 +51,7 @@ class Program:
 _COMMON = """\
     .reg .u32 %tid_x, %linear, %count, %index, %t, %u, %base, %slot, %own, %r_spare, %r_other;
     .reg .u64 %rd_input, %rd_scratch, %rd_local, %rd_counters, %address;
-    .reg .u64 %rd_generic_local, %rd_generic_own, %rd_end, %wrap;
+    .reg .u64 %rd_generic_local, %rd_generic_own, %rd_given, %rd_given_local, %rd_end, %wrap;
     .reg .b16 %h_spare;
     .reg .b32 %m_tile;
     .reg .pred %more;
@@ -115,6 +115,8 @@ _ENTRY = """\
 
 _KERNEL = """\
     .shared .u32 total;
+    mov.u64 %rd_given, %rd_generic_local;
+    mov.u64 %rd_given_local, %rd_local;
     st.shared.u32 [%slot], %index;
     st.shared.v2.u64 [%own], {5, 0x8000000080000000};
     st.shared.u32 [total], 0;

@@ -17,6 +17,7 @@ from helpers.model import Outcome, failed, initial
 from helpers.op_functions import PATIENCE_S, function_of
 from helpers.steps import (
     LENGTH,
+    Batch,
     Clear,
     ClearErrors,
     Copy,
@@ -98,6 +99,8 @@ class Runner:
         self.ops: dict[str, cs.Op] = {}
         self.results: dict[str, object] = {}
         self.ran: dict[str, int] = {}
+        # Launches of batches, by the step and the arrays of that time.
+        self.prepared: dict[object, cs.PreparedLaunch] = {}
         # Of the steps that hold: let go by whoever waits next.
         self.latches: list[HostLatch] = []
 
@@ -237,29 +240,66 @@ class Runner:
             case Mix(target, source, factor) if target.space == "d":
                 x, y, n = self.view(target), self.view(source), np.uint32(len(target.elements))
                 return self.kernels[x.device]["mix"][1, 32](
-                    x, y, factor, n, target.step, source.step, **how
+                    cs.strided(x), cs.strided(y), factor, n, target.step, source.step, **how
                 )
             case Set(target, value) if target.space == "d":
                 x, n = self.view(target), np.uint32(len(target.elements))
-                return self.kernels[x.device]["set"][1, 32](cs.Out(x), value, n, target.step, **how)
+                return self.kernels[x.device]["set"][1, 32](
+                    cs.Out(cs.strided(x)), value, n, target.step, **how
+                )
             case Wild(target):
-                x = self.view(target)
+                x = cs.strided(self.view(target))
                 return self.kernels[x.device]["wild"][1, 1](x, **how)
             case Copy(target, source):
                 return cs.copy(self.view(target), self.view(source), **how)
-        on_device = isinstance(step, Clear) or (isinstance(step, Fail) and step.on_device)
-        if on_device:
-            where = {"device": self.devices[step.target.index]}
+            case Batch():
+                return self._batch(id_, push, step, how)
+        counted, reads, writes, *device = self._function(id_, step)
+        if device:
+            where = {"device": device[0]}
         else:
             where = {"pool": "io"} if push.to_io else {}
+        return self.engine.push(counted, reads=reads, writes=writes, **where, **how)
+
+    def _function(self, id_: str, step: Step):
+        """A function that is counted, what it reads and writes, and its device, if it has one."""
         function = function_of(self, id_, step)
 
         def counted(*stream: cs.Stream) -> object:
             self.ran[id_] = self.ran.get(id_, 0) + 1
             return function(*stream)
 
-        reads, writes = map(self.place, step.reads), map(self.place, step.writes)
-        return self.engine.push(counted, reads=[*reads], writes=[*writes], **where, **how)
+        accesses = [*map(self.place, step.reads)], [*map(self.place, step.writes)]
+        is_on_device = isinstance(step, Clear) or (isinstance(step, Fail) and step.on_device)
+        device = [self.devices[step.target.index]] if is_on_device else []
+        return (counted, *accesses, *device)
+
+    def _batch(self, id_: str, push: Push, batch: Batch, how: dict[str, object]) -> cs.Op:
+        steps = [
+            self._launch(each, is_kept=batch.is_of_launches)
+            if isinstance(each, (Mix, Set)) and each.target.space == "d"
+            else self._function(f"{id_}.{k}", each)
+            for k, each in enumerate(batch.steps)
+        ]
+        is_on_host = not steps or (isinstance(steps[0], tuple) and len(steps[0]) == 3)
+        where = {"pool": "io"} if push.to_io and is_on_host else {}
+        return self.engine.push_many(iter(steps), **where, **how)
+
+    def _launch(self, step: Mix | Set, *, is_kept: bool) -> cs.PreparedLaunch:
+        x, n = self.view(step.target), np.uint32(len(step.target.elements))
+        source = self.view(step.source) if isinstance(step, Mix) else x
+        key = step, x.region, source.region
+        known = self.prepared.get(key) if is_kept else None
+        if known is not None:
+            return known
+        args: tuple[object, ...] = cs.Out(cs.strided(x)), getattr(step, "value", 0)
+        name, steps = "set", (step.target.step,)
+        if isinstance(step, Mix):
+            args = cs.strided(x), cs.strided(source), step.factor
+            name, steps = "mix", (*steps, step.source.step)
+        kernel = self.kernels[x.device][name]
+        made = self.prepared[key] = kernel.prepare(grid=1, block=32, args=(*args, n, *steps))
+        return made
 
     def result(self, id_: str) -> object:
         return self.results[id_] if id_ in self.results else result_of(self.ops[id_])

@@ -206,6 +206,30 @@ class Nest:
 
 
 @dataclass(frozen=True)
+class Batch:
+    """Steps of one place, all on the host or all on one device, pushed as one op."""
+
+    inner: tuple[Push, ...]
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        return tuple(push.step for push in self.inner)
+
+    @property
+    def reads(self):
+        return tuple(dict.fromkeys(place for step in self.steps for place in step.reads))
+
+    @property
+    def writes(self):
+        return tuple(dict.fromkeys(place for step in self.steps for place in step.writes))
+
+    @property
+    def is_of_launches(self) -> bool:
+        """True if it can be pushed again as it is: a function belongs to one push."""
+        return all(isinstance(s, (Mix, Set)) and s.target.space == "d" for s in self.steps)
+
+
+@dataclass(frozen=True)
 class _Asks:
     """A step of the pushing thread, which waits for the writers of one place."""
 
@@ -272,6 +296,7 @@ Step: TypeAlias = (
     | Direct
     | Note
     | Nest
+    | Batch
     | Fetch
     | Read
     | Wait

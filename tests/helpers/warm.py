@@ -22,9 +22,10 @@ from typing import NamedTuple
 from helpers.house import ROOT
 
 FOLDERS = os.pathsep.join([str(ROOT / "tests"), str(ROOT)])
-# The child leaves the loop, and its program is then all that `__main__` does.
+# The child leaves the loop, and its program is then all that `__main__` does. From Python 3.12 on a
+# program that forks is warned where it has threads: ours may.
 PARENT = """
-import json, os, sys
+import json, os, sys, warnings
 import numpy
 import cudasync.array, cudasync.driver, cudasync.engine, cudasync.testing, cudasync.softgpu.jit
 for order in sys.stdin:
@@ -41,6 +42,7 @@ for number, name in enumerate([os.devnull, order["out"], order["err"]]):
     os.dup2(os.open(name, os.O_RDWR), number)
 os.environ.clear()
 os.environ.update(order["environment"])
+warnings.filterwarnings("ignore", "This process .* is multi-threaded")
 exec(compile(order["source"], "<string>", "exec"))
 """
 

@@ -6,6 +6,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from helpers.inferring import accesses
 from helpers.ptx_text import HEAD, kernel
 
 from cudasync.ptx import parse
@@ -58,15 +59,6 @@ def test_the_corpus_has_no_other_kernels(target):
 def test_a_compiled_kernel_does_what_its_source_says(name, target):
     found = analyse(corpus(target), name)
     assert (found.parameters, found.symbols) == COMPILED[name]
-
-
-def accesses(body, count=1, before=""):
-    """Accesses of a kernel with `count` pointers, which are in %d0, %d1, ... at the beginning."""
-    parameters = ", ".join(f".param .u64 p{index}" for index in range(count))
-    loads = "\n".join(f"ld.param.u64 %d{index}, [p{index}];" for index in range(count))
-    text = kernel(f"{loads}\n{body}", parameters=parameters, before=before)
-    found = analyse(parse(text), "k").parameters
-    return found[0] if count == 1 else found
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,9 @@ from hypothesis import strategies as st
 from cudasync.ptx import parse
 from cudasync.ptx.access import Access, analyse
 
+# Pointers that are given: parameters, and behind them the words of a struct.
 PARAMETERS = 3
+WORDS = 2
 REGISTERS = 4
 SLOTS = 2
 ROUNDS = 2
@@ -30,7 +32,13 @@ register = st.integers(0, REGISTERS - 1)
 slot = st.integers(0, SLOTS - 1)
 steps = st.one_of(
     st.tuples(st.just("param"), register, st.integers(0, PARAMETERS - 1)),
-    st.tuples(st.sampled_from(["mov", "add", "halves", "shift", "call"]), register, register),
+    st.tuples(st.just("word"), register, st.integers(0, WORDS - 1)),
+    st.tuples(
+        st.sampled_from(["mov", "add", "halves", "shift", "cut", "parts", "call"]),
+        register,
+        register,
+    ),
+    st.tuples(st.sampled_from(["index", "high index"]), register, register, register),
     st.tuples(st.just("select"), register, register, register, st.booleans()),
     st.tuples(st.sampled_from(["spill", "share"]), slot, register),
     st.tuples(st.sampled_from(["reload", "unshare"]), register, slot),
@@ -41,6 +49,15 @@ steps = st.one_of(
 
 TEXTS = {
     "param": "ld.param.u64 %d{0}, [p{1}];",
+    "word": "ld.param.u64 %d{0}, [s+{1}*8];",
+    "cut": "and.b64 %d5, %d{1}, 0xFFFFFFFF; shr.u64 %d6, %d{1}, 32; shl.b64 %d6, %d6, 32;"
+    " or.b64 %d{0}, %d5, %d6;",
+    "parts": "mov.b64 {{%r1, %r2}}, %d{1}; st.local.b32 [part], %r1; st.local.b32 [part+4], %r2;"
+    " ld.local.b64 %d{0}, [part];",
+    "index": "ld.global.u64 %d5, [%d{2}]; shl.b64 %d5, %d5, 32; shr.s64 %d5, %d5, 30;"
+    " add.s64 %d{0}, %d{1}, %d5;",
+    "high index": "ld.global.u32 %r1, [%d{2}]; shl.b32 %r1, %r1, 24; cvt.s64.s32 %d5, %r1;"
+    " add.s64 %d{0}, %d{1}, %d5;",
     "mov": "mov.b64 %d{0}, %d{1};",
     "add": "add.s64 %d{0}, %d{1}, 8;",
     "halves": "mov.b64 {{%r1, %r2}}, %d{1}; mov.b64 %d{0}, {{%r1, %r2}};",
@@ -77,8 +94,16 @@ class Run:
         match name, operands:
             case "param", (target, parameter):
                 registers[target] = (parameter, 0)
-            case (("mov" | "add" | "halves" | "shift" | "call"), (target, source)):
+            case "word", (target, word):
+                registers[target] = (PARAMETERS + word, 0)
+            case (
+                ("mov" | "add" | "halves" | "shift" | "cut" | "parts" | "call"),
+                (target, source),
+            ):
                 registers[target] = registers[source]
+            case (("index" | "high index"), (target, base, source)):
+                self.access("read", source)
+                registers[target] = registers[base]
             case "select", (target, one, other, choice):
                 registers[target] = registers[one if choice else other]
             case "spill", (place, source):
@@ -116,10 +141,11 @@ BEGIN = [
 def compiled(program):
     begin = "\n".join(TEXTS[name].format(*operands) for name, *operands in BEGIN)
     lines = [TEXTS[name].format(*operands) for name, *operands in program]
-    body = ".local .b64 box[2]; .shared .b64 crate[2]; " + begin + " top: " + "\n".join(lines)
+    body = ".local .b64 box[2], part; .shared .b64 crate[2]; " + begin + " top: " + "\n".join(lines)
     parameters = ", ".join(f".param .u64 p{index}" for index in range(PARAMETERS))
+    parameters += f", .param .align 8 .b8 s[{8 * WORDS}]"
     text = kernel(f"{body}\n@%p2 bra top; ret;", parameters=parameters, before=IDENTITY)
-    return analyse(parse(text), "k").parameters
+    return analyse(parse(text), "k")
 
 
 @given(st.lists(steps, max_size=16))
@@ -134,18 +160,26 @@ def test_what_really_happens_was_admitted(program):
     for _ in range(ROUNDS):
         for step in program:
             run.step(*step)
-    found = compiled(program)
-    for parameter, depth in run.read:
+    inferred = compiled(program)
+    words = {each.offset: each.access for each in inferred.fields[PARAMETERS]}
+    found = [
+        *inferred.parameters[:PARAMETERS],
+        *(words.get(8 * word, Access.VALUE) for word in range(WORDS)),
+    ]
+    for parameter, _ in run.read:
         assert found[parameter].reads
-        assert depth == 0 or found[parameter] is Access.UNKNOWN
-    for parameter, depth in run.written:
+    for parameter, _ in run.written:
         assert found[parameter].writes
-        assert depth == 0 or found[parameter] is Access.UNKNOWN
+    for parameter, depth in run.read | run.written:
+        assert depth == 0 or (found[parameter] is Access.UNKNOWN and inferred.beyond)
+
+
+TOUCHING = ("read", "write", "add to", "follow", "keep", "index", "high index")
 
 
 @given(st.lists(steps, max_size=16))
 def test_a_program_that_never_touches_memory_has_values_only(program):
-    quiet = [
-        step for step in program if step[0] not in ("read", "write", "add to", "follow", "keep")
-    ]
-    assert set(compiled(quiet)) == {Access.VALUE}
+    quiet = [step for step in program if step[0] not in TOUCHING]
+    inferred = compiled(quiet)
+    assert set(inferred.parameters) == {Access.VALUE}
+    assert not inferred.beyond

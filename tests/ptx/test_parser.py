@@ -239,6 +239,29 @@ def test_a_definition_takes_the_place_of_its_declaration():
     assert [each.name for each in module.kernels] == ["k"]
 
 
+@pytest.mark.parametrize(
+    "behind",
+    [
+        "",
+        ".visible .func g",
+        ".entry k() { ret; }",
+        ".global .u32 x;",
+        '.file 1 "a"',
+        ".const .u8 y;",
+    ],
+)
+@pytest.mark.parametrize(
+    "head", [".func f", ".extern .func (.param .b32 r) f(.param .b32 a) .noreturn"]
+)
+def test_a_declaration_may_lack_its_semicolon(head, behind):
+    """ptxas 13.5 takes them all; a kernel is never only declared."""
+    module = parse(f"{HEAD}{head}\n{behind}")
+    assert module.function("f").is_declaration
+    assert parse(f"{HEAD}{head};\n{behind}").functions[1:] == module.functions[1:]
+    with pytest.raises(PtxError, match=r"'\{' or ';' expected"):
+        parse(f"{HEAD}.entry k()\n{behind}")
+
+
 def test_an_alias_is_the_function_by_another_name():
     text = f"{HEAD}.func f {{ ret; }}\n.weak .func g;\n.alias g, f;"
     module = parse(text)

@@ -10,6 +10,8 @@ import pytest
 from cuda.bindings import driver
 from helpers.abi import held, message, ok
 
+from cudasync.softgpu.poison import PATTERN
+
 INVALID_VALUE = driver.CUresult.CUDA_ERROR_INVALID_VALUE
 INVALID_HANDLE = driver.CUresult.CUDA_ERROR_INVALID_HANDLE
 
@@ -48,7 +50,7 @@ def test_fresh_memory_is_poisoned(context):
     memory = ok(driver.cuMemAlloc(16))
     back = ctypes.create_string_buffer(16)
     ok(driver.cuMemcpyDtoH(ctypes.addressof(back), memory, 16))
-    assert back.raw == b"\xa5" * 16
+    assert back.raw == PATTERN * 8
 
 
 @pytest.mark.parametrize(("fill", "size"), [("D8", 1), ("D16", 2), ("D32", 4)])
@@ -59,7 +61,7 @@ def test_memsets_write_their_word_and_no_further(stream, fill, size):
     ok(driver.cuStreamSynchronize(stream))
     back = ctypes.create_string_buffer(64)
     ok(driver.cuMemcpyDtoH(ctypes.addressof(back), memory, 64))
-    assert back.raw == value.to_bytes(size, "little") * 7 + b"\xa5" * (64 - 7 * size)
+    assert back.raw == value.to_bytes(size, "little") * 7 + (PATTERN * 32)[7 * size :]
 
 
 def test_a_copy_that_does_not_fit_is_refused_with_the_allocation_named(context):

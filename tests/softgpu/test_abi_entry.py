@@ -46,7 +46,7 @@ class Entered:
     """A stub with one function, which is Python's."""
 
     def __init__(self, folder, function, types):
-        stub = build(["called"], 3, (), machine=platform.machine())
+        stub = build({"called": 0}, 3, (), machine=platform.machine())
         # A library is loaded once for each path.
         path = folder / f"stub{len(list(folder.iterdir()))}.so"
         path.write_bytes(stub.image)
@@ -121,7 +121,9 @@ def test_no_call_leaks_references(tmp_path):
     entered = Entered(tmp_path, function, (ctypes.c_uint64,) * 8)
     before = sys.getrefcount(function)
     entered.call(*range(big, big + 8))
-    assert [sys.getrefcount(value) for value in held] == [3] * 8
+    # As often as values that no call has seen: how a loop counts depends on the interpreter.
+    others = list(range(big, big + 8))
+    assert [sys.getrefcount(each) for each in held] == [sys.getrefcount(each) for each in others]
     assert sys.getrefcount(function) == before
 
 

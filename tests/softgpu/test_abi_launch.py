@@ -254,10 +254,31 @@ def test_what_is_no_ptx_is_refused(context, text):
     assert log.startswith("ptxas")
 
 
-@pytest.mark.parametrize("start", [b"\x7fELF", b"\x50\xed\x55\xba"])
-def test_machine_code_has_no_binary_for_this_gpu(context, start):
-    code = driver.cuModuleLoadData(start + bytes(100))[0]
-    assert code == driver.CUresult.CUDA_ERROR_NO_BINARY_FOR_GPU
+@pytest.mark.parametrize(
+    ("start", "what"),
+    [
+        (b"\x7fELF", "machine code"),
+        (b"\x50\xed\x55\xba", "machine code"),
+        (b"\xed\x43\x4e\x7f", "intermediate code"),
+        (b"BC\xc0\xde", "LLVM bitcode"),
+        (b"!<arch>\n", "a library"),
+    ],
+)
+def test_what_is_no_text_has_no_binary_for_this_gpu(context, start, what):
+    image = start + bytes(100)
+    for refused in (driver.cuModuleLoadData(image), load_library(image)):
+        assert refused[0] == driver.CUresult.CUDA_ERROR_NO_BINARY_FOR_GPU
+        assert f"the image is {what}" in message(refused[0])
+    state = ok(driver.cuLinkCreate(0, [], []))
+    kind = driver.CUjitInputType.CU_JIT_INPUT_OBJECT
+    refused = driver.cuLinkAddData(state, kind, image, len(image), b"it", 0, [], [])
+    assert refused[0] == driver.CUresult.CUDA_ERROR_NO_BINARY_FOR_GPU
+    assert f"it is {what}" in message(refused[0])
+    ok(driver.cuLinkDestroy(state))
+
+
+def load_library(image):
+    return driver.cuLibraryLoadData(image, [], [], 0, [], [], 0)
 
 
 def test_a_module_ends_with_its_functions_and_variables(module, scale, stream):

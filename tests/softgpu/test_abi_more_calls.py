@@ -9,6 +9,8 @@ import pytest
 from cuda.bindings import driver
 from helpers.abi import held, message, ok
 
+from cudasync.softgpu.poison import WORD
+
 INVALID_VALUE = driver.CUresult.CUDA_ERROR_INVALID_VALUE
 HOST, DEVICE = driver.CUmemorytype.CU_MEMORYTYPE_HOST, driver.CUmemorytype.CU_MEMORYTYPE_DEVICE
 
@@ -65,7 +67,7 @@ def test_a_rectangle_can_be_filled(stream):
     back = np.zeros((4, 8), np.uint16)
     ok(driver.cuMemcpyDtoH(back.ctypes.data, memory, 64))
     assert (back[:, :3] == 0x1234).all()
-    assert (back[:, 3:] == 0xA5A5).all()
+    assert (back[:, 3:] == WORD).all()
 
 
 def test_values_can_be_written_and_waited_for_in_a_batch(stream):

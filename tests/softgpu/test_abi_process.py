@@ -8,6 +8,8 @@ from __future__ import annotations
 import pytest
 from helpers.warm import run_warm
 
+pytestmark = pytest.mark.sampled(2)
+
 START = """
 import ctypes, gc, os, signal, sys, threading, time
 from cudasync.softgpu import install

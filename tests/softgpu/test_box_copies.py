@@ -10,6 +10,8 @@ from cuda.bindings import driver
 from helpers.abi import held, message, ok
 from helpers.driver_program import run_driver
 
+from cudasync.softgpu.poison import WORD
+
 R = driver.CUresult
 KIND = driver.CUmemorytype
 HOST, DEVICE = KIND.CU_MEMORYTYPE_HOST, KIND.CU_MEMORYTYPE_DEVICE
@@ -103,7 +105,7 @@ def test_a_captured_box_is_a_node(stream):
     back = np.zeros(64, np.uint8)
     ok(driver.cuMemcpyDtoH(back.ctypes.data, int(memory) + 64, 64))
     assert (back[:32] == 3).all()
-    assert (back[32:] == 0xA5).all()
+    assert (back[32:].view(np.uint16) == WORD).all()
 
 
 def test_a_box_goes_from_device_to_device():

@@ -13,9 +13,10 @@ from cudasync.softgpu.core.exploration.session import Session
 from cudasync.softgpu.core.machine import Machine
 from cudasync.softgpu.core.memory import MemoryKind
 from cudasync.softgpu.core.results import DriverFailure
+from cudasync.softgpu.poison import PATTERN
 
 SIZE = 64
-POISON = b"\xa5" * SIZE
+POISON = PATTERN * (SIZE // 2)
 
 
 @contextmanager

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import ctypes
 import inspect
-import sys
 
 import pytest
 from cuda.bindings import driver
 from helpers.abi import message, ok
-from helpers.process import start
+from helpers.process import run_text
 
 PTX = """.version 6.4
 .target sm_75
@@ -130,5 +129,5 @@ print(int(d.cuCtxSynchronize()[0]))
 def test_memcheck_can_be_turned_off(setting, code):
     access = "st.global.u32 [%rd1+64], 7;"
     program = UNCHECKED.format(ptx=PTX.replace("{access}", access))
-    ended, printed = start([sys.executable, "-c", program], 30, CUDASYNC_MEMCHECK=setting)
+    ended, printed = run_text(program, 30, CUDASYNC_MEMCHECK=setting)
     assert (ended, printed) == (0, f"{code}\n")

@@ -24,7 +24,7 @@ def function_of(entry):
     if signature is None:
         return None, ()
     types = argument_types(signature)
-    address = _tables[0].get_proc_address(entry.name, entry.version)
+    address = _tables[0].address(entry.name, entry.version)
     return ctypes.CFUNCTYPE(ctypes.c_int, *types)(address), types
 
 

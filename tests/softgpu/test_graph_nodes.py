@@ -21,7 +21,6 @@ from helpers.graphs import (
     edges_of,
     fill_params,
     kinds_of,
-    native,
     nodes_of,
     run,
 )
@@ -362,23 +361,3 @@ def test_a_fault_in_a_graph_is_the_faults_error_and_drops_the_rest(graph, side):
     assert code(driver.cuStreamSynchronize(side)) == illegal
     assert seen == []
     assert code(driver.cuGraphLaunch(executable, side)) == illegal
-
-
-@pytest.mark.parametrize("where", ["graph", "executable"])
-def test_a_user_object_ends_with_the_last_that_refers_to_it(graph, side, where):
-    ended = []
-    destructor = HOST_FUNCTION(ended.append)
-    thing = ok(driver.cuUserObjectCreate(5, native(destructor), 1, 1))
-    ok(driver.cuGraphRetainUserObject(graph.graph, thing, 1, 1))
-    graph.empty()
-    executable = graph.instantiate() if where == "executable" else None
-    assert ended == []
-    ok(driver.cuGraphDestroy(graph.graph))
-    if executable is not None:
-        with held(side):
-            ok(driver.cuGraphLaunch(executable, side))
-            ok(driver.cuGraphExecDestroy(executable))
-            assert ended == []
-        ok(driver.cuStreamSynchronize(side))
-    assert ended == [5]
-    assert code(driver.cuUserObjectRelease(thing, 1)) == INVALID_VALUE

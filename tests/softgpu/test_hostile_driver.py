@@ -6,17 +6,16 @@ nothing that it was not meant to say.
 
 from __future__ import annotations
 
-import sys
-
 import pytest
 from helpers.driver_program import run_driver
-from helpers.process import start
+from helpers.process import run_module, run_text
+
+pytestmark = pytest.mark.sampled(2)
 
 
 def nonsense(first: int, step: int, rounds: int) -> list[str]:
     """Call functions with null and random arguments; the lines that are no names."""
-    command = [sys.executable, "-m", "helpers.hostile_calls_run", *map(str, (first, step, rounds))]
-    code, printed = start(command, 300)
+    code, printed = run_module("helpers.hostile_calls_run", first, step, rounds, deadline_s=300)
     lines = printed.splitlines()
     assert code == 0, f"ended with {code}, after:\n{chr(10).join(lines[-45:])}"
     return [line for line in lines if not line.startswith("cu") and "is not supported" not in line]
@@ -37,7 +36,7 @@ def test_every_function_survives_many_random_arguments(first):
 
 
 def test_a_function_that_ends_the_process_is_named():
-    code, printed = start([sys.executable, "-c", _PLANTED], 60)
+    code, printed = run_text(_PLANTED, 60)
     assert code != 0
     assert "cuEventQuery 0" in printed
 

@@ -6,12 +6,11 @@ and a good kernel runs after each.
 
 from __future__ import annotations
 
-import sys
 from functools import cache
 
 import pytest
 from helpers.hostile_kernels import KERNELS
-from helpers.process import start
+from helpers.process import run_module
 
 # Instructions of a warp: what never ends does so soon.
 BUDGET = 2**20
@@ -21,9 +20,9 @@ LOWERINGS = ["jit", "oracle"]
 @cache
 def report(lowering: str) -> dict[str, str]:
     """What was found wrong with each case; the process ended well and said nothing else."""
-    code, printed = start(
-        [sys.executable, "-m", "helpers.hostile_kernels"],
-        200,
+    code, printed = run_module(
+        "helpers.hostile_kernels",
+        deadline_s=200,
         CUDASYNC_SOFTGPU_LOWERING=lowering,
         CUDASYNC_SOFTGPU_BUDGET=str(BUDGET),
     )
@@ -44,9 +43,6 @@ def test_a_hostile_kernel_ends_in_its_error_and_harms_nothing(name, lowering):
 
 def test_a_case_that_ends_otherwise_is_told():
     """The report would show a wrong code: here that of a kernel that was given no time."""
-    code, printed = start(
-        [sys.executable, "-m", "helpers.hostile_kernels", "recursion"],
-        60,
-        CUDASYNC_SOFTGPU_BUDGET="1",
-    )
+    words = "helpers.hostile_kernels", "recursion"
+    code, printed = run_module(*words, deadline_s=60, CUDASYNC_SOFTGPU_BUDGET="1")
     assert (code, printed.partition(":")[2][:14]) == (0, " 702 is not 0;"), printed

@@ -32,7 +32,9 @@ else:
 @pytest.fixture
 def folder(tmp_path):
     """A folder with a driver in it."""
-    (tmp_path / SONAME).write_bytes(build(["cuInit"], 1, [100], machine=platform.machine()).image)
+    (tmp_path / SONAME).write_bytes(
+        build({"cuInit": 0}, 1, [100], machine=platform.machine()).image
+    )
     return tmp_path
 
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 import threading
 
 import numpy as np
 import pytest
 from helpers import direct
-from helpers.process import start
+from helpers.process import run_text
 
 from cudasync.ptx import parse
 from cudasync.softgpu.jit import compile_module, execution
@@ -131,5 +130,5 @@ print(interrupts, count.value == 30_000 * 3200)
 
 
 def test_an_interrupt_comes_up_and_no_block_is_lost_or_done_twice():
-    ended, printed = start([sys.executable, "-c", PROGRAM.format(ptx=COUNT)], 40)
+    ended, printed = run_text(PROGRAM.format(ptx=COUNT), 40)
     assert (ended, printed) == (0, "1 True\n")

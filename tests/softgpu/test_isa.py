@@ -16,7 +16,11 @@ from cudasync.softgpu import jit, oracle
 from cudasync.softgpu.jit import texts
 from cudasync.softgpu.jit.nontemporal import find_nontemporal
 
+pytestmark = pytest.mark.sampled(5)
+
 if TYPE_CHECKING:
+    from types import ModuleType
+
     from cudasync.softgpu.launching import Compile, CompiledModule
 
 CASES = all_cases()
@@ -26,6 +30,9 @@ NOT_YET: dict[str, str] = {}
 SAMPLE = 8
 # Of these there are many that differ in a shape, and each is a function to compile: one in three.
 MATRICES = ("mma_", "wmma_", "ldmatrix_", "stmatrix_")
+
+# What checks find wrong, and addresses that are wrong without them, are two faults.
+OF_LOCAL_MEMORY = [case for case in CASES if case.name.startswith(("local_", "param_address"))]
 
 
 def compiled(compile_module: Compile, case: Case) -> CompiledModule:
@@ -108,6 +115,12 @@ def test_the_vector_lowering_gives_what_the_isa_promises(case: Case, monkeypatch
 @programs()
 def test_the_scalar_lowering_gives_what_the_isa_promises(case: Case):
     check(case, run(compiled(oracle.compile_module, case), case))
+
+
+@pytest.mark.parametrize("room", [jit, oracle], ids=["jit", "oracle"])
+@pytest.mark.parametrize("case", [pytest.param(each, id=each.name) for each in OF_LOCAL_MEMORY])
+def test_pointers_into_local_memory_are_right_without_memcheck(case: Case, room: ModuleType):
+    check(case, run(room.compile_module(parse(case.text), memcheck=False), case))
 
 
 @programs(sample=SAMPLE)

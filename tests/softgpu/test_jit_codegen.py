@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from helpers.cases import ISA
 from helpers.jit import compiled, corpus, start
+from helpers.process import run_text
 from helpers.process import start as start_process
 
 from cudasync.errors import CudasyncError
@@ -104,13 +105,12 @@ def at_level(level: str, numbers: range) -> str:
         found = [line for number in {numbers!r} for line in disagreement(number)]
         print(codegen.host_level(), codegen.counts["compiled"] > 0, found)
     """
-    code, printed = start_process(
-        [sys.executable, "-c", textwrap.dedent(script)], 150, CUDASYNC_SOFTGPU_CACHE="0"
-    )
+    code, printed = run_text(script, 150, CUDASYNC_SOFTGPU_CACHE="0")
     assert code == 0, printed
     return printed.strip()
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("level", sorted(codegen.LEVELS))
 def test_code_for_a_lesser_machine_leaves_the_same_bits(level):
     best = codegen.host_level()

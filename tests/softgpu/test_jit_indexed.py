@@ -56,6 +56,7 @@ def words(count, size):
     return np.random.default_rng(3).integers(0, 256, (count, size), np.uint8)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("memcheck", [True, False])
 @pytest.mark.parametrize("sign", "us")
 @pytest.mark.parametrize("form", SIZES)

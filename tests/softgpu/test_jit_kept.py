@@ -7,6 +7,7 @@ import sys
 import textwrap
 
 import pytest
+from helpers import kept_code
 from helpers.house import ROOT
 from helpers.process import start as start_process
 
@@ -17,10 +18,9 @@ SCRIPT = """
     from helpers.jit import corpus, run
     from cudasync.softgpu.jit import codegen
     x, y = np.arange(64, dtype=np.float32), np.zeros(64, np.float32)
-    for memcheck in (True, False):
-        module = corpus("kernels_sm75", memcheck=memcheck)
-        run(module, "axpy", 1, 64, np.float32(2), x, y, np.int32(64))
-        run(module, "grid_stride", 1, 32, x, y, np.int32(64))
+    module = corpus("kernels_sm75", memcheck=False)
+    run(module, "axpy", 1, 64, np.float32(2), x, y, np.int32(64))
+    run(module, "grid_stride", 1, 32, x, y, np.int32(64))
     assert (y == 2 * x + 1).all()
     print(codegen.counts["compiled"], codegen.counts["found"])
 """
@@ -144,6 +144,24 @@ def test_names_differ_where_any_part_does_also_by_where_it_ends():
     assert len({kept.key_of(*parts) for parts in names}) == len(names)
 
 
-def test_the_tests_keep_nothing_in_the_folder_of_whoever_runs_them():
-    assert os.environ[kept.VARIABLE] == "0"
+def test_the_tests_keep_nothing_in_the_folder_of_whoever_runs_them(monkeypatch):
+    now = kept.folder()
+    monkeypatch.delenv(kept.VARIABLE)
+    assert now is not None
+    assert now != kept.folder()
     assert "CUDASYNC_SOFTGPU_CACHE" in (ROOT / "cudasync/softgpu/DESIGN.md").read_text()
+
+
+def test_what_the_tests_keep_is_found_while_they_run_and_gone_afterwards(tmp_path, monkeypatch):
+    assert kept_code.VARIABLE == kept.VARIABLE
+    monkeypatch.setenv(kept.VARIABLE, "0")
+    with kept_code.kept_in(tmp_path):
+        kept.keep("name", b"code")
+        assert kept.find("name") == b"code"
+    assert kept.find("name") is None
+    assert not tmp_path.exists()
+
+
+def test_the_tests_find_nothing_that_was_kept_before_they_began(folder):
+    with pytest.raises(AssertionError, match="not empty"), kept_code.kept_in(folder):
+        pass

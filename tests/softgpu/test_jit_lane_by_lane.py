@@ -42,6 +42,7 @@ def one_lane_at_a_time(name: str, level: str) -> list[str]:
     return ONE_LANE.findall("".join(codes))
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("level", ["x86-64-v4", "x86-64-v3"])
 @pytest.mark.parametrize("name", WHOLE)
 def test_nothing_is_done_lane_by_lane(name, level):

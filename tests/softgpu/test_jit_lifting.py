@@ -90,6 +90,7 @@ def wrapped_function(stride: int, scale: int, is_signed: bool):
     return native_of(builder)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("is_signed", [True, False])
 @pytest.mark.parametrize("scale", SCALES)
 @pytest.mark.parametrize("stride", STRIDES)
@@ -122,6 +123,7 @@ def comparing_function(relation: str, stride: int, is_signed: bool, extends: boo
     return native_of(builder)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(("is_signed", "extends"), [(True, True), (True, False), (False, False)])
 @pytest.mark.parametrize("stride", [1, -1, 0])
 @pytest.mark.parametrize("relation", RELATIONS)

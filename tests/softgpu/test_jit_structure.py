@@ -126,12 +126,14 @@ def most_stores(name: str, level: str, *, memcheck: bool) -> int:
     return max(code.stores_to_stack(loop) for code in codes for loop in code.innermost_loops())
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", SPILLS)
 def test_innermost_loops_keep_vectors_in_registers_as_far_as_there_are_any(name):
     for memcheck, most in zip((False, True), SPILLS[name], strict=True):
         assert most_stores(name, "x86-64-v3", memcheck=memcheck) <= most
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", KERNELS)
 def test_with_the_registers_of_the_next_level_there_is_room_for_nearly_all(name):
     for memcheck, most in zip((False, True), SPILLS_OF_V4.get(name, (0, 0)), strict=True):

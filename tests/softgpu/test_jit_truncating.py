@@ -81,6 +81,7 @@ EDGES = [each for power in (0, 7, 8, 15, 16, 24, 31, 32, 53, 63, 64) for each in
 EDGES += [0.0, -0.0, 0.5, -0.5, math.inf, -math.inf, math.nan]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("nan", [0, "highest"])
 @pytest.mark.parametrize(("type_", "is_signed"), TYPES)
 @pytest.mark.parametrize("source", FLOATS)

@@ -14,6 +14,8 @@ import pytest
 import cudasync as cs
 from cudasync.array.shipped import kernel_file
 
+pytestmark = pytest.mark.sampled(2)
+
 SIZES = [1, 31, 257, 1000]
 SHAPES = [(1, 1), (1, 40), (37, 1), (3, 5), (16, 16), (33, 300), (70, 45)]
 BLOCK = 128

@@ -87,6 +87,22 @@ def test_a_kernel_calls_what_another_module_defines(context, texts):
     assert host[0] == 2 * 7 + 3 + 100
 
 
+def test_declarations_without_semicolons_are_statements_of_their_own():
+    """As compilers before PTX ISA 3 wrote them."""
+    declared = HEADER + ".visible .func f\n.extern .func g(.param .b32 a)\n.global .u32 own = 1;\n"
+    defined = (
+        HEADER + ".visible .func g(.param .b32 a) { ret; }\n.global .u32 own = 2;\n.visible .func f"
+    )
+    text = linked(
+        declared + ".visible .entry k() { call f; ret; }\n",
+        defined,
+        HEADER + ".visible .func f { ret; }",
+    )
+    assert [each.name for each in parse(text).kernels] == ["k"]
+    assert not any(each.is_declaration for each in parse(text).functions)
+    assert len(parse(text).variables) == 2
+
+
 def test_the_newest_header_counts_and_there_is_one():
     text = linked(KERNEL, LIBRARY)
     assert text.count(".version") == text.count(".target") == 1

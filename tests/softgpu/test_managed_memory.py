@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cudasync.softgpu.core.managed import Advice, Pages
+from cudasync.softgpu.poison import PATTERN
 
 R = driver.CUresult
 ADVISE = driver.CUmem_advise
@@ -66,11 +67,11 @@ def test_of_a_preferred_location_the_type_is_told(memory):
     assert int(asked(memory, PAGE, kind)) == int(host)
 
 
-def test_those_who_access_memory_are_listed(memory):
-    for number in (0, -1):
+def test_those_who_access_memory_are_listed_devices_first(memory):
+    for number in (-1, 0):
         ok(cuda13.cuMemAdvise(memory, PAGE, ADVISE.CU_MEM_ADVISE_SET_ACCESSED_BY, place(number)))
     kind = RANGE.CU_MEM_RANGE_ATTRIBUTE_ACCESSED_BY
-    assert list(asked(memory, PAGE, kind, 12)) == [-1, 0, -2]
+    assert list(asked(memory, PAGE, kind, 12)) == [0, -1, -2]
     ok(cuda13.cuMemAdvise(memory, PAGE, ADVISE.CU_MEM_ADVISE_UNSET_ACCESSED_BY, place(-1)))
     assert list(asked(memory, PAGE, kind, 8)) == [0, -2]
     kinds = [RANGE.CU_MEM_RANGE_ATTRIBUTE_READ_MOSTLY, kind]
@@ -121,7 +122,7 @@ def test_what_is_discarded_may_be_anything(memory):
     assert asked(memory, PAGE, RANGE.CU_MEM_RANGE_ATTRIBUTE_LAST_PREFETCH_LOCATION) == 0
     back = ctypes.create_string_buffer(2 * PAGE)
     ok(driver.cuMemcpyDtoH(ctypes.addressof(back), memory, 2 * PAGE))
-    assert back.raw == b"\xa5" * PAGE + b"\1" * PAGE
+    assert back.raw == PATTERN * (PAGE // 2) + b"\1" * PAGE
 
 
 SPANS = st.tuples(st.integers(0, 20 * PAGE - 1), st.integers(1, 6 * PAGE), st.booleans())

@@ -5,13 +5,11 @@ The cases run many to a process: a crash, a hang or a stray word names the case 
 
 from __future__ import annotations
 
-import sys
-
 import pytest
 from helpers import hostile_run
 from helpers.hostile import damaged, exchanged
 from helpers.hostile_texts import TEXTS
-from helpers.process import start
+from helpers.process import run_module, run_text
 
 from cudasync.errors import PtxError
 from cudasync.ptx import parse
@@ -22,8 +20,9 @@ EACH, PROCESSES = 250, 8
 
 def complaints(kind: str, first: int, count: int) -> list[str]:
     """Run these cases; what went wrong, one line for each."""
-    command = [sys.executable, "-m", "helpers.hostile_run", kind, str(first), str(count)]
-    code, printed = start(command, 900, CUDASYNC_SOFTGPU_BUDGET=str(hostile_run.BUDGET))
+    environment = {"CUDASYNC_SOFTGPU_BUDGET": str(hostile_run.BUDGET)}
+    words = "helpers.hostile_run", kind, first, count
+    code, printed = run_module(*words, deadline_s=900, **environment)
     lines = printed.splitlines()
     if code or not lines or lines[-1] != "end":
         # It ended within a case: the last one that it named.
@@ -76,15 +75,14 @@ def test_the_cases_are_worth_something():
         ("return 'no line'", "bad 1: no line"),
     ],
 )
-def test_a_case_that_ends_badly_is_named(body, said, tmp_path):
+def test_a_case_that_ends_badly_is_named(body, said):
     """What the runner says of a case that breaks its promise, and of one that breaks it."""
-    program = tmp_path / "program.py"
-    program.write_text(
+    program = (
         "from helpers import hostile_run\n"
         f"def planted(number):\n    if number == 1:\n        {body}\n    return ''\n"
         "hostile_run.typed_case = planted\n"
         "hostile_run.main('typed', 0, 2)\n"
     )
-    code, printed = start([sys.executable, str(program)], 60)
+    code, printed = run_text(program, 60)
     assert said in f"{printed}ended with {code}"
     assert printed.startswith("case 0\ncase 1\n")

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import ast
+
 import pytest
 from cuda.bindings import driver
-from helpers.abi import message, ok
+from helpers.abi import IS_CUDA_12, message, ok
 from helpers.driver_program import run_driver
 
 R = driver.CUresult
 A = driver.CUmemPool_attribute
 DEVICE = driver.CUmemLocationType.CU_MEM_LOCATION_TYPE_DEVICE
 HOST = driver.CUmemLocationType.CU_MEM_LOCATION_TYPE_HOST
+
+# The bindings of CUDA 12 know no pools of managed memory.
+MANAGED = [] if IS_CUDA_12 else ["managed"]
 
 
 @pytest.fixture
@@ -165,6 +170,79 @@ def test_another_device_uses_a_pool_only_with_access():
     assert out[4] == "INVALID_VALUE"
 
 
+COPIES = """
+    def pool_of(number):
+        what = d.CUmemPoolProps()
+        what.allocType = d.CUmemAllocationType.CU_MEM_ALLOCATION_TYPE_PINNED
+        what.location.type = d.CUmemLocationType.CU_MEM_LOCATION_TYPE_DEVICE
+        what.location.id = number
+        return ok(d.cuMemPoolCreate(what))
+    def grant(pool, number, flags):
+        what = d.CUmemAccessDesc()
+        what.location.type = d.CUmemLocationType.CU_MEM_LOCATION_TYPE_DEVICE
+        what.location.id = number
+        what.flags = d.CUmemAccess_flags(flags)
+        ok(d.cuMemPoolSetAccess(pool, [what], 1))
+    def box(target, source):
+        what = d.CUDA_MEMCPY3D()
+        for side, address in (("dst", target), ("src", source)):
+            setattr(what, side + "MemoryType", d.CUmemorytype.CU_MEMORYTYPE_DEVICE)
+            setattr(what, side + "Device", address)
+        what.WidthInBytes, what.Height, what.Depth = 64, 1, 1
+        return what
+    def flat(target, source):
+        what = d.CUDA_MEMCPY2D()
+        for side, address in (("dst", target), ("src", source)):
+            setattr(what, side + "MemoryType", d.CUmemorytype.CU_MEMORYTYPE_DEVICE)
+            setattr(what, side + "Device", address)
+        what.WidthInBytes, what.Height = 64, 1
+        return what
+    def in_graph(target, source):
+        return d.cuGraphAddMemcpyNode(graph, None, 0, box(target, source), contexts[0])
+    host = ctypes.create_string_buffer(64)
+    at = ctypes.addressof(host)
+    graph = ok(d.cuGraphCreate(0))
+    there = pool_of(1)
+    ok(d.cuCtxEnablePeerAccess(contexts[1], 0))
+    ok(d.cuCtxSetCurrent(contexts[1]))
+    far = ok(d.cuMemAllocFromPoolAsync(64, there, 0))
+    ok(d.cuMemsetD8Async(far, 3, 64, 0))
+    ok(d.cuCtxSynchronize())
+    ok(d.cuCtxSetCurrent(contexts[0]))
+    near = ok(d.cuMemAlloc(64))
+    copies = {
+        "async": lambda a, b: d.cuMemcpyAsync(a, b, 64, stream),
+        "dtod async": lambda a, b: d.cuMemcpyDtoDAsync(a, b, 64, stream),
+        "dtod": lambda a, b: d.cuMemcpyDtoD(a, b, 64),
+        "any": lambda a, b: d.cuMemcpy(a, b, 64),
+        "flat": lambda a, b: d.cuMemcpy2DAsync(flat(a, b), stream),
+        "box": lambda a, b: d.cuMemcpy3DAsync(box(a, b), stream),
+        "node": in_graph,
+    }
+    def answers():
+        found = {name: {code(copy(*ends)) for ends in ((near, far), (far, near))}
+                 for name, copy in copies.items()}
+        found["to host"] = {code(d.cuMemcpyDtoH(at, far, 64))}
+        found["from host"] = {code(d.cuMemcpyHtoD(far, at, 64))}
+        found["peer"] = {code(d.cuMemcpyPeerAsync(near, contexts[0], far, contexts[1], 64, stream))}
+        return found
+    print(answers())
+    grant(there, 0, 3)
+    print(set().union(*answers().values()))
+    grant(there, 0, 0)
+    print(set().union(*answers().values()) == {"INVALID_VALUE", "CUDA_SUCCESS"})
+"""
+
+
+def test_a_copy_needs_access_to_the_pools_of_its_ends():
+    first, second, third = run_driver(COPIES, devices=2).splitlines()
+    refused = ast.literal_eval(first)
+    assert refused.pop("peer") == {"CUDA_SUCCESS"}
+    assert len(refused) == 9
+    assert all(each == {"INVALID_VALUE"} for each in refused.values()), refused
+    assert (second, third) == ("{'CUDA_SUCCESS'}", "True")
+
+
 def test_memory_of_a_pool_is_freed_once(stream):
     memory = ok(driver.cuMemAllocAsync(64, stream))
     ok(driver.cuMemFreeAsync(memory, stream))
@@ -173,3 +251,41 @@ def test_memory_of_a_pool_is_freed_once(stream):
     pinned = ok(driver.cuMemHostAlloc(64, 0))
     assert driver.cuMemFreeAsync(int(pinned), stream)[0] == R.CUDA_ERROR_INVALID_VALUE
     ok(driver.cuMemFreeHost(pinned))
+
+
+@pytest.mark.parametrize("kind", ["device", "host", "of the device", *MANAGED])
+def test_no_bytes_have_an_address_that_is_freed_once(context, stream, kind):
+    def allocate():
+        if kind == "of the device":
+            return ok(driver.cuMemAllocAsync(0, stream))
+        what = properties(HOST if kind == "host" else DEVICE)
+        if kind == "managed":
+            what.allocType = driver.CUmemAllocationType.CU_MEM_ALLOCATION_TYPE_MANAGED
+        return ok(driver.cuMemAllocFromPoolAsync(0, ok(driver.cuMemPoolCreate(what)), stream))
+
+    first, second = int(allocate()), int(allocate())
+    assert 0 not in {first, second}
+    assert first != second
+    ok(driver.cuMemcpyAsync(first, second, 0, stream))
+    ok(driver.cuStreamSynchronize(stream))
+    assert driver.cuMemsetD8(first, 1, 1)[0] == R.CUDA_ERROR_INVALID_VALUE
+    size = driver.CUpointer_attribute.CU_POINTER_ATTRIBUTE_RANGE_SIZE
+    assert int(ok(driver.cuPointerGetAttribute(size, first))) == 0
+    ok(driver.cuMemFreeAsync(first, stream))
+    ok(driver.cuMemFree(second))
+    ok(driver.cuStreamSynchronize(stream))
+    for address in (first, second):
+        assert driver.cuMemFreeAsync(address, stream)[0] == R.CUDA_ERROR_INVALID_VALUE
+
+
+def test_calls_without_a_stream_give_some_bytes(context):
+    """The driver's documentation says so of each."""
+    refused = R.CUDA_ERROR_INVALID_VALUE
+    assert driver.cuMemAlloc(0)[0] == driver.cuMemAllocManaged(0, 1)[0] == refused
+
+
+@pytest.mark.parametrize("_kind", MANAGED)
+def test_a_pool_of_managed_memory_has_no_limit(context, _kind):
+    what = properties(most=1 << 20)
+    what.allocType = driver.CUmemAllocationType.CU_MEM_ALLOCATION_TYPE_MANAGED
+    assert driver.cuMemPoolCreate(what)[0] == R.CUDA_ERROR_INVALID_VALUE

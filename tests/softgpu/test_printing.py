@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import math
 import struct
-import sys
 import textwrap
 from pathlib import Path
 
 import numpy as np
 import pytest
 from helpers import direct
-from helpers.process import start
+from helpers.process import run_text
 
 from cudasync.ptx import parse
 from cudasync.softgpu import jit, oracle
 from cudasync.softgpu.core.formats import formatted
 from cudasync.softgpu.launching import OutcomeKind
 from cudasync.softgpu.output import CAPACITY, HEADER_BYTES, VARIABLE
+
+pytestmark = pytest.mark.sampled(2)
 
 CORPUS = Path(__file__).parent / "corpus"
 TARGETS = (75, 120)
@@ -68,8 +69,7 @@ def run(name, *args, block=(4,)):
 
 def printed_by(target: int, lowering: str, program: str) -> list[str]:
     script = SCRIPT.format(file=str(CORPUS / f"printing_sm{target}.ptx")) + textwrap.dedent(program)
-    environment = {"CUDASYNC_SOFTGPU_LOWERING": lowering}
-    code, printed = start([sys.executable, "-c", script], 60, **environment)
+    code, printed = run_text(script, 60, CUDASYNC_SOFTGPU_LOWERING=lowering)
     assert code == 0, printed
     return printed.splitlines()
 

@@ -9,6 +9,7 @@ from helpers.driver_program import run_driver
 from helpers.process import start
 
 from cudasync.softgpu.abi import calls_runtime, registry
+from cudasync.softgpu.abi.versions import ANY_VERSION
 
 IMPORT = """
     from cuda.bindings import runtime as r
@@ -129,6 +130,6 @@ def test_a_forked_child_is_not_initialised():
 
 def test_what_is_forwarded_is_a_function_of_the_driver_s():
     for name, (of_driver, signature) in calls_runtime.FORWARDED.items():
-        assert registry.find(of_driver, registry.ANY_VERSION) is not None, name
+        assert registry.find(of_driver, ANY_VERSION) is not None, name
         assert signature
     assert len(calls_runtime.entries()) > len(calls_runtime.FORWARDED)

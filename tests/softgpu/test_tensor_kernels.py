@@ -17,6 +17,8 @@ from cudasync.ptx.access import Access, analyse
 from cudasync.softgpu import oracle
 from cudasync.softgpu.launching import OutcomeKind
 
+pytestmark = pytest.mark.sampled(2)
+
 TARGETS = ("sm80", "sm90", "sm100", "sm120")
 
 

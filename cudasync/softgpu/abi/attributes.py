@@ -22,6 +22,7 @@ from cudasync.softgpu.core.limits import (
     WARP_SIZE,
 )
 from cudasync.softgpu.core.results import INVALID_VALUE, DriverFailure
+from cudasync.softgpu.reserved import RESERVED_BYTES
 
 if TYPE_CHECKING:
     from cudasync.softgpu.core.context import Device
@@ -63,7 +64,7 @@ _VALUES: Final = {
     78: 1,  # stream priorities
     79: 1,  # global L1 cache
     80: 1,  # local L1 cache
-    81: MAX_SHARED_BYTES_OPTIN + 1024,  # shared memory per multiprocessor
+    81: MAX_SHARED_BYTES_OPTIN + RESERVED_BYTES,  # shared memory per multiprocessor
     82: REGISTERS,
     83: 1,  # managed memory
     86: 1,  # native host atomics
@@ -80,7 +81,7 @@ _VALUES: Final = {
     102: 1,  # virtual memory
     103: 1,  # and that handed out as a file descriptor
     106: 32,  # blocks per multiprocessor
-    111: 1024,  # reserved shared memory per block
+    111: RESERVED_BYTES,  # reserved shared memory per block
     115: 1,  # memory pools
     119: 0,  # handle types of pools
     122: 1,  # 64-bit stream memory operations

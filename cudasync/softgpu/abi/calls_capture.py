@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 # CUstreamCaptureStatus.
 _NONE, _ACTIVE, _INVALIDATED = 0, 1, 2
+# CUstreamCaptureMode.
+_GLOBAL = 0
 # CUstreamUpdateCaptureDependencies_flags.
 _ADD, _SET = 0, 1
 
@@ -36,7 +38,12 @@ _UPDATE_V1: Final = "CUstream, CUgraphNode *, size_t, unsigned int"
 _UPDATE: Final = "CUstream, CUgraphNode *, CUgraphEdgeData const *, size_t, unsigned int"
 
 
-@export("cuStreamBeginCapture")
+@export("cuStreamBeginCapture", 10000, "CUstream")
+def cu_stream_begin_capture_v1(machine: Machine, stream: int) -> None:
+    cu_stream_begin_capture(machine, stream, _GLOBAL)
+
+
+@export("cuStreamBeginCapture", 10010, "CUstream, CUstreamCaptureMode")
 def cu_stream_begin_capture(machine: Machine, stream: int, mode: int) -> None:
     machine.graphs.captures.begin(machine.streams.get(stream), mode)
 
@@ -76,6 +83,11 @@ def cu_stream_get_capture_info_v2(
     machine: Machine, stream: int, status: int, number: int, graph: int, nodes: int, count: int
 ) -> None:
     cu_stream_get_capture_info(machine, stream, status, number, graph, nodes, 0, count)
+
+
+@export("cuStreamGetCaptureInfo", 10010, "CUstream, CUstreamCaptureStatus *, cuuint64_t *")
+def cu_stream_get_capture_info_v1(machine: Machine, stream: int, status: int, number: int) -> None:
+    cu_stream_get_capture_info(machine, stream, status, number, 0, 0, 0, 0)
 
 
 @export("cuStreamGetCaptureInfo", 12030, _INFO)

@@ -65,6 +65,7 @@ def cu_device_primary_ctx_set_flags(machine: Machine, device: int, flags: int) -
     found.primary_flags = flags
 
 
+@export("cuCtxCreate", 2000, "CUcontext *, unsigned int, CUdevice")
 @export("cuCtxCreate", 3020, "CUcontext *, unsigned int, CUdevice")
 def cu_ctx_create_v2(machine: Machine, context: int, flags: int, device: int) -> None:
     need(context)

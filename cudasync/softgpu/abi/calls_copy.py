@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from cudasync.softgpu.core.machine import Machine
     from cudasync.softgpu.core.transfers import Fill, Place
 
-_LEGACY = 1
+_DEFAULT = 0
 
 
 @export("cuMemcpyHtoDAsync")
@@ -77,11 +77,13 @@ def cu_memcpy_peer_async(
 ) -> None:
     machine.contexts.get(target_context)
     machine.contexts.get(source_context)
-    cu_memcpy_dtod_async(machine, target, source, size, stream)
+    memory = machine.memory
+    ends = memory.place(target, size), memory.place(source, size)
+    machine.transfers.copy(machine.streams.get(stream), *ends, size, is_peer=True)
 
 
 def _copy_now(machine: Machine, target: Place, source: Place, size: int) -> None:
-    stream = machine.streams.get(_LEGACY)
+    stream = machine.streams.get(_DEFAULT)
     machine.streams.finish(machine.transfers.copy(stream, target, source, size))
 
 
@@ -99,7 +101,11 @@ def cu_memcpy_dtoh(machine: Machine, target: int, source: int, size: int) -> Non
 
 @export("cuMemcpyDtoD")
 def cu_memcpy_dtod(machine: Machine, target: int, source: int, size: int) -> None:
-    cu_memcpy_dtod_async(machine, target, source, size, _LEGACY)
+    memory = machine.memory
+    ends = memory.place(target, size), memory.place(source, size)
+    copy = machine.transfers.copy(machine.streams.get(_DEFAULT), *ends, size)
+    if any(end.allocation is not None and end.allocation.is_synchronous for end in ends):
+        machine.streams.finish(copy)
 
 
 @export("cuMemcpy")
@@ -117,7 +123,7 @@ def cu_memcpy_peer(
     source_context: int,
     size: int,
 ) -> None:
-    cu_memcpy_peer_async(machine, target, target_context, source, source_context, size, _LEGACY)
+    cu_memcpy_peer_async(machine, target, target_context, source, source_context, size, _DEFAULT)
 
 
 def _fill(
@@ -140,9 +146,9 @@ def _fill_now(
 
     CUDA driver API, "API synchronization behavior": memset.
     """
-    filling = _fill(machine, _LEGACY, address, pattern, count, rows, pitch)
+    filling = _fill(machine, _DEFAULT, address, pattern, count, rows, pitch)
     found = machine.memory.find(address)
-    if found is not None and (found.kind.is_host or found.kind.is_managed):
+    if found is not None and (found.kind.is_host or found.kind.is_managed or found.is_synchronous):
         machine.streams.finish(filling)
 
 

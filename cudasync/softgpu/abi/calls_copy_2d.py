@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from cudasync.softgpu.core.memory_manager import MemoryManager
     from cudasync.softgpu.core.transfers import Copy, Place
 
-_LEGACY = 1
+_DEFAULT = 0
 # CUmemorytype.
 _HOST, _DEVICE, _ARRAY, _UNIFIED = 1, 2, 3, 4
 
@@ -84,9 +84,9 @@ def cu_memcpy_2d_async(machine: Machine, description: int, stream: int) -> None:
 
 @export("cuMemcpy2D")
 def cu_memcpy_2d(machine: Machine, description: int) -> None:
-    machine.streams.finish(_copy(machine, description, _LEGACY))
+    machine.streams.finish(_copy(machine, description, _DEFAULT))
 
 
 @export("cuMemcpy2DUnaligned")
 def cu_memcpy_2d_unaligned(machine: Machine, description: int) -> None:
-    machine.streams.finish(_copy(machine, description, _LEGACY))
+    machine.streams.finish(_copy(machine, description, _DEFAULT))

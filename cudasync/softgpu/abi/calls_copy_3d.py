@@ -11,10 +11,10 @@ from cudasync.softgpu.core.graphs.boxes import BoxCopy, place_of
 if TYPE_CHECKING:
     from cudasync.softgpu.core.machine import Machine
 
-_LEGACY = 1
+_DEFAULT = 0
 
 
-def _copy(machine: Machine, description: int, stream: int) -> BoxCopy:
+def _copy(machine: Machine, description: int, stream: int, *, is_peer: bool = False) -> BoxCopy:
     box = read_box(at(CopyParams, description))
     memory = machine.memory
     source = place_of(memory, box.source, box)
@@ -24,6 +24,7 @@ def _copy(machine: Machine, description: int, stream: int) -> BoxCopy:
         place_of(memory, box.target, box),
         source,
         is_read_now=source.is_pageable,
+        is_peer=is_peer,
     )
 
 
@@ -34,7 +35,7 @@ def cu_memcpy_3d_async(machine: Machine, description: int, stream: int) -> None:
 
 @export("cuMemcpy3D")
 def cu_memcpy_3d(machine: Machine, description: int) -> None:
-    machine.streams.finish(_copy(machine, description, _LEGACY))
+    machine.streams.finish(_copy(machine, description, _DEFAULT))
 
 
 @export("cuMemcpy3DPeerAsync")
@@ -43,9 +44,9 @@ def cu_memcpy_3d_peer_async(machine: Machine, description: int, stream: int) -> 
     # An address says whose it is; the contexts only have to be some.
     context_of(machine, params.source.reserved)
     context_of(machine, params.target.reserved)
-    _copy(machine, description, stream)
+    _copy(machine, description, stream, is_peer=True)
 
 
 @export("cuMemcpy3DPeer")
 def cu_memcpy_3d_peer(machine: Machine, description: int) -> None:
-    cu_memcpy_3d_peer_async(machine, description, _LEGACY)
+    cu_memcpy_3d_peer_async(machine, description, _DEFAULT)

@@ -85,6 +85,7 @@ def _prepare(
         raise DriverFailure(INVALID_VALUE, f"there is no access order {order}")
     target = boxes.place_of(machine.memory, box.target, box)
     source = boxes.place_of(machine.memory, box.source, box)
+    machine.transfers.check_access(stream.context, target, source)
     is_read_now = order == _DURING_THE_CALL
     copy = machine.transfers.copy_box
     return lambda: copy(stream, box, target, source, is_read_now=is_read_now)

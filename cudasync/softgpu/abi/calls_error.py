@@ -18,6 +18,9 @@ DRIVER_VERSION: Final = 13050
 
 _SYMBOL_FOUND: Final = 0
 _SYMBOL_NOT_FOUND: Final = 1
+_VERSION_NOT_SUFFICIENT: Final = 2
+# CUdriverProcAddress_flags.
+_AS_CALLED, _LEGACY, _PER_THREAD = 0, 1, 2
 _PROC_ADDRESS: Final = "char const *, void **, int, cuuint64_t, CUdriverProcAddressQueryResult *"
 _PROC_ADDRESS_V1: Final = "char const *, void **, int, cuuint64_t"
 
@@ -54,7 +57,7 @@ def cu_get_error_string(_machine: Machine, code: int, text: int) -> None:
     put_u64(text, passing_address(_tables[0].details.text(code)))
 
 
-@export("cuGetProcAddress", before_init=True, signature=_PROC_ADDRESS_V1)
+@export("cuGetProcAddress", 11030, before_init=True, signature=_PROC_ADDRESS_V1)
 def cu_get_proc_address(
     machine: Machine, name: int, function: int, version: int, flags: int
 ) -> None:
@@ -62,17 +65,20 @@ def cu_get_proc_address(
 
 
 @export("cuGetProcAddress", 12000, before_init=True, signature=_PROC_ADDRESS)
-@export("cuGetProcAddress_v2", before_init=True, signature=_PROC_ADDRESS)
 def cu_get_proc_address_v2(
-    _machine: Machine, name: int, function: int, version: int, _flags: int, status: int
+    machine: Machine, name: int, function: int, version: int, flags: int, status: int
 ) -> None:
     need(function)
-    try:
-        address = _tables[0].get_proc_address(get_text(name), version)
-    except DriverFailure:
-        put_u64(function, 0)
-        offer_u32(status, _SYMBOL_NOT_FOUND)
-        raise
+    put_u64(function, 0)
+    offer_u32(status, _SYMBOL_NOT_FOUND)
+    if flags not in (_AS_CALLED, _LEGACY, _PER_THREAD):
+        raise DriverFailure(INVALID_VALUE, f"unknown flags {flags:#x}")
+    per_thread = flags == _PER_THREAD or (flags == _AS_CALLED and machine.streams.is_per_thread())
+    text = get_text(name)
+    address = _tables[0].get_proc_address(text, version, per_thread=per_thread)
+    if not address:
+        offer_u32(status, _VERSION_NOT_SUFFICIENT)
+        raise DriverFailure(NOT_FOUND, f"{text} is newer than version {version}")
     put_u64(function, address)
     offer_u32(status, _SYMBOL_FOUND)
 

@@ -3,12 +3,15 @@
     CUresult cudasyncExploreBegin(const char *order)
     CUresult cudasyncExploreNext(unsigned int *hasMore)
     CUresult cudasyncExploreReport(char *text, unsigned int size)
+    CUresult cudasyncExploreOp(const char *site)
     CUresult cudasyncExploreEnd(void)
 
 Begin, then Next before each run of the program until it says 0, then End. With an order, which a
 report has told, there is one run, in that order. Next first finishes what the run before left
 undone. A report is JSON: `orders` that were run, whether there `has_more`, `doubts` (why other
-orders may be possible), and of the latest run `order` and `steps`.
+orders may be possible), and of the latest run `order` and `steps`. A step names the line of
+the program that asked for it: that of the nearest caller, unless Op says that the thread now does
+what was asked for at `site`; an empty one ends that.
 """
 
 from __future__ import annotations
@@ -50,6 +53,12 @@ def cudasync_explore_report(machine: Machine, text: int, size: int) -> None:
     if len(data) > size:
         raise DriverFailure(INVALID_VALUE, f"the report has {len(data)} bytes")
     ctypes.memmove(text, data, len(data))
+
+
+@export("cudasyncExploreOp", signature="char const *")
+def cudasync_explore_op(machine: Machine, site: int) -> None:
+    if machine.exploration is not None:
+        machine.exploration.begins_op(get_text(site) if site else "")
 
 
 @export("cudasyncExploreEnd", signature="void")

@@ -209,8 +209,7 @@ def cu_user_object_retain(machine: Machine, thing: int, references: int) -> None
 
 @export("cuUserObjectRelease")
 def cu_user_object_release(machine: Machine, thing: int, references: int) -> None:
-    graphs = machine.graphs
-    graphs.release_user_object(graphs.user_object(thing), references)
+    machine.graphs.user_object(thing).release(references)
 
 
 @export("cuGraphRetainUserObject")

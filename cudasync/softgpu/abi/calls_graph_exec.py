@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Final
 
 from cudasync.softgpu.abi.graph_structures import at
 from cudasync.softgpu.abi.registry import export
-from cudasync.softgpu.abi.values import need, put_u32, put_u64
+from cudasync.softgpu.abi.values import need, offer_u64, put_u32, put_u64
 from cudasync.softgpu.core.results import NOT_SUPPORTED, DriverFailure
 
 if TYPE_CHECKING:
     from cudasync.softgpu.core.machine import Machine
 
 _INSTANTIATE: Final = "CUgraphExec *, CUgraph, unsigned long long"
+_INSTANTIATE_V1: Final = "CUgraphExec *, CUgraph, CUgraphNode *, char *, size_t"
 _UPLOAD_FLAG: Final = 2
 # CUgraphInstantiateResult.
 _SUCCESS, _ERROR, _INVALID_STRUCTURE, _UNSUPPORTED, _UNUSED = 0, 1, 2, 3, 5
@@ -35,7 +36,19 @@ class _InstantiateParams(ctypes.Structure):
 def cu_graph_instantiate(machine: Machine, made: int, graph: int, flags: int) -> None:
     need(made)
     graphs = machine.graphs
-    put_u64(made, graphs.instantiate(graphs.get(graph), flags).handle)
+    put_u64(made, machine.executables.instantiate(graphs.get(graph), flags).handle)
+
+
+@export("cuGraphInstantiate", 10000, _INSTANTIATE_V1)
+@export("cuGraphInstantiate", 11000, _INSTANTIATE_V1)
+def cu_graph_instantiate_v1(
+    machine: Machine, made: int, graph: int, node: int, log: int, size: int
+) -> None:
+    offer_u64(node, 0)
+    if log and size:
+        need(log, 1)
+        ctypes.memset(log, 0, 1)
+    cu_graph_instantiate(machine, made, graph, 0)
 
 
 @export("cuGraphInstantiateWithParams")
@@ -49,11 +62,11 @@ def cu_graph_instantiate_with_params(
     found = graphs.get(graph)
     if any(not condition.is_used for condition in found.conditions):
         params.result = _UNUSED
-        graphs.instantiate(found, params.flags)
+        machine.executables.instantiate(found, params.flags)
     if params.flags & _UPLOAD_FLAG:
         machine.streams.get(params.upload_stream)
     try:
-        put_u64(made, graphs.instantiate(found, params.flags).handle)
+        put_u64(made, machine.executables.instantiate(found, params.flags).handle)
     except DriverFailure as failure:
         params.result = _UNSUPPORTED if failure.code == NOT_SUPPORTED else _INVALID_STRUCTURE
         raise
@@ -62,27 +75,25 @@ def cu_graph_instantiate_with_params(
 
 @export("cuGraphExecDestroy")
 def cu_graph_exec_destroy(machine: Machine, executable: int) -> None:
-    machine.graphs.destroy_executable(executable)
+    machine.executables.destroy(executable)
 
 
 @export("cuGraphExecGetFlags")
 def cu_graph_exec_get_flags(machine: Machine, executable: int, flags: int) -> None:
-    put_u64(flags, machine.graphs.executable(executable).flags & ~_UPLOAD_FLAG)
+    put_u64(flags, machine.executables.get(executable).flags & ~_UPLOAD_FLAG)
 
 
 @export("cuGraphExecGetId")
 def cu_graph_exec_get_id(machine: Machine, executable: int, number: int) -> None:
-    put_u32(number, machine.graphs.executable(executable).identity)
+    put_u32(number, machine.executables.get(executable).identity)
 
 
 @export("cuGraphLaunch")
 def cu_graph_launch(machine: Machine, executable: int, stream: int) -> None:
-    graphs = machine.graphs
-    graphs.launch(graphs.executable(executable), machine.streams.get(stream))
+    machine.executables.launch(machine.executables.get(executable), machine.streams.get(stream))
 
 
 @export("cuGraphUpload")
 def cu_graph_upload(machine: Machine, executable: int, stream: int) -> None:
-    # There is nothing to upload to.
-    machine.graphs.executable(executable)
     machine.streams.get(stream)
+    machine.executables.get(executable).upload()

@@ -88,6 +88,5 @@ def cu_graph_batch_mem_op_node_set_params(machine: Machine, node: int, parameter
 def cu_graph_exec_batch_mem_op_node_set_params(
     machine: Machine, executable: int, node: int, parameters: int
 ) -> None:
-    graphs = machine.graphs
     work = structures.read_batch(machine, parameters)
-    graphs.set_own_work(graphs.executable(executable), node, work)
+    machine.executables.set_work(machine.executables.get(executable), node, work)

@@ -65,7 +65,7 @@ def cu_graph_add_node_v1(
 
 
 @export("cuGraphAddNode", 12030, _ADD)
-@export("cuGraphAddNode", 13041, _ADD)
+@export("cuGraphAddNode", 13040, _ADD)
 def cu_graph_add_node(
     machine: Machine, made: int, graph: int, nodes: int, edges: int, count: int, parameters: int
 ) -> None:

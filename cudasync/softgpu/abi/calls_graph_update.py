@@ -9,8 +9,16 @@ from typing import TYPE_CHECKING, Final
 from cudasync.softgpu.abi import graph_structures as structures
 from cudasync.softgpu.abi.calls_graph_node import node_of
 from cudasync.softgpu.abi.graph_parameters import read_parameters
-from cudasync.softgpu.abi.registry import export
-from cudasync.softgpu.abi.values import get_i32, get_u32, need, put_i32, put_u32
+from cudasync.softgpu.abi.registry import export, refuses_values
+from cudasync.softgpu.abi.values import (
+    get_i32,
+    get_u32,
+    need,
+    offer_u32,
+    offer_u64,
+    put_i32,
+    put_u32,
+)
 from cudasync.softgpu.core.graphs.update import UpdateRefused
 from cudasync.softgpu.core.graphs.works import ChildWork, KernelWork
 from cudasync.softgpu.core.results import (
@@ -23,6 +31,7 @@ if TYPE_CHECKING:
     from cudasync.softgpu.core.machine import Machine
 
 _UPDATE: Final = "CUgraphExec, CUgraph, CUgraphExecUpdateResultInfo *"
+_UPDATE_V1: Final = "CUgraphExec, CUgraph, CUgraphNode *, CUgraphExecUpdateResult *"
 _KERNEL: Final = "CUgraphExec, CUgraphNode, CUDA_KERNEL_NODE_PARAMS const *"
 
 
@@ -42,7 +51,7 @@ def cu_graph_exec_update(machine: Machine, executable: int, graph: int, info: in
     told.result, told.node, told.source = 1, 0, 0
     graphs = machine.graphs
     try:
-        graphs.update(graphs.executable(executable), graphs.get(graph))
+        machine.executables.update(machine.executables.get(executable), graphs.get(graph))
     except UpdateRefused as refusal:
         told.result = refusal.result
         told.node = refusal.node.handle if refusal.node is not None else 0
@@ -51,67 +60,76 @@ def cu_graph_exec_update(machine: Machine, executable: int, graph: int, info: in
     told.result = 0
 
 
+@export("cuGraphExecUpdate", 10020, _UPDATE_V1)
+def cu_graph_exec_update_v1(
+    machine: Machine, executable: int, graph: int, node: int, result: int
+) -> None:
+    told = _UpdateInfo()
+    try:
+        cu_graph_exec_update(machine, executable, graph, ctypes.addressof(told))
+    finally:
+        offer_u64(node, told.node)
+        offer_u32(result, told.result)
+
+
 @export("cuGraphExecKernelNodeSetParams")
+@refuses_values
 def cu_graph_exec_kernel_node_set_params_v1(
     machine: Machine, executable: int, node: int, parameters: int
 ) -> None:
-    graphs = machine.graphs
     work = structures.read_kernel(machine, parameters, is_first=True)
-    graphs.set_own_work(graphs.executable(executable), node, work)
+    machine.executables.set_work(machine.executables.get(executable), node, work)
 
 
 @export("cuGraphExecKernelNodeSetParams", 12000, _KERNEL)
+@refuses_values
 def cu_graph_exec_kernel_node_set_params(
     machine: Machine, executable: int, node: int, parameters: int
 ) -> None:
-    graphs = machine.graphs
     work = structures.read_kernel(machine, parameters)
-    graphs.set_own_work(graphs.executable(executable), node, work)
+    machine.executables.set_work(machine.executables.get(executable), node, work)
 
 
 @export("cuGraphExecMemcpyNodeSetParams")
 def cu_graph_exec_memcpy_node_set_params(
     machine: Machine, executable: int, node: int, parameters: int, context: int
 ) -> None:
-    graphs = machine.graphs
     work = structures.read_copy(machine, parameters, context)
-    graphs.set_own_work(graphs.executable(executable), node, work)
+    machine.executables.set_work(machine.executables.get(executable), node, work)
 
 
 @export("cuGraphExecMemsetNodeSetParams")
 def cu_graph_exec_memset_node_set_params(
     machine: Machine, executable: int, node: int, parameters: int, context: int
 ) -> None:
-    graphs = machine.graphs
     work = structures.read_fill(machine, parameters, context)
-    graphs.set_own_work(graphs.executable(executable), node, work)
+    machine.executables.set_work(machine.executables.get(executable), node, work)
 
 
 @export("cuGraphExecHostNodeSetParams")
 def cu_graph_exec_host_node_set_params(
     machine: Machine, executable: int, node: int, parameters: int
 ) -> None:
-    graphs = machine.graphs
     work = structures.read_host(machine, parameters)
-    graphs.set_own_work(graphs.executable(executable), node, work)
+    machine.executables.set_work(machine.executables.get(executable), node, work)
 
 
 @export("cuGraphExecEventRecordNodeSetEvent")
+@refuses_values
 def cu_graph_exec_event_record_node_set_event(
     machine: Machine, executable: int, node: int, event: int
 ) -> None:
-    graphs = machine.graphs
     work = structures.record_work(machine, event)
-    graphs.set_own_work(graphs.executable(executable), node, work)
+    machine.executables.set_work(machine.executables.get(executable), node, work)
 
 
 @export("cuGraphExecEventWaitNodeSetEvent")
+@refuses_values
 def cu_graph_exec_event_wait_node_set_event(
     machine: Machine, executable: int, node: int, event: int
 ) -> None:
-    graphs = machine.graphs
     work = structures.wait_work(machine, event)
-    graphs.set_own_work(graphs.executable(executable), node, work)
+    machine.executables.set_work(machine.executables.get(executable), node, work)
 
 
 @export("cuGraphExecChildGraphNodeSetParams")
@@ -119,7 +137,7 @@ def cu_graph_exec_child_graph_node_set_params(
     machine: Machine, executable: int, node: int, graph: int
 ) -> None:
     graphs = machine.graphs
-    graphs.set_own_graph(graphs.executable(executable), node, graphs.get(graph))
+    machine.executables.set_graph(machine.executables.get(executable), node, graphs.get(graph))
 
 
 @export("cuGraphExecNodeSetParams")
@@ -127,26 +145,24 @@ def cu_graph_exec_node_set_params(
     machine: Machine, executable: int, node: int, parameters: int
 ) -> None:
     graphs = machine.graphs
-    found = graphs.executable(executable)
-    own = graphs.own_node(found, node)
+    found = machine.executables.get(executable)
+    own = machine.executables.own_node(found, node)
     graphs.check_settable(own)
     work = read_parameters(machine, parameters, own.graph)
     if isinstance(work, ChildWork):
-        graphs.set_own_graph(found, node, work.graph)
+        machine.executables.set_graph(found, node, work.graph)
     else:
-        graphs.set_own_work(found, node, work)
+        machine.executables.set_work(found, node, work)
 
 
 @export("cuGraphNodeSetEnabled")
 def cu_graph_node_set_enabled(machine: Machine, executable: int, node: int, value: int) -> None:
-    graphs = machine.graphs
-    graphs.enable(graphs.executable(executable), node, bool(value))
+    machine.executables.enable(machine.executables.get(executable), node, bool(value))
 
 
 @export("cuGraphNodeGetEnabled")
 def cu_graph_node_get_enabled(machine: Machine, executable: int, node: int, value: int) -> None:
-    graphs = machine.graphs
-    put_u32(value, graphs.enable(graphs.executable(executable), node, None))
+    put_u32(value, machine.executables.enable(machine.executables.get(executable), node, None))
 
 
 # Attributes of kernel nodes: hints are taken and forgotten.

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from cudasync.softgpu.abi.calls_link import Link
+from cudasync.softgpu.abi.jit_link_options import SUCCESS, JitLinkOptions
 from cudasync.softgpu.abi.jit_options import JitOptions
 from cudasync.softgpu.abi.registry import export
 from cudasync.softgpu.abi.values import get_text, get_u64, need, put_u32, put_u64
@@ -24,6 +25,7 @@ from cudasync.softgpu.core.results import (
     INVALID_PTX,
     INVALID_VALUE,
     NO_BINARY_FOR_GPU,
+    NOT_READY,
     UNKNOWN,
     DriverFailure,
 )
@@ -49,12 +51,19 @@ _INTERNAL: Final = 6
 
 
 class _JitLink:
-    """A link under way, its log so far, and its result."""
+    """A link under way, its log so far, and its result once it is complete."""
 
-    def __init__(self) -> None:
+    def __init__(self, options: JitLinkOptions) -> None:
+        self.options = options
         self.link = Link(JitOptions(0, 0, 0))
-        self.log = b"\0"
-        self.result = b""
+        self.log = b""
+        self.result: bytes | None = None
+
+    def linked(self) -> bytes:
+        """The result; DriverFailure, which becomes INTERNAL, if there is none."""
+        if self.result is None:
+            raise DriverFailure(NOT_READY)  # Without a word: the log is the linker's.
+        return self.result
 
 
 _links: Handles[_JitLink] = Handles("nvJitLink")
@@ -71,7 +80,7 @@ def _enter(name: str, signature: str) -> Callable[[Callable[..., None]], Callabl
                 found = _links.get(handle)
                 call(machine, found, *arguments)
             except DriverFailure as failure:
-                if found is not None:
+                if found is not None and failure.detail:
                     found.log = failure.detail.encode() + b"\0"
                 return _RESULTS.get(failure.code, _INTERNAL)
             return 0
@@ -89,11 +98,20 @@ def nv_jit_link_version(_machine: Machine, major: int, minor: int) -> None:
 
 
 @export("nvJitLinkCreate", signature="void *, unsigned int, char **", before_init=True)
-def nv_jit_link_create(_machine: Machine, handle: int, _count: int, _options: int) -> None:
-    need(handle)
-    created = new_handle()
-    _links.add(created, _JitLink())
-    put_u64(handle, created)
+def nv_jit_link_create(_machine: Machine, handle: int, count: int, options: int) -> int:
+    try:
+        need(handle)
+        if count:
+            need(options, 8 * count)
+        places = [get_u64(options + 8 * index) for index in range(count)]
+        found = JitLinkOptions(get_text(place) for place in places)
+    except DriverFailure as failure:
+        return _RESULTS[failure.code]
+    if found.result == SUCCESS:
+        created = new_handle()
+        _links.add(created, _JitLink(found))
+        put_u64(handle, created)
+    return found.result
 
 
 @export("nvJitLinkDestroy", signature="void *", before_init=True)
@@ -127,7 +145,9 @@ def nv_jit_link_add_file(_machine: Machine, found: _JitLink, kind: int, path: in
 
 @_enter("nvJitLinkComplete", "")
 def nv_jit_link_complete(_machine: Machine, found: _JitLink) -> None:
-    found.result = found.link.complete() + b"\0"
+    is_empty = not found.link.texts
+    linked = found.options.empty_program() if is_empty else found.link.complete()
+    found.result = linked + b"\0"
 
 
 def _give(name: str, what: Callable[[_JitLink], bytes]) -> None:
@@ -145,7 +165,7 @@ def _give(name: str, what: Callable[[_JitLink], bytes]) -> None:
             ctypes.memmove(place, data, len(data))
 
 
-_give("nvJitLinkGetLinkedCubin", lambda found: found.result)
-_give("nvJitLinkGetLinkedPtx", lambda found: found.result)
+_give("nvJitLinkGetLinkedCubin", _JitLink.linked)
+_give("nvJitLinkGetLinkedPtx", _JitLink.linked)
 _give("nvJitLinkGetErrorLog", lambda found: found.log)
-_give("nvJitLinkGetInfoLog", lambda found: b"\0")
+_give("nvJitLinkGetInfoLog", lambda _: b"")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from cudasync.ptx.types import StateSpace
 from cudasync.softgpu.abi.messages import fixed_address
-from cudasync.softgpu.abi.registry import export
+from cudasync.softgpu.abi.registry import export, refuses_values
 from cudasync.softgpu.abi.values import (
     get_u32,
     get_u64,
@@ -161,7 +161,6 @@ def _launch(
         block,
         shared_bytes,
         pack(kernel, parameters, extra),
-        machine.expectations.take(function) if machine.record else None,
         is_cooperative=is_cooperative,
     )
 
@@ -247,7 +246,7 @@ def _attribute(function: Function, attribute: int) -> int:
         6: COMPUTE_CAPABILITY[0] * 10 + COMPUTE_CAPABILITY[1],
         7: 0,
         _MAX_DYNAMIC_SHARED: function.dynamic_shared_limit,
-        _CARVEOUT: -1,
+        _CARVEOUT: function.carveout,
     }
     if attribute in values:
         return values[attribute]
@@ -269,12 +268,20 @@ def cu_kernel_get_attribute(
     put_i32(value, _attribute(machine.modules.function(kernel, context), attribute))
 
 
+def _percentage(value: int) -> int:
+    if not -1 <= value <= 100:
+        raise DriverFailure(INVALID_VALUE, f"a carveout of {value} per cent")
+    return value
+
+
 @export("cuFuncSetAttribute")
 def cu_func_set_attribute(machine: Machine, function: int, attribute: int, value: int) -> None:
     found = machine.modules.function(function)
     if attribute == _MAX_DYNAMIC_SHARED:
         found.allow_dynamic_shared(value)
-    elif attribute != _CARVEOUT:
+    elif attribute == _CARVEOUT:
+        found.carveout = _percentage(value)
+    else:
         raise DriverFailure(INVALID_VALUE, f"function attribute {attribute} can not be set")
 
 
@@ -287,7 +294,9 @@ def cu_kernel_set_attribute(
     if attribute == _MAX_DYNAMIC_SHARED:
         function.allow_dynamic_shared(value)
         found.dynamic_shared_limit = value
-    elif attribute != _CARVEOUT:
+    elif attribute == _CARVEOUT:
+        function.carveout = _percentage(value)
+    else:
         raise DriverFailure(INVALID_VALUE, f"function attribute {attribute} can not be set")
 
 
@@ -310,12 +319,15 @@ def cu_kernel_set_cache_config(machine: Machine, kernel: int, _config: int, _dev
 
 @export("cuFuncGetModule")
 def cu_func_get_module(machine: Machine, module: int, function: int) -> None:
-    put_u64(module, machine.modules.function(function).module.handle)
+    put_u64(module, machine.modules.entry(function).module.handle)
 
 
 @export("cuFuncGetName")
+@refuses_values
 def cu_func_get_name(machine: Machine, name: int, function: int) -> None:
-    put_u64(name, fixed_address(machine.modules.function(function).name))
+    # Said first: where the call fails, older bindings read the name all the same.
+    put_u64(name, fixed_address(""))
+    put_u64(name, fixed_address(machine.modules.entry(function).name))
 
 
 @export("cuFuncIsLoaded")

@@ -15,6 +15,7 @@ from cudasync.softgpu.abi.jit_options import JitOptions
 from cudasync.softgpu.abi.registry import export
 from cudasync.softgpu.abi.values import get_text, need, offer_u64, put_u64
 from cudasync.softgpu.core.handles import Handles, new_handle
+from cudasync.softgpu.core.images import kind_of
 from cudasync.softgpu.core.linking import LinkError, link
 from cudasync.softgpu.core.linking.runtime import LIBRARY_MARK
 from cudasync.softgpu.core.results import (
@@ -51,8 +52,9 @@ class Link:
             self.has_runtime = True
             return
         if kind != _PTX and b".version" not in data[:4096]:
+            what = kind_of(data) or "no PTX"
             raise DriverFailure(
-                NO_BINARY_FOR_GPU, f"{name} is machine code; the software GPU links PTX only"
+                NO_BINARY_FOR_GPU, f"{name} is {what}; the software GPU links PTX only"
             )
         self.texts.append((name, data.rstrip(b"\0")))
 

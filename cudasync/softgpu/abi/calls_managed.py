@@ -110,8 +110,7 @@ def cu_mem_discard_batch_async(
     for address, size in ranges:
         machine.managed.check(address, size)
     for address, size in ranges:
-        # What is discarded may read as anything until it is written: poison.
-        machine.transfers.fill(found, address, b"\xa5", size)
+        machine.transfers.discard(found, address, size)
 
 
 @export("cuMemDiscardAndPrefetchBatchAsync")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from cudasync.softgpu.abi.jit_options import JitOptions
 from cudasync.softgpu.abi.messages import fixed_address
-from cudasync.softgpu.abi.registry import export
+from cudasync.softgpu.abi.registry import export, refuses_values
 from cudasync.softgpu.abi.values import (
     get_bytes,
     get_text,
@@ -20,7 +20,6 @@ from cudasync.softgpu.abi.values import (
 from cudasync.softgpu.core.results import (
     FILE_NOT_FOUND,
     INVALID_VALUE,
-    NOT_FOUND,
     DriverFailure,
 )
 
@@ -92,15 +91,15 @@ def cu_module_get_function(machine: Machine, function: int, module: int, name: i
 
 @export("cuModuleGetFunctionCount")
 def cu_module_get_function_count(machine: Machine, count: int, module: int) -> None:
-    put_u32(count, len(machine.modules.get(module).functions))
+    put_u32(count, len(machine.modules.get(module).entries))
 
 
 @export("cuModuleEnumerateFunctions")
 def cu_module_enumerate_functions(
     machine: Machine, functions: int, count: int, module: int
 ) -> None:
-    found = machine.modules.get(module).functions.values()
-    for index, function in enumerate(list(found)[:count]):
+    found = machine.modules.get(module).entries
+    for index, function in enumerate(found[:count]):
         put_u64(functions + 8 * index, function.handle)
 
 
@@ -157,11 +156,8 @@ def cu_library_unload(machine: Machine, library: int) -> None:
 @export("cuLibraryGetKernel")
 def cu_library_get_kernel(machine: Machine, kernel: int, library: int, name: int) -> None:
     need(kernel)
-    wanted = get_text(name)
-    found = machine.modules.library(library).kernels.get(wanted)
-    if found is None:
-        raise DriverFailure(NOT_FOUND, f"the library has no kernel {wanted!r}")
-    put_u64(kernel, found.handle)
+    modules = machine.modules
+    put_u64(kernel, modules.find_kernel(modules.library(library), get_text(name)).handle)
 
 
 @export("cuLibraryGetKernelCount")
@@ -204,7 +200,10 @@ def cu_kernel_get_library(machine: Machine, library: int, kernel: int) -> None:
 
 
 @export("cuKernelGetName")
+@refuses_values
 def cu_kernel_get_name(machine: Machine, name: int, kernel: int) -> None:
+    # Said first: where the call fails, older bindings read the name all the same.
+    put_u64(name, fixed_address(""))
     put_u64(name, fixed_address(machine.modules.library_kernel(kernel).name))
 
 
@@ -220,6 +219,7 @@ def _put_parameter(function: Function, index: int, offset: int, size: int) -> No
 
 
 @export("cuFuncGetParamInfo")
+@refuses_values
 def cu_func_get_param_info(
     machine: Machine, function: int, index: int, offset: int, size: int
 ) -> None:
@@ -227,6 +227,7 @@ def cu_func_get_param_info(
 
 
 @export("cuKernelGetParamInfo")
+@refuses_values
 def cu_kernel_get_param_info(
     machine: Machine, kernel: int, index: int, offset: int, size: int
 ) -> None:
@@ -234,10 +235,12 @@ def cu_kernel_get_param_info(
 
 
 @export("cuFuncGetParamCount")
+@refuses_values
 def cu_func_get_param_count(machine: Machine, function: int, count: int) -> None:
     put_u64(count, len(machine.modules.function(function).places))
 
 
 @export("cuKernelGetParamCount")
+@refuses_values
 def cu_kernel_get_param_count(machine: Machine, kernel: int, count: int) -> None:
     put_u64(count, len(machine.modules.function(kernel).places))

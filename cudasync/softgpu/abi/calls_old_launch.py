@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from cudasync.softgpu.core.modules import Function
     from cudasync.softgpu.launching import Dim3
 
-_LEGACY: Final = 1
+_DEFAULT: Final = 0
 
 
 class _Prepared:
@@ -91,12 +91,12 @@ def cu_param_setv(machine: Machine, function: int, offset: int, data: int, size:
 
 @export("cuLaunch")
 def cu_launch(machine: Machine, function: int) -> None:
-    cu_launch_grid_async(machine, function, 1, 1, _LEGACY)
+    cu_launch_grid_async(machine, function, 1, 1, _DEFAULT)
 
 
 @export("cuLaunchGrid")
 def cu_launch_grid(machine: Machine, function: int, width: int, height: int) -> None:
-    cu_launch_grid_async(machine, function, width, height, _LEGACY)
+    cu_launch_grid_async(machine, function, width, height, _DEFAULT)
 
 
 @export("cuLaunchGridAsync")

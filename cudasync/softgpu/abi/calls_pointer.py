@@ -24,6 +24,8 @@ _DEVICE_ONLY = frozenset(
     {MemoryKind.DEVICE, MemoryKind.POOL, MemoryKind.VARIABLE, MemoryKind.VIRTUAL}
 )
 
+_SYNC_MEMOPS = 6
+
 _INT, _UINT, _WORD = ctypes.c_int32, ctypes.c_uint32, ctypes.c_uint64
 
 
@@ -49,7 +51,7 @@ _ATTRIBUTES: dict[
     2: (_UINT, lambda a, _: _HOST if a.kind.is_host else _DEVICE, 0),
     3: (_WORD, lambda _, address: address, 0),
     4: (_WORD, lambda a, address: 0 if a.kind in _DEVICE_ONLY else address, 0),
-    6: (_INT, lambda _a, _: 0, 0),
+    _SYNC_MEMOPS: (_INT, lambda a, _: int(a.is_synchronous), 0),
     7: (_WORD, lambda a, _: a.number, 0),
     8: (_INT, lambda a, _: int(a.kind.is_managed), 0),
     9: (_INT, lambda a, _: a.context.device.ordinal, -2),
@@ -91,8 +93,10 @@ def cu_pointer_get_attributes(
 @export("cuPointerSetAttribute")
 def cu_pointer_set_attribute(machine: Machine, value: int, attribute: int, address: int) -> None:
     need(value)
-    if attribute != 6 or machine.memory.find(address) is None:
+    found = machine.memory.find(address)
+    if attribute != _SYNC_MEMOPS or found is None or found.is_freeing:
         raise DriverFailure(INVALID_VALUE, f"pointer attribute {attribute} can not be set")
+    found.is_synchronous = get_i32(value) != 0
 
 
 def _answer(found: Allocation | None, data: int, attribute: int, address: int) -> None:

@@ -50,7 +50,7 @@ def cu_mem_pool_destroy(machine: Machine, pool: int) -> None:
 @export("cuMemPoolGetAttribute")
 def cu_mem_pool_get_attribute(machine: Machine, pool: int, attribute: int, value: int) -> None:
     found = machine.pools.get(pool)
-    answer = found.attribute(attribute)
+    answer = machine.pools.attribute(found, attribute)
     if found.is_wide(attribute):
         put_u64(value, answer)
     else:
@@ -61,12 +61,13 @@ def cu_mem_pool_get_attribute(machine: Machine, pool: int, attribute: int, value
 def cu_mem_pool_set_attribute(machine: Machine, pool: int, attribute: int, value: int) -> None:
     found = machine.pools.get(pool)
     need(value)
-    found.set_attribute(attribute, get_u64(value) if found.is_wide(attribute) else get_i32(value))
+    wanted = get_u64(value) if found.is_wide(attribute) else get_i32(value)
+    machine.pools.set_attribute(found, attribute, wanted)
 
 
 @export("cuMemPoolTrimTo")
 def cu_mem_pool_trim_to(machine: Machine, pool: int, keep: int) -> None:
-    machine.pools.get(pool).trim(keep)
+    machine.pools.trim(machine.pools.get(pool), keep)
 
 
 @export("cuMemPoolSetAccess")

@@ -7,11 +7,12 @@ have the driver's numbers.
 
 from __future__ import annotations
 
-import threading
 from typing import TYPE_CHECKING, Final
 
 from cudasync.softgpu.abi import registry
 from cudasync.softgpu.abi.values import need, put_i32
+from cudasync.softgpu.abi.versions import ANY_VERSION
+from cudasync.softgpu.core.native_threads import PerThread
 from cudasync.softgpu.core.results import SUCCESS, DriverFailure
 
 if TYPE_CHECKING:
@@ -54,15 +55,15 @@ FORWARDED: Final = {
 """What takes the arguments of a function of the driver: that function, and the C arguments."""
 
 
-class _Thread(threading.local):
-    """What the runtime knows of the calling thread."""
+class _Thread:
+    """What the runtime knows of a thread."""
 
     def __init__(self) -> None:
         self.device = 0
         self.error = SUCCESS
 
 
-_thread = _Thread()
+_thread: PerThread[_Thread] = PerThread(_Thread, {})
 _entries: dict[str, registry.Entry] = {}
 
 
@@ -79,16 +80,16 @@ def _function(name: str, signature: str, *, in_context: bool = True) -> Callable
             machine.is_initialized = True
             try:
                 if in_context and machine.current() is None:
-                    _use(machine, _thread.device)
+                    _use(machine, _thread.own.device)
                 code = call(machine, *arguments) or SUCCESS
             except DriverFailure as failure:
-                _thread.error = failure.code
+                _thread.own.error = failure.code
                 raise
             if code:
-                _thread.error = code
+                _thread.own.error = code
             return code
 
-        _entries[name] = registry.Entry(name, registry.ANY_VERSION, signature, run, True)
+        _entries[name] = registry.Entry(name, ANY_VERSION, signature, run, True)
         return call
 
     return enter
@@ -97,12 +98,11 @@ def _function(name: str, signature: str, *, in_context: bool = True) -> Callable
 def _use(machine: Machine, ordinal: int) -> None:
     """Make the primary context of a device current; it stays there to the end."""
     device = machine.device(ordinal)
-    context = device.primary if device.primary_uses else machine.retain_primary(device)
-    machine.set_current(context)
-    _thread.device = ordinal
+    machine.set_current(machine.use_primary(device))
+    _thread.own.device = ordinal
 
 
-def _driver(name: str, version: int = registry.ANY_VERSION) -> Call:
+def _driver(name: str, version: int = ANY_VERSION) -> Call:
     entry = registry.find(name, version)
     assert entry is not None, name
     return entry.call
@@ -131,7 +131,7 @@ def cuda_get_device_count(machine: Machine, count: int) -> None:
 @_function("cudaGetDevice", "int *", in_context=False)
 def cuda_get_device(machine: Machine, device: int) -> None:
     current = machine.current()
-    put_i32(device, _thread.device if current is None else current.device.ordinal)
+    put_i32(device, _thread.own.device if current is None else current.device.ordinal)
 
 
 @_function("cudaSetDevice", "int", in_context=False)
@@ -171,12 +171,12 @@ def cuda_device_get_by_pci_bus_id(machine: Machine, device: int, text: int) -> N
 
 def _last_error(name: str, *, is_kept: bool) -> None:
     def run(_machine: Machine) -> int:
-        code = _thread.error
+        code = _thread.own.error
         if not is_kept:
-            _thread.error = SUCCESS
+            _thread.own.error = SUCCESS
         return code
 
-    _entries[name] = registry.Entry(name, registry.ANY_VERSION, "void", run, True)
+    _entries[name] = registry.Entry(name, ANY_VERSION, "void", run, True)
 
 
 _last_error("cudaGetLastError", is_kept=False)

@@ -120,7 +120,7 @@ def cu_launch_host_func(machine: Machine, stream: int, function: int, user_data:
     machine.streams.launch_host(machine.streams.get(stream), function, user_data)
 
 
-@export("cuLaunchHostFunc", 13020, "CUstream, CUhostFn, void *, unsigned int")
+@export("cuLaunchHostFunc", 13010, "CUstream, CUhostFn, void *, unsigned int")
 def cu_launch_host_func_v2(
     machine: Machine, stream: int, function: int, user_data: int, _mode: int
 ) -> None:

@@ -1,10 +1,10 @@
 """Cellar. Writes a shared library without a compiler: exports that jump through a table.
 
 The library has no code of its own but trampolines. Trampoline i jumps to the address in slot i
-of a writable table, which Python fills; the first trampolines are exported under the names given,
-the rest are for addresses handed out at run time. More bits of code return a constant each, for
-the time when Python is gone, and one enters Python (`entry.py`). Layout per the System V gABI and
-the x86-64 and AArch64 psABIs: one read-execute segment with header, symbols and code, one
+of a writable table, which Python fills; some trampolines are exported, each under one or several
+names, the rest are for addresses handed out at run time. More bits of code return a constant each,
+for the time when Python is gone, and one enters Python (`entry.py`). Layout per the System V gABI
+and the x86-64 and AArch64 psABIs: one read-execute segment with header, symbols and code, one
 read-write segment with the dynamic section and the slots.
 """
 
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 from cudasync.softgpu.abi import entry
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
 SLOTS_SYMBOL: Final = "softgpu_slots"
 SONAME: Final = "libcuda.so.1"
@@ -47,21 +47,25 @@ class Stub:
     """What that code reads: see `entry.py`."""
 
 
-def build(names: Sequence[str], slot_count: int, constants: Sequence[int], *, machine: str) -> Stub:
-    """A library that exports `names`, has `slot_count` slots, and returns each of `constants`.
+def build(
+    symbols: Mapping[str, int], slot_count: int, constants: Sequence[int], *, machine: str
+) -> Stub:
+    """A library that exports `symbols`, each with the number of a slot, and returns `constants`.
 
-    ValueError for a machine whose instructions are not known here.
+    It has `slot_count` slots. ValueError for a machine whose instructions are not known here.
     """
     if machine not in _MACHINES:
         raise ValueError(f"the software GPU has no stub for {machine}: x86_64, aarch64")
-    if slot_count < len(names):
-        raise ValueError(f"{len(names)} names need as many slots, not {slot_count}")
-    strings, name_offsets = _string_table([*names, SLOTS_SYMBOL, SONAME])
-    symbol_count = len(names) + 2  # the null symbol first, the slots last
+    if slot_count <= max(symbols.values(), default=0):
+        raise ValueError(f"{slot_count} slots are too few")
+    exported = [*symbols, SLOTS_SYMBOL]
+    strings, name_offsets = _string_table([*exported, SONAME])
+    symbol_count = len(exported) + 1  # the null symbol first, the slots last
+    hash_table = _hash_table(exported)
 
     symbols_offset = _align(_HEADER_BYTES + _PROGRAM_HEADERS * _PROGRAM_HEADER_BYTES, 8)
     hash_offset = symbols_offset + _SYMBOL_BYTES * symbol_count
-    strings_offset = hash_offset + 4 * (3 + symbol_count)
+    strings_offset = hash_offset + len(hash_table)
     text_offset = _align(strings_offset + len(strings), 16)
     constants_offset = text_offset + TRAMPOLINE_BYTES * slot_count
     text_end = constants_offset + TRAMPOLINE_BYTES * len(constants)
@@ -85,11 +89,11 @@ def build(names: Sequence[str], slot_count: int, constants: Sequence[int], *, ma
         text = text.ljust(entry_offset - text_offset, b"\xcc")
         text += entry.placed(entry_offset, table_offset)
 
-    symbols = bytes(_SYMBOL_BYTES)
-    for index, name in enumerate(names):
+    table = bytearray(_SYMBOL_BYTES)
+    for name, index in symbols.items():
         place = text_offset + TRAMPOLINE_BYTES * index
-        symbols += _symbol(name_offsets[name], _FUNCTION, place, TRAMPOLINE_BYTES)
-    symbols += _symbol(name_offsets[SLOTS_SYMBOL], _OBJECT, slots_offset, 8 * slot_count)
+        table += _symbol(name_offsets[name], _FUNCTION, place, TRAMPOLINE_BYTES)
+    table += _symbol(name_offsets[SLOTS_SYMBOL], _OBJECT, slots_offset, 8 * slot_count)
 
     image = bytearray(end)
     for offset, part in (
@@ -103,8 +107,8 @@ def build(names: Sequence[str], slot_count: int, constants: Sequence[int], *, ma
             + _program_header(_DYNAMIC, _READ | _WRITE, dynamic_offset, dynamic_bytes, 8)
             + _program_header(_GNU_STACK, _READ | _WRITE, 0, 0, 16),
         ),
-        (symbols_offset, symbols),
-        (hash_offset, _hash_table(symbol_count)),
+        (symbols_offset, table),
+        (hash_offset, hash_table),
         (strings_offset, strings),
         (text_offset, text),
         (
@@ -202,10 +206,25 @@ def _symbol(name: int, info: int, value: int, size: int) -> bytes:
     return struct.pack("<IBBHQQ", name, info, 0, 1, value, size)
 
 
-def _hash_table(symbol_count: int) -> bytes:
-    """One bucket that chains all symbols: look-ups are few, and this needs no hash function."""
-    chain = [0, *(index + 1 for index in range(1, symbol_count - 1)), 0]
-    return struct.pack(f"<{3 + symbol_count}I", 1, symbol_count, 1, *chain)
+def _hash_table(names: Sequence[str]) -> bytes:
+    """As many buckets as names: libraries that are loaded later look for their symbols here."""
+    buckets, chain = [0] * len(names), [0]
+    for index, name in enumerate(names, 1):
+        bucket = _hash(name.encode()) % len(buckets)
+        chain.append(buckets[bucket])
+        buckets[bucket] = index
+    header = struct.pack("<II", len(buckets), len(chain))
+    return header + struct.pack(f"<{len(buckets) + len(chain)}I", *buckets, *chain)
+
+
+def _hash(name: bytes) -> int:
+    """The hash function of the System V gABI."""
+    value = 0
+    for byte in name:
+        value = (value << 4) + byte
+        if value > 0x0FFFFFFF:
+            value = value & 0x0FFFFFFF ^ value >> 24 & 0xF0
+    return value
 
 
 def _dynamic(*entries: tuple[int, int]) -> bytes:

@@ -21,6 +21,7 @@ from cudasync.softgpu.core.graphs.works import (
     WaitWork,
 )
 from cudasync.softgpu.core.launches import check_shape
+from cudasync.softgpu.core.locations import Location
 from cudasync.softgpu.core.results import INVALID_VALUE, DriverFailure
 
 if TYPE_CHECKING:
@@ -164,7 +165,9 @@ def read_copy(machine: Machine, address: int, context: int) -> CopyWork:
     box = read_box(at(CopyParams, address))
     where = context_of(machine, context)
     source = boxes.place_of(machine.memory, box.source, box)
-    return CopyWork(box, boxes.place_of(machine.memory, box.target, box), source, where)
+    target = boxes.place_of(machine.memory, box.target, box)
+    machine.transfers.check_access(where, target, source)
+    return CopyWork(box, target, source, where)
 
 
 def read_box(params: CopyParams) -> boxes.Box:
@@ -282,11 +285,10 @@ def read_allocation(machine: Machine, address: int) -> AllocationWork:
     need(address, PROPERTIES_BYTES)
     properties = ctypes.string_at(address, PROPERTIES_BYTES)
     kind, handles, location, ordinal = struct.unpack_from("<IIII", properties)
-    if (kind, handles, location) != (1, 0, 1) or not params.size_bytes:
-        raise DriverFailure(
-            INVALID_VALUE, "a graph allocates pinned memory of a device, and shares it with nobody"
-        )
-    return machine.graphs.resources.allocation(params.size_bytes, ordinal, properties)
+    if handles or not params.size_bytes:
+        raise DriverFailure(INVALID_VALUE, "a graph allocates bytes, and shares them with nobody")
+    pool = machine.pools.like(kind, Location(location, ordinal))
+    return machine.graphs.resources.allocation(params.size_bytes, pool, properties)
 
 
 def write_allocation(work: AllocationWork, address: int) -> None:

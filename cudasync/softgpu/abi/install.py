@@ -33,6 +33,7 @@ from cudasync.softgpu.abi import (
     calls_graph_memory,
     calls_graph_node,
     calls_graph_update,
+    calls_held,
     calls_jit_link,
     calls_launch,
     calls_link,
@@ -44,12 +45,13 @@ from cudasync.softgpu.abi import (
     calls_old_launch,
     calls_pointer,
     calls_pool,
+    calls_stop,
     calls_stream,
     calls_virtual,
-    registry,
     runtime_bindings,
 )
 from cudasync.softgpu.abi.elf import SLOTS_SYMBOL, SONAME, build
+from cudasync.softgpu.abi.exports import exports
 from cudasync.softgpu.abi.table import (
     CONSTANTS,
     SLOT_COUNT,
@@ -77,6 +79,7 @@ CALLS: Final = (
     calls_graph_memory,
     calls_graph_node,
     calls_graph_update,
+    calls_held,
     calls_jit_link,
     calls_launch,
     calls_link,
@@ -88,6 +91,7 @@ CALLS: Final = (
     calls_old_launch,
     calls_pointer,
     calls_pool,
+    calls_stop,
     calls_stream,
     calls_virtual,
 )
@@ -104,16 +108,15 @@ def load_stub(machine: Machine, *, force: bool, report: bool = False) -> Functio
     if real is not None:
         raise CudasyncError(f"this machine has a CUDA driver ({real}); force=True installs anyway")
 
-    # By the unsuffixed name, for clients that look symbols up themselves.
-    names = sorted({e.name for e in registry.entries() if e.version == registry.ANY_VERSION})
-    stub = build(names, SLOT_COUNT, CONSTANTS, machine=platform.machine())
+    exported = exports()
+    stub = build(exported.slots, SLOT_COUNT, CONSTANTS, machine=platform.machine())
     with tempfile.TemporaryDirectory(prefix="cudasync-") as folder:
         path = Path(folder) / SONAME
         path.write_bytes(stub.image)
         library = ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL)
     slots = ctypes.c_uint64.in_dll(library, SLOTS_SYMBOL)
     base = ctypes.addressof(slots) - stub.slots_offset
-    table = FunctionTable(machine, stub, base, names, report=report)
+    table = FunctionTable(machine, stub, base, exported, report=report)
     calls_error.serve(table)
     runtime_bindings.await_bindings(table)
     catch_early_interrupts()

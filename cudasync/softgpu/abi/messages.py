@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import sys
+import threading
 from collections import deque
 from typing import Final
 
@@ -92,8 +93,18 @@ def passing_address(text: str) -> int:
     return ctypes.addressof(buffer)
 
 
+class _Here(threading.local):
+    """What the calling thread was last told for each code."""
+
+    def __init__(self) -> None:
+        self.details: dict[int, str] = {}
+
+
 class Details:
     """The last thing the core had to say for each code.
+
+    A thread that asks is told what it did wrong itself; one that did nothing wrong with that code,
+    what anybody did last.
 
     With `report`, what is wrong with a kernel or a module is told on stderr, too, each once:
     cuda.core and numba-cuda show a code, and never ask for its string.
@@ -101,20 +112,22 @@ class Details:
 
     def __init__(self, *, report: bool) -> None:
         self._details: dict[int, str] = {}
+        self._here = _Here()
         self._report = report
-        self._told: set[str] = set()
+        # To the winner of `setdefault`, so that two threads do not tell the same.
+        self._told: dict[str, object] = {}
 
     def note(self, failure: DriverFailure) -> None:
         """Remember what a failed call had to say, or that it had nothing."""
         detail = failure.detail
-        if detail or failure.code in self._details:
-            self._details[failure.code] = detail
+        self._here.details[failure.code] = self._details[failure.code] = detail
         if not self._report or not detail or detail in self._told:
             return
         if failure.code in _OF_KERNELS or detail.startswith("ptxas"):
-            self._told.add(detail)
+            if self._told.setdefault(detail, failure) is not failure:
+                return
             sys.stderr.write(f"cudasync software GPU: {name_of(failure.code)}: {detail}\n")
 
     def text(self, code: int) -> str:
         """The sentence for a code."""
-        return self._details.get(code) or words_of(code)
+        return self._here.details.get(code, self._details.get(code)) or words_of(code)

@@ -3,13 +3,18 @@
 A function is known by its name without suffix and the version in which CUDA gave it its present
 C signature, as `cuGetProcAddress` asks for it. Where one signature has always served, the
 version is left out; where there are several, each is entered with its own signature written out.
+`versions.py` has the versions.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from functools import wraps
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+from cudasync.softgpu.abi.versions import ANY_VERSION, form, has_narrow
+from cudasync.softgpu.core.results import INVALID_HANDLE, INVALID_VALUE, DriverFailure
 
 if TYPE_CHECKING:
     from typing import TypeAlias
@@ -17,8 +22,6 @@ if TYPE_CHECKING:
     Call: TypeAlias = Callable[..., int | None]
 
 F = TypeVar("F", bound=Callable[..., Any])
-
-ANY_VERSION = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,9 +53,37 @@ def export(
     return enter
 
 
+def refuses_values(call: F) -> F:
+    """Let a call that is given no such handle say INVALID_VALUE: its documentation has no other."""
+
+    @wraps(call)
+    def answer(*arguments: Any) -> Any:
+        try:
+            return call(*arguments)
+        except DriverFailure as failure:
+            if failure.code != INVALID_HANDLE:
+                raise
+            raise DriverFailure(INVALID_VALUE, failure.detail) from failure
+
+    return cast("F", answer)
+
+
 def find(name: str, version: int) -> Entry | None:
-    """The function for a name as asked for by a client of that version, if there is one."""
-    return _entries.get((name, version)) or _entries.get((name, ANY_VERSION))
+    """The newest form of a function that is not newer than `version`, if it is here.
+
+    ANY_VERSION finds what has been entered without a version.
+    """
+    if version == ANY_VERSION:
+        return _entries.get((name, ANY_VERSION))
+    newest = form(name, version)
+    if newest is None or has_narrow(name, newest):
+        return None
+    return _entries.get((name, newest)) or _entries.get((name, ANY_VERSION))
+
+
+def exact(name: str, version: int) -> Entry | None:
+    """What was entered with that version, if anything was."""
+    return _entries.get((name, version))
 
 
 def entries() -> list[Entry]:

@@ -14,6 +14,7 @@ import ctypes
 import re
 import sys
 import threading
+from dataclasses import replace
 from functools import cache, partial
 from types import CodeType, FunctionType
 from typing import TYPE_CHECKING, Any, Final
@@ -21,9 +22,11 @@ from typing import TYPE_CHECKING, Any, Final
 from cudasync.softgpu.abi import entry as native
 from cudasync.softgpu.abi import registry
 from cudasync.softgpu.abi.elf import TRAMPOLINE_BYTES
+from cudasync.softgpu.abi.exports import key_of
 from cudasync.softgpu.abi.messages import Details
 from cudasync.softgpu.abi.refusals import why_not
 from cudasync.softgpu.abi.signatures import argument_types, c_signature
+from cudasync.softgpu.abi.versions import form
 from cudasync.softgpu.core.results import (
     DEINITIALIZED,
     INVALID_VALUE,
@@ -36,9 +39,10 @@ from cudasync.softgpu.core.results import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     from cudasync.softgpu.abi.elf import Stub
+    from cudasync.softgpu.abi.exports import Exports, Key
     from cudasync.softgpu.core.machine import Machine
 
 SLOT_COUNT: Final = 2048
@@ -74,7 +78,7 @@ class FunctionTable:
         machine: Machine,
         stub: Stub,
         base: int,
-        names: Sequence[str],
+        exported: Exports,
         *,
         report: bool,
     ) -> None:
@@ -88,22 +92,22 @@ class FunctionTable:
         if self._entry is not None:
             native.write_interface(self._table)
         self._callbacks: list[Any] = []  # Keeps alive what the slots point to.
-        self._addresses: dict[tuple[str, int], int] = {}
+        self._symbols = exported.slots
+        self._addresses: dict[Key, int] = {}
         self._lasting: set[int] = set()
         self._lock = threading.Lock()
         self._names: list[str] = []
         self.asked: set[tuple[str, int]] = set()
         self._told: set[str] = set()
-        for name in names:
-            self._new_slot(name, registry.ANY_VERSION)
+        for key in exported.keys:
+            self._new_slot(key)
 
-    def address(self, name: str, version: int) -> int:
+    def address(self, name: str, version: int, *, per_thread: bool = False) -> int:
         """The trampoline for a function as a client of `version` calls it; 0 if no slot is left."""
-        entry = registry.find(name, version)
-        key = (name, entry.version if entry is not None else registry.ANY_VERSION)
+        key = key_of(name, version, per_thread=per_thread)
         with self._lock:
             found = self._addresses.get(key)
-            return found if found is not None else self._new_slot(*key)
+            return found if found is not None else self._new_slot(key)
 
     def enter(self, name: str, entry: registry.Entry | None, why: str) -> int:
         """A trampoline for a function that is no driver's; without an entry it refuses, and why."""
@@ -112,14 +116,17 @@ class FunctionTable:
                 return self._fill_slot(name, self._refusal(name, why), ())
             return self._fill_slot(name, *self._callback(name, entry))
 
-    def _new_slot(self, name: str, version: int) -> int:
-        entry = registry.find(name, version)
+    def _new_slot(self, key: Key) -> int:
+        name, version, per_thread = key
+        entry = registry.exact(name, version)
+        if entry is not None and per_thread:
+            entry = replace(entry, call=self.machine.streams.per_thread(entry.call))
         index = len(self._names)
         address = self._fill_slot(name, *self._callback(name, entry))
         if address:
             if entry is not None and entry.before_init:
                 self._lasting.add(index)
-            self._addresses[(name, version)] = address
+            self._addresses[key] = address
         return address
 
     def _fill_slot(self, name: str, function: Callable[..., int], types: tuple[Any, ...]) -> int:
@@ -211,16 +218,23 @@ class FunctionTable:
     def _point(self, index: int, constant: int) -> None:
         self._slots[index] = self._constants + TRAMPOLINE_BYTES * CONSTANTS.index(constant)
 
-    def get_proc_address(self, name: str, version: int) -> int:
-        """As `address`, with the driver's codes: names that are no driver function are unknown."""
+    def get_proc_address(self, name: str, version: int, *, per_thread: bool = False) -> int:
+        """As `address`, with the driver's codes: what no driver has is NOT_FOUND; 0: not yet then.
+
+        A symbol of the library's, with what stands behind the name, is that function.
+        """
         if not name:
             raise DriverFailure(INVALID_VALUE, "no function name")
-        if not name.startswith("cu"):
-            raise DriverFailure(NOT_FOUND, name)
-        address = self.address(name, version)
+        if not name.startswith("cu") or name not in self._symbols:
+            raise DriverFailure(NOT_FOUND, f"{name} is no function of the driver")
+        self.asked.add((name, version))
+        if re.search("_v[0-9]|_pt[sd][sz]$", name):
+            return self._trampolines + TRAMPOLINE_BYTES * self._symbols[name]
+        if form(name, version) is None:
+            return 0
+        address = self.address(name, version, per_thread=per_thread)
         if not address:
             raise DriverFailure(NOT_FOUND, name)
-        self.asked.add((name, version))
         return address
 
 

@@ -8,26 +8,23 @@ True at every call's end:
   two, so that an access one past the end hits nobody;
 - what is released waits in quarantine and is reused last, so that a use after free finds
   poison, not somebody else's data;
-- fresh and released memory holds the byte 0xA5 (of large blocks: their edges). Whoever
-  reserves or releases calls `poison` for it, outside of any lock.
+- what left quarantine has its pages for a while, and is handed out first, since new pages cost
+  more than all the rest; then it is cold, and its pages are the system's again;
+- fresh and released memory is poison. Whoever reserves or releases calls `poison_pages` for it,
+  outside of any lock, since it may take long.
 """
 
 from __future__ import annotations
 
 import ctypes
 import mmap
-from bisect import bisect_left
-from collections import deque
 from typing import Final
 
+from cudasync.softgpu.core.free_ranges import FreeRanges
+from cudasync.softgpu.core.quarantine import Quarantine
+
 ALIGNMENT: Final = 256
-POISON: Final = 0xA5
 GUARD_BYTES: Final = 256
-_QUARANTINE_BYTES: Final = 256 << 20
-# Poisoning touches pages. Above this size only the edges are poisoned, and released pages
-# go back to the system.
-_POISON_WHOLE_BYTES: Final = 64 << 20
-_POISON_EDGE_BYTES: Final = 4 << 20
 _MAP_NORESERVE: Final = 0x4000
 _PAGE_BYTES: Final = mmap.PAGESIZE
 
@@ -35,85 +32,60 @@ _PAGE_BYTES: Final = mmap.PAGESIZE
 class Arena:
     """Addresses [base, end), handed out by first fit."""
 
-    def __init__(self, size_bytes: int) -> None:
+    def __init__(self, size_bytes: int, quarantine: Quarantine | None = None) -> None:
         self._map = mmap.mmap(
             -1, size_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_NORESERVE
         )
         self.base = ctypes.addressof(ctypes.c_char.from_buffer(self._map))
         self.end = self.base + size_bytes
         self.used_bytes = 0
-        # Free ranges by address: starts and ends, sorted, coalesced. The last one is the tail
-        # that was never used, so fresh programs always take from there.
-        self._starts = [self.base]
-        self._ends = [self.end]
-        self._quarantine: deque[tuple[int, int]] = deque()
-        self._quarantined_bytes = 0
+        # What is free: with pages, and without, which is all that was never used.
+        self.warm = FreeRanges()
+        self._cold = FreeRanges()
+        self._cold.add(self.base, self.end)
+        self.quarantine = quarantine or Quarantine()
 
     def reserve(self, size_bytes: int) -> int | None:
         """The start of a block of `size_bytes`, to be poisoned; None if there is no room."""
         need = _footprint(size_bytes)
         while True:
-            start = self._take(need)
+            start = self.warm.take(need)
+            if start is None:
+                start = self._cold.take(need)
             if start is not None:
                 self.used_bytes += need
                 return start
-            if not self._quarantine:
-                return None
-            self._evict()
+            if not self.quarantine.evict():
+                if not self.warm.size_bytes:
+                    return None
+                # It may be that only the two together have room.
+                self.cool(self.warm.size_bytes)
 
     def release(self, start: int, size_bytes: int) -> None:
         """Put a block, poisoned, into quarantine."""
         need = _footprint(size_bytes)
         self.used_bytes -= need
-        self._quarantine.append((start, need))
-        self._quarantined_bytes += need
-        while self._quarantined_bytes > _QUARANTINE_BYTES:
-            self._evict()
+        self.quarantine.put(self, start, need)
 
-    def _take(self, need: int) -> int | None:
-        for index, start in enumerate(self._starts):
-            end = self._ends[index]
-            if end - start >= need:
-                if end - start == need:
-                    del self._starts[index], self._ends[index]
-                else:
-                    self._starts[index] = start + need
-                return start
-        return None
+    def take_back(self, start: int, need: int) -> None:
+        """Make a block free again that was in quarantine."""
+        self.warm.add(start, start + need)
 
-    def _evict(self) -> None:
-        """Make the block that waited longest in quarantine free again."""
-        start, need = self._quarantine.popleft()
-        self._quarantined_bytes -= need
-        end = start + need
-        index = bisect_left(self._starts, start)
-        joins_next = index < len(self._starts) and self._starts[index] == end
-        joins_previous = index > 0 and self._ends[index - 1] == start
-        if joins_next and joins_previous:
-            self._ends[index - 1] = self._ends[index]
-            del self._starts[index], self._ends[index]
-        elif joins_next:
-            self._starts[index] = start
-        elif joins_previous:
-            self._ends[index - 1] = end
-        else:
-            self._starts.insert(index, start)
-            self._ends.insert(index, end)
-
-    def poison(self, start: int, size_bytes: int, *, is_released: bool = False) -> None:
-        """Fill a block that is nobody's with 0xA5; needs no lock and may take long."""
-        if size_bytes <= _POISON_WHOLE_BYTES:
-            ctypes.memset(start, POISON, size_bytes)
-            return
-        if is_released:
-            self._drop_pages(start, size_bytes)
-        ctypes.memset(start, POISON, _POISON_EDGE_BYTES)
-        ctypes.memset(start + size_bytes - _POISON_EDGE_BYTES, POISON, _POISON_EDGE_BYTES)
+    def cool(self, size_bytes: int) -> None:
+        """Give pages of what is free back to the system: so many bytes, if there are as many."""
+        # All blocks are multiples of this, so what remains is, too.
+        for start, end in self.warm.take_last(-(-size_bytes // ALIGNMENT) * ALIGNMENT):
+            first, last = self._cold.add(start, end)
+            # Whole pages; one that is shared with a block goes when that does.
+            low = max(first, start - (start - self.base) % _PAGE_BYTES)
+            high = min(last, end + (self.base - end) % _PAGE_BYTES)
+            self._drop_pages(low, high - low)
 
     def _drop_pages(self, start: int, size_bytes: int) -> None:
         first = -(-(start - self.base) // _PAGE_BYTES) * _PAGE_BYTES
         last = (start - self.base + size_bytes) // _PAGE_BYTES * _PAGE_BYTES
-        self._map.madvise(mmap.MADV_DONTNEED, first, last - first)
+        if first < last:
+            self._map.madvise(mmap.MADV_DONTNEED, first, last - first)
 
 
 def _footprint(size_bytes: int) -> int:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from cudasync.softgpu.core.commands import Command
     from cudasync.softgpu.core.context import Context
+    from cudasync.softgpu.core.expectations import Expectations
     from cudasync.softgpu.core.streams import Event, Stream
 
 _BY_AGE = attrgetter("serial")
@@ -39,9 +40,15 @@ class Chains:
         # The latest virtual time that a caller was told has passed: what is enqueued after that
         # can not start before it.
         self._seen_us = 0.0
+        # What holds commands to what their op declares, in checked mode.
+        self.expectations: Expectations | None = None
 
     def _make_lock(self) -> None:
-        # Reentrant only so that a thread can tell that it holds it; never taken twice.
+        # It protects commands and how they are chained, streams' tails and clocks, `_seen_us`,
+        # allocation tables, arenas and quarantine, pools, advice, what graphs have in use, and how
+        # often contexts are. It is held for a few steps of bookkeeping, never while a command runs,
+        # memory is filled or anything is compiled. The lock of graphs is taken before it.
+        # Reentrant, so that a thread can tell that it holds it: finalisers are put off there.
         self.lock = RLock()
         self._owns_lock: Callable[[], bool] = self.lock._is_owned  # type: ignore[attr-defined]
 
@@ -58,6 +65,8 @@ class Chains:
             return
         if self._owns_lock():
             raise DriverFailure(NOT_PERMITTED, "a finaliser may not enqueue work")
+        if self.expectations is not None:
+            self.expectations.hold(command)
         # As `with self.lock`, at half its cost, which is half of a call's. An interrupt may come
         # behind `acquire`.
         lock = self.lock
@@ -147,7 +156,8 @@ class Chains:
     def see(self, time_us: float) -> None:
         """A caller was told that this time has passed: what is enqueued from now on is later."""
         if time_us > self._seen_us:
-            self._seen_us = time_us
+            with self.lock:
+                self._seen_us = max(self._seen_us, time_us)
 
     def stream_us(self, stream: Stream) -> float:
         """The time at which an empty stream would do something now."""
@@ -159,7 +169,8 @@ class Chains:
         if record is None or record.is_done:
             reached_us = event.reached_us()
             if reached_us > stream.floor_us:
-                stream.floor_us = reached_us
+                with self.lock:
+                    stream.floor_us = max(stream.floor_us, reached_us)
         elif stream.is_legacy:
             self.enqueue(EventWait(stream), (record,))
         elif record.stream is not stream:

@@ -10,7 +10,7 @@ True of every command, under the executor's lock:
 from __future__ import annotations
 
 from enum import Enum, unique
-from typing import TYPE_CHECKING, Final, NamedTuple, cast
+from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple, cast
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -57,6 +57,9 @@ class Command:
         "stream",
         "time_us",
     )
+
+    is_access: ClassVar[bool] = True
+    """False where memory comes, goes or is waited for: what it `touched` is nobody's data."""
 
     serial: int
     """Place in the order of all calls; set when enqueued."""
@@ -105,6 +108,9 @@ class Command:
     def awaits(self) -> str:
         """What a deadlock report says that it waits for, once all before it is done."""
         return "memory to change"
+
+    def stop(self, reason: str) -> None:
+        """It is to end now, if it is a kernel; from any thread."""
 
     def dropped(self) -> None:
         """Called when the context failed before the command could run."""

@@ -8,19 +8,22 @@ context destroyed. Other contexts, and other devices, are untouched by it.
 
 from __future__ import annotations
 
-import threading
+from threading import current_thread
 from typing import TYPE_CHECKING
 
 from cudasync.softgpu.core.arena import Arena
 from cudasync.softgpu.core.handles import new_handle
 from cudasync.softgpu.core.locations import DEVICE, Location
 from cudasync.softgpu.core.memory import AllocationTable
+from cudasync.softgpu.core.native_threads import PerThread
 from cudasync.softgpu.core.pools import Pool
 from cudasync.softgpu.core.results import DriverFailure
 from cudasync.softgpu.core.streams import Stream
 
 if TYPE_CHECKING:
+    from cudasync.softgpu.core.graphs.capture import Capture
     from cudasync.softgpu.core.modules import Module
+    from cudasync.softgpu.core.quarantine import Quarantine
     from cudasync.softgpu.core.streams import Event
     from cudasync.softgpu.launching import AllocationSnapshot
 
@@ -28,11 +31,11 @@ if TYPE_CHECKING:
 class Device:
     """One software GPU."""
 
-    def __init__(self, ordinal: int, total_bytes: int) -> None:
+    def __init__(self, ordinal: int, total_bytes: int, quarantine: Quarantine) -> None:
         self.ordinal = ordinal
         self.name = "cudasync software GPU"
         self.total_bytes = total_bytes
-        self.memory = AllocationTable(Arena(total_bytes))
+        self.memory = AllocationTable(Arena(total_bytes, quarantine))
         self.primary = Context(self, is_primary=True)
         self.primary_flags = 0
         self.primary_uses = 0
@@ -66,21 +69,21 @@ class Context:
         self.peers: set[Device] = set()
         # What all that is enqueued from now on waits for: on streams that are made later, too.
         self.gate: Stream | None = None
+        # The captures with blocking streams of this context, see `Captures`.
+        self.capturing: dict[Capture, None] = {}
         self.legacy = Stream(self, name="the legacy default stream", is_legacy=True)
         self.streams[self.legacy] = None
-        self._per_thread = threading.local()
+        self._per_thread: PerThread[_DefaultStream] = PerThread(_DefaultStream, {})
         self.snapshot: tuple[object, AllocationSnapshot] | None = None
 
     @property
     def per_thread(self) -> Stream:
         """The calling thread's own default stream."""
-        stream: Stream | None = getattr(self._per_thread, "stream", None)
-        if stream is None:
-            stream = Stream(self, name=f"the default stream of {threading.current_thread().name}")
-            self._per_thread.stream = stream
-            self._per_thread.end = _ThreadEnd(stream)
-            self.streams[stream] = None
-        return stream
+        own = self._per_thread.own
+        if own.stream is None:
+            own.stream = Stream(self, name=f"the default stream of {current_thread().name}")
+            self.streams[own.stream] = None
+        return own.stream
 
     def set_error(self, failure: DriverFailure) -> None:
         """Keep the first fault."""
@@ -93,16 +96,20 @@ class Context:
         return DriverFailure(self.error, self.error_detail)
 
 
-class _ThreadEnd:
-    """Kept by a thread for as long as it lives: its default stream ends with it."""
+class _DefaultStream:
+    """Kept for a thread for as long as it lives: its default stream ends with it."""
 
-    __slots__ = ("_stream",)
+    __slots__ = ("stream",)
 
-    def __init__(self, stream: Stream) -> None:
-        self._stream = stream
+    def __init__(self) -> None:
+        self.stream: Stream | None = None
 
     def __del__(self) -> None:
-        # In this order: whoever empties the stream after the first line removes it, too.
-        self._stream.is_closed = True
-        if not self._stream.pending:
-            self._stream.context.streams.pop(self._stream, None)
+        stream = self.stream
+        if stream is None:
+            return
+        # In this order: whoever empties the stream after the first line removes it, too. To copy
+        # is a step on what the other changes, so one of the two sees the other.
+        stream.is_closed = True
+        if not stream.pending.copy():
+            stream.context.streams.pop(stream, None)

@@ -21,7 +21,7 @@ class Deferred:
 
     def __init__(self, is_busy_here: Callable[[], bool]) -> None:
         self._is_busy_here = is_busy_here
-        # To be looked at only.
+        # To be looked at only. No lock: to append and to pop is one C call, so each is done once.
         self.actions: deque[Callable[[], object]] = deque()
 
     def put_off(self, action: Callable[[], object]) -> bool:
@@ -34,7 +34,10 @@ class Deferred:
     def run(self) -> None:
         """Do what was put off, unless still inside."""
         while self.actions and not self._is_busy_here():
-            action = self.actions.popleft()
+            try:
+                action = self.actions.popleft()
+            except IndexError:  # Another thread was faster.
+                return
             # A finaliser has nobody to tell.
             with suppress(DriverFailure):
                 action()

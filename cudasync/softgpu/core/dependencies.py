@@ -6,9 +6,10 @@ They are called with the executor's lock held.
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 from threading import get_ident
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
+
+from cudasync.softgpu.own_threads import OURS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -16,9 +17,6 @@ if TYPE_CHECKING:
 
     from cudasync.softgpu.core.commands import Command
     from cudasync.softgpu.core.streams import Stream
-
-# Threads that begin in this package make no driver calls.
-_HERE: Final = str(Path(__file__).parents[1])
 
 
 def want(targets: Iterable[Command]) -> None:
@@ -72,10 +70,4 @@ def others_may_call(own_threads: AbstractSet[int], waiting: int) -> bool:
     Not the calling thread, and not `waiting` others, which wait for the same. What is sure is only
     that there is no such thread: one that sleeps for ever counts as one that may.
     """
-    others = 0
-    for thread, frame in sys._current_frames().items():
-        while frame.f_back is not None:
-            frame = frame.f_back
-        is_ours = frame.f_code.co_filename.startswith(_HERE)
-        others += not (is_ours or thread in own_threads or thread == get_ident())
-    return others > waiting
+    return len(sys._current_frames().keys() - own_threads - OURS.copy() - {get_ident()}) > waiting

@@ -29,6 +29,7 @@ from cudasync.softgpu.core.results import (
     UNKNOWN,
     DriverFailure,
 )
+from cudasync.softgpu.core.stopping import AT_END, GRACE_S, Interrupted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -53,6 +54,9 @@ class Executor(Chains):
         self._yielded: list[Command] = []
         self._elsewhere: set[Command] = set()
         self._executing_thread = 0
+        # What that thread executes; kept behind its end.
+        self._executing: Command | None = None
+        self._interrupted = Interrupted()
         self._waiting_threads = 0
         # Threads in which host functions run: CUDA forbids driver calls there.
         self.host_function_threads: set[int] = set()
@@ -114,7 +118,7 @@ class Executor(Chains):
             return True
         if target.is_done:
             if target.time_us > self._seen_us:
-                self._seen_us = target.time_us
+                self.see(target.time_us)
             return True
         with self.lock:
             self._refuse_nested()
@@ -140,7 +144,7 @@ class Executor(Chains):
     def _advance(self, left: list[Command]) -> None:
         """Do one thing that may bring `left` nearer to being done."""
         if self._executing_thread:
-            self._wait(None)
+            self._wait(self._interrupted.patience_s(self._executing))
             return
         command = self._pick()
         if command is None and any(c.is_wanted for c in self._yielded):
@@ -171,6 +175,9 @@ class Executor(Chains):
         self._waiting_threads += 1
         try:
             self._changed.wait(timeout_s)
+        except KeyboardInterrupt:
+            self._interrupted.note(self._executing)
+            raise
         finally:
             self._waiting_threads -= 1
 
@@ -206,6 +213,7 @@ class Executor(Chains):
         # handlers, which are free as long as nothing is raised.
         try:
             (self._ready if command in self._ready else self._yielded).remove(command)
+            self._executing = command
             self._executing_thread = get_ident()
             self.lock.release()
             step = command.run()
@@ -227,13 +235,15 @@ class Executor(Chains):
             finally:
                 self._executing_thread = 0
                 try:
-                    if failure is not None:
+                    if command.is_done:
+                        # Its context was reset meanwhile; or it was done elsewhere already.
+                        pass
+                    elif failure is not None:
                         self.fail(command.stream.context, failure)
                     elif step is Step.DONE:
                         self._finish(command)
                     elif step is Step.ELSEWHERE:
-                        if not command.is_done:
-                            self._elsewhere.add(command)
+                        self._elsewhere.add(command)
                     elif command not in self._ready:
                         # Yielded, or interrupted by an exception that is not ours to keep.
                         self._yielded.append(command)
@@ -277,9 +287,44 @@ class Executor(Chains):
 
     def settle(self, context: Context) -> None:
         """Return once no command of a context executes, after `drop`."""
+        with self.lock:
+            self._wait_until(lambda: all(c.stream.context is not context for c in self._others()))
 
     def stop(self) -> None:
-        """The process ends."""
+        """The process ends: let nothing run on that Python's end would take the memory from."""
+        self.stop_kernels(AT_END)
+        with self.lock:
+            self._wait_until(lambda: not self._others(), GRACE_S)
+
+    def _wait_until(self, holds: Callable[[], bool], timeout_s: float | None = None) -> None:
+        self._waiting_threads += 1
+        try:
+            self._changed.wait_for(holds, timeout_s)
+        finally:
+            self._waiting_threads -= 1
+
+    # Stopping
+
+    def note_interrupt(self) -> None:
+        """The program was interrupted: what runs now may keep others waiting for a second more."""
+        with self.lock:
+            if self._executing_thread:
+                self._interrupted.note(self._executing)
+                self._changed.notify_all()
+
+    def stop_kernels(self, reason: str, context: Context | None = None) -> None:
+        """End kernels under way, of one context or of all."""
+        with self.lock:
+            for command in [*self._others(), *self._yielded]:
+                if context is None or command.stream.context is context:
+                    command.stop(reason)
+
+    def _others(self) -> list[Command]:
+        """What other threads execute."""
+        command = self._executing
+        if command is None or self._executing_thread in (0, get_ident()):
+            return []
+        return [command]
 
     # Failing
 

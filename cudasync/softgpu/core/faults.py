@@ -19,6 +19,7 @@ from cudasync.softgpu.core.results import (
     DriverFailure,
 )
 from cudasync.softgpu.core.sources import source_of
+from cudasync.softgpu.core.stopping import AFTER_INTERRUPT
 from cudasync.softgpu.launching import Fault, FaultKind
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ _CODES: Final = {
     FaultKind.ILLEGAL_ADDRESS: (ILLEGAL_ADDRESS, "an illegal memory access was encountered"),
     FaultKind.MISALIGNED: (MISALIGNED_ADDRESS, "misaligned address"),
     FaultKind.TIMEOUT: (LAUNCH_TIMEOUT, "the launch timed out and was terminated"),
+    FaultKind.STOPPED: (LAUNCH_TIMEOUT, "the launch was terminated"),
     FaultKind.TRAP: (LAUNCH_FAILED, "a kernel executed trap"),
     FaultKind.ASSERT: (ASSERT, "a device-side assert was triggered"),
     FaultKind.BARRIER: (LAUNCH_FAILED, "a barrier can never complete"),
@@ -37,8 +39,13 @@ _CODES: Final = {
 _NAMED_THREADS: Final = 4
 
 
-def failure_of(fault: Fault, memory: MemoryManager, module: Module) -> DriverFailure:
-    """The fault as the failure that becomes sticky on its context."""
+def failure_of(
+    fault: Fault, memory: MemoryManager, module: Module, stop_reason: str = ""
+) -> DriverFailure:
+    """The fault as the failure that becomes sticky on its context.
+
+    `stop_reason` is why somebody stopped the kernel; one that heard an interrupt stops by itself.
+    """
     code, words = _CODES[fault.kind]
     text = f"{words}: kernel {fault.kernel}, PTX line {fault.line}"
     source = source_of(module, fault.line)
@@ -52,6 +59,8 @@ def failure_of(fault: Fault, memory: MemoryManager, module: Module) -> DriverFai
         text += f" and {more} more" if more > 0 else ""
     if fault.kind is FaultKind.TIMEOUT:
         text += "; CUDASYNC_SOFTGPU_BUDGET says how much a launch may do"
+    elif fault.kind is FaultKind.STOPPED:
+        text += f"; {stop_reason or AFTER_INTERRUPT}"
     if fault.size_bytes:
         text += f": {_access(fault, memory)}"
     return DriverFailure(code, text)

@@ -30,6 +30,7 @@ from cudasync.softgpu.core.results import (
     DriverFailure,
 )
 from cudasync.softgpu.launching import AllocationSnapshot, Launch, OutcomeKind
+from cudasync.softgpu.reserved import RESERVED_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -77,14 +78,13 @@ class Plan:
 class KernelLaunch(Command):
     """cuLaunchKernel."""
 
-    __slots__ = ("execution", "expectation", "parameters", "plan", "workspace")
+    __slots__ = ("execution", "expectation", "parameters", "plan", "stop_reason", "workspace")
 
     def __init__(
         self,
         stream: Stream,
         plan: Plan,
         parameters: bytes,
-        expectation: Watcher | None = None,
         is_cooperative: bool = False,
     ) -> None:
         # What `Command.__init__` does: a call from here would take a tenth of the driver's.
@@ -97,8 +97,9 @@ class KernelLaunch(Command):
         self.plan = plan
         self.parameters = parameters
         # What it may access, if that is to be checked.
-        self.expectation = expectation
+        self.expectation: Watcher | None = None
         self.execution: Execution | None = None
+        self.stop_reason = ""
         # The grid's barrier, as the headers of cooperative groups have it: two words, of which
         # the second counts; %envreg1 and %envreg2 hold its address.
         self.workspace = _Workspace(ctypes.sizeof(_Workspace)) if is_cooperative else None
@@ -111,6 +112,8 @@ class KernelLaunch(Command):
         execution, expectation = self.execution, self.expectation
         if execution is None:
             execution = self.execution = self._start()
+            if self.stop_reason:
+                execution.stop()
         outcome = execution.run()
         if self.function.module.output is not None:
             drain(self.function.module.output, self.plan.machine.memory)
@@ -118,7 +121,8 @@ class KernelLaunch(Command):
             return Step.MOVED if outcome.has_moved else Step.YIELDED
         self.execution = None
         if outcome.fault is not None:
-            raise failure_of(outcome.fault, self.plan.machine.memory, self.function.module.source)
+            memory, source = self.plan.machine.memory, self.function.module.source
+            raise failure_of(outcome.fault, memory, source, self.stop_reason)
         if expectation is not None:
             failure = expectation.failure(self.function)
             if failure is not None:
@@ -132,6 +136,7 @@ class KernelLaunch(Command):
     def _start(self) -> Execution:
         expectation, plan = self.expectation, self.plan
         allocations = plan.machine.memory.snapshot(self.stream.context)
+        recording = expectation.begin(allocations) if expectation is not None else None
         address = 0
         if self.workspace is not None:
             address = ctypes.addressof(self.workspace)
@@ -145,7 +150,7 @@ class KernelLaunch(Command):
             plan.function.module.symbols,
             allocations,
             plan.machine.budget,
-            expectation.recording if expectation is not None else None,
+            recording,
             address,
         )
         try:
@@ -172,6 +177,12 @@ class KernelLaunch(Command):
     def describe(self) -> str:
         return f"kernel {self.function.name}"
 
+    def stop(self, reason: str) -> None:
+        self.stop_reason = self.stop_reason or reason
+        execution = self.execution
+        if execution is not None:
+            execution.stop()
+
     def dropped(self) -> None:
         self.execution = None
 
@@ -184,7 +195,6 @@ def launch(
     block: Dim3,
     dynamic_shared_bytes: int,
     parameters: bytes,
-    expectation: Watcher | None = None,
     *,
     is_cooperative: bool = False,
 ) -> None:
@@ -203,7 +213,7 @@ def launch(
         function.plan = None if machine.record else plan
     if is_cooperative:
         _check_cooperative(function, grid, block, dynamic_shared_bytes)
-    machine.executor.enqueue(KernelLaunch(stream, plan, parameters, expectation, is_cooperative))
+    machine.executor.enqueue(KernelLaunch(stream, plan, parameters, is_cooperative))
 
 
 def _check_cooperative(function: Function, grid: Dim3, block: Dim3, shared_bytes: int) -> None:
@@ -247,11 +257,11 @@ def resident_blocks(function: Function, threads: int, dynamic_shared_bytes: int)
     """How many blocks of this shape a multiprocessor holds at once; 0 if not even one."""
     if not 0 < threads <= function.kernel.max_threads:
         return 0
-    shared = function.kernel.static_shared_bytes + dynamic_shared_bytes + 1024
+    shared = function.kernel.static_shared_bytes + dynamic_shared_bytes + RESERVED_BYTES
     return min(
         _THREADS_PER_MULTIPROCESSOR // (-(-threads // 32) * 32),
         _BLOCKS_PER_MULTIPROCESSOR,
-        (MAX_SHARED_BYTES_OPTIN + 1024) // shared,
+        (MAX_SHARED_BYTES_OPTIN + RESERVED_BYTES) // shared,
     )
 
 
@@ -280,5 +290,6 @@ def spare_shared(function: Function, blocks: int, threads: int) -> int:
         raise DriverFailure(INVALID_VALUE, f"{blocks} blocks of {threads} threads")
     if resident_blocks(function, threads, 0) < blocks:
         return 0
-    share = (MAX_SHARED_BYTES_OPTIN + 1024) // blocks - 1024 - function.kernel.static_shared_bytes
+    share = (MAX_SHARED_BYTES_OPTIN + RESERVED_BYTES) // blocks - RESERVED_BYTES
+    share -= function.kernel.static_shared_bytes
     return max(0, min(share, function.dynamic_shared_limit))

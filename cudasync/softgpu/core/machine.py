@@ -6,7 +6,6 @@ in a process that has the software GPU installed, and a test may make as many as
 
 from __future__ import annotations
 
-import threading
 from typing import TYPE_CHECKING, Final
 
 from cudasync.errors import PtxError
@@ -14,6 +13,7 @@ from cudasync.softgpu.core.arena import Arena
 from cudasync.softgpu.core.context import Context, Device
 from cudasync.softgpu.core.executor import Executor
 from cudasync.softgpu.core.expectations import Expectations
+from cudasync.softgpu.core.graphs.executables import Executables
 from cudasync.softgpu.core.graphs.manager import GraphManager
 from cudasync.softgpu.core.handles import Handles
 from cudasync.softgpu.core.host_functions import HostFunctions
@@ -21,7 +21,9 @@ from cudasync.softgpu.core.managed import Managed
 from cudasync.softgpu.core.memory import AllocationTable
 from cudasync.softgpu.core.memory_manager import MemoryManager
 from cudasync.softgpu.core.module_manager import ModuleManager
+from cudasync.softgpu.core.native_threads import PerThread
 from cudasync.softgpu.core.pools import PoolManager
+from cudasync.softgpu.core.quarantine import DEFAULT_HELD_BYTES, AwaitingFrees, Quarantine
 from cudasync.softgpu.core.results import (
     INVALID_CONTEXT,
     INVALID_DEVICE,
@@ -30,6 +32,7 @@ from cudasync.softgpu.core.results import (
     DriverFailure,
 )
 from cudasync.softgpu.core.schedulers import THREADED, make_scheduler
+from cudasync.softgpu.core.stopping import Deadline
 from cudasync.softgpu.core.stream_manager import StreamManager
 from cudasync.softgpu.core.threaded import ThreadedExecutor
 from cudasync.softgpu.core.transfer_manager import TransferManager
@@ -52,13 +55,6 @@ def no_compiler(
     raise PtxError(f"no compiler was given to this machine ({settings})", file=module.file)
 
 
-class _Current(threading.local):
-    """The calling thread's stack of contexts; the top one is current."""
-
-    def __init__(self) -> None:
-        self.stack: list[Context] = []
-
-
 class Machine:
     """All devices of a process and what lives on them."""
 
@@ -69,6 +65,7 @@ class Machine:
         scheduler: str = "fifo",
         total_bytes: int = DEFAULT_TOTAL_BYTES,
         budget: int = DEFAULT_BUDGET,
+        held_bytes: int = DEFAULT_HELD_BYTES,
         memcheck: bool = True,
         record: bool = False,
         compile_module: Compile = no_compiler,
@@ -81,14 +78,19 @@ class Machine:
             ThreadedExecutor() if scheduler == THREADED else Executor(make_scheduler(scheduler))
         )
         self.host_functions = HostFunctions(self.executor)
-        self.devices = [Device(ordinal, total_bytes) for ordinal in range(devices)]
-        self.host_memory = AllocationTable(Arena(total_bytes))
+        self.quarantine = quarantine = Quarantine(held_bytes)
+        self.awaiting_frees = AwaitingFrees(self.executor, quarantine)
+        self.devices = [Device(ordinal, total_bytes, quarantine) for ordinal in range(devices)]
+        self.host_memory = AllocationTable(Arena(total_bytes, quarantine))
         self.contexts: Handles[Context] = Handles("context", code=INVALID_CONTEXT)
-        self.pools = PoolManager(self.devices)
+        self.pools = PoolManager(self.devices, self.executor)
         for device in self.devices:
             self.contexts.add(device.primary.handle, device.primary)
-        self._current = _Current()
-        self.expectations = Expectations()
+        # The calling thread's stack of contexts; the top one is current.
+        self._current: PerThread[list[Context]] = PerThread(list, {})
+        self.expectations = Expectations(self)
+        if record:
+            self.executor.expectations = self.expectations
         # The exploration under way, if there is one.
         self.exploration: Session | None = None
         self.streams = StreamManager(self)
@@ -98,6 +100,7 @@ class Machine:
         self.transfers = TransferManager(self)
         self.modules = ModuleManager(self, compile_module)
         self.graphs = GraphManager(self)
+        self.executables = Executables(self)
 
     # Devices and current contexts
 
@@ -109,12 +112,12 @@ class Machine:
 
     def current(self) -> Context | None:
         """The calling thread's context, whatever its state."""
-        stack = self._current.stack
+        stack = self._current.own
         return stack[-1] if stack else None
 
     def context(self) -> Context:
         """The calling thread's context, fit for work; DriverFailure if there is none such."""
-        stack = self._current.stack
+        stack = self._current.own
         if not stack:
             raise DriverFailure(INVALID_CONTEXT, "no context is current on this thread")
         context = stack[-1]
@@ -130,7 +133,7 @@ class Machine:
 
     def set_current(self, context: Context | None) -> None:
         """Replace the top of the calling thread's stack."""
-        stack = self._current.stack
+        stack = self._current.own
         if stack:
             stack.pop()
         if context is not None:
@@ -138,11 +141,11 @@ class Machine:
 
     def push(self, context: Context) -> None:
         """Make a context current on top of the others."""
-        self._current.stack.append(context)
+        self._current.own.append(context)
 
     def pop(self) -> Context:
         """Take the top context off."""
-        stack = self._current.stack
+        stack = self._current.own
         if not stack:
             raise DriverFailure(INVALID_CONTEXT, "no context is current on this thread")
         return stack.pop()
@@ -156,12 +159,22 @@ class Machine:
             device.primary.is_destroyed = False
         return device.primary
 
+    def use_primary(self, device: Device) -> Context:
+        """The primary context, retained unless somebody has done so."""
+        with self.executor.lock:
+            if not device.primary_uses:
+                device.primary_uses = 1
+                device.primary.is_destroyed = False
+        return device.primary
+
     def release_primary(self, device: Device) -> None:
         """One user less; the last one takes the context's state along."""
-        if not device.primary_uses:
-            raise DriverFailure(INVALID_CONTEXT, "the primary context is not retained")
-        device.primary_uses -= 1
-        if not device.primary_uses:
+        with self.executor.lock:
+            if not device.primary_uses:
+                raise DriverFailure(INVALID_CONTEXT, "the primary context is not retained")
+            device.primary_uses -= 1
+            is_last = not device.primary_uses
+        if is_last:
             self.reset_primary(device)
 
     def reset_primary(self, device: Device) -> None:
@@ -192,7 +205,8 @@ class Machine:
         if context.is_primary:
             self.retain_primary(context.device)
         else:
-            context.attached += 1
+            with self.executor.lock:
+                context.attached += 1
 
     def detach(self, context: Context) -> None:
         """cuCtxDetach: one user less, and the end after the last."""
@@ -200,16 +214,20 @@ class Machine:
             raise DriverFailure(INVALID_CONTEXT, "the context is not current on this thread")
         if context.is_primary:
             self.release_primary(context.device)
-        elif context.attached:
-            context.attached -= 1
-        else:
+            return
+        with self.executor.lock:
+            is_last = not context.attached
+            context.attached -= not is_last
+        if is_last:
             self.destroy(context)
 
     def _clear(self, context: Context) -> None:
-        self.executor.finish_nowait([s.tail for s in list(context.streams) if s.tail is not None])
-        with self.executor.lock:
-            self.executor.drop(context)
-        self.executor.settle(context)
+        executor = self.executor
+        with Deadline(executor, context):
+            executor.finish_nowait([s.tail for s in list(context.streams) if s.tail is not None])
+            with executor.lock:
+                executor.drop(context)
+            executor.settle(context)
         self.streams.forget(context)
         self.modules.forget(context)
         self.memory.free_all(context)
@@ -217,6 +235,12 @@ class Machine:
     def after_fork(self) -> None:
         """In a forked child: threads and whatever lock they held are gone."""
         self.executor.after_fork()
+
+    def stop_kernels(self, device: Device, reason: str) -> None:
+        """End the kernels that run on a device."""
+        for context in self.contexts:
+            if context.device is device:
+                self.executor.stop_kernels(reason, context)
 
     def end(self) -> None:
         """The process ends: nothing new is begun."""

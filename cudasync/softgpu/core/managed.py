@@ -79,7 +79,10 @@ class Managed:
         self._machine = machine
 
     def _pages(self, address: int, size_bytes: int) -> Pages:
-        """The pages of a range; DriverFailure INVALID_VALUE if it is not managed memory."""
+        """The pages of a range; DriverFailure INVALID_VALUE if it is not managed memory.
+
+        The executor's lock is held: they are made when something is first said of them.
+        """
         found: Allocation | None = self._machine.memory.find(address)
         if found is None or found.is_freeing or not found.kind.is_managed:
             raise DriverFailure(INVALID_VALUE, f"{address:#x} is not managed memory")
@@ -106,22 +109,23 @@ class Managed:
             _ACCESSED: lambda said: replace(said, accessed_by=said.accessed_by | {number}),
             _NOT_ACCESSED: lambda said: replace(said, accessed_by=said.accessed_by - {number}),
         }
-        pages = self._pages(address, size_bytes)
         with self._machine.executor.lock:
+            pages = self._pages(address, size_bytes)
             pages.change(address, address + size_bytes, changes[advice])
 
     def prefetch(self, address: int, size_bytes: int, location: Location) -> None:
         """cuMemPrefetchAsync: where to is known at once, whenever the pages get there."""
         location.device(self._machine.devices)
-        pages = self._pages(address, size_bytes)
         with self._machine.executor.lock:
+            pages = self._pages(address, size_bytes)
             pages.change(
                 address, address + size_bytes, lambda said: replace(said, prefetched=location)
             )
 
     def check(self, address: int, size_bytes: int) -> None:
         """DriverFailure INVALID_VALUE if the range is not managed memory."""
-        self._pages(address, size_bytes)
+        with self._machine.executor.lock:
+            self._pages(address, size_bytes)
 
     def attribute(self, address: int, size_bytes: int, number: int) -> int:
         """cuMemRangeGetAttribute: what holds of all pages, else that nothing does."""
@@ -152,7 +156,8 @@ class Managed:
         return min(places) if len(places) == 1 else Location(HOST)
 
     def accessed_by(self, address: int, size_bytes: int) -> list[int]:
-        """The devices, or CPU, that were said to access all pages of a range."""
+        """The devices, and last CPU, that were said to access all pages of a range."""
         with self._machine.executor.lock:
             said = self._pages(address, size_bytes).said(address, address + size_bytes)
-        return sorted(frozenset.intersection(*(each.accessed_by for each in said)))
+        numbers = frozenset.intersection(*(each.accessed_by for each in said))
+        return sorted(numbers, key=lambda number: (number == CPU, number))

@@ -4,6 +4,10 @@ True at every call's end:
 - live allocations of a table are disjoint, and kept sorted by start;
 - an address is found in at most one allocation of all tables;
 - `version` changes whenever the set of live ranges does, so that snapshots can be cached.
+
+Whoever changes a table holds the executor's lock. To look takes none: what is found was there at
+some moment of the call. A look goes by copies, each one C call; the first, at what changes
+underneath, is only believed where the answer proves itself.
 """
 
 from __future__ import annotations
@@ -75,6 +79,8 @@ class Allocation:
     """Of a graph's memory: who keeps its address when it is freed."""
     pool: Pool | None = None
     """Where stream-ordered memory is from."""
+    is_synchronous: bool = False
+    """True where calls that copy or fill wait until that is done (SYNC_MEMOPS)."""
     pages: Pages | None = None
     """What was said of managed memory, page by page."""
 
@@ -145,6 +151,11 @@ class AllocationTable:
         allocation.is_live = True
         self.version += 1
 
+    def hide(self, allocation: Allocation) -> None:
+        """Let kernels see it no more; its address stays taken."""
+        allocation.is_live = False
+        self.version += 1
+
     def free(self, allocation: Allocation) -> None:
         """Take it out of the table and remember it for reports; `arena.release` comes after."""
         del self._by_start[allocation.start]
@@ -156,13 +167,12 @@ class AllocationTable:
         self.version += 1
 
     def find(self, address: int) -> Allocation | None:
-        """The allocation that holds `address`, live or not yet live."""
-        index = bisect_right(self._starts, address) - 1
-        if index < 0:
-            return None
+        """The allocation that holds `address`, live or not yet live, or that begins there."""
+        starts = self._starts
+        # Another thread may make the list shorter; without a GIL also within `bisect_right`.
         try:
-            found = self._by_start[self._starts[index]]
-            if found.start <= address < found.end:
+            found = self._by_start[starts[bisect_right(starts, address) - 1]]
+            if found.start <= address < found.end or address == found.start:
                 return found
         except LookupError:
             pass
@@ -174,46 +184,52 @@ class AllocationTable:
             version, starts = self.version, self._starts.copy()
             index = bisect_right(starts, address) - 1
             found = self._by_start.get(starts[index]) if index >= 0 else None
-            if found is not None and found.start <= address < found.end:
+            if found is not None and (found.start <= address < found.end or address == found.start):
                 return found
             if version == self.version:
                 return None
 
     def overlaps(self, start: int, end: int) -> bool:
-        """True if any allocation has a byte in [start, end)."""
+        """True if any allocation has a byte in [start, end); the lock is held."""
         index = bisect_right(self._starts, end - 1) - 1
         return index >= 0 and self._by_start[self._starts[index]].end > start
 
     def find_freed(self, address: int) -> Allocation | None:
         """The last allocation that held `address` and was freed."""
-        for allocation in reversed(self._freed):
+        # By a copy: others free meanwhile.
+        for allocation in reversed(self._freed.copy()):
             if allocation.start <= address < allocation.end:
                 return allocation
         return None
 
     def nearest(self, address: int) -> Allocation | None:
         """The allocation whose edge is nearest."""
-        index = bisect_right(self._starts, address)
-        starts = self._starts[max(0, index - 1) : index + 1]
+        starts = self._starts.copy()
+        index = bisect_right(starts, address)
+        near = [self._by_start.get(start) for start in starts[max(0, index - 1) : index + 1]]
         # Another thread may just have freed one of them.
-        near = [self._by_start[start] for start in starts if start in self._by_start]
-        return min(near, key=lambda a: distance(a, address), default=None)
+        there = [allocation for allocation in near if allocation is not None]
+        return min(there, key=lambda a: distance(a, address), default=None)
 
     def live_ranges(self) -> list[tuple[int, int]]:
         """What a kernel may touch."""
-        return [(a.start, a.end) for a in self._by_start.values() if a.is_live]
+        return [(a.start, a.end) for a in self._all() if a.is_live]
 
     def live(self) -> list[Allocation]:
         """What can be used now."""
-        return [a for a in self._by_start.values() if a.is_live]
+        return [a for a in self._all() if a.is_live]
 
     def used_by(self, kind: MemoryKind) -> int:
         """Bytes of all allocations of a kind."""
-        return sum(a.size_bytes for a in self._by_start.values() if a.kind is kind)
+        return sum(a.size_bytes for a in self._all() if a.kind is kind)
 
     def of_context(self, context: Context) -> list[Allocation]:
         """Everything that `context` has allocated here."""
-        return [a for a in self._by_start.values() if a.context is context]
+        return [a for a in self._all() if a.context is context]
+
+    def _all(self) -> list[Allocation]:
+        # One C call, whatever others allocate and free.
+        return list(self._by_start.values())
 
 
 def distance(allocation: Allocation, address: int) -> int:

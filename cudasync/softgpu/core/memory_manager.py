@@ -23,6 +23,7 @@ from cudasync.softgpu.core.sites import call_site
 from cudasync.softgpu.core.stream_ordered import Appear, Vanish
 from cudasync.softgpu.core.transfers import Place
 from cudasync.softgpu.launching import AllocationSnapshot
+from cudasync.softgpu.poison import poison_pages
 
 if TYPE_CHECKING:
     from cudasync.softgpu.core.context import Context, Device
@@ -116,11 +117,13 @@ class MemoryManager:
         *,
         live: bool = True,
         context: Context | None = None,
+        may_be_empty: bool = False,
     ) -> Allocation:
         """Fresh poisoned memory, after a second try with all work done if it is short."""
         context = context or self._machine.context()
-        if size_bytes <= 0:
+        if size_bytes <= 0 and not (may_be_empty and not size_bytes):
             raise DriverFailure(INVALID_VALUE, "an allocation of 0 bytes")
+        self._machine.awaiting_frees.run()
         try:
             with self._executor.lock:
                 self.virtual.physical.leave_room(table, size_bytes)
@@ -133,7 +136,8 @@ class MemoryManager:
             with self._executor.lock:
                 self.virtual.physical.leave_room(table, size_bytes)
                 made = table.allocate(size_bytes, kind, context, live=live)
-        table.arena.poison(made.start, size_bytes)
+        poison_pages(made.start, size_bytes)
+        self._machine.expectations.note_allocation(made)
         return made
 
     def allocate_device(self, size_bytes: int) -> Allocation:
@@ -153,15 +157,16 @@ class MemoryManager:
     ) -> Allocation:
         """cuMemAllocAsync: the address now, the memory when the stream gets there.
 
-        It is from the pool that the stream's device uses, unless one is given.
+        It is from the pool that the stream's device uses, unless one is given. No bytes have an
+        address, too, which is freed like others.
         """
-        if isinstance(stream.capture, Capture):
-            return self._machine.graphs.resources.capture_allocation(
-                stream.capture, stream, size_bytes
-            )
         context = stream.context
         if pool is None:
             pool = self._machine.pools.current(PINNED, context.device.pool.location)
+        if isinstance(stream.capture, Capture):
+            return self._machine.graphs.resources.capture_allocation(
+                stream.capture, stream, size_bytes, pool
+            )
         table = self._host
         if pool.kind is MemoryKind.POOL and pool.device is not None:
             table = pool.device.memory
@@ -170,9 +175,11 @@ class MemoryManager:
             pool.take(size_bytes)
         made: Allocation | None = None
         try:
-            made = self.allocate(table, size_bytes, pool.kind, live=False, context=context)
+            made = self.allocate(
+                table, size_bytes, pool.kind, live=False, context=context, may_be_empty=True
+            )
             made.pool = pool
-            self._executor.enqueue(Appear(stream, table, made))
+            self._executor.enqueue(Appear(stream, self, made))
         except DriverFailure:
             if made is None:
                 with self._executor.lock:
@@ -224,13 +231,40 @@ class MemoryManager:
             allocation.keeper.give_back()
         allocation.is_freeing = True
         allocation.freed_at = call_site()
-        self._executor.enqueue(Vanish(stream, self, allocation))
+        free = Vanish(stream, self, allocation)
+        awaiting = self._machine.awaiting_frees
+        awaiting.add(free)
+        try:
+            self._executor.enqueue(free)
+        except BaseException:
+            awaiting.remove(free)
+            raise
+        awaiting.run()
 
     def _owned(self, address: int) -> Allocation:
         allocation = self.find(address)
         if allocation is None or allocation.is_freeing or allocation.start != address:
             raise DriverFailure(INVALID_VALUE, self._complaint(address))
         return allocation
+
+    def make_live(self, allocation: Allocation) -> None:
+        """Memory that was only an address comes into being. The executor's lock is not held."""
+        with self._executor.lock:
+            self.table_of(allocation.start).make_live(allocation)
+
+    def hide(self, allocation: Allocation) -> None:
+        """Memory is only an address again. The executor's lock is not held."""
+        with self._executor.lock:
+            self.table_of(allocation.start).hide(allocation)
+
+    def vanish(self, free: Vanish) -> None:
+        """A free that was enqueued runs."""
+        self._machine.awaiting_frees.remove(free)
+        self.end(free.allocation)
+
+    def drop(self, free: Vanish) -> None:
+        """It never will: the context has failed, and keeps its memory until it is reset."""
+        self._machine.awaiting_frees.remove(free)
 
     def end(self, allocation: Allocation) -> None:
         """Take the memory away now; the address of a graph's is kept."""
@@ -245,7 +279,7 @@ class MemoryManager:
             if allocation.pool is not None:
                 allocation.pool.give_back(allocation.size_bytes)
         if allocation.kind is not MemoryKind.REGISTERED:
-            table.arena.poison(allocation.start, allocation.size_bytes, is_released=True)
+            poison_pages(allocation.start, allocation.size_bytes)
             with self._executor.lock:
                 table.arena.release(allocation.start, allocation.size_bytes)
 
@@ -253,7 +287,8 @@ class MemoryManager:
         """End everything that a context has allocated."""
         for table in (context.device.memory, self._host):
             for allocation in table.of_context(context):
-                allocation.keeper = None
+                if allocation.keeper is not None:
+                    allocation.keeper.abandon()
                 self.end(allocation)
 
     # Registering
@@ -273,6 +308,11 @@ class MemoryManager:
         allocation = self._host.find(address)
         if allocation is None or allocation.kind is not MemoryKind.REGISTERED:
             raise DriverFailure(HOST_MEMORY_NOT_REGISTERED)
+        if allocation.start != address:
+            raise DriverFailure(
+                INVALID_VALUE,
+                f"{address:#x} is in the middle of {allocation.describe()}",
+            )
         self._machine.streams.synchronize_context(allocation.context)
         self.end(allocation)
 

@@ -1,7 +1,8 @@
 """Cellar. What can be done with modules: the verbs behind the driver's calls.
 
-PTX is parsed and lowered when it is loaded, so that a text that can not run is refused then, with
-its line. Equal texts are compiled once.
+PTX is parsed and lowered when it is loaded, so that a text that is no PTX is refused then, with its
+line. A kernel that needs what the software GPU has not is refused when it is asked for by name, and
+when a handle of it is used; the others of its module run. Equal texts are compiled once.
 """
 
 from __future__ import annotations
@@ -12,8 +13,17 @@ from typing import TYPE_CHECKING, Final
 from cudasync.errors import PtxError
 from cudasync.ptx import parse
 from cudasync.softgpu.core.handles import Handles
+from cudasync.softgpu.core.images import kind_of
 from cudasync.softgpu.core.memory import MemoryKind
-from cudasync.softgpu.core.modules import Function, Library, LibraryKernel, Module, initial_bytes
+from cudasync.softgpu.core.modules import (
+    Function,
+    Library,
+    LibraryKernel,
+    Module,
+    RefusedFunction,
+    initial_bytes,
+)
+from cudasync.softgpu.core.remembered import Remembered
 from cudasync.softgpu.core.results import (
     INVALID_HANDLE,
     INVALID_PTX,
@@ -33,8 +43,6 @@ if TYPE_CHECKING:
     from cudasync.softgpu.launching import Compile, CompiledKernel, CompiledModule
 
 _COMPILED_TEXTS: Final = 64
-# How images that hold machine code begin: ELF (a cubin), a fat binary, and its wrapper.
-_BINARY_STARTS: Final = (b"\x7fELF", b"\x50\xed\x55\xba", b"\xb1\x43\x62\x46")
 
 
 class ModuleManager:
@@ -45,12 +53,16 @@ class ModuleManager:
         self._compile = compile_module
         self._modules: Handles[Module] = Handles("module")
         self._libraries: Handles[Library] = Handles("library")
-        self._functions: Handles[Function | LibraryKernel] = Handles("function")
+        self._functions: Handles[Function | LibraryKernel | RefusedFunction] = Handles("function")
         # For who looks up at every launch, and does the rest where that finds nothing.
         self.live_functions = self._functions.objects
-        self._compiled: dict[bytes, tuple[ir.Module, CompiledModule]] = {}
+        self._compiled: Remembered[bytes, tuple[ir.Module, CompiledModule]] = Remembered(
+            _COMPILED_TEXTS
+        )
         # Twins that can be recorded, by the identity of what they are twins of.
-        self._recordable: dict[int, tuple[CompiledModule, CompiledModule]] = {}
+        self._recordable: Remembered[int, tuple[CompiledModule, CompiledModule]] = Remembered(
+            _COMPILED_TEXTS
+        )
 
     # Finding
 
@@ -72,11 +84,24 @@ class ModuleManager:
         return found
 
     def function(self, handle: int, context: Context | None = None) -> Function:
-        """The function of a handle; of a library's kernel, that in `context` or the current one."""
+        """The function of a handle; of a library's kernel, that in `context` or the current one.
+
+        DriverFailure with the reason where it can not run here.
+        """
         found = self._functions.get(handle)
         if isinstance(found, Function):
             return found
+        if isinstance(found, RefusedFunction):
+            raise _refusal(found.problem)
         return self._function_in(found, context or self._machine.context())
+
+    def entry(self, handle: int) -> Function | RefusedFunction:
+        """What a handle stands for, also if it can not run here."""
+        found = self._functions.get(handle)
+        if not isinstance(found, LibraryKernel):
+            return found
+        module = self.module_of(found.library, self._machine.context())
+        return module.refused.get(found.name) or module.functions[found.name]
 
     def kernel_of(self, function: Function) -> LibraryKernel | None:
         """The library's kernel that a function is in its context; None of a module's own."""
@@ -87,7 +112,7 @@ class ModuleManager:
         return None
 
     def _function_in(self, kernel: LibraryKernel, context: Context) -> Function:
-        function = self.module_of(kernel.library, context).functions[kernel.name]
+        function = self.find_function(self.module_of(kernel.library, context), kernel.name)
         limit = kernel.dynamic_shared_limit
         if limit is not None and limit != function.dynamic_shared_limit:
             function.allow_dynamic_shared(limit)
@@ -113,14 +138,18 @@ class ModuleManager:
         """The module that a library is in a context, loaded now if it was not."""
         module = library.modules.get(context)
         if module is None:
-            module = self._enter(context, library.source, library.compiled)
-            library.modules[context] = module
+            made = self._enter(context, library.source, library.compiled)
+            module = library.modules.setdefault(context, made)
+            if module is not made:
+                # Another thread was faster: its variables are those that kernels have written.
+                self._remove(made)
         return module
 
     def _translate(self, image: bytes) -> tuple[ir.Module, CompiledModule]:
-        if image.startswith(_BINARY_STARTS):
+        binary = kind_of(image)
+        if binary is not None:
             raise DriverFailure(
-                NO_BINARY_FOR_GPU, "the image is machine code; the software GPU runs PTX only"
+                NO_BINARY_FOR_GPU, f"the image is {binary}; the software GPU runs PTX only"
             )
         found = self._compiled.get(image)
         if found is None:
@@ -133,15 +162,12 @@ class ModuleManager:
                 check_sizes(source, compiled)
                 found = source, compiled
             except PtxError as problem:
-                code = NOT_SUPPORTED if isinstance(problem, NotSupportedError) else INVALID_PTX
-                raise DriverFailure(code, _log_line(problem)) from problem
+                raise _refusal(problem) from problem
             except Exception as problem:
                 # Our mistake, and still an answer that a program can act on.
                 why = f"ptxas fatal   : the module can not be compiled ({problem!r})"
                 raise DriverFailure(INVALID_PTX, why) from problem
-            while len(self._compiled) >= _COMPILED_TEXTS:
-                self._compiled.pop(next(iter(self._compiled)), None)
-            self._compiled[image] = found
+            found = self._compiled.add(image, found)
         return found
 
     def recordable(self, function: Function) -> CompiledKernel | None:
@@ -155,10 +181,8 @@ class ModuleManager:
                 twin = self._compile(module.source, memcheck=machine.memcheck, record=True)
             except PtxError:
                 return None
-            while len(self._recordable) >= _COMPILED_TEXTS:
-                self._recordable.pop(next(iter(self._recordable)), None)
             # With the original, so that nobody else gets its identity.
-            found = self._recordable[id(module.compiled)] = module.compiled, twin
+            found = self._recordable.add(id(module.compiled), (module.compiled, twin))
         return found[1].kernels[function.name]
 
     def _enter(self, context: Context, source: ir.Module, compiled: CompiledModule) -> Module:
@@ -181,18 +205,29 @@ class ModuleManager:
         module = Module(context, source, compiled, variables)
         context.modules.add(module)
         self._modules.add(module.handle, module)
-        for function in module.functions.values():
+        for function in module.entries:
             self._functions.add(function.handle, function)
         return module
 
     # Symbols
 
     def find_function(self, module: Module, name: str) -> Function:
-        """The kernel called `name`."""
+        """The kernel called `name`; DriverFailure if there is none, or it can not run here."""
         function = module.functions.get(name)
         if function is None:
+            if name in module.refused:
+                raise _refusal(module.refused[name].problem)
             raise DriverFailure(NOT_FOUND, f"the module has no kernel {name!r}")
         return function
+
+    def find_kernel(self, library: Library, name: str) -> LibraryKernel:
+        """The kernel called `name`; DriverFailure if there is none, or it can not run here."""
+        if name in library.compiled.refused:
+            raise _refusal(library.compiled.refused[name])
+        kernel = library.kernels.get(name)
+        if kernel is None:
+            raise DriverFailure(NOT_FOUND, f"the library has no kernel {name!r}")
+        return kernel
 
     def find_variable(self, module: Module, name: str) -> Allocation:
         """The memory of the variable called `name`."""
@@ -220,7 +255,7 @@ class ModuleManager:
         library = self._libraries.remove(handle)
         for kernel in library.kernels.values():
             self._functions.discard(kernel.handle)
-        for module in library.modules.values():
+        for module in list(library.modules.values()):
             if not module.context.error and module in module.context.modules:
                 self._machine.streams.synchronize_context(module.context)
                 self._remove(module)
@@ -228,7 +263,7 @@ class ModuleManager:
     def _remove(self, module: Module) -> None:
         self._modules.discard(module.handle)
         module.context.modules.discard(module)
-        for function in module.functions.values():
+        for function in module.entries:
             self._functions.discard(function.handle)
         for allocation in module.variables.values():
             self._machine.memory.end(allocation)
@@ -237,10 +272,15 @@ class ModuleManager:
         """Drop the modules of a context that ends; its memory goes with it."""
         for module in list(context.modules):
             self._modules.discard(module.handle)
-            for function in module.functions.values():
+            for function in module.entries:
                 self._functions.discard(function.handle)
         for library in self._libraries:
             library.modules.pop(context, None)
+
+
+def _refusal(problem: PtxError) -> DriverFailure:
+    code = NOT_SUPPORTED if isinstance(problem, NotSupportedError) else INVALID_PTX
+    return DriverFailure(code, _log_line(problem))
 
 
 def _log_line(problem: PtxError) -> str:

@@ -19,6 +19,7 @@ from cudasync.softgpu.output import VARIABLE
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from cudasync.errors import PtxError
     from cudasync.ptx import ir
     from cudasync.softgpu.core.context import Context
     from cudasync.softgpu.core.launches import Plan
@@ -30,6 +31,7 @@ class Function:
     """One kernel of a module, with the attributes that can be set on it."""
 
     __slots__ = (
+        "carveout",
         "dynamic_shared_limit",
         "handle",
         "kernel",
@@ -44,6 +46,8 @@ class Function:
         self.kernel = kernel
         self.handle = new_handle()
         self.dynamic_shared_limit = max(0, MAX_SHARED_BYTES - kernel.static_shared_bytes)
+        # The part of a multiprocessor's memory that is to be shared: kept, and that is all.
+        self.carveout = -1
         # That of the last launch, unless what was within bounds may be so no more.
         self.plan: Plan | None = None
         # Of each parameter: where it lies in the parameter block, and its size.
@@ -67,6 +71,21 @@ class Function:
         self.plan = None
 
 
+class RefusedFunction:
+    """A kernel that can not run here: it has a handle and a name, and whoever uses it is told."""
+
+    __slots__ = ("handle", "module", "name", "problem")
+
+    plan = None
+    """It has none: see `Function`."""
+
+    def __init__(self, module: Module, name: str, problem: PtxError) -> None:
+        self.module = module
+        self.name = name
+        self.problem = problem
+        self.handle = new_handle()
+
+
 class Module:
     """PTX loaded into a context."""
 
@@ -76,6 +95,7 @@ class Module:
         "functions",
         "handle",
         "output",
+        "refused",
         "source",
         "symbols",
         "variables",
@@ -97,6 +117,15 @@ class Module:
         self.output = variables.get(VARIABLE)
         self.symbols = tuple(variables[v.name].start for v in compiled.variables)
         self.functions = {name: Function(self, kernel) for name, kernel in compiled.kernels.items()}
+        self.refused = {
+            name: RefusedFunction(self, name, problem) for name, problem in compiled.refused.items()
+        }
+
+    @property
+    def entries(self) -> tuple[Function | RefusedFunction, ...]:
+        """All kernels, in the order of the text."""
+        both: dict[str, Function | RefusedFunction] = {**self.functions, **self.refused}
+        return tuple(both[name] for name in names_of_kernels(self.compiled, self.source))
 
 
 class Library:
@@ -109,7 +138,9 @@ class Library:
         self.compiled = compiled
         self.handle = new_handle()
         self.modules: dict[Context, Module] = {}
-        self.kernels = {name: LibraryKernel(self, name) for name in compiled.kernels}
+        self.kernels = {
+            name: LibraryKernel(self, name) for name in names_of_kernels(compiled, source)
+        }
 
 
 class LibraryKernel:
@@ -126,6 +157,12 @@ class LibraryKernel:
         self.handle = new_handle()
         # Set for all contexts, those to come included.
         self.dynamic_shared_limit: int | None = None
+
+
+def names_of_kernels(compiled: CompiledModule, source: ir.Module) -> list[str]:
+    """The kernels there are and those that are refused, in the order of the text."""
+    there = {*compiled.kernels, *compiled.refused}
+    return [each.name for each in source.kernels if each.name in there]
 
 
 def initial_bytes(variable: ir.Variable, addresses: Mapping[str, int]) -> bytes:

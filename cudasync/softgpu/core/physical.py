@@ -14,10 +14,10 @@ import mmap
 import os
 from typing import TYPE_CHECKING, Final
 
-from cudasync.softgpu.core.arena import POISON
 from cudasync.softgpu.core.handles import Handles, new_handle
 from cudasync.softgpu.core.locations import DEVICE, HOST, Location
 from cudasync.softgpu.core.results import INVALID_VALUE, OUT_OF_MEMORY, DriverFailure
+from cudasync.softgpu.poison import poison
 
 if TYPE_CHECKING:
     from threading import RLock
@@ -136,13 +136,13 @@ class PhysicalMemory:
             raise uneven(size_bytes)
         device = location.device(self._machine.devices)
         total = (device or self._machine.devices[0]).total_bytes
-        used = self.used_bytes(device) if device is not None else self._used.get(None, 0)
-        if size_bytes > total - used:
-            raise DriverFailure(
-                OUT_OF_MEMORY, f"{size_bytes} bytes asked for, {used} of {total} in use"
-            )
         try:
             with self._lock:
+                used = self.used_bytes(device) if device is not None else self._used.get(None, 0)
+                if size_bytes > total - used:
+                    raise DriverFailure(
+                        OUT_OF_MEMORY, f"{size_bytes} bytes asked for, {used} of {total} in use"
+                    )
                 made = self._cut(device, size_bytes, total, location, shared)
             _poison(made)
         except OSError as problem:
@@ -223,7 +223,7 @@ def _poison(physical: Physical) -> None:
     size_bytes = min(physical.size_bytes, _POISONED_BYTES)
     with mmap.mmap(physical.descriptor, size_bytes, offset=physical.offset) as pages:
         whole = ctypes.c_char.from_buffer(pages)
-        ctypes.memset(ctypes.addressof(whole), POISON, size_bytes)
+        poison(ctypes.addressof(whole), size_bytes)
         del whole  # Else the pages could not be let go.
 
 

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from cudasync.softgpu.core.context import Device
+    from cudasync.softgpu.core.executor import Executor
 
 # CUmemAllocationType.
 PINNED: Final = 1
@@ -39,7 +40,7 @@ _WIDE: Final = frozenset({_THRESHOLD, _RESERVED, _RESERVED_HIGH, _USED, _USED_HI
 
 
 class Pool:
-    """One pool, and what is counted of it."""
+    """One pool, and what is counted of it. Used under the executor's lock."""
 
     def __init__(
         self,
@@ -170,8 +171,9 @@ def check_access(flags: int) -> None:
 class PoolManager:
     """All pools of a machine: the default ones, those made, and which is used where."""
 
-    def __init__(self, devices: Sequence[Device]) -> None:
+    def __init__(self, devices: Sequence[Device], executor: Executor) -> None:
         self._devices = devices
+        self._executor = executor
         self._pools: Handles[Pool] = Handles("memory pool", code=INVALID_VALUE)
         # By type and location: the pool that allocations there come from, where it was set.
         self._current: dict[tuple[int, Location], Pool] = {}
@@ -191,10 +193,18 @@ class PoolManager:
         """cuMemPoolCreate."""
         if handle_types:
             raise DriverFailure(NOT_SUPPORTED, "pools can not be shared with other processes")
+        if allocation_type == MANAGED and max_bytes:
+            raise DriverFailure(INVALID_VALUE, "a pool of managed memory has no limit of its own")
+        return self._add(self.like(allocation_type, location, max_bytes))
+
+    def like(self, allocation_type: int, location: Location, max_bytes: int = 0) -> Pool:
+        """A pool that nobody can name: what memory of that type and place is like."""
         if allocation_type not in (PINNED, MANAGED):
             raise DriverFailure(INVALID_VALUE, f"there is no allocation type {allocation_type}")
         device = self._device_of(allocation_type, location)
-        pool = Pool(device, location, allocation_type=allocation_type, max_bytes=max_bytes)
+        return Pool(device, location, allocation_type=allocation_type, max_bytes=max_bytes)
+
+    def _add(self, pool: Pool) -> Pool:
         self._pools.add(pool.handle, pool)
         return pool
 
@@ -209,9 +219,9 @@ class PoolManager:
         if pool.is_default:
             raise DriverFailure(INVALID_VALUE, "a default pool can not be destroyed")
         self._pools.remove(handle)
-        for place, current in list(self._current.items()):
-            if current is pool:
-                self._current.pop(place, None)
+        with self._executor.lock:
+            for place in [at for at, current in self._current.items() if current is pool]:
+                del self._current[place]
 
     def default(self, allocation_type: int, location: Location) -> Pool:
         """The default pool of a place, made when first asked for."""
@@ -235,7 +245,25 @@ class PoolManager:
         device = self._device_of(allocation_type, location)
         if pool.allocation_type != allocation_type or pool.device is not device:
             raise DriverFailure(INVALID_VALUE, "the pool does not lie there")
-        self._current[allocation_type, location] = pool
+        with self._executor.lock:
+            self._current[allocation_type, location] = pool
+
+    # What the program asks for and sets
+
+    def attribute(self, pool: Pool, number: int) -> int:
+        """cuMemPoolGetAttribute."""
+        with self._executor.lock:
+            return pool.attribute(number)
+
+    def set_attribute(self, pool: Pool, number: int, value: int) -> None:
+        """cuMemPoolSetAttribute."""
+        with self._executor.lock:
+            pool.set_attribute(number, value)
+
+    def trim(self, pool: Pool, keep_bytes: int) -> None:
+        """cuMemPoolTrimTo."""
+        with self._executor.lock:
+            pool.trim(keep_bytes)
 
     def set_access(self, pool: Pool, descriptions: Sequence[tuple[Location, int]]) -> None:
         """cuMemPoolSetAccess."""
@@ -246,5 +274,6 @@ class PoolManager:
                 if failure.code != INVALID_DEVICE:
                     raise
                 raise DriverFailure(INVALID_VALUE, failure.detail) from None
-            pool.set_access(device, flags)
-        self.access_version += 1
+            with self._executor.lock:
+                pool.set_access(device, flags)
+                self.access_version += 1

@@ -11,14 +11,36 @@ if TYPE_CHECKING:
 
 # Frames of the library itself say nothing to the reader of a report; the bindings have none.
 _OURS = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))) + os.sep
+_ENGINE = os.path.join(_OURS, "engine") + os.sep
 
 
 def call_site() -> str:
     """The nearest caller outside cudasync, as file:line; "unknown" if there is none."""
+    frame = caller()
+    return "unknown" if frame is None else f"{frame.f_code.co_filename}:{frame.f_lineno}"
+
+
+def caller() -> FrameType | None:
+    """The frame of the nearest caller outside cudasync; None on a thread of ours."""
     frame: FrameType | None = sys._getframe(1)
-    while frame is not None:
-        name = frame.f_code.co_filename
-        if not name.startswith(_OURS):
-            return f"{name}:{frame.f_lineno}"
+    while frame is not None and frame.f_code.co_filename.startswith(_OURS):
         frame = frame.f_back
-    return "unknown"
+    return frame
+
+
+def is_thread_ours() -> bool:
+    """True if cudasync has started the calling thread: the engine, for its ops and its waits."""
+    frame = sys._getframe(1)
+    while frame.f_back is not None:
+        frame = frame.f_back
+    return frame.f_code.co_filename.startswith(_OURS)
+
+
+def is_through_engine() -> bool:
+    """True if the nearest caller outside cudasync called the engine, not the driver."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and frame.f_code.co_filename.startswith(_OURS):
+        if frame.f_code.co_filename.startswith(_ENGINE):
+            return True
+        frame = frame.f_back
+    return False

@@ -5,7 +5,9 @@ Nothing here runs a command by itself; `synchronize` and `query` let the executo
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import threading
+from functools import wraps
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 from cudasync.softgpu.core.commands import EventRecord, EventWait
 from cudasync.softgpu.core.graphs.capture import Capture
@@ -28,9 +30,21 @@ from cudasync.softgpu.core.streams import (
 from cudasync.softgpu.core.wait_values import WaitValue, WriteValue
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from cudasync.softgpu.core.commands import Command
     from cudasync.softgpu.core.context import Context, Device
     from cudasync.softgpu.core.machine import Machine
+
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class _Default(threading.local):
+    """Which default stream a thread's call means."""
+
+    is_per_thread = False
 
 
 class StreamManager:
@@ -39,6 +53,7 @@ class StreamManager:
     def __init__(self, machine: Machine) -> None:
         self._machine = machine
         self._executor = machine.executor
+        self._default = _Default()
         self._streams: Handles[Stream] = Handles("stream")
         self._events: Handles[Event] = Handles("event")
         # For who looks up at every call, and does the rest where that finds nothing.
@@ -47,6 +62,24 @@ class StreamManager:
 
     # Finding
 
+    def per_thread(self, call: Callable[P, R]) -> Callable[P, R]:
+        """A call for which no stream means the per-thread default stream."""
+
+        @wraps(call)
+        def called(*arguments: P.args, **named: P.kwargs) -> R:
+            default = self._default
+            before, default.is_per_thread = default.is_per_thread, True
+            try:
+                return call(*arguments, **named)
+            finally:
+                default.is_per_thread = before
+
+        return called
+
+    def is_per_thread(self) -> bool:
+        """True within such a call."""
+        return self._default.is_per_thread
+
     def get(self, handle: int) -> Stream:
         """The stream a handle names, default streams included, on a context fit for work."""
         stream = self._streams.objects.get(handle)
@@ -54,7 +87,9 @@ class StreamManager:
             if handle > PER_THREAD_HANDLE:
                 return self._streams.get(handle)
             context = self._machine.context()
-            return context.per_thread if handle == PER_THREAD_HANDLE else context.legacy
+            if handle == PER_THREAD_HANDLE or (not handle and self._default.is_per_thread):
+                return context.per_thread
+            return context.legacy
         if stream.context.error:
             raise stream.context.failure()
         return stream

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from cudasync.softgpu.core.commands import Command, Step, Touched
 
 if TYPE_CHECKING:
-    from cudasync.softgpu.core.memory import Allocation, AllocationTable
+    from cudasync.softgpu.core.memory import Allocation
     from cudasync.softgpu.core.memory_manager import MemoryManager
     from cudasync.softgpu.core.streams import Stream
 
@@ -19,15 +19,17 @@ if TYPE_CHECKING:
 class Appear(Command):
     """The moment at which stream-ordered memory comes into being."""
 
-    __slots__ = ("allocation", "table")
+    __slots__ = ("allocation", "manager")
 
-    def __init__(self, stream: Stream, table: AllocationTable, allocation: Allocation) -> None:
+    is_access = False
+
+    def __init__(self, stream: Stream, manager: MemoryManager, allocation: Allocation) -> None:
         super().__init__(stream)
-        self.table = table
+        self.manager = manager
         self.allocation = allocation
 
     def run(self) -> Step:
-        self.table.make_live(self.allocation)
+        self.manager.make_live(self.allocation)
         return Step.DONE
 
     def touched(self) -> Touched:
@@ -42,14 +44,19 @@ class Vanish(Command):
 
     __slots__ = ("allocation", "manager")
 
+    is_access = False
+
     def __init__(self, stream: Stream, manager: MemoryManager, allocation: Allocation) -> None:
         super().__init__(stream)
         self.manager = manager
         self.allocation = allocation
 
     def run(self) -> Step:
-        self.manager.end(self.allocation)
+        self.manager.vanish(self)
         return Step.DONE
+
+    def dropped(self) -> None:
+        self.manager.drop(self)
 
     def touched(self) -> Touched:
         return Touched((), [(self.allocation.start, self.allocation.end)])

@@ -39,7 +39,7 @@ _IDLE_S: Final = 1.0
 # Between two looks at a word that only the host can still write.
 _LONGEST_PAUSE_S: Final = 2e-3
 # How long the end of the process waits for what is being executed.
-_END_S: Final = 2.0
+_END_S: Final = 1.0
 
 
 class ThreadedExecutor(Executor):
@@ -81,20 +81,13 @@ class ThreadedExecutor(Executor):
             self._is_over = True
             self._work.notify_all()
             self._wait_until(lambda: not self._running, _END_S)
+        super().stop()
+
+    def _others(self) -> list[Command]:
+        return list(self._running)
 
     def own_threads(self) -> set[int]:
         return self.host_function_threads | self._workers
-
-    def settle(self, context: Context) -> None:
-        with self.lock:
-            self._wait_until(lambda: all(c.stream.context is not context for c in self._running))
-
-    def _wait_until(self, holds: Callable[[], bool], timeout_s: float | None = None) -> None:
-        self._waiting_threads += 1
-        try:
-            self._changed.wait_for(holds, timeout_s)
-        finally:
-            self._waiting_threads -= 1
 
     # Enqueueing and waiting
 

@@ -14,8 +14,10 @@ from typing import TYPE_CHECKING
 from cudasync.softgpu.core.graphs.boxes import HOST, BoxCopy, End
 from cudasync.softgpu.core.results import INVALID_VALUE, DriverFailure
 from cudasync.softgpu.core.transfers import Copy, Fill, Place
+from cudasync.softgpu.poison import PATTERN
 
 if TYPE_CHECKING:
+    from cudasync.softgpu.core.context import Context
     from cudasync.softgpu.core.graphs.boxes import Box
     from cudasync.softgpu.core.machine import Machine
     from cudasync.softgpu.core.streams import Stream
@@ -28,14 +30,44 @@ class TransferManager:
         self._executor = machine.executor
         self._streams = machine.streams
         self._memory = machine.memory
+        self._has_others = len(machine.devices) > 1
 
-    def copy(self, stream: Stream, target: Place, source: Place, size_bytes: int) -> Copy:
+    def check_access(self, context: Context, *ends: Place) -> None:
+        """INVALID_VALUE for memory of a pool that the context's device has no access to."""
+        if not self._has_others:
+            return
+        for end in ends:
+            found = end.allocation
+            if found is None or found.pool is None or found.pool.access(context.device):
+                continue
+            raise DriverFailure(
+                INVALID_VALUE,
+                f"device {context.device.ordinal} has no access to {found.describe()}",
+            )
+
+    def copy(
+        self,
+        stream: Stream,
+        target: Place,
+        source: Place,
+        size_bytes: int,
+        *,
+        is_peer: bool = False,
+    ) -> Copy:
         """Enqueue a copy. A pageable source is read now; a pinned one when it executes.
 
-        A copy to pageable memory is done on return, as the CUDA driver API says.
+        A copy to pageable memory is done on return, as the CUDA driver API says. One between peers
+        is each device's own at its end, so no pool has to be open to the stream's.
         """
         return self.copy_rows(
-            stream, target, source, size_bytes, rows=1, target_pitch=0, source_pitch=0
+            stream,
+            target,
+            source,
+            size_bytes,
+            rows=1,
+            target_pitch=0,
+            source_pitch=0,
+            is_peer=is_peer,
         )
 
     def copy_rows(
@@ -48,8 +80,11 @@ class TransferManager:
         rows: int,
         target_pitch: int,
         source_pitch: int,
+        is_peer: bool = False,
     ) -> Copy:
         """As `copy`, for `rows` rows of `size_bytes` each, `pitch` bytes apart."""
+        if not is_peer:
+            self.check_access(stream.context, target, source)
         if target_pitch == source_pitch == size_bytes or not size_bytes:
             size_bytes, rows = size_bytes * rows, 1
         # What is captured reads memory when the graph runs, whatever memory it is.
@@ -77,12 +112,21 @@ class TransferManager:
         return command
 
     def copy_box(
-        self, stream: Stream, box: Box, target: Place, source: Place, *, is_read_now: bool
+        self,
+        stream: Stream,
+        box: Box,
+        target: Place,
+        source: Place,
+        *,
+        is_read_now: bool,
+        is_peer: bool = False,
     ) -> BoxCopy:
         """Enqueue a copy of a box; its source is read at the call, or when it executes.
 
         A copy to pageable memory is done on return.
         """
+        if not is_peer:
+            self.check_access(stream.context, target, source)
         captured = stream.capture is not None
         if is_read_now and box.size_bytes and not captured:
             staged = ctypes.create_string_buffer(box.size_bytes)
@@ -120,3 +164,8 @@ class TransferManager:
         filling = Fill(stream, place, pattern, size_bytes, rows=rows, pitch=pitch)
         self._executor.enqueue(filling)
         return filling
+
+    def discard(self, stream: Stream, address: int, size_bytes: int) -> None:
+        """Enqueue that memory may read as anything until it is written: it is poison then."""
+        first = address + address % 2
+        self.fill(stream, first, PATTERN, max(0, address + size_bytes - first) // 2)

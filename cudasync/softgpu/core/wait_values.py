@@ -28,6 +28,8 @@ class WaitValue(Command):
 
     __slots__ = ("comparison", "place", "size_bytes", "value")
 
+    is_access = False
+
     def __init__(
         self, stream: Stream, place: Place, value: int, flags: int, size_bytes: int
     ) -> None:

@@ -21,7 +21,6 @@ _ZERO = (
     *(f"%pm{number}{kind}" for number in range(8) for kind in ("", "_64")),
     # 1 and 2 lead to the barrier of a cooperative grid.
     *(f"%envreg{number}" for number in range(32) if number not in (1, 2)),
-    *(f"%reserved_smem_offset_{name}" for name in ("begin", "end", "cap", "0", "1")),
     *(f"%cluster_ctaid.{axis}" for axis in _AXES),
     "%cluster_ctarank", "%current_graph_exec", "%is_explicit_cluster",
 )  # fmt: skip
@@ -29,7 +28,6 @@ _ONE = (*(f"%cluster_nctaid.{axis}" for axis in _AXES), "%cluster_nctarank")
 _OTHERS = {
     **{f"%clusterid.{axis}": f"%ctaid.{axis}" for axis in _AXES},
     **{f"%nclusterid.{axis}": f"%nctaid.{axis}" for axis in _AXES},
-    "%aggr_smem_size": "%total_smem_size",
 }
 _MEANINGS: dict[str, Operand] = {
     **dict.fromkeys(_ZERO, Integer(0)),

@@ -2,7 +2,8 @@
 
 Whatever the space, an address becomes a host address: global, constant and generic ones are
 that already; shared, local and parameter ones are offsets from where the block's shared window,
-the thread's slab or the parameters lie.
+the thread's slab or the parameters lie. A device function's own variables lie at its frame in that
+slab; an address that a register holds is one of the whole slab, whoever took it.
 """
 
 from __future__ import annotations
@@ -80,11 +81,13 @@ def _place(lowering: Lowering, instruction: ir.Instruction, operand: ir.Operand)
             address = builder.add(offset, uniform("i64", "%shared.address"))
             return Place(address, address, Where.WINDOW, SHARED_WINDOW)
         case StateSpace.LOCAL:
-            return _local(lowering, instruction, offset)
+            return _local(lowering, instruction, offset, is_named=isinstance(base, ir.Symbol))
         case StateSpace.PARAM:
             if isinstance(base, ir.Symbol) and base.name in lowering.storage.local:
-                return _local(lowering, instruction, offset)
+                return _local(lowering, instruction, offset, is_named=True)
             if not lowering.is_kernel:
+                if not isinstance(base, ir.Symbol):
+                    return _local(lowering, instruction, offset, is_named=False)
                 # An argument, in the caller's frame.
                 address = builder.add(local_base(lowering), offset)
                 return Place(address, None, Where.WINDOW, None)
@@ -100,14 +103,28 @@ def _place(lowering: Lowering, instruction: ir.Instruction, operand: ir.Operand)
 
 
 def local_base(lowering: Lowering) -> Value:
-    """The start of each lane's slab."""
+    """The start of the function's own frame in each lane's slab."""
     return Value("i64", "%local.address", affine(lowering.program.slab_bytes, 64))
 
 
-def _local(lowering: Lowering, instruction: ir.Instruction, offset: Value) -> Place:
-    address = lowering.builder.add(local_base(lowering), offset)
+def slab_base(lowering: Lowering) -> Value:
+    """The start of each lane's slab, which a kernel's frame begins."""
+    if lowering.is_kernel:
+        return local_base(lowering)
+    return lowering.builder.subtract(local_base(lowering), lowering.frame_offset())
+
+
+def _local(
+    lowering: Lowering, instruction: ir.Instruction, offset: Value, *, is_named: bool
+) -> Place:
+    """`offset` counts from the function's frame, if a name stands before it, or from the slab."""
     size = instruction.type.size * instruction.vector_size
-    most = lowering.storage.local_bytes
+    if lowering.is_kernel or is_named:
+        base, most = local_base(lowering), lowering.storage.local_bytes
+    else:
+        # Who called has memory there, too.
+        base, most = slab_base(lowering), lowering.program.slab_bytes
+    address = lowering.builder.add(base, offset)
     window = Window(None, most)
     place = offset.literal
     is_plain = instruction.opcode in ("ld", "st")

@@ -27,13 +27,53 @@ from cudasync.softgpu.jit.warps import (
     kept_in,
     warp_parameters,
 )
+from cudasync.softgpu.poison import WORD
 
 if TYPE_CHECKING:
     from cudasync.softgpu.jit.variants import Variant
 
-# Fresh shared memory holds this in every byte, so that code that counts on zeros fails.
-POISON = 0xA5
 _AXES = "xyz"
+_POISON = "@cudasync.poison"
+# Fresh shared memory is poison, so that code that counts on zeros fails. Lines of 64 bytes are
+# stored, four at a time while there are as many: memory is aligned so, and so is the part of a slot
+# that comes behind.
+_LINE = f"store <32 x i16> splat (i16 {WORD}), ptr"
+POISONING = {
+    _POISON: f"""
+define void {_POISON}(i64 %address, i64 %size) nounwind {{
+entry:
+  %start = inttoptr i64 %address to ptr
+  %fours = and i64 %size, -256
+  %are.fours = icmp ne i64 %fours, 0
+  br i1 %are.fours, label %four, label %rest
+four:
+  %at = phi i64 [0, %entry], [%behind, %four]
+  %first = getelementptr i8, ptr %start, i64 %at
+  %second = getelementptr i8, ptr %first, i64 64
+  %third = getelementptr i8, ptr %first, i64 128
+  %fourth = getelementptr i8, ptr %first, i64 192
+  {_LINE} %first, align 64
+  {_LINE} %second, align 64
+  {_LINE} %third, align 64
+  {_LINE} %fourth, align 64
+  %behind = add i64 %at, 256
+  %are.more = icmp ult i64 %behind, %fours
+  br i1 %are.more, label %four, label %rest
+rest:
+  %is.one = icmp ult i64 %fours, %size
+  br i1 %is.one, label %one, label %done
+one:
+  %last = phi i64 [%fours, %rest], [%onward, %one]
+  %place = getelementptr i8, ptr %start, i64 %last
+  {_LINE} %place, align 64
+  %onward = add i64 %last, 64
+  %is.another = icmp ult i64 %onward, %size
+  br i1 %is.another, label %one, label %done
+done:
+  ret void
+}}
+"""
+}
 
 
 def begin_blocks(builder: Builder, again: str) -> None:
@@ -60,12 +100,14 @@ def begin_blocks(builder: Builder, again: str) -> None:
     emit("%is.fresh = icmp eq i64 %is.old, 0")
     emit(f"br i1 %is.fresh, label %block.fresh, label %{again}")
     label("block.fresh")
-    write_field(builder, Field.BUDGET_LEFT, "%budget")
+    write_field(builder, Field.BUDGET_LEFT, "%grain")
+    emit("%reserve = sub i64 %budget, %grain")
+    write_field(builder, Field.RESERVE, "%reserve")
 
 
 def poison_shared(builder: Builder) -> None:
     """Fresh shared memory."""
-    fill(builder, "%shared.address", str(POISON), "%shared.bytes")
+    builder.emit(f"call void {_POISON}(i64 %shared.address, i64 %shared.bytes)")
 
 
 def end_blocks(builder: Builder, cost: str) -> None:
@@ -87,7 +129,8 @@ def end_blocks(builder: Builder, cost: str) -> None:
 def _emit_account(builder: Builder, cost: str) -> None:
     """Add what the block has cost; too many blocks may take for ever, too."""
     emit = builder.emit
-    emit(f"%loops.cost = sub i64 %budget, {read_field(builder, Field.BUDGET_LEFT)}")
+    emit(f"%asked = sub i64 %budget, {read_field(builder, Field.RESERVE)}")
+    emit(f"%loops.cost = sub i64 %asked, {read_field(builder, Field.BUDGET_LEFT)}")
     emit("%own.warps = zext i32 %warps to i64")
     emit(f"%own.cost = mul i64 %own.warps, {cost}")
     emit("%block.cost = add i64 %loops.cost, %own.cost")
@@ -103,12 +146,11 @@ def _emit_account(builder: Builder, cost: str) -> None:
     builder.label("block.next")
 
 
-def fill(builder: Builder, address: str, byte: str, size: str) -> None:
-    """Set memory, by texts of i64."""
+def clear(builder: Builder, address: str, size: str) -> None:
+    """Zero memory, by texts of i64."""
     builder.declarations.add("declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)")
     place = builder.name(f"inttoptr i64 {address} to ptr")
-    signed = int(byte) - 256 if int(byte) > 127 else int(byte)
-    builder.emit(f"call void @llvm.memset.p0.i64(ptr {place}, i8 {signed}, i64 {size}, i1 false)")
+    builder.emit(f"call void @llvm.memset.p0.i64(ptr {place}, i8 0, i64 {size}, i1 false)")
 
 
 class Blocks:
@@ -141,10 +183,10 @@ class Blocks:
             emit("%states.address = ptrtoint ptr %states to i64")
             emit("%wide.warps = zext i32 %warps to i64")
             emit("%states.bytes = shl i64 %wide.warps, 2")
-            fill(builder, "%states.address", "0", "%states.bytes")
+            clear(builder, "%states.address", "%states.bytes")
             if self._is_named:
                 barriers = read_field(builder, Field.BARRIERS)
-                fill(builder, barriers, "0", str(4 * BARRIERS * BARRIER_WORDS))
+                clear(builder, barriers, str(4 * BARRIERS * BARRIER_WORDS))
             write_field(builder, Field.IS_RESUMED, "1")
         emit("br label %rounds")
         self._emit_round(local_bytes)

@@ -1,11 +1,10 @@
-"""Cellar, jit. Branches on masks, on patience and on the budget: small pieces of `control`."""
+"""Cellar, jit. Branches on masks and on patience: small pieces of `control`."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cudasync.softgpu.jit.faults import emit_fault
-from cudasync.softgpu.jit.job import FaultCode, Field, read_field, write_field
+from cudasync.softgpu.jit.job import Field, read_field, write_field
 from cudasync.softgpu.jit.masks import mask_bits
 
 if TYPE_CHECKING:
@@ -48,15 +47,3 @@ def note_leaving(builder: Builder, mask: str) -> None:
     flag = builder.name(f"zext i1 {some} to i64")
     before = read_field(builder, Field.HAS_MOVED)
     write_field(builder, Field.HAS_MOVED, builder.name(f"or i64 {before}, {flag}"))
-
-
-def spend(builder: Builder, cost: int, position: int, mask: str, then: str) -> None:
-    """Take a trip through a loop off the budget; with none left the launch has timed out."""
-    before = builder.name("load i64, ptr %fuel")
-    after = builder.name(f"sub i64 {before}, {cost}")
-    builder.emit(f"store i64 {after}, ptr %fuel")
-    is_spent = builder.name(f"icmp slt i64 {after}, 0")
-    spent = builder.fresh("spent")
-    builder.emit(f"br i1 {is_spent}, label %{spent}, label %{then}, !prof !1")
-    builder.label(spent)
-    emit_fault(builder, FaultCode.TIMEOUT, position, mask)

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING
 
 from cudasync.ptx.ir import Symbol, Vector
 from cudasync.softgpu.jit.addresses import local_base
+from cudasync.softgpu.jit.budget import pay
 from cudasync.softgpu.jit.costs import call_cost
 from cudasync.softgpu.jit.faults import emit_fault
 from cudasync.softgpu.jit.frames import DONE
-from cudasync.softgpu.jit.job import FaultCode, Field, read_field, write_field
+from cudasync.softgpu.jit.job import FaultCode, Field, read_field
 from cudasync.softgpu.jit.lanes import scatter
 from cudasync.softgpu.jit.masks import mask_bits
 from cudasync.softgpu.jit.program import LEAST_FRAME_BYTES
@@ -73,31 +74,16 @@ def _call(lowering: Lowering, instruction: ir.Instruction) -> None:
         assert isinstance(operand, Symbol), instruction.text
         offset = lowering.symbol_address(operand)
         values.append(f"i64 {builder.name(f'sub i64 {offset.text}, {frame}')}")
-    _pay(lowering, call_cost(function))
+    has_fuel = lowering.has_fuel
+    cost = call_cost(function)
+    pay(builder, cost, lowering.number(), lowering.mask, has_fuel=has_fuel)
     code = builder.name(f"call i32 {function_name(function)}({', '.join(values)})")
-    if lowering.has_fuel:
+    if has_fuel:
         builder.emit(f"store i64 {read_field(builder, Field.BUDGET_LEFT)}, ptr %fuel")
     went = builder.fresh("went")
     is_done = builder.name(f"icmp eq i32 {code}, {DONE}")
     builder.emit(f"br i1 {is_done}, label %{went}, label %fault")
     builder.label(went)
-
-
-def _pay(lowering: Lowering, cost: int) -> None:
-    """Take a call off the budget, as functions that call others twice may run for years."""
-    builder = lowering.builder
-    if lowering.has_fuel:
-        before = builder.name("load i64, ptr %fuel")
-    else:
-        before = read_field(builder, Field.BUDGET_LEFT)
-    after = builder.name(f"sub i64 {before}, {cost}")
-    write_field(builder, Field.BUDGET_LEFT, after)
-    is_spent = builder.name(f"icmp slt i64 {after}, 0")
-    spent, paid = builder.fresh("spent"), builder.fresh("paid")
-    builder.emit(f"br i1 {is_spent}, label %{spent}, label %{paid}, !prof !1")
-    builder.label(spent)
-    emit_fault(builder, FaultCode.TIMEOUT, lowering.number(), lowering.mask)
-    builder.label(paid)
 
 
 def _provided(lowering: Lowering, instruction: ir.Instruction, name: str, results: Vector) -> None:

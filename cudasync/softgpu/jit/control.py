@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING
 
 from cudasync.errors import PtxError
 from cudasync.softgpu.jit.barriers import emit_result
-from cudasync.softgpu.jit.branches import PATIENCE, branch_if_any, branch_if_patient, spend
+from cudasync.softgpu.jit.branches import PATIENCE, branch_if_any, branch_if_patient
+from cudasync.softgpu.jit.budget import spend
 from cudasync.softgpu.jit.costs import trip_cost
 from cudasync.softgpu.jit.divergence import PARTING
 from cudasync.softgpu.jit.frames import DONE, FAILED

@@ -11,6 +11,7 @@ time. So does one that is recorded, since a record says what came before what.
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING
@@ -62,6 +63,9 @@ class JitExecution:
         self._working: dict[Slot, tuple[int, int]] = {}
         # No interrupt reaches them: they finish what they began.
         self._helpers: list[Job] = []
+        # The slots that it has, whoever runs blocks in them; whether it is to end.
+        self._slots: list[Slot] = []
+        self._is_stopped = False
         # Helpers that may be asked yet.
         self._unasked = 0
         # The fault of the earliest block that has one, with the block's index.
@@ -75,13 +79,43 @@ class JitExecution:
             has_moved = self._run_in_turns()
         else:
             self._run_all()
+        if self._fault is None and self._is_stopped and self._waiting:
+            # It waits where no budget is asked for.
+            self._fault = (self._block_count, self._timeout())
         if self._fault is not None:
             self._waiting.clear()
             self._next_block = self._block_count
-            return Outcome(OutcomeKind.FAULT, self._fault[1])
+            fault = self._fault[1]
+            if self._is_stopped and fault.kind is FaultKind.TIMEOUT:
+                fault = replace(fault, kind=FaultKind.STOPPED)
+            return Outcome(OutcomeKind.FAULT, fault)
         if self._waiting:
             return Outcome(OutcomeKind.YIELDED, has_moved=has_moved)
         return _DONE
+
+    def stop(self) -> None:
+        """Have it end soon, wherever it is; see `launching.Execution`."""
+        # In this order: a slot that is in the list after the first line is not given to others.
+        self._is_stopped = True
+        for slot in list(self._slots):
+            slot.stop()
+
+    def _take(self) -> Slot:
+        slot = self._fit.take(self._launch)
+        self._slots.append(slot)
+        if self._is_stopped:
+            slot.stop()
+        return slot
+
+    def _give(self, slot: Slot) -> None:
+        self._slots.remove(slot)
+        if not self._is_stopped:
+            self._fit.give(slot)
+
+    def _interrupted(self, slot: Slot) -> None:
+        if slot.is_stopped:
+            # It heard an interrupt, and did not end; neither will what runs beside it.
+            self.stop()
 
     # Kernels that wait for memory.
 
@@ -109,7 +143,7 @@ class JitExecution:
             and self._next_block < self._block_count
             and len(waiting) < MOST_WAITING
         ):
-            slot = self._fit.take(self._launch)
+            slot = self._take()
             block = self._next_block
             slot.aim(block, block + 1)
             waiting.append(slot)
@@ -124,14 +158,20 @@ class JitExecution:
 
     def _run_one(self, slot: Slot) -> bool:
         """Give a block that is in `_waiting` its turn; whether it got on."""
-        status = slot.run()
+        if slot.is_stopped:
+            slot.charge(self._launch.budget)
+        try:
+            status = slot.run()
+        except BaseException:
+            self._interrupted(slot)
+            raise
         if status is Status.YIELDED:
             return slot.has_moved
         if status is Status.FAULT:
             self._fault = slot.fault(self._launch)
         self._waiting.remove(slot)
         self._account(slot)
-        self._fit.give(slot)
+        self._give(slot)
         return True
 
     def _account(self, slot: Slot) -> None:
@@ -144,9 +184,11 @@ class JitExecution:
 
     def _check_spent(self, spent: int) -> None:
         if spent > self._launch.total_budget and self._fault is None:
-            kernel = self._fit.program.kernel
-            fault = Fault(FaultKind.TIMEOUT, kernel.name, kernel.span.line, (0, 0, 0), ())
-            self._fault = (self._block_count, fault)
+            self._fault = (self._block_count, self._timeout())
+
+    def _timeout(self) -> Fault:
+        kernel = self._fit.program.kernel
+        return Fault(FaultKind.TIMEOUT, kernel.name, kernel.span.line, (0, 0, 0), ())
 
     # Kernels that end by themselves.
 
@@ -187,7 +229,7 @@ class JitExecution:
         Chunks are taken in order, and those under way are finished: so the fault of the earliest
         block is found, whichever thread was faster. A chunk is as long as an interrupt may wait.
         """
-        slot = self._fit.take(self._launch)
+        slot = self._take()
         chunk = min(most, _FIRST_CHUNK)
         while True:
             with self._lock:
@@ -211,11 +253,11 @@ class JitExecution:
         with self._lock:
             self._working.pop(slot, None)
             self._account(slot)
-        self._fit.give(slot)
+        self._give(slot)
 
     def _work_alone(self) -> None:
         """`_work` where no other thread can take part."""
-        slot = self._fit.take(self._launch)
+        slot = self._take()
         count = self._block_count
         chunk = min(count // _CHUNKS_PER_THREAD or 1, _FIRST_CHUNK)
         while self._next_block < count and self._fault is None:
@@ -229,7 +271,7 @@ class JitExecution:
                 break
         self._working.pop(slot, None)
         self._account(slot)
-        self._fit.give(slot)
+        self._give(slot)
 
     def _work_on(self, slot: Slot, first: int, end: int) -> None:
         """Finish what an interrupted thread had begun, or was about to begin."""
@@ -241,8 +283,12 @@ class JitExecution:
 
     def _run_chunk(self, slot: Slot) -> bool:
         """Run the blocks that a slot is aimed at; whether one is at fault."""
-        if slot.run() is not Status.FAULT:
-            return False
+        try:
+            if slot.run() is not Status.FAULT:
+                return False
+        except BaseException:
+            self._interrupted(slot)
+            raise
         fault = slot.fault(self._launch)
         with self._lock:
             # Keep that of the earliest block.

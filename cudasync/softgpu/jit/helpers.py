@@ -12,6 +12,8 @@ from _thread import start_new_thread
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING
 
+from cudasync.softgpu.own_threads import entered
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -73,11 +75,12 @@ class Job:
 
 
 def _serve() -> None:
-    while True:
-        job = _JOBS.get()
-        job.do()
-        # Hold nothing while asleep.
-        del job
+    with entered():
+        while True:
+            job = _JOBS.get()
+            job.do()
+            # Hold nothing while asleep.
+            del job
 
 
 if hasattr(os, "register_at_fork"):

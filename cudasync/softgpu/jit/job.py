@@ -58,9 +58,19 @@ class Field(IntEnum):
     FIRST_BLOCK = auto()
     END_BLOCK = auto()
     IS_RESUMED = auto()
-    # What a fresh block may spend, and what is left of that.
+    # What a fresh block may spend; what it may spend before it asks for more, 0 once the launch is
+    # to stop; what is left of that, and what it has not asked for yet. See `budget`.
     BUDGET = auto()
+    GRAIN = auto()
     BUDGET_LEFT = auto()
+    RESERVE = auto()
+    # 1 if the thread that runs it is the one that hears signals. The exception that one of them
+    # raised: type, value and traceback; and until when it may ask for more behind that.
+    LISTENS = auto()
+    RAISED_TYPE = auto()
+    RAISED_VALUE = auto()
+    RAISED_TRACEBACK = auto()
+    UNTIL_NS = auto()
     # What all blocks of the launch may spend, and what those of this job have.
     TOTAL = auto()
     SPENT = auto()

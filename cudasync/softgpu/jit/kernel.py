@@ -99,7 +99,8 @@ def lower(
             is_named=is_named,
             axes=axes_in(line for each in kernel.builders for line in each.lines),
         )
-        uses_shared = bool(program.kernel_storage.shared)
+        storage = program.kernel_storage
+        uses_shared = bool(storage.shared or storage.reserved_shared_bytes)
         outer.emit(local_bytes=program.slab_bytes, uses_shared=uses_shared, cost=own_cost)
         builders.append(outer.builder)
         run_blocks = outer.builder.lines

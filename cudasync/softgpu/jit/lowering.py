@@ -117,7 +117,7 @@ class Lowering:
             case ir.Negated(register=register):
                 return self.negate(self.load_register(register))
             case ir.Symbol():
-                return self.convert(self.symbol_address(operand), wanted)
+                return self.convert(self._symbol_value(operand), wanted)
             case ir.Special():
                 return self.convert(self.special(operand), wanted)
             case ir.Sink():
@@ -220,8 +220,21 @@ class Lowering:
 
     # Addresses of names.
 
+    def _symbol_value(self, symbol: ir.Symbol) -> Value:
+        """What `mov` yields: as `symbol_address`, but in local memory the thread's offset."""
+        address = self.symbol_address(symbol)
+        storage = self.storage
+        if self.is_kernel or not (symbol.name in storage.local or symbol.name in storage.arguments):
+            return address
+        return self.builder.add(self.frame_offset(), address)
+
+    def frame_offset(self) -> Value:
+        """Where a device function's own local memory begins in that of its thread."""
+        builder = self.builder
+        return uniform("i64", builder.name(f"sub i64 {self.program.slab_bytes}, %stack.left"))
+
     def symbol_address(self, symbol: ir.Symbol) -> Value:
-        """What `mov` yields: a host address, or an offset for shared and local memory."""
+        """A host address, or an offset: in shared memory, or the function's own local memory."""
         storage = self.storage
         if symbol.name in storage.shared:
             return integer("i64", storage.shared[symbol.name] + symbol.offset)

@@ -21,6 +21,7 @@ from cudasync.softgpu.jit.slots import Fit
 from cudasync.softgpu.jit.storage import module_variables
 from cudasync.softgpu.jit.texts import KernelText, KernelTexts
 from cudasync.softgpu.jit.variants import Settings, Variant
+from cudasync.softgpu.refused import lower_each
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -72,7 +73,10 @@ class JitKernel:
         return JitExecution(self.prepare(launch.block, launch.dynamic_shared_bytes), launch)
 
     def prepare(self, block: Dim3, dynamic_shared_bytes: int = 0) -> Fit:
-        """What launches of this shape of block have in common: machine code, above all."""
+        """What launches of this shape of block have in common: machine code, above all.
+
+        Threads that come here at once have one each, and one is kept: they are alike.
+        """
         key = block, dynamic_shared_bytes
         fit = self._fits.get(key)
         if fit is None:
@@ -102,6 +106,7 @@ class JitModule:
     """See `launching.CompiledModule`."""
 
     kernels: Mapping[str, JitKernel]
+    refused: Mapping[str, PtxError]
     variables: tuple[ir.Variable, ...]
 
 
@@ -113,7 +118,7 @@ def compile_module(
     image: bytes | None = None,
     assume_varying: bool = False,
 ) -> JitModule:
-    """Lower every kernel; PtxError for the first instruction that is not implemented.
+    """Lower every kernel that can be; PtxError for the first instruction that is no PTX.
 
     `image` is what the module was parsed from, where texts are to be kept on disk.
     `assume_varying` compiles without the analysis of what lanes have in common: slow code that
@@ -122,8 +127,8 @@ def compile_module(
     module = expand(module)
     settings = Settings(memcheck=memcheck, assume_varying=assume_varying, record=record)
     source = None if image is None else kept.key_of(image.decode("latin-1"))
-    kernels = {each.name: _lowered(module, each, settings, source) for each in module.kernels}
-    return JitModule(kernels, module_variables(module))
+    kernels, refused = lower_each(module, lambda kernel: _lowered(module, kernel, settings, source))
+    return JitModule(kernels, refused, module_variables(module))
 
 
 def _lowered(

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from cudasync.ptx.ir import Symbol, Vector
 from cudasync.ptx.types import ScalarType, StateSpace
-from cudasync.softgpu.jit.addresses import local_base
+from cudasync.softgpu.jit.addresses import slab_base
 from cudasync.softgpu.jit.job import Field, read_field
 from cudasync.softgpu.jit.values import Value, integer, uniform
 
@@ -61,10 +61,10 @@ def window_base(lowering: Lowering, space: StateSpace) -> Value | None:
         case StateSpace.SHARED:
             return uniform("i64", "%shared.address")
         case StateSpace.LOCAL:
-            return local_base(lowering)
+            return slab_base(lowering)
         case StateSpace.PARAM:
             if not lowering.is_kernel:
-                return local_base(lowering)
+                return slab_base(lowering)
             return uniform("i64", "%parameters.address")
         case _:
             return None

@@ -41,7 +41,7 @@ def find_nontemporal(program: Program) -> Nontemporal | None:
     if not stores or any(_is_shared_work(each) for each in kernel.body):
         return None
     found = analyse(program.module, kernel.name)
-    if any(each.writes for each in found.symbols.values()):
+    if found.beyond or any(each.writes for each in found.symbols.values()):
         return None
     if not {*found.parameters} <= {Access.VALUE, Access.READ, Access.WRITE}:
         return None

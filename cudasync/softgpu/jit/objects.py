@@ -54,18 +54,19 @@ def _mathematics() -> ctypes.CDLL:
 
 
 def missing_symbols(files: Sequence[bytes]) -> set[str]:
-    """What object files that are linked together refer to, and none of them, this process or the
-    C library's mathematics has.
+    """What object files that are linked together refer to, and none of them, this process, Python
+    or the C library's mathematics has.
 
-    The latter is found and named to LLVM where it is needed: a process may have it without
-    showing it to others.
+    The latter two are found and named to LLVM where they are needed: a process may have them
+    without showing them to others.
     """
     tables = [_symbols(data) for data in files]
     defined = {name for table in tables for name, is_defined in table if is_defined}
     wanted = {name for table in tables for name, _ in table} - defined
     missing = {name for name in wanted if not llvm.address_of_symbol(name)}
     for name in sorted(missing):
-        function = getattr(_mathematics(), name, None)
+        home = ctypes.pythonapi if name.startswith("Py") else _mathematics()
+        function = getattr(home, name, None)
         if function is not None:
             address = ctypes.cast(function, ctypes.c_void_p).value
             assert address is not None

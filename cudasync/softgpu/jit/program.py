@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from cudasync.softgpu.jit.inlining import inline
 from cudasync.softgpu.jit.routines import through_memory
+from cudasync.softgpu.jit.scopes import told_apart
 from cudasync.softgpu.jit.stops import Waiting, may_stop, stops_inside, waiting_functions
 from cudasync.softgpu.jit.storage import Storage, alignment, shared_layout, storage
 from cudasync.softgpu.jit.webs import split_webs
@@ -65,6 +66,7 @@ def prepare(module: ir.Module, kernel: ir.Function) -> Program:
         for each in module.functions
         if not each.is_declaration and not each.is_kernel
     }
+    defined = told_apart(module, kernel, defined)
     whole = _with_its_stops(through_memory(kernel, module), defined)
     functions: dict[str, ir.Function] = {}
     waiting = callees(whole)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cudasync.softgpu.jit.blocks import begin_blocks, end_blocks, poison_shared
+from cudasync.softgpu.jit.blocks import POISONING, begin_blocks, end_blocks, poison_shared
 from cudasync.softgpu.jit.builder import Builder
 from cudasync.softgpu.jit.segments import PARITY
 
@@ -84,4 +84,4 @@ def _emit_rounds(builder: Builder) -> None:
     emit("br i1 %is.block.over, label %block.done, label %round.next")
 
 
-ROUNDS = {_NAME: _text()}
+ROUNDS = {_NAME: _text(), **POISONING}

@@ -9,6 +9,7 @@ whose lanes lie in line.
 
 from __future__ import annotations
 
+from cudasync.softgpu.jit import budget
 from cudasync.softgpu.jit.job import FaultCode, Field
 from cudasync.softgpu.jit.rows import Cache, Word, read_window, read_word
 
@@ -272,4 +273,5 @@ FUNCTIONS = {
     "@cudasync.check": CHECK,
     "@cudasync.line": LINE,
     "@cudasync.check.line": CHECK_LINE,
+    **budget.FUNCTIONS,
 }

@@ -10,10 +10,12 @@ import ctypes
 from array import array
 from collections import deque
 from dataclasses import dataclass, field
+from threading import get_ident, main_thread
 from typing import TYPE_CHECKING
 
 from cudasync.ptx.types import StateSpace
 from cudasync.softgpu.jit.blame import blamed
+from cudasync.softgpu.jit.budget import GRAIN
 from cudasync.softgpu.jit.job import (
     BARRIER_WORDS,
     BARRIERS,
@@ -25,6 +27,7 @@ from cudasync.softgpu.jit.job import (
 )
 from cudasync.softgpu.jit.rows import Cache
 from cudasync.softgpu.launching import Dim3, Fault, FaultKind, Launch
+from cudasync.softgpu.poison import poison
 
 if TYPE_CHECKING:
     from cudasync.softgpu.jit.codegen import KernelFunction
@@ -47,7 +50,14 @@ _NCTAID_X, _NCTAID_Y, _NCTAID_Z = map(int, (Field.NCTAID_X, Field.NCTAID_Y, Fiel
 _FIRST_BLOCK, _END_BLOCK = int(Field.FIRST_BLOCK), int(Field.END_BLOCK)
 _IS_RESUMED, _ROUNDS = int(Field.IS_RESUMED), int(Field.ROUNDS)
 _HAS_MOVED, _HAD_MOVED = int(Field.HAS_MOVED), int(Field.HAD_MOVED)
+_LISTENS, _RAISED_TYPE = int(Field.LISTENS), int(Field.RAISED_TYPE)
+_RAISED_TRACEBACK, _GRAIN = int(Field.RAISED_TRACEBACK), int(Field.GRAIN)
 _STATUS = tuple(Status)
+# The thread that Python delivers signals to.
+_MAIN = main_thread().ident
+_restore = ctypes.PYFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)(
+    ("PyErr_Restore", ctypes.pythonapi)
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +110,7 @@ class Slot:
         shared_bytes = storage.static_shared_bytes
         if fit.dynamic_shared_bytes:
             shared_bytes = -(-shared_bytes // 16) * 16 + fit.dynamic_shared_bytes
+        shared_bytes += storage.reserved_shared_bytes
         local_bytes = warps * lanes * fit.program.slab_bytes
         self._parameter_bytes = storage.parameter_bytes
         cache_bytes = len(fit.program.instructions) * 8 * len(Cache)
@@ -128,6 +139,8 @@ class Slot:
             word[place] = address
             parts[place] = memoryview(scratch)[address - start : address - start + size]
             address += size
+        # What an earlier warp left in local memory stays there: only the first finds poison.
+        poison(word[Field.LOCAL], local_bytes)
         self._parameters = parts[Field.PARAMETERS]
         self._symbols = parts[Field.SYMBOLS].cast("Q")
         self._caches = parts[Field.CACHES]
@@ -156,6 +169,7 @@ class Slot:
         words[_RECORDING_COUNT] = recording.count if recording is not None else 0
         self.aimed = (0, 0)
         words[_BUDGET] = launch.budget
+        words[_GRAIN] = min(launch.budget, GRAIN)
         words[_TOTAL] = launch.total_budget
         words[_SPENT] = 0
         words[_WORKSPACE] = launch.workspace
@@ -183,16 +197,37 @@ class Slot:
 
         Compiled code finds out when nothing is left.
         """
-        left = ctypes.c_int64(self.word[Field.BUDGET_LEFT]).value
-        self.word[Field.BUDGET_LEFT] = max(0, left - cost)
+        self.word[Field.BUDGET_LEFT], self.word[Field.RESERVE] = 0, max(0, self._left - cost)
         self._charged += cost
+
+    def stop(self) -> None:
+        """Have the blocks time out where they are, at the next grain. May be called at any time."""
+        self.word[_GRAIN] = self.word[_TOTAL] = 0
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether nothing more is granted."""
+        return not self.word[_GRAIN]
+
+    @property
+    def _left(self) -> int:
+        """What is left of the budget of a block that waits."""
+        own: int = ctypes.c_int64(self.word[Field.BUDGET_LEFT]).value
+        return own + self.word[Field.RESERVE]
 
     def run(self) -> Status:
         """Run the blocks aimed at, or what is left of them, without the GIL."""
         words = self.word
         words[_ROUNDS] = ROUNDS
         words[_HAS_MOVED] = words[_HAD_MOVED] = 0
-        return _STATUS[self._fit.function(self._job)]
+        words[_LISTENS] = get_ident() == _MAIN
+        status = _STATUS[self._fit.function(self._job)]
+        if words[_RAISED_TYPE]:
+            raised = words[_RAISED_TYPE : _RAISED_TRACEBACK + 1]
+            words[_RAISED_TYPE] = 0
+            # Raises what a signal handler did.
+            _restore(*raised)
+        return status
 
     @property
     def spent(self) -> int:
@@ -202,7 +237,7 @@ class Slot:
     @property
     def spent_under_way(self) -> int:
         """What a block that waits has cost so far, without what its idle turns were charged."""
-        return self.word[Field.BUDGET] - self.word[Field.BUDGET_LEFT] - self._charged
+        return self.word[Field.BUDGET] - self._left - self._charged
 
     @property
     def has_moved(self) -> bool:

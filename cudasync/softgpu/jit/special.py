@@ -12,6 +12,7 @@ from cudasync.softgpu.jit.job import MOST_THREADS, Field, read_field
 from cudasync.softgpu.jit.lowering import SPECIALS
 from cudasync.softgpu.jit.shapes import affine
 from cudasync.softgpu.jit.values import Value, integer, uniform, varying
+from cudasync.softgpu.reserved import REGISTERS, RESERVED_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -70,6 +71,17 @@ def _clock(type_: str, shift: int) -> Callable[[Lowering], Value]:
     return value
 
 
+def _total_size(lowering: Lowering, more: int = 0) -> Value:
+    """What static and dynamic shared memory have together, and so much more."""
+    return _shared_size(lowering, lowering.storage.reserved_shared_bytes - more)
+
+
+def _dynamic_size(lowering: Lowering) -> Value:
+    storage = lowering.storage
+    static_bytes = -(-storage.static_shared_bytes // 16) * 16
+    return _shared_size(lowering, storage.reserved_shared_bytes + static_bytes)
+
+
 def _shared_size(lowering: Lowering, less: int) -> Value:
     builder = lowering.builder
     size = builder.name("trunc i64 %shared.bytes to i32")
@@ -118,10 +130,10 @@ SPECIALS |= {
     "%globaltimer": _clock("i64", 0),
     "%globaltimer_lo": _clock("i32", 0),
     "%globaltimer_hi": _clock("i32", 32),
-    "%total_smem_size": lambda lowering: _shared_size(lowering, 0),
-    "%dynamic_smem_size": lambda lowering: _shared_size(
-        lowering, -(-lowering.storage.static_shared_bytes // 16) * 16
-    ),
+    "%total_smem_size": _total_size,
+    "%aggr_smem_size": lambda lowering: _total_size(lowering, RESERVED_BYTES),
+    "%dynamic_smem_size": _dynamic_size,
+    **{name: _constant("i32", offset) for name, offset in REGISTERS.items()},
 }
 # What only whole warps of 32 can answer.
 NEEDS_WHOLE_WARPS = frozenset(

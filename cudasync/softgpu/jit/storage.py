@@ -2,7 +2,8 @@
 
 Shared and local addresses inside a kernel are offsets from the start of the block's shared
 window and of the thread's local slab; `cvta` adds the start. Static shared variables come first,
-module scope before function scope, and dynamic shared memory begins behind them.
+module scope before function scope, and dynamic shared memory begins behind them. Before all of them
+is what the system has, where the kernel asks for that (`reserved`).
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from cudasync.ptx.layout import layout
 from cudasync.ptx.types import StateSpace
+from cudasync.softgpu.reserved import bytes_before
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -39,6 +41,8 @@ class Storage:
     arguments: dict[str, int]
     shared: dict[str, int]
     static_shared_bytes: int
+    # Of the shared window, before the variables.
+    reserved_shared_bytes: int
     local: dict[str, int]
     local_bytes: int
     symbols: dict[str, int]
@@ -50,13 +54,28 @@ def module_variables(module: ir.Module) -> tuple[ir.Variable, ...]:
     return tuple(variable for variable in module.variables if variable.space in spaces)
 
 
-def shared_layout(module: ir.Module, parts: Sequence[ir.Function]) -> tuple[dict[str, int], int]:
-    """Offsets of the shared variables of a kernel and its functions, and the static size."""
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """Offsets of the shared variables of a kernel and its functions; the bytes of the static ones,
+    and those that lie before them."""
+
+    offsets: dict[str, int]
+    static_bytes: int
+    reserved_bytes: int
+
+
+def shared_layout(module: ir.Module, parts: Sequence[ir.Function]) -> Shared:
+    """Lay out the shared window of a kernel and its functions."""
     everywhere = [*module.variables, *(each for part in parts for each in part.variables)]
     variables = [each for each in everywhere if each.space is StateSpace.SHARED]
     shared, static_bytes = layout([each for each in variables if each.count])
     dynamic = -(-static_bytes // _ALIGNMENT) * _ALIGNMENT
-    return shared | {each.name: dynamic for each in variables if not each.count}, static_bytes
+    shared |= {each.name: dynamic for each in variables if not each.count}
+    reserved = bytes_before(parts, variables)
+    if reserved:
+        reserved = -(-reserved // _ALIGNMENT) * _ALIGNMENT
+        shared = {name: reserved + offset for name, offset in shared.items()}
+    return Shared(shared, static_bytes, reserved)
 
 
 def alignment(module: ir.Module, parts: Sequence[ir.Function]) -> int:
@@ -66,9 +85,7 @@ def alignment(module: ir.Module, parts: Sequence[ir.Function]) -> int:
     return min(_MOST_ALIGNMENT, max(_ALIGNMENT, strictest))
 
 
-def storage(
-    module: ir.Module, function: ir.Function, shared: tuple[dict[str, int], int], alignment: int
-) -> Storage:
+def storage(module: ir.Module, function: ir.Function, shared: Shared, alignment: int) -> Storage:
     """Lay out everything that `function` can name; local slabs are multiples of `alignment`."""
     parameters: dict[str, int] = {}
     arguments: dict[str, int] = {}
@@ -83,8 +100,9 @@ def storage(
         parameters=parameters,
         parameter_bytes=parameter_bytes,
         arguments=arguments,
-        shared=shared[0],
-        static_shared_bytes=shared[1],
+        shared=shared.offsets,
+        static_shared_bytes=shared.static_bytes,
+        reserved_shared_bytes=shared.reserved_bytes,
         local=local,
         local_bytes=-(-local_bytes // alignment) * alignment,
         symbols={each.name: index for index, each in enumerate(module_variables(module))},

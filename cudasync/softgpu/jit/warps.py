@@ -32,6 +32,7 @@ _BLOCK_ARGUMENTS = [
     ("ptr", "%states", Field.STATES),
     ("i32", "%warps", Field.WARPS),
     ("i64", "%budget", Field.BUDGET),
+    ("i64", "%grain", Field.GRAIN),
     ("i64", "%first.block", Field.FIRST_BLOCK),
     ("i64", "%end.block", Field.END_BLOCK),
     ("i64", "%is.resumed", Field.IS_RESUMED),

@@ -13,7 +13,8 @@ from cudasync.ptx.ir import Label
 from cudasync.ptx.liveness import defs
 from cudasync.ptx.types import ScalarType
 from cudasync.softgpu.jit.barriers import emit_bring, number_and_count
-from cudasync.softgpu.jit.branches import branch_if_any, branch_if_patient, note_leaving, spend
+from cudasync.softgpu.jit.branches import branch_if_any, branch_if_patient, note_leaving
+from cudasync.softgpu.jit.budget import spend
 from cudasync.softgpu.jit.costs import trip_cost
 from cudasync.softgpu.jit.divergence import parts
 from cudasync.softgpu.jit.frames import Frame

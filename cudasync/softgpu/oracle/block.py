@@ -24,6 +24,7 @@ from cudasync.softgpu.oracle.state import (
     BlockState,
     ThreadState,
 )
+from cudasync.softgpu.poison import poison
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -92,11 +93,13 @@ class Block:
         x, y, z = record.block_size
         count = x * y * z
         # Shared memory is not zero on a GPU; what no one wrote should look like it.
-        self._shared = _scratch(shared_bytes, 0xA5)
-        self._local = _scratch(local_bytes * count, 0xA5)
-        self._frames = _scratch(frame_bytes * count, 0)
+        self._shared = _scratch(shared_bytes)
+        self._local = _scratch(local_bytes * count)
+        self._frames = _scratch(frame_bytes * count)
         record.shared, record.shared_bytes = _aligned(self._shared), shared_bytes
         record.local, record.local_bytes = _aligned(self._local), local_bytes * count
+        poison(record.shared, shared_bytes)
+        poison(record.local, record.local_bytes)
         self._threads: list[Thread] = []
         # How many have arrived at each barrier, and went on, since it opened last.
         self._arrived: dict[int, int] = {}
@@ -282,10 +285,9 @@ def _open(arrived: list[Thread]) -> None:
         thread.hears((sum(votes) if "popc" in modifiers else result,))
 
 
-def _scratch(size: int, byte: int) -> ctypes.Array[ctypes.c_char]:
-    memory_ = (ctypes.c_char * (size + _ALIGNMENT))()
-    ctypes.memset(memory_, byte, size + _ALIGNMENT)
-    return memory_
+def _scratch(size: int) -> ctypes.Array[ctypes.c_char]:
+    """Memory of zeros, with room to align in."""
+    return (ctypes.c_char * (size + _ALIGNMENT))()
 
 
 def _aligned(buffer: ctypes.Array[ctypes.c_char]) -> int:

@@ -1,8 +1,8 @@
 """Cellar. call and ret of device functions.
 
-The callee's activation begins where its caller's ends. Arguments are copied into it and results
-out of it; in between it alone is current. A function is lowered once for a kernel, and goes back
-to where its activation says that it was called.
+The callee's activation begins where its caller's ends, and so does its local memory. Arguments are
+copied into it and results out of it; in between it alone is current. A function is lowered once for
+a kernel, and goes back to where its activation says that it was called.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from cudasync.ptx.ir import Register, Sink, Symbol, Vector
-from cudasync.softgpu.oracle.activation import CALLER_OFFSET, SITE_OFFSET
+from cudasync.softgpu.oracle.activation import CALLER_OFFSET, LOCAL_OFFSET, SITE_OFFSET
 from cudasync.softgpu.oracle.emitter import llvm_type
 from cudasync.softgpu.oracle.memory import ASSERT, ILLEGAL_ADDRESS, set_fault, spend
 from cudasync.softgpu.oracle.state import ThreadState
@@ -39,6 +39,7 @@ def call(e: Emitter, i: Instruction) -> None:
     caller = e.base()
     base = e.at(caller, e.activation.size_bytes)
     _check_stack(e, base, layout.size_bytes)
+    _begin_frame(e, caller, base, function)
     # Calls alone may take for ever: each of a chain of functions may call the next one twice.
     spend(e, len(function.body) + 16)
     for parameter, argument in zip(function.parameters, arguments.elements, strict=True):
@@ -83,8 +84,29 @@ def _check_stack(e: Emitter, base: str, size: int) -> None:
     e.label(fits)
 
 
+def _begin_frame(e: Emitter, caller: str, base: str, function: Function) -> None:
+    """The callee's local memory begins where the caller's ends, if there is enough left."""
+    frames = e.places.frames
+    start = e.field(caller, LOCAL_OFFSET, "i64")
+    start = e.value(f"add i64 {start}, {frames.bytes_of[e.function.name]}")
+    e.line(f"store i64 {start}, ptr {e.at(base, LOCAL_OFFSET)}")
+    own = frames.bytes_of[function.name]
+    if own:
+        fits, overflows = e.fresh("fits"), e.fresh("overflows")
+        is_within = e.value(f"icmp ule i64 {start}, {frames.thread_bytes - own}")
+        e.line(f"br i1 {is_within}, label %{fits}, label %{overflows}")
+        e.label(overflows)
+        set_fault(e, ILLEGAL_ADDRESS)
+        e.label(fits)
+
+
 def _home(e: Emitter, base: str, function: Function, variable: Variable) -> str:
-    """Where a parameter or result lies in an activation: a .reg one is a register."""
+    """Where a parameter or result lies: a .reg one is a register of an activation."""
+    in_frame = e.places.frames.offset(function, variable.name)
+    if in_frame is not None:
+        memory = e.field("%frame", ThreadState.local.offset, "ptr")
+        frame = e.field(base, LOCAL_OFFSET, "i64")
+        return e.at(e.value(f"getelementptr i8, ptr {memory}, i64 {frame}"), in_frame[0])
     layout = e.activation_of(function)
     offset = layout.registers.get(variable.name)
     return e.at(base, layout.memory[variable.name] if offset is None else offset)

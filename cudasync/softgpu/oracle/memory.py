@@ -126,8 +126,12 @@ record:
 def space_of(e: Emitter, i: Instruction, operand: Operand) -> StateSpace:
     """The space the instruction names; a symbol used generically stands for its own."""
     space = i.space
-    if isinstance(operand, Address) and isinstance(operand.base, Symbol) and space is S.GENERIC:
-        return e.places.space(operand.base.name)
+    if isinstance(operand, Address) and isinstance(operand.base, Symbol):
+        if space in (S.PARAM, S.GENERIC) and e.places.is_in_frame(operand.base.name):
+            # A parameter whose address is taken is in local memory.
+            return S.LOCAL
+        if space is S.GENERIC:
+            return e.places.space(operand.base.name)
     return space
 
 

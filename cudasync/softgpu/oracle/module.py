@@ -17,6 +17,7 @@ from cudasync.softgpu.oracle.lower import lower_kernel
 from cudasync.softgpu.oracle.machine import MachineCode
 from cudasync.softgpu.oracle.places import Places
 from cudasync.softgpu.oracle.state import STACK_OFFSET, BlockState
+from cudasync.softgpu.refused import lower_each
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -40,6 +41,7 @@ class Execution:
         self._live: list[Block] = []
         self._budget = min(launch.budget * _WARP, 2**62)
         self._spent = 0
+        self._is_stopped = False
         # A block that takes every instruction once; that threads are set up costs far more.
         x, y, z = launch.block
         self._own_cost = x * y * z * (kernel.instructions + 2**13)
@@ -48,8 +50,16 @@ class Execution:
         symbols = launch.symbols
         self._symbols = (ctypes.c_uint64 * (len(symbols) + 1))(*symbols)
 
+    def stop(self) -> None:
+        """Have it end: see `launching.Execution`."""
+        self._is_stopped = True
+        for block in list(self._live):
+            block.charge(self._budget)
+
     def run(self) -> Outcome:
         has_moved = False
+        if self._is_stopped:
+            return self._over(FaultKind.STOPPED)
         for block in list(self._live):
             outcome = block.turn()
             if outcome.kind is OutcomeKind.FAULT:
@@ -62,7 +72,8 @@ class Execution:
         for block in self._to_start:
             has_moved = True
             if self._spent > self._launch.total_budget * _WARP:
-                return self._spent_out()
+                # All blocks together have spent what a launch may.
+                return self._over(FaultKind.TIMEOUT)
             outcome = block.turn()
             if outcome.kind is OutcomeKind.FAULT:
                 return outcome
@@ -77,10 +88,9 @@ class Execution:
                 block.charge(IDLE_COST * _WARP)
         return Outcome(OutcomeKind.YIELDED, has_moved=has_moved)
 
-    def _spent_out(self) -> Outcome:
-        """All blocks together have spent what a launch may."""
+    def _over(self, kind: FaultKind) -> Outcome:
         kernel = self._kernel
-        fault = Fault(FaultKind.TIMEOUT, kernel.name, kernel.line, (0, 0, 0), ())
+        fault = Fault(kind, kernel.name, kernel.line, (0, 0, 0), ())
         return Outcome(OutcomeKind.FAULT, fault)
 
     def _blocks(self) -> Iterator[Block]:
@@ -104,7 +114,8 @@ class Execution:
         )
         record.block_size[:], record.grid_size[:] = launch.block, launch.grid
         record.block_index[:] = index
-        shared_bytes = kernel.static_shared_bytes + launch.dynamic_shared_bytes
+        shared_bytes = kernel.reserved_shared_bytes + kernel.static_shared_bytes
+        shared_bytes += launch.dynamic_shared_bytes
         frame_bytes = STACK_OFFSET + kernel.code.stack_bytes
         sizes = (frame_bytes, shared_bytes, kernel.local_bytes)
         return Block(kernel.name, kernel.machine().thread, kernel.code.stops, record, sizes)
@@ -131,6 +142,7 @@ class CompiledKernel:
         self.parameter_offsets = tuple(offsets[p.name] for p in kernel.parameters)
         self.parameter_sizes = tuple(p.size for p in kernel.parameters)
         self.static_shared_bytes = places.static_shared_bytes
+        self.reserved_shared_bytes = places.reserved_shared_bytes
         self.local_bytes = places.local_bytes
         self.max_threads = _max_threads(kernel)
         self._machine: MachineCode | None = None
@@ -156,21 +168,21 @@ def _max_threads(kernel: ir.Function) -> int:
 
 
 class CompiledModule:
-    """A module whose every kernel has been lowered."""
+    """A module whose every kernel has been lowered, but those that can not be."""
 
     def __init__(self, module: ir.Module, *, memcheck: bool, record: bool) -> None:
         spaces = (StateSpace.GLOBAL, StateSpace.CONST)
         self.variables = tuple(v for v in module.variables if v.space in spaces)
-        self.kernels = {
-            kernel.name: CompiledKernel(
+        self.kernels, self.refused = lower_each(
+            module,
+            lambda kernel: CompiledKernel(
                 module, kernel, self.variables, memcheck=memcheck, record=record
-            )
-            for kernel in module.kernels
-        }
+            ),
+        )
 
 
 def compile_module(
     module: ir.Module, *, memcheck: bool = True, record: bool = False, image: bytes | None = None
 ) -> CompiledModule:
-    """Lower every kernel of `module`; PtxError for what is not implemented. Keeps nothing."""
+    """Lower every kernel that can be; PtxError for what is no PTX. Keeps nothing."""
     return CompiledModule(expand(module), memcheck=memcheck, record=record)

@@ -11,8 +11,11 @@ from typing import TYPE_CHECKING
 from cudasync.ptx.ir import Symbol
 from cudasync.ptx.layout import layout
 from cudasync.ptx.types import StateSpace
+from cudasync.softgpu.oracle.activation import LOCAL_OFFSET
+from cudasync.softgpu.oracle.frames import LocalFrames
 from cudasync.softgpu.oracle.specials import block_field
 from cudasync.softgpu.oracle.state import BlockState, ThreadState
+from cudasync.softgpu.reserved import bytes_before
 from cudasync.softgpu.waiting import may_wait, with_callers
 
 if TYPE_CHECKING:
@@ -20,8 +23,6 @@ if TYPE_CHECKING:
     from cudasync.softgpu.oracle.emitter import Emitter
 
 S = StateSpace
-# Stricter alignments are not heeded: every thread would pay for them.
-_MOST_ALIGNMENT = 4096
 
 
 class Places:
@@ -29,6 +30,8 @@ class Places:
 
     parameter_bytes: int
     static_shared_bytes: int
+    # Of the shared window, before all variables.
+    reserved_shared_bytes: int
     local_bytes: int
 
     def __init__(self, module: Module, kernel: Function, variables: tuple[Variable, ...]) -> None:
@@ -57,11 +60,12 @@ class Places:
             size = -(-size // strictest) * strictest
         self._offset |= {(scope, v.name): size for scope, v in dynamic}
         self.static_shared_bytes = size
-        local = [(scope, v) for scope, v in scoped if v.space is S.LOCAL]
-        local_bytes = self._lay_out(local)
-        # The next thread's begins where its variables want to.
-        strictest = min(_MOST_ALIGNMENT, max(16, *(v.align for _, v in local), 16))
-        self.local_bytes = -(-local_bytes // strictest) * strictest
+        reserved = bytes_before(functions, [v for _, v in shared])
+        self.reserved_shared_bytes = -(-reserved // 16) * 16
+        for scope, v in shared:
+            self._offset[scope, v.name] += self.reserved_shared_bytes
+        self.frames = LocalFrames(module, kernel, self._functions)
+        self.local_bytes = self.frames.thread_bytes
 
     def _lay_out(self, scoped: list[tuple[str, Variable]]) -> int:
         """One behind the other, each at its alignment; the size of all."""
@@ -92,8 +96,19 @@ class Places:
     def space(self, name: str) -> StateSpace:
         return self._space[self._scope(name)]
 
+    def is_in_frame(self, name: str) -> bool:
+        """Whether `name` lies in local memory: a variable, or a parameter with an address."""
+        return self.frames.offset(self._function, name) is not None
+
     def symbol(self, emitter: Emitter, symbol: Symbol) -> str:
         """The symbol as a 64-bit number: an offset in its window, or an address."""
+        local = self.frames.offset(self._function, symbol.name)
+        if local is not None:
+            offset, is_own = local
+            if not is_own:
+                return str(offset + symbol.offset)
+            frame = emitter.field(emitter.base(), LOCAL_OFFSET, "i64")
+            return emitter.value(f"add i64 {frame}, {offset + symbol.offset}")
         scope = self._scope(symbol.name)
         if scope in self._offset:
             return str(self._offset[scope] + symbol.offset)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from cudasync.softgpu.oracle.state import BlockState, ThreadState
+from cudasync.softgpu.reserved import REGISTERS, RESERVED_BYTES
 
 if TYPE_CHECKING:
     from cudasync.ptx.ir import Special
@@ -19,7 +20,7 @@ _OF_BLOCK = {
 # Of the address of a cooperative grid's workspace.
 _HALVES = {"%envreg1": 4, "%envreg2": 0}
 # Lanes counted from bit 0: shift of all ones by the lane, and whether that is inverted.
-_CONSTANT = {"%smid": 0, "%nsmid": 1, "%gridid": 0}
+_CONSTANT = {"%smid": 0, "%nsmid": 1, "%gridid": 0, **REGISTERS}
 _CLOCKS = frozenset(
     {"%clock", "%clock_hi", "%clock64", "%globaltimer", "%globaltimer_lo", "%globaltimer_hi"}
 )
@@ -58,8 +59,9 @@ def read_special(emitter: Emitter, special: Special) -> str:
         case "%dynamic_smem_size":
             return block_field(emitter, BlockState.dynamic_shared_bytes.offset, "i32")
         case "%total_smem_size":
-            total = block_field(emitter, BlockState.shared_bytes.offset, "i64")
-            return emitter.value(f"trunc i64 {total} to i32")
+            return _total(emitter)
+        case "%aggr_smem_size":
+            return emitter.value(f"add i32 {_total(emitter)}, {RESERVED_BYTES}")
     equal = emitter.value(f"shl i32 1, {lane}")
     less = emitter.value(f"sub i32 {equal}, 1")
     match name:
@@ -74,6 +76,13 @@ def read_special(emitter: Emitter, special: Special) -> str:
         case "%lanemask_gt":
             return emitter.value(f"xor i32 {emitter.value(f'or i32 {less}, {equal}')}, -1")
     emitter.refuse(f"special register {special.name} is not implemented")
+
+
+def _total(emitter: Emitter) -> str:
+    """Static and dynamic shared memory together."""
+    total = block_field(emitter, BlockState.shared_bytes.offset, "i64")
+    narrow = emitter.value(f"trunc i64 {total} to i32")
+    return emitter.value(f"sub i32 {narrow}, {emitter.places.reserved_shared_bytes}")
 
 
 def _clock(emitter: Emitter, special: Special) -> str:

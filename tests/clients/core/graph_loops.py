@@ -91,6 +91,7 @@ graph = builder.end_building().complete()
 graph.launch(stream)
 stream.sync()
 assert (both_view == 4 * 305).all(), both_view[:4]
+resource.trim()
 assert resource.attributes.used_mem_current == 0
 
 # By hand, and then updated.

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from helpers.models import Model
 
 from cudasync import atomic
-from cudasync.atomic import Bell, Gate, Inbox, Once, Tickets
+from cudasync.atomic import Bell, Gate, Inbox, Once, Roll, Tickets, meet
 
 Workers = Sequence[Callable[[], object]]
 
@@ -97,6 +97,41 @@ class InboxByPeekAndDelete(_Putting):
             item = self.items[0]
             del self.items[0]
             return item
+
+
+class _Meeting(Model):
+    """Two threads that store, and look at what the other stored."""
+
+    block = "meet"
+
+    def __init__(self) -> None:
+        self.place: list[int] = []
+        self.stored = [0, 0]
+        self.seen = [0, 0]
+
+    def workers(self) -> Workers:
+        return [lambda: self.come(0), lambda: self.come(1)]
+
+    def come(self, index: int) -> None:
+        self.stored[index] = 1
+        meet(self.place)
+        self.seen[index] = self.stored[1 - index]
+
+    def holds(self) -> bool:
+        return any(self.seen) and not self.place
+
+
+class OneOfTwoThatMeetSeesTheOther(_Meeting):
+    pass
+
+
+class MeetingThatLooksFirst(_Meeting):
+    planted = "look, then store: both look before either stores"
+
+    def come(self, index: int) -> None:
+        self.seen[index] = self.stored[1 - index]
+        meet(self.place)
+        self.stored[index] = 1
 
 
 class _Offering(Model):
@@ -246,3 +281,51 @@ class BellThatForgets(_Ringing):
         def sleep(self) -> None:
             self.event.clear()
             self.event.wait()
+
+
+class _Rolling(Model):
+    """Two threads strike out what is over, one of them having added what is not."""
+
+    block = "Roll"
+    make: type = Roll
+
+    def __init__(self) -> None:
+        self.over = {"old"}
+        self.roll = self.make()
+        self.roll.add("old")
+
+    def workers(self) -> Workers:
+        return [self.strike, self.add]
+
+    def strike(self) -> None:
+        self.roll.strike(self.over.__contains__)
+
+    def add(self) -> None:
+        self.roll.strike(self.over.__contains__)
+        self.roll.add("new")
+
+    def holds(self) -> bool:
+        return self.roll.all() == ["new"]
+
+
+class WhatIsAddedIsNotStruckOutForAnother(_Rolling):
+    pass
+
+
+class RollByPlace(_Rolling):
+    planted = "struck out by its place, where another thread has put a new one meanwhile"
+
+    class make:
+        def __init__(self) -> None:
+            self.entries: list[str] = []
+
+        def add(self, entry: str) -> None:
+            self.entries.append(entry)
+
+        def strike(self, is_over: Callable[[str], bool]) -> None:
+            for place, entry in enumerate(list(self.entries)):
+                if is_over(entry):
+                    del self.entries[place : place + 1]
+
+        def all(self) -> list[str]:
+            return self.entries

@@ -12,9 +12,9 @@ from helpers.models import Model
 from helpers.planning import Rig, expected, planned
 
 from cudasync.atomic import DONE, Bell
-from cudasync.engine import record as records
-from cudasync.engine.op import Op
-from cudasync.engine.planner import Close
+from cudasync.engine.log import node as nodes
+from cudasync.engine.log.combiner import Close
+from cudasync.engine.op import Op, claim
 
 Workers = Sequence[Callable[[], object]]
 
@@ -104,24 +104,22 @@ class RunAtOnceAndPlan(_Planning):
         if tenure.done != 0:
             return
         tenure.started = 0
-        if tenure.successor:
+        if tenure.is_over:
             return
         op = self.rig.ops["a"]
-        try:
-            del op._fn
-        except AttributeError:
+        if claim(op, object()) is None:
             return
         op.number = 1
         self.rig.ran.append("a")
         self.end(op)
-        if not tenure.successor:
+        if not tenure.is_over:
             tenure.segment.entries[0] = DONE
         tenure.done = 1
 
     def end(self, op: Op) -> None:
         op.finished = True
-        if op._record is not None:
-            records.finish(op)
+        if op._node is not None:
+            nodes.finish(op)
 
     def holds(self) -> bool:
         return self.in_order()
@@ -131,10 +129,10 @@ class RunAtOnceThatLooksFirst(RunAtOnceAndPlan):
     planted = "look for a record, then say that it has finished: one is made in between"
 
     def end(self, op: Op) -> None:
-        is_known = op._record is not None
+        is_known = op._node is not None
         op.finished = True
         if is_known:
-            records.finish(op)
+            nodes.finish(op)
 
 
 class CompleteAndCompleteBeforeOne(PushAndComplete):
@@ -147,8 +145,8 @@ class CompleteAndCompleteBeforeOne(PushAndComplete):
 
     def finish(self, name: str) -> None:
         self.rig.ran.append(name)
-        del self.rig.ops[name]._fn
-        records.finish(self.rig.ops[name])
+        assert claim(self.rig.ops[name], object()) is not None
+        nodes.finish(self.rig.ops[name])
 
     def holds(self) -> bool:
         assert "c" in [op.name for op in self.rig.place.ready], "c is ready once both have ended"
@@ -167,7 +165,7 @@ class CompleteAndWait(PushAndComplete):
 
     def wait(self) -> None:
         op = self.rig.ops["a"]
-        record = records.of(op)
+        record = nodes.of(op)
         bell = Bell()
         record.sleepers.append(bell)
         if not op.finished:
@@ -184,7 +182,7 @@ class WaitThatLooksFirst(CompleteAndWait):
 
     def wait(self) -> None:
         op = self.rig.ops["a"]
-        record = records.of(op)
+        record = nodes.of(op)
         if op.finished:
             return
         bell = Bell()

@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 from helpers.models import Model
 from helpers.planning import Rig
 
-from cudasync.engine import record as records
+from cudasync.engine.log import node as nodes
+from cudasync.engine.log.node import Node
 from cudasync.engine.op import Op
-from cudasync.engine.record import Record
 
 Workers = Sequence[Callable[[], object]]
 
@@ -23,7 +23,7 @@ class _Asking(Model):
         self.rig = Rig()
         self.op = self.rig.make("a", ">x")
         # One list per thread, so that keeping it is not one more thing that they share.
-        self.seen: list[list[Record]] = [[], [], []]
+        self.seen: list[list[Node]] = [[], [], []]
 
     def workers(self) -> Workers:
         return [lambda: self.ask(0), lambda: self.ask(1), lambda: self.ask(2)]
@@ -34,25 +34,25 @@ class _Asking(Model):
         if not self.op.finished:
             self.seen[index].append(record)
 
-    def of(self, op: Op) -> Record:
-        return records.of(op)
+    def of(self, op: Op) -> Node:
+        return nodes.of(op)
 
     def holds(self) -> bool:
         if not self.op.finished:
             # What is kept for agreeing goes with the end of an op.
-            records.finish(self.op)
-        assert self.op not in records._RECORDS, "what is kept for agreeing stays behind"
+            nodes.finish(self.op)
+        assert self.op not in nodes._NODES, "what is kept for agreeing stays behind"
         return len({id(each) for seen in self.seen for each in seen}) <= 1
 
 
 class TheFirstRecordMadeWins(_Asking):
     def holds(self) -> bool:
-        return super().holds() and all(seen == [self.op._record] for seen in self.seen)
+        return super().holds() and all(seen == [self.op._node] for seen in self.seen)
 
 
 class TheFirstRecordMadeWinsUntilTheEnd(_Asking):
     def workers(self) -> Workers:
-        return [lambda: self.ask(0), lambda: self.ask(1), lambda: records.finish(self.op)]
+        return [lambda: self.ask(0), lambda: self.ask(1), lambda: nodes.finish(self.op)]
 
 
 class TheFirstRecordStaysAfterTheEnd(_Asking):
@@ -63,31 +63,31 @@ class TheFirstRecordStaysAfterTheEnd(_Asking):
 
     def plan_and_end(self) -> None:
         self.kept = self.of(self.op)
-        records.finish(self.op)
+        nodes.finish(self.op)
 
     def holds(self) -> bool:
-        return super().holds() and self.op._record is self.kept
+        return super().holds() and self.op._node is self.kept
 
 
 class RecordThatComesLate(TheFirstRecordStaysAfterTheEnd):
     planted = "set whether or not the op is over: a second record takes the place of the first"
 
-    def of(self, op: Op) -> Record:
-        record = op._record
+    def of(self, op: Op) -> Node:
+        record = op._node
         if record is None:
-            record = op._record = records._RECORDS.setdefault(op, Record())
+            record = op._node = nodes._NODES.setdefault(op, Node())
             if op.finished:
-                records._RECORDS.pop(op, None)
+                nodes._NODES.pop(op, None)
         return record
 
 
 class RecordByCheckThenSet(_Asking):
     planted = "look, then set: the second record takes the place of the first"
 
-    def of(self, op: Op) -> Record:
-        if op._record is None:
-            op._record = Record()
-        return op._record
+    def of(self, op: Op) -> Node:
+        if op._node is None:
+            op._node = Node()
+        return op._node
 
 
 class _Ear:
@@ -96,7 +96,7 @@ class _Ear:
     def __init__(self) -> None:
         self.heard = False
 
-    def told(self, op: Op) -> None:
+    def notify(self, op: Op) -> None:
         assert op.finished, "told of an end that has not come"
         self.heard = True
 
@@ -117,15 +117,15 @@ class _Ending(Model):
     def register(self, index: int) -> None:
         """As a planner does, and `skip`: append, then look."""
         ear = self.ears[index]
-        records.of(self.op).listeners.append(ear)
+        nodes.of(self.op).listeners.append(ear)
         if self.op.finished:
-            ear.told(self.op)
+            ear.notify(self.op)
 
     def end(self) -> None:
-        records.finish(self.op)
+        nodes.finish(self.op)
 
     def holds(self) -> bool:
-        assert self.op not in records._RECORDS, "what is kept for agreeing stays behind"
+        assert self.op not in nodes._NODES, "what is kept for agreeing stays behind"
         return all(ear.heard for ear in self.ears)
 
 
@@ -146,9 +146,9 @@ class ListenerThatLooksFirst(_Ending):
 
     def register(self, index: int) -> None:
         ear = self.ears[index]
-        record = records.of(self.op)
+        record = nodes.of(self.op)
         if self.op.finished:
-            ear.told(self.op)
+            ear.notify(self.op)
         else:
             record.listeners.append(ear)
 
@@ -157,11 +157,11 @@ class EndThatTellsFirst(_Ending):
     planted = "tell, then set: who appends in between sees no end, and is not told"
 
     def end(self) -> None:
-        record = records.of(self.op)
+        record = nodes.of(self.op)
         for ear in record.listeners:
             self.ears[self.ears.index(ear)].heard = True  # type: ignore[arg-type]
         self.op.finished = True
-        records._RECORDS.pop(self.op, None)
+        nodes._NODES.pop(self.op, None)
 
 
 class _Calling(_Ending):
@@ -194,7 +194,7 @@ class CallbackThatLooksFirst(_Calling):
     planted = "look, then put: the end comes in between, and nobody calls"
 
     def add(self) -> None:
-        record = records.of(self.op)
+        record = nodes.of(self.op)
         if self.op.finished:
             self.calls.append(1)
         else:

@@ -137,5 +137,5 @@ class ExploringExecutor(Executor):
         self.search.took(taken)
         if taken.footprint.touches_anything:
             stream, place, _ = taken.key
-            self.told.append(f"{stream}.{place} {command.describe()}")
+            self.told.append(f"{stream}.{place} {command.describe()}, {self.run.site(command)}")
         return step

@@ -9,21 +9,31 @@ enqueued it had waited for until then.
 from __future__ import annotations
 
 from threading import get_ident
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from cudasync.softgpu.core.exploration.footprints import EVERYTHING, Names
 from cudasync.softgpu.core.exploration.search import Step
+from cudasync.softgpu.core.sites import call_site, caller, is_thread_ours, is_through_engine
 from cudasync.softgpu.core.streams import NON_BLOCKING
 from cudasync.softgpu.core.wait_values import WaitValue
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from types import FrameType
 
     from cudasync.softgpu.core.commands import Command
     from cudasync.softgpu.core.exploration.footprints import Footprint
     from cudasync.softgpu.core.exploration.search import Key
     from cudasync.softgpu.core.machine import Machine
     from cudasync.softgpu.core.streams import Stream
+
+
+# What makes an engine repeatable.
+_SERIAL: Final = '; with cs.Engine("serial"), or CUDASYNC_ENGINE=serial, it does not'
+_ENGINES_THREADS: Final = (
+    "the engine waits for devices, and issues ops that come after host ops, on threads of its own, "
+    "and who is first is chance" + _SERIAL
+)
 
 
 class Run:
@@ -43,6 +53,13 @@ class Run:
         self._seen: dict[int, int] = {}
         self._seen_by: dict[Command, int] = {}
         self._count = 0
+        # How many of these threads are the program's, and whether the library has started some.
+        self._others = 0
+        self._has_ours = False
+        # Where the program asked for each command; by thread, for which op it calls the driver now,
+        # and what called it then.
+        self._sites: dict[Command, str] = {}
+        self._asked: dict[int, tuple[str, FrameType | None]] = {}
         # What commands that wait for memory have looked at in vain.
         self._looked: dict[Command, Footprint] = {}
         # Why there may be orders that no run will show; empty if there are none.
@@ -58,6 +75,7 @@ class Run:
         self._keys[command] = number, place
         self._behind[command] = [*waits, *_tails(stream)]
         self._seen_by[command] = self._seen.get(self._caller(), 0)
+        self._sites[command] = self._site()
 
     def forgets(self, command: Command) -> None:
         """It was not enqueued after all."""
@@ -75,13 +93,37 @@ class Run:
     def polled(self) -> None:
         """The calling thread asked for what was not done, and something else was done instead."""
         self._seen[self._caller()] = (1 << self._count) - 1
-        self.doubts["it asks whether work is done, and when that is could be any time"] = None
+        who = "the engine asks" if is_through_engine() else f"it asks at {call_site()}"
+        what = f"{who} whether work is done, and when that is could be any time"
+        self.doubts[what + _SERIAL * is_through_engine()] = None
+
+    def begins_op(self, site: str) -> None:
+        """What the calling thread enqueues now was asked for at `site`, "" for where it is called.
+
+        But what a function of the program's enqueues, which is called from now on, was so there.
+        """
+        if site:
+            self._asked[get_ident()] = site, caller()
+        else:
+            self._asked.pop(get_ident(), None)
+
+    def _site(self) -> str:
+        """Where the program asked for what the calling thread is about to enqueue."""
+        site, above = self._asked.get(get_ident(), ("", None))
+        return site if site and caller() is above else call_site()
 
     def _caller(self) -> int:
         thread = get_ident()
-        self._seen.setdefault(thread, 0)
-        if len(self._seen) > 1:
-            self.doubts["several threads call the driver, and who is first is chance"] = None
+        if thread not in self._seen:
+            self._seen[thread] = 0
+            if is_thread_ours():
+                self._has_ours = True
+            else:
+                self._others += 1
+            if self._others > 1:
+                self.doubts["several threads call the driver, and who is first is chance"] = None
+            if self._has_ours and len(self._seen) > 1:
+                self.doubts[_ENGINES_THREADS] = None
         return thread
 
     # What is done of it
@@ -91,6 +133,10 @@ class Run:
         if command not in self._keys:
             self.enqueues(command, ())
         return (*self._keys[command], self._turns.get(command, 0))
+
+    def site(self, command: Command) -> str:
+        """Where the program asked for it: file and line."""
+        return self._sites.get(command, "unknown")
 
     def is_enabled(self, command: Command) -> bool:
         """False for what waits for memory, where it is known that it would do so in vain."""

@@ -67,6 +67,10 @@ class Session:
         if self._executor.search.has_diverged:
             self._doubts[_DIVERGED] = None
 
+    def begins_op(self, site: str) -> None:
+        """See `Run.begins_op`."""
+        self._executor.run.begins_op(site)
+
     def end(self) -> None:
         """The executor is what it was."""
         self._executor.__class__ = Executor  # type: ignore[assignment]

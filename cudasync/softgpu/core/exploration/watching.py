@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from cudasync.softgpu.core.commands import Command
     from cudasync.softgpu.core.machine import Machine
     from cudasync.softgpu.core.results import DriverFailure
+    from cudasync.softgpu.launching import AllocationSnapshot
 
 # With more memory than this, kernels count as touching all of it: looking would take too long.
 _MOST_BYTES: Final = 64 << 20
@@ -25,8 +26,11 @@ _MOST_BYTES: Final = 64 << 20
 class Watch:
     """In the place of an expectation: expects nothing, and knows what was done."""
 
-    def __init__(self, ranges: list[tuple[int, int]]) -> None:
-        self.recording = Recording(ranges)
+    recording: Recording
+
+    def begin(self, allocations: AllocationSnapshot) -> Recording:
+        self.recording = Recording(allocations.ranges())
+        return self.recording
 
     def failure(self, _function: Function) -> DriverFailure | None:
         return None
@@ -60,7 +64,7 @@ class Watching:
             command.plan = Plan(
                 self._machine, twin, plan.grid, plan.block, plan.dynamic_shared_bytes
             )
-            command.expectation = Watch(ranges)
+            command.expectation = Watch()
 
     def _twin(self, function: Function) -> Function | None:
         twin = self._twins.get(function)

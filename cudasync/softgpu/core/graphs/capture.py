@@ -167,7 +167,7 @@ class Capture:
                 if other not in reached:
                     reached.add(other)
                     stack.append(other)
-        for stream, tips in self.tips.items():
+        for stream, tips in list(self.tips.items()):
             if any(node not in reached and node in self.graph.nodes for node in tips):
                 return stream
         return None
@@ -175,7 +175,7 @@ class Capture:
     def end(self) -> None:
         """Let all streams go."""
         self.is_over = True
-        for stream in self.tips:
+        for stream in list(self.tips):
             if stream.capture is self:
                 stream.capture = None
 
@@ -183,8 +183,8 @@ class Capture:
 class LegacyGuard:
     """What a legacy default stream has as its capture while blocking streams are captured."""
 
-    def __init__(self) -> None:
-        self.captures: list[Capture] = []
+    def __init__(self, captures: Iterable[Capture]) -> None:
+        self._captures = captures
 
     def take(self, command: Command) -> None:
         self._fail(f"{command.describe()} on the legacy default stream")
@@ -194,7 +194,7 @@ class LegacyGuard:
 
     def _fail(self, what: str) -> NoReturn:
         complaint = f"{what} would wait for captured streams"
-        invalidate(self.captures, complaint)
+        invalidate(list(self._captures), complaint)
         raise DriverFailure(STREAM_CAPTURE_IMPLICIT, complaint)
 
 

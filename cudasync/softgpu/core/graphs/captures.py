@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import threading
+from contextlib import suppress
 from threading import get_ident
 from typing import TYPE_CHECKING, NoReturn
 
 from cudasync.softgpu.core.graphs.capture import Capture, LegacyGuard, Mode, invalidate
 from cudasync.softgpu.core.graphs.graph import Graph
+from cudasync.softgpu.core.native_threads import PerThread
 from cudasync.softgpu.core.results import (
     CAPTURED_EVENT,
     ILLEGAL_STATE,
@@ -29,24 +30,28 @@ if TYPE_CHECKING:
     from cudasync.softgpu.core.streams import Event, Stream
 
 
-class _Modes(threading.local):
-    """The calling thread's own mode."""
+class _Own:
+    """What a thread has set."""
 
     def __init__(self) -> None:
         self.mode = Mode.GLOBAL
 
 
 class Captures:
-    """The captures that are not over."""
+    """The captures that are not over.
+
+    Threads begin and end theirs at once, and a finaliser may end one anywhere, so there is no lock:
+    lists and dicts change by one C call each, and are gone through by copies.
+    """
 
     def __init__(self) -> None:
         self.active: list[Capture] = []
-        self._modes = _Modes()
+        self._modes: PerThread[_Own] = PerThread(_Own, {})
 
     def exchange_mode(self, mode: int) -> int:
         """cuThreadExchangeStreamCaptureMode: set the thread's mode; the one before."""
-        before = self._modes.mode
-        self._modes.mode = _mode(mode)
+        before = self._modes.own.mode
+        self._modes.own.mode = _mode(mode)
         return before
 
     # From beginning to end
@@ -77,12 +82,8 @@ class Captures:
     def _join(self, capture: Capture, stream: Stream, tips: Mapping[Node, Edge]) -> None:
         capture.join(stream, dict(tips))
         if not stream.flags & NON_BLOCKING:
-            legacy = stream.context.legacy
-            guard = legacy.capture
-            if not isinstance(guard, LegacyGuard):
-                guard = legacy.capture = LegacyGuard()
-            if capture not in guard.captures:
-                guard.captures.append(capture)
+            stream.context.capturing[capture] = None
+            _guard_legacy(stream.context)
 
     def end(self, stream: Stream) -> Graph:
         """The captured graph; DriverFailure if there is none, or nothing to end."""
@@ -110,14 +111,12 @@ class Captures:
     def forget(self, capture: Capture) -> None:
         """Take all streams out of a capture."""
         capture.end()
-        if capture in self.active:
+        with suppress(ValueError):  # A finaliser was faster.
             self.active.remove(capture)
-        for context in {stream.context for stream in capture.tips}:
-            guard = context.legacy.capture
-            if isinstance(guard, LegacyGuard) and capture in guard.captures:
-                guard.captures.remove(capture)
-                if not guard.captures:
-                    context.legacy.capture = None
+        for context in {stream.context for stream in list(capture.tips)}:
+            if capture in context.capturing:
+                context.capturing.pop(capture, None)
+                _guard_legacy(context)
 
     def leave(self, stream: Stream) -> None:
         """A stream is destroyed: a capture that began there is over.
@@ -188,26 +187,42 @@ class Captures:
 
     def refuse_graph(self, graph: Graph, what: str) -> None:
         """Called where a graph may not be captured into."""
-        if any(capture.graph is graph for capture in self.active):
+        if any(capture.graph is graph for capture in self.active.copy()):
             raise DriverFailure(INVALID_VALUE, f"a graph that is captured into can not be {what}")
 
     def refuse_context(self, context: Context, what: str) -> None:
         """Called where the host waits for a whole context."""
         if self.active:
-            here = [c for c in self.active if any(s.context is context for s in c.tips)]
+            here = [
+                c for c in self.active.copy() if any(s.context is context for s in list(c.tips))
+            ]
             if here:
                 _refuse(here, what)
 
     def refuse_unsafe(self, what: str) -> None:
         """Called where a call might disturb a capture: a matter of modes."""
-        if not self.active or self._modes.mode is Mode.RELAXED:
+        if not self.active or self._modes.own.mode is Mode.RELAXED:
             return
-        thread = get_ident()
-        found = [c for c in self.active if c.thread == thread and c.mode is not Mode.RELAXED]
-        if self._modes.mode is Mode.GLOBAL:
-            found += [c for c in self.active if c.thread != thread and c.mode is Mode.GLOBAL]
+        thread, active = get_ident(), self.active.copy()
+        found = [c for c in active if c.thread == thread and c.mode is not Mode.RELAXED]
+        if self._modes.own.mode is Mode.GLOBAL:
+            found += [c for c in active if c.thread != thread and c.mode is Mode.GLOBAL]
         if found:
             _refuse(found, what)
+
+
+def _guard_legacy(context: Context) -> None:
+    """Guard the legacy stream while blocking streams are captured; called behind each change.
+
+    Of threads that change it at once, whoever stores last looks after that, by a step on the dict
+    that the others change: so what is stored last is right.
+    """
+    capturing, legacy = context.capturing, context.legacy
+    while True:
+        is_guarded = bool(capturing.copy())
+        legacy.capture = LegacyGuard(capturing) if is_guarded else None
+        if bool(capturing.copy()) == is_guarded:
+            return
 
 
 def _refuse(captures: list[Capture], what: str) -> NoReturn:

@@ -69,8 +69,9 @@ class Condition:
         is_assigned: bool,
     ) -> None:
         self.memory = memory
-        # Graphs and executables that may yet use it; with the last of them the word goes.
-        self._holders = 1
+        # One item for each graph or executable that may yet use it; with the last of them the word
+        # goes. A list, since to append and to pop is one C call: they end on any thread.
+        self._holders: list[None] = [None]
         self._end = end
         self.initial = initial
         self.is_assigned = is_assigned
@@ -84,11 +85,12 @@ class Condition:
 
     def hold(self) -> None:
         """One graph or executable more has it."""
-        self._holders += 1
+        self._holders.append(None)
 
     def release(self) -> None:
         """One less."""
-        self._holders -= 1
+        self._holders.pop()
+        # Several may find it so: the word goes once all the same.
         if not self._holders:
             self._end(self)
 

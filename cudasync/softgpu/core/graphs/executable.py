@@ -8,7 +8,7 @@ end of the same executable's launch before, so that it never runs twice at once.
 from __future__ import annotations
 
 from threading import RLock
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from cudasync.softgpu.core.commands import Command, EventRecord, Step, Touched
 from cudasync.softgpu.core.graphs.conditionals import (
@@ -20,21 +20,23 @@ from cudasync.softgpu.core.graphs.conditionals import (
 )
 from cudasync.softgpu.core.graphs.memory_nodes import MemoryVanishes, allocated_by
 from cudasync.softgpu.core.graphs.update import pairs, replace
+from cudasync.softgpu.core.graphs.user_objects import exchanged, release_all, taken_from
 from cudasync.softgpu.core.graphs.works import Nothing, RecordWork, WaitWork
 from cudasync.softgpu.core.handles import new_handle
 from cudasync.softgpu.core.results import INVALID_VALUE, DriverFailure
 from cudasync.softgpu.core.streams import NON_BLOCKING, Stream
 
 if TYPE_CHECKING:
-    from collections import Counter
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from cudasync.softgpu.core.context import Context
     from cudasync.softgpu.core.executor import Executor
     from cudasync.softgpu.core.graphs.conditionals import Condition
     from cudasync.softgpu.core.graphs.graph import Graph, Node
-    from cudasync.softgpu.core.graphs.user_objects import UserObject
+    from cudasync.softgpu.core.graphs.user_objects import Reference
 
+
+T = TypeVar("T")
 
 # CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH.
 _AUTO_FREE: Final = 1
@@ -49,8 +51,9 @@ class GraphExec:
         self.source = source
         self.graph, self.nodes = source.copy()
         self.identity = self.graph.identity
-        self.user_objects: Counter[UserObject] = source.user_objects.copy()
         self.last: Command | None = None
+        # The latest end of a launch that runs or has: it looks at what waits for it behind this.
+        self.ended: Command | None = None
         self.is_destroyed = False
         self._executor = executor
         self._order: dict[Graph, list[Node]] = {}
@@ -64,9 +67,11 @@ class GraphExec:
         for condition in self._conditions:
             condition.hold()
         self._assigned: list[Condition] | None = None
+        # References that an update replaced while a launch was not done.
+        self._replaced: list[Reference] = []
         self._allocates = allocated_by(self.graph)
         for memory in self._allocates:
-            memory.holders += 1
+            memory.holders.append(None)
 
     def order(self, graph: Graph) -> list[Node]:
         """The nodes of a graph inside, in the order in which they are enqueued.
@@ -96,6 +101,11 @@ class GraphExec:
             finally:
                 lanes.close()
 
+    def upload(self) -> None:
+        """Take the memory that launches will need."""
+        for memory in self._allocates:
+            memory.map()
+
     def _start(self, stream: Stream) -> Command:
         if self._assigned is None:
             self._assigned = [c for c in conditions_of(self.graph) if c.is_assigned]
@@ -116,11 +126,20 @@ class GraphExec:
                 waits = () if self.last is None else (self.last,)
                 self._executor.enqueue(MemoryVanishes(stream, memory), waits)
 
-    def update(self, other: Graph) -> None:
-        """Become like another graph of the same shape; UpdateRefused, and unchanged, if not."""
+    def update(self, other: Graph, own: Graph | None = None) -> None:
+        """Become like another graph of the same shape; UpdateRefused, and unchanged, if not.
+
+        Or let `own`, the graph inside of a node, become so. User objects that nothing refers to
+        any more wait for `drop_replaced`.
+        """
+        own = own or self.graph
         with self._lock:
-            for node, twin in pairs(self, self.graph, other):
+            found = pairs(self, own, other)
+            alike = [(own, other)]
+            for node, twin in found:
+                alike += zip(node.work.graphs, twin.work.graphs, strict=True)
                 replace(node, twin.work)
+            self._replaced += exchanged(alike)
             self._assigned = None
             for condition in conditions_of(self.graph):
                 if condition not in self._conditions:
@@ -129,19 +148,45 @@ class GraphExec:
 
     def release(self) -> None:
         """Let go of user objects and memory, now or when the last launch is done."""
+        # Two stores to one object: of this thread, and of that which ends the launch, one sees
+        # what the other has stored, and lets go; if both do, each thing goes once.
         self.is_destroyed = True
-        if self.last is None or self.last.is_done:
+        if self._is_idle():
             self.let_go()
 
+    def drop_replaced(self) -> None:
+        """Drop the references that updates replaced, now or when the last launch is done."""
+        if self._is_idle():
+            release_all(_drained(self._replaced))
+
+    def _is_idle(self) -> bool:
+        last = self.last
+        return last is None or last is self.ended or last.is_done
+
+    def end_of_last(self, end: Command) -> None:
+        """The last launch so far is over: what waited for it goes."""
+        self.ended = end
+        if self.is_destroyed:
+            self.let_go()
+        elif self._replaced:
+            release_all(_drained(self._replaced))
+
     def let_go(self) -> None:
-        """Drop the references to user objects and memory, once."""
-        while self._allocates:
-            self._allocates.pop().release()
-        while self._conditions:
-            self._conditions.pop().release()
-        while self.user_objects:
-            thing, references = self.user_objects.popitem()
-            thing.release(references)
+        """Drop the references to user objects and memory, once. Two threads may do so at once."""
+        for memory in _drained(self._allocates):
+            memory.leave()
+        for condition in _drained(self._conditions):
+            condition.release()
+        release_all([*_drained(self._replaced), *taken_from(self.graph)])
+
+
+def _drained(things: list[T]) -> Iterator[T]:
+    """What is in the list, taken out: of several threads, one gets each thing."""
+    while things:
+        try:
+            yield things.pop()
+        except IndexError:  # Another thread was faster.
+            return
 
 
 class LaunchEnd(Command):
@@ -154,8 +199,8 @@ class LaunchEnd(Command):
         self.launched = launched
 
     def run(self) -> Step:
-        if self.launched.is_destroyed and self.launched.last is self:
-            self.launched.let_go()
+        if self.launched.last is self:
+            self.launched.end_of_last(self)
         return Step.DONE
 
     def touched(self) -> Touched:

@@ -14,6 +14,7 @@ from heapq import heappop, heappush
 from itertools import count
 from typing import TYPE_CHECKING, Final
 
+from cudasync.softgpu.core.graphs.user_objects import hold
 from cudasync.softgpu.core.handles import new_handle
 from cudasync.softgpu.core.results import INVALID_VALUE, DriverFailure
 
@@ -73,8 +74,9 @@ class Graph:
         self.conditions: list[Condition] = []
         # In a clone: what each node of the original became, by its handle.
         self.twins: dict[int, Node] = {}
-        # How many references it holds to each.
+        # How many references it holds to each; those of a copy are not counted at first.
         self.user_objects: Counter[UserObject] = Counter()
+        self.is_holding = True
         self._numbers = count()
 
     def add(self, work: Work, dependencies: Iterable[tuple[Node, Edge]] = ()) -> Node:
@@ -91,6 +93,7 @@ class Graph:
         self.nodes[node] = None
         for inside in work.graphs:
             inside.owner = node
+            hold(inside)
         return node
 
     def connect(self, source: Node, target: Node, edge: Edge = PLAIN) -> None:
@@ -155,6 +158,7 @@ class Graph:
             twin = Graph()
             twin.twins = made
             twin.conditions = list(graph.conditions)
+            twin.user_objects, twin.is_holding = graph.user_objects.copy(), False
             for node in graph.nodes:
                 work = node.work.copied(deep)
                 other = made[node.handle] = Node(twin, next(twin._numbers), work)
@@ -174,6 +178,11 @@ class Graph:
         """What it holds of conditions, with the graphs inside of nodes."""
         inside = (graph for node in self.nodes for graph in node.work.graphs)
         return [*self.conditions, *(c for graph in inside for c in graph.all_conditions())]
+
+    def all_graphs(self) -> list[Graph]:
+        """Itself, and the graphs inside of nodes."""
+        inside = (graph for node in self.nodes for graph in node.work.graphs)
+        return [self, *(each for graph in inside for each in graph.all_graphs())]
 
     def everything(self) -> list[Node]:
         """All nodes, also of the graphs inside of nodes."""

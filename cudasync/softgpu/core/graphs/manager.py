@@ -1,7 +1,10 @@
 """Cellar. What can be done with graphs: the verbs behind the driver's calls.
 
-Graphs, nodes, executables and user objects are found by handle here. Those inside of executables
-are not: nobody is given a handle to them.
+Graphs, nodes and user objects are found by handle here. Those inside of executables are not: nobody
+is given a handle to them (`executables`).
+
+`lock` lets one thread at a time look at the structure of graphs, or change it. It is taken before
+the executor's, never after.
 """
 
 from __future__ import annotations
@@ -13,29 +16,20 @@ from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
 from cudasync.softgpu.core.graphs.capture import Capture
 from cudasync.softgpu.core.graphs.captures import Captures
 from cudasync.softgpu.core.graphs.conditionals import (
-    check_bodies,
     conditions_of,
 )
-from cudasync.softgpu.core.graphs.executable import GraphExec
 from cudasync.softgpu.core.graphs.graph import Graph, Node
 from cudasync.softgpu.core.graphs.memory_nodes import (
-    allocated_by,
     has_memory_nodes,
 )
 from cudasync.softgpu.core.graphs.resources import Resources
 from cudasync.softgpu.core.graphs.update import (
-    CAN_BE_DISABLED,
-    UpdateRefused,
-    UpdateResult,
-    compared_alone,
-    pairs,
-    replace,
     with_attributes_of,
 )
-from cudasync.softgpu.core.graphs.user_objects import UserObject
+from cudasync.softgpu.core.graphs.user_objects import UserObject, hold, release_all, taken_from
 from cudasync.softgpu.core.graphs.works import ChildWork, NodeType
 from cudasync.softgpu.core.handles import Handles
-from cudasync.softgpu.core.results import INVALID_VALUE, NOT_SUPPORTED, DriverFailure
+from cudasync.softgpu.core.results import INVALID_VALUE, DriverFailure
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -48,7 +42,6 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 R = TypeVar("R")
 
-_AUTO_FREE, _UPLOAD, _DEVICE_LAUNCH, _NODE_PRIORITY = 1, 2, 4, 8
 _MOVE = 1
 _FIXED = frozenset({NodeType.MEM_ALLOC, NodeType.MEM_FREE, NodeType.CONDITIONAL})
 
@@ -60,7 +53,7 @@ def _alone(
 
     @wraps(verb)
     def guarded(self: GraphManager, /, *arguments: P.args, **named: P.kwargs) -> R:
-        with self._lock:
+        with self.lock:
             return verb(self, *arguments, **named)
 
     return guarded
@@ -72,13 +65,12 @@ class GraphManager:
     def __init__(self, machine: Machine) -> None:
         self._machine = machine
         self._executor = machine.executor
-        # Taken before the executor's, never after: what a finaliser asks for is put off.
-        self._lock = RLock()
+        # What a finaliser asks for is put off.
+        self.lock = RLock()
         self.captures = Captures()
         self.resources = Resources(machine)
         self._graphs: Handles[Graph] = Handles("graph", code=INVALID_VALUE)
         self._nodes: Handles[Node] = Handles("graph node", code=INVALID_VALUE)
-        self._execs: Handles[GraphExec] = Handles("executable graph", code=INVALID_VALUE)
         self._user_objects: Handles[UserObject] = Handles("user object", code=INVALID_VALUE)
 
     # Finding
@@ -91,15 +83,8 @@ class GraphManager:
         """The node a handle names."""
         return self._nodes.get(handle)
 
-    def executable(self, handle: int) -> GraphExec:
-        """The executable a handle names."""
-        return self._execs.get(handle)
-
     def user_object(self, handle: int) -> UserObject:
         """The user object a handle names; one that nothing refers to any more is gone."""
-        thing = self._user_objects.get(handle)
-        if not thing.references:
-            self._user_objects.discard(handle)
         return self._user_objects.get(handle)
 
     # Graphs
@@ -114,7 +99,8 @@ class GraphManager:
     def adopt(self, graph: Graph) -> Graph:
         """Let handles name a graph, its nodes, and what is inside of them."""
         self._graphs.add(graph.handle, graph)
-        for node in graph.nodes:
+        # By a copy: another thread may capture into it.
+        for node in list(graph.nodes):
             self._adopt_node(node)
         return graph
 
@@ -127,21 +113,18 @@ class GraphManager:
         """End a graph and its nodes; executables made from it stay."""
         if self._executor.deferred.put_off(lambda: self.destroy(handle)):
             return
-        with self._lock:
+        with self.lock:
             graph = self.get(handle)
             if graph.owner is not None:
                 raise DriverFailure(INVALID_VALUE, "the graph belongs to a node")
             self.captures.refuse_graph(graph, "destroyed")
             self._forget(graph)
             self.resources.let_go(graph)
-        # A destructor is the program's own: it is called with nothing held.
-        while graph.user_objects:
-            thing, references = graph.user_objects.popitem()
-            self._release(thing, references)
+        release_all(taken_from(graph))
 
     def _forget(self, graph: Graph) -> None:
         self._graphs.discard(graph.handle)
-        for node in graph.nodes:
+        for node in list(graph.nodes):
             self._forget_node(node)
 
     def _forget_node(self, node: Node) -> None:
@@ -157,9 +140,7 @@ class GraphManager:
         twin, _ = original.copy()
         for condition in twin.all_conditions():
             condition.hold()
-        twin.user_objects = original.user_objects.copy()
-        for thing, references in twin.user_objects.items():
-            thing.retain(references)
+        hold(twin)
         return self.adopt(twin)
 
     def find_in_clone(self, node: Node, clone: Graph) -> Node:
@@ -194,14 +175,16 @@ class GraphManager:
             raise DriverFailure(INVALID_VALUE, "the graph belongs to a node")
         return ChildWork(graph)
 
-    @_alone
     def remove(self, node: Node) -> None:
-        """End a node and its edges."""
-        _refuse_memory_nodes(node.graph, "taken apart")
-        self.captures.refuse_graph(node.graph, "taken apart")
-        node.graph.remove(node)
-        self._forget_node(node)
-        self.resources.let_go_of_node(node)
+        """End a node, its edges, and the graphs inside."""
+        with self.lock:
+            _refuse_memory_nodes(node.graph, "taken apart")
+            self.captures.refuse_graph(node.graph, "taken apart")
+            node.graph.remove(node)
+            self._forget_node(node)
+            self.resources.let_go_of_node(node)
+        for inside in node.work.graphs:
+            release_all(taken_from(inside))
 
     @_alone
     def connect(self, graph: Graph, source: Node, target: Node, edge: Edge) -> None:
@@ -219,110 +202,22 @@ class GraphManager:
         if node.work.kind in _FIXED:
             raise DriverFailure(INVALID_VALUE, f"a {node.work.kind.name} node can not be changed")
 
-    @_alone
     def set_work(self, node: Node, work: Work) -> None:
         """Give a node other parameters; its type stays."""
-        if work.kind != node.work.kind:
-            raise DriverFailure(INVALID_VALUE, f"the node is a {node.work.kind.name} node")
-        for inside in node.work.graphs:
-            self._forget(inside)
-        node.work = work = with_attributes_of(node.work, work)
-        node.kept = None
-        for inside in work.graphs:
-            inside.owner = node
-            self.adopt(inside)
-
-    # Executables
-
-    @_alone
-    def instantiate(self, graph: Graph, flags: int) -> GraphExec:
-        """An executable copy of a graph."""
-        if flags & ~(_AUTO_FREE | _UPLOAD | _DEVICE_LAUNCH | _NODE_PRIORITY):
-            raise DriverFailure(INVALID_VALUE, f"unknown flags {flags:#x}")
-        if flags & _DEVICE_LAUNCH:
-            raise DriverFailure(NOT_SUPPORTED, "kernels can not launch graphs")
-        self.captures.refuse_graph(graph, "instantiated")
-        if any(memory.holders > 1 for memory in allocated_by(graph)):
-            raise DriverFailure(INVALID_VALUE, "one executable allocates the same memory already")
-        unused = [c for c in graph.conditions if not c.is_used]
-        if unused:
-            raise DriverFailure(
-                INVALID_VALUE, f"no node uses the conditional handle {unused[0].handle:#x}"
-            )
-        check_bodies(graph)
-        made = GraphExec(self._executor, graph, flags)
-        for thing, references in made.user_objects.items():
-            thing.retain(references)
-        self._execs.add(made.handle, made)
-        return made
-
-    def destroy_executable(self, handle: int) -> None:
-        """End an executable; launches that are enqueued are still done."""
-        if self._executor.deferred.put_off(lambda: self.destroy_executable(handle)):
-            return
-        self._execs.remove(handle).release()
-
-    def launch(self, executable: GraphExec, stream: Stream) -> None:
-        """Enqueue an executable, or make it a child graph where the stream is captured."""
-        capture = stream.capture
-        if isinstance(capture, Capture):
-            capture.add(stream, self.child(executable.graph))
-            return
-        for context in executable.contexts:
-            self._machine.check(context)
-        executable.launch(stream)
-
-    def own_node(self, executable: GraphExec, handle: int) -> Node:
-        """The executable's own twin of a node."""
-        found = executable.nodes.get(handle)
-        if found is None:
-            raise DriverFailure(INVALID_VALUE, "the executable was not made from the node's graph")
-        return found
-
-    # Changing executables
-
-    @_alone
-    def update(self, executable: GraphExec, graph: Graph) -> None:
-        """cuGraphExecUpdate; UpdateRefused says why not."""
-        executable.update(graph)
-        for thing, references in graph.user_objects.items():
-            thing.retain(references)
-            executable.user_objects[thing] += references
-
-    @_alone
-    def set_own_work(self, executable: GraphExec, handle: int, work: Work) -> None:
-        """Give one node of an executable other parameters."""
-        node = self.own_node(executable, handle)
-        if work.kind != node.work.kind:
-            raise DriverFailure(INVALID_VALUE, f"the node is a {node.work.kind.name} node")
-        work = with_attributes_of(node.work, work)
-        result = compared_alone(node.work, work)
-        if result is not UpdateResult.SUCCESS:
-            why = result.name.lower().replace("_", " ")
-            raise DriverFailure(INVALID_VALUE, f"{node.work.describe()}: {why}")
-        replace(node, work)
-
-    @_alone
-    def set_own_graph(self, executable: GraphExec, handle: int, graph: Graph) -> None:
-        """Let a child graph of an executable become like another graph."""
-        node = self.own_node(executable, handle)
-        if not isinstance(node.work, ChildWork):
-            raise DriverFailure(INVALID_VALUE, f"the node is a {node.work.kind.name} node")
-        try:
-            found = pairs(executable, node.work.graph, graph)
-        except UpdateRefused as refusal:
-            raise DriverFailure(INVALID_VALUE, str(refusal)) from refusal
-        for own, twin in found:
-            replace(own, twin.work)
-
-    def enable(self, executable: GraphExec, handle: int, value: bool | None) -> bool:
-        """Enable or disable a node of an executable, or neither; whether it is enabled."""
-        node = self.own_node(executable, handle)
-        if node.work.kind not in CAN_BE_DISABLED:
-            raise DriverFailure(INVALID_VALUE, f"a {node.work.kind.name} node is always enabled")
-        if value is not None:
-            node.is_enabled = value
-        return node.is_enabled
+        with self.lock:
+            if work.kind != node.work.kind:
+                raise DriverFailure(INVALID_VALUE, f"the node is a {node.work.kind.name} node")
+            before = node.work.graphs
+            for inside in before:
+                self._forget(inside)
+            node.work = work = with_attributes_of(node.work, work)
+            node.kept = None
+            for inside in work.graphs:
+                inside.owner = node
+                hold(inside)
+                self.adopt(inside)
+        for inside in before:
+            release_all(taken_from(inside))
 
     # Captures
 
@@ -344,6 +239,7 @@ class GraphManager:
             if isinstance(capture, Capture) and capture.is_over and capture.owns_graph:
                 self._forget(capture.graph)
                 self.resources.let_go(capture.graph)
+                release_all(taken_from(capture.graph))
             raise
 
     def adopt_captured(self, capture: Capture) -> Graph:
@@ -360,18 +256,9 @@ class GraphManager:
             raise DriverFailure(
                 INVALID_VALUE, "a destructor, references and NO_DESTRUCTOR_SYNC are needed"
             )
-        made = UserObject(pointer, destructor, references)
+        made = UserObject(pointer, destructor, references, self._user_objects.discard)
         self._user_objects.add(made.handle, made)
         return made
-
-    def release_user_object(self, thing: UserObject, references: int) -> None:
-        """Drop references that the program holds."""
-        self._release(thing, references)
-
-    def _release(self, thing: UserObject, references: int) -> None:
-        thing.release(references)
-        if not thing.references:
-            self._user_objects.discard(thing.handle)
 
     def retain_in_graph(self, graph: Graph, thing: UserObject, references: int, flags: int) -> None:
         """References held by a graph: new ones, or moved from the program."""
@@ -388,7 +275,7 @@ class GraphManager:
         graph.user_objects[thing] -= references
         if not graph.user_objects[thing]:
             del graph.user_objects[thing]
-        self._release(thing, references)
+        thing.release(references)
 
 
 def _refuse_memory_nodes(graph: Graph, what: str) -> None:

@@ -5,6 +5,10 @@ True of every piece of it:
   the program has the memory;
 - `is_out` is what holds when all calls so far are done: allocated, and not freed;
 - the allocation is live from the command that allocates it to the one that frees it.
+
+Graphs are one thread's at a time, but several may end or launch theirs at once, and commands run on
+others. So `Use` counts under the executor's lock, and who holds a piece is a list: to append and to
+pop is one C call, and whoever finds it empty ends the piece, which may be done twice.
 """
 
 from __future__ import annotations
@@ -15,14 +19,16 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 from cudasync.softgpu.core.commands import Command, Step, Touched
 from cudasync.softgpu.core.graphs.works import NodeType, Work
-from cudasync.softgpu.core.memory import MemoryKind
 from cudasync.softgpu.core.results import INVALID_VALUE, DriverFailure
+from cudasync.softgpu.poison import poison_pages
 
 if TYPE_CHECKING:
     from cudasync.softgpu.core.context import Context
+    from cudasync.softgpu.core.executor import Executor
     from cudasync.softgpu.core.graphs.graph import Graph
-    from cudasync.softgpu.core.memory import AllocationTable
+    from cudasync.softgpu.core.memory import AllocationTable, MemoryKind
     from cudasync.softgpu.core.memory_manager import MemoryManager
+    from cudasync.softgpu.core.pools import Pool
     from cudasync.softgpu.core.streams import Stream
 
 
@@ -31,25 +37,64 @@ PROPERTIES_BYTES: Final = 88
 
 
 class Use:
-    """How much memory of a device graphs have: CUgraphMem_attribute."""
+    """How much memory of a device graphs have: CUgraphMem_attribute.
 
-    def __init__(self) -> None:
+    In use is what is mapped: from the call that launches or uploads an executable until it is
+    trimmed or the executable goes, whether or not a node has freed it meanwhile. What a program
+    had longer than the executable stays in use when it is freed, until it is trimmed or a graph
+    takes as much.
+    """
+
+    def __init__(self, executor: Executor) -> None:
+        self._executor = executor
         self.used = self.used_high = self.reserved = self.reserved_high = 0
+        self._mapped: dict[GraphMemory, None] = {}
+        # Of what is used: what belongs to no memory any more.
+        self._left = 0
 
-    def change(self, size_bytes: int) -> None:
-        """So much more, or less, is in use; what is freed stays reserved."""
-        self.used += size_bytes
-        self.used_high = max(self.used_high, self.used)
-        self.reserved = max(self.reserved, self.used)
-        self.reserved_high = max(self.reserved_high, self.reserved)
+    def map(self, memory: GraphMemory) -> None:
+        """Let a piece be in use, if it is not."""
+        with self._executor.lock:
+            if memory not in self._mapped:
+                self._mapped[memory] = None
+                taken = min(self._left, memory.allocation.size_bytes)
+                self._left -= taken
+                self.used += memory.allocation.size_bytes - taken
+                self.used_high = max(self.used_high, self.used)
+                self.reserved = max(self.reserved, self.used)
+                self.reserved_high = max(self.reserved_high, self.reserved)
+
+    def unmap(self, memory: GraphMemory) -> None:
+        """Let a piece be in use no more, if it is; it stays reserved."""
+        with self._executor.lock:
+            self._unmap(memory)
+
+    def _unmap(self, memory: GraphMemory) -> None:
+        if memory in self._mapped:
+            del self._mapped[memory]
+            self.used -= memory.allocation.size_bytes
+
+    def leave(self, memory: GraphMemory) -> None:
+        """Let a piece go and what it had mapped stay in use."""
+        with self._executor.lock:
+            if memory in self._mapped:
+                del self._mapped[memory]
+                self._left += memory.allocation.size_bytes
 
     def trim(self) -> None:
-        """Reserve no more than what is in use."""
-        self.reserved = self.used
+        """Give back what nothing enqueued and no program needs."""
+        with self._executor.lock:
+            self.used -= self._left
+            self._left = 0
+            for memory in list(self._mapped):
+                if not memory.is_busy:
+                    self._unmap(memory)
+            self.reserved = self.used
 
     def get(self, attribute: int) -> int:
         """One of the four numbers."""
-        values = (self.used, self.used_high, self.reserved, self.reserved_high)
+        with self._executor.lock:
+            values = (self.used, self.used_high, self.reserved, self.reserved_high)
         if attribute not in range(len(values)):
             raise DriverFailure(INVALID_VALUE, f"there is no graph memory attribute {attribute}")
         return values[attribute]
@@ -58,10 +103,11 @@ class Use:
         """Set a high-water mark back."""
         if attribute not in (1, 3) or value:
             raise DriverFailure(INVALID_VALUE, "only high-water marks can be set, and to 0")
-        if attribute == 1:
-            self.used_high = self.used
-        else:
-            self.reserved_high = self.reserved
+        with self._executor.lock:
+            if attribute == 1:
+                self.used_high = self.used
+            else:
+                self.reserved_high = self.reserved
 
 
 class GraphMemory:
@@ -72,40 +118,53 @@ class GraphMemory:
         memory: MemoryManager,
         table: AllocationTable,
         size_bytes: int,
+        kind: MemoryKind,
         context: Context,
         use: Use,
     ) -> None:
         self._memory = memory
-        self._table = table
         self._use = use
         self.context = context
-        self.holders = 0
+        # One item for each graph or executable that has it.
+        self.holders: list[None] = []
         self.is_out = False
-        made = memory.allocate(table, size_bytes, MemoryKind.POOL, live=False, context=context)
+        # The last command at which it comes into being.
+        self.appears: Command | None = None
+        made = memory.allocate(
+            table, size_bytes, kind, live=False, context=context, may_be_empty=True
+        )
         made.name, made.keeper = "of a graph", self
         self.allocation = made
+
+    @property
+    def is_busy(self) -> bool:
+        """True if a program has it, or something enqueued will need it."""
+        pending = self.appears is not None and not self.appears.is_done
+        return pending or self.is_out or self.allocation.is_live
+
+    def map(self) -> None:
+        """An executable is about to need it."""
+        self._use.map(self)
 
     def appear(self) -> None:
         """The node that allocates runs."""
         made = self.allocation
         if not made.is_live:
-            self._table.arena.poison(made.start, made.size_bytes)
-            self._table.make_live(made)
-            self._use.change(made.size_bytes)
+            poison_pages(made.start, made.size_bytes)
+            self._memory.make_live(made)
 
     def vanish(self) -> None:
         """Whatever frees it runs; the address stays reserved while anybody holds it."""
         made = self.allocation
         if made.is_live:
-            made.is_live = False
-            self._table.version += 1
-            self._table.arena.poison(made.start, made.size_bytes)
-            self._use.change(-made.size_bytes)
+            self._memory.hide(made)
+            poison_pages(made.start, made.size_bytes)
         made.is_freeing = False
         self._end_if_done()
 
     def take_out(self) -> None:
         """A launch that allocates it is enqueued."""
+        self.map()
         self.is_out = True
         self.allocation.is_freeing = False
 
@@ -117,13 +176,25 @@ class GraphMemory:
 
     def release(self) -> None:
         """One graph or executable less has it."""
-        self.holders -= 1
+        self.holders.pop()
         self._end_if_done()
+
+    def leave(self) -> None:
+        """Its executable goes."""
+        if not self.is_busy:
+            self._use.unmap(self)
+        self.release()
+
+    def abandon(self) -> None:
+        """Its context goes, and the allocation with it."""
+        self._use.unmap(self)
+        self.allocation.keeper = None
 
     def _end_if_done(self) -> None:
         made = self.allocation
-        if self.holders <= 0 and not self.is_out and not made.is_live:
-            made.keeper = None
+        if not self.holders and not self.is_out and not made.is_live:
+            self._use.leave(self)
+            self.abandon()
             self._memory.end(made)
 
 
@@ -146,7 +217,8 @@ class AllocationWork(Work):
 
     def command(self, stream: Stream) -> Command:
         self.memory.take_out()
-        return MemoryAppears(stream, self.memory)
+        self.memory.appears = made = MemoryAppears(stream, self.memory)
+        return made
 
     def describe(self) -> str:
         return f"an allocation of {self.memory.allocation.size_bytes} bytes"
@@ -180,6 +252,8 @@ class MemoryAppears(Command):
 
     __slots__ = ("memory",)
 
+    is_access = False
+
     def __init__(self, stream: Stream, memory: GraphMemory) -> None:
         super().__init__(stream)
         self.memory = memory
@@ -209,9 +283,11 @@ class MemoryVanishes(MemoryAppears):
         return f"a free of {self.memory.allocation.size_bytes} bytes of a graph"
 
 
-def pool_properties(ordinal: int) -> bytes:
-    """CUmemPoolProps of memory of a device: pinned in place, shared with nobody."""
-    return struct.pack("<IIII", 1, 0, 1, ordinal).ljust(PROPERTIES_BYTES, b"\0")
+def pool_properties(pool: Pool) -> bytes:
+    """CUmemPoolProps of memory as a pool gives it, shared with nobody."""
+    place = pool.location
+    head = struct.pack("<IIII", pool.allocation_type, 0, place.kind, place.number)
+    return head.ljust(PROPERTIES_BYTES, b"\0")
 
 
 def allocated_by(graph: Graph) -> list[GraphMemory]:

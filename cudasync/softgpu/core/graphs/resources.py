@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from cudasync.softgpu.core.graphs.capture import Capture
     from cudasync.softgpu.core.machine import Machine
     from cudasync.softgpu.core.memory import Allocation
+    from cudasync.softgpu.core.pools import Pool
     from cudasync.softgpu.core.streams import Stream
 
 _ASSIGN_DEFAULT: Final = 1
@@ -41,7 +42,7 @@ class Resources:
     def __init__(self, machine: Machine) -> None:
         self._machine = machine
         self._conditions: Handles[Condition] = Handles("conditional handle", code=INVALID_VALUE)
-        self._uses = [Use() for _ in machine.devices]
+        self._uses = [Use(machine.executor) for _ in machine.devices]
 
     # Conditions
 
@@ -83,15 +84,22 @@ class Resources:
         self._machine.device(ordinal)
         return self._uses[ordinal]
 
-    def allocation(self, size_bytes: int, ordinal: int, properties: bytes) -> AllocationWork:
-        """The work of a node that allocates memory of a device, which gets its address now."""
-        device = self._machine.device(ordinal)
-        context = self._machine.context()
+    def allocation(self, size_bytes: int, pool: Pool, properties: bytes) -> AllocationWork:
+        """The work of a node that allocates memory as a pool would, which gets its address now."""
+        machine = self._machine
+        context = machine.context()
+        device = pool.device or context.device
         context = context if context.device is device else device.primary
+        is_here = pool.kind is MemoryKind.POOL
         memory = GraphMemory(
-            self._machine.memory, device.memory, size_bytes, context, self._uses[ordinal]
+            machine.memory,
+            device.memory if is_here else machine.host_memory,
+            size_bytes,
+            pool.kind,
+            context,
+            self._uses[device.ordinal],
         )
-        memory.holders = 1
+        memory.holders.append(None)
         return AllocationWork(memory, properties)
 
     def free(self, graph: Graph, address: int) -> FreeWork:
@@ -102,11 +110,12 @@ class Resources:
         check_free(graph, found.keeper)
         return FreeWork(found.keeper)
 
-    def capture_allocation(self, capture: Capture, stream: Stream, size_bytes: int) -> Allocation:
+    def capture_allocation(
+        self, capture: Capture, stream: Stream, size_bytes: int, pool: Pool
+    ) -> Allocation:
         """cuMemAllocAsync in a captured stream."""
         capture.check()
-        ordinal = stream.context.device.ordinal
-        work = self.allocation(size_bytes, ordinal, pool_properties(ordinal))
+        work = self.allocation(size_bytes, pool, pool_properties(pool))
         capture.add(stream, work)
         return work.memory.allocation
 

@@ -1,12 +1,26 @@
-"""Cellar. User objects: something of the program's that lives as long as graphs refer to it."""
+"""Cellar. User objects: something of the program's that lives as long as graphs refer to it.
+
+A copy of a graph has references of its own, and so has each graph inside of a node. They are
+counted when the copy becomes part of something, since a copy may be thrown away before.
+"""
 
 from __future__ import annotations
 
 import ctypes
 from threading import Lock
+from typing import TYPE_CHECKING
 
 from cudasync.softgpu.core.handles import new_handle
 from cudasync.softgpu.core.results import INVALID_VALUE, DriverFailure
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from typing import TypeAlias
+
+    from cudasync.softgpu.core.graphs.graph import Graph
+
+    Reference: TypeAlias = tuple["UserObject", int]
+    """A user object, and how many references to it."""
 
 _DESTRUCTOR = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 
@@ -14,11 +28,15 @@ _DESTRUCTOR = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 class UserObject:
     """A pointer, a native destructor, and a count of references."""
 
-    def __init__(self, pointer: int, destructor: int, references: int) -> None:
+    def __init__(
+        self, pointer: int, destructor: int, references: int, forget: Callable[[int], None]
+    ) -> None:
         self.handle = new_handle()
         self.references = references
         self._pointer = pointer
         self._destructor = destructor
+        # Called with the handle once nothing refers to it any more.
+        self._forget = forget
         self._lock = Lock()
 
     def retain(self, references: int) -> None:
@@ -36,8 +54,48 @@ class UserObject:
             self.references -= references
             is_last = not self.references
         if is_last:
+            self._forget(self.handle)
             _DESTRUCTOR(self._destructor)(self._pointer)
 
     def _check(self, references: int) -> None:
         if not 0 < references < 1 << 31 or not self.references:
             raise DriverFailure(INVALID_VALUE, f"{references} references")
+
+
+def hold(graph: Graph) -> None:
+    """Count the references of a copied graph, and of the graphs inside, once."""
+    for each in graph.all_graphs():
+        if not each.is_holding:
+            each.is_holding = True
+            for thing, references in each.user_objects.items():
+                thing.retain(references)
+
+
+def taken_from(graph: Graph) -> list[Reference]:
+    """What a graph that ends held, with the graphs inside: for `release_all`."""
+    taken: list[Reference] = []
+    for each in graph.all_graphs():
+        held = each.user_objects
+        for thing in list(held):
+            # Of two threads that end it at once, one gets each.
+            references = held.pop(thing, 0)
+            if references and each.is_holding:
+                taken.append((thing, references))
+    return taken
+
+
+def exchanged(pairs: Iterable[tuple[Graph, Graph]]) -> list[Reference]:
+    """Let each first graph hold what the second holds; what the first ones held till now."""
+    taken: list[Reference] = []
+    for own, other in pairs:
+        for thing, references in other.user_objects.items():
+            thing.retain(references)
+        taken += own.user_objects.items()
+        own.user_objects = other.user_objects.copy()
+    return taken
+
+
+def release_all(taken: Iterable[Reference]) -> None:
+    """Drop references that were taken; destructors are the program's, so nothing is held."""
+    for thing, references in taken:
+        thing.release(references)

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import TYPE_CHECKING, Final
 
+from cudasync.ptx.parse_function import STATEMENT_STARTS
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
@@ -65,10 +67,13 @@ def _end(words: Sequence[str], start: int) -> int:
         return end
     depth = 0
     has_body = first == ".section"
+    is_function = False
     for index in range(start, len(words)):
         word = words[index]
+        if is_function and not depth and word in STATEMENT_STARTS:
+            return index
         if word in (".func", ".entry") and not depth:
-            has_body = True
+            has_body = is_function = True
         elif word in _OPENING:
             depth += 1
         elif word in _CLOSING:
@@ -98,7 +103,7 @@ def _described(words: Sequence[str], start: int, end: int) -> Statement:
         while words[index] in (".attribute", "("):
             index = _behind(words, index + (words[index] == ".attribute"))
         names = (words[index],)
-        if words[end - 1] == ";":
+        if words[end - 1] != "}":
             strength = Strength.DECLARED
     elif words[index] in _SPACES:
         names = tuple(_declared(words, index, end))

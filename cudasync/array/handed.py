@@ -1,0 +1,101 @@
+"""Floor 4. Which bytes of an allocation a stream was handed, and has not given back.
+
+On these bytes, and on that stream, the driver layer may be used as it is. Anywhere else an array
+is the engine's to order, and what goes past the engine is refused, unless an op does it.
+"""
+
+from __future__ import annotations
+
+from threading import RLock
+from typing import TYPE_CHECKING, Any
+
+from cudasync.driver.stream import as_stream
+from cudasync.engine import current
+
+if TYPE_CHECKING:
+    from typing import TypeAlias
+
+    from cudasync.array.array import Array
+    from cudasync.driver import Stream
+
+    Part: TypeAlias = tuple[int, int]
+
+# 0 and 1 are two handles of the legacy default stream.
+_LEGACY = 1
+# Held by whoever changes what was handed, of any allocation: that is seldom, and quick. Reentrant,
+# for a finaliser of the program's that comes in between.
+_changing = RLock()
+
+
+class Handed:
+    """The bytes of one allocation that each stream was handed, by its handle.
+
+    Parts are disjoint and sorted. A list is replaced, never changed, so that threads may look; who
+    replaces one holds `_changing`.
+    """
+
+    __slots__ = ("_parts",)
+
+    def __init__(self) -> None:
+        self._parts: dict[int, list[Part]] = {}
+
+    def add(self, start: int, end: int, handle: int) -> None:
+        """[start, end) was handed to the stream."""
+        low, high = start, end
+        apart: list[Part] = []
+        with _changing:
+            for part in self._parts.get(handle, ()):
+                if part[1] < low or part[0] > high:
+                    apart.append(part)
+                else:
+                    low, high = min(low, part[0]), max(high, part[1])
+            self._parts[handle] = sorted([*apart, (low, high)])
+
+    def remove(self, start: int, end: int) -> None:
+        """[start, end) is the engine's again."""
+        with _changing:
+            for handle in list(self._parts):
+                parts = self._parts[handle]
+                cut = [(low, min(high, start)) for low, high in parts if low < start]
+                cut += [(max(low, end), high) for low, high in parts if high > end]
+                if cut:
+                    self._parts[handle] = cut
+                else:
+                    del self._parts[handle]
+
+    def covers(self, start: int, end: int, handle: int) -> bool:
+        """True if the stream was handed all of [start, end)."""
+        return any(low <= start and end <= high for low, high in self._parts.get(handle, ()))
+
+
+def note_handed(things: tuple[Any, ...], to: Stream) -> None:
+    """The arrays among `things` may be used on the stream as one likes."""
+    for thing in things:
+        memory = getattr(thing, "_allocation", None)
+        if memory is not None:
+            memory.handed.add(*thing.region, to.handle or _LEGACY)
+
+
+def note_taken(things: tuple[Any, ...]) -> None:
+    """The arrays among `things` are the engine's again."""
+    for thing in things:
+        memory = getattr(thing, "_allocation", None)
+        if memory is not None:
+            memory.handed.remove(*thing.region)
+
+
+def refuse_unless_handed(array: Array, stream: Any) -> None:
+    """Raise ValueError where `array` would be used on a stream behind the engine's back.
+
+    Inside an op's function nothing is: the op declared what it uses.
+    """
+    if current.is_in_op() or not array.nbytes:
+        return
+    on = as_stream(stream, array.device)
+    if not array._allocation.handed.covers(*array.region, on.handle or _LEGACY):
+        raise ValueError(
+            f"{array!r} is the engine's to order, and the engine does not see what the driver "
+            "layer does: call kernel[grid, block](...) or cs.copy instead, or do this in an op, "
+            "engine.push(..., device=). On a stream of your own: cs.hand_over(x, to=stream) "
+            "before, cs.take_over(x, after=stream) after"
+        )

@@ -1,0 +1,75 @@
+"""Floor 4. What the caller says instead of what can not be inferred of a launch."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from cudasync.array.allocation import reap
+from cudasync.array.foreign import ForeignArray, seen
+from cudasync.array.prepared import prepared
+from cudasync.engine.current import engine as current_engine
+from cudasync.engine.hazards.interval_map import keep_what_lies_between
+from cudasync.engine.hazards.variable import as_tuple, resolve
+
+if TYPE_CHECKING:
+    from cudasync.array.kernels import BoundKernel
+    from cudasync.array.prepared import PreparedLaunch
+    from cudasync.engine import Op
+    from cudasync.engine.hazards.accesses import Accesses
+
+
+class Touched:
+    """Arrays and variables, as somebody says that a launch reads and writes them.
+
+    It keeps them alive. Raises TypeError for what has no bytes, ValueError for read-only memory
+    that would be written.
+    """
+
+    __slots__ = ("accesses", "foreign", "kept")
+
+    accesses: Accesses
+
+    def __init__(self, reads: Any, writes: Any) -> None:
+        read = [seen(each) for each in as_tuple(reads)]
+        written = [seen(each) for each in as_tuple(writes)]
+        for each in written:
+            if getattr(each, "is_read_only", False):
+                raise ValueError(f"a {type(each).__name__} in writes= is read-only")
+        self.kept = (*read, *written)
+        self.foreign = [each for each in self.kept if isinstance(each, ForeignArray)]
+        variables, regions = resolve(read, "reads")
+        written_variables, written_regions = resolve(written, "writes")
+        self.accesses = (
+            keep_what_lies_between(
+                tuple(each for each in regions if each not in written_regions),
+                tuple(each for each in regions if each in written_regions),
+                tuple(each for each in written_regions if each not in regions),
+            ),
+            tuple(variables),
+            tuple(written_variables),
+        )
+
+
+class Touching:
+    """A kernel with its launch shape, and with what it touches that can not be inferred."""
+
+    __slots__ = ("_bound", "_touched")
+
+    def __init__(self, bound: BoundKernel, reads: Any, writes: Any) -> None:
+        self._bound = bound
+        self._touched = Touched(reads, writes)
+
+    def __call__(self, *args: Any, name: str | None = None, priority: int = 0) -> Op:
+        """Push a launch with these arguments; returns the op at once. Raises what
+        `kernel[grid, block](*args)` does."""
+        reap()
+        return self._prepared(args).push_anywhere(current_engine(), name, priority)
+
+    def _prepared(self, args: tuple[Any, ...]) -> PreparedLaunch:
+        bound = self._bound
+        kernel = bound.kernel
+        shape = kernel.shape(bound.grid, bound.block, bound.shared_bytes)
+        return prepared(kernel, shape, args, self._touched)
+
+    def __repr__(self) -> str:
+        return f"<{self._bound!r} touching {len(self._touched.kept)} more>"

@@ -1,0 +1,57 @@
+"""Floor 2. Which step of a batch it was, for the name that a failure carries."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from cudasync.driver.launches import failed_launch
+from cudasync.errors import CudaError
+
+if TYPE_CHECKING:
+    from cudasync.engine.op import DeviceOp, Op
+
+
+def name_to_blame(op: Op, error: BaseException) -> str:
+    """The name of `op`, which fails with `error`; of a batch, with the step, where that is known.
+
+    It is known of what a step raised when it was called or enqueued. A kernel that failed as it ran
+    is told of later, at whatever step is enqueued then: only the device's report may tell which.
+    """
+    step: str = getattr(op, "_step", "")
+    names: Any = getattr(op, "_kernel", "")
+    if isinstance(names, tuple):
+        index = failed_launch(error)
+        if isinstance(error, CudaError) and error.sticky:
+            step = _reported(names, error)
+        elif index is not None:
+            step = _words([index], names)
+    return f"{op.name}, {step}" if step else op.name
+
+
+def is_named(op: DeviceOp, error: BaseException) -> bool:
+    """True if the device's report of `error` names a kernel that `op` launches."""
+    known = op._kernel
+    names = known if isinstance(known, tuple) else (known,)
+    return any(_tells_of(each, error) for each in names)
+
+
+def declared_as(name: str, index: int) -> str:
+    """How a step is called in reports of checked mode."""
+    return f"{name} (step {index})"
+
+
+def _reported(names: tuple[str, ...], error: CudaError) -> str:
+    """The steps that the report may be of, "" if it names none."""
+    steps = range(len(names))
+    found = [i for i in steps if f"op '{declared_as(names[i], i)}' " in error.hint]
+    return _words(found or [i for i in steps if _tells_of(names[i], error)], names)
+
+
+def _words(indices: list[int], names: tuple[str, ...]) -> str:
+    if not indices:
+        return ""
+    return f"step {' or '.join(map(str, indices))} ({names[indices[0]]})"
+
+
+def _tells_of(kernel: str, error: BaseException) -> bool:
+    return bool(kernel) and isinstance(error, CudaError) and f"kernel {kernel}," in error.hint

@@ -1,0 +1,93 @@
+"""Floor 2. What steps access that are taken as one op: the union, in their order.
+
+What a step overwrites is the batch's own from then on: a later step that reads it reads nothing
+from outside, so the batch neither needs its old value nor is poisoned with that. Byte ranges are
+taken apart for this where they overlap in part, and else stay as they are.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from typing import TYPE_CHECKING
+
+from cudasync.engine.hazards.interval_map import Region
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from cudasync.engine.hazards.accesses import Accesses
+    from cudasync.engine.hazards.variable import Var
+
+
+class Union:
+    """The accesses of steps that were added in their order."""
+
+    __slots__ = ("_covered", "_read", "_variables_read", "_variables_written", "_written")
+
+    def __init__(self) -> None:
+        # What is read before a step of these writes it.
+        self._read: dict[Region, None] = {}
+        self._variables_read: dict[Var, None] = {}
+        # What is written, read before or not.
+        self._written: dict[Region, None] = {}
+        self._variables_written: dict[Var, None] = {}
+        self._covered = _Cover()
+
+    def add(self, accesses: Accesses) -> None:
+        """Add those of the next step."""
+        (only_read, updated, written), read, also_written = accesses
+        for region in only_read + updated:
+            if region not in self._written:
+                self._read.update(dict.fromkeys(self._covered.without(region)))
+        for region in updated + written:
+            # A plain one: what lies in the gaps of a view was read above.
+            self._written[Region(*region)] = None
+            self._covered.add(region)
+        for variable in read:
+            if variable not in self._variables_written:
+                self._variables_read[variable] = None
+        self._variables_written.update(dict.fromkeys(also_written))
+
+    def accesses(self) -> Accesses:
+        """Those of all steps as of one op."""
+        only_read = tuple([each for each in self._read if each not in self._written])
+        updated = tuple([each for each in self._read if each in self._written])
+        written = tuple([each for each in self._written if each not in self._read])
+        variables = tuple(self._variables_read), tuple(self._variables_written)
+        return (only_read, updated, written), *variables
+
+
+class _Cover:
+    """A set of bytes: disjoint ranges in order."""
+
+    __slots__ = ("_ends", "_starts")
+
+    def __init__(self) -> None:
+        self._starts: list[int] = []
+        self._ends: list[int] = []
+
+    def add(self, region: tuple[int, int]) -> None:
+        start, end = region
+        if start >= end:
+            return
+        first, last = self._touched(start, end)
+        if first < last:
+            start, end = min(start, self._starts[first]), max(end, self._ends[last - 1])
+        self._starts[first:last] = [start]
+        self._ends[first:last] = [end]
+
+    def without(self, region: tuple[int, int]) -> Iterator[Region]:
+        """The parts of `region` that are not in it."""
+        start, end = region
+        first, last = self._touched(start, end)
+        for low, high in zip(self._starts[first:last], self._ends[first:last], strict=True):
+            if start < low:
+                yield Region(start, low)
+            start = max(start, high)
+        if start < end:
+            yield Region(start, end)
+
+    def _touched(self, start: int, end: int) -> tuple[int, int]:
+        """The indices from the first to behind the last range that shares a byte with these."""
+        first = bisect_left(self._ends, start + 1)
+        return first, bisect_left(self._starts, end, first)

@@ -1,0 +1,62 @@
+"""Floor 2. Whose fault a device's fault is, as far as can be told.
+
+The driver reports a fault at some later call and says nothing of the op. What is known: work that
+was seen to finish did not do it, and on each stream the first op that was not is the first that can
+have. Where the report names a kernel, as the software GPU's does, that settles it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from cudasync.engine.batch.blame import is_named
+from cudasync.engine.op import DeviceOp, OpKind
+from cudasync.errors import ClosedError, CudaError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+# The driver checks these when they are called; they do not fault later.
+HARMLESS = (OpKind.ALLOCATE, OpKind.FREE)
+
+
+def is_harmless(op: DeviceOp, error: BaseException) -> bool:
+    """True if `error` came up at `op` since the memory that it was about has gone, or will with the
+    reset that its device needs: nobody has to be told."""
+    if isinstance(error, ClosedError):
+        return op.kind in HARMLESS
+    return op.kind is OpKind.FREE and isinstance(error, CudaError) and error.sticky
+
+
+def suspect(
+    flights: Sequence[Sequence[DeviceOp]], reporter: DeviceOp, error: CudaError
+) -> tuple[DeviceOp, list[str]]:
+    """The op to name, and the names of all that may be to blame if it can not be pinned on one.
+
+    `flights` are the ops in flight on each stream in order; `reporter` is the op at which the
+    driver told of the fault.
+    """
+    named = [
+        op
+        for op in sorted((op for flight in flights for op in flight), key=_number)
+        if is_named(op, error)
+    ]
+    for op in named:
+        # A report of checked mode says where the launch was called.
+        if f"called at {op.push_site}" in error.hint:
+            return op, []
+    if named:
+        return named[0], []
+    firsts = []
+    for flight in flights:
+        first = next((op for op in flight if op.kind not in HARMLESS), None)
+        if first is not None:
+            firsts.append(first)
+    if not firsts:
+        return reporter, []
+    firsts.sort(key=_number)
+    return firsts[0], [op.name for op in firsts] if len(firsts) > 1 else []
+
+
+def _number(op: DeviceOp) -> int:
+    return op.number

@@ -1,0 +1,245 @@
+"""Floor 2. How device ops end: their stream got that far, they were skipped, or the device failed.
+
+Everything here may be done by several threads at once for the same op: its `_outcome` is a cell,
+so all of them say the same, and to finish an op twice is harmless.
+"""
+
+from __future__ import annotations
+
+from itertools import chain
+from typing import TYPE_CHECKING
+
+from cudasync.atomic import Gate
+from cudasync.engine.batch.blame import name_to_blame
+from cudasync.engine.device import in_doubt
+from cudasync.engine.device.attribution import is_harmless, suspect
+from cudasync.engine.failure import Failure
+from cudasync.engine.ledger import poison
+from cudasync.engine.log import node as nodes
+from cudasync.engine.log.node import PLANNING
+from cudasync.errors import ClosedError, CudaError, CudasyncError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from cudasync.engine.device.in_doubt import Doubt
+    from cudasync.engine.device.issuing import Issuer
+    from cudasync.engine.device.streams import DeviceStreams
+    from cudasync.engine.device.timeline import Timeline
+    from cudasync.engine.op import DeviceOp, Op
+
+
+def query(issuer: Issuer, op: DeviceOp) -> None:
+    """Ask the driver whether an issued op has finished; book it if so."""
+    point = op._point
+    if point is None or op.finished:
+        return
+    timeline, seq, event, _ = point
+    try:
+        is_complete = event.query()
+    except CudasyncError as error:
+        fault(issuer, op, error)
+    else:
+        if is_complete:
+            advance(issuer, timeline, seq)
+
+
+def advance(issuer: Issuer, timeline: Timeline, seq: int) -> None:
+    """Everything on `timeline` up to `seq` has completed: finish it."""
+    in_flight, ledger = timeline.in_flight, issuer.ledger
+    events = timeline.streams.events
+    give_back, give_back_pinned = events.give_back, events.give_back_pinned
+    recorder, count = ledger.recorder, ledger.counters.device_ops.count
+    failure: Failure | None = None
+    # This call's own, to be told from what others said.
+    said = (failure,)
+    # An op is in doubt before it is issued, so before it can be reached.
+    concerns = timeline.streams.concerns
+    for each in range(timeline.finished + 1, seq + 1):
+        op = in_flight.get(each)
+        if op is None:
+            continue
+        if recorder is not None:
+            recorder.reached(op)
+        if concerns and (in_doubt := op._doubt) is not None:
+            _settle(issuer, op, in_doubt)
+            in_flight.pop(each, None)
+            continue
+        is_believed = False
+        if op.failure is None:
+            outcome = op._outcome
+            outcome.append(said)
+            is_believed = outcome[0] is said
+        if not is_believed:
+            end(issuer, op, None)
+        else:
+            # `end` and `nodes.finish`, written out.
+            next(count)
+            op.finished = True
+            node = op._node
+            if node is not None:
+                nodes.tell(op, node)
+            else:
+                op._engine._registered.pop(op, None)
+            event = op._point[2]  # type: ignore[index]
+            if op._is_awaited:
+                give_back_pinned(event)
+            else:
+                give_back(event)
+            op._point = None
+            op._before = ()
+        in_flight.pop(each, None)
+    tail = timeline.tail
+    if tail is not None and tail.finished:
+        timeline.tail = None
+    if timeline.finished < seq:
+        timeline.finished = seq
+    if ledger.held:
+        ledger.ended()
+
+
+def end(issuer: Issuer, op: DeviceOp, failure: Failure | None) -> None:
+    """Finish `op`, with `failure` unless something else was said before."""
+    said: tuple[Failure | None] = (failure,)
+    # `offer`, written out.
+    outcome = op._outcome
+    outcome.append(said)
+    believed = outcome[0]
+    if believed[0] is not None and op.failure is None:
+        op.failure = believed[0]
+    ledger = issuer.ledger
+    if believed is said:
+        if op.failure is None:
+            ledger.counters.device_ops.next()
+        else:
+            ledger.counters.failed_ops.next()
+            op._engine._failures.note(op.failure, op)
+    nodes.finish(op)
+    in_doubt.resolve(op)
+    point = op._point
+    if point is not None:
+        timeline = point[0]
+        if timeline.tail is op:
+            # Nothing is gained by following it now; and a timeline is not to keep an op alive.
+            timeline.tail = None
+        if believed is said:
+            # Nobody else takes the point away, so its event goes back once.
+            timeline.streams.events.give_back_pinned(point[2])
+            op._point = None
+    # History: else each op would keep all others alive.
+    op._before = ()
+    if believed is said and ledger.held:
+        ledger.ended()
+
+
+def skip(issuer: Issuer, op: DeviceOp, failure: Failure) -> None:
+    """End an op that will not run, but not before what it had to come after.
+
+    Who overwrites or frees its data later knows of no earlier user of it than this op.
+    """
+    if op.failure is None:
+        op.failure = failure
+    if issuer.ledger.recorder is not None:
+        issuer.ledger.recorder.dropped(op)
+    _end_after(issuer, op, nodes.before_of(op))
+
+
+def _settle(issuer: Issuer, op: DeviceOp, in_doubt: Doubt) -> None:
+    """The stream has reached an op in doubt: end it once what it came after is over."""
+    for before in in_doubt.before:
+        # Mostly that is all there is to do: reached, or lost.
+        query(before._pool, before)
+    _end_after(issuer, op, in_doubt.before, in_doubt.sources)
+
+
+def _end_after(
+    issuer: Issuer, op: DeviceOp, before: Sequence[Op], sources: tuple[Op, ...] = ()
+) -> None:
+    ending = Ending(issuer, op, before, sources)
+    for each in before:
+        node = nodes.of(each)
+        node.listeners.append(ending)
+        if each.finished:
+            ending.gate.arrive(each)
+        else:
+            each._pool.watch(each)
+    if ending.gate.arrive(PLANNING):
+        ending.end()
+
+
+class Ending:
+    """An op that ends once all before it are over, with what became of its sources."""
+
+    __slots__ = ("gate", "issuer", "op", "sources")
+
+    def __init__(
+        self, issuer: Issuer, op: DeviceOp, before: Sequence[Op], sources: tuple[Op, ...]
+    ) -> None:
+        self.issuer = issuer
+        self.op = op
+        self.sources = sources
+        self.gate = Gate((PLANNING, *before))
+
+    def notify(self, op: object) -> None:
+        if self.gate.arrive(op):
+            # Not here: each of a thousand ops in a row would end inside of the one before it.
+            self.issuer.put_ending(self)
+
+    def end(self) -> None:
+        end(self.issuer, self.op, self.op.failure or poison(self.sources))
+
+
+def fault(
+    issuer: Issuer, op: DeviceOp, error: BaseException, device: DeviceStreams | None = None
+) -> None:
+    """The driver failed at `op`. If its context is dead, so is all that is in flight on it.
+
+    `device` is where it was being issued, if it has no point yet.
+    """
+    point = op._point
+    if op.finished:
+        return
+    if is_harmless(op, error):
+        end(issuer, op, None)
+        return
+    if not (isinstance(error, CudaError) and error.sticky):
+        failure = issuer.ledger.fail(op, error)
+        if op._point is None:
+            skip(issuer, op, failure)
+        else:
+            end(issuer, op, failure)
+        return
+    if point is not None:
+        # Not the streams that there are now: the device may have been reset since.
+        device = point[0].streams
+    if device is None:
+        device = issuer.streams_of(op._device)
+    if not device.is_lost():
+        # Another device is lost, whose memory a copy was to read or write; or this one was, has
+        # been reset since, and whoever was told first has said so.
+        if not op.finished:
+            skip(issuer, op, Failure(op.number, op.name, op.push_site, error))
+        return
+    flights = [list(timeline.in_flight.values()) for timeline in device.timelines]
+    known = device.fault
+    if known is None:
+        culprit, suspects = suspect(flights, op, error)
+        name = name_to_blame(culprit, error)
+        said = Failure(culprit.number, name, culprit.push_site, error, tuple(suspects))
+        known = device.blame(said)
+        if known is said:
+            # Else it may have been cleared since: who comes late must not bring it up again.
+            culprit._engine._failures.note(said, culprit)
+    for timeline in device.timelines:
+        timeline.in_flight.clear()
+    for victim in dict.fromkeys([*chain(*flights), op]):
+        # They too come after what they had to come after: it may run on another device.
+        skip(issuer, victim, known)
+
+
+def abandon(issuer: Issuer, device: DeviceStreams) -> None:
+    """A reset ended these streams, and whatever was still on them."""
+    error = ClosedError(f"device {device.device.ordinal} was reset while the op was in flight")
+    for op in [op for timeline in device.timelines for op in list(timeline.in_flight.values())]:
+        fault(issuer, op, error)
+    device.close()

@@ -1,0 +1,291 @@
+"""Floor 2. The push of a device op: what each launch, copy, allocation and free pays.
+
+Mostly all that a device op comes after is over, or issued. Then its push becomes the combiner,
+plans the op and issues it; nobody else has to know of it, so it has no node and no gate. This is
+`Combiner.enter_op` and `Issuer.issue`, with what is rare moved out and no call that can be spared.
+
+True throughout:
+- the entry is begun before a history is looked at. Who takes over from then on works on copies, and
+  enters the op once more; who issues it is settled by the claim;
+- up to the claim nothing has changed but the log. So as soon as something is rare, the op is left
+  to the long way, by way of a node and a gate: `go_on`;
+- histories change after the claim, and the op is issued after that.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from threading import get_ident
+from typing import TYPE_CHECKING, Any
+
+from cudasync.atomic import DONE
+from cudasync.engine import current
+from cudasync.engine.device import issuing
+from cudasync.engine.device.following import choose
+from cudasync.engine.device.issuing import POLL_EVERY
+from cudasync.engine.device.timeline import ISSUER
+from cudasync.engine.lifecycle import refusal
+from cudasync.engine.log import histories
+from cudasync.engine.log import node as nodes
+from cudasync.engine.log.combiner import COMBINER, SEGMENT
+from cudasync.engine.op import DeviceOp, OpKind, is_claimed_by
+from cudasync.errors import CudasyncError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import FrameType
+    from typing import TypeAlias
+
+    from cudasync.driver import Device, Event, Stream
+    from cudasync.engine.engine import Engine
+    from cudasync.engine.hazards.accesses import Accesses
+    from cudasync.engine.log.histories import Found, Known
+    from cudasync.engine.op import Op
+
+    Enqueue: TypeAlias = Callable[..., Any]
+
+_LOG = COMBINER.log
+_RANGES = COMBINER.ranges
+_READY = issuing.READY
+_KERNEL = OpKind.KERNEL
+_NOTHING: Found = (None, [], [], 0)
+_maybe_inside = current.maybe_inside
+
+
+def push(
+    engine: Engine,
+    enqueue: Enqueue,
+    accesses: Accesses,
+    name: str,
+    device: Device,
+    frame: FrameType,
+    kernel: str | tuple[str, ...] = "",
+    known: Known | None = None,
+    kind: OpKind = _KERNEL,
+    prepare: Callable[[DeviceOp], bool] | None = None,
+) -> DeviceOp:
+    """Push a device op onto an engine that is not serial, `frame` being where.
+
+    `enqueue(stream, event)` enqueues it and records the event behind it; `enqueue(stream)` just
+    enqueues it. A launch that is pushed again and again brings what is `known` of it. `prepare(op)`
+    comes before all else; True if `Issuer.carry_out` has to issue the op.
+    """
+    issuer: Any = engine._issuer
+    op: DeviceOp = DeviceOp()
+    op.finished = False
+    op.failure = None
+    op.number = 0
+    op.name = name
+    op._engine = engine
+    op._fn = enqueue
+    op._claims = []
+    op._pool = issuer
+    op._node = None
+    op._code = frame.f_code
+    op._at = frame.f_lasti
+    op.kind = kind
+    op._before = None
+    op._device = device
+    op._kernel = kernel
+    op._outcome = []
+    op._is_watched = op._is_awaited = False
+    op._point = None
+    op._regions, op._reads, op._writes = accesses
+    mine = fn = is_special = None
+    if prepare is not None:
+        is_special = prepare(op)
+    if _maybe_inside() is not None:
+        engine._nested.next()
+    token = get_ident()
+    try:
+        segment = _LOG.tail
+        segment.append(op)
+        # Gone through once, and left by `break` as soon as something is rare.
+        while True:
+            mine = COMBINER.epoch
+            # An epoch that can be seen there has one.
+            index: int = mine.done  # type: ignore[assignment]
+            entries = segment.entries
+            if (
+                mine.segment is not segment
+                or mine.owner != token
+                or mine.started >= index
+                or index >= len(entries)
+                or entries[index] is not op
+            ):
+                if segment.is_sealed:
+                    _LOG.append_again(segment, op)
+                mine = COMBINER.reach(op)
+                if mine is None:
+                    break
+                segment, index = mine.segment, mine.done  # type: ignore[assignment]
+                entries = segment.entries
+            mine.started = index
+            # The second: a signal handler or finaliser pushed meanwhile, on this very thread.
+            if mine.is_over or mine.done != index:
+                break
+            streams = issuer.devices.get(device.context.token)
+            if engine._sealed_at or streams is None:
+                break
+            ranges = _RANGES.get(mine.states)
+            if ranges is None:
+                ranges = COMBINER.ranges_of(mine.states)
+            found = _NOTHING if known is None else known.found
+            if found[0] is not ranges.exact:
+                maybe = histories.find(op, ranges)
+                if maybe is None:
+                    break
+                found = maybe
+                if known is not None:
+                    known.found = maybe
+            _, reads, writes, _ = found
+
+            # `choose`, written out for the most common case: at most one op that it comes after is
+            # in flight, the last of a stream.
+            group = streams.compute if kind is _KERNEL else streams.group_of(kind)
+            last = followed = None
+            before: tuple[Op, ...] = ()
+            sources: tuple[Op, ...] = ()
+            for history in writes:
+                other: Any = history.writer
+                if other is not None and other is not last:
+                    if not other.finished:
+                        if last is not None:
+                            break
+                        last = other
+                    elif other.failure is not None:
+                        break
+                if history.readers:
+                    break
+            else:
+                for history in reads:
+                    other = history.writer
+                    if other is not None and other is not last:
+                        if not other.finished:
+                            if last is not None:
+                                break
+                            last = other
+                        elif other.failure is not None:
+                            break
+                else:
+                    if last is None:
+                        followed = group.choose()
+                        if followed.tail is not None and followed.delays(before):
+                            streams.counters.shared.next()
+                    else:
+                        point = last._point
+                        # An op that fails as it is issued says so before it has its point.
+                        if point is not None and last.failure is None:
+                            timeline = point[0]
+                            if timeline.tail is last and timeline.followers is group:
+                                followed, before = timeline, (last,)
+            # The concerns last: what was taken for unfinished is not in doubt, nor was it.
+            if followed is None or is_special or streams.concerns:
+                chosen = choose(op, streams, group, found)
+                if chosen is None:
+                    break
+                followed, before, sources = chosen
+                if is_special:
+                    followed = None
+                elif followed is not None and followed.delays(before):
+                    streams.counters.shared.next()
+
+            op._before = before
+            # `claim`, written out.
+            claims = op._claims
+            claims.append(token)
+            if claims[0] is not token:
+                # Who took over meanwhile has entered it and claimed it.
+                op._before = None
+                break
+            fn = op._fn
+            op._fn = None
+            if followed is not None and followed.holder.setdefault(ISSUER, op) is not op:
+                # Another thread issues there.
+                followed = None
+                inputs = [history.writer for history in reads + writes[: found[3]]]
+                sources = tuple([each for each in before if each in inputs])
+            op.number = segment.base + index
+            for history in reads:
+                readers = history.readers
+                readers.append(op)
+                if len(readers) >= history.sweep_at:
+                    history.sweep()
+            for history in writes:
+                history.writer = op
+                if history.readers:
+                    history.readers = []
+            engine._registered[op] = None
+            if not mine.is_over:
+                entries[index] = DONE
+            mine.done = index = index + 1
+            if index >= SEGMENT and not segment.is_sealed:
+                segment.seal()
+            break
+
+        if fn is None and mine is not None:
+            # Nothing has changed: it can be begun anew.
+            mine.started = index - 1
+        # An exception of the op will refer to this frame, which must not keep what comes after it:
+        # each epoch refers to the next one, each segment too.
+        del mine, segment, entries
+        if fn is None:
+            go_on(op)
+        elif followed is None:
+            issuer.carry_out(op, fn, before, sources)
+        else:
+            followed.elided += len(before)
+            try:
+                error = issuer.enqueue(op, fn, streams, followed)
+            finally:
+                followed.holder.clear()
+            if (
+                error is not None
+                or op._node is not None
+                or op._is_watched
+                or not followed.issued % POLL_EVERY
+            ):
+                issuer.issued(op, followed, error)
+        for variable in op._writes:
+            variable._note_write()
+        if _READY:
+            issuing.settle()
+    except BaseException as failed:
+        # Ctrl-C may have come before the claim was noted: the cell knows.
+        if is_claimed_by(op, token):
+            issuer.give_up(op, failed)
+        else:
+            leave(op)
+        raise
+    if engine._is_closed:
+        refusal.raise_if_refused(op)
+    return op
+
+
+def go_on(op: DeviceOp) -> None:
+    """Plan `op`, which is in the log. It is issued by whoever ends or issues the last of what it
+    comes after. Never blocks."""
+    with suppress(CudasyncError):
+        if op._device.context.token not in op._pool.devices:
+            # Now, also where it is issued later, while the program ends: engines that know of a
+            # device are closed before the driver is.
+            op._pool.streams_of(op._device)
+    COMBINER.plan(op)
+    if op._is_owned and op._point is None and not op.finished:
+        # Nothing blocks it, and nobody else is to be in the middle of it on return.
+        op._pool.issue(op)
+
+
+def leave(op: DeviceOp) -> None:
+    """After Ctrl-C: whoever comes next is to go on with `op`, now or once it is planned."""
+    op._is_owned = False
+    if nodes.is_planned(op) and not op.finished:
+        op._pool.put(op)
+
+
+def recorded(fn: Callable[[Stream], Any], stream: Stream, event: Event | None = None) -> Any:
+    """`fn(stream)`, and the event behind it."""
+    result = fn(stream)
+    if event is not None:
+        stream.record(event)
+    return result

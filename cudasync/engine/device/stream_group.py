@@ -1,0 +1,154 @@
+"""Floor 2. The streams for one kind of work at one priority, made at first need, up to a number.
+
+Which stream an op gets that follows none: one with nothing left to do. Where there is none, the op
+shares one, and is behind work that it does not depend on. Mostly that is over soon, but not if it
+may be *held up*: the functions of users, which may enqueue anything; waits for streams of others;
+and whatever waits for these. A stream is at risk as long as such an op is on it.
+
+So an op goes behind work at risk only if all streams are at risk, and the driver says that each of
+them still has work. Ops that come after work at risk leave the others one stream that is not.
+
+Several threads may choose at once, and all find the same stream: whoever issues takes it then.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from cudasync.engine.device.timeline import Timeline
+from cudasync.engine.op import DeviceOp
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from cudasync.engine.device.streams import DeviceStreams
+    from cudasync.engine.op import Op
+
+# Where the driver said of all streams that they have work, it is asked again once some of it is
+# known to be over, or after this many choices.
+CHOICES_PER_QUESTION = 32
+
+
+class StreamGroup:
+    """Up to `most` streams. `is_parallel` if the device can do more than one such op at once;
+    without it a new stream is made only where all are at risk."""
+
+    def __init__(
+        self,
+        streams: DeviceStreams,
+        name: str,
+        *,
+        most: int,
+        priority: int = 0,
+        is_parallel: bool = False,
+        followers: StreamGroup | None = None,
+    ) -> None:
+        self.streams = streams
+        self.name = name
+        self.most = most
+        self.priority = priority
+        self.is_parallel = is_parallel
+        # Whose ops may follow the last op of a stream here.
+        self.followers = self if followers is None else followers
+        # Only grows, by one append each time.
+        self.timelines: list[Timeline] = []
+        # By priority.
+        self._urgent: dict[int, StreamGroup] = {}
+        # What was known to be over when all streams had work, and for how many choices that holds.
+        self._seen = -1
+        self._patience = 0
+
+    def at(self, priority: int) -> StreamGroup:
+        """The group for the same work at a priority, as the device has it: larger goes first."""
+        level = self.streams.clamped(priority)
+        if level <= self.priority:
+            return self
+        group = self._urgent.get(level)
+        if group is None:
+            name = f"{self.name} priority {level}"
+            made = StreamGroup(
+                self.streams, name, most=self.most, priority=level, is_parallel=self.is_parallel
+            )
+            group = self._urgent.setdefault(level, made)
+        return group
+
+    def all(self) -> list[Timeline]:
+        """The streams of all priorities."""
+        return [*self.timelines, *(t for each in list(self._urgent.values()) for t in each.all())]
+
+    def choose(self, before: Sequence[Op] = ()) -> Timeline:
+        """The stream for an op that comes after `before`, and follows none of them."""
+        least, fewest = None, 0
+        calm = 0
+        is_for_risk = bool(before) and any(map(may_be_held, before))
+        for timeline in self.timelines:
+            if not is_for_risk:
+                # Mostly so, and then no call is made.
+                if timeline.finished >= timeline.issued and not timeline.holder:
+                    return timeline
+                if timeline.is_free:
+                    return timeline
+            if not timeline.is_at_risk:
+                calm += 1
+                load = timeline.load
+                if least is None or load < fewest:
+                    least, fewest = timeline, load
+        room = self.most - len(self.timelines)
+        if is_for_risk and calm + room < 2:
+            # To leave it to those who do not come after this.
+            found = self._behind(before)
+            if found is not None:
+                return found
+        if is_for_risk and least is not None and least.is_free:
+            return least
+        if room > 0 and (self.is_parallel or least is None):
+            return self.add(self.fresh())
+        if least is None:
+            least = self._asked()
+            if least is not None:
+                return least
+            least = min(self.timelines, key=_load)
+        return least
+
+    def fresh(self) -> Timeline:
+        """One more stream, which nobody else knows yet."""
+        number = len(self.timelines)
+        name = f"{self.name} {number}" if number or self.is_parallel else self.name
+        return Timeline(self.streams, name, self)
+
+    def add(self, fresh: Timeline) -> Timeline:
+        """Let others find it."""
+        self.timelines.append(fresh)
+        return fresh
+
+    def _behind(self, before: Sequence[Op]) -> Timeline | None:
+        """A stream at risk, if there is one; the first choice is one that is behind `before`."""
+        risky = [timeline for timeline in self.timelines if timeline.is_at_risk]
+        points = [each._point for each in before if may_be_held(each)]
+        for timeline in risky:
+            if all(point is None or timeline.is_behind(point[0], point[1]) for point in points):
+                return timeline
+        return min(risky, key=_load, default=None)
+
+    def _asked(self) -> Timeline | None:
+        """A stream that has nothing left to do, as the driver says; it is not asked often if it
+        says of all of them that they have."""
+        seen = sum([timeline.finished for timeline in self.timelines])
+        if self._patience > 0 and seen == self._seen:
+            self._patience -= 1
+            return None
+        for timeline in self.timelines:
+            if timeline.ask():
+                return timeline
+        self._seen, self._patience = seen, CHOICES_PER_QUESTION
+        return None
+
+
+def may_be_held(op: Op) -> bool:
+    """True if `op` is on a stream and may be held up there."""
+    point = op._point if op.__class__ is DeviceOp else None
+    return point is not None and point[0].is_at_risk
+
+
+def _load(timeline: Timeline) -> int:
+    return timeline.load

@@ -1,0 +1,209 @@
+"""Floor 2. Which stream an op goes to: small groups of timelines per device.
+
+Copies in and out have streams of their own, so that the copy engines work beside the kernels; ops
+with a priority have, per priority. Allocations have one too: nothing else runs there, so a new
+array never waits behind a kernel. Waits for streams of others have some, which only what comes
+after them follows. An op goes where the op it depends on came last, since order within a stream
+costs nothing; else as `stream_group` says. A stream that another thread is issuing to is passed
+over; if all of them are, one more is made.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from cudasync.atomic import offer
+from cudasync.driver.stream import highest_priority
+from cudasync.engine.device.events import EventPool
+from cudasync.engine.device.stream_group import StreamGroup, may_be_held
+from cudasync.engine.op import DeviceOp, OpKind
+from cudasync.engine.trace import Tally
+from cudasync.errors import CudasyncError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from cudasync.driver import Device
+    from cudasync.engine.device.timeline import Timeline
+    from cudasync.engine.failure import Failure
+    from cudasync.engine.op import Op
+    from cudasync.engine.trace import Counters
+
+# Read once: to look up a member of an Enum costs as much as a call.
+_KERNEL, _DTOD, _FREE = OpKind.KERNEL, OpKind.DTOD, OpKind.FREE
+_ALLOCATE = OpKind.ALLOCATE
+_HTOD, _DTOH, _WAIT = OpKind.HTOD, OpKind.DTOH, OpKind.WAIT
+# More waits for streams of others than this at once, on one device, share streams.
+MOST_AWAITED = 8
+
+
+class DeviceStreams:
+    """The timelines and events of one device."""
+
+    def __init__(
+        self, device: Device, token: object, *, streams: int, timing: bool, counters: Counters
+    ) -> None:
+        self.device = device
+        # The life of the device's context that all of this belongs to.
+        self.token = token
+        self.events = EventPool(device, timing=timing, counters=counters)
+        self.counters = counters
+        name = f"device {device.ordinal}"
+        self.compute = StreamGroup(self, f"{name} stream", most=streams, is_parallel=True)
+        self.awaiting = StreamGroup(
+            self, f"{name} wait", most=MOST_AWAITED, is_parallel=True, followers=self.compute
+        )
+        self.htod = StreamGroup(self, f"{name} HtoD", most=streams)
+        self.dtoh = StreamGroup(self, f"{name} DtoH", most=streams)
+        self.allocate = StreamGroup(self, f"{name} allocate", most=1)
+        self.free = StreamGroup(self, f"{name} free", most=streams)
+        # For copies in which the driver waits: who issues one has the stream to itself.
+        self.pageable = StreamGroup(self, f"{name} pageable", most=1)
+        self._groups = (
+            self.compute,
+            self.awaiting,
+            self.htod,
+            self.dtoh,
+            self.allocate,
+            self.free,
+            self.pageable,
+        )
+        # The highest priority that the device has, once it was asked.
+        self._highest: int | None = None
+        # A cell: what is to blame for a fault that left the context unusable. Nothing is issued
+        # here any more.
+        self.faults: list[Failure] = []
+        # What a launch must not overlook: ops in doubt, failures that came by way of them, and the
+        # fault, if there was one. Mostly empty, and then launches go the short way.
+        self.concerns: dict[DeviceOp | Failure, None] = {}
+
+    @property
+    def fault(self) -> Failure | None:
+        """What is to blame for the loss of the device, None while it is whole."""
+        return self.faults[0] if self.faults else None
+
+    def blame(self, failure: Failure) -> Failure:
+        """Note what is to blame, unless it is known; return what is known."""
+        known = offer(self.faults, failure)
+        self.concerns[known] = None
+        return known
+
+    def forget_failures(self) -> None:
+        """Failures that came from other devices were cleared."""
+        for each in list(self.concerns):
+            if not isinstance(each, DeviceOp) and each.cleared:
+                self.concerns.pop(each, None)
+
+    @property
+    def is_gone(self) -> bool:
+        """True once a reset of the device has ended these streams."""
+        return self.token is not self.device.context.token
+
+    @property
+    def timelines(self) -> list[Timeline]:
+        return [timeline for group in self._groups for timeline in group.all()]
+
+    def clamped(self, priority: int) -> int:
+        """The priority as the device has it: 0, or more if it goes before others."""
+        if self._highest is None:
+            self._highest = highest_priority(self.device)
+        return max(0, min(priority, self._highest))
+
+    def group_of(self, kind: OpKind) -> StreamGroup:
+        """The timelines for ops of this kind, without a priority."""
+        if kind is _KERNEL or kind is _DTOD:
+            return self.compute
+        if kind is _HTOD:
+            return self.htod
+        if kind is _DTOH:
+            return self.dtoh
+        if kind is _WAIT:
+            return self.awaiting
+        return self.free if kind is _FREE else self.allocate
+
+    def take(self, op: DeviceOp, before: Sequence[Op]) -> Timeline:
+        """The timeline for `op`, whose predecessors are issued, taken for the caller."""
+        kind = op.kind
+        group = self.pageable if op._is_blocking else self.group_of(kind)
+        if op.priority > 0:
+            group = group.at(op.priority)
+        if before:
+            followed = _tail_to_follow(before, self.compute if kind is _FREE else group)
+            if followed is not None and followed.take(op):
+                return followed
+        chosen = group.choose(before)
+        if not chosen.take(op):
+            for chosen in sorted(group.timelines, key=_load):
+                if chosen.take(op):
+                    break
+            else:
+                chosen = group.fresh()
+                chosen.take(op)
+                return group.add(chosen)
+        if kind is not _FREE and kind is not _ALLOCATE and chosen.delays(before):
+            self.counters.shared.next()
+        return chosen
+
+    def release(self, op: DeviceOp) -> None:
+        """Give back what the caller took for `op`, wherever Ctrl-C came. Harmless to repeat."""
+        for timeline in self.timelines:
+            timeline.give_back(op)
+
+    @property
+    def taken(self) -> list[Timeline]:
+        """The timelines that somebody issues to right now."""
+        return [timeline for timeline in self.timelines if timeline.holder]
+
+    def tally(self) -> Tally:
+        """What its timelines count themselves."""
+        timelines = self.timelines
+        return Tally(
+            streams_used=sum(timeline.issued > 0 for timeline in timelines),
+            events_recorded=sum(timeline.issued for timeline in timelines),
+            waits_elided=sum(timeline.elided for timeline in timelines),
+        )
+
+    def is_lost(self) -> bool:
+        """True if the driver says of the device itself that its context is unusable."""
+        for timeline in self.timelines:
+            if timeline.has_stream:
+                try:
+                    timeline.stream.query()
+                except CudasyncError:
+                    return True
+                return False
+        return True
+
+    def close(self) -> None:
+        """Destroy the streams and events; a dead context can not be told to, and need not be."""
+        self.counters.past.append(self.tally())
+        for timeline in self.timelines:
+            with suppress(CudasyncError):
+                timeline.close()
+        with suppress(CudasyncError):
+            self.events.close()
+
+
+def _tail_to_follow(before: Sequence[Op], group: StreamGroup) -> Timeline | None:
+    """The stream whose last op is the youngest predecessor that is the last of its stream.
+
+    What comes after work that may be held up does not take it to streams that are free of that.
+    """
+    best = None
+    number = 0
+    is_for_risk = any(map(may_be_held, before))
+    for op in before:
+        if op.__class__ is DeviceOp:
+            point = op._point
+            if point is not None and op.number > number:
+                timeline = point[0]
+                if timeline.tail is op and timeline.followers is group:
+                    if is_for_risk and not timeline.is_at_risk:
+                        continue
+                    best, number = timeline, op.number
+    return best
+
+
+def _load(timeline: Timeline) -> int:
+    return timeline.load

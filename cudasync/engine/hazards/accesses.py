@@ -1,0 +1,91 @@
+"""Floor 2. What an op is ordered by, told to whoever asks, with a reason for each."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from typing import TypeAlias
+
+    from cudasync.engine.hazards.interval_map import Region
+    from cudasync.engine.hazards.variable import Var
+    from cudasync.engine.op import Op, Regions
+
+    # Byte ranges; variables that are read; variables that are written.
+    Accesses: TypeAlias = tuple[Regions, tuple[Var, ...], tuple[Var, ...]]
+
+_NAMED = "named at the push"
+
+
+@dataclass(frozen=True, slots=True)
+class Accessed:
+    """Some bytes, or a variable, that an op reads, writes, or both; and why it is said to.
+
+    What is written and not read is overwritten: its old value is not needed.
+    """
+
+    what: Region | Var
+    reads: bool
+    writes: bool
+    reason: str
+
+
+class Reasons(Protocol):
+    """What knows why a launch accesses what it does."""
+
+    def told(self, accesses: Accesses) -> tuple[Accessed, ...]:
+        """`accesses`, each with its reason."""
+
+
+class Tokens(tuple["Var", ...]):
+    """The variables that an op reads, and the reasons for all that it does.
+
+    The reasons are the same for all launches of a kernel with arguments of the same types, and go
+    with what is the same for them, too.
+    """
+
+    reasons: Reasons
+
+    @classmethod
+    def of(cls, variables: Iterable[Var], reasons: Reasons) -> Tokens:
+        made = cls(variables)
+        made.reasons = reasons
+        return made
+
+
+def accessed(op: Op) -> tuple[Accessed, ...]:
+    """What `op` is ordered by."""
+    # Where an op comes by the long way, what the launch said goes with it.
+    accesses: Any = getattr(op, "_said", None)
+    if accesses is None:
+        accesses = (op._regions or ((), (), ())), op._reads, op._writes
+    return accesses_told(accesses)
+
+
+def accesses_told(accesses: Accesses) -> tuple[Accessed, ...]:
+    """`accesses`, each with its reason."""
+    reads = accesses[1]
+    if isinstance(reads, Tokens):
+        return reads.reasons.told(accesses)
+    return told(accesses, _NAMED)
+
+
+def told(accesses: Accesses, reason: str) -> tuple[Accessed, ...]:
+    """`accesses`, all with the same reason."""
+    (only_read, updated, written), read, also_written = accesses
+    both = [*(each for each in only_read if each in written), *updated]
+    rows = [Accessed(each, True, each in both, reason) for each in (*only_read, *updated)]
+    rows += [Accessed(each, False, True, reason) for each in written if each not in both]
+    return (*rows, *variables_told(read, also_written, lambda _: reason))
+
+
+def variables_told(
+    reads: Sequence[Var], writes: Sequence[Var], reason: Any
+) -> tuple[Accessed, ...]:
+    """The variables among what an op accesses; `reason(variable)` says why."""
+    return tuple(
+        Accessed(each, each in reads, each in writes, reason(each))
+        for each in dict.fromkeys((*reads, *writes))
+    )

@@ -1,0 +1,56 @@
+"""Floor 2. Checked mode: what an op's function enqueues is held to what the op is ordered by.
+
+There is one source of what is declared: the byte ranges and variables by which the engine orders
+the op. Held are launches of kernels and the functions of device ops. The library's own copies,
+allocations and frees hold to nothing: they use memory of their own beside what they are ordered by.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from cudasync.driver.checking import Declared, declaring
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+    from types import FrameType
+
+    from cudasync.driver import Stream
+    from cudasync.engine.hazards.interval_map import Region
+    from cudasync.engine.hazards.variable import Var
+    from cudasync.engine.op import Regions
+
+
+def held(
+    fn: Callable[[Stream], Any],
+    regions: Regions,
+    read: Iterable[Var],
+    written: Iterable[Var],
+    name: str,
+    frame: FrameType,
+) -> Callable[[Stream], Any]:
+    """`fn`, which may use these ranges, and what the variables stand for; `frame` pushed it."""
+    only_read, updated, overwritten = regions
+    reads = {*only_read, *updated, *_memory_of(read)}
+    writes = {*updated, *overwritten, *_memory_of(written)}
+    rows = [Declared(*each, each in reads, each in writes) for each in reads | writes]
+    op = f"op {name!r} pushed at {frame.f_code.co_filename}:{frame.f_lineno}"
+    return partial(_call, fn, rows, op)
+
+
+def free(fn: Callable[[Stream], Any]) -> Callable[[Stream], Any]:
+    """`fn`, which is ours: what it enqueues is held to nothing, also inside of another op."""
+    return partial(_call, fn, (), None)
+
+
+def _call(
+    fn: Callable[[Stream], Any], rows: Sequence[Declared], op: str | None, stream: Stream
+) -> Any:
+    with declaring(rows, op):
+        return fn(stream)
+
+
+def _memory_of(variables: Iterable[Var]) -> list[Region]:
+    """The memory of variables that stand for some."""
+    return [each.memory for each in variables if each.memory is not None]

@@ -1,0 +1,43 @@
+"""Floor 2. Other libraries' arrays in a push: their work so far comes first.
+
+An array that names a stream in its `__cuda_array_interface__` is ready behind what that stream
+was given so far. So an op that waits for the stream, on the device, is pushed before the op that
+uses the array; whatever has a region is ours, or was seen to by the floor above.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from cudasync.driver import Stream
+from cudasync.driver.interop import awaited_stream
+from cudasync.driver.operand import device_of_address
+from cudasync.engine.hazards.variable import Var
+from cudasync.engine.op import OpKind
+
+if TYPE_CHECKING:
+    from cudasync.engine.engine import Engine
+
+
+def await_strangers(engine: Engine, *accesses: Any) -> None:
+    """Order later ops of `engine` on what is in `accesses` behind the streams that it names."""
+    for things in accesses:
+        for thing in things if isinstance(things, (list, tuple, set, frozenset)) else (things,):
+            if isinstance(thing, (Var, np.ndarray)) or hasattr(thing, "region"):
+                continue
+            interface = getattr(thing, "__cuda_array_interface__", None)
+            handle = awaited_stream(interface) if isinstance(interface, dict) else None
+            if handle is not None:
+                assert isinstance(interface, dict)
+                device = device_of_address(thing, int(interface["data"][0] or 0))
+                ready = Stream.from_handle(handle, device).record()
+                engine._push(
+                    lambda stream, ready=ready: stream.wait(ready),
+                    OpKind.WAIT,
+                    reads=[thing],
+                    writes=[thing],
+                    name="take over",
+                    device=ready.device,
+                )

@@ -1,0 +1,82 @@
+"""Floor 2. What is remembered of one variable or byte range: its last writer, the reads since.
+
+Only the combiner changes states, each store for itself, so that planning the same op once more
+leads to the same state:
+- `readers` are the ops that read since `writer` wrote, in push order, none of them `writer`;
+- an op that is over orders nothing any more and may be dropped at any time, except a failed writer,
+  which poisons later readers.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from cudasync.engine.op import Op
+
+# Finished readers are swept out when a list has grown to this length, so that reading one
+# variable for ever takes bounded memory at a constant cost per read.
+SWEEP = 16
+
+
+class History:
+    """The last writer of some data and the readers since."""
+
+    __slots__ = ("epoch", "readers", "sweep_at", "writer")
+
+    # True for one that orders and does not poison: see `everywhere`.
+    is_gap = False
+
+    def __init__(self, epoch: int, writer: Op | None = None) -> None:
+        # Whose state this is: see the combiner. A state of another epoch is copied before use.
+        self.epoch = epoch
+        self.writer = writer
+        self.readers: list[Op] = []
+        self.sweep_at = SWEEP
+
+    def copy(self, epoch: int) -> History:
+        """The same history, for another epoch or for one half of a range that is being split."""
+        twin = History(epoch, self.writer)
+        twin.readers = self.readers.copy()
+        return twin
+
+    def add_reader(self, op: Op) -> None:
+        readers = self.readers
+        if readers and readers[-1] is op:
+            # Planned once more, or reading it under two names.
+            return
+        readers.append(op)
+        if len(readers) >= self.sweep_at:
+            self.sweep()
+
+    def sweep(self) -> None:
+        """Drop readers that are over."""
+        self.readers = readers = [r for r in self.readers if not r.finished]
+        # Twice what is alive: the sweep's cost is spread over as many additions.
+        self.sweep_at = max(SWEEP, 2 * len(readers))
+
+    def overwrite(self, op: Op) -> None:
+        self.writer = op
+        self.readers = []
+
+    def rest(self) -> bool:
+        """Drop what orders nothing any more; True if nothing is left, so that an op on this data
+        may run at once."""
+        writer = self.writer
+        if writer is not None:
+            if not writer.finished or writer.is_poisoned:
+                return False
+            self.writer = None
+        if self.readers:
+            if not all(reader.finished for reader in self.readers):
+                return False
+            self.readers = []
+        return True
+
+    @property
+    def is_quiet(self) -> bool:
+        """True if forgetting this state would change nothing."""
+        writer = self.writer
+        if writer is not None and (not writer.finished or writer.is_poisoned):
+            return False
+        return all(reader.finished for reader in self.readers)

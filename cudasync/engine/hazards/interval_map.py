@@ -1,0 +1,207 @@
+"""Floor 2. Byte ranges of the one address space, and the history of each.
+
+Only the combiner changes the map, by one assignment to a slice of `entries` for each region:
+- ranges are disjoint, sorted and not empty;
+- bytes in no range have no history;
+- after `write`, exactly one range covers the region;
+- a gap stands for what no op has named, and is never in `exact`;
+- states handed out belong to the map's epoch: those of an older one are replaced by copies;
+- `exact` has some of the ranges by their regions, none that the map does not have as they are.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+
+from cudasync.engine.hazards.all_memory import Gap, overwrite_everywhere, read_everywhere
+from cudasync.engine.hazards.history import History
+
+if TYPE_CHECKING:
+    from cudasync.engine.op import Op
+
+
+class Region(NamedTuple):
+    """The bytes [start, end) of the unified address space."""
+
+    start: int
+    end: int
+
+
+class Gapped(Region):
+    """The span of a view that leaves bytes out in between: equal to the `Region` of the span."""
+
+    __slots__ = ()
+
+
+class Everywhere(Region):
+    """All memory from `start` to `end`, whoever's it is: see `everywhere`."""
+
+    __slots__ = ()
+
+
+def keep_what_lies_between(
+    only_read: tuple[Region, ...], updated: tuple[Region, ...], written: tuple[Region, ...]
+) -> tuple[tuple[Region, ...], tuple[Region, ...], tuple[Region, ...]]:
+    """The same accesses, but what overwrites a view with gaps counts as an update of its span.
+
+    For the bytes in the gaps keep their old value; if a failed op should have written that, an
+    overwrite of the span would hide it.
+    """
+    gapped = tuple([region for region in written if region.__class__ is Gapped])
+    if gapped:
+        updated += gapped
+        written = tuple([region for region in written if region.__class__ is not Gapped])
+    return only_read, updated, written
+
+
+Entry: TypeAlias = "tuple[int, int, History]"
+
+# The map is first swept at this many ranges; from then on whenever it has doubled.
+SWEEP = 1024
+
+
+class IntervalMap:
+    """An interval map from byte ranges to states."""
+
+    __slots__ = ("entries", "epoch", "exact", "sweep_at")
+
+    def __init__(self, epoch: int = 0, entries: list[Entry] | None = None) -> None:
+        self.epoch = epoch
+        self.entries: list[Entry] = [] if entries is None else entries
+        # Most often an array is used whole, again and again: one look-up then. A new one whenever
+        # the ranges change, so who finds it the same may rely on the states it found there.
+        self.exact: dict[Region, History] = {}
+        self.sweep_at = max(SWEEP, 2 * len(self.entries))
+
+    def __len__(self) -> int:
+        return len(self.entries)
+
+    def copy(self, epoch: int) -> IntervalMap:
+        """The same for another epoch; one C call, so it is of one moment."""
+        twin = IntervalMap(epoch, self.entries.copy())
+        # Not by its length now: where combiners take over often, the map would never be swept.
+        twin.sweep_at = self.sweep_at
+        return twin
+
+    def read(self, region: Region) -> list[History]:
+        """The states that cover `region`, split at its ends; gaps are given fresh states."""
+        start, end = region
+        if start >= end:
+            return []
+        if region.__class__ is Everywhere:
+            return read_everywhere(self, region)
+        known = self.find(region)
+        if known is not None:
+            return [known]
+        entries = self.entries
+        index = bisect_left(entries, (start,))
+        first, last = self.touched(region, index)
+        pieces: list[Entry] = []
+        covered: list[History] = []
+        position = start
+        for low, high, state in entries[first:last]:
+            if low < start:
+                pieces.append((low, start, state.copy(self.epoch)))
+            if position < low:
+                pieces.append(self._fresh(position, low, covered))
+            own = state if state.epoch == self.epoch else state.copy(self.epoch)
+            rest = own
+            if isinstance(own, Gap):
+                own = own.named()
+            covered.append(own)
+            pieces.append((max(low, start), min(high, end), own))
+            if high > end:
+                pieces.append((end, high, rest.copy(self.epoch)))
+            position = high
+        if position < end:
+            pieces.append(self._fresh(position, end, covered))
+        self.exact = {}
+        entries[first:last] = pieces
+        return covered
+
+    def read_all(self, regions: tuple[Region, ...]) -> list[History]:
+        """The states that cover any of `regions`, which may overlap each other."""
+        if len(regions) > 1:
+            # A later region may split what an earlier one was answered with: so first all splits.
+            for region in regions:
+                self.read(region)
+        return [state for region in regions for state in self.read(region)]
+
+    def find(self, region: Region) -> History | None:
+        """The state that stands for `region` and nothing else, if there is one and it is no gap."""
+        known = self.exact.get(region)
+        if known is None:
+            entries = self.entries
+            index = bisect_left(entries, (region.start,))
+            if index < len(entries):
+                low, high, state = entries[index]
+                if low == region.start and high == region.end and not state.is_gap:
+                    if state.epoch != self.epoch:
+                        state = state.copy(self.epoch)
+                        entries[index] = low, high, state
+                    known = self.exact[region] = state
+        return known
+
+    def peek(self, region: Region) -> list[History]:
+        """The states that touch `region`, nothing split and nothing added."""
+        if region.start >= region.end:
+            return []
+        first, last = self.touched(region)
+        return [state for _, _, state in self.entries[first:last]]
+
+    def write(self, region: Region, state: History) -> None:
+        """Let `state` alone stand for `region`; what it overwrites is forgotten."""
+        if region.start < region.end:
+            self._replace(region, [(region.start, region.end, state)])
+
+    def overwrite(self, region: Region, op: Op) -> None:
+        """Let `op` be the writer of all of `region`."""
+        if region.__class__ is Everywhere:
+            overwrite_everywhere(self, region, op)
+            return
+        known = self.find(region)
+        if known is not None:
+            known.overwrite(op)
+        else:
+            self.write(region, History(self.epoch, op))
+
+    def forget(self, region: Region) -> None:
+        """Drop the history of `region`: its memory was freed or handed out anew."""
+        if region.start < region.end:
+            self._replace(region, [])
+
+    def sweep(self) -> None:
+        """Once the map has doubled, drop the ranges whose history no longer matters."""
+        if len(self.entries) >= self.sweep_at:
+            self.exact = {}
+            self.entries = [entry for entry in self.entries if not entry[2].is_quiet]
+            self.sweep_at = max(SWEEP, 2 * len(self.entries))
+
+    def _replace(self, region: Region, pieces: list[Entry]) -> None:
+        start, end = region
+        first, last = self.touched(region)
+        touched = self.entries[first:last]
+        if touched:
+            low, _, state = touched[0]
+            if low < start:
+                pieces.insert(0, (low, start, state.copy(self.epoch)))
+            _, high, state = touched[-1]
+            if high > end:
+                pieces.append((end, high, state.copy(self.epoch)))
+        self.exact = {}
+        self.entries[first:last] = pieces
+
+    def touched(self, region: tuple[int, int], index: int | None = None) -> tuple[int, int]:
+        """The indices from the first to behind the last range that shares a byte with `region`."""
+        entries = self.entries
+        start, end = region
+        first = bisect_left(entries, (start,)) if index is None else index
+        if first > 0 and entries[first - 1][1] > start:
+            first -= 1
+        return first, bisect_left(entries, (end,), first)
+
+    def _fresh(self, start: int, end: int, covered: list[History]) -> Entry:
+        state = History(self.epoch)
+        covered.append(state)
+        return start, end, state

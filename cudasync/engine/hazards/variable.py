@@ -1,0 +1,168 @@
+"""Floor 2. What an op may name in `reads=` and `writes=`: variables, and anything with bytes."""
+
+from __future__ import annotations
+
+import weakref
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from cudasync.atomic import Tickets
+from cudasync.driver.strides import contiguous_strides
+from cudasync.driver.unpicklable import unpicklable
+from cudasync.engine import current
+from cudasync.engine.hazards.interval_map import Gapped, Region
+from cudasync.engine.log.combiner import COMBINER, Forget
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from cudasync.engine.hazards.history import History
+
+
+@unpicklable("make a Var there: it orders ops of one process")
+class Var:
+    """A pure token: orders what has no bytes of its own, such as a file or a random generator.
+
+    Ops that name it in `reads=` run together; one that names it in `writes=` runs alone.
+    """
+
+    __slots__ = ("__weakref__", "_pushed", "_states", "_written", "name")
+
+    # The bytes that it stands for, where it stands for some and that is known.
+    memory: Region | None = None
+
+    def __init__(self, name: str = "") -> None:
+        self.name = name
+        # The state by epoch (see the combiner); empty while no op on it had to be remembered.
+        self._states: dict[int, History] = {}
+        # How many writes were pushed.
+        self._pushed = Tickets()
+        self._written = self._pushed.count
+
+    @property
+    def version(self) -> int:
+        """How many writes were pushed so far."""
+        return self._pushed.taken
+
+    def _note_write(self) -> None:
+        self._pushed.next()
+
+    def wait(self, timeout: float | None = None) -> None:
+        """Block until the last write pushed so far has finished; errors as for `Op.wait`."""
+        wait_for_writers([self], timeout)
+
+    def __repr__(self) -> str:
+        return f"<Var {self.name!r} version {self.version}>"
+
+
+def as_tuple(things: object) -> tuple[Any, ...]:
+    """One thing or an iterable of them, or None, as a tuple."""
+    if things is None:
+        return ()
+    if isinstance(things, (list, tuple, set, frozenset)) and not isinstance(things, Region):
+        return tuple(things)
+    return (things,)
+
+
+def resolve(things: object, word: str) -> tuple[list[Var], list[Region]]:
+    """The variables and byte ranges that `things` (one thing or an iterable of them) stand for.
+
+    `word` is the keyword they came by, for the error. Raises TypeError for what has neither.
+    """
+    variables: list[Var] = []
+    regions: list[Region] = []
+    for thing in as_tuple(things):
+        if isinstance(thing, Var):
+            variables.append(thing)
+        else:
+            regions.append(resolve_one(thing, word))
+    return variables, regions
+
+
+def resolve_one(thing: Any, word: str) -> Region:
+    """The byte range that one thing stands for."""
+    if isinstance(thing, np.ndarray):
+        return _host_region(thing)
+    region = getattr(thing, "region", thing)
+    if isinstance(region, Region):
+        return region
+    if hasattr(thing, "ptr") and hasattr(thing, "size_bytes"):
+        start = int(thing.ptr)
+        return Region(start, start + int(thing.size_bytes))
+    interface = getattr(thing, "__cuda_array_interface__", None)
+    if isinstance(interface, dict):
+        return interface_region(interface)
+    raise TypeError(
+        f"{word}= takes variables, device arrays and NumPy arrays, not {type(thing).__name__}; "
+        f"wrap what has no bytes of its own in a Var"
+    )
+
+
+def wait_for_writers(things: object, timeout: float | None) -> None:
+    """Wait for the ops that wrote `things` last; raise what poisons them."""
+    current.engine()._mark(things).wait(timeout)
+
+
+def span(address: int, shape: Iterable[int], strides: Iterable[int], item_size: int) -> Region:
+    """The bytes from the first to the last element, whatever the signs of the strides."""
+    low = high = address
+    size = item_size
+    dimensions = list(zip(shape, strides, strict=True))
+    for length, stride in dimensions:
+        if length == 0:
+            return Region(address, address)
+        size *= length
+        reach = (length - 1) * stride
+        low, high = (low + reach, high) if reach < 0 else (low, high + reach)
+    high += item_size
+    if size == high - low or not _has_gaps(dimensions, item_size):
+        return Region(low, high)
+    return Gapped(low, high)
+
+
+def _has_gaps(dimensions: list[tuple[int, int]], item_size: int) -> bool:
+    """True if there may be bytes between the elements that belong to none of them."""
+    covered = item_size
+    for stride, length in sorted((abs(stride), length) for length, stride in dimensions):
+        if length > 1 and stride > covered:
+            return True
+        covered += (length - 1) * stride
+    return False
+
+
+def interface_region(interface: dict[str, Any]) -> Region:
+    """The span of an object by its `__cuda_array_interface__`."""
+    shape = interface["shape"]
+    item_size = np.dtype(interface["typestr"]).itemsize
+    strides = interface.get("strides")
+    if strides is None:
+        strides = contiguous_strides(shape, item_size)
+    return span(interface["data"][0], shape, strides, item_size)
+
+
+def _host_region(array: np.ndarray[Any, Any]) -> Region:
+    root = array
+    while isinstance(root.base, np.ndarray):
+        root = root.base
+    _forget_with(root)
+    return span(array.ctypes.data, array.shape, array.strides, array.itemsize)
+
+
+# Roots whose end we hear of already. Without that, a new array at the address of a dead one
+# would inherit its history: a wait for nothing at best, somebody else's failure at worst.
+_known_roots: dict[int, weakref.ref[np.ndarray[Any, Any]]] = {}
+
+
+def _forget_with(root: np.ndarray[Any, Any]) -> None:
+    key = id(root)
+    known = _known_roots.get(key)
+    if known is not None and known() is root:
+        return
+    region = span(root.ctypes.data, root.shape, root.strides, root.itemsize)
+
+    def gone(_: object, key: int = key, region: Region = region) -> None:
+        _known_roots.pop(key, None)
+        COMBINER.log.append(Forget(region))
+
+    _known_roots[key] = weakref.ref(root, gone)

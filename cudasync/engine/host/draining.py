@@ -1,0 +1,166 @@
+"""Floor 2. The loop that goes through the log and runs what it finds: what a host op costs.
+
+It does by hand what `nodes.finish`, `claim` and `Combiner.enter` do elsewhere, and names them where
+it does.
+"""
+
+from __future__ import annotations
+
+import time
+from threading import get_ident
+from typing import TYPE_CHECKING, Any
+
+from cudasync.atomic import DONE, SEAL
+from cudasync.engine.device import issuing
+from cudasync.engine.host.states import WATCHING
+from cudasync.engine.log import epoch as epochs
+from cudasync.engine.log import node as nodes
+from cudasync.engine.log.combiner import COMBINER, SEGMENT, Close
+from cudasync.engine.op import Op, PlainOp
+
+if TYPE_CHECKING:
+    from cudasync.engine.host.worker import Worker
+
+# Planning ahead stops for a moment when this many ops in a row had to wait: perhaps the one
+# that they wait for only needs the processor.
+AHEAD = 16
+# Another thread that goes through the log has come on in this time, or is suspended.
+NAP_S = 200e-6
+
+
+def drain(worker: Worker) -> bool:
+    """Go through the log as its combiner for a while, running what can run at once.
+
+    True if the worker has planned so far ahead that it may rest for a moment.
+    """
+    pool = worker.pool
+    holder = epochs.latest(COMBINER.epoch)
+    if not holder.is_idle and holder.owner != get_ident() and not _is_running(holder):
+        # Another thread is planning right now; if it does not come on, it is suspended.
+        seen = COMBINER.progress
+        # Not on the bell: what rings there is meant for somebody who sleeps.
+        time.sleep(NAP_S)
+        if COMBINER.progress != seen:
+            return False
+    # It refers to what comes after it.
+    del holder
+    mine = COMBINER.take()
+    segment, heap, token = mine.segment, pool.heap, worker.token
+    entries, base, epoch, start = segment.entries, segment.base, mine.states, mine.done
+    assert start is not None
+    # Whose plain ops may run at once, and from which places the others. Nothing has the worker
+    # itself for its engine.
+    own: object = worker
+    places: tuple[object, ...] = ()
+    owner = pool.owner()
+    if owner is not None and not owner._sealed_at:
+        places = pool, pool.regional
+        if owner._compute is pool and not pool.spread:
+            own = owner
+    if len(entries) > start + 1 and WATCHING not in pool.states.now():
+        # What comes behind should not have to wait for the first op.
+        pool.ring()
+    blocked = 0
+    worker.count = worker.count[0], mine, start
+    index, end = start, start + epochs.STRETCH
+    op: Any
+    things: Any
+    variable: Any
+    try:
+        while index < end:
+            if heap:
+                return False
+            # As in `Combiner._plan_on`: begun before it is read.
+            mine.started = index
+            try:
+                op = entries[index]
+            except IndexError:
+                mine.started = index - 1
+                return False
+            if mine.is_over:
+                return False
+            if op.__class__ is PlainOp:
+                is_clear = False
+                if op._engine is own:
+                    op._number = base + index
+                    is_clear = True
+                    # To loop over a single thing costs an iterator, so it is unpacked instead.
+                    if things := op._reads:
+                        if len(things) == 1:
+                            (variable,) = things
+                            if variable._states:
+                                is_clear = False
+                        else:
+                            for variable in things:
+                                if variable._states:
+                                    is_clear = False
+                    if things := op._writes:
+                        if len(things) == 1:
+                            (variable,) = things
+                            if variable._states:
+                                is_clear = False
+                        else:
+                            for variable in things:
+                                if variable._states:
+                                    is_clear = False
+                    if not is_clear:
+                        is_clear = COMBINER.is_clear(op, epoch)
+            elif op._pool in places:
+                op.number = base + index
+                is_clear = COMBINER.is_clear(op, epoch)
+            else:
+                is_clear = False
+            if is_clear:
+                # `claim`, written out.
+                claims = op._claims
+                claims.append(token)
+                if claims[0] is token and (fn := op._fn) is not None:
+                    op._fn = None
+                    worker.op = op
+                    try:
+                        op._result = fn()
+                    except BaseException as error:
+                        worker.failed(op, error, epoch)
+                        worker.skip(index)
+                    # `nodes.finish`, written out.
+                    op.finished = True
+                    if op._node is not None:
+                        nodes.finish(op)
+                        issuing.settle()
+                    if not mine.is_over:
+                        entries[index] = DONE
+                    mine.done = index = index + 1
+                    continue
+            if op is SEAL:
+                COMBINER.next_segment(mine)
+                return False
+            COMBINER.enter(op, base + index, epoch)
+            worker.skip(index)
+            issuing.settle()
+            if not mine.is_over:
+                entries[index] = DONE
+            mine.done = index = index + 1
+            if op.__class__ is Close:
+                return False
+            blocked += 1
+            if blocked > AHEAD:
+                return True
+        if index >= SEGMENT and not segment.is_sealed:
+            segment.seal()
+        return False
+    finally:
+        # An exception of an op refers to this frame, which must not keep what comes after it:
+        # each epoch refers to the next one, each segment too. Nor the engine: it has to go to
+        # tell of an exception that nobody waited for.
+        del mine, segment, entries, owner, own
+        op = fn = things = variable = None
+
+
+def _is_running(holder: epochs.Epoch) -> bool:
+    """True if the holder of an epoch is in an op's function, as far as can be seen."""
+    entries = holder.segment.entries
+    try:
+        op = entries[holder.started]
+    except IndexError:
+        return False
+    return isinstance(op, Op) and bool(op._claims)

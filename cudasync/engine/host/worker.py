@@ -1,0 +1,180 @@
+"""Floor 2. One worker thread: takes what is ready, goes through the log, sleeps."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+from cudasync.engine import current
+from cudasync.engine.device import issuing
+from cudasync.engine.host import sleeping
+from cudasync.engine.host.draining import drain
+from cudasync.engine.ledger import poison
+from cudasync.engine.lifecycle import refusal
+from cudasync.engine.log import node as nodes
+from cudasync.engine.log.combiner import COMBINER, LONG_S
+from cudasync.engine.op import DeviceOp, Op, claim
+
+if TYPE_CHECKING:
+    from cudasync.engine.host.pool import WorkerPool
+    from cudasync.engine.host.states import Slot
+    from cudasync.engine.log.epoch import Epoch
+
+
+class Worker:
+    """What one worker thread keeps to itself; others only read it."""
+
+    __slots__ = ("count", "lends", "name", "op", "pool", "successors", "token", "waits")
+
+    def __init__(self, pool: WorkerPool) -> None:
+        self.pool = pool
+        self.name = ""
+        # How many waits its op is in: more than one where tasks of a loop wait.
+        self.waits = 0
+        # While it waits: another worker may have its slot.
+        self.lends = False
+        # A cell: the slot of the worker that is to work instead of this one, which then ends.
+        self.successors: list[Slot] = []
+        # What it claims ops with: refers to nothing, since ops may be kept.
+        self.token = object()
+        # The op that runs, or ran last.
+        self.op: Op | None = None
+        # Ops that ran without failing; while it drains the log, those before that, whose epoch,
+        # and the index in it from which on each op counts.
+        self.count: tuple[int, Epoch | None, int] = 0, None, 0
+
+    @property
+    def ran(self) -> int:
+        """Ops that ran to their end without failing. Exact whenever none is under way."""
+        while True:
+            count = self.count
+            ran, epoch, first = count
+            if epoch is None:
+                return ran
+            done, op = epoch.done or 0, self.op
+            # An entry that does not count says so before it is done.
+            if self.count is count:
+                break
+        if done < first:
+            return ran
+        # An op is over before the epoch says so, and who waited for it looks here then.
+        is_late = op is not None and op.finished and op.number == epoch.segment.base + done
+        return ran + done - first + is_late
+
+    @property
+    def is_in_op(self) -> bool:
+        """True while it runs the function of `op`, as far as can be seen."""
+        op = self.op
+        return op is not None and not op.finished
+
+    def main(self) -> None:
+        """Work until the pool ends."""
+        with current.working(self):
+            while True:
+                sleeping.wake(self)
+                # Those that its ops push to; strong, but not while it sleeps.
+                current.enter_engine(self.pool.owner())
+                self._work()
+                # Hold nothing while asleep: an op's arrays must be able to go.
+                self.op = None
+                current.enter_engine(None)
+                # One too many leaves also while there is work: others see to that.
+                is_over = self.successors or self.pool.slots.is_one_too_many()
+                if is_over or sleeping.rest(self):
+                    sleeping.leave(self)
+                    return
+
+    def is_over(self) -> bool:
+        """True if the worker is to end: the pool is closed, has one too many, or replaced it."""
+        pool = self.pool
+        if (pool.is_closed and not pool.heap) or self.successors:
+            return True
+        return pool.slots.is_one_too_many()
+
+    def _work(self) -> None:
+        """Plan and run until there is nothing to do, or others are at it."""
+        pool = self.pool
+        while True:
+            op = pool.take()
+            if op is not None:
+                if (pool.heap or COMBINER.unplanned) and pool.has_room:
+                    # More than this worker can see to while it runs the op.
+                    pool.ring()
+                self._run(op)
+                if issuing.READY:
+                    issuing.settle()
+            elif not COMBINER.unplanned:
+                return
+            elif not pool.is_plain:
+                COMBINER.plan()
+                issuing.settle()
+            else:
+                sleeping.attend(self)
+                is_ahead = drain(self)
+                self.count = self.ran, None, 0
+                if is_ahead:
+                    return
+            del op
+            if pool.slots.surplus or self.successors:
+                return
+
+    def _run(self, op: Op) -> None:
+        """Run an op that was planned, unless another thread has claimed it."""
+        if op.__class__ is DeviceOp:
+            self._issue(op)
+            return
+        fn = claim(op, self.token)
+        if fn is None:
+            return
+        pool = self.pool
+        ledger = pool.ledger
+        sources = nodes.gate_of(op).sources
+        failure = poison(sources) if sources else None
+        if failure is None and op._engine._is_dropped:
+            failure = refusal.dropped(op)
+        if failure is None:
+            self.op = op
+            start = time.perf_counter()
+            try:
+                op._result = fn()
+            except BaseException as error:
+                ledger.fail(op, error)
+                ledger.counters.failed_ops.next()
+            else:
+                self.count = self.count[0] + 1, None, 0
+                if ledger.recorder is not None:
+                    ledger.recorder.ran(op, self.name, start)
+                elif pool.spread:
+                    is_long = time.perf_counter() - start > LONG_S
+                    pool.spread = sleeping.SPREAD if is_long else pool.spread - 1
+        else:
+            op.failure = failure
+            op._engine._failures.note(failure, op)
+            ledger.counters.failed_ops.next()
+            if ledger.recorder is not None:
+                ledger.recorder.dropped(op)
+        nodes.finish(op)
+        if ledger.held:
+            ledger.ended()
+        # As in `drain`.
+        del fn, op, failure, sources
+
+    def _issue(self, op: Op) -> None:
+        """Issue a device op whose driver calls may block, unless another thread has claimed it."""
+        issuer: Any = op._pool
+        self.op = op
+        issuer.issue(op)
+        # It may go on, on its stream; this thread is not in it any more.
+        self.op = None
+
+    def skip(self, index: int) -> None:
+        """The entry at `index` of the log that it drains does not count."""
+        ran, epoch, first = self.count
+        self.count = ran + index - first, epoch, index + 1
+
+    def failed(self, op: Op, error: BaseException, epoch: int) -> None:
+        """An op failed that was run without a node: from now on it poisons what it wrote."""
+        ledger = self.pool.ledger
+        ledger.fail(op, error)
+        ledger.counters.failed_ops.next()
+        COMBINER.enter_op(op, op.number, epoch)

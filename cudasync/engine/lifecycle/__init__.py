@@ -1,0 +1,1 @@
+"""Floor 2. How engines, processes and waits end."""

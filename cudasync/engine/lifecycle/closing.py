@@ -1,0 +1,41 @@
+"""Floor 2. The end of an engine that is well: its ops are waited for, then its parts end."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from cudasync.engine.lifecycle import fork_and_exit
+from cudasync.engine.log import node as nodes
+from cudasync.engine.log.combiner import COMBINER, Close
+
+if TYPE_CHECKING:
+    from cudasync.engine.device.issuing import Issuer
+    from cudasync.engine.engine import Engine
+    from cudasync.engine.host.pool import WorkerPool
+
+
+def end(engine: Engine) -> None:
+    """`Engine.close`, and nobody is told of failures."""
+    if engine._is_ended:
+        return
+    engine._drain(None)
+    engine._is_closed = True
+    engine._is_plain = engine._is_direct = False
+    # What is in the log before this is waited for, what comes after it is refused.
+    COMBINER.log.append(Close(engine))
+    COMBINER.plan()
+    engine._drain(None)
+    for pool in dict.fromkeys(engine._pools.values()):
+        pool.close()
+    if engine._serial is None:
+        engine._issuer.close()
+    nodes.tell_for_others(engine)
+    engine._is_ended = True
+    fork_and_exit.engines.discard(engine)
+
+
+def dismiss(pools: list[WorkerPool], issuer: Issuer) -> None:
+    """The engine is gone, and so are its ops: let its threads end. Runs in a finaliser."""
+    for pool in pools:
+        pool.dismiss()
+    issuer.dismiss()

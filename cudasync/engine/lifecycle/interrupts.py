@@ -1,0 +1,56 @@
+"""Floor 2. Waits that Ctrl-C ended: which ops ran then, and whether they still do.
+
+A wait that is interrupted leaves what it waited for running, as it should: a program may go on. But
+what then waits for everything, to clean up, is not to wait for ever: it names what does not end.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+from cudasync.driver.interrupting import note_interrupt
+from cudasync.engine.lifecycle import shutdown
+from cudasync.errors import CudasyncError
+
+if TYPE_CHECKING:
+    from cudasync.engine.device.issuing import Issuer
+    from cudasync.engine.engine import Engine
+
+
+def note(engine: Engine) -> None:
+    """Ctrl-C came up in a wait on `engine`."""
+    if engine._serial is not None:
+        return
+    issuer: Any = engine._issuer
+    now = time.monotonic()
+    earlier = issuer.interrupted
+    flying = shutdown.in_flight(issuer)
+    issuer.interrupted = {op: earlier.get(op, (now, t)) for op, t in flying}
+    if flying:
+        note_interrupt()
+
+
+def wait_for_all(engine: Engine) -> None:
+    """Wait for all ops pushed so far.
+
+    Raises CudasyncError if one that ran when Ctrl-C ended a wait still does a second later.
+    """
+    issuer: Any = engine._issuer
+    if engine._serial is not None or not issuer.interrupted:
+        engine._drain(None)
+        return
+    shutdown.wait_looking(engine, lambda: _refuse_endless(issuer))
+    issuer.interrupted = {}
+
+
+def _refuse_endless(issuer: Issuer) -> bool:
+    now = time.monotonic()
+    for op, (since, timeline) in issuer.interrupted.items():
+        if not op.finished and now - since > shutdown.GRACE_S:
+            raise CudasyncError(
+                f"{shutdown.named(op)} still runs on {timeline.name} since Ctrl-C ended a wait: "
+                f"it may never end; Device({timeline.device.ordinal}).reset() ends it if the "
+                "driver can, the end of the process in any case"
+            )
+    return True

@@ -1,0 +1,59 @@
+"""Floor 2. Engines that are refused, for their sizes, and ops, since their engine has closed by the
+time they are planned."""
+
+from __future__ import annotations
+
+from threading import get_ident
+from typing import TYPE_CHECKING
+
+from cudasync.engine.failure import Failure
+from cudasync.engine.log import node as nodes
+from cudasync.engine.log.combiner import COMBINER
+from cudasync.engine.op import claim
+from cudasync.errors import ClosedError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from cudasync.engine.op import Op
+
+
+def refuse_sizes(pools: Mapping[str, int], streams: int, max_in_flight: int | None) -> None:
+    """ValueError if an engine can not be of that size."""
+    for name, size in pools.items():
+        if size < 1:
+            raise ValueError(f"worker pool {name!r} needs at least 1 worker, not {size}")
+    if streams < 1:
+        raise ValueError(f"streams must be at least 1, not {streams}")
+    if max_in_flight is not None and max_in_flight < 1:
+        raise ValueError(f"max_in_flight must be at least 1, not {max_in_flight}")
+
+
+def closed() -> ClosedError:
+    return ClosedError("the engine was closed; make a new one")
+
+
+def dropped(op: Op) -> Failure:
+    """Why `op`, whose turn it is, does not begin: its engine was left by Ctrl-C."""
+    cause = ClosedError("the engine was left by Ctrl-C before this op began")
+    failure = Failure(op.number, op.name, op.push_site, cause)
+    # Ctrl-C has told of it.
+    failure.handle()
+    return failure
+
+
+def refuse(op: Op, number: int) -> None:
+    """The combiner found `op` behind the close of its engine: end it."""
+    op.number = number
+    # Every combiner comes to the same end with it, so it does not matter who says so.
+    op.failure = op.failure or Failure(number, op.name, op.push_site, closed())
+    if claim(op, get_ident()) is not None:
+        op._engine._ledger.counters.failed_ops.next()
+    nodes.finish(op)
+
+
+def raise_if_refused(op: Op) -> None:
+    """The engine has closed while `op` was pushed: it was either in time, or is refused."""
+    COMBINER.plan()
+    if op.failure is not None and isinstance(op.failure.cause, ClosedError):
+        raise op.failure.cause

@@ -1,0 +1,97 @@
+"""Floor 2. Fences: ops without a function, to wait for what others wrote, or for everything."""
+
+from __future__ import annotations
+
+import sys
+import time
+import weakref
+from typing import TYPE_CHECKING
+
+from cudasync.engine.device import issuing
+from cudasync.engine.ledger import poison
+from cudasync.engine.log import node as nodes
+from cudasync.engine.log.combiner import COMBINER
+from cudasync.engine.op import DataFence, Fence, Op
+
+if TYPE_CHECKING:
+    from cudasync.engine.engine import Engine
+    from cudasync.engine.hazards.interval_map import Region
+    from cudasync.engine.hazards.variable import Var
+
+
+class _Fences:
+    """Ends markers where they become ready: there is nothing to run."""
+
+    def put(self, op: Op) -> None:
+        # Not here: each of a thousand markers in a row would end inside of the one before it.
+        issuing.READY[op] = None
+
+    def issue(self, op: Op) -> None:
+        """End a marker that nothing blocks."""
+        if not op.finished:
+            op.failure = poison(nodes.gate_of(op).sources)
+            nodes.finish(op)
+
+    def query(self, op: Op) -> None:
+        """A marker ends with the last op before it."""
+
+    def watch(self, op: Op) -> None:
+        """What comes before it is watched as soon as it is planned."""
+
+
+_FENCES = _Fences()
+
+
+def mark(engine: Engine, variables: list[Var], regions: list[Region]) -> DataFence:
+    """A marker that is over once the ops are that wrote these last; poisoned as they are."""
+    marker = DataFence()
+    marker._reads = tuple(variables)
+    if regions:
+        marker._regions = tuple(regions), (), ()
+    _append(marker, engine, "wait")
+    return marker
+
+
+def fence(engine: Engine) -> Fence:
+    """A marker that is over once every op is that `engine` was pushed before.
+
+    The one made last will do where nothing was pushed since: whoever polls leaves no more behind.
+    """
+    last = engine._last_fence()
+    if last is not None and not last.finished and last.number + 1 == COMBINER.log.end:
+        return last
+    marker = Fence()
+    marker._reads = ()
+    _append(marker, engine, "waitall")
+    engine._last_fence = weakref.ref(marker)
+    return marker
+
+
+def wait_for_all(engine: Engine, timeout: float | None) -> None:
+    """Wait until every op that `engine` was pushed, and what these push, has finished.
+
+    Raises TimeoutError when `timeout` seconds have passed first.
+    """
+    deadline = None if timeout is None else time.monotonic() + timeout
+    while True:
+        nested = engine._nested.taken
+        left = None if deadline is None else max(0.0, deadline - time.monotonic())
+        fence(engine)._wait_finished(left)
+        if engine._nested.taken == nested:
+            return
+
+
+def _append(marker: DataFence, engine: Engine, name: str) -> None:
+    frame = sys._getframe(2)
+    marker.finished = False
+    marker.failure = None
+    marker.number = 0
+    marker.name = name
+    marker._engine = engine
+    marker._writes = ()
+    marker._pool = _FENCES
+    marker._node = None
+    marker._claims = []
+    marker._code = frame.f_code
+    marker._at = frame.f_lasti
+    COMBINER.log.append(marker)

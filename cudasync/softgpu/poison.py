@@ -1,0 +1,79 @@
+"""Cellar. What memory holds that nobody has written, or that was freed.
+
+Two bytes, again and again: a quiet NaN in f16, bf16, f32, f64 and e5m2 (in e4m3 each second byte is
+one), wherever an element begins that is aligned to its size. So a sum that begins in `empty` memory
+is NaN, not a plausible number. As integers the words are no likely ones: 0x7ffd, 0x7ffd7ffd and so
+on. Nothing shows every mistake: a minimum of integers, or `max` and `min` of floats, which leave
+out a NaN, still hide that nobody wrote there first.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import os
+from typing import Final
+
+WORD: Final = 0x7FFD
+PATTERN: Final = WORD.to_bytes(2, "little")
+_CHUNK_BYTES: Final = 256 << 10
+# One element more, for what begins at an odd address.
+_CHUNK = ctypes.create_string_buffer(PATTERN * (_CHUNK_BYTES // 2 + 1))
+_SOURCE: Final = ctypes.addressof(_CHUNK)
+# Above this, pages are not touched.
+_MOST_TOUCHED_BYTES: Final = 64 << 20
+_STRETCH_BYTES: Final = 4 << 20
+_MAP_FIXED: Final = 0x10
+_MAP_NORESERVE: Final = 0x4000
+
+_mmap = ctypes.CDLL(None, use_errno=True).mmap
+_mmap.restype = ctypes.c_void_p
+_mmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long)
+# A file in memory with one stretch of poison, once something large was poisoned. The first
+# that is appended is it, whatever other threads make at once.
+_file: list[int] = []
+
+
+def poison(address: int, size_bytes: int) -> None:
+    """Fill memory."""
+    source = _SOURCE + (address & 1)
+    while size_bytes > _CHUNK_BYTES:
+        ctypes.memmove(address, source, _CHUNK_BYTES)
+        address += _CHUNK_BYTES
+        size_bytes -= _CHUNK_BYTES
+    ctypes.memmove(address, source, size_bytes)
+
+
+def poison_pages(address: int, size_bytes: int) -> None:
+    """Fill memory that is private to this process; what it held is let go.
+
+    Pages of large blocks are not touched. The file is mapped over them instead: a reader finds
+    poison, and a writer gets a page of its own. So a gigabyte takes some milliseconds, and memory
+    only where it is written.
+    """
+    if size_bytes <= _MOST_TOUCHED_BYTES:
+        poison(address, size_bytes)
+        return
+    end = address + size_bytes
+    first = -(-address // mmap.PAGESIZE) * mmap.PAGESIZE
+    behind = end // mmap.PAGESIZE * mmap.PAGESIZE
+    poison(address, first - address)
+    poison(behind, end - behind)
+    descriptor = _file_of_poison()
+    for start in range(first, behind, _STRETCH_BYTES):
+        length = min(_STRETCH_BYTES, behind - start)
+        rights = mmap.PROT_READ | mmap.PROT_WRITE
+        flags = mmap.MAP_PRIVATE | _MAP_FIXED | _MAP_NORESERVE
+        if _mmap(start, length, rights, flags, descriptor, 0) != start:
+            # More mappings than the system allows: then memory is touched.
+            poison(start, length)
+
+
+def _file_of_poison() -> int:
+    if not _file:
+        descriptor = os.memfd_create("cudasync poison")
+        os.write(descriptor, PATTERN * (_STRETCH_BYTES // 2))
+        _file.append(descriptor)
+        if _file[0] != descriptor:
+            os.close(descriptor)
+    return _file[0]

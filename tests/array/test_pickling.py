@@ -1,0 +1,91 @@
+"""What belongs to one process is not pickled by accident: the error says what to send instead."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+
+import numpy as np
+import pytest
+
+import cudasync as cs
+from cudasync.array.shipped import kernel_file
+from cudasync.driver import unpicklable
+
+
+def things():
+    """One of each public type that belongs to its process, and what its error says to do."""
+    module = cs.Module.from_file(kernel_file("fill"))
+    kernel = module.kernel("fill_u32")
+    engine = cs.engine()
+    buffer, x = cs.DeviceBuffer(4), cs.zeros(4)
+    args = (np.uint32(1), buffer, np.uint32(1))
+    yield x, r"send x\.numpy\(\) and make cs\.array"
+    yield x[::2], r"x\.copy\(\) is a copy here"
+    yield cs.strided(x[::2]), r"x\.numpy\(\)"
+    yield buffer, "memcpy_async"
+    yield buffer.view(1, np.float32), "memcpy_async"
+    yield cs.PinnedBuffer(4), "view"
+    yield cs.Stream(), "make a Stream"
+    yield cs.LEGACY_STREAM, "make a Stream"
+    yield cs.Event(), "make an Event"
+    yield module, "send the PTX"
+    yield kernel, "send the PTX"
+    yield kernel[1, 1], "send the PTX"
+    yield kernel.pack(args), "pack them there"
+    yield kernel.prepare(grid=1, args=args), "prepare it there"
+    yield engine, "make an Engine"
+    yield engine.push(int), r"result\(\)"
+    yield engine.push(lambda stream: None, device=0), r"result\(\)"
+    yield cs.Var("v"), "make a Var"
+
+
+@pytest.mark.parametrize(
+    "send", [pickle.dumps, lambda x: pickle.dumps(x, 0), copy.copy, copy.deepcopy],
+    ids=["pickle", "pickle 0", "copy", "deepcopy"],
+)  # fmt: skip
+def test_nothing_that_belongs_to_a_process_is_pickled_or_copied(send):
+    for thing, words in things():
+        with pytest.raises(TypeError, match=words):
+            send(thing)
+        with pytest.raises(TypeError, match=words):
+            send([{"deep": thing}, cs.In(thing)] if send is not copy.copy else thing)
+
+
+def test_every_public_class_with_a_handle_is_among_them():
+    """What the door lets out either says so itself or has nothing that only this process knows."""
+    told = {type(thing) for thing, _ in things()}
+    plain = {cs.Device, cs.In, cs.Out, cs.InOut, cs.Statistics, cs.TraceEntry}
+    for name in cs.__all__:
+        public = getattr(cs, name)
+        if isinstance(public, type) and not issubclass(public, Exception) and public not in plain:
+            assert any(issubclass(each, public) for each in told), name
+
+
+def test_a_pool_of_processes_gets_the_error_and_what_it_says_works():
+    x = cs.array([1.0, 2.0])
+    with ProcessPoolExecutor(1, get_context("spawn")) as pool:
+        with pytest.raises(TypeError, match=r"Array is of use in its own process.*x\.numpy\(\)"):
+            pool.submit(np.sum, x).result(timeout=60)
+        assert pool.submit(np.sum, x.numpy()).result(timeout=60) == 3
+
+
+def test_what_holds_no_handle_is_sent_as_always():
+    host = cs.pinned_empty(4, np.int32)
+    host[:] = range(4)
+    assert pickle.loads(pickle.dumps(host)).tolist() == [0, 1, 2, 3]
+    assert pickle.loads(pickle.dumps(cs.Device(0))) is cs.Device(0)
+
+
+def test_a_class_that_was_forgotten_would_be_noticed():
+    class Forgotten:
+        __slots__ = ("ptr",)
+
+    forgotten = Forgotten()
+    forgotten.ptr = 4096
+    assert copy.copy(forgotten).ptr == 4096
+    told = unpicklable.unpicklable("do without")(Forgotten)
+    with pytest.raises(TypeError, match="do without"):
+        copy.copy(told())
