@@ -73,6 +73,8 @@ class Client:
         self._context = ok(driver.cuCtxGetCurrent())
         self.count = int(ok(driver.cuMemAlloc(4)))
         ok(driver.cuMemsetD32(self.count, 0, 1))
+        # It returns before the word is written, and streams that do not block may be ahead of it.
+        ok(driver.cuCtxSynchronize())
         text = PTX.format(number="a library").encode()
         self._library = ok(driver.cuLibraryLoadData(text, [], [], 0, [], [], 0))
         self._kernel = ok(driver.cuLibraryGetKernel(self._library, b"mix"))
