@@ -156,6 +156,8 @@ class Finishes(Unheard):
     """A worker finishes an op that others come after; as a rule another one runs these."""
 
     workers = 2
+    # The worker, when it has nothing left to do.
+    sleeps = True
 
     def suspended(self, freezer: Freezer) -> None:
         went = threading.Event()
