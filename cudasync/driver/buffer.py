@@ -10,6 +10,7 @@ import numpy as np
 from cuda.bindings import driver
 
 from cudasync.driver.allocations import ALLOCATIONS
+from cudasync.driver.context import here
 from cudasync.driver.current import current_device
 from cudasync.driver.device import as_device
 from cudasync.driver.form import form_for
@@ -116,12 +117,14 @@ class DeviceBuffer:
 
 
 def _free_on(stream: Stream) -> Any:
+    life = here.token
+
     def free(ptr: Any) -> Any:
         if stream.is_closed:
             # Its work has been enqueued, not necessarily done, and waiting for it here could be
             # for ever: this may run inside any call that allocates.
-            context = stream.device.context
-            context.blocking_garbage.append((driver.cuMemFree, ptr, context.token))
+            if life is not None:
+                life.blocking_garbage.append((driver.cuMemFree, ptr))
             return (driver.CUresult.CUDA_SUCCESS,)
         return driver.cuMemFreeAsync(ptr, stream.enter())
 

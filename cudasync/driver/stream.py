@@ -71,10 +71,12 @@ class Stream:
             operator.index(priority),
         )
         in_flight = InFlight(raw)
-        context.in_flight.add(in_flight)
+        life = here.token
+        assert life is not None, "allocate has entered the context"
+        life.in_flight.add(in_flight)
 
         def destroy(raw: Any) -> Any:
-            context.in_flight.discard(in_flight)
+            life.in_flight.discard(in_flight)
             return driver.cuStreamDestroy(raw)
 
         # None only for a default stream that means whichever device is current.
