@@ -12,11 +12,11 @@ from cuda.bindings import driver
 from cudasync.driver.allocations import ALLOCATIONS
 from cudasync.driver.context import here
 from cudasync.driver.current import current_device
+from cudasync.driver.current_stream import as_stream
 from cudasync.driver.device import as_device
 from cudasync.driver.form import form_for
 from cudasync.driver.interop import DLPACK_CUDA
 from cudasync.driver.owned import Owned
-from cudasync.driver.stream import Stream, as_stream
 from cudasync.driver.unpicklable import unpicklable
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from numpy.typing import DTypeLike
 
     from cudasync.driver.device import Device, DeviceLike
-    from cudasync.driver.stream import StreamLike
+    from cudasync.driver.stream import Stream, StreamLike
 
 
 @unpicklable("copy it to the host with memcpy_async and send that")
