@@ -145,8 +145,9 @@ class OpError(CudasyncError):
     """An op failed, or read what a failed op wrote; raised by every wait on such data.
 
     `op` is the name of the op that failed first, `push_site` is "file:line" of its push, and
-    `cause` is its exception. `suspects` names every op that may be to blame where a device fault
-    cannot be pinned on one.
+    `cause` is its exception, with a traceback from the program's first frame on; asked for once the
+    failure was cleared or the engine has ended, a copy that has it as a note. `suspects` names
+    every op that may be to blame where a device fault cannot be pinned on one.
     """
 
     def __init__(

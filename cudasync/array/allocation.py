@@ -19,6 +19,7 @@ from cudasync.driver import Device, DeviceBuffer
 from cudasync.driver.interop import DLPACK_CUDA
 from cudasync.driver.lending import has_loans, reclaim
 from cudasync.engine import engine
+from cudasync.engine.frames import without_frames
 from cudasync.engine.hazards.interval_map import Region
 from cudasync.engine.op import OpKind
 from cudasync.errors import ClosedError, CudaError, CudasyncError, DeadlockError
@@ -152,7 +153,8 @@ def _allocate(owner: Engine, device: Device, size_bytes: int, made: Allocation) 
         if isinstance(failure.cause, CudaError) and not failure.cause.sticky:
             # The caller is told here and now; later waits need not raise it again.
             failure.cleared = True
-            raise failure.cause
+            # A copy: through whose frames it goes is the caller's affair, and not kept with the op.
+            raise without_frames(failure.cause)
         raise failure.error()
     buffer = op._result
     assert isinstance(buffer, DeviceBuffer)

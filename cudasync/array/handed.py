@@ -9,7 +9,7 @@ from __future__ import annotations
 from threading import RLock
 from typing import TYPE_CHECKING, Any
 
-from cudasync.driver.stream import as_stream
+from cudasync.driver.current_stream import as_stream
 from cudasync.engine import current
 
 if TYPE_CHECKING:

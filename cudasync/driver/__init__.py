@@ -5,6 +5,12 @@ from __future__ import annotations
 from cudasync.driver.buffer import DeviceBuffer, DeviceView
 from cudasync.driver.copy import memcpy_async, memset_async
 from cudasync.driver.current import current_device
+from cudasync.driver.current_stream import (
+    LEGACY_STREAM,
+    PER_THREAD_STREAM,
+    as_stream,
+    current_stream,
+)
 from cudasync.driver.device import Device, device_count
 from cudasync.driver.event import Event
 from cudasync.driver.kernel import Kernel
@@ -15,13 +21,7 @@ from cudasync.driver.parameter import Parameter
 from cudasync.driver.pinned import PinnedBuffer, pinned_empty
 from cudasync.driver.probe import Choice, chosen, ensure_driver
 from cudasync.driver.result import check
-from cudasync.driver.stream import (
-    LEGACY_STREAM,
-    PER_THREAD_STREAM,
-    Stream,
-    as_stream,
-    current_stream,
-)
+from cudasync.driver.stream import Stream
 
 __all__ = [
     "LEGACY_STREAM",

@@ -10,12 +10,13 @@ import numpy as np
 from cuda.bindings import driver
 
 from cudasync.driver.allocations import ALLOCATIONS
+from cudasync.driver.context import here
 from cudasync.driver.current import current_device
+from cudasync.driver.current_stream import as_stream
 from cudasync.driver.device import as_device
 from cudasync.driver.form import form_for
 from cudasync.driver.interop import DLPACK_CUDA
 from cudasync.driver.owned import Owned
-from cudasync.driver.stream import Stream, as_stream
 from cudasync.driver.unpicklable import unpicklable
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from numpy.typing import DTypeLike
 
     from cudasync.driver.device import Device, DeviceLike
-    from cudasync.driver.stream import StreamLike
+    from cudasync.driver.stream import Stream, StreamLike
 
 
 @unpicklable("copy it to the host with memcpy_async and send that")
@@ -116,12 +117,14 @@ class DeviceBuffer:
 
 
 def _free_on(stream: Stream) -> Any:
+    life = here.token
+
     def free(ptr: Any) -> Any:
         if stream.is_closed:
             # Its work has been enqueued, not necessarily done, and waiting for it here could be
             # for ever: this may run inside any call that allocates.
-            context = stream.device.context
-            context.blocking_garbage.append((driver.cuMemFree, ptr, context.token))
+            if life is not None:
+                life.blocking_garbage.append((driver.cuMemFree, ptr))
             return (driver.CUresult.CUDA_SUCCESS,)
         return driver.cuMemFreeAsync(ptr, stream.enter())
 

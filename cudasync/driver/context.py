@@ -4,7 +4,8 @@ There is one `Context` per ordinal and process. The driver's primary context is 
 first use and kept: every library that works with the device shares it.
 
 True throughout:
-- `token` stands for one life of the context and changes with every reset;
+- `token` is one life of the context, and another one from the moment of a reset on: the context
+  can be entered again once that reset is done;
 - garbage is destroyed only where that can not block: what might (freeing memory waits for the
   device) stays until the device is idle, or is being synchronized anyway, or memory runs out.
 """
@@ -12,25 +13,22 @@ True throughout:
 from __future__ import annotations
 
 import threading
-from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from cuda.bindings import driver
 
 from cudasync.driver.capturing import Relaxed, is_captured
+from cudasync.driver.life import Life
 from cudasync.driver.probe import ensure_driver
 from cudasync.driver.result import check, failure
-from cudasync.errors import CudaError
+from cudasync.errors import ClosedError, CudaError
 
 if TYPE_CHECKING:
+    from collections import deque
     from collections.abc import Callable
-    from typing import TypeAlias
 
     from cudasync.driver.event import Event
-    from cudasync.driver.in_flight import InFlight
-
-    # What a finaliser noted: how to destroy what, and the life of the context it was made in.
-    Garbage: TypeAlias = tuple[Callable[[Any], Any], Any, object]
+    from cudasync.driver.life import Garbage
 
 _OUT_OF_MEMORY = 2
 _LEGACY_STREAM = 1
@@ -39,7 +37,7 @@ _LEGACY_STREAM = 1
 class _Here(threading.local):
     """The life of which context this thread is in, as far as cudasync has set it."""
 
-    token: object | None = None
+    token: Life | None = None
 
 
 here = _Here()
@@ -50,15 +48,10 @@ class Context:
 
     def __init__(self, ordinal: int) -> None:
         self.ordinal = ordinal
-        self.token = object()
-        # One for each of our streams that the driver still has, garbage or not.
-        self.in_flight: set[InFlight] = set()
-        self.garbage: deque[Garbage] = deque()
-        self.blocking_garbage: deque[Garbage] = deque()
-        self._kept: deque[tuple[Event, object]] = deque()
-        # What has no event behind it: until the device is synchronized.
-        self._kept_for_long: list[object] = []
+        self.token = Life()
+        # Held while the driver retains or resets.
         self._lock = threading.Lock()
+        # None until it is retained in this life.
         self._handle: Any = None
 
     def enter(self) -> None:
@@ -73,11 +66,16 @@ class Context:
 
     def enter_anew(self) -> None:
         """Make the context current on this thread, whatever is current there."""
-        token = self.token
-        handle = self._handle
-        if handle is None:
-            handle = self._retain()
-        check(driver.cuCtxSetCurrent(handle), "cuCtxSetCurrent")
+        while True:
+            token = self.token
+            handle = self._handle
+            if handle is None:
+                handle = self._retain()
+            answer = driver.cuCtxSetCurrent(handle)
+            if token is self.token:
+                break
+            # It was reset meanwhile.
+        check(answer, "cuCtxSetCurrent")
         here.token = token
 
     def handle(self) -> Any:
@@ -100,30 +98,30 @@ class Context:
     def synchronize(self) -> None:
         """Block until all work on the device is done; then free what finalisers left."""
         self.enter_anew()
-        held = [(in_flight, in_flight.take()) for in_flight in list(self.in_flight)]
+        life = self.token
+        held = [(in_flight, in_flight.take()) for in_flight in list(life.in_flight)]
         code = driver.cuCtxSynchronize()[0]
         if code:
             for in_flight, taken in held:
                 in_flight.restore(taken)
             raise failure(code, "cuCtxSynchronize")
-        self._kept_for_long.clear()
+        life.kept_for_long.clear()
         with Relaxed():
-            self._forget_kept()
-            self._destroy(self.garbage)
-            self._destroy(self.blocking_garbage)
+            _forget_kept(life)
+            self._destroy(life, life.garbage)
+            self._destroy(life, life.blocking_garbage)
 
     def reset(self) -> None:
         """End the context with all that lives in it, and its sticky error; it begins anew."""
         ensure_driver()
         with self._lock:
-            self.token = object()
+            over = self.token
+            # In this order: who sees the next life finds no handle, and waits for the lock.
             self._handle = None
+            self.token = Life()
             answer = driver.cuDevicePrimaryCtxReset(driver.CUdevice(self.ordinal))
             check(answer, "cuDevicePrimaryCtxReset")
-        # The work is over one way or another: nothing uses what was kept for it.
-        for held in (self.in_flight, self.garbage, self.blocking_garbage, self._kept):
-            held.clear()
-        self._kept_for_long.clear()
+        over.end()
 
     def allocate(
         self, call: str, function: Callable[..., Any], *arguments: Any, is_placed: bool = False
@@ -135,69 +133,88 @@ class Context:
         device, frees it, and tries again. It disturbs no stream capture, and does not wait if it
         knows of one.
         """
-        if is_placed and not self.garbage and not self.blocking_garbage:
+        life = self.token
+        if is_placed and not life.garbage and not life.blocking_garbage:
             return check(function(*arguments), call)
         self.enter_anew()
+        life = self.token
         with Relaxed():
-            self._destroy(self.garbage)
-            if self.blocking_garbage and self._is_idle():
-                self._destroy(self.blocking_garbage)
+            self._destroy(life, life.garbage)
+            if life.blocking_garbage and _is_idle(life):
+                self._destroy(life, life.blocking_garbage)
             answer = function(*arguments)
             if (
                 answer[0]
                 and int(answer[0]) == _OUT_OF_MEMORY
-                and self.blocking_garbage
-                and not any(map(is_captured, self._streams()))
+                and life.blocking_garbage
+                and not any(map(is_captured, _streams(life)))
             ):
                 self.synchronize()
                 answer = function(*arguments)
         return check(answer, call)
 
-    def _streams(self) -> list[Any]:
-        """The legacy default stream, and ours."""
-        ours = [in_flight.raw_stream for in_flight in list(self.in_flight)]
-        return [driver.CUstream(_LEGACY_STREAM), *ours]
+    @property
+    def garbage(self) -> deque[Garbage]:
+        """What finalisers left, and can be destroyed at any time."""
+        return self.token.garbage
 
-    def _is_idle(self) -> bool:
-        """True if none of our streams has work left or is captured, and neither is the legacy
-        default stream."""
-        return not any(is_captured(raw) or driver.cuStreamQuery(raw)[0] for raw in self._streams())
+    @property
+    def blocking_garbage(self) -> deque[Garbage]:
+        """What finalisers left, and waits for the device when it is destroyed."""
+        return self.token.blocking_garbage
 
-    def _destroy(self, garbage: deque[Garbage]) -> None:
+    def _destroy(self, life: Life, garbage: deque[Garbage]) -> None:
         while garbage:
             try:
-                destroy, value, token = garbage.popleft()
+                destroy, value = garbage.popleft()
             except IndexError:  # Another thread was faster.
                 return
-            if token is self.token:
+            if life is self.token:
                 destroy(value)  # A refusal has nobody to go to: the owner is gone.
 
     def keep_behind(self, marker: Event | None, operand: object) -> None:
         """Keep `operand` alive until `marker` is reached; without one, until all has run."""
+        life = self.token
         if marker is None:
-            self._kept_for_long.append(operand)
+            life.kept_for_long.append(operand)
             return
         with Relaxed():
-            self._forget_kept()
-        self._kept.append((marker, operand))
+            _forget_kept(life)
+        life.kept.append((marker, operand))
 
-    def _forget_kept(self) -> None:
-        kept = self._kept
-        while kept:
-            try:
-                first = kept.popleft()
-            except IndexError:
-                return
-            try:
-                is_reached = first[0].query()
-            except CudaError as error:
-                if error.name != "CUDA_ERROR_INVALID_HANDLE":
-                    raise
-                # Somebody has reset the device by other means: nothing is left of that work.
-                is_reached = True
-            if not is_reached:
-                kept.appendleft(first)
-                return
+
+def _streams(life: Life) -> list[Any]:
+    """The legacy default stream, and ours."""
+    ours = [in_flight.raw_stream for in_flight in list(life.in_flight)]
+    return [driver.CUstream(_LEGACY_STREAM), *ours]
+
+
+def _is_idle(life: Life) -> bool:
+    """True if none of our streams has work left or is captured, and neither is the legacy default
+    stream."""
+    return not any(is_captured(raw) or driver.cuStreamQuery(raw)[0] for raw in _streams(life))
+
+
+def _forget_kept(life: Life) -> None:
+    kept = life.kept
+    while kept:
+        try:
+            first = kept.popleft()
+        except IndexError:
+            return
+        try:
+            is_reached = first[0].query()
+        except ClosedError:
+            # The device was reset meanwhile.
+            is_reached = True
+        except CudaError as error:
+            if error.name != "CUDA_ERROR_INVALID_HANDLE":
+                raise
+            # Somebody has reset the device by other means: nothing is left of that work.
+            is_reached = True
+        if not is_reached:
+            kept.appendleft(first)
+            return
 
 
 _contexts: dict[int, Context] = {}

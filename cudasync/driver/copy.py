@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, SupportsIndex
 import numpy as np
 from cuda.bindings import driver
 
+from cudasync.driver.current_stream import as_stream
 from cudasync.driver.operand import address_of, memory_of
 from cudasync.driver.result import failure
-from cudasync.driver.stream import Stream, as_stream
+from cudasync.driver.stream import Stream
 
 if TYPE_CHECKING:
     from cudasync.driver.stream import StreamLike

@@ -67,8 +67,8 @@ class Event:
         Without a stream: on the current stream of the event's device. Returns at once.
         Raises ValueError for a stream of another device. (cuEventRecord)
         """
-        # Here, since stream.py is built upon this file.
-        from cudasync.driver.stream import as_stream
+        # Here, since streams are built upon this file.
+        from cudasync.driver.current_stream import as_stream
 
         target = as_stream(stream, self._device)
         target.record(self)

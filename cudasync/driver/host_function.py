@@ -25,6 +25,17 @@ _SINCE = 10000
 _entry: Callable[[int, int, int], int] | None = None
 
 
+def refuse_python(function: object) -> None:
+    """TypeError or ValueError for anything but the address of a native function."""
+    if isinstance(function, bool) or not isinstance(function, int):
+        raise TypeError(
+            "launch_host takes the address of a native function, "
+            f"not a {type(function).__name__}: Python must not run on the driver's thread"
+        )
+    if not function:
+        raise ValueError("the address of the native function is 0")
+
+
 def launch_host_function(stream: int, function: int, user_data: int) -> None:
     """Enqueue a call of the native `function(user_data)`. The context is current."""
     global _entry

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 from cuda.bindings import driver
 
 from cudasync.driver.context import here
+from cudasync.driver.current_stream import as_stream
 from cudasync.driver.packing import PreparedArguments, ask_order
 from cudasync.driver.result import failure
-from cudasync.driver.stream import Stream, as_stream
+from cudasync.driver.stream import Stream
 from cudasync.driver.unpicklable import unpicklable
 
 if TYPE_CHECKING:

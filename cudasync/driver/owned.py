@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from cudasync.driver.context import here
 from cudasync.driver.probe import forked
 from cudasync.driver.result import failure
 from cudasync.errors import STICKY_CODES, ClosedError
@@ -56,8 +57,9 @@ class Owned:
         self._destroy = destroy
         # True if destroying may wait for work of the device.
         self._blocking = blocking
-        # The life of the context that the handle was made in and ends with.
-        self.token = context.token
+        # The life of the context that the handle was made in and ends with. That is the one which
+        # this thread has entered for it: the device may have been reset since.
+        self.token = here.token
         # The handle; None once it is closed.
         self.raw: Any = value
         # A list of one. list.pop is one C call, so exactly one of several closers gets the value.
@@ -103,9 +105,9 @@ class Owned:
         # Attributes may be missing (construction failed) and modules half gone (interpreter
         # exit): nothing here needs a global, and nothing here may raise.
         try:
-            context = self.context
-            if self._claim and self.token is context.token:
-                garbage = context.blocking_garbage if self._blocking else context.garbage
-                garbage.append((self._destroy, self._claim.pop(), self.token))
+            life = self.token
+            if self._claim and life is not None and life is self.context.token:
+                garbage = life.blocking_garbage if self._blocking else life.garbage
+                garbage.append((self._destroy, self._claim.pop()))
         except Exception:
             return

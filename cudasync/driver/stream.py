@@ -16,11 +16,10 @@ from cuda.bindings import driver
 from cudasync.driver.capturing import is_captured
 from cudasync.driver.context import here
 from cudasync.driver.current import Entered, current_device, entered, given_device
-from cudasync.driver.device import Device, as_device
 from cudasync.driver.event import Event
-from cudasync.driver.host_function import launch_host_function
+from cudasync.driver.host_function import launch_host_function, refuse_python
 from cudasync.driver.in_flight import InFlight
-from cudasync.driver.interop import SupportsCudaStream, device_of_stream, stream_handle
+from cudasync.driver.interop import stream_handle
 from cudasync.driver.owned import Owned
 from cudasync.driver.result import failure
 from cudasync.driver.unpicklable import unpicklable
@@ -30,13 +29,12 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self, TypeAlias
 
-    from cudasync.driver.device import DeviceLike
+    from cudasync.driver.device import Device, DeviceLike
+    from cudasync.driver.interop import SupportsCudaStream
 
     StreamLike: TypeAlias = "Stream | SupportsCudaStream"
 
 _NOT_READY = 600
-_LEGACY = 1
-_PER_THREAD = 2
 
 
 @unpicklable("make a Stream there")
@@ -52,8 +50,6 @@ class Stream:
     __slots__ = (
         "__weakref__",
         "_in_flight",
-        "_is_default",
-        "_lender",
         "_owned",
         "_raw",
         "_tail",
@@ -71,36 +67,23 @@ class Stream:
             operator.index(priority),
         )
         in_flight = InFlight(raw)
-        context.in_flight.add(in_flight)
+        life = here.token
+        assert life is not None, "allocate has entered the context"
+        life.in_flight.add(in_flight)
 
         def destroy(raw: Any) -> Any:
-            context.in_flight.discard(in_flight)
+            life.in_flight.discard(in_flight)
             return driver.cuStreamDestroy(raw)
 
         # None only for a default stream that means whichever device is current.
         self.fixed_device: Device | None = device
         self.priority = priority
         self._raw: Any = raw
-        # Blocking, so that a forgotten stream's work, and what it uses, is not cut short.
+        # None where somebody else owns it: see `borrowed_stream`. Blocking, so that a forgotten
+        # stream's work, and what it uses, is not cut short.
         self._owned: Owned | None = Owned(context, raw, destroy, noun="stream", blocking=True)
         self._in_flight = in_flight
-        self._is_default = False
-        self._lender: object = None
         self._tail: Event | None = None
-
-    @classmethod
-    def _borrow(cls, handle: int, device: Device | None, lender: object = None) -> Stream:
-        """A stream that somebody else owns: a default stream, or another library's."""
-        self = cls.__new__(cls)
-        self.fixed_device = device
-        self.priority = 0
-        self._raw = driver.CUstream(handle)
-        self._is_default = handle <= _PER_THREAD
-        # What the stream belongs to must not go before it.
-        self._lender = lender
-        self._owned = None
-        self._tail = None
-        return self
 
     @classmethod
     def from_handle(cls, handle: SupportsIndex, device: DeviceLike | None = None) -> Stream:
@@ -111,7 +94,10 @@ class Stream:
         driver knows the device. Raises ValueError for a negative handle, CudaError for one that
         the driver does not know. (cuStreamGetCtx)
         """
-        return cls._lent(operator.index(handle), device, None)
+        # Here and below, since the files named are built upon this one.
+        from cudasync.driver.borrowed_stream import lent
+
+        return lent(operator.index(handle), device, None)
 
     @classmethod
     def from_object(cls, stream: StreamLike, device: DeviceLike | None = None) -> Stream:
@@ -122,15 +108,9 @@ class Stream:
         """
         if isinstance(stream, Stream):
             return stream
-        return cls._lent(stream_handle(stream), device, stream)
+        from cudasync.driver.borrowed_stream import lent
 
-    @classmethod
-    def _lent(cls, handle: int, device: DeviceLike | None, lender: object) -> Stream:
-        if handle < 0:
-            raise ValueError(f"{handle} is not the handle of a stream")
-        if handle <= _PER_THREAD:
-            return cls._borrow(handle, given_device(device), lender)
-        return cls._borrow(handle, device_of_stream(handle), lender)
+        return lent(stream_handle(stream), device, stream)
 
     @property
     def device(self) -> Device:
@@ -140,33 +120,25 @@ class Stream:
     @property
     def handle(self) -> int:
         """The CUstream as an integer. Raises ClosedError once closed."""
-        if self._owned is not None:
-            self._owned.get()
-        return int(self._raw)
+        return int(self._own.get())
 
     @property
     def is_closed(self) -> bool:
-        return self._owned is not None and self._owned.is_closed
+        return self._own.is_closed
 
     @property
     def is_owned(self) -> bool:
         """False for a default stream and for one that another library owns."""
-        return self._owned is not None
+        return True
 
     def enter(self) -> Any:
         """The driver's handle, with the context current on this thread, ready for a call."""
         owned = self._owned
-        if owned is not None:
-            raw = owned.raw
-            if raw is not None and here.token is owned.token is owned.context.token:
-                return raw
-            return owned.ready()
-        if self._is_default:
-            # What its handle means depends on the context that is current.
-            self.device.context.enter_anew()
-        else:
-            self.device.context.enter()
-        return self._raw
+        assert owned is not None
+        raw = owned.raw
+        if raw is not None and here.token is owned.token is owned.context.token:
+            return raw
+        return owned.ready()
 
     def record(self, event: Event | None = None) -> Event:
         """Record `event` (or a new one) behind all work enqueued so far, and return it.
@@ -198,8 +170,9 @@ class Stream:
         event that was never recorded is not waited for. (cuStreamWaitEvent)
         """
         if not isinstance(other, Event):
-            source = other if isinstance(other, Stream) else as_stream(other, self.device)
-            other = source._record_tail()
+            from cudasync.driver.current_stream import as_stream
+
+            other = as_stream(other, self.device)._record_tail()
         owned, theirs = self._owned, other.owned
         onto = raw = None
         if owned is not None and here.token is owned.token is owned.context.token:
@@ -219,8 +192,6 @@ class Stream:
         Sharing one between threads is sound: a recording that another thread makes in between
         is later, so waiting for it waits for no less, and only for work enqueued before it.
         """
-        if self._owned is None:
-            return self.record()
         tail = self._tail
         if tail is None or tail.is_closed:
             tail = self._tail = Event(self.device)
@@ -232,11 +203,10 @@ class Stream:
         Raises CudaError for what went wrong in that work. (cuStreamSynchronize)
         """
         raw = self.enter()
-        taken = self._in_flight.take() if self._owned is not None else []
+        taken = self._in_flight.take()
         code = driver.cuStreamSynchronize(raw)[0]
         if code:
-            if taken:
-                self._in_flight.restore(taken)
+            self._in_flight.restore(taken)
             raise failure(code, "cuStreamSynchronize")
 
     def query(self) -> bool:
@@ -255,13 +225,7 @@ class Stream:
         and makes no CUDA call: it runs on the driver's own thread, where waiting for the GIL can
         deadlock. Later work of the stream waits for it. Returns at once. (cuLaunchHostFunc)
         """
-        if isinstance(function, bool) or not isinstance(function, int):
-            raise TypeError(
-                "launch_host takes the address of a native function, "
-                f"not a {type(function).__name__}: Python must not run on the driver's thread"
-            )
-        if not function:
-            raise ValueError("the address of the native function is 0")
+        refuse_python(function)
         launch_host_function(int(self.enter()), function, user_data)
 
     def wait_value(self, address: int, value: int) -> None:
@@ -279,26 +243,24 @@ class Stream:
 
         What is captured has not run then: its operands are for the owner of the graph to keep.
         """
-        if self._owned is None:
-            # Borrowed: this object is nobody's for long, so the device remembers instead.
-            if not is_captured(self._raw):
-                self.device.context.keep_behind(self.record(), operand)
-        else:
-            self._in_flight.keep(self, operand, size_bytes)
+        self._in_flight.keep(self, operand, size_bytes)
+
+    @property
+    def _own(self) -> Owned:
+        assert self._owned is not None, "a borrowed stream has its own ways"
+        return self._owned
 
     def close(self) -> None:
         """Destroy the stream; its enqueued work still runs. Closing twice is harmless.
 
         Another library's stream, or a default one, stays as it is. (cuStreamDestroy)
         """
-        if self._owned is None:
-            return
-        if not self._owned.is_closed and len(self._in_flight):
+        if not self._own.is_closed and len(self._in_flight):
             taken = self._in_flight.take()
             with suppress(CudasyncError):  # In a context that is dead nothing uses them.
                 marker = None if is_captured(self._raw) else self.record()
-                self._owned.context.keep_behind(marker, taken)
-        self._owned.close()
+                self._own.context.keep_behind(marker, taken)
+        self._own.close()
 
     def __enter__(self) -> Self:
         entered.set(Entered(self, entered.get()))
@@ -336,45 +298,3 @@ def highest_priority(device: Device) -> int:
     device.context.enter_anew()
     code, _, greatest = driver.cuCtxGetStreamPriorityRange()
     return 0 if code else max(0, -greatest)
-
-
-LEGACY_STREAM = Stream._borrow(_LEGACY, None)
-"""The legacy default stream of the current device: it and blocking streams wait for each other."""
-
-PER_THREAD_STREAM = Stream._borrow(_PER_THREAD, None)
-"""The per-thread default stream of the current device, one for each thread that uses it."""
-
-_legacy: dict[Device, Stream] = {}
-
-
-def current_stream(device: DeviceLike | None = None) -> Stream:
-    """The innermost stream of `device` entered with `with` here, else its legacy default stream.
-
-    Without a device: the innermost stream of all, else that of the current device.
-    """
-    here = entered.get()
-    if device is None:
-        if here is not None:
-            return here.stream
-        device = current_device()
-    elif type(device) is not Device:
-        device = as_device(device)
-    while here is not None:
-        if here.stream.fixed_device is device:
-            return here.stream
-        here = here.outer
-    found = _legacy.get(device)
-    return found or _legacy.setdefault(device, Stream._borrow(_LEGACY, device))
-
-
-def as_stream(stream: StreamLike | None, device: Device | None = None) -> Stream:
-    """`stream` as a Stream: the current one for None, another library's as borrowed.
-
-    `device` is whose default stream is meant by one. Raises TypeError for anything without
-    `__cuda_stream__`.
-    """
-    if isinstance(stream, Stream):
-        return stream
-    if stream is None:
-        return current_stream(device)
-    return Stream.from_object(stream, device)

@@ -27,7 +27,7 @@ from cudasync.engine.host.pool import COPIERS, COPY_POOL, WorkerPool
 from cudasync.engine.ledger import Ledger
 from cudasync.engine.lifecycle import closing, fork_and_exit, refusal, shutdown
 from cudasync.engine.lifecycle.interrupts import wait_for_all
-from cudasync.engine.lifecycle.unhandled import Failures, report
+from cudasync.engine.lifecycle.unhandled import Failures
 from cudasync.engine.log import fences
 from cudasync.engine.log.combiner import COMBINER, Adopt
 from cudasync.engine.op import DataFence, Op, OpKind, PlainOp
@@ -334,7 +334,7 @@ class Engine:
         """
         closing.end(self)
         if not self._scopes:
-            report(self._failures.take())
+            self._failures.end()
 
     @property
     def is_closed(self) -> bool:

@@ -7,6 +7,9 @@ tracebacks of different threads do not mix.
 A failure is *handled* once somebody is told of it. This is the one place that says who is: whoever
 gets an exception made from it (`error`), or cleared it, or was interrupted by its cause. What is
 not handled when its engine ends is reported: see `unhandled`.
+
+A failure keeps no frame of ours, and those of the program's function until it is of no more use to
+its engine: cleared, or the engine has ended. What the program was told of before is its own.
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from cudasync.atomic import Tickets
+from cudasync.engine import frames
 from cudasync.errors import OpError
 
 
@@ -37,6 +41,17 @@ class Failure:
     dependents: Tickets = field(default_factory=Tickets)
     # An item until somebody is told: one thread takes it out.
     _untold: list[None] = field(default_factory=_one)
+
+    def __post_init__(self) -> None:
+        if isinstance(self.cause, Exception):
+            frames.let_go_of_ours(self.cause)
+        else:
+            # Ctrl-C goes on to whoever was interrupted, through frames that have yet to come.
+            self.let_go()
+
+    def let_go(self) -> None:
+        """Keep no frames any more: who asks from now on gets them as text."""
+        self.cause = frames.without_frames(self.cause)
 
     def error(self) -> OpError:
         """A fresh exception for one waiter, who is told by it."""

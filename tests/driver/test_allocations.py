@@ -17,6 +17,7 @@ from cudasync.driver.owned import Owned
 def owner():
     """An open handle of no memory."""
     context = cs.Device(0).context
+    context.enter()
     return Owned(context, 1, lambda _: (0,), noun="handle", blocking=False)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+
 import pytest
 from cuda.bindings import driver
 from helpers.abi import cuda13, held, ok
@@ -217,3 +219,66 @@ def test_what_an_update_replaces_outlives_the_launch_before(inner, newer, side, 
     ok(driver.cuStreamSynchronize(side))
     assert objects.ended == [1]
     ok(driver.cuGraphExecDestroy(executable))
+
+
+# Launches that never come to their end, since their context does
+
+
+@pytest.fixture
+def end(context, kernels, other):
+    """Ends the context with whatever waits in it: `destroyed`, or `failed` by a fault."""
+
+    def end_by(how):
+        if how == "destroyed":
+            ok(driver.cuCtxDestroy(context))
+        else:
+            wild = ((8, 1, 1), (ctypes.c_void_p, ctypes.c_int, ctypes.c_uint))
+            ok(driver.cuLaunchKernel(kernels.set, 1, 1, 1, 1, 1, 1, 0, other, wild, 0))
+            assert code(driver.cuStreamSynchronize(other)) == CODES.CUDA_ERROR_ILLEGAL_ADDRESS
+            # What a fault ends is put away by the next call.
+            assert code(driver.cuStreamQuery(other)) == CODES.CUDA_ERROR_ILLEGAL_ADDRESS
+
+    return end_by
+
+
+@pytest.fixture
+def never(side):
+    """A stream that comes to nothing any more."""
+    word = ok(driver.cuMemAlloc(4))
+    ok(driver.cuMemsetD32(word, 0, 1))
+    ok(driver.cuStreamWaitValue32(side, word, 1, 0))
+    return side
+
+
+@pytest.mark.parametrize("how", ["destroyed", "failed"])
+@pytest.mark.parametrize("is_first", [False, True], ids=["context last", "context first"])
+def test_a_launch_that_is_dropped_keeps_no_user_object(inner, never, objects, end, how, is_first):
+    """With the executable destroyed before, nobody else is left to let go."""
+    executable = inner.instantiate()
+    ok(driver.cuGraphDestroy(inner.graph))
+    for _ in range(2):
+        ok(driver.cuGraphLaunch(executable, never))
+    if is_first:
+        end(how)
+        assert objects.ended == []
+    ok(driver.cuGraphExecDestroy(executable))
+    if not is_first:
+        assert objects.ended == []
+        end(how)
+    assert objects.ended == [1]
+
+
+@pytest.mark.parametrize("how", ["destroyed", "failed"])
+def test_a_launch_that_is_dropped_keeps_nothing_that_an_update_replaced(
+    inner, newer, never, objects, end, how
+):
+    executable = inner.instantiate()
+    ok(driver.cuGraphDestroy(inner.graph))
+    ok(driver.cuGraphLaunch(executable, never))
+    update(executable, newer.graph)
+    assert objects.ended == []
+    end(how)
+    assert objects.ended == [1]
+    ok(driver.cuGraphDestroy(newer.graph))
+    ok(driver.cuGraphExecDestroy(executable))
+    assert objects.ended == [1, 2]

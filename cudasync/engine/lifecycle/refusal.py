@@ -7,6 +7,7 @@ from threading import get_ident
 from typing import TYPE_CHECKING
 
 from cudasync.engine.failure import Failure
+from cudasync.engine.frames import without_frames
 from cudasync.engine.log import node as nodes
 from cudasync.engine.log.combiner import COMBINER
 from cudasync.engine.op import claim
@@ -56,4 +57,4 @@ def raise_if_refused(op: Op) -> None:
     """The engine has closed while `op` was pushed: it was either in time, or is refused."""
     COMBINER.plan()
     if op.failure is not None and isinstance(op.failure.cause, ClosedError):
-        raise op.failure.cause
+        raise without_frames(op.failure.cause)

@@ -104,6 +104,8 @@ def leave_block(engine: Engine, error: BaseException | None) -> None:
             raise
         for each in (str(warning), *getattr(warning, "__notes__", ())):
             told.add_note(each)
+    finally:
+        engine._failures.let_go()
     if raised is not None:
         raise raised
 

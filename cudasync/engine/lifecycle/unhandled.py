@@ -6,7 +6,6 @@ to the engine. What the engine's threads hold would keep an engine alive that no
 
 from __future__ import annotations
 
-import os
 import sys
 import traceback
 import warnings
@@ -14,16 +13,15 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from cudasync.atomic import Tickets
+from cudasync.engine.frames import of_program
 from cudasync.errors import UnhandledFailureWarning
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
-    from types import TracebackType
 
     from cudasync.engine.failure import Failure
     from cudasync.engine.op import Op
 
-_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 # How many failures of this process were reported, whatever the warnings filter made of that.
 REPORTED = Tickets()
 
@@ -32,13 +30,16 @@ class Failures:
     """What failed in one engine and was not cleared; reports what is not handled when it goes."""
 
     def __init__(self) -> None:
-        # A dict, since each op that is poisoned adds the failure it carries once more.
-        self._known: dict[Failure, None] = {}
+        # A dict, since each op that is poisoned adds the failure it carries once more. True for one
+        # that an op of this engine began.
+        self._known: dict[Failure, bool] = {}
 
     def note(self, failure: Failure, op: Op) -> None:
         """`op` has failed with `failure`, its own or another's."""
-        self._known[failure] = None
-        if op.number != failure.op_number:
+        if op.number == failure.op_number:
+            self._known[failure] = True
+        else:
+            self._known.setdefault(failure, False)
             failure.dependents.next()
 
     def all(self) -> list[Failure]:
@@ -55,7 +56,21 @@ class Failures:
         for failure in list(self._known):
             failure.cleared = True
             failure.handle()
+            failure.let_go()
             self._known.pop(failure, None)
+
+    def end(self) -> None:
+        """The engine has ended: report those that nobody was told of, and let go of all."""
+        try:
+            report(self.take())
+        finally:
+            self.let_go()
+
+    def let_go(self) -> None:
+        """Keep no frames any more for those that began here. Others are another engine's."""
+        for failure, is_own in list(self._known.items()):
+            if is_own:
+                failure.let_go()
 
     def disown(self) -> None:
         """In a forked child: the parent tells of them."""
@@ -72,7 +87,7 @@ class Failures:
         # at its end was closed before, and can not be told of any more.
         # Ctrl-C may have come before there were any.
         if getattr(self, "_known", None) and not is_finalizing():
-            report(self.take())
+            self.end()
 
 
 def report(failures: Iterable[Failure]) -> None:
@@ -121,12 +136,10 @@ def disown() -> None:
 
 def _trace(cause: BaseException) -> str:
     """The traceback of `cause` from the first frame that is not ours; "" if all are."""
-    frames: TracebackType | None = cause.__traceback__
-    while frames is not None and frames.tb_frame.f_code.co_filename.startswith(_PACKAGE):
-        frames = frames.tb_next
-    if frames is None:
+    trace = of_program(cause.__traceback__)
+    if trace is None:
         return ""
-    return "".join(traceback.format_exception(type(cause), cause, frames)).rstrip()
+    return "".join(traceback.format_exception(type(cause), cause, trace)).rstrip()
 
 
 def _number(failure: Failure) -> int:

@@ -228,6 +228,8 @@ class Machine:
             with executor.lock:
                 executor.drop(context)
             executor.settle(context)
+        # What graphs held for launches that were dropped.
+        executor.deferred.run()
         self.streams.forget(context)
         self.modules.forget(context)
         self.memory.free_all(context)

@@ -55,7 +55,7 @@ class GraphExec:
         # The latest end of a launch that runs or has: it looks at what waits for it behind this.
         self.ended: Command | None = None
         self.is_destroyed = False
-        self._executor = executor
+        self.executor = executor
         self._order: dict[Graph, list[Node]] = {}
         # Held while a launch is enqueued, so that two threads do not mix theirs.
         self._lock = RLock()
@@ -92,12 +92,12 @@ class GraphExec:
             self._free_before(stream)
             waits = () if self.last is None else (self.last,)
             start = self._start(stream)
-            self._executor.enqueue(start, waits)
+            self.executor.enqueue(start, waits)
             lanes = Lanes(self, stream.context)
             try:
                 leaves = lanes.enqueue(self.graph, [start])
                 self.last = LaunchEnd(stream, self)
-                self._executor.enqueue(self.last, leaves)
+                self.executor.enqueue(self.last, leaves)
             finally:
                 lanes.close()
 
@@ -124,7 +124,7 @@ class GraphExec:
                     )
                 memory.give_back()
                 waits = () if self.last is None else (self.last,)
-                self._executor.enqueue(MemoryVanishes(stream, memory), waits)
+                self.executor.enqueue(MemoryVanishes(stream, memory), waits)
 
     def update(self, other: Graph, own: Graph | None = None) -> None:
         """Become like another graph of the same shape; UpdateRefused, and unchanged, if not.
@@ -199,9 +199,18 @@ class LaunchEnd(Command):
         self.launched = launched
 
     def run(self) -> Step:
+        self._end()
+        return Step.DONE
+
+    def dropped(self) -> None:
+        # Nothing of the launch runs any more. Destructors are the program's, and here the
+        # executor's lock is held.
+        if not self.launched.executor.deferred.put_off(self._end):
+            self._end()
+
+    def _end(self) -> None:
         if self.launched.last is self:
             self.launched.end_of_last(self)
-        return Step.DONE
 
     def touched(self) -> Touched:
         return Touched()
@@ -215,7 +224,7 @@ class Lanes:
 
     def __init__(self, launched: GraphExec, context: Context) -> None:
         self._launched = launched
-        self._executor = launched._executor
+        self._executor = launched.executor
         self._context = context
         self._lanes: dict[Stream, None] = {}
 
