@@ -101,12 +101,19 @@ class Context:
         """Block until all work on the device is done; then free what finalisers left."""
         self.enter_anew()
         held = [(in_flight, in_flight.take()) for in_flight in list(self.in_flight)]
-        code = driver.cuCtxSynchronize()[0]
-        if code:
+        # What others keep from here on may be for work that comes after the wait.
+        for_long, self._kept_for_long = self._kept_for_long, []
+        try:
+            code = driver.cuCtxSynchronize()[0]
+            if code:
+                raise failure(code, "cuCtxSynchronize")
+        except BaseException:
+            # Also an interrupt: the work may go on.
             for in_flight, taken in held:
                 in_flight.restore(taken)
-            raise failure(code, "cuCtxSynchronize")
-        self._kept_for_long.clear()
+            self._kept_for_long.append(for_long)
+            raise
+        del held, for_long
         with Relaxed():
             self._forget_kept()
             self._destroy(self.garbage)
@@ -118,12 +125,21 @@ class Context:
         with self._lock:
             self.token = object()
             self._handle = None
+            ended = list(self.in_flight)
+            before = self._kept, self._kept_for_long, self.garbage, self.blocking_garbage
+            # What others keep from here on may be of the next life.
+            self._kept, self._kept_for_long = deque(), []
+            self.garbage, self.blocking_garbage = deque(), deque()
             answer = driver.cuDevicePrimaryCtxReset(driver.CUdevice(self.ordinal))
+            if answer[0]:
+                self._kept.extend(before[0])
+                self._kept_for_long.extend(before[1])
+                self.garbage.extend(before[2])
+                self.blocking_garbage.extend(before[3])
             check(answer, "cuDevicePrimaryCtxReset")
         # The work is over one way or another: nothing uses what was kept for it.
-        for held in (self.in_flight, self.garbage, self.blocking_garbage, self._kept):
-            held.clear()
-        self._kept_for_long.clear()
+        for each in ended:
+            self.in_flight.discard(each)
 
     def allocate(
         self, call: str, function: Callable[..., Any], *arguments: Any, is_placed: bool = False
