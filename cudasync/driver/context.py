@@ -100,12 +100,19 @@ class Context:
         self.enter_anew()
         life = self.token
         held = [(in_flight, in_flight.take()) for in_flight in list(life.in_flight)]
-        code = driver.cuCtxSynchronize()[0]
-        if code:
+        # What others keep from here on may be for work that comes after the wait.
+        for_long, life.kept_for_long = life.kept_for_long, []
+        try:
+            code = driver.cuCtxSynchronize()[0]
+            if code:
+                raise failure(code, "cuCtxSynchronize")
+        except BaseException:
+            # Also an interrupt: the work may go on.
             for in_flight, taken in held:
                 in_flight.restore(taken)
-            raise failure(code, "cuCtxSynchronize")
-        life.kept_for_long.clear()
+            life.kept_for_long.append(for_long)
+            raise
+        del held, for_long
         with Relaxed():
             _forget_kept(life)
             self._destroy(life, life.garbage)
@@ -120,6 +127,9 @@ class Context:
             self._handle = None
             self.token = Life()
             answer = driver.cuDevicePrimaryCtxReset(driver.CUdevice(self.ordinal))
+            if answer[0]:
+                # It was refused: all that lives there still does.
+                self.token = over
             check(answer, "cuDevicePrimaryCtxReset")
         over.end()
 

@@ -204,10 +204,14 @@ class Stream:
         """
         raw = self.enter()
         taken = self._in_flight.take()
-        code = driver.cuStreamSynchronize(raw)[0]
-        if code:
+        try:
+            code = driver.cuStreamSynchronize(raw)[0]
+            if code:
+                raise failure(code, "cuStreamSynchronize")
+        except BaseException:
+            # Also an interrupt: the work may go on.
             self._in_flight.restore(taken)
-            raise failure(code, "cuStreamSynchronize")
+            raise
 
     def query(self) -> bool:
         """True if all work enqueued so far is done. Never blocks. (cuStreamQuery)"""

@@ -43,7 +43,7 @@ def move_of(instruction: Instruction) -> Move:
         return Move.SAME
     if opcode in _SPOILS or is_float(instruction):
         return Move.NUMBER
-    if opcode == "shl" and instruction.type.bits > HALF_BITS:
+    if opcode == "shl" and _bits(instruction) > HALF_BITS:
         by = _constant(instruction, 2)
         # A pointer that is moved up a little is a number that is scaled. Pieces stay pieces.
         return Move.JOINED if by is None or by >= _LEAST_FAR_SHIFT else Move.SCALED
@@ -75,9 +75,9 @@ def joined_elements(instruction: Instruction) -> tuple[list[Operand], list[Opera
     operands = instruction.operands
     if instruction.opcode == "mov" and len(operands) == 2 and isinstance(operands[1], Vector):
         elements = list(operands[1].elements)
-        half = len(elements) // 2 if instruction.type.bits == 2 * HALF_BITS else 0
+        half = len(elements) // 2 if _bits(instruction) == 2 * HALF_BITS else 0
         return elements[half:], elements[:half]
-    if instruction.opcode == "bfi" and instruction.type.bits > HALF_BITS:
+    if instruction.opcode == "bfi" and _bits(instruction) > HALF_BITS:
         return [operands[1]], [operands[2]]
     return [], []
 
@@ -105,7 +105,7 @@ class FarShifts:
         None if the instruction at `index` is no such shift.
         """
         down = self._function.body[index]
-        if down.opcode != "shr" or down.type.bits <= HALF_BITS:
+        if down.opcode != "shr" or _bits(down) <= HALF_BITS:
             return None
         source, back = down.operands[1], _constant(down, 2)
         if back is None or not isinstance(source, Register):
@@ -115,7 +115,7 @@ class FarShifts:
         if before is None:
             return None
         up = self._function.body[before]
-        by = _constant(up, 2) if up.opcode == "shl" and up.type.bits > HALF_BITS else None
+        by = _constant(up, 2) if up.opcode == "shl" and _bits(up) > HALF_BITS else None
         if by is None or by < HALF_BITS or by - back >= _LEAST_FAR_SHIFT:
             return None
         return before, up.operands[1]
@@ -140,6 +140,11 @@ def addresses(operands: Iterable[Operand]) -> list[Operand]:
     return found
 
 
+def _bits(instruction: Instruction) -> int:
+    """What it works on; where it names no type that we know, as much as a pointer has."""
+    return instruction.type.bits if instruction.types else 2 * HALF_BITS
+
+
 def _constant(instruction: Instruction, place: int) -> int | None:
     """The operand at `place`, if it is there and a constant."""
     operands = instruction.operands
@@ -149,7 +154,7 @@ def _constant(instruction: Instruction, place: int) -> int | None:
 
 def is_narrow(instruction: Instruction) -> bool:
     """True if what it moves has room for half a pointer at most."""
-    return bool(instruction.types) and instruction.type.bits <= HALF_BITS
+    return _bits(instruction) <= HALF_BITS
 
 
 def is_generic(instruction: Instruction) -> bool:

@@ -150,7 +150,7 @@ class StepWriter:
         if not isinstance(address, Address) or not isinstance(address.base, Symbol):
             return False
         variable = self._in_function.get(address.base.name)
-        if variable is None or variable.space is not StateSpace.PARAM:
+        if variable is None or variable.space is not StateSpace.PARAM or not instruction.types:
             return False
         first, size = instruction.operands[0], instruction.type.size
         elements = first.elements if isinstance(first, Vector) else (first,)

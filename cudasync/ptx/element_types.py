@@ -175,7 +175,7 @@ def _is_move(instruction: Instruction) -> bool:
 def _is_untold(instruction: Instruction) -> bool:
     """True for bits that go to or come from memory, of which nothing more is known."""
     opcode, modifiers = instruction.opcode, instruction.modifiers
-    if opcode in _MOVES_MEMORY:
+    if opcode in _MOVES_MEMORY and instruction.types:
         is_float = instruction.type.is_float
         is_bits = instruction.type.value[0] in ("b", "u") and not is_float
         is_argument = opcode == "st" and any(each.startswith("param") for each in modifiers)

@@ -35,8 +35,9 @@ class Watched:
         self.writers: set[int] = set()
         # For each pushing thread, how many of its writes have been done; kept by the writes.
         self.writes_done = [0] * THREADS
-        # Marks, twice the op's key and one more for a write.
-        self.marks = array("q")
+        # Marks, twice the op's key and one more for a write. A list: two reads may append at once,
+        # which an `array` does not stand without a GIL.
+        self.marks: list[int] = []
 
 
 class Pusher:

@@ -65,10 +65,11 @@ def _bits(value: ir.Integer | ir.Float | ir.SymbolAddress, addresses: dict[str, 
 
 @dataclass(frozen=True)
 class Started:
-    """An execution, with the variables that must live as long as it does."""
+    """An execution, the module's variables, and all memory, which lives as long as it does."""
 
     execution: Execution
     variables: list[np.ndarray]
+    arrays: list[np.ndarray]
 
     def run(self) -> Outcome:
         return self.execution.run()
@@ -90,7 +91,7 @@ def start(
 ) -> Started:
     """Start a kernel; each array argument is one allocation, and so is each array of `memory`.
 
-    `args`, `memory` and `module` must live on.
+    `module` must live on.
     """
     kernel = module.kernels[name]
     if variables is None:
@@ -107,7 +108,7 @@ def start(
         recording,
         workspace,
     )
-    return Started(kernel.start(launch), variables)
+    return Started(kernel.start(launch), variables, arrays)
 
 
 def run(module: CompiledModule, name: str, *, turns: int = 10_000, **options: Any) -> Outcome:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import functools
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from cudasync.ptx import parse
 from cudasync.softgpu.jit import compile_module
-from cudasync.softgpu.launching import AllocationSnapshot, Launch, OutcomeKind
+from cudasync.softgpu.jit.execution import JitExecution
+from cudasync.softgpu.launching import AllocationSnapshot, Launch, Outcome, OutcomeKind
 
 CORPUS = Path(__file__).parent.parent / "softgpu" / "corpus"
 
@@ -46,6 +48,20 @@ def three(extent) -> tuple[int, int, int]:
     return (*extent, 1, 1)[:3]
 
 
+@dataclass(frozen=True)
+class Started:
+    """An execution, and the memory that it touches: it may go on after the call that started it."""
+
+    execution: JitExecution
+    arrays: list[np.ndarray]
+
+    def run(self) -> Outcome:
+        return self.execution.run()
+
+    def stop(self) -> None:
+        self.execution.stop()
+
+
 def start(module, name, grid, block, *args, dynamic=0, symbols=(), memory=(), budget=2**31):
     """An execution; the arrays among `args`, `symbols` and `memory` are what may be touched."""
     kernel = module.kernels[name]
@@ -60,7 +76,7 @@ def start(module, name, grid, block, *args, dynamic=0, symbols=(), memory=(), bu
         allocations=AllocationSnapshot(ranges),
         budget=budget,
     )
-    return kernel.start(launch)
+    return Started(kernel.start(launch), arrays)
 
 
 def run(module, name, grid, block, *args, **options) -> None:

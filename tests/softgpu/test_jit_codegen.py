@@ -44,7 +44,7 @@ def test_llvm_knows_the_option_that_large_kernels_need():
 def test_a_kernel_compiled_twice_has_one_machine_code():
     one, two = compile_module(parse(EMPTY)), compile_module(parse(EMPTY))
     first, second = (start(module, "test", 1, 32) for module in (one, two))
-    assert first._fit.owner is second._fit.owner
+    assert first.execution._fit.owner is second.execution._fit.owner
     assert first.run().kind is second.run().kind is OutcomeKind.DONE
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import weakref
+
 import numpy as np
 import pytest
 from helpers.jit import compiled, corpus, fault_of, run, start
@@ -167,6 +169,18 @@ def test_a_wait_for_what_never_comes_spends_its_budget_too(kernels):
 
 
 # Waiting.
+
+
+def test_memory_lives_as_long_as_an_execution_that_waits(kernels):
+    """Else what it waits for is read from freed memory, and written there."""
+    flag = words(1)
+    is_there = weakref.ref(flag)
+    execution = start(kernels, "spin_all", 1, 32, flag, words())
+    del flag
+    assert is_there() is not None
+    assert execution.run().kind is OutcomeKind.YIELDED
+    is_there()[0] = 3
+    assert execution.run().kind is OutcomeKind.DONE
 
 
 def test_a_latch_holds_every_block_until_the_host_releases_it(kernels):

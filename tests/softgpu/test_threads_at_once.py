@@ -124,6 +124,67 @@ def test_who_may_still_call_is_known_while_threads_run_and_end():
     thread.join()
 
 
+# What all of a context waits for
+
+WAIT_EQUAL = 1
+
+
+@pytest.fixture
+def held(machine):
+    """Two events that are not reached, and what lets their streams go on."""
+    word = machine.memory.allocate_host(4, MemoryKind.PINNED).start
+    value = ctypes.c_uint32.from_address(word)
+    value.value = 0
+    events = [machine.streams.create_event(0) for _ in range(2)]
+    for event in events:
+        stream = machine.streams.create(1)
+        machine.streams.wait_value(stream, word, 1, WAIT_EQUAL, 4)
+        machine.streams.record(event, stream)
+    yield events
+    value.value = 1
+    for event in events:
+        machine.streams.synchronize_event(event)
+
+
+def awaited_by(command):
+    """All that a command comes after, itself included."""
+    found, left = set(), [command]
+    while left:
+        each = left.pop()
+        if each is not None and each not in found:
+            found.add(each)
+            left += [each.before, *each.dependencies]
+    return found
+
+
+def quicker(context, call):
+    """Before the next stream enters the context another thread does all of `call`."""
+
+    class Streams(dict):
+        def __setitem__(self, stream, value):
+            context.streams = plain = dict(self)
+            call()
+            plain[stream] = value
+
+    context.streams = Streams(context.streams)
+
+
+@pytest.mark.parametrize("which", ["created", "a thread's own"])
+def test_a_stream_that_comes_just_now_waits_for_what_all_wait_for(machine, held, which):
+    context = machine.context()
+    quicker(context, lambda: machine.streams.hold_context(context, held[0]))
+    stream = machine.streams.create(1) if which == "created" else context.per_thread
+    assert held[0].record in awaited_by(machine.executor.tail(stream))
+
+
+def test_what_two_threads_let_all_wait_for_is_all_waited_for(machine, held):
+    context = machine.context()
+    quicker(context, lambda: machine.streams.hold_context(context, held[0]))
+    machine.streams.hold_context(context, held[1])
+    tail = machine.executor.tail(machine.streams.create(1))
+    assert awaited_by(tail) >= {event.record for event in held}
+
+
 # Modules
 
 TEXT = """.version 6.4

@@ -67,8 +67,8 @@ class Context:
         self.events: set[Event] = set()
         self.modules: set[Module] = set()
         self.peers: set[Device] = set()
-        # What all that is enqueued from now on waits for: on streams that are made later, too.
-        self.gate: Stream | None = None
+        # The first of them is the gate, whatever other threads make at once.
+        self.gates: list[Stream] = []
         # The captures with blocking streams of this context, see `Captures`.
         self.capturing: dict[Capture, None] = {}
         self.legacy = Stream(self, name="the legacy default stream", is_legacy=True)
@@ -77,13 +77,27 @@ class Context:
         self.snapshot: tuple[object, AllocationSnapshot] | None = None
 
     @property
+    def gate(self) -> Stream | None:
+        """What all that is enqueued from now on waits for: on streams that are made later, too."""
+        return self.gates[0] if self.gates else None
+
+    @property
     def per_thread(self) -> Stream:
         """The calling thread's own default stream."""
         own = self._per_thread.own
         if own.stream is None:
             own.stream = Stream(self, name=f"the default stream of {current_thread().name}")
-            self.streams[own.stream] = None
+            self.enter(own.stream)
         return own.stream
+
+    def enter(self, stream: Stream) -> None:
+        """Let a new stream be one of the context's, and wait for what all of them wait for."""
+        self.streams[stream] = None
+        # Only now: who lets all wait stores the gate's tail, and then goes through the streams.
+        gate = self.gate
+        tail = gate.tail if gate is not None else None
+        if tail is not None and tail is not stream.tail and not tail.is_done:
+            stream.waits[tail] = None
 
     def set_error(self, failure: DriverFailure) -> None:
         """Keep the first fault."""

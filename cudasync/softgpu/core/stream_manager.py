@@ -109,7 +109,7 @@ class StreamManager:
             raise DriverFailure(INVALID_VALUE, f"unknown stream flags {flags:#x}")
         context = self._machine.context()
         stream = Stream(context, flags=flags, priority=priority)
-        context.streams[stream] = None
+        context.enter(stream)
         self._streams.add(stream.handle, stream)
         return stream
 
@@ -175,7 +175,8 @@ class StreamManager:
             return
         gate = context.gate
         if gate is None:
-            gate = context.gate = self._beside(context)
+            context.gates.append(self._beside(context))
+            gate = context.gates[0]
         context.streams[gate] = None  # Out of it whenever it is empty.
         self._executor.enqueue(EventWait(gate), (record,))
         for stream in list(context.streams):
@@ -187,7 +188,7 @@ class StreamManager:
         """A stream that no program sees, and that is gone when it is empty."""
         stream = Stream(context, flags=NON_BLOCKING, name="the context")
         stream.is_closed = True
-        context.streams[stream] = None
+        context.enter(stream)
         return stream
 
     def settle(self, device: Device) -> None:

@@ -78,7 +78,8 @@ class Stream:
         # Who is given what is enqueued here, instead of the executor.
         self.capture: Captor | None = None
         # What is enqueued here first waits for what the whole context was told to wait for.
-        self.tail: Command | None = context.gate.tail if context.gate is not None else None
+        gate = context.gate
+        self.tail: Command | None = gate.tail if gate is not None else None
         self.pending: deque[Command] = deque()
         self.time_us = 0.0
         # What the next command waits for beside the tail; never any in the legacy default stream.
