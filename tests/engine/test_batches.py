@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import threading
 import weakref
+from collections import deque
 from pathlib import Path
 
 import numpy as np
@@ -200,6 +201,50 @@ def test_whatever_can_be_called_is_a_step_and_any_sequence_holds_its_data(engine
     x, y = cs.Var("x"), cs.Var("y")
     steps = [(Unhashable(), [x], y), [int, {x, y}, None], (int, y, (x, y), None)]
     assert engine.push_many(steps).result(PATIENCE_S) == [1, 0, 0]
+
+
+# Ways to name one variable, for `reads=` and `writes=`: some that are taken, some that are not.
+FORMS = {
+    "alone": lambda x: x,
+    "a tuple": lambda x: (x,),
+    "a list": lambda x: [x],
+    "twice": lambda x: [x, x],
+    "a set": lambda x: {x},
+    "a dict": lambda x: {x: None},
+    "keys": lambda x: {x: None}.keys(),
+    "a deque": lambda x: deque([x]),
+    "a generator": lambda x: (each for each in [x]),
+    "an array of objects": lambda x: np.array([x], dtype=object),
+    "a tuple in a tuple": lambda x: ((x,),),
+}
+
+
+@pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
+@pytest.mark.parametrize("word", ["reads", "writes"])
+def test_a_step_takes_what_push_takes(engine, word, form):
+    """And means the same by it: variables, or the bytes of an array."""
+    x = cs.Var("x")
+
+    def kinds(push):
+        try:
+            return {type(row.what) for row in push().accesses}
+        except (TypeError, ValueError) as error:
+            return type(error)
+
+    alone = kinds(lambda: engine.push(int, **{word: form(x)}))
+    version = x.version
+    accesses = (form(x), ()) if word == "reads" else ((), form(x))
+    in_a_batch = kinds(lambda: engine.push_many([(int, (), ()), (int, *accesses)]))
+    assert in_a_batch == alone
+    assert x.version == version + (word == "writes" and alone == {cs.Var})
+
+
+@pytest.mark.parametrize("form", [dict.fromkeys, set, deque, iter])
+def test_only_tuples_and_lists_are_steps(engine, form):
+    x = cs.Var("x")
+    with pytest.raises(TypeError, match="step 1: push_many takes"):
+        engine.push_many([(int, (), ()), form([int, (), (x,)])])
+    assert x.version == 0
 
 
 def test_a_closed_engine_refuses_a_batch():

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
-from functools import partial
-from operator import length_hint
-from types import FunctionType
+from types import MethodType
 from typing import TYPE_CHECKING, Any
 
 from cudasync.engine import current, pushing
@@ -17,13 +14,15 @@ from cudasync.engine.log.combiner import COMBINER
 from cudasync.engine.op import OpKind, PlainOp
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
     from types import FrameType
 
     from cudasync.engine.batch.steps import Step
     from cudasync.engine.engine import Engine
     from cudasync.engine.op import Op
 
+# There is one empty tuple.
+_NOTHING = ()
 _LOG = COMBINER.log
 _maybe_inside = current.maybe_inside
 
@@ -34,9 +33,10 @@ def push(engine: Engine, steps: list[Step], name: str, priority: int, pool: str 
     for step in steps:
         union.add(step.accesses)
     (only_read, updated, written), reads, writes = union.accesses()
+    calls = [(step.call, None, None) for step in steps]
     return pushing.push(
         engine,
-        partial(call_each, [(step.call, None, None) for step in steps]),
+        call_each,
         OpKind.HOST,
         (*only_read, *updated, *reads),
         (*updated, *written, *writes),
@@ -44,7 +44,7 @@ def push(engine: Engine, steps: list[Step], name: str, priority: int, pool: str 
         priority,
         None,
         engine._pools[pool or "compute"],
-        bind=_with_op,
+        bind=lambda op, call: MethodType(call, (calls, op)),
     )
 
 
@@ -53,55 +53,58 @@ def push_functions(
 ) -> Op | None:
     """Push a batch of functions on variables, onto an engine that is plain.
 
-    None, with nothing done, if a step is anything else. This is what each function pays, and then
-    what `Engine.push` does for one: no call that can be spared.
+    None, with nothing done, if a step is anything else. This is what each function pays: no call
+    that can be spared.
     """
-    # What is read before a step writes it; what is written.
+    # What is read before a step writes it; what is written, and which of it last.
     read: dict[Var, None] = {}
     written: dict[Var, None] = {}
-    last_reads = last_writes = None
+    latest = None
     try:
-        for fn, reads, writes in given:
-            if fn.__class__ is not FunctionType and not callable(fn):
+        for step in given:
+            if step.__class__ is not tuple:
                 return None
-            if reads is last_reads and writes is last_writes:
-                continue
-            last_reads, last_writes = reads, writes
-            # To loop over a single thing costs an iterator, so it is unpacked instead. And that
-            # comes first: to ask an array of one element whether it is true may wait for it.
-            if len(reads) == 1:
-                (each,) = reads
-                if each not in written:
+            fn, reads, writes = step
+            if not callable(fn):
+                return None
+            # The classes first: to ask an array of one element whether it is true may wait for it.
+            if reads is not _NOTHING:
+                if reads.__class__ is not tuple and reads.__class__ is not list:
+                    return None
+                for each in reads:
                     if each.__class__ is not Var:
                         return None
-                    read[each] = None
-            elif reads:
-                for each in reads:
                     if each not in written:
-                        if each.__class__ is not Var:
-                            return None
                         read[each] = None
+            if writes.__class__ is not tuple and writes.__class__ is not list:
+                return None
             if len(writes) == 1:
+                # To loop over a single thing costs an iterator, so it is unpacked instead.
                 (each,) = writes
+                if each is latest:
+                    continue
                 if each.__class__ is not Var:
                     return None
                 written[each] = None
-            elif writes:
+                latest = each
+            else:
                 for each in writes:
                     if each.__class__ is not Var:
                         return None
                     written[each] = None
-    except (TypeError, ValueError):
-        # A step of another kind; a single thing for a sequence; something without a hash.
+    except ValueError:
+        # A step of another size.
         return None
-    size = len(given)
     op = PlainOp()
+    size = len(given)
+    # From here on as in `Engine.push`, which has no call to spare: see DESIGN.md.
     op.finished = False
     op.name = (NAMES[size] if size < len(NAMES) else name_for(size)) if name is None else name
     op._engine = engine
-    op._fn = partial(call_each, given, op)
+    # A bound method, since a worker calls that without a detour, as it would not a `partial`.
+    op._fn = MethodType(call_each, (given, op))
     op._claims = []
-    op._reads = tuple(read)
+    op._reads = tuple(read) if read else ()
     op._writes = tuple(written)
     op._node = None
     op._code = frame.f_code
@@ -124,22 +127,20 @@ def push_functions(
     return op
 
 
-def call_each(steps: Sequence[tuple[Any, ...]], op: Any) -> list[Any]:
-    """Call the function of one step after the other; what each returned. `op` is told at which one
-    failed."""
-    remaining = iter(steps)
+def call_each(batch: Any) -> list[Any]:
+    """Call the functions of the steps of `batch`, which is (steps, op), one after the other; what
+    each returned. The op is told at which step one failed."""
+    steps, op = batch
+    results: list[Any] = []
+    fn = None
     try:
-        return [fn() for fn, _, _ in remaining]
+        for fn, _, _ in steps:
+            results.append(fn())
+        return results
     except BaseException:
-        index = len(steps) - length_hint(remaining) - 1
-        if index >= 0:
+        index = len(results)
+        if index < len(steps):
             op._step = f"step {index} ({pushing.name_of(steps[index][0], None)})"
-        # As in `Worker._drain`: the exception refers to this frame, and up to Python 3.11 to one of
-        # the comprehension, whose iterator lets go of the steps at its end.
-        deque(remaining, maxlen=0)
-        steps, remaining, op = (), iter(()), None
+        # As in `Worker._drain`: the exception refers to this frame.
+        batch = steps = op = fn = None
         raise
-
-
-def _with_op(op: Op, fn: Callable[..., Any]) -> Callable[..., Any]:
-    return partial(fn, op)

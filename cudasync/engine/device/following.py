@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from cudasync.engine.device.stream_group import StreamGroup
     from cudasync.engine.device.streams import DeviceStreams
-    from cudasync.engine.device.timeline import Timeline
+    from cudasync.engine.device.timeline import Point, Timeline
     from cudasync.engine.log.histories import Found
     from cudasync.engine.op import Op
 
@@ -69,6 +69,17 @@ def choose(op: DeviceOp, streams: DeviceStreams, group: StreamGroup, found: Foun
     if not is_simple or streams.concerns:
         followed = None
     return followed, ordered, tuple(sources)
+
+
+def beside(point: Point, before: tuple[Op, ...], group: StreamGroup) -> Timeline | None:
+    """The stream for an op that comes after one of this group, at `point`, which another one has
+    followed already. None if there is something to wait for there."""
+    chosen = group.choose(before)
+    if not chosen.is_behind(point[0], point[1]):
+        return None
+    if chosen.delays(before):
+        group.streams.counters.shared.next()
+    return chosen
 
 
 def _is_behind(timeline: Timeline, before: Iterable[Op]) -> bool:

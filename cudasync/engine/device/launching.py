@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from cudasync.atomic import DONE
 from cudasync.engine import current
 from cudasync.engine.device import issuing
-from cudasync.engine.device.following import choose
+from cudasync.engine.device.following import beside, choose
 from cudasync.engine.device.issuing import POLL_EVERY
 from cudasync.engine.device.timeline import ISSUER
 from cudasync.engine.lifecycle import refusal
@@ -177,8 +177,11 @@ def push(
                         # An op that fails as it is issued says so before it has its point.
                         if point is not None and last.failure is None:
                             timeline = point[0]
-                            if timeline.tail is last and timeline.followers is group:
-                                followed, before = timeline, (last,)
+                            if timeline.followers is group:
+                                before = (last,)
+                                followed = timeline
+                                if timeline.tail is not last:
+                                    followed = beside(point, before, group)
             # The concerns last: what was taken for unfinished is not in doubt, nor was it.
             if followed is None or is_special or streams.concerns:
                 chosen = choose(op, streams, group, found)

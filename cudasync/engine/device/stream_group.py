@@ -13,6 +13,7 @@ Several threads may choose at once, and all find the same stream: whoever issues
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING
 
 from cudasync.engine.device.timeline import Timeline
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 # Where the driver said of all streams that they have work, it is asked again once some of it is
 # known to be over, or after this many choices.
 CHOICES_PER_QUESTION = 32
+# More than any stream has to do.
+_MOST = sys.maxsize
 
 
 class StreamGroup:
@@ -78,37 +81,44 @@ class StreamGroup:
 
     def choose(self, before: Sequence[Op] = ()) -> Timeline:
         """The stream for an op that comes after `before`, and follows none of them."""
-        least, fewest = None, 0
-        calm = 0
-        is_for_risk = bool(before) and any(map(may_be_held, before))
+        if before and any(map(may_be_held, before)):
+            return self._choose_for_risk(before)
+        least, fewest = None, _MOST
         for timeline in self.timelines:
-            if not is_for_risk:
-                # Mostly so, and then no call is made.
-                if timeline.finished >= timeline.issued and not timeline.holder:
-                    return timeline
-                if timeline.is_free:
-                    return timeline
-            if not timeline.is_at_risk:
-                calm += 1
-                load = timeline.load
-                if least is None or load < fewest:
-                    least, fewest = timeline, load
-        room = self.most - len(self.timelines)
-        if is_for_risk and calm + room < 2:
+            # `is_free`, `is_at_risk` and `load`, written out: each op that follows none comes by.
+            over, reached = timeline.finished, timeline.reached
+            if reached > over:
+                over = reached
+            load = timeline.issued - over
+            if timeline.holder:
+                load += 1
+            if load <= 0:
+                return timeline
+            if load < fewest and timeline.risk <= over:
+                least, fewest = timeline, load
+        return self._one_more_or(least)
+
+    def _choose_for_risk(self, before: Sequence[Op]) -> Timeline:
+        """`choose` for an op that comes after work that may be held up."""
+        calm = [timeline for timeline in self.timelines if not timeline.is_at_risk]
+        if len(calm) + self.most - len(self.timelines) < 2:
             # To leave it to those who do not come after this.
             found = self._behind(before)
             if found is not None:
                 return found
-        if is_for_risk and least is not None and least.is_free:
+        least = min(calm, key=_load, default=None)
+        if least is not None and least.is_free:
             return least
-        if room > 0 and (self.is_parallel or least is None):
+        return self._one_more_or(least)
+
+    def _one_more_or(self, least: Timeline | None) -> Timeline:
+        """A new stream if there may be one; else `least`, which has the least work of those that
+        are not at risk."""
+        if len(self.timelines) < self.most and (self.is_parallel or least is None):
             return self.add(self.fresh())
         if least is None:
             least = self._asked()
-            if least is not None:
-                return least
-            least = min(self.timelines, key=_load)
-        return least
+        return min(self.timelines, key=_load) if least is None else least
 
     def fresh(self) -> Timeline:
         """One more stream, which nobody else knows yet."""
