@@ -95,8 +95,9 @@ class WorkerPool:
     def put(self, op: Op) -> None:
         """Take an op that is ready. Never blocks."""
         had = len(self.heap)
-        self._ready[op.number] = op
-        heappush(self.heap, (-op.priority, op.number))
+        number = op.number
+        self._ready[number] = op
+        heappush(self.heap, (-op.priority, number))
         worker = current.worker()
         if worker is None or worker.pool is not self or had or worker.is_in_op:
             self.ring()
@@ -126,11 +127,12 @@ class WorkerPool:
         if not self.is_watched:
             # First, so that it is seen to if this thread comes no further.
             WATCHDOG.watch(self)
-        states = self.states.now()
+        # `States.now`, and what `Slots.start` looks at first, written out.
+        states = list(self.states.rows.values())
         if ASLEEP in states or WATCHING in states:
             if self.is_silent():
                 self.bell.ring()
-        else:
+        elif self.slots.vacant:
             self.slots.start()
 
     @property
