@@ -97,7 +97,7 @@ class Worker:
         while True:
             op = pool.take()
             if op is not None:
-                if (pool.heap or COMBINER.unplanned) and pool.has_room:
+                if pool.heap or COMBINER.unplanned:
                     # More than this worker can see to while it runs the op.
                     pool.ring()
                 self._run(op)
