@@ -17,6 +17,7 @@ from helpers.freezer import PATIENCE_S, Freezer
 from helpers.running import kernels
 
 import cudasync as cs
+from cudasync.engine.host import sleeping
 from cudasync.engine.log.combiner import COMBINER, Combiner
 
 pytestmark = pytest.mark.usefixtures("tracing_ends")
@@ -100,7 +101,36 @@ def behind_one_that_is_queued(engine, launch):
         gate.set()
 
 
-AMONG = [behind_one_that_has_run, behind_one_that_is_queued]
+def behind_one_that_no_worker_is_free_for(engine, launch):
+    """Ops are long, so the worker has planned one and then begun with it since the last launch."""
+    gates: list[threading.Event] = []
+
+    def occupy():
+        for gate in gates:
+            gate.set()
+        gate, is_running = threading.Event(), threading.Event()
+        gates.append(gate)
+
+        def long():
+            is_running.set()
+            gate.wait(PATIENCE_S)
+
+        engine._compute.spread = sleeping.SPREAD
+        engine.push(long)
+        assert is_running.wait(PATIENCE_S)
+        engine.push(nothing)
+
+    try:
+        return cost(launch, occupy)
+    finally:
+        gates[-1].set()
+
+
+AMONG = [
+    behind_one_that_has_run,
+    behind_one_that_is_queued,
+    behind_one_that_no_worker_is_free_for,
+]
 
 
 @pytest.mark.parametrize("among", AMONG)

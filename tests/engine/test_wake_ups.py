@@ -14,6 +14,8 @@ import pytest
 from helpers.crew import PATIENCE_S, Crew, engine_of, hasty, without_watchdog
 
 import cudasync as cs
+from cudasync.engine import current
+from cudasync.engine.host.pool import WorkerPool
 from cudasync.engine.host.states import State
 from cudasync.engine.log.combiner import COMBINER
 
@@ -86,6 +88,45 @@ def test_two_workers_are_both_woken_for_two_ops():
             for _ in range(2):
                 engine.push(lambda b=together: b.wait(PATIENCE_S))
             together.wait(PATIENCE_S)
+
+
+def ready_at_once(pool: str | None, patience_s: float = PATIENCE_S) -> bool:
+    """Three ops that wait for each other become ready together, by the end of one in `pool`.
+
+    False if one of them waits in vain.
+    """
+    x = cs.Var("x")
+    with engine_of(workers=3, pools={"io": 1}) as engine, hasty():
+        for _ in range(300):
+            gate, together = threading.Event(), threading.Barrier(3)
+            engine.push(lambda g=gate: g.wait(PATIENCE_S), writes=[x], pool=pool)
+            ops = [engine.push(lambda b=together: b.wait(patience_s), reads=[x]) for _ in range(3)]
+            gate.set()
+            failures = [op.exception(PATIENCE_S) for op in ops]
+            if any(failures):
+                return False
+    return True
+
+
+@pytest.mark.parametrize("pool", [None, "io"])
+def test_ops_that_become_ready_together_find_all_workers(pool):
+    """One ring is given for all of them: who takes one, rings for what is left."""
+    assert ready_at_once(pool)
+
+
+def test_a_worker_that_takes_one_and_does_not_ring_for_the_rest_is_found(monkeypatch):
+    """The planted bug of the test above."""
+    ring = WorkerPool.ring
+
+    def ring_for_others(pool: WorkerPool) -> None:
+        worker = current.worker()
+        if worker is None or worker.pool is not pool:
+            ring(pool)
+
+    monkeypatch.setattr(WorkerPool, "ring", ring_for_others)
+    # A waiter mends what is lost, too.
+    monkeypatch.setattr(WorkerPool, "rescue", lambda pool: None)
+    assert not ready_at_once("io", patience_s=0.3)
 
 
 def test_two_engines_play_ping_pong():

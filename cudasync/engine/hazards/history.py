@@ -57,7 +57,8 @@ class History:
 
     def overwrite(self, op: Op) -> None:
         self.writer = op
-        self.readers = []
+        if self.readers:
+            self.readers = []
 
     def rest(self) -> bool:
         """Drop what orders nothing any more; True if nothing is left, so that an op on this data

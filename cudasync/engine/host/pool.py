@@ -94,11 +94,15 @@ class WorkerPool:
 
     def put(self, op: Op) -> None:
         """Take an op that is ready. Never blocks."""
-        had = len(self.heap)
-        self._ready[op.number] = op
-        heappush(self.heap, (-op.priority, op.number))
+        number = op.number
+        self._ready[number] = op
+        heappush(self.heap, (-op.priority, number))
+        if len(self.heap) > 1 and self.is_plain:
+            # Somebody was rung for the other one, or is about to take it. Who takes one looks at
+            # the heap then, and rings for what is left.
+            return
         worker = current.worker()
-        if worker is None or worker.pool is not self or had or worker.is_in_op:
+        if worker is None or worker.pool is not self or worker.is_in_op:
             self.ring()
         # Else the calling worker takes it next: to wake another one would only slow it down. One
         # that is in an op found out that another one is over, and may stay there for long.
@@ -126,18 +130,13 @@ class WorkerPool:
         if not self.is_watched:
             # First, so that it is seen to if this thread comes no further.
             WATCHDOG.watch(self)
-        states = self.states.now()
+        # `States.now`, and what `Slots.start` looks at first, written out.
+        states = list(self.states.rows.values())
         if ASLEEP in states or WATCHING in states:
             if self.is_silent():
                 self.bell.ring()
-        else:
+        elif self.slots.vacant:
             self.slots.start()
-
-    @property
-    def has_room(self) -> bool:
-        """True if a ring would wake or start a worker."""
-        states = self.states.now()
-        return ASLEEP in states or WATCHING in states or bool(self.slots.vacant)
 
     def rescue(self) -> None:
         """Nothing has moved for a while: if fewer run ops than may, see to it that others can.

@@ -70,7 +70,8 @@ def rest(worker: Worker) -> bool:
     pool = worker.pool
     enter = pool.states.enter
     nap = FIRST_NAP_S
-    seen, since = COMBINER.place, time.monotonic()
+    # How far planning was, and when, as a nap began: only who watches asks.
+    seen, since = 0, 0.0
     # Not awake from here on: two workers that fall asleep need not watch each other.
     state = ASLEEP
     enter(worker, state)
@@ -93,21 +94,32 @@ def rest(worker: Worker) -> bool:
         if worker.is_over():
             return True
         watches = state is WATCHING
-        rang = pool.bell.sleep(nap if watches else None)
-        place, now = COMBINER.place, time.monotonic()
-        if not rang and watches and now - since >= LONG_S * (place - seen):
-            if place == seen:
-                _tell_for_others(pool)
-            # Who wakes late waited for the GIL: what has it gains nothing by a second thread.
-            is_free = now - since < 2 * nap + LONG_S
-            if COMBINER.unplanned and (is_free or place == seen):
-                if is_free:
-                    pool.spread = SPREAD
+        if watches:
+            seen, since = COMBINER.place, time.monotonic()
+        if pool.bell.sleep(nap if watches else None):
+            if pool.heap or (pool.spread and COMBINER.unplanned):
                 return False
-        elif rang and pool.spread and COMBINER.unplanned:
+            nap = FIRST_NAP_S
+        elif _is_to_join(pool, seen, since, nap):
             return False
-        seen, since = place, now
-        nap = FIRST_NAP_S if rang else min(2 * nap, LONGEST_NAP_S)
+        else:
+            nap = min(2 * nap, LONGEST_NAP_S)
+
+
+def _is_to_join(pool: WorkerPool, seen: int, since: float, nap: float) -> bool:
+    """After a nap: True if planning goes on too slowly for one thread."""
+    place, now = COMBINER.place, time.monotonic()
+    if now - since < LONG_S * (place - seen):
+        return False
+    if place == seen:
+        _tell_for_others(pool)
+    # Who wakes late waited for the GIL: what has it gains nothing by a second thread.
+    is_free = now - since < 2 * nap + LONG_S
+    if not COMBINER.unplanned or not (is_free or place == seen):
+        return False
+    if is_free:
+        pool.spread = SPREAD
+    return True
 
 
 def _tell_for_others(pool: WorkerPool) -> None:

@@ -97,7 +97,7 @@ class Worker:
         while True:
             op = pool.take()
             if op is not None:
-                if (pool.heap or COMBINER.unplanned) and pool.has_room:
+                if pool.heap or COMBINER.unplanned:
                     # More than this worker can see to while it runs the op.
                     pool.ring()
                 self._run(op)
@@ -134,7 +134,8 @@ class Worker:
             failure = refusal.dropped(op)
         if failure is None:
             self.op = op
-            start = time.perf_counter()
+            # 0 where nobody is to know how long the op takes.
+            start = time.perf_counter() if pool.spread or ledger.recorder is not None else 0.0
             try:
                 op._result = fn()
             except BaseException as error:
@@ -144,7 +145,7 @@ class Worker:
                 self.count = self.count[0] + 1, None, 0
                 if ledger.recorder is not None:
                     ledger.recorder.ran(op, self.name, start)
-                elif pool.spread:
+                elif pool.spread and start:
                     is_long = time.perf_counter() - start > LONG_S
                     pool.spread = sleeping.SPREAD if is_long else pool.spread - 1
         else:

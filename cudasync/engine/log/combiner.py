@@ -24,8 +24,8 @@ from cudasync.engine.hazards.predecessors import predecessors
 from cudasync.engine.log import epoch as epochs
 from cudasync.engine.log import node as nodes
 from cudasync.engine.log.histories import history_of, latest, ranges_of
-from cudasync.engine.log.node import PLANNING, JoinGate
-from cudasync.engine.op import DataFence, DeviceOp, Fence, Op, PlainOp
+from cudasync.engine.log.node import OPEN, PLANNING, JoinGate
+from cudasync.engine.op import DataFence, DeviceOp, Fence, FullOp, Op, PlainOp
 
 if TYPE_CHECKING:
     from cudasync.engine.engine import Engine
@@ -217,7 +217,11 @@ class Combiner:
         """Plan one entry of the log."""
         match entry:
             case Op():
-                if 0 < entry._engine._sealed_at < number and not isinstance(entry, DataFence):
+                if (
+                    (sealed_at := entry._engine._sealed_at)
+                    and sealed_at < number
+                    and not isinstance(entry, DataFence)
+                ):
                     entry._engine._refuse(entry, number)
                 else:
                     self.enter_op(entry, number, epoch)
@@ -237,8 +241,13 @@ class Combiner:
             op.number = number
             return
         ranges = self.ranges_of(epoch) if op._regions is not None else None
-        reads = [each._states.get(epoch) or history_of(each, epoch) for each in op._reads]
-        writes = [each._states.get(epoch) or history_of(each, epoch) for each in op._writes]
+        reads: list[History] = []
+        writes: list[History] = []
+        # A comprehension over nothing costs a call all the same.
+        if op._reads:
+            reads = [each._states.get(epoch) or history_of(each, epoch) for each in op._reads]
+        if op._writes:
+            writes = [each._states.get(epoch) or history_of(each, epoch) for each in op._writes]
         overwritten: tuple[Region, ...] = ()
         # What orders the op and does not poison it.
         unheard: list[History] = []
@@ -250,10 +259,11 @@ class Combiner:
             unheard = [state for state in reads if state.is_gap]
             if overwritten and overwritten[-1].__class__ is Everywhere:
                 unheard += wrecks(ranges, overwritten)
-        node, gate = nodes.of(op), None
+        node, gate = op._node or nodes.of(op), None
         if not is_over:
-            gate = node.gate
-            if gate is None:
+            if node.gates:
+                gate = node.gates[0]
+            else:
                 seen = writes
                 if overwritten:
                     assert ranges is not None
@@ -265,7 +275,10 @@ class Combiner:
                     deaf = set(unheard)
                     sources = [each for each in reads if each not in deaf]
                 gate = offer(node.gates, _plan(op, sources, seen))
-        op.number = number
+        if op.__class__ is PlainOp:
+            op._number = number
+        else:
+            op.number = number
         for state in reads:
             state.add_reader(op)
         for state in writes:
@@ -277,16 +290,20 @@ class Combiner:
         if gate is None:
             return
         op._engine._registered[op] = None
-        arrive = gate.arrive
-        for before in gate.before:
-            if before.__class__ is PlainOp:
-                # `_listen`, written out.
-                (before._node or nodes.of(before)).listeners.append(gate)
-                if before.finished:
-                    arrive(before)
-            elif not _listen(before, op, gate):
-                arrive(before)
-        gate.notify(PLANNING)
+        if gate is OPEN:
+            if not op.finished:
+                op._pool.put(op)
+        else:
+            for before in gate.before:
+                kind = before.__class__
+                if kind is PlainOp or kind is FullOp:
+                    # `_listen`, written out for what says itself when it is over.
+                    (before._node or nodes.of(before)).listeners.append(gate)
+                    if before.finished:
+                        gate.arrive(before)
+                elif not _listen(before, op, gate):
+                    gate.arrive(before)
+            gate.notify(PLANNING)
         node.is_planned = True
         if op.finished:
             # It ended while it was entered.
@@ -314,8 +331,8 @@ class Combiner:
 
 def _plan(op: Op, reads: list[History], writes: list[History]) -> JoinGate:
     """What `op` has to come after, from the histories before it."""
-    before, sources = predecessors(reads, writes)
-    if isinstance(op, Fence):
+    before, sources = predecessors(reads, writes) if reads or writes else ({}, {})
+    if op.__class__ is Fence:
         for each in reversed(list(op._engine._registered)):
             if not each.finished:
                 before[each] = None
@@ -323,7 +340,7 @@ def _plan(op: Op, reads: list[History], writes: list[History]) -> JoinGate:
                     # It comes after all that were planned before it.
                     break
     before.pop(op, None)
-    return JoinGate(op, before, tuple(sources))
+    return JoinGate(op, before, tuple(sources)) if before or sources else OPEN
 
 
 def _listen(before: Op, op: Op, gate: JoinGate) -> bool:

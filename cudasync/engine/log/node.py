@@ -61,7 +61,7 @@ class JoinGate(Gate):
 
     __slots__ = ("before", "op", "sources")
 
-    def __init__(self, op: Op, before: dict[Any, None], sources: tuple[Op, ...]) -> None:
+    def __init__(self, op: Op | None, before: dict[Any, None], sources: tuple[Op, ...]) -> None:
         """`before` becomes the gate: it must be nobody else's."""
         # None once it is over: op, node and plan are else left to the garbage collector.
         self.op: Op | None = op
@@ -80,6 +80,10 @@ class JoinGate(Gate):
             waiting = self.op
             if waiting is not None:
                 waiting._pool.put(waiting)
+
+
+# The gate of every op that nothing blocks and nothing poisons: who plans such an op puts it itself.
+OPEN: Final = JoinGate(None, {}, ())
 
 
 class Node:
@@ -163,14 +167,18 @@ def tell(op: Op, node: Node) -> None:
     op._engine._registered.pop(op, None)
     _NODES.pop(op, None)
     # What it came before and after is history: else each op would keep all others alive.
-    node.listeners, node.issue_listeners = [], []
-    gate = node.gate
-    if gate is not None:
+    if node.listeners:
+        node.listeners = []
+    if node.issue_listeners:
+        node.issue_listeners = []
+    gates = node.gates
+    if gates and (gate := gates[0]) is not OPEN:
         gate.before = gate.sources = ()
         gate.op = None
     for sleeper in node.sleepers.copy():
         sleeper.ring()
-    call_back(op, node)
+    if node.callbacks.copy():
+        call_back(op, node)
 
 
 def _is_raised(node: Node) -> bool:
