@@ -23,53 +23,18 @@ from cudasync.engine.hazards.interval_map import Everywhere, IntervalMap, Region
 from cudasync.engine.hazards.predecessors import predecessors
 from cudasync.engine.log import epoch as epochs
 from cudasync.engine.log import node as nodes
+from cudasync.engine.log.entries import Adopt, Close, Forget
 from cudasync.engine.log.histories import history_of, latest, ranges_of
 from cudasync.engine.log.node import PLANNING, JoinGate
 from cudasync.engine.op import DataFence, DeviceOp, Fence, Op, PlainOp
 
 if TYPE_CHECKING:
-    from cudasync.engine.engine import Engine
     from cudasync.engine.log.epoch import Epoch
 
 # A segment of the log is left behind after this many entries.
 SEGMENT = 4096
 # Host ops that take longer than this are worth a second thread.
 LONG_S = 60e-6
-
-
-class Forget:
-    """An entry of the log: the memory of a region is gone, and its history with it."""
-
-    __slots__ = ("_pool", "region")
-
-    def __init__(self, region: Region) -> None:
-        self.region = region
-        self._pool = None
-
-
-class Adopt:
-    """An entry of the log: `op`, which allocated `region`, is its writer.
-
-    What the range's former owner did is no longer of interest: the driver hands out memory anew
-    only in an order that makes it so.
-    """
-
-    __slots__ = ("_pool", "op", "region")
-
-    def __init__(self, region: Region, op: Op) -> None:
-        self.region = region
-        self.op = op
-        self._pool = None
-
-
-class Close:
-    """An entry of the log: ops of `engine` that come after it are refused."""
-
-    __slots__ = ("_pool", "engine")
-
-    def __init__(self, engine: Engine) -> None:
-        self.engine = engine
-        self._pool = None
 
 
 class Combiner:
