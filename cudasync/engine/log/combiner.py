@@ -99,7 +99,7 @@ class Combiner:
         return left
 
     def take(self) -> Epoch:
-        """Become the combiner, or go on as such. Never blocks."""
+        """Become the combiner, or go on as such. Waits for nobody, as `epochs.succeed` says."""
         mine = self.epoch
         # `Epoch.is_idle`, written out: who can be seen there knows how far it is.
         if mine.owner == get_ident() and mine.started < mine.done and not mine.is_over:  # type: ignore[operator]
@@ -111,7 +111,7 @@ class Combiner:
     def plan(self, op: Op | None = None, *, most: int | None = None) -> None:
         """Plan the log up to `op`, or as long as it is now, or the next `most` entries of it.
 
-        Never blocks, runs no user's code.
+        Waits for nobody, runs no user's code.
         """
         end = 0 if op is not None else self.log.end
         if most is not None:
@@ -122,7 +122,7 @@ class Combiner:
 
     def reach(self, op: Op) -> Epoch | None:
         """Become the combiner with `op`, which is in the log, as the next entry; None if another
-        thread has planned it. Never blocks, runs no user's code."""
+        thread has planned it. Waits for nobody, runs no user's code."""
         while True:
             mine = self._plan_on(self.take(), op, 0, is_short=True)
             if mine is not None:
@@ -217,8 +217,10 @@ class Combiner:
                 unheard += wrecks(ranges, overwritten)
         node, gate = nodes.of(op), None
         if not is_over:
-            gate = node.gate
-            if gate is None:
+            gates = node.gates
+            if gates:
+                gate = gates[0]
+            else:
                 seen = writes
                 if overwritten:
                     assert ranges is not None
@@ -229,7 +231,11 @@ class Combiner:
                     # A set: where an op accesses all memory, these are thousands.
                     deaf = set(unheard)
                     sources = [each for each in reads if each not in deaf]
-                gate = offer(node.gates, _plan(op, sources, seen))
+                made = _plan(op, sources, seen)
+                gate = offer(gates, made)
+                if gate is not made:
+                    # Nobody looks at it, nor lets go for it when the op is over.
+                    made.let_go()
         op.number = number
         for state in reads:
             state.add_reader(op)
@@ -254,8 +260,9 @@ class Combiner:
         gate.notify(PLANNING)
         node.is_planned = True
         if op.finished:
-            # It ended while it was entered.
+            # It ended while it was entered: perhaps nobody knew of the plan.
             op._engine._registered.pop(op, None)
+            gate.let_go()
 
     def is_clear(self, op: Op, epoch: int) -> bool:
         """True if `op` may run at once, and need not be remembered while the combiner runs it."""

@@ -73,6 +73,11 @@ class JoinGate(Gate):
         # `Gate.__init__`, and below `Gate.arrive`, written out.
         self._awaited = before
 
+    def let_go(self) -> None:
+        """The op is over, or has another plan: what it came after is of no interest any more."""
+        self.before = self.sources = ()
+        self.op = None
+
     def notify(self, op: object) -> None:
         awaited = self._awaited
         awaited.pop(op, None)
@@ -166,8 +171,7 @@ def tell(op: Op, node: Node) -> None:
     node.listeners, node.issue_listeners = [], []
     gate = node.gate
     if gate is not None:
-        gate.before = gate.sources = ()
-        gate.op = None
+        gate.let_go()
     for sleeper in node.sleepers.copy():
         sleeper.ring()
     call_back(op, node)
