@@ -243,7 +243,16 @@ DONE: Final = _Mark("DONE")
 class Segment:
     """A stretch of a log: what is appended behind the SEAL does not count."""
 
-    __slots__ = ("append", "base", "end", "entries", "following", "is_sealed", "sealers")
+    __slots__ = (
+        "__weakref__",
+        "append",
+        "base",
+        "end",
+        "entries",
+        "following",
+        "is_sealed",
+        "sealers",
+    )
 
     def __init__(self, base: int) -> None:
         # The number that the first entry has in the whole log.

@@ -29,7 +29,8 @@ from cudasync.engine.lifecycle import closing, fork_and_exit, refusal, shutdown
 from cudasync.engine.lifecycle.interrupts import wait_for_all
 from cudasync.engine.lifecycle.unhandled import Failures
 from cudasync.engine.log import fences
-from cudasync.engine.log.combiner import COMBINER, Adopt
+from cudasync.engine.log.combiner import COMBINER
+from cudasync.engine.log.entries import Adopt
 from cudasync.engine.op import DataFence, Op, OpKind, PlainOp
 from cudasync.engine.serial import SerialDispatcher
 

@@ -6,9 +6,7 @@ import gc
 import sys
 import threading
 import weakref
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from types import ModuleType
 
 import numpy as np
 import pytest
@@ -24,8 +22,6 @@ from helpers.crew import (
 from helpers.process import assert_runs_clean
 
 import cudasync as cs
-from cudasync.engine.log.combiner import COMBINER
-from cudasync.engine.log.epoch import Epoch
 from cudasync.engine.log.node import JoinGate, Node
 from cudasync.engine.op import Op
 
@@ -51,23 +47,6 @@ def collect() -> int:
 def blocks() -> int:
     collect()
     return sys.getallocatedblocks()
-
-
-def kept_by(*things: object, kind: type) -> int:
-    """How many of a kind these refer to, over any number of steps.
-
-    Not by way of modules and classes, which refer to everything and keep it anyhow.
-    """
-    everybodys = {id(vars(module)) for module in list(sys.modules.values())}
-    seen, todo, found = everybodys, list(things), 0
-    while todo:
-        thing = todo.pop()
-        if id(thing) in seen or isinstance(thing, ModuleType | type):
-            continue
-        seen.add(id(thing))
-        found += type(thing) is kind
-        todo += gc.get_referents(thing)
-    return found
 
 
 def is_freed(gone: weakref.ref[Thing], engine: cs.Engine) -> bool:
@@ -249,33 +228,47 @@ def test_what_a_failed_op_held_goes_too_and_its_dependents_with_it():
 
 @pytest.mark.parametrize("how", ["host", "device", "launch"])
 def test_a_failure_that_is_kept_keeps_nothing_of_what_comes_after_it(how):
-    """Its traceback refers to frames of the engine, and these to no planner of their moment."""
-    x, device = cs.Var("x"), cs.Device(0)
-    with engine_of(workers=1) as engine:
+    """Its traceback refers to frames of the engine, and these to no planner of their moment.
 
-        def fail(stream: cs.Stream | None = None) -> None:
+    In a process of its own: a tracer's look at a frame stays with it, with what the frame has let
+    go of since, and failures of other tests can be come to from here.
+    """
+    assert_runs_clean(
+        f"""
+        from concurrent.futures import ThreadPoolExecutor
+        from helpers.keeping import kept_by
+        from cudasync.engine.log.combiner import COMBINER
+        from cudasync.engine.log.epoch import Epoch
+
+        how, x, device = {how!r}, cs.Var("x"), cs.Device(0)
+
+        def fail(stream=None):
             raise ValueError("planned")
 
-        if how == "launch":
-            saxpy = cs.Module.from_file("ptx/kernels/saxpy.ptx").kernel("saxpy")
-            data, count = cs.zeros(8, np.float32), np.uint32(8)
-            launch = saxpy.prepare(grid=1, block=8, args=(np.float32(1), data, data, count))
-            launch.push().wait(PATIENCE_S)
-            saxpy.module.close()
-            op = launch.push()
-        else:
-            op = engine.push(fail, writes=[x], device=device if how == "device" else None)
-        # Not waited for: who waits may plan, and here the worker is to.
-        never = threading.Event()
-        while not op.done():
-            never.wait(0.001)
-        error = op.exception()
-        assert error is not None
-        with ThreadPoolExecutor(1) as other:
-            for _ in range(200):
-                other.submit(COMBINER.take).result(PATIENCE_S)
-                COMBINER.take()
-        assert kept_by(op, error, kind=Epoch) < 20
+        with cs.Engine(workers=1) as engine, cs.use(engine):
+            if how == "launch":
+                saxpy = cs.Module.from_file("ptx/kernels/saxpy.ptx").kernel("saxpy")
+                data, count = cs.zeros(8, np.float32), np.uint32(8)
+                launch = saxpy.prepare(grid=1, block=8, args=(np.float32(1), data, data, count))
+                launch.push().wait(PATIENCE_S)
+                saxpy.module.close()
+                op = launch.push()
+            else:
+                op = engine.push(fail, writes=[x], device=device if how == "device" else None)
+            # Not waited for: who waits may plan, and here the worker is to.
+            never = threading.Event()
+            while not op.done():
+                never.wait(0.001)
+            error = op.exception()
+            assert error is not None
+            with ThreadPoolExecutor(1) as other:
+                for _ in range(200):
+                    other.submit(COMBINER.take).result(PATIENCE_S)
+                    COMBINER.take()
+            kept = kept_by(op, error, kind=Epoch)
+            assert kept < 20, kept
+        """,
+    )
 
 
 @pytest.mark.parametrize("mixed", [False, True])

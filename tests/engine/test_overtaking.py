@@ -6,21 +6,26 @@ first goes on, the third takes over, and the second goes on. Where they are susp
 
 from __future__ import annotations
 
+import gc
 import os
 import random
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
-from helpers.freeze import is_engine
+from helpers.freeze import is_engine, sample
 from helpers.freezer import PATIENCE_S, Freezer
 from helpers.planning import PROGRAM, Rig, expected, planned
 
+from cudasync.engine.log import node as nodes
 from cudasync.engine.log.combiner import Combiner
+from cudasync.engine.log.node import JoinGate, Node
+from cudasync.engine.op import Op, claim
 
 pytestmark = pytest.mark.usefixtures("tracing_ends")
 
 PAIRS = 150
+SINGLES = 100
 
 
 def start(rig: Rig, freezer: Freezer) -> threading.Thread:
@@ -69,6 +74,70 @@ def test_overtaken_planners_leave_one_plan(request):
         overtake(at, draw.randint(1, max(100, points - at)))
     line = f"overtaken planners: {pairs} pairs of {points} bytecodes, seed {seed}"
     request.node.user_properties.append(("explored", line))
+
+
+def run_planned(rig: Rig) -> None:
+    """Another planner takes over, and the ops run."""
+    rig.plan_and_run()
+
+
+def run_unplanned(rig: Rig) -> None:
+    """The ops run where they stand in the log, as a worker does that was overtaken in one."""
+    for op in rig.ops.values():
+        assert claim(op, object()) is not None
+        rig.ran.append(op.name)
+        nodes.finish(op)
+
+
+def left_alive(run: Callable[[Rig], None], at: int | None) -> tuple[int, Freezer]:
+    """How many ops, nodes and plans are left without the garbage collector, once all have ended.
+
+    A planner is suspended, the ops run, and the planner goes on.
+    """
+    before = count_planned()
+    rig = Rig()
+    rig.log(PROGRAM)
+    freezer = Freezer(at, is_engine)
+    one = start(rig, freezer)
+    run(rig)
+    freezer.release()
+    one.join(PATIENCE_S)
+    # What it took for ready once more.
+    rig.run()
+    assert sorted(rig.ran) == sorted(PROGRAM)
+    # Who wrote last is remembered.
+    for variable in rig.variables.values():
+        variable._states.clear()
+    del rig
+    return count_planned() - before, freezer
+
+
+def count_planned() -> int:
+    return sum(isinstance(each, Op | Node | JoinGate) for each in gc.get_objects())
+
+
+@pytest.fixture
+def without_collector() -> Iterator[None]:
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+
+
+def left_somewhere(run: Callable[[Rig], None], singles: int) -> str | None:
+    points = left_alive(run, None)[1].points
+    for at in sample(points, singles, seed=1):
+        left, freezer = left_alive(run, at)
+        if left:
+            return f"left_alive({at}): {left}, at {freezer.where}"
+    return None
+
+
+@pytest.mark.usefixtures("without_collector")
+@pytest.mark.parametrize("run", [run_planned, run_unplanned])
+def test_what_a_planner_made_that_comes_late_goes_without_the_garbage_collector(run, request):
+    is_long = request.config.getoption("--run-slow")
+    assert left_somewhere(run, 10_000 if is_long else SINGLES) is None
 
 
 class Clears(Combiner):

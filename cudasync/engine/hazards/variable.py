@@ -12,7 +12,8 @@ from cudasync.driver.strides import contiguous_strides
 from cudasync.driver.unpicklable import unpicklable
 from cudasync.engine import current
 from cudasync.engine.hazards.interval_map import Gapped, Region
-from cudasync.engine.log.combiner import COMBINER, Forget
+from cudasync.engine.log.combiner import COMBINER
+from cudasync.engine.log.entries import Forget
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

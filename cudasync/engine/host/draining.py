@@ -15,7 +15,8 @@ from cudasync.engine.device import issuing
 from cudasync.engine.host.states import WATCHING
 from cudasync.engine.log import epoch as epochs
 from cudasync.engine.log import node as nodes
-from cudasync.engine.log.combiner import COMBINER, SEGMENT, Close
+from cudasync.engine.log.combiner import COMBINER, SEGMENT
+from cudasync.engine.log.entries import Close
 from cudasync.engine.op import Op, PlainOp
 
 if TYPE_CHECKING:

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 from cudasync.engine.lifecycle import fork_and_exit
 from cudasync.engine.log import node as nodes
-from cudasync.engine.log.combiner import COMBINER, Close
+from cudasync.engine.log.combiner import COMBINER
+from cudasync.engine.log.entries import Close
 
 if TYPE_CHECKING:
     from cudasync.engine.device.issuing import Issuer

@@ -23,53 +23,18 @@ from cudasync.engine.hazards.interval_map import Everywhere, IntervalMap, Region
 from cudasync.engine.hazards.predecessors import predecessors
 from cudasync.engine.log import epoch as epochs
 from cudasync.engine.log import node as nodes
+from cudasync.engine.log.entries import Adopt, Close, Forget
 from cudasync.engine.log.histories import history_of, latest, ranges_of
 from cudasync.engine.log.node import OPEN, PLANNING, JoinGate
 from cudasync.engine.op import DataFence, DeviceOp, Fence, FullOp, Op, PlainOp
 
 if TYPE_CHECKING:
-    from cudasync.engine.engine import Engine
     from cudasync.engine.log.epoch import Epoch
 
 # A segment of the log is left behind after this many entries.
 SEGMENT = 4096
 # Host ops that take longer than this are worth a second thread.
 LONG_S = 60e-6
-
-
-class Forget:
-    """An entry of the log: the memory of a region is gone, and its history with it."""
-
-    __slots__ = ("_pool", "region")
-
-    def __init__(self, region: Region) -> None:
-        self.region = region
-        self._pool = None
-
-
-class Adopt:
-    """An entry of the log: `op`, which allocated `region`, is its writer.
-
-    What the range's former owner did is no longer of interest: the driver hands out memory anew
-    only in an order that makes it so.
-    """
-
-    __slots__ = ("_pool", "op", "region")
-
-    def __init__(self, region: Region, op: Op) -> None:
-        self.region = region
-        self.op = op
-        self._pool = None
-
-
-class Close:
-    """An entry of the log: ops of `engine` that come after it are refused."""
-
-    __slots__ = ("_pool", "engine")
-
-    def __init__(self, engine: Engine) -> None:
-        self.engine = engine
-        self._pool = None
 
 
 class Combiner:
@@ -134,7 +99,7 @@ class Combiner:
         return left
 
     def take(self) -> Epoch:
-        """Become the combiner, or go on as such. Never blocks."""
+        """Become the combiner, or go on as such. Waits for nobody, as `epochs.succeed` says."""
         mine = self.epoch
         # `Epoch.is_idle`, written out: who can be seen there knows how far it is.
         if mine.owner == get_ident() and mine.started < mine.done and not mine.is_over:  # type: ignore[operator]
@@ -146,7 +111,7 @@ class Combiner:
     def plan(self, op: Op | None = None, *, most: int | None = None) -> None:
         """Plan the log up to `op`, or as long as it is now, or the next `most` entries of it.
 
-        Never blocks, runs no user's code.
+        Waits for nobody, runs no user's code.
         """
         end = 0 if op is not None else self.log.end
         if most is not None:
@@ -157,7 +122,7 @@ class Combiner:
 
     def reach(self, op: Op) -> Epoch | None:
         """Become the combiner with `op`, which is in the log, as the next entry; None if another
-        thread has planned it. Never blocks, runs no user's code."""
+        thread has planned it. Waits for nobody, runs no user's code."""
         while True:
             mine = self._plan_on(self.take(), op, 0, is_short=True)
             if mine is not None:
@@ -261,8 +226,9 @@ class Combiner:
                 unheard += wrecks(ranges, overwritten)
         node, gate = op._node or nodes.of(op), None
         if not is_over:
-            if node.gates:
-                gate = node.gates[0]
+            gates = node.gates
+            if gates:
+                gate = gates[0]
             else:
                 seen = writes
                 if overwritten:
@@ -274,7 +240,11 @@ class Combiner:
                     # A set: where an op accesses all memory, these are thousands.
                     deaf = set(unheard)
                     sources = [each for each in reads if each not in deaf]
-                gate = offer(node.gates, _plan(op, sources, seen))
+                made = _plan(op, sources, seen)
+                gate = offer(gates, made)
+                if gate is not made and made is not OPEN:
+                    # Nobody looks at it, nor lets go for it when the op is over.
+                    made.let_go()
         if op.__class__ is PlainOp:
             op._number = number
         else:
@@ -306,8 +276,10 @@ class Combiner:
             gate.notify(PLANNING)
         node.is_planned = True
         if op.finished:
-            # It ended while it was entered.
+            # It ended while it was entered: perhaps nobody knew of the plan.
             op._engine._registered.pop(op, None)
+            if gate is not OPEN:
+                gate.let_go()
 
     def is_clear(self, op: Op, epoch: int) -> bool:
         """True if `op` may run at once, and need not be remembered while the combiner runs it."""

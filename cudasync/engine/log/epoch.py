@@ -11,7 +11,8 @@ predecessor is in the middle of an entry can be told from `started` and `done`:
 - not in the middle: it will see its successor before it touches anything. States go on as they are.
 - in the middle (suspended there, or running the op right now): that entry is planned once more,
   on copies of the states it touches. This is what an epoch is: the states of an older one are
-  copied before use, so what the predecessor may still write to its own is seen by nobody.
+  copied before use, so what the predecessor may still write to its own is seen by nobody. Where
+  that happens to an entry again and again, its successors give way first: see `log.back_off`.
 
 Flat combining (Hendler, Incze, Shavit, Tzafrir 2010) is the idea of the one who does it for all;
 revocable locks (Harris, Fraser 2005) the idea of taking it away.
@@ -25,14 +26,16 @@ from threading import get_ident
 from typing import TypeAlias
 
 from cudasync.atomic import Segment, offer
+from cudasync.engine.log import back_off
 
 # A worker looks up from the log after this many entries.
 STRETCH = 1024
-# Threads that take over from each other all the time are no reason to keep all their epochs.
-_SHORTENED_EVERY = 64
+# Epochs refer to the next one each. Every so many, those that are left are led past what lies
+# between, so this bounds what an old one keeps.
+_SHORTENED_EVERY = 32
 
-# Epochs that were overtaken in the middle of an entry. See `_shorten`.
-Overtaken: TypeAlias = "deque[weakref.ref[Epoch]]"
+# The last epochs of so many each, and the segments that were left. See `_shorten`.
+Left: TypeAlias = "deque[weakref.ref[Epoch] | weakref.ref[Segment]]"
 
 
 class Epoch:
@@ -45,11 +48,13 @@ class Epoch:
     __slots__ = (
         "__weakref__",
         "done",
+        "first",
         "is_over",
+        "left",
         "number",
-        "overtaken",
         "owner",
         "predecessor",
+        "restarts",
         "segment",
         "started",
         "states",
@@ -57,7 +62,7 @@ class Epoch:
     )
 
     def __init__(
-        self, number: int, predecessor: Epoch | None, segment: Segment, overtaken: Overtaken
+        self, number: int, predecessor: Epoch | None, segment: Segment, left: Left
     ) -> None:
         self.owner = get_ident()
         # Larger than that of every epoch before.
@@ -66,11 +71,15 @@ class Epoch:
         # How many entries of the segment are planned; the index of the one begun with last.
         self.done: int | None = None
         self.started = -1
+        # How often the entry where it goes on was begun before and left by who was overtaken in it;
+        # if ever, that entry is the one at index `first`.
+        self.restarts = 0
+        self.first: int
         # The epoch whose states are in use.
         self.states = number
         self.predecessor = predecessor
         # Of the whole log.
-        self.overtaken = overtaken
+        self.left = left
         # A cell: who takes over, or once that one is over too, one after it. Nothing is begun any
         # more once `is_over`, which the successor stores, and whoever finds it suspended before it
         # has.
@@ -98,10 +107,17 @@ def latest(epoch: Epoch) -> Epoch:
 
 
 def succeed(old: Epoch) -> Epoch:
-    """Become the successor of the latest epoch. Never blocks."""
+    """Become the successor of the latest epoch. Never waits for another thread to go on, but may
+    nap where an entry is begun again and again: see `log.back_off`."""
     while True:
-        old = latest(old)
-        new = Epoch(old.number + 1, old, old.segment, old.overtaken)
+        # `latest`, written out.
+        while old.successor:
+            old = old.successor[0]
+        if old.restarts and old.done == old.first <= old.started:
+            back_off.give_way(old)
+            if old.successor:
+                continue
+        new = Epoch(old.number + 1, old, old.segment, old.left)
         if offer(old.successor, new) is new:
             break
     # The store before the look at `started`.
@@ -111,18 +127,21 @@ def succeed(old: Epoch) -> Epoch:
     while (done := old.done) is None:
         old = old.predecessor or old
         old.is_over = True
-    new.segment = old.segment
+        new.segment = old.segment
+    if old.restarts and old.first == done:
+        new.restarts, new.first = old.restarts, done
     if old.started < done:
         new.states = old.states
     else:
-        # Its owner may be in this entry for long: it may be an op that never ends.
-        old.overtaken.append(weakref.ref(old))
+        new.restarts += 1
+        new.first = done
     new.started = done - 1
     new.done = done
     # Not needed any more, and else the first epoch would live as long as the last.
     new.predecessor = None
     if not new.number % _SHORTENED_EVERY:
         _shorten(new)
+        new.left.append(weakref.ref(old))
     return new
 
 
@@ -131,37 +150,42 @@ def enter_next_segment(old: Epoch) -> Epoch | None:
 
     None if another thread has taken over meanwhile.
     """
-    new = Epoch(old.number + 1, None, old.segment.next(), old.overtaken)
+    new = Epoch(old.number + 1, None, old.segment.next(), old.left)
     new.states = old.states
     new.done = 0
     if offer(old.successor, new) is not new:
         return None
     old.is_over = True
     _shorten(new)
+    new.left.append(weakref.ref(old))
+    new.left.append(weakref.ref(old.segment))
     return new
 
 
 def _shorten(latest: Epoch) -> None:
-    """Let those who were overtaken lead straight to `latest`, and keep nothing that lies between.
+    """Let what was left, and is still referred to, lead straight to `latest`.
 
-    Epochs and segments refer to the next one each, so an op that a worker runs for hours as the
-    combiner would keep the log of all these hours. Who has looked at a cell before goes the long
-    way. Nobody plans what lies between any more, and who comes too late to be a successor finds
-    that another one is first in the cell, whichever.
+    Epochs and segments refer to the next one each, so whoever has hold of an old one would keep the
+    log of all that came after it: an op that a worker runs for hours as the combiner, or the frames
+    of an exception that somebody keeps. From an old epoch it is at most so many to one that is led
+    on from here. Nobody plans what lies between any more; who has looked at a cell before goes the
+    long way; and who comes too late to be a successor finds that another one is first in the cell,
+    whichever.
     """
-    overtaken = latest.overtaken
-    for _ in range(len(overtaken)):
+    left = latest.left
+    for _ in range(len(left)):
         try:
-            each = overtaken.popleft()
+            each = left.popleft()
         except IndexError:
             # Another thread does the same.
             return
         old = each()
         if old is None:
             continue
-        if old.number < latest.number:
-            # Else the owner of `latest` was suspended right here, and others are ahead of it.
+        # Else the owner of `latest` was suspended right here, and others are ahead of it.
+        if isinstance(old, Segment):
+            if old.base < latest.segment.base:
+                old.following[0] = latest.segment
+        elif old.number < latest.number:
             old.successor[0] = latest
-            if old.segment is not latest.segment and old.segment.following:
-                old.segment.following[0] = latest.segment
-        overtaken.append(each)
+        left.append(each)

@@ -73,6 +73,11 @@ class JoinGate(Gate):
         # `Gate.__init__`, and below `Gate.arrive`, written out.
         self._awaited = before
 
+    def let_go(self) -> None:
+        """The op is over, or has another plan: what it came after is of no interest any more."""
+        self.before = self.sources = ()
+        self.op = None
+
     def notify(self, op: object) -> None:
         awaited = self._awaited
         awaited.pop(op, None)
@@ -173,8 +178,7 @@ def tell(op: Op, node: Node) -> None:
         node.issue_listeners = []
     gates = node.gates
     if gates and (gate := gates[0]) is not OPEN:
-        gate.before = gate.sources = ()
-        gate.op = None
+        gate.let_go()
     for sleeper in node.sleepers.copy():
         sleeper.ring()
     if node.callbacks.copy():

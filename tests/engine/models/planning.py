@@ -13,7 +13,7 @@ from helpers.planning import Rig, expected, planned
 
 from cudasync.atomic import DONE, Bell
 from cudasync.engine.log import node as nodes
-from cudasync.engine.log.combiner import Close
+from cudasync.engine.log.entries import Close
 from cudasync.engine.op import Op, claim
 
 Workers = Sequence[Callable[[], object]]

@@ -1,0 +1,24 @@
+"""What something keeps alive, by going through all that it refers to."""
+
+from __future__ import annotations
+
+import gc
+import sys
+from types import ModuleType
+
+
+def kept_by(*things: object, kind: type) -> int:
+    """How many of a kind these refer to, over any number of steps.
+
+    Not by way of modules and classes, which refer to everything and keep it anyhow.
+    """
+    everybodys = {id(vars(module)) for module in list(sys.modules.values())}
+    seen, todo, found = everybodys, list(things), 0
+    while todo:
+        thing = todo.pop()
+        if id(thing) in seen or isinstance(thing, ModuleType | type):
+            continue
+        seen.add(id(thing))
+        found += type(thing) is kind
+        todo += gc.get_referents(thing)
+    return found
