@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from cudasync.engine import Engine, Op, Statistics, TraceEntry, Var, engine, use, waitall
     from cudasync.errors import (
         ClosedError,
+        CompileError,
         CudaError,
         CudasyncError,
         DeadlockError,
@@ -71,6 +72,7 @@ __all__ = [
     "Array",
     "BoundKernel",
     "ClosedError",
+    "CompileError",
     "CudaError",
     "CudasyncError",
     "DeadlockError",

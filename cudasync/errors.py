@@ -141,6 +141,44 @@ class PtxError(CudasyncError):
         super().__init__(f"{place}: {message}" + (f": {instruction}" if instruction else ""))
 
 
+class CompileError(CudasyncError):
+    """CUDA C that NVRTC does not compile.
+
+    `message` is the first of its complaints; `file`, `line` and `column` tell where that is, and
+    count from 1; both are 0 where it is about no line, but an option or a name. `source` is
+    that line, and `log` all that NVRTC had to say.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        file: str = "<cuda>",
+        line: int = 0,
+        column: int = 0,
+        source: str = "",
+        log: str = "",
+    ) -> None:
+        self.message = message
+        self.file = file
+        self.line = line
+        self.column = column
+        self.source = source
+        self.log = log
+        place = ":".join([file, *(str(number) for number in (line, column) if number)])
+        told = f"{place}: {message}"
+        if source:
+            margin = f"{line:5} | "
+            told += f"\n{margin}{source}"
+            if column:
+                # A tab of the line is one here, too, so that the mark is below its place.
+                before = "".join("\t" if each == "\t" else " " for each in source[: column - 1])
+                told += f"\n{' ' * (len(margin) - 2)}| {before}^"
+        if log:
+            told += f"\nNVRTC said:\n{log}"
+        super().__init__(told)
+
+
 class OpError(CudasyncError):
     """An op failed, or read what a failed op wrote; raised by every wait on such data.
 

@@ -26,8 +26,8 @@ PUBLIC = {
     "copy", "empty", "empty_like", "from_dlpack", "hand_over", "strided", "take_over", "zeros",
     "zeros_like",
     # Errors.
-    "ClosedError", "CudaError", "CudasyncError", "DeadlockError", "OpError", "PtxError",
-    "UnhandledFailureWarning", "UnpicklableCause",
+    "ClosedError", "CompileError", "CudaError", "CudasyncError", "DeadlockError", "OpError",
+    "PtxError", "UnhandledFailureWarning", "UnpicklableCause",
 }  # fmt: skip
 
 TESTING = {"Exploration", "HostLatch", "Latch", "explore"}

@@ -17,15 +17,16 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-_GROUND = ("errors", "atomic", "ptx")
+_GROUND = ("errors", "atomic", "kept", "ptx")
 _HOUSE = (*_GROUND, "driver", "engine", "graph", "array", "data", "distributed")
 
 # What each room may import of the house: down only. `softgpu` is for driver/probe.py alone.
 MAY_IMPORT: dict[str, frozenset[str]] = {
     "errors": frozenset(),
     "atomic": frozenset(),
+    "kept": frozenset(),
     "ptx": frozenset({"errors"}),
-    "softgpu": frozenset({"errors", "ptx"}),
+    "softgpu": frozenset({"errors", "kept", "ptx"}),
     "driver": frozenset(_GROUND),
     "engine": frozenset((*_GROUND, "driver")),
     "graph": frozenset((*_GROUND, "driver", "engine")),

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import textwrap
 
-import pytest
-from helpers import kept_code
-from helpers.house import ROOT
 from helpers.process import start as start_process
 
-from cudasync.softgpu.jit import kept
+from cudasync import kept
 
 SCRIPT = """
     import numpy as np
@@ -47,121 +43,3 @@ def test_a_second_process_compiles_nothing_and_a_damaged_file_only_what_it_held(
     files[1].write_bytes(files[2].read_bytes())
     assert counts(tmp_path, "3") == (2, compiled - 2)
     assert counts(tmp_path, "4") == (0, compiled)
-
-
-def test_nothing_is_kept_where_that_is_not_wanted(tmp_path, monkeypatch):
-    monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
-    monkeypatch.setenv(kept.VARIABLE, "0")
-    kept.keep("name", b"code")
-    assert kept.find("name") is None
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_code_is_kept_in_the_cache_folder_of_the_user(tmp_path, monkeypatch):
-    monkeypatch.delenv(kept.VARIABLE, raising=False)
-    monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
-    assert kept.folder() == tmp_path / ".cache" / "cudasync" / "softgpu"
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "caches"))
-    kept.keep("name", b"code")
-    assert kept.find("name") == b"code"
-    where = tmp_path / "caches" / "cudasync" / "softgpu"
-    assert [each.name for each in where.iterdir()] == ["name"]
-    assert where.stat().st_mode & 0o777 == 0o700
-
-
-@pytest.fixture
-def folder(tmp_path, monkeypatch):
-    """A folder with one file of code in it."""
-    where = tmp_path / "kept"
-    monkeypatch.setenv(kept.VARIABLE, str(where))
-    kept.keep("name", b"code")
-    assert kept.find("name") == b"code"
-    return where
-
-
-@pytest.mark.parametrize(
-    "damaged",
-    [
-        lambda data: b"",
-        lambda data: data[:20],
-        lambda data: data[:-1],
-        lambda data: data + b"\0",
-        lambda data: data[:-1] + bytes([data[-1] ^ 1]),
-        lambda data: bytes([data[0] ^ 1]) + data[1:],
-    ],
-)
-def test_a_damaged_file_is_not_found_and_is_replaced(folder, damaged):
-    path = folder / "name"
-    path.write_bytes(damaged(path.read_bytes()))
-    assert kept.find("name") is None
-    kept.keep("name", b"code")
-    assert kept.find("name") == b"code"
-
-
-def test_code_under_another_name_is_not_found(folder):
-    (folder / "other").write_bytes((folder / "name").read_bytes())
-    assert kept.find("other") is None
-
-
-@pytest.mark.parametrize("mode", [0o720, 0o702, 0o777])
-def test_a_folder_that_others_may_write_to_is_not_used(folder, mode):
-    folder.chmod(mode)
-    assert kept.find("name") is None
-    kept.keep("another", b"code")
-    assert not (folder / "another").exists()
-    folder.chmod(0o755)
-    assert kept.find("name") == b"code"
-
-
-def test_a_link_in_the_place_of_a_file_is_not_followed(folder):
-    (folder / "name").rename(folder / "real")
-    (folder / "name").symlink_to(folder / "real")
-    assert kept.find("name") is None
-
-
-def test_a_place_where_nothing_can_be_kept_is_no_error(tmp_path, monkeypatch):
-    (tmp_path / "file").write_text("in the way")
-    for name in (tmp_path / "file", tmp_path / "file" / "below"):
-        monkeypatch.setenv(kept.VARIABLE, str(name))
-        kept.keep("name", b"code")
-        assert kept.find("name") is None
-
-
-def test_when_there_are_many_the_older_half_goes(folder, monkeypatch):
-    monkeypatch.setattr(kept, "_MOST", 6)
-    for number in range(5):
-        kept.keep(f"{number}", b"code")
-        os.utime(folder / f"{number}", (number + 1, number + 1))
-    os.utime(folder / "name", (0, 0))
-    kept.keep("newest", b"code")
-    assert {each.name for each in folder.iterdir()} == {"2", "3", "4", "newest"}
-
-
-def test_names_differ_where_any_part_does_also_by_where_it_ends():
-    names = [("a", "b"), ("ab", ""), ("", "ab"), ("a\nb",), ("a", "b", "")]
-    assert len({kept.key_of(*parts) for parts in names}) == len(names)
-
-
-def test_the_tests_keep_nothing_in_the_folder_of_whoever_runs_them(monkeypatch):
-    now = kept.folder()
-    monkeypatch.delenv(kept.VARIABLE)
-    assert now is not None
-    assert now != kept.folder()
-    assert "CUDASYNC_SOFTGPU_CACHE" in (ROOT / "cudasync/softgpu/DESIGN.md").read_text()
-
-
-def test_what_the_tests_keep_is_found_while_they_run_and_gone_afterwards(tmp_path, monkeypatch):
-    assert kept_code.VARIABLE == kept.VARIABLE
-    monkeypatch.setenv(kept.VARIABLE, "0")
-    with kept_code.kept_in(tmp_path):
-        kept.keep("name", b"code")
-        assert kept.find("name") == b"code"
-    assert kept.find("name") is None
-    assert not tmp_path.exists()
-
-
-def test_the_tests_find_nothing_that_was_kept_before_they_began(folder):
-    with pytest.raises(AssertionError, match="not empty"), kept_code.kept_in(folder):
-        pass

@@ -11,8 +11,9 @@ import pytest
 from helpers.house import ROOT
 from helpers.process import start as start_process
 
+from cudasync.kept import VARIABLE
 from cudasync.ptx import parse
-from cudasync.softgpu.jit import compile_module, kept, texts
+from cudasync.softgpu.jit import compile_module, texts
 from cudasync.softgpu.jit.variants import Variant
 
 TEXTS = [
@@ -42,7 +43,7 @@ SCRIPT = """
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    monkeypatch.setenv(kept.VARIABLE, str(tmp_path))
+    monkeypatch.setenv(VARIABLE, str(tmp_path))
     return tmp_path
 
 
@@ -64,7 +65,7 @@ def lowered(monkeypatch) -> list[str]:
 
 def runs(folder: Path, **environment: str) -> str:
     command = [sys.executable, "-c", textwrap.dedent(SCRIPT)]
-    environment = {kept.VARIABLE: str(folder), "CUDASYNC_DEVICE": "soft", **environment}
+    environment = {VARIABLE: str(folder), "CUDASYNC_DEVICE": "soft", **environment}
     status, printed = start_process(command, 60, **environment)
     assert status == 0, printed
     return printed.strip()
@@ -82,7 +83,7 @@ def test_where_nothing_is_kept_every_process_lowers(tmp_path):
     where = tmp_path / "nothing"
     where.mkdir()
     for _ in range(2):
-        assert runs(where, **{kept.VARIABLE: "0"}).startswith("True ")
+        assert runs(where, **{VARIABLE: "0"}).startswith("True ")
     assert not list(where.iterdir())
 
 

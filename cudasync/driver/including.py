@@ -1,0 +1,74 @@
+"""Floor 1. Which other files a CUDA C text may read, so that it is compiled anew when one changes.
+
+NVRTC looks for `#include "x.h"` beside the file that says so, and for all in the folders of -I.
+What it would take depends on macros, so this takes more: every file that any include, also one that
+is switched off, finds in any of these places. A file too many is compiled once too often.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import TYPE_CHECKING
+
+from cudasync.kept import key_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+# A line that goes on in the next one counts as one. An include counts wherever it stands, also in a
+# comment or a string: to know what is one, all of C++ would have to be read.
+_CONTINUED = re.compile(r"\\\r?\n")
+_GAP = r"(?:[ \t]|/\*.*?\*/)*"
+_INCLUDE = re.compile(
+    rf"(?:(?:#|%:){_GAP}(?:include|include_next|import|embed)\b"
+    rf"|\b__has_(?:include|include_next|embed)\b{_GAP}\(){_GAP}([^\n]*)"
+)
+_NAME = re.compile(r'"([^"]+)"|<([^>]+)>')
+_MOST_FILES = 10_000
+
+
+def included(
+    source: str, beside: str, folders: Sequence[str], at_once: Sequence[str] = ()
+) -> str | None:
+    """A digest of all that `source` may include; None where that can not be told.
+
+    `beside` is the source's own folder, `folders` are those of -I, and `at_once` names the files
+    that an option includes. Built-in headers count by not being found.
+    """
+    seen: dict[str, bytes | None] = {}
+    waiting = [(source, beside)]
+    for name in at_once:
+        waiting.append((f'#include "{name}"', beside))
+    while waiting:
+        text, place = waiting.pop()
+        for name in _names(text):
+            if name is None or len(seen) > _MOST_FILES:
+                return None
+            for folder in (place, beside, *folders):
+                path = os.path.normpath(os.path.join(folder or ".", name))
+                if path in seen:
+                    continue
+                seen[path] = content = _content(path)
+                if content is not None:
+                    waiting.append((content.decode("latin-1"), os.path.dirname(path)))
+    parts = []
+    for path, content in sorted(seen.items()):
+        if content is not None:
+            parts += [path, content.decode("latin-1")]
+    return key_of(*parts)
+
+
+def _names(text: str) -> Iterator[str | None]:
+    """The names in a text's includes; None for one that a macro makes."""
+    for found in _INCLUDE.finditer(_CONTINUED.sub("", text)):
+        name = _NAME.match(found[1])
+        yield None if name is None else name[1] or name[2]
+
+
+def _content(path: str) -> bytes | None:
+    try:
+        with open(path, "rb") as file:
+            return file.read()
+    except OSError:
+        return None

@@ -1,0 +1,118 @@
+"""Floor 0. Code that is kept on disk, for the processes to come.
+
+`CUDASYNC_SOFTGPU_CACHE` names the folder; without it, it is one in the user's cache folder, and 0
+keeps nothing. A file is named by the hash of all that its code depends on and begins with a digest
+of name and code: what is damaged, cut short or lies under another name is not found. Code that is
+found is run, so the folder has to be the user's own, and nobody else may write to it.
+
+Nothing here fails: what can not be kept is compiled again.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import tempfile
+from pathlib import Path
+
+try:
+    # The one of hashlib, which loads OpenSSL for its others: many times what this one takes.
+    from _blake2 import blake2b
+except ImportError:
+    from hashlib import blake2b
+
+VARIABLE = "CUDASYNC_SOFTGPU_CACHE"
+# Files that are kept; when there are more, the older half goes.
+_MOST = 4096
+_DIGEST_BYTES = 32
+
+
+def key_of(*parts: str) -> str:
+    """The name for code that depends on these texts and on nothing else."""
+    lengths = ",".join(str(len(part)) for part in parts)
+    return blake2b("\n".join((lengths, *parts)).encode(), digest_size=_DIGEST_BYTES).hexdigest()
+
+
+class KeptCode:
+    """The code of one kind: `name` is its folder below cudasync/ in the user's cache folder."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def folder(self) -> Path | None:
+        """Where code is kept; None where none is to be kept."""
+        named = os.environ.get(VARIABLE)
+        if named == "0":
+            return None
+        if named:
+            return Path(named)
+        caches = os.environ.get("XDG_CACHE_HOME")
+        try:
+            return (Path(caches) if caches else Path.home() / ".cache") / "cudasync" / self._name
+        except RuntimeError:
+            return None
+
+    def find(self, key: str) -> bytes | None:
+        """The code that was kept under this name, or None."""
+        where = self.folder()
+        if where is None or not _is_own(where):
+            return None
+        try:
+            number = os.open(where / key, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            with open(number, "rb") as file:
+                if os.fstat(file.fileno()).st_uid != os.geteuid():
+                    return None
+                digest, code = file.read(_DIGEST_BYTES), file.read()
+        except OSError:
+            return None
+        return code if digest == _digest(key, code) else None
+
+    def keep(self, key: str, code: bytes) -> None:
+        """Keep code under this name, if that is possible; others see all of it or nothing."""
+        where = self.folder()
+        if where is None:
+            return
+        try:
+            where.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if not _is_own(where):
+                return
+            _make_room(where)
+            number, unfinished = tempfile.mkstemp(dir=where)
+            try:
+                with open(number, "wb") as file:
+                    file.write(_digest(key, code) + code)
+                os.replace(unfinished, where / key)
+            except BaseException:
+                os.unlink(unfinished)
+                raise
+        except OSError:
+            return
+
+
+def _digest(key: str, code: bytes) -> bytes:
+    return blake2b(key.encode() + code, digest_size=_DIGEST_BYTES).digest()
+
+
+def _is_own(where: Path) -> bool:
+    """Whether a folder is this user's and nobody else may put files there."""
+    try:
+        found = where.stat()
+    except OSError:
+        return False
+    others = stat.S_IWGRP | stat.S_IWOTH
+    return found.st_uid == os.geteuid() and not found.st_mode & others
+
+
+def _make_room(where: Path) -> None:
+    names = os.listdir(where)
+    if len(names) < _MOST:
+        return
+    for path in sorted(map(where.joinpath, names), key=_age)[: len(names) // 2]:
+        path.unlink(missing_ok=True)
+
+
+def _age(path: Path) -> float:
+    try:
+        return path.stat().st_mtime
+    except OSError:
+        return 0.0
