@@ -186,7 +186,7 @@ class Kernel(driver.Kernel):
 
 
 class Module(driver.Module):
-    """PTX loaded on a device; `module.kernel(name)` gives kernels that can be called on arrays."""
+    """PTX or CUDA C, loaded on a device; `module.kernel(name)` gives kernels to call on arrays."""
 
     kernel_type: ClassVar[type[driver.Kernel]] = Kernel
 
@@ -258,7 +258,7 @@ class BoundKernel:
         engine = current_engine()
         check = kernel.check
         if name is None:
-            name = kernel.name
+            name = kernel.label
         if check is None and not priority and engine._is_direct:
             return _push(
                 engine, launch.on, accesses, name, kernel.device, _getframe(1), kernel.name

@@ -68,7 +68,7 @@ class PreparedLaunch(driver.Launch):
         kernel: Any = self.kernel
         engine = current_engine()
         if name is None:
-            name = kernel.name
+            name = kernel.label
         if self._foreign:
             take_over_foreign(self._foreign)
         check = kernel.check
@@ -113,7 +113,7 @@ class PreparedLaunch(driver.Launch):
         """`push` for callers that are not the user's own code."""
         kernel: Any = self.kernel
         accesses = self.ready()
-        name = kernel.name if name is None else name
+        name = kernel.label if name is None else name
         return push_otherwise(engine, self._issue, kernel, accesses, name, priority)
 
     def touching(self, *, reads: Any = (), writes: Any = ()) -> PreparedLaunch:

@@ -66,7 +66,8 @@ def compile_cuda(
     beside; `architecture` is a compute capability, that of the current device by None, and is
     lowered to what this NVRTC knows; an `options` of `-arch=...` goes before it. `name_expressions`
     are the kernels and variables whose names in the PTX are wanted, templates among them:
-    "scale<float>".
+    "scale<float>". CUDA's own headers are found if a toolkit, or the wheel nvidia-cuda-runtime,
+    is installed.
 
     Raises CompileError for what NVRTC refuses; CudasyncError, saying what to install, where there
     is no NVRTC; TypeError and ValueError for what is no text. Blocks while NVRTC compiles, and
@@ -74,10 +75,13 @@ def compile_cuda(
     """
     _check(source, name, options, name_expressions)
     folders = [os.fspath(folder) for folder in include_dirs]
-    given = [*options, *(f"--include-path={folder}" for folder in folders)]
+    # Last, so that what is the program's own goes first. To look for them takes its time.
+    has_headers = "include" in source or any(_values(options, _AT_ONCE))
+    toolkit = nvrtc.toolkit_headers() if has_headers else ()
+    given = [*options, *(f"--include-path={folder}" for folder in (*folders, *toolkit))]
     if not any(_values(options, _ARCHITECTURE)):
         given.append(f"--gpu-architecture={_named(architecture)}")
-    key = _key(source, name, given, name_expressions)
+    key = _key(source, name, given, name_expressions, toolkit)
     record = None if key is None else _code.find(key)
     if record is not None:
         return CompiledCuda(**json.loads(record))
@@ -109,14 +113,24 @@ def _named(architecture: Architecture | None) -> str:
     return nvrtc.architecture_for(architecture or given_device(None).compute_capability)
 
 
-def _key(source: str, name: str, given: Sequence[str], expressions: Sequence[str]) -> str | None:
+def _key(
+    source: str,
+    name: str,
+    given: Sequence[str],
+    expressions: Sequence[str],
+    toolkit: Sequence[str],
+) -> str | None:
     """The name of what is kept for this; None where nothing may be."""
     version = nvrtc.version()
     for option in given:
         if option.lstrip("-").partition("=")[0] in _OF_FILES:
             return None
     digest = included(
-        source, os.path.dirname(name), [*_values(given, _FOLDER)], [*_values(given, _AT_ONCE)]
+        source,
+        os.path.dirname(name),
+        [*_values(given, _FOLDER)],
+        at_once=[*_values(given, _AT_ONCE)],
+        installed=toolkit,
     )
     if digest is None:
         return None

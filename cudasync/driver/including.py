@@ -29,17 +29,25 @@ _MOST_FILES = 10_000
 
 
 def included(
-    source: str, beside: str, folders: Sequence[str], at_once: Sequence[str] = ()
+    source: str,
+    beside: str,
+    folders: Sequence[str],
+    *,
+    at_once: Sequence[str] = (),
+    installed: Sequence[str] = (),
 ) -> str | None:
     """A digest of all that `source` may include; None where that can not be told.
 
     `beside` is the source's own folder, `folders` are those of -I, and `at_once` names the files
-    that an option includes. Built-in headers count by not being found.
+    that an option includes. Headers in `installed`, which are among `folders`, come and go as a
+    whole: they count by size and time, and what they include by that. Built-in headers count by
+    not being found.
     """
     seen: dict[str, bytes | None] = {}
+    theirs = tuple(os.path.join(os.path.normpath(folder), "") for folder in installed)
     waiting = [(source, beside)]
-    for name in at_once:
-        waiting.append((f'#include "{name}"', beside))
+    for header in at_once:
+        waiting.append((f'#include "{header}"', beside))
     while waiting:
         text, place = waiting.pop()
         for name in _names(text):
@@ -48,6 +56,9 @@ def included(
             for folder in (place, beside, *folders):
                 path = os.path.normpath(os.path.join(folder or ".", name))
                 if path in seen:
+                    continue
+                if path.startswith(theirs):
+                    seen[path] = _mark(path)
                     continue
                 seen[path] = content = _content(path)
                 if content is not None:
@@ -72,3 +83,11 @@ def _content(path: str) -> bytes | None:
             return file.read()
     except OSError:
         return None
+
+
+def _mark(path: str) -> bytes | None:
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return f"{found.st_size} {found.st_mtime_ns}".encode()

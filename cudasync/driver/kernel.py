@@ -36,6 +36,7 @@ _MOST_SHAPES = 256
 class Kernel:
     """A kernel of a loaded module. `module.kernel(name)` makes it; it keeps the module loaded.
 
+    `name` is the one in the PTX, `label` what people call it: of CUDA C, its name there.
     `parameters` are in order; `symbols` tells for each variable of the module that the kernel
     uses how it does; `beyond` says why it may reach memory that none of these leads to, and is ""
     if it can not; `max_threads` is the most that a block of it may have.
@@ -51,7 +52,7 @@ class Kernel:
         beyond: str = "",
     ) -> None:
         self.module = module
-        self.name = name
+        self.name = self.label = name
         self.device: Device = module.device
         self.parameters = parameters
         self.symbols = symbols

@@ -1,4 +1,4 @@
-"""Floor 1. A module: PTX loaded on a device, and the kernels in it.
+"""Floor 1. A module: PTX, or CUDA C, loaded on a device, and the kernels in it.
 
 The text is read twice: by our parser, which knows the kernels' parameters and infers what they do
 through them, and by the driver, which has the last word. A driver may know more PTX than our
@@ -14,34 +14,24 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from cuda.bindings import driver
 
+from cudasync.driver.cuda_text import CudaText, label_of, own_variables, squeezed, symbol_for
 from cudasync.driver.current import given_device
 from cudasync.driver.kernel import Kernel
+from cudasync.driver.loading import decoded, load, refusal_of_kernel
 from cudasync.driver.owned import Owned
-from cudasync.driver.parameter import Parameter
-from cudasync.driver.result import check, failure, report_of
+from cudasync.driver.result import check, failure
+from cudasync.driver.signature import signature_of
 from cudasync.driver.unpicklable import unpicklable
-from cudasync.errors import CudaError, PtxError
+from cudasync.errors import PtxError
 from cudasync.ptx import parse
-from cudasync.ptx.access import Access, analyse
-from cudasync.ptx.types import ScalarType
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
     from typing import Self
 
+    from cudasync.driver.compiling import Architecture
     from cudasync.driver.device import Device, DeviceLike
     from cudasync.ptx import ir
-
-_LOG_BYTES = 16384
-
-# Refusals that are about the text: invalid image, no binary for this GPU, invalid PTX, no
-# compiler, unsupported PTX version, invalid source, not supported.
-_TEXT_CODES = frozenset({200, 209, 218, 221, 222, 300, 801})
-_NOT_FOUND = 500
-
-_NOT_READ = "the PTX is newer than what is understood of it"
-
-# ptxas application ptx input, line 7; error   : Arguments mismatch for instruction 'add'
-_LOG_LINE = re.compile(r"line (\d+); (?:error|fatal)\s*: *(.*)")
 
 
 @unpicklable("send the PTX and load it there with Module.from_ptx")
@@ -61,7 +51,13 @@ class Module:
         self.owned = Owned(
             device.context, handle, driver.cuModuleUnload, noun="module", blocking=True
         )
+        # By their names in the PTX, and those that they were asked for by.
         self._kernels: dict[str, Kernel] = {}
+        # Of CUDA C: the text, the names in the PTX of its name expressions, and what was compiled
+        # for an expression that came later, by that.
+        self._cuda: CudaText | None = None
+        self._lowered: Mapping[str, str] = {}
+        self._instances: dict[str, Self] = {}
 
     @classmethod
     def from_ptx(
@@ -72,7 +68,7 @@ class Module:
         Raises PtxError with the place when the text is not PTX that this device can run,
         CudaError for any other trouble. (cuModuleLoadDataEx)
         """
-        ptx = _decoded(text, file)
+        ptx = decoded(text, file)
         on = given_device(device)
         parsed: ir.Module | None = None
         objection: PtxError | None = None
@@ -80,13 +76,56 @@ class Module:
             parsed = parse(ptx, file)
         except PtxError as error:
             objection = error
-        handle = _load(ptx, on, file, objection)
+        handle = load(ptx, on, file, objection)
         return cls(handle, on, ptx, file, parsed)
 
     @classmethod
+    def from_cuda(
+        cls,
+        source: str,
+        *,
+        device: DeviceLike | None = None,
+        name: str = "<cuda>",
+        options: Sequence[str] = (),
+        include_dirs: Sequence[str | os.PathLike[str]] = (),
+        name_expressions: Sequence[str] = (),
+        architecture: Architecture | None = None,
+    ) -> Self:
+        """Compile CUDA C with NVRTC and load it.
+
+        `name` is what errors call the text; `options` are NVRTC's ("-DN=4", "--use_fast_math"),
+        `include_dirs` are looked through for its headers. `name_expressions` are instances of
+        templates that are wanted, as C++ writes them: "scale<float>". `architecture` is a compute
+        capability, such as (8, 0), or a name for one, such as "sm_90a": that of the device if it
+        is not given. What was compiled before, by whatever process, is found on disk.
+
+        Raises CompileError with the place for what NVRTC refuses, CudasyncError with what to
+        install where there is no NVRTC, TypeError and ValueError for what is no text, and what
+        `from_ptx` raises. Blocks while NVRTC compiles. (nvrtcCompileProgram)
+        """
+        folders = tuple(os.fspath(folder) for folder in include_dirs)
+        text = CudaText(source, name, options, folders, architecture, name_expressions)
+        return cls._from_text(text, given_device(device))
+
+    @classmethod
+    def _from_text(cls, text: CudaText, device: Device, *more: str) -> Self:
+        """A CUDA C text, loaded; with kernels for `more` expressions, or for its own."""
+        compiled = text.compiled(device, *more)
+        made = cls.from_ptx(compiled.ptx, device=device, file=text.name)
+        made._cuda, made._lowered = text, compiled.lowered
+        return made
+
+    @classmethod
     def from_file(cls, path: str | os.PathLike[str], *, device: DeviceLike | None = None) -> Self:
-        """Load a file of PTX, as `from_ptx` does. Raises FileNotFoundError and its kin, too."""
-        return cls.from_ptx(Path(path).read_bytes(), device=device, file=os.fspath(path))
+        """Load a file: CUDA C, as `from_cuda` does, if its name ends in .cu, else PTX.
+
+        Raises FileNotFoundError and its kin, too.
+        """
+        name = os.fspath(path)
+        if name.endswith(".cu"):
+            source = Path(path).read_text(encoding="utf-8")
+            return cls.from_cuda(source, device=device, name=name)
+        return cls.from_ptx(Path(path).read_bytes(), device=device, file=name)
 
     def get(self) -> Any:
         """The driver's CUmodule. Raises ClosedError once closed."""
@@ -98,7 +137,14 @@ class Module:
 
     @property
     def kernel_names(self) -> tuple[str, ...]:
-        """The kernels in the text, in its order."""
+        """The kernels in the text, in its order; of CUDA C as they are called there."""
+        if self._cuda is None:
+            return self._symbols
+        return tuple(label_of(symbol, self._lowered) for symbol in self._symbols)
+
+    @property
+    def _symbols(self) -> tuple[str, ...]:
+        """The kernels by their names in the PTX."""
         if self._parsed is not None:
             return tuple(function.name for function in self._parsed.kernels)
         return tuple(re.findall(r"\.entry\s+([\w$%]+)", self._text))
@@ -106,47 +152,75 @@ class Module:
     def kernel(self, name: str) -> Kernel:
         """The kernel called `name`, the same object each time.
 
-        Raises ValueError, listing the kernels there are, for any other name; PtxError with the
-        place where the kernel alone needs what this device has not. (cuModuleGetFunction)
+        Of CUDA C that is the kernel's name, if one alone has it, or the expression that names it in
+        C++: "scale<float>". An instance of a template that is met first here is compiled and loaded
+        now, which takes a source without variables of its own (ValueError): they would be others
+        than the module's. `from_cuda(name_expressions=)` takes any.
+
+        Raises ValueError, listing the kernels there are, for any other name; CompileError for an
+        expression that names none; PtxError with the place where the kernel alone needs what this
+        device has not. (cuModuleGetFunction)
         """
         known = self._kernels.get(name)
         if known is not None:
             return known
+        self.get()
+        symbol = self._symbol(name)
+        if symbol is None:
+            found = self._instance(name).kernel(name)
+        else:
+            found = self._kernels.get(symbol) or self._made(symbol)
+        return self._kernels.setdefault(name, found)
+
+    def _symbol(self, name: str) -> str | None:
+        """The kernel's name in the PTX; None if it is an expression that is to be compiled."""
+        symbols = self._symbols
+        if name in symbols:
+            return name
+        if self._cuda is not None:
+            symbol = symbol_for(name, symbols, self._lowered)
+            # A plain name that nobody has may be a template's; C++ would have to be read to tell.
+            if symbol is not None or "<" in name:
+                return symbol
+        names = ", ".join(self.kernel_names) or "none"
+        raise ValueError(f"{self.file} has no kernel {name!r}; it has {names}")
+
+    def _instance(self, expression: str) -> Self:
+        """What is compiled from the same source for an expression that it was not asked for."""
+        key = squeezed(expression)
+        known = self._instances.get(key)
+        if known is not None:
+            return known
+        assert self._cuda is not None
+        made = self._from_text(self._cuda, self.device, expression)
+        variables = own_variables(made._parsed)
+        if variables is None or variables:
+            shared = ", ".join(variables or ("what they are is not known",))
+            raise ValueError(
+                f"{self.file}: {expression} can not be compiled by itself, since the source has "
+                f"variables ({shared}), which would not be those of the other kernels: give "
+                f"from_cuda(..., name_expressions=[{expression!r}])"
+            )
+        return self._instances.setdefault(key, made)
+
+    def _made(self, name: str) -> Kernel:
+        """The kernel of this name in the PTX, for the first time."""
         handle = self.get()
         self.device.context.enter()
-        if name not in self.kernel_names:
-            names = ", ".join(self.kernel_names) or "none"
-            raise ValueError(f"{self.file} has no kernel {name!r}; it has {names}")
         function = self._function(handle, name)
-        if self._parsed is not None:
-            declared = self._parsed.function(name)
-            found = analyse(self._parsed, name)
-            parameters = tuple(
-                Parameter(
-                    variable.name,
-                    variable.type,
-                    variable.size,
-                    found.parameters[i],
-                    variable.is_array,
-                    element=found.elements[i],
-                    reason=found.reasons[i],
-                    fields=found.fields[i],
-                )
-                for i, variable in enumerate(declared.parameters)
-            )
-            symbols, beyond = dict(found.symbols), found.beyond
-        else:
-            parameters, symbols, beyond = _parameters_by_driver(function), {}, _NOT_READ
+        parameters, symbols, beyond = signature_of(self._parsed, name, function)
         made = self.kernel_type(self, name, function, parameters, symbols, beyond)
+        if self._cuda is not None:
+            made.label = label_of(name, self._lowered)
         return self._kernels.setdefault(name, made)
 
     def _function(self, handle: Any, name: str) -> Any:
-        try:
-            return check(driver.cuModuleGetFunction(handle, name.encode()), "cuModuleGetFunction")
-        except CudaError as error:
-            if error.code not in _TEXT_CODES:
-                raise
-            raise _from_log(report_of(error.code), self._text, self.file, error) from error
+        answer = driver.cuModuleGetFunction(handle, name.encode())
+        if answer[0]:
+            raise refusal_of_kernel(
+                failure(answer[0], "cuModuleGetFunction"), self._text, self.file
+            )
+        return answer[1]
 
     def variable_place(self, name: str) -> tuple[int, int]:
         """Address and size in bytes of the module's variable; CudaError if it has no such.
@@ -167,93 +241,8 @@ class Module:
         if not self.owned.is_closed:
             self.device.synchronize()
         self.owned.close()
+        for each in self._instances.copy().values():
+            each.close()
 
     def __repr__(self) -> str:
         return f"<Module {self.file} on {self.device!r}>"
-
-
-def _decoded(text: str | bytes, file: str) -> str:
-    """The PTX as a string, without the NUL that compilers put behind it."""
-    if isinstance(text, str):
-        ptx = text
-    else:
-        raw = bytes(text)
-        if raw[:4] == b"\x7fELF":
-            raise PtxError("this is an ELF file (a cubin?), not PTX", file=file)
-        try:
-            ptx = raw.decode()
-        except UnicodeDecodeError as error:
-            line = raw.count(b"\n", 0, error.start) + 1
-            raise PtxError("this is not text, so not PTX", file=file, line=line) from None
-    ptx = ptx.rstrip("\0")
-    if "\0" in ptx:
-        line = ptx.count("\n", 0, ptx.index("\0")) + 1
-        raise PtxError("there is a NUL character in the text", file=file, line=line)
-    return ptx
-
-
-def _load(ptx: str, device: Device, file: str, objection: PtxError | None) -> Any:
-    """The loaded module's handle; `objection` is what our parser has against the text."""
-    log = bytearray(_LOG_BYTES)
-    options = driver.CUjit_option
-    names = [options.CU_JIT_ERROR_LOG_BUFFER, options.CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES]
-    try:
-        return device.context.allocate(
-            "cuModuleLoadDataEx",
-            driver.cuModuleLoadDataEx,
-            ptx.encode() + b"\0",
-            len(names),
-            names,
-            [log, _LOG_BYTES],
-        )
-    except CudaError as error:
-        if error.code not in _TEXT_CODES:
-            raise
-        if objection is not None:
-            raise objection from error
-        raise _from_log(
-            log.partition(b"\0")[0].decode(errors="replace"), ptx, file, error
-        ) from error
-
-
-def _from_log(log: str, ptx: str, file: str, refusal: CudaError) -> PtxError:
-    """The driver's compiler's first complaint as a PtxError."""
-    found = _LOG_LINE.search(log)
-    if found is None:
-        said = " ".join(log.split())
-        return PtxError(f"{said}: {refusal}" if said else str(refusal), file=file)
-    line = int(found[1])
-    lines = ptx.splitlines()
-    source = lines[line - 1] if 0 < line <= len(lines) else ""
-    column = len(source) - len(source.lstrip()) + 1
-    instruction = source.strip()
-    # Said once is enough, where the complaint quotes the line.
-    message = found[2].strip().removesuffix(instruction).rstrip(" :")
-    return PtxError(message, file=file, line=line, column=column, instruction=instruction)
-
-
-_BITS = {1: ScalarType.B8, 2: ScalarType.B16, 4: ScalarType.B32, 8: ScalarType.B64}
-
-
-def _parameters_by_driver(function: Any) -> tuple[Parameter, ...]:
-    """The parameters as far as cuFuncGetParamInfo tells: their sizes."""
-    parameters: list[Parameter] = []
-    while True:
-        code, _, size = driver.cuFuncGetParamInfo(function, len(parameters))
-        if code:
-            # Past the last parameter the driver answers CUDA_ERROR_INVALID_VALUE.
-            if int(code) == 1:
-                return tuple(parameters)
-            raise failure(code, "cuFuncGetParamInfo")
-        scalar = _BITS.get(size)
-        name = f"parameter {len(parameters)}"
-        parameters.append(
-            Parameter(
-                name,
-                scalar or ScalarType.B8,
-                size,
-                Access.UNKNOWN,
-                scalar is None,
-                reason=_NOT_READ,
-            )
-        )

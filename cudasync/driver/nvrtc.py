@@ -8,6 +8,7 @@ any number of threads, a program each.
 from __future__ import annotations
 
 import importlib
+import os
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -56,6 +57,18 @@ def architectures() -> tuple[int, ...]:
     if code:
         raise CudasyncError(f"nvrtcGetSupportedArchs: {code.name}")
     return tuple(sorted(known))
+
+
+@cache
+def toolkit_headers() -> tuple[str, ...]:
+    """The folders of CUDA's own headers, such as cuda_fp16.h: of a toolkit, or of the wheel
+    nvidia-cuda-runtime. None without either, or with bindings that can not look for them."""
+    try:
+        found = importlib.import_module("cuda.pathfinder").find_nvidia_header_directory("cudart")
+    except (ImportError, AttributeError, RuntimeError):
+        return ()
+    folders = () if found is None else (found, os.path.join(found, "cccl"))
+    return tuple(folder for folder in folders if os.path.isdir(folder))
 
 
 def architecture_for(capability: tuple[int, int]) -> str:

@@ -8,7 +8,8 @@ import pytest
 from helpers.ptx_texts import FILL, HEAD, STORE_PARAMETERS
 
 from cudasync.driver import DeviceBuffer, Kernel, Module, launch
-from cudasync.driver.module import _from_log, _parameters_by_driver
+from cudasync.driver.loading import _from_log
+from cudasync.driver.signature import _parameters_by_driver
 from cudasync.errors import ClosedError, CudaError, PtxError
 from cudasync.ptx.access import Access
 

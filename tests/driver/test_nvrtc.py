@@ -345,7 +345,7 @@ def test_what_no_compiler_will_take_is_refused_before():
 
 def test_a_planted_blindness_to_headers_is_found(folder, tmp_path, monkeypatch):
     """The tests above can fail: without the digest of the headers the old code is found."""
-    monkeypatch.setattr(compiling, "included", lambda *whatever: "")
+    monkeypatch.setattr(compiling, "included", lambda *whatever, **more: "")
     header = tmp_path / "value.h"
     header.write_text("#define VALUE 1")
     compile_cuda(USES_A_HEADER, include_dirs=[tmp_path])

@@ -1,6 +1,6 @@
 """Floor 4, elementwise. From an expression and a class of layout to a kernel on a device.
 
-A kernel is compiled once for each, and loaded once in the life of a device's context.
+A kernel is loaded once in the life of a device's context; what NVRTC made of it is kept on disk.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 from cudasync.array.expressions.kernel import kernel_name, source
 from cudasync.driver import Module
-from cudasync.driver.nvrtc import architecture_for, compile_program
 
 if TYPE_CHECKING:
     from cudasync.array.expressions.kernel import LayoutClass
@@ -20,7 +19,6 @@ if TYPE_CHECKING:
 _OPTIONS = ("--fmad=false",)
 
 _kernels: dict[Any, Kernel] = {}
-_programs: dict[Any, str] = {}
 
 
 def kernel_for(tree: Expression, kind: LayoutClass, device: Device) -> Kernel:
@@ -31,18 +29,8 @@ def kernel_for(tree: Expression, kind: LayoutClass, device: Device) -> Kernel:
     key = (tree, kind, device.ordinal, device.context.token)
     found = _kernels.get(key)
     if found is None:
-        module = Module.from_ptx(_compiled(tree, kind, device), device=device)
-        found = _kernels.setdefault(key, module.kernel(kernel_name(tree)))
-    return found
-
-
-def _compiled(tree: Expression, kind: LayoutClass, device: Device) -> str:
-    architecture = architecture_for(device.compute_capability)
-    key = (tree, kind, architecture)
-    found = _programs.get(key)
-    if found is None:
-        options = (f"--gpu-architecture={architecture}", *_OPTIONS)
-        name = f"{kernel_name(tree)}.cu"
-        found, _, _ = compile_program(source(tree, kind), name, options, ())
-        _programs[key] = found
+        name = kernel_name(tree)
+        text = source(tree, kind)
+        module = Module.from_cuda(text, device=device, name=f"{name}.cu", options=_OPTIONS)
+        found = _kernels.setdefault(key, module.kernel(name))
     return found

@@ -1,0 +1,92 @@
+"""Floor 1. PTX handed to the driver, and what the driver has against it as a PtxError."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+from cuda.bindings import driver
+
+from cudasync.driver.result import report_of
+from cudasync.errors import CudaError, CudasyncError, PtxError
+
+if TYPE_CHECKING:
+    from cudasync.driver.device import Device
+
+_LOG_BYTES = 16384
+
+# Refusals that are about the text: invalid image, no binary for this GPU, invalid PTX, no
+# compiler, unsupported PTX version, invalid source, not supported.
+_TEXT_CODES = frozenset({200, 209, 218, 221, 222, 300, 801})
+
+# ptxas application ptx input, line 7; error   : Arguments mismatch for instruction 'add'
+_LOG_LINE = re.compile(r"line (\d+); (?:error|fatal)\s*: *(.*)")
+
+
+def decoded(text: str | bytes, file: str) -> str:
+    """The PTX as a string, without the NUL that compilers put behind it."""
+    if isinstance(text, str):
+        ptx = text
+    else:
+        raw = bytes(text)
+        if raw[:4] == b"\x7fELF":
+            raise PtxError("this is an ELF file (a cubin?), not PTX", file=file)
+        try:
+            ptx = raw.decode()
+        except UnicodeDecodeError as error:
+            line = raw.count(b"\n", 0, error.start) + 1
+            raise PtxError("this is not text, so not PTX", file=file, line=line) from None
+    ptx = ptx.rstrip("\0")
+    if "\0" in ptx:
+        line = ptx.count("\n", 0, ptx.index("\0")) + 1
+        raise PtxError("there is a NUL character in the text", file=file, line=line)
+    return ptx
+
+
+def load(ptx: str, device: Device, file: str, objection: PtxError | None) -> Any:
+    """The loaded module's handle; `objection` is what our parser has against the text."""
+    log = bytearray(_LOG_BYTES)
+    options = driver.CUjit_option
+    names = [options.CU_JIT_ERROR_LOG_BUFFER, options.CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES]
+    try:
+        return device.context.allocate(
+            "cuModuleLoadDataEx",
+            driver.cuModuleLoadDataEx,
+            ptx.encode() + b"\0",
+            len(names),
+            names,
+            [log, _LOG_BYTES],
+        )
+    except CudaError as error:
+        if error.code not in _TEXT_CODES:
+            raise
+        if objection is not None:
+            raise objection from error
+        raise _from_log(
+            log.partition(b"\0")[0].decode(errors="replace"), ptx, file, error
+        ) from error
+
+
+def refusal_of_kernel(error: CudasyncError, ptx: str, file: str) -> CudasyncError:
+    """What to raise where the driver has `error` with one kernel: about the text, if it is that."""
+    if not isinstance(error, CudaError) or error.code not in _TEXT_CODES:
+        return error
+    told = _from_log(report_of(error.code), ptx, file, error)
+    told.__cause__ = error
+    return told
+
+
+def _from_log(log: str, ptx: str, file: str, refusal: CudaError) -> PtxError:
+    """The driver's compiler's first complaint as a PtxError."""
+    found = _LOG_LINE.search(log)
+    if found is None:
+        said = " ".join(log.split())
+        return PtxError(f"{said}: {refusal}" if said else str(refusal), file=file)
+    line = int(found[1])
+    lines = ptx.splitlines()
+    source = lines[line - 1] if 0 < line <= len(lines) else ""
+    column = len(source) - len(source.lstrip()) + 1
+    instruction = source.strip()
+    # Said once is enough, where the complaint quotes the line.
+    message = found[2].strip().removesuffix(instruction).rstrip(" :")
+    return PtxError(message, file=file, line=line, column=column, instruction=instruction)
