@@ -73,7 +73,7 @@ ARITHMETIC = (
     _rounding("ceil", "ceil({0})"),
     _rounding("floor", "floor({0})"),
     _rounding("trunc", "trunc({0})"),
-    Function("round", 1, {"iu": "{0}", "f": "rint({0})"}, np.rint),
+    Function("round", 1, {"iu": "{0}", "f": "rint({0})"}, np.round),
     Function("real", 1, _SAME, np.positive),
     Function("conj", 1, _SAME, np.positive),
     Function("imag", 1, {"iuf": "({T})0"}, _imag),

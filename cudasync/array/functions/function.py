@@ -81,4 +81,9 @@ class Function:
 def of_ufunc(name: str, texts: Mapping[str, str], **facts: bool) -> Function:
     """The function that NumPy has as a ufunc of this name."""
     ufunc = getattr(np, name)
-    return Function(name, ufunc.nin, texts, ufunc, **facts)
+    return Function(name, arity_of(ufunc), texts, ufunc, **facts)
+
+
+def arity_of(ufunc: np.ufunc) -> int:
+    """How many operands it takes."""
+    return ufunc.nargs - ufunc.nout

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from cudasync.array.functions.function import Function, of_ufunc
+from cudasync.array.functions.function import Function, arity_of, of_ufunc
 
 
 def _of_c(name: str, c_name: str = "", *, is_wide: bool = False) -> Function:
@@ -16,8 +16,8 @@ def _of_c(name: str, c_name: str = "", *, is_wide: bool = False) -> Function:
 
 
 def _renamed(name: str, ufunc: np.ufunc, *, is_wide: bool = False) -> Function:
-    arguments = ", ".join(f"{{{i}}}" for i in range(ufunc.nin))
-    return Function(name, ufunc.nin, {"f": f"{name}({arguments})"}, ufunc, is_wide=is_wide)
+    arguments = ", ".join(f"{{{i}}}" for i in range(arity_of(ufunc)))
+    return Function(name, arity_of(ufunc), {"f": f"{name}({arguments})"}, ufunc, is_wide=is_wide)
 
 
 TRANSCENDENTAL = (
