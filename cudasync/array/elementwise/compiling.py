@@ -24,11 +24,11 @@ _kernels: dict[Any, Kernel] = {}
 def kernel_for(tree: Expression, kind: LayoutClass, device: Device) -> Kernel:
     """The kernel on this device. Blocks while it is compiled, the first time; CudasyncError where
     there is no NVRTC."""
-    # The context has a token once it is made.
-    device.context.enter()
-    key = (tree, kind, device.ordinal, device.context.token)
-    found = _kernels.get(key)
+    found = _kernels.get((tree, kind, device.ordinal, device.context.token))
     if found is None:
+        # The context has its token once it is made.
+        device.context.enter()
+        key = (tree, kind, device.ordinal, device.context.token)
         name = kernel_name(tree)
         text = source(tree, kind)
         module = Module.from_cuda(text, device=device, name=f"{name}.cu", options=_OPTIONS)

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from cudasync.array.elementwise.building import Operand
     from cudasync.array.elementwise.layouts import Layout
     from cudasync.array.expressions.tree import Expression
+    from cudasync.engine import Op
 
     Build = Callable[[Sequence[Operand]], Expression]
 
@@ -56,16 +57,16 @@ class Operation:
         plan = self.plans.get(key) or self._planned(operands, None, self.plans, key)
         return plan(operands, frame)
 
-    def into(self, operands: tuple[Any, ...], target: Any, frame: FrameType) -> None:
+    def into(self, operands: tuple[Any, ...], target: Any, frame: FrameType) -> Op | None:
         """The same, into an array of the result's dtype and shape. What overlaps is right: as if
-        the result was computed before anything is written."""
+        the result was computed before anything is written. Returns the op that writes it."""
         _writable(target, self.name)
         key = (*key_of(operands), target.layout)
         plan = self._into.get(key) or self._planned(operands, target, self._into, key)
-        if plan.is_apart(operands, target):
-            plan.into(operands, target, frame)
-        else:
-            COPY.into((self(operands, frame),), target, frame)
+        if not plan.is_apart(operands, target):
+            return COPY.into((self(operands, frame),), target, frame)
+        op: Op | None = plan.into(operands, target, frame)
+        return op
 
     def tree(self, operands: tuple[Any, ...]) -> Expression:
         """The expression for operands like these; raises what a call would for their dtypes."""

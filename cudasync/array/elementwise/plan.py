@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
     from cudasync.array.elementwise.layouts import Layout
     from cudasync.array.expressions.tree import Expression
+    from cudasync.engine import Op
     from cudasync.engine.hazards.accesses import Accessed, Accesses
 
 _push = launching.push
@@ -135,24 +136,24 @@ class DevicePlan:
         self._pushed(launch, (regions, (), (made.region,)), frame)
         return made
 
-    def into(self, operands: tuple[Any, ...], target: Any, frame: FrameType) -> None:
+    def into(self, operands: tuple[Any, ...], target: Any, frame: FrameType) -> Op | None:
         """Push the operation with `target`, which has the result's layout, as its result.
 
-        What overlaps it lies on it element on element: see `is_apart`.
+        What overlaps it lies on it element on element: see `is_apart`. Returns the op; None where
+        there is nothing to do.
         """
         if _dead or LENT:
             reap()
         if not self.result.size:
-            return
+            return None
         if self._token is not self._device.context.token:
             self._prepare()
         launch, regions = self._packed(operands, target)
         region = target.region
         apart = tuple([each for each in regions if each != region])
         if len(apart) < len(regions) or region.__class__ is Gapped:
-            self._pushed(launch, (apart, (region,), ()), frame)
-        else:
-            self._pushed(launch, (apart, (), (region,)), frame)
+            return self._pushed(launch, (apart, (region,), ()), frame)
+        return self._pushed(launch, (apart, (), (region,)), frame)
 
     def is_apart(self, operands: tuple[Any, ...], target: Any) -> bool:
         """True if nothing is written before it is read: each array that shares bytes with `target`
@@ -213,12 +214,12 @@ class DevicePlan:
                 values[at] = value
         return tuple(values)
 
-    def _pushed(self, launch: Launch, regions: Any, frame: FrameType) -> None:
+    def _pushed(self, launch: Launch, regions: Any, frame: FrameType) -> Op:
         accesses = (regions, _NO_TOKENS, ())
         engine = current_engine()
         if engine._is_direct and not self._is_checked:
-            _push(engine, launch.on, accesses, self.name, self._device, frame, self._kernel_name)
-            return
+            name = self.name
+            return _push(engine, launch.on, accesses, name, self._device, frame, self._kernel_name)
         only_read, updated, written = regions
         op = engine._push(
             launch.on,
@@ -230,6 +231,7 @@ class DevicePlan:
             kernel=self._kernel_name,
         )
         op._said = accesses
+        return op
 
 
 def user_frame() -> FrameType:
