@@ -176,7 +176,8 @@ def arange(
 ) -> Array:
     """`start`, `start + step` and so on up to `stop`, which is left out; from 0 with one number.
 
-    In the dtype that holds all three, unless another is given. ValueError for a step of 0.
+    In the dtype that holds all three, unless another is given; floats are computed in float64 and
+    then cast. ValueError for a step of 0.
     """
     if stop is None:
         start, stop = 0, start
@@ -186,23 +187,24 @@ def arange(
     kind = (DEFAULT_FLOAT if is_float else DEFAULT_INT) if dtype is None else supported(dtype)
     if kind == BOOL:
         raise TypeError("arange makes numbers, not bool")
+    if kind.kind != "f" and (start != int(start) or step != int(step)):
+        raise TypeError(f"arange of {kind} takes whole numbers: make floats and cast them")
     count = max(0, math.ceil((stop - start) / step) if is_float else -((start - stop) // step))
     made = _to_overwrite((count,), kind, device)
     if not count:
         return made
-    first, second = (np.asarray(each).astype(kind)[()] for each in (start, start + step))
-    with np.errstate(all="ignore"):
-        apart = second - first
-    _counting(kind).into((first, apart), made, user_frame())
+    number = float if kind.kind == "f" else int
+    numbers = (number(start), number(step))
+    _counting(kind).into(numbers, made, user_frame())
     return made
 
 
 @cache
 def _counting(dtype: DType) -> Operation:
-    """The first number and the distance of the others, multiplied out in the dtype."""
-    places = cast(Index(), dtype)
-    steps = apply(FUNCTIONS["multiply"], places, Scalar(1, dtype))
-    tree = apply(FUNCTIONS["add"], Scalar(0, dtype), steps)
+    """The first number and the distance of the others. Floats are computed in float64."""
+    within = FLOAT64 if dtype.kind == "f" else INT64
+    steps = apply(FUNCTIONS["multiply"], cast(Index(), within), Scalar(1, within))
+    tree = cast(apply(FUNCTIONS["add"], Scalar(0, within), steps), dtype)
     return Operation("arange", lambda operands: tree)
 
 

@@ -101,7 +101,8 @@ def flip(x: Array, /, *, axis: Any = None) -> Array:
 def broadcast_to(x: Array, /, shape: Any) -> Array:
     """A view of this shape, whose elements share memory; it can not be written."""
     to = as_shape(shape)
-    if broadcast_shapes(x.shape, to) != to:
+    aligned = (*(1,) * (len(to) - x.ndim), *x.shape)
+    if len(aligned) != len(to) or any(a not in (1, b) for a, b in zip(aligned, to, strict=True)):
         raise ValueError(f"shape {x.shape} does not broadcast to {to}")
     return x._viewed(0, to, broadcast_strides(x.shape, x.strides, to))
 

@@ -208,7 +208,7 @@ class DevicePlan:
             if leaf.dtype.kind == "f":
                 value = float(values[at])
                 try:
-                    struct.pack(C_TYPES[leaf.dtype].letter, value)
+                    struct.pack(f"<{C_TYPES[leaf.dtype].letter}", value)
                 except OverflowError:
                     value = float("inf") if value > 0 else float("-inf")
                 values[at] = value
