@@ -14,6 +14,7 @@ import types
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from cudasync import xp
     from cudasync.array import (
         Array,
         BoundKernel,
@@ -114,6 +115,7 @@ __all__ = [
     "take_over",
     "use",
     "waitall",
+    "xp",
     "zeros",
     "zeros_like",
 ]
@@ -138,7 +140,10 @@ if not TYPE_CHECKING:  # A type checker would take any name for one of these.
             importlib.import_module(f"{__name__}.{room}")
             for room in ("array", "engine", "driver", "errors")
         ]
+        globals()["xp"] = importlib.import_module(f"{__name__}.xp")
         for public in __all__:
+            if public == "xp":
+                continue
             globals()[public] = next(
                 vars(room)[public]
                 for room in rooms

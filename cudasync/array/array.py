@@ -7,44 +7,66 @@ overlapping bytes, whichever views they came by. Nothing here waits, except `num
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+import sys
+from typing import TYPE_CHECKING, Any, ClassVar, SupportsIndex
 
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
-from cudasync.array import exporting, indexing
+from cudasync.array import exporting, indexing, namespace
 from cudasync.array.allocation import DeviceBytes, reap
 from cudasync.array.crossing import crossing, hand_over
+from cudasync.array.elementwise import layouts
+from cudasync.array.elementwise.plan import DevicePlan
 from cudasync.array.handed import refuse_unless_handed
+from cudasync.array.operators.arithmetic import Arithmetic
+from cudasync.array.operators.assigning import assign
+from cudasync.array.operators.values import Values
 from cudasync.driver import memcpy_async
+from cudasync.driver.device import as_device
 from cudasync.driver.form import form_for
 from cudasync.driver.strides import contiguous_strides, is_contiguous
-from cudasync.driver.unpicklable import unpicklable
 from cudasync.engine import current, engine
 from cudasync.engine.hazards.variable import span, wait_for_writers
 from cudasync.engine.op import OpKind
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from numpy.typing import DTypeLike
 
     from cudasync.array.allocation import Memory
+    from cudasync.array.elementwise.layouts import Layout
     from cudasync.driver import Device, Stream
     from cudasync.engine.hazards.interval_map import Region
 
 
-@unpicklable("send x.numpy() and make cs.array(...) of it there; x.copy() is a copy here")
-class Array:
+class Array(Arithmetic, Values):
     """An n-dimensional array in device memory.
 
     Made by `array`, `empty`, `zeros` and by slicing, not directly. `shape` counts elements,
     `strides` bytes. Basic slicing gives views of the same memory: ops on disjoint views run
     concurrently, on overlapping ones in order. The memory is freed, in order, when the last array
     that uses it is gone.
+
+    The operators are those of the array API standard, on all elements, and return at once.
     """
 
-    __slots__ = ("_allocation", "_memory", "dtype", "form", "ptr", "region", "shape", "strides")
+    __slots__ = (
+        "_allocation",
+        "_layout",
+        "_memory",
+        "dtype",
+        "form",
+        "ptr",
+        "region",
+        "shape",
+        "strides",
+    )
+
+    # What works out an operation on such arrays, and the class of its result.
+    __cudasync_plan__: ClassVar[type[DevicePlan]] = DevicePlan
+    __cudasync_result__: ClassVar[type[Array]]
 
     def __init__(
         self,
@@ -59,6 +81,8 @@ class Array:
         self.shape = shape
         self.strides = strides
         self.dtype = dtype
+        # Once an operator has asked for it.
+        self._layout: Layout | None = None
         # What the driver layer asks for with every copy, once it was asked.
         self._memory: tuple[int, int, bool] | None = None
         # The bytes from the first to the last element: what the engine keeps hazards on.
@@ -70,6 +94,41 @@ class Array:
     @property
     def device(self) -> Device:
         return self._allocation.device
+
+    @property
+    def layout(self) -> Layout:
+        """All of it that an operation looks at but the address: one object for all arrays alike."""
+        found = self._layout
+        if found is None:
+            found = layouts.layout(self.form, self.shape, self.strides, self.device)
+            self._layout = found
+        return found
+
+    @property
+    def mT(self) -> Array:
+        """A view with the last two dimensions exchanged; ValueError if there are fewer."""
+        if self.ndim < 2:
+            raise ValueError(f"mT takes two dimensions and more, the array has {self.ndim}")
+        return self._permuted((*range(self.ndim - 2), self.ndim - 1, self.ndim - 2))
+
+    @property
+    def T(self) -> Array:
+        """The transpose of a matrix, a view; ValueError unless there are two dimensions."""
+        if self.ndim != 2:
+            raise ValueError(f"T takes two dimensions, the array has {self.ndim}: use permute_dims")
+        return self._permuted((1, 0))
+
+    def _permuted(self, axes: tuple[int, ...]) -> Array:
+        shape = tuple(self.shape[axis] for axis in axes)
+        return self._viewed(0, shape, tuple(self.strides[axis] for axis in axes))
+
+    def _viewed(self, offset: int, shape: tuple[int, ...], strides: tuple[int, ...]) -> Array:
+        """A view of the same dtype; `offset` and `strides` are in bytes."""
+        return type(self)(self._allocation, self.ptr + offset, shape, strides, self.dtype)
+
+    def __array_namespace__(self, *, api_version: str | None = None) -> Any:
+        """The standard's functions for this array: `cudasync.xp`."""
+        return namespace.namespace(api_version)
 
     @property
     def ndim(self) -> int:
@@ -193,8 +252,14 @@ class Array:
 
     def __getitem__(self, index: Any) -> Array:
         """A view: integers, slices, Ellipsis and None, as in NumPy. IndexError beyond the shape."""
-        offset, shape, strides = indexing.view(self.shape, self.strides, index)
-        return type(self)(self._allocation, self.ptr + offset, shape, strides, self.dtype)
+        return self._viewed(*indexing.view(self.shape, self.strides, index))
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        """Write to a view, in order with all else: `value` is a number, an array of this device, or
+        host data, and broadcasts. Returns at once; errors as for an in-place operator."""
+        from cudasync.array.creation import array
+
+        assign(self[index], value, sys._getframe(1), array)
 
     def reshape(self, *shape: Any) -> Array:
         """A view with another shape of as many elements; -1 stands for the one left over.
@@ -234,6 +299,27 @@ class Array:
         copy(made, self)
         return made
 
+    def to_device(self, device: Any, /, *, stream: None = None) -> Array:
+        """This array on another device, an ordinal, `cs.Device` or "cpu"; itself if it is there.
+
+        A push: it returns at once, and the engine chooses the stream.
+        """
+        from cudasync.array.copying import copy
+        from cudasync.array.creation import empty
+
+        if stream is not None:
+            raise ValueError("to_device is ordered by the engine and takes no stream: leave it out")
+        if device == "cpu":
+            from cudasync.array.host.array import to_host
+
+            return to_host(self)
+        target = as_device(device)
+        if target == self.device:
+            return self
+        made = empty(self.shape, self.dtype, device=target)
+        copy(made, self if self.is_contiguous else self.copy())
+        return made
+
     def __len__(self) -> int:
         if not self.shape:
             raise TypeError("an array without dimensions has no length")
@@ -242,8 +328,19 @@ class Array:
     def __iter__(self) -> Iterator[Array]:
         return (self[i] for i in range(len(self)))
 
-    def __repr__(self) -> str:
-        return f"<Array {self.shape} {self.dtype} on device {self.device.ordinal}>"
+    def __reduce_ex__(self, protocol: SupportsIndex) -> tuple[Any, ...]:
+        """By value: waits for it. It is restored on the device of the same number."""
+        from cudasync.array.creation import array
+
+        return _restored, (array, self.numpy(), self.device.ordinal)
+
+
+Array.__cudasync_result__ = Array
+
+
+def _restored(make: Callable[..., Array], host: np.ndarray[Any, Any], ordinal: int) -> Array:
+    """What was pickled, in another process or as a copy here."""
+    return make(host, device=ordinal)
 
 
 class ReadOnlyArray(Array):

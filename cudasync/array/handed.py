@@ -9,6 +9,7 @@ from __future__ import annotations
 from threading import RLock
 from typing import TYPE_CHECKING, Any
 
+from cudasync.array.operators.values import outline
 from cudasync.driver.current_stream import as_stream
 from cudasync.engine import current
 
@@ -94,8 +95,8 @@ def refuse_unless_handed(array: Array, stream: Any) -> None:
     on = as_stream(stream, array.device)
     if not array._allocation.handed.covers(*array.region, on.handle or _LEGACY):
         raise ValueError(
-            f"{array!r} is the engine's to order, and the engine does not see what the driver "
-            "layer does: call kernel[grid, block](...) or cs.copy instead, or do this in an op, "
-            "engine.push(..., device=). On a stream of your own: cs.hand_over(x, to=stream) "
+            f"{outline(array)} is the engine's to order, and the engine does not see what the "
+            "driver layer does: call kernel[grid, block](...) or cs.copy instead, or do this in "
+            "an op, engine.push(..., device=). On a stream of your own: cs.hand_over(x, to=stream) "
             "before, cs.take_over(x, after=stream) after"
         )

@@ -93,10 +93,14 @@ class Packing:
         self._free: deque[Block] = deque()
         self.packers = PackerTable(self)
 
+    def leading(self, formats: Sequence[str]) -> struct.Struct:
+        """Packs as many arguments as there are formats, the first ones, into a block's buffer."""
+        return self._struct(formats)
+
     def _struct(self, formats: Sequence[str]) -> struct.Struct:
         layout = "<"
         end = 0
-        for start, format_ in zip(self._offsets, formats, strict=True):
+        for start, format_ in zip(self._offsets[: len(formats)], formats, strict=True):
             layout += f"{start - end}x{format_}"
             end = start + struct.calcsize("<" + format_)
         return struct.Struct(layout)

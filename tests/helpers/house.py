@@ -29,6 +29,7 @@ FLOORS = {
     "engine": "Floor 2",
     "graph": "Floor 3",
     "array": "Floor 4",
+    "xp": "Floor 4",
     "data": "Floor 4",
     "distributed": "Floor 5",
     "testing": "The tower",

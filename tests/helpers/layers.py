@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _GROUND = ("errors", "atomic", "kept", "ptx")
-_HOUSE = (*_GROUND, "driver", "engine", "graph", "array", "data", "distributed")
+_HOUSE = (*_GROUND, "driver", "engine", "graph", "array", "xp", "data", "distributed")
 
 # What each room may import of the house: down only. `softgpu` is for driver/probe.py alone.
 MAY_IMPORT: dict[str, frozenset[str]] = {
@@ -31,8 +31,9 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "engine": frozenset((*_GROUND, "driver")),
     "graph": frozenset((*_GROUND, "driver", "engine")),
     "array": frozenset((*_GROUND, "driver", "engine", "graph")),
-    "data": frozenset((*_GROUND, "driver", "engine", "graph", "array")),
-    "distributed": frozenset((*_GROUND, "driver", "engine", "graph", "array", "data")),
+    "xp": frozenset((*_GROUND, "driver", "engine", "graph", "array")),
+    "data": frozenset((*_GROUND, "driver", "engine", "graph", "array", "xp")),
+    "distributed": frozenset((*_GROUND, "driver", "engine", "graph", "array", "xp", "data")),
     "testing": frozenset((*_HOUSE, DOOR)),
     "demo": frozenset((*_HOUSE, "testing", DOOR)),
     "command": frozenset((*_HOUSE, "testing", "demo", DOOR)),

@@ -14,6 +14,7 @@ import numpy as np
 from helpers.steps import (
     LENGTH,
     UNNUMBERED,
+    Add,
     Batch,
     Clear,
     ClearErrors,
@@ -156,7 +157,7 @@ class Model:
             written.update(part for place in step.writes for part in _parts(place))
 
     def _act(self, id_: str, step: Step) -> object:
-        if not isinstance(step, (*UNNUMBERED, Mix, Set, Copy, Fetch)) or (
+        if not isinstance(step, (*UNNUMBERED, Add, Mix, Set, Copy, Fetch)) or (
             isinstance(step, (Mix, Set)) and step.target.space == "h"
         ):
             self.ran[id_] = 1
@@ -164,6 +165,8 @@ class Model:
             case Mix(target, source, factor):
                 old, other = self.at(target), self.at(source)
                 old[:] = 31 * old + factor * other + np.arange(len(old), dtype=np.int32)
+            case Add(target, source):
+                self.at(target)[:] = self.at(target) + self.at(source)
             case Join(target, first, second):
                 self.at(target)[:] = joined(self.at(target), self.at(first), self.at(second))
             case Set(target, value) | Hold(target, value):

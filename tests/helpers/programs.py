@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from helpers.steps import (
     LENGTH,
+    Add,
     Batch,
     Clear,
     ClearErrors,
@@ -47,6 +48,7 @@ _COMMON = (
     "host mix",
     "join",
     "set",
+    "add",
     "copy",
     "copy",
     "clear",
@@ -140,6 +142,11 @@ class Room:
             wanted = replace(wanted, index=beside[wanted.index % len(beside)])
         return Mix(target, partner(target, wanted), factor)
 
+    def add(self, target: View, wanted: View) -> Add:
+        """Both on one device."""
+        mixed = self.mix(target, wanted, 1)
+        return Add(mixed.target, mixed.source)
+
 
 def _copy(target: View, wanted: View) -> Step:
     source = partner(target, wanted)
@@ -211,6 +218,8 @@ def step(kind: str, room: Room, fails: bool) -> st.SearchStrategy[Step]:
     match kind:
         case "mix":
             return st.builds(room.mix, any_device, any_device, _FACTORS)
+        case "add":
+            return st.builds(room.add, any_device, any_device)
         case "host mix":
             return st.builds(room.mix, any_host, any_host, _FACTORS)
         case "join":

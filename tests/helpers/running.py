@@ -12,11 +12,17 @@ from pathlib import Path
 import numpy as np
 
 import cudasync as cs
+from cudasync.array.elementwise.compiling import kernel_for
+from cudasync.array.elementwise.operations import OPERATIONS
+from cudasync.array.expressions.kernel import LayoutClass
+from cudasync.array.expressions.tree import Input, apply
+from cudasync.array.functions.table import FUNCTIONS
 from cudasync.testing import HostLatch
 from helpers.model import Outcome, failed, initial
 from helpers.op_functions import PATIENCE_S, function_of
 from helpers.steps import (
     LENGTH,
+    Add,
     Batch,
     Clear,
     ClearErrors,
@@ -41,6 +47,10 @@ from helpers.steps import (
 KERNELS = Path(__file__).parent / "programs.ptx"
 _modules: dict[int, cs.Module] = {}
 
+# The kernels of `Add`: of the target as operand, the source, the target as result.
+_ADDED = apply(FUNCTIONS["add"], *(Input(i, np.dtype(np.int32)) for i in range(2)))
+_STEPS = [(x, y, x) for x in (1, None) for y in (1, None)]
+
 
 def open_engine(setting: Setting, *, trace: bool = False) -> cs.Engine:
     return cs.Engine(
@@ -58,6 +68,8 @@ def kernels(device: cs.Device) -> dict[str, cs.Kernel]:
     module = _modules.get(device.ordinal)
     if module is None or module.is_closed:
         module = _modules[device.ordinal] = cs.Module.from_file(KERNELS, device=device)
+        for steps in _STEPS:
+            kernel_for(_ADDED, LayoutClass(1, False, False, steps), device)
     return {name: module.kernel(name) for name in ("mix", "set", "wild")}
 
 
@@ -247,6 +259,9 @@ class Runner:
                 return self.kernels[x.device]["set"][1, 32](
                     cs.Out(cs.strided(x)), value, n, target.step, **how
                 )
+            case Add(target, source):
+                x, y = self.view(target), self.view(source)
+                return OPERATIONS["add"].into((x, y), x, sys._getframe())
             case Wild(target):
                 x = cs.strided(self.view(target))
                 return self.kernels[x.device]["wild"][1, 1](x, **how)

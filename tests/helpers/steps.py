@@ -105,6 +105,22 @@ class Mix:
 
 
 @dataclass(frozen=True)
+class Add:
+    """target += source, by an operator of device arrays."""
+
+    target: View
+    source: View
+
+    @property
+    def reads(self):
+        return (self.target, self.source)
+
+    @property
+    def writes(self):
+        return (self.target,)
+
+
+@dataclass(frozen=True)
 class _Overwrites:
     """Writes the whole of its target, so it runs, and heals, also where that is poisoned."""
 
@@ -287,6 +303,7 @@ class Renew:
 Step: TypeAlias = (
     Mix
     | Join
+    | Add
     | Set
     | Clear
     | Hold

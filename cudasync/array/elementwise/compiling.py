@@ -1,0 +1,36 @@
+"""Floor 4, elementwise. From an expression and a class of layout to a kernel on a device.
+
+A kernel is loaded once in the life of a device's context; what NVRTC made of it is kept on disk.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from cudasync.array.expressions.kernel import kernel_name, source
+from cudasync.driver import Module
+
+if TYPE_CHECKING:
+    from cudasync.array.expressions.kernel import LayoutClass
+    from cudasync.array.expressions.tree import Expression
+    from cudasync.driver import Device, Kernel
+
+# A product and a sum are rounded twice, as in NumPy.
+_OPTIONS = ("--fmad=false",)
+
+_kernels: dict[Any, Kernel] = {}
+
+
+def kernel_for(tree: Expression, kind: LayoutClass, device: Device) -> Kernel:
+    """The kernel on this device. Blocks while it is compiled, the first time; CudasyncError where
+    there is no NVRTC."""
+    found = _kernels.get((tree, kind, device.ordinal, device.context.token))
+    if found is None:
+        # The context has its token once it is made.
+        device.context.enter()
+        key = (tree, kind, device.ordinal, device.context.token)
+        name = kernel_name(tree)
+        text = source(tree, kind)
+        module = Module.from_cuda(text, device=device, name=f"{name}.cu", options=_OPTIONS)
+        found = _kernels.setdefault(key, module.kernel(name))
+    return found

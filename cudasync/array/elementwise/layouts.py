@@ -1,0 +1,105 @@
+"""Floor 4, elementwise. The layout of an array: all that an operation looks at but its address.
+
+Each is one object, so that plans are found by identity.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+from cudasync.driver.form import form_for
+from cudasync.driver.strides import contiguous_strides
+from cudasync.engine.hazards.variable import span
+
+if TYPE_CHECKING:
+    from cudasync.array.dtypes.supported import DType
+    from cudasync.driver.form import Form
+    from cudasync.engine.hazards.interval_map import Region
+
+# Programs with more layouts than this begin anew.
+_MOST = 4096
+
+
+class Layout:
+    """Class, dtype, shape, strides in bytes and device of arrays."""
+
+    __slots__ = (
+        "device",
+        "dtype",
+        "form",
+        "high",
+        "kind",
+        "low",
+        "nbytes",
+        "region_type",
+        "shape",
+        "size",
+        "strides",
+    )
+
+    def __init__(
+        self, form: Form, shape: tuple[int, ...], strides: tuple[int, ...], device: Any
+    ) -> None:
+        assert form.dtype is not None
+        self.kind: type[Any] = form.kind
+        self.dtype: DType = form.dtype
+        self.shape = shape
+        self.strides = strides
+        self.device = device
+        self.size = math.prod(shape)
+        self.nbytes = self.size * self.dtype.itemsize
+        # The region of an array at address 0, and of what class that is.
+        region = span(0, shape, strides, self.dtype.itemsize)
+        self.low, self.high = region
+        self.region_type: type[Region] = type(region)
+        self.form = form
+
+    @property
+    def element_strides(self) -> tuple[int, ...]:
+        """The strides in elements. ValueError where they are no whole number of these."""
+        size = self.dtype.itemsize
+        if any(step % size for step in self.strides):
+            raise ValueError(
+                f"strides {self.strides} are not multiples of the {size} bytes of {self.dtype}: "
+                "give x.copy()"
+            )
+        return tuple(step // size for step in self.strides)
+
+    def is_at_own_place(self) -> bool:
+        """True if no two elements share bytes."""
+        if not self.size:
+            return True
+        axes = sorted(
+            (abs(step), length)
+            for step, length in zip(self.strides, self.shape, strict=True)
+            if length != 1
+        )
+        covered = self.dtype.itemsize
+        for step, length in axes:
+            if step < covered:
+                return False
+            covered += step * (length - 1)
+        return True
+
+
+_layouts: dict[Any, Layout] = {}
+
+
+def layout(form: Form, shape: tuple[int, ...], strides: tuple[int, ...], device: Any) -> Layout:
+    """The one layout of arrays like that."""
+    key = (form, shape, strides, device)
+    found = _layouts.get(key)
+    if found is None:
+        if len(_layouts) >= _MOST:
+            # Plans are found by the layouts that arrays have; those of others are just not found.
+            _layouts.clear()
+        # dict.setdefault is one C call: all threads get the same layout.
+        found = _layouts.setdefault(key, Layout(form, shape, strides, device))
+    return found
+
+
+def contiguous(kind: type[Any], dtype: DType, shape: tuple[int, ...], device: Any) -> Layout:
+    """The layout of arrays in C order of this class, on a device."""
+    form = form_for(kind, dtype, False, device)
+    return layout(form, shape, contiguous_strides(shape, dtype.itemsize), device)

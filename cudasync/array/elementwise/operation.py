@@ -1,0 +1,166 @@
+"""Floor 4, elementwise. An operation: finds the plan for its operands, or has it made.
+
+Operands are arrays, all on one device, Python's numbers and NumPy's scalars. What is wrong with
+them is a TypeError or ValueError before anything is pushed.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from cudasync.array.dtypes.promotion import WEAK
+from cudasync.array.dtypes.supported import supported
+from cudasync.array.elementwise import overlap
+from cudasync.array.elementwise.building import Number, leaf
+from cudasync.array.elementwise.layouts import contiguous
+from cudasync.array.expressions.layout import broadcast_shapes
+from cudasync.array.memory.limits import check_size
+from cudasync.driver.remedies import described
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from types import FrameType
+
+    from cudasync.array.elementwise.building import Operand
+    from cudasync.array.elementwise.layouts import Layout
+    from cudasync.array.expressions.tree import Expression
+    from cudasync.engine import Op
+
+    Build = Callable[[Sequence[Operand]], Expression]
+
+# How many rows of layouts an operation remembers the plans of.
+_MOST_PLANS = 512
+
+
+class NotAnOperand(TypeError):
+    """Something that is no operand: Python may ask its type for the reflected operation."""
+
+
+class Operation:
+    """`build` makes the expression for operands of given dtypes. Any number of threads may call
+    one at once."""
+
+    __slots__ = ("_build", "_into", "name", "plans")
+
+    def __init__(self, name: str, build: Build) -> None:
+        self.name = name
+        self._build = build
+        # By the layouts of arrays and the types of numbers. Written by any thread: what two of them
+        # make at once is the same.
+        self.plans: dict[Any, Any] = {}
+        self._into: dict[Any, Any] = {}
+
+    def __call__(self, operands: tuple[Any, ...], frame: FrameType) -> Any:
+        """A new array with the result; pushed at once, `frame` being where."""
+        key = key_of(operands)
+        plan = self.plans.get(key) or self._planned(operands, None, self.plans, key)
+        return plan(operands, frame)
+
+    def into(self, operands: tuple[Any, ...], target: Any, frame: FrameType) -> Op | None:
+        """The same, into an array of the result's dtype and shape. What overlaps is right: as if
+        the result was computed before anything is written. Returns the op that writes it."""
+        _writable(target, self.name)
+        key = (*key_of(operands), target.layout)
+        plan = self._into.get(key) or self._planned(operands, target, self._into, key)
+        if not overlap.is_apart(plan.operands, plan.result, operands, target):
+            return COPY.into((self(operands, frame),), target, frame)
+        op: Op | None = plan.into(operands, target, frame)
+        return op
+
+    def tree(self, operands: tuple[Any, ...]) -> Expression:
+        """The expression for operands like these; raises what a call would for their dtypes."""
+        return self._build([_kind(each, self.name) for each in operands])
+
+    def _planned(
+        self, operands: tuple[Any, ...], target: Any, plans: dict[Any, Any], key: Any
+    ) -> Any:
+        tree = self.tree(operands)
+        layouts: list[Layout | None] = [
+            each.layout if hasattr(type(each), "__cudasync_plan__") else None for each in operands
+        ]
+        arrays = [each for each in layouts if each is not None]
+        if target is not None:
+            arrays.append(target.layout)
+        model = (
+            target
+            if target is not None
+            else next(
+                each for each, layout in zip(operands, layouts, strict=True) if layout is not None
+            )
+        )
+        _on_one_device(arrays, self.name)
+        shape = broadcast_shapes(*(each.shape for each in layouts if each is not None))
+        if target is None:
+            result = contiguous(model.__cudasync_result__, tree.dtype, shape, arrays[0].device)
+            check_size(shape, result.nbytes, result.device)
+        else:
+            _fits(target, tree, broadcast_shapes(shape, target.shape), self.name)
+            result = target.layout
+        plan = model.__cudasync_plan__(tree, layouts, result)
+        if len(plans) >= _MOST_PLANS:
+            plans.clear()
+        plans[key] = plan
+        return plan
+
+
+def key_of(operands: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The layouts of arrays and the types of numbers."""
+    return tuple(
+        [
+            each.layout if hasattr(type(each), "__cudasync_plan__") else type(each)
+            for each in operands
+        ]
+    )
+
+
+def _kind(operand: Any, name: str) -> Operand:
+    if hasattr(type(operand), "__cudasync_plan__"):
+        return supported(operand.dtype)
+    if type(operand) in WEAK:
+        return type(operand)
+    if isinstance(operand, np.generic):
+        return Number(supported(operand.dtype))
+    if type(operand) is complex:
+        raise NotImplementedError("arrays do not compute with complex numbers")
+    if isinstance(operand, np.ndarray):
+        raise TypeError(f"{name} takes our arrays and numbers: make an array by xp.asarray(...)")
+    raise NotAnOperand(f"{name} takes arrays and numbers, not {described(operand)}")
+
+
+def _on_one_device(layouts: Sequence[Layout], name: str) -> None:
+    for each in layouts:
+        if each.device != layouts[0].device:
+            raise ValueError(
+                f"{name} takes arrays of one device, not of {layouts[0].device!r} and "
+                f"{each.device!r}: move one by x.to_device(...)"
+            )
+
+
+def _writable(target: Any, name: str) -> None:
+    if not hasattr(type(target), "__cudasync_plan__"):
+        raise TypeError(f"the result of {name} goes into an array, not {described(target)}")
+    if target.is_read_only:
+        raise ValueError(f"the array for the result of {name} is read-only: give x.copy()")
+
+
+def _fits(target: Any, tree: Expression, shape: tuple[int, ...], name: str) -> None:
+    if tree.dtype != target.dtype:
+        raise TypeError(
+            f"{name} gives {tree.dtype} here, the array for it is of {target.dtype}: "
+            "cast by xp.astype"
+        )
+    if shape != target.shape:
+        raise ValueError(f"{name} gives shape {shape} here, the array for it has {target.shape}")
+    if not target.layout.is_at_own_place():
+        raise ValueError(f"elements of the array for the result of {name} share memory")
+
+
+def _same(operands: Sequence[Operand]) -> Expression:
+    (operand,) = operands
+    assert isinstance(operand, np.dtype)
+    return leaf(0, operand, operand)
+
+
+COPY = Operation("copy", _same)

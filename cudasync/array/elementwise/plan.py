@@ -1,0 +1,225 @@
+"""Floor 4, elementwise. An expression for operands of given layouts, on a device.
+
+All that does not depend on addresses and values is worked out when the plan is made. Running it
+takes the result's bytes, packs addresses and numbers, and pushes one launch.
+"""
+
+from __future__ import annotations
+
+import struct
+import sys
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+from cudasync.array.allocation import DEAD, reap
+from cudasync.array.dtypes.promotion import in_range
+from cudasync.array.elementwise.compiling import kernel_for
+from cudasync.array.elementwise.packers import packer
+from cudasync.array.elementwise.results import new_result, result_over
+from cudasync.array.expressions.c_types import C_TYPES
+from cudasync.array.expressions.kernel import class_of, constants, launch_shape
+from cudasync.array.expressions.layout import Layout as Axes
+from cudasync.array.expressions.layout import broadcast_strides, collapsed
+from cudasync.array.expressions.tree import Scalar, leaves, name_of
+from cudasync.array.memory.pool import Source
+from cudasync.driver import Launch
+from cudasync.driver.checking import is_checked
+from cudasync.driver.lending import LENT
+from cudasync.engine.current import engine as current_engine
+from cudasync.engine.device import launching
+from cudasync.engine.hazards.accesses import Tokens, told
+from cudasync.engine.hazards.interval_map import Gapped
+from cudasync.engine.op import OpKind
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from types import FrameType
+
+    from cudasync.array.elementwise.layouts import Layout
+    from cudasync.array.expressions.tree import Expression
+    from cudasync.engine import Op
+    from cudasync.engine.hazards.accesses import Accessed, Accesses
+
+_push = launching.push
+_dead = DEAD.items
+
+
+class _Operands:
+    """Why an operation accesses what it does."""
+
+    def told(self, accesses: Accesses) -> tuple[Accessed, ...]:
+        return told(accesses, "an operand, or the result")
+
+
+_NO_TOKENS = Tokens.of((), _Operands())
+
+
+class DevicePlan:
+    """`operands` has the layout of each array, and None for a number."""
+
+    __slots__ = (
+        "_device",
+        "_first",
+        "_formats",
+        "_idle",
+        "_is_checked",
+        "_kernel",
+        "_kernel_name",
+        "_numbers",
+        "_pack",
+        "_pack_into",
+        "_shape",
+        "_source",
+        "_token",
+        "_values",
+        "name",
+        "operands",
+        "result",
+        "tree",
+    )
+
+    def __init__(self, tree: Expression, operands: Sequence[Layout | None], result: Layout) -> None:
+        self.tree = tree
+        self.operands = tuple(operands)
+        self.result = result
+        self.name = name_of(tree)
+        self._device = result.device
+        self._is_checked = is_checked()
+        self._idle: deque[Launch] = deque()
+        self._kernel: Any = None
+        self._token: object = None
+        if result.size:
+            self._prepare()
+
+    def _prepare(self) -> None:
+        """Have the kernel, in this life of the context."""
+        result, device = self.result, self._device
+        arrays = [each for each in self.operands if each is not None]
+        strides = [
+            *(broadcast_strides(e.shape, e.element_strides, result.shape) for e in arrays),
+            result.element_strides,
+        ]
+        axes = collapsed(result.shape, strides)
+        if not axes.lengths:
+            axes = Axes((1,), ((1,),) * len(strides), axes.first)
+        kind = class_of(axes)
+        kernel = self._kernel = kernel_for(self.tree, kind, device)
+        self._kernel_name = kernel.name
+        sizes = [each.dtype.itemsize for each in (*arrays, result)]
+        self._first = tuple(at * size for at, size in zip(axes.first, sizes, strict=True))
+        are_arrays = tuple(each is not None for each in self.operands)
+        self._pack = packer(are_arrays, any(self._first))
+        self._numbers = {e.position: e for e in leaves(self.tree) if isinstance(e, Scalar)}
+        self._formats = [
+            "Q" if is_array else C_TYPES[self._numbers[at].dtype].letter
+            for at, is_array in enumerate((*are_arrays, True))
+        ]
+        self._pack_into = kernel.packing.leading(self._formats).pack_into
+        self._values = constants(axes, kind)
+        grid, block = launch_shape(axes, kind)
+        self._shape = kernel.shape(grid, block, 0)
+        self._source = Source(device, result.nbytes)
+        self._idle = deque()
+        self._token = device.context.token
+
+    def __call__(self, operands: tuple[Any, ...], frame: FrameType) -> Any:
+        """Push the operation; a new array with its result, at once. `frame` is where."""
+        if _dead or LENT:
+            reap()
+        result = self.result
+        if not result.size:
+            return new_result(result)
+        if self._token is not self._device.context.token:
+            self._prepare()
+        made = result_over(self._source.take(), result)
+        launch, regions = self._packed(operands, made)
+        self._pushed(launch, (regions, (), (made.region,)), frame)
+        return made
+
+    def into(self, operands: tuple[Any, ...], target: Any, frame: FrameType) -> Op | None:
+        """Push the operation with `target`, which has the result's layout, as its result.
+
+        What overlaps it lies on it element on element: see `overlap.is_apart`. Returns the op; None
+        where there is nothing to do.
+        """
+        if _dead or LENT:
+            reap()
+        if not self.result.size:
+            return None
+        if self._token is not self._device.context.token:
+            self._prepare()
+        launch, regions = self._packed(operands, target)
+        region = target.region
+        apart = tuple([each for each in regions if each != region])
+        if len(apart) < len(regions) or region.__class__ is Gapped:
+            return self._pushed(launch, (apart, (region,), ()), frame)
+        return self._pushed(launch, (apart, (), (region,)), frame)
+
+    def _packed(self, operands: tuple[Any, ...], result: Any) -> tuple[Launch, Any]:
+        try:
+            launch = self._idle.pop()
+        except IndexError:
+            launch = self._another()
+        try:
+            regions = self._pack(
+                self._pack_into, launch.block.buffer, operands, result, self._first
+            )
+        except (struct.error, OverflowError):
+            operands = self._in_range(operands)
+            regions = self._pack(
+                self._pack_into, launch.block.buffer, operands, result, self._first
+            )
+        # Alive until the launch is issued.
+        launch.kept = (operands, result)
+        return launch, regions
+
+    def _another(self) -> Launch:
+        block = self._kernel.packing.block()
+        # What is behind the operands and the result is the same for each launch.
+        count = "Q" if self._kernel.parameters[len(self._formats)].size_bytes == 8 else "I"
+        formats = [*self._formats, *(count if v >= 0 else count.lower() for v in self._values)]
+        nothing = [0] * len(self._formats)
+        self._kernel.packing.leading(formats).pack_into(block.buffer, 0, *nothing, *self._values)
+        return Launch(self._kernel, self._shape, block, None, self._idle)
+
+    def _in_range(self, operands: tuple[Any, ...]) -> tuple[Any, ...]:
+        """The operands, with numbers beyond the largest float as infinities; OverflowError for
+        integers that their dtype does not hold."""
+        values = list(operands)
+        for at, leaf in self._numbers.items():
+            in_range(leaf.dtype, values[at])
+            if leaf.dtype.kind == "f":
+                value = float(values[at])
+                try:
+                    struct.pack(f"<{C_TYPES[leaf.dtype].letter}", value)
+                except OverflowError:
+                    value = float("inf") if value > 0 else float("-inf")
+                values[at] = value
+        return tuple(values)
+
+    def _pushed(self, launch: Launch, regions: Any, frame: FrameType) -> Op:
+        accesses = (regions, _NO_TOKENS, ())
+        engine = current_engine()
+        if engine._is_direct and not self._is_checked:
+            name = self.name
+            return _push(engine, launch.on, accesses, name, self._device, frame, self._kernel_name)
+        only_read, updated, written = regions
+        op = engine._push(
+            launch.on,
+            OpKind.KERNEL,
+            reads=(*only_read, *updated),
+            writes=(*updated, *written),
+            name=self.name,
+            device=self._device,
+            kernel=self._kernel_name,
+        )
+        op._said = accesses
+        return op
+
+
+def user_frame() -> FrameType:
+    """Where the user called, from a function of this package that makes several operations."""
+    frame = sys._getframe(2)
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("cudasync."):
+        frame = frame.f_back
+    return frame

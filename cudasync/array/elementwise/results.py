@@ -1,0 +1,33 @@
+"""Floor 4, elementwise. Arrays that are about to be overwritten whole, over memory of the pool."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from cudasync.array.memory.pool import Source
+from cudasync.engine.hazards.interval_map import Region
+
+if TYPE_CHECKING:
+    from cudasync.array.elementwise.layouts import Layout
+
+_new = object.__new__
+
+
+def result_over(memory: Any, layout: Layout) -> Any:
+    """An array of this layout, which is contiguous, from the start of `memory`."""
+    made = _new(layout.kind)
+    start = made.ptr = memory.ptr
+    made._allocation = memory
+    made.shape = layout.shape
+    made.strides = layout.strides
+    made.dtype = layout.dtype
+    made.form = layout.form
+    made.region = Region(start, start + layout.high)
+    made._memory = None
+    made._layout = layout
+    return made
+
+
+def new_result(layout: Layout) -> Any:
+    """A new array of this layout, on a device. The next op on it has to overwrite it whole."""
+    return result_over(Source(layout.device, layout.nbytes).take(), layout)

@@ -1,0 +1,41 @@
+"""Floor 4, expressions. How a dtype's elements lie in memory, in CUDA C and as an argument."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from cudasync.array.dtypes import supported as dtypes
+
+if TYPE_CHECKING:
+    from cudasync.array.dtypes.supported import DType
+
+
+class CType(NamedTuple):
+    """The C types of a variable that holds a value, of an element in memory and of a value as an
+    argument, and the letter with which `struct` packs that."""
+
+    value: str
+    stored: str
+    argument: str
+    letter: str
+
+
+_INTEGERS = ("char", "short", "int", "long long")
+
+
+def _table() -> dict[DType, CType]:
+    table = {dtypes.BOOL: CType("bool", "bool", "bool", "?")}
+    for dtype, c_type, letter in zip(dtypes.ALL[1:5], _INTEGERS, "bhiq", strict=True):
+        name = f"signed {c_type}"
+        table[dtype] = CType(name, name, name, letter)
+    for dtype, c_type, letter in zip(dtypes.ALL[5:9], _INTEGERS, "BHIQ", strict=True):
+        name = f"unsigned {c_type}"
+        table[dtype] = CType(name, name, name, letter)
+    # A value of float16 is a float that float16 can hold; as an argument it is still to be rounded.
+    table[dtypes.FLOAT16] = CType("float", "unsigned short", "double", "d")
+    table[dtypes.FLOAT32] = CType("float", "float", "float", "f")
+    table[dtypes.FLOAT64] = CType("double", "double", "double", "d")
+    return table
+
+
+C_TYPES = _table()

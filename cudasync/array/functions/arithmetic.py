@@ -1,0 +1,80 @@
+"""Floor 4, functions. Arithmetic on integers and floats: NumPy's bits, with wrap."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from cudasync.array.functions.function import Function, of_ufunc
+
+_SAME = {"iuf": "{0}"}
+
+
+def _rounding(name: str, text: str) -> Function:
+    """What leaves integers as they are."""
+    return of_ufunc(name, {"iu": "{0}", "f": text})
+
+
+def _imag(x: object) -> object:
+    return np.zeros_like(x)
+
+
+# Integers are computed as unsigned ones of 64 bits and cut, since the overflow of signed ones is
+# undefined in C; compilers narrow that again.
+_W = "unsigned long long"
+
+ARITHMETIC = (
+    of_ufunc("add", {"iu": f"({{T}})(({_W}){{0}} + ({_W}){{1}})", "f": "{0} + {1}"}),
+    of_ufunc("subtract", {"iu": f"({{T}})(({_W}){{0}} - ({_W}){{1}})", "f": "{0} - {1}"}),
+    of_ufunc("multiply", {"iu": f"({{T}})(({_W}){{0}} * ({_W}){{1}})", "f": "{0} * {1}"}),
+    of_ufunc("divide", {"f": "{0} / {1}"}),
+    of_ufunc(
+        "floor_divide",
+        {
+            "i": "divide_signed({0}, {1})",
+            "u": "{1} ? {0} / {1} : ({T})0",
+            "f": "divide_floor({0}, {1})",
+        },
+    ),
+    of_ufunc(
+        "remainder",
+        {
+            "i": "remainder_signed({0}, {1})",
+            "u": "{1} ? {0} % {1} : ({T})0",
+            "f": "remainder_floor({0}, {1})",
+        },
+    ),
+    Function("pow", 2, {"iu": "power({0}, {1})", "f": "pow({0}, {1})"}, np.power, is_wide=True),
+    of_ufunc("negative", {"iu": f"({{T}})(0 - ({_W}){{0}})", "f": "-{0}"}),
+    of_ufunc("positive", _SAME),
+    Function(
+        "abs",
+        1,
+        {"i": f"{{0}} < 0 ? ({{T}})(0 - ({_W}){{0}}) : {{0}}", "u": "{0}", "f": "fabs({0})"},
+        np.absolute,
+    ),
+    of_ufunc("square", {"iu": f"({{T}})(({_W}){{0}} * ({_W}){{0}})", "f": "{0} * {0}"}),
+    of_ufunc("reciprocal", {"f": "({T})1 / {0}"}),
+    of_ufunc("sqrt", {"f": "sqrt({0})"}),
+    # As NumPy has it, a zero of either sign gives +0, and NaN itself.
+    of_ufunc(
+        "sign",
+        {
+            "i": "({T})(({0} > 0) - ({0} < 0))",
+            "u": "({T})({0} > 0)",
+            "f": "{0} > 0 ? ({T})1 : {0} < 0 ? ({T})-1 : {0} == 0 ? ({T})0 : {0}",
+        },
+    ),
+    of_ufunc(
+        "maximum", {"iu": "{0} >= {1} ? {0} : {1}", "f": "{0} >= {1} || isnan({0}) ? {0} : {1}"}
+    ),
+    of_ufunc(
+        "minimum", {"iu": "{0} <= {1} ? {0} : {1}", "f": "{0} <= {1} || isnan({0}) ? {0} : {1}"}
+    ),
+    _rounding("ceil", "ceil({0})"),
+    _rounding("floor", "floor({0})"),
+    _rounding("trunc", "trunc({0})"),
+    Function("round", 1, {"iu": "{0}", "f": "rint({0})"}, np.round),
+    Function("real", 1, _SAME, np.positive),
+    Function("conj", 1, _SAME, np.positive),
+    Function("imag", 1, {"iuf": "({T})0"}, _imag),
+)

@@ -1,0 +1,89 @@
+"""Floor 4, functions. One elementwise function: dtypes, CUDA C for each kind, NumPy's like.
+
+A text is an expression of CUDA C in `{0}`, `{1}`, ..., the names of variables that hold the
+operands, and `{T}`, their type. It stands under the letters of the kinds of dtype that it is for;
+"e" is float16, where that needs a text of its own: its values are floats that float16 can hold,
+and what comes out is rounded to such a one by who writes the kernel. Texts may call what
+`helpers` has.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from cudasync.array.dtypes.supported import BOOL, FLOAT16, FLOAT32
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from cudasync.array.dtypes.supported import DType
+
+_WORDS = {"b": "bool", "i": "signed integers", "u": "unsigned integers", "f": "floats"}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Function:
+    """An elementwise function. There is one object of each, so they compare by identity.
+
+    All operands have one dtype, but the first of a `selects`, which is bool. `is_wide` has float32
+    computed in float64 on a device, where CUDA's own would be more than 2 ulp off.
+    """
+
+    name: str
+    arity: int
+    texts: Mapping[str, str]
+    host: Callable[..., Any]
+    gives_bool: bool = False
+    is_wide: bool = False
+    selects: bool = False
+
+    @property
+    def takes(self) -> str:
+        """The kinds of dtype that it takes, as letters."""
+        return "".join(dict.fromkeys("".join(self.texts).replace("e", "f")))
+
+    def accept(self, dtype: DType) -> None:
+        """Raise TypeError unless operands may be of this dtype, once they are promoted."""
+        if dtype.kind not in self.takes:
+            raise TypeError(
+                f"{self.name} takes {self._taken()}, not {dtype}: "
+                f"cast by xp.astype(x, xp.{self._instead(dtype)})"
+            )
+
+    def _taken(self) -> str:
+        words = [_WORDS[kind] for kind in self.takes]
+        return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
+
+    def _instead(self, dtype: DType) -> str:
+        if self.takes == "b":
+            return "bool"
+        if dtype.kind == "b":
+            return "int8" if "i" in self.takes else "float32"
+        return "float32" if "f" in self.takes else "int64"
+
+    def gives(self, dtype: DType) -> DType:
+        """The dtype of the result for operands of this one."""
+        return BOOL if self.gives_bool else dtype
+
+    def text(self, dtype: DType, operands: tuple[str, ...], c_type: str) -> str:
+        """The CUDA C of it for operands of this dtype, held in these variables of this type."""
+        kind = "e" if dtype == FLOAT16 and "e" in self.texts else dtype.kind
+        template = next(text for kinds, text in self.texts.items() if kind in kinds)
+        if self.is_wide and dtype == FLOAT32:
+            wide = template.format(*(f"(double){each}" for each in operands), T="double")
+            return f"(float)({wide})"
+        return template.format(*operands, T=c_type)
+
+
+def of_ufunc(name: str, texts: Mapping[str, str], **facts: bool) -> Function:
+    """The function that NumPy has as a ufunc of this name."""
+    ufunc = getattr(np, name)
+    return Function(name, arity_of(ufunc), texts, ufunc, **facts)
+
+
+def arity_of(ufunc: np.ufunc) -> int:
+    """How many operands it takes."""
+    return ufunc.nargs - ufunc.nout

@@ -1,0 +1,95 @@
+"""Floor 4, functions. CUDA C that texts call: what C has not, or has otherwise than NumPy."""
+
+from __future__ import annotations
+
+# By name, with the names of those that each calls itself: a kernel gets what it uses.
+HELPERS: dict[str, str] = {
+    # float16 as bits, and the floats that stand for it.
+    "from_half": """\
+__device__ float from_half(unsigned short bits) {
+    float value;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"(bits));
+    return value;
+}""",
+    "to_half": """\
+__device__ unsigned short to_half(float value) {
+    unsigned short bits;
+    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(bits) : "f"(value));
+    return bits;
+}
+__device__ unsigned short to_half(double value) {
+    unsigned short bits;
+    asm("cvt.rn.f16.f64 %0, %1;" : "=h"(bits) : "d"(value));
+    return bits;
+}""",
+    "next_half": """\
+__device__ float next_half(float from, float to) {
+    if (isnan(from) || isnan(to)) return from + to;
+    if (from == to) return to;
+    unsigned short bits = to_half(from);
+    if (from == 0) return from_half(signbit(to) ? 0x8001 : 0x0001);
+    return from_half((from < to) == (from > 0) ? bits + 1 : bits - 1);
+}""",
+    # A divisor of 0 gives 0; the smallest integer by -1 wraps.
+    "divide_signed": """\
+template <class T> __device__ T divide_signed(T a, T b) {
+    if (b == 0) return 0;
+    if (b == -1) return (T)(0 - (unsigned long long)a);
+    T quotient = a / b;
+    return quotient - (a % b != 0 && (a < 0) != (b < 0));
+}""",
+    "remainder_signed": """\
+template <class T> __device__ T remainder_signed(T a, T b) {
+    if (b == 0 || b == -1) return 0;
+    T rest = a % b;
+    return rest != 0 && (rest < 0) != (b < 0) ? rest + b : rest;
+}""",
+    # Floor division and remainder that go together, as Python's divmod of floats.
+    "divide_floor": """\
+template <class T> __device__ T divide_floor(T a, T b) {
+    if (b == 0) return a / b;
+    T rest = fmod(a, b);
+    T quotient = (a - rest) / b;
+    if (rest != 0 && (b < 0) != (rest < 0)) quotient -= 1;
+    if (quotient == 0) return copysign((T)0, a / b);
+    T whole = floor(quotient);
+    return quotient - whole > (T)0.5 ? whole + 1 : whole;
+}""",
+    "remainder_floor": """\
+template <class T> __device__ T remainder_floor(T a, T b) {
+    T rest = fmod(a, b);
+    if (b == 0) return rest;
+    if (rest == 0) return copysign((T)0, b);
+    return (b < 0) != (rest < 0) ? rest + b : rest;
+}""",
+    # By squaring, with wrap. An exponent below 0 gives what is left of 1 / base in integers.
+    "power": """\
+template <class T> __device__ T power(T base, T exponent) {
+    if (exponent < 0) {
+        if (base == 1) return 1;
+        return base == (T)-1 ? ((exponent & 1) ? (T)-1 : (T)1) : (T)0;
+    }
+    unsigned long long result = 1, factor = base;
+    for (unsigned long long rest = exponent; rest; rest >>= 1) {
+        if (rest & 1) result *= factor;
+        factor *= factor;
+    }
+    return (T)result;
+}""",
+    "log_add_exp": """\
+template <class T> __device__ T log_add_exp(T a, T b) {
+    if (a == b) return a + (T)0.693147180559945309417232121458176568;
+    T apart = a - b;
+    if (apart > 0) return a + log1p(exp(-apart));
+    if (apart <= 0) return b + log1p(exp(apart));
+    return apart;
+}""",
+}
+_CALLS = {"next_half": ("from_half", "to_half")}
+
+
+def needed_by(text: str) -> list[str]:
+    """The helpers that `text` calls, those that they call themselves first."""
+    called = [name for name in HELPERS if f"{name}(" in text]
+    called += [each for name in called for each in _CALLS.get(name, ())]
+    return [source for name, source in HELPERS.items() if name in called]

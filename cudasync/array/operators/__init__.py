@@ -1,0 +1,1 @@
+"""Floor 4, operators. Python's protocols on arrays: operators, values, assignment."""

@@ -1,0 +1,48 @@
+"""Floor 4, operators. `x[index] = value`: a push that writes a view."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from cudasync.array.dtypes.promotion import WEAK, goes_with, promoted
+from cudasync.array.dtypes.supported import supported
+from cudasync.array.elementwise.operations import cast_to
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import FrameType
+
+
+def assign(part: Any, value: Any, frame: FrameType, upload: Callable[..., Any]) -> None:
+    """Write `value`, which broadcasts to it, to a view; `upload` makes an array of host data.
+
+    TypeError where the value's dtype is of a kind that the view's does not hold, ValueError for
+    shapes that do not fit and what is read-only.
+    """
+    if part.is_read_only:
+        raise ValueError("the array that is assigned to is read-only: give x.copy()")
+    dtype = supported(part.dtype)
+    if type(value) in WEAK:
+        goes_with(dtype, type(value))
+    elif hasattr(type(value), "__cudasync_plan__"):
+        if value.ptr == part.ptr and value.layout is part.layout:
+            return
+        _held(value.dtype, dtype)
+    elif isinstance(value, np.generic):
+        _held(value.dtype, dtype)
+        value = value.item()
+    else:
+        host = np.asarray(value)
+        if host.dtype != dtype and not isinstance(value, np.ndarray):
+            host = host.astype(dtype) if np.can_cast(host.dtype, dtype, "same_kind") else host
+        _held(host.dtype, dtype)
+        value = upload(host.astype(dtype), device=part.device)
+    cast_to(dtype).into((value,), part, frame)
+
+
+def _held(source: np.dtype[Any], target: np.dtype[Any]) -> None:
+    """A narrower dtype of the kind is all right, as in NumPy; another kind is not."""
+    if source.kind != target.kind:
+        promoted(supported(source), target)

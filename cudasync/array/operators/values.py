@@ -1,0 +1,112 @@
+"""Floor 4, operators. Where Python asks for an array's value: it waits for its writers only.
+
+`float(x)`, `if x:`, `print(x)`, `np.asarray(x)` and `pickle.dumps(x)` do. In checks of our own an
+array is told by `outline`, which does not.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from cudasync.errors import CudasyncError
+
+if TYPE_CHECKING:
+    from numpy.typing import DTypeLike
+
+
+class Values:
+    """What needs the elements of an array."""
+
+    __slots__ = ()
+
+    if TYPE_CHECKING:
+        shape: tuple[int, ...]
+        dtype: np.dtype[Any]
+
+        @property
+        def device(self) -> Any: ...
+
+        @property
+        def size(self) -> int: ...
+
+        def numpy(self) -> np.ndarray[Any, Any]: ...
+
+        def copy(self) -> Any: ...
+
+    def __array__(
+        self, dtype: DTypeLike | None = None, *, copy: bool | None = None
+    ) -> np.ndarray[Any, Any]:
+        """A NumPy array with a copy of the elements: waits for them. ValueError for copy=False."""
+        if copy is False:
+            raise ValueError("an array of ours is copied when NumPy asks for it: copy=False cannot")
+        found = self.numpy()
+        return found if dtype is None else found.astype(dtype, copy=False)
+
+    def item(self) -> Any:
+        """The one element as a number of Python; waits for it. ValueError for any other size."""
+        if self.size != 1:
+            raise ValueError(f"an array of shape {self.shape} is not one number")
+        return self.numpy().item()
+
+    def __float__(self) -> float:
+        return float(self._one("float"))
+
+    def __int__(self) -> int:
+        return int(self._one("int"))
+
+    def __complex__(self) -> complex:
+        return complex(self._one("complex"))
+
+    def __bool__(self) -> bool:
+        if self.size != 1:
+            raise ValueError(
+                f"an array of shape {self.shape} is neither true nor false: use any() or all()"
+            )
+        return bool(self.numpy().item())
+
+    def __index__(self) -> int:
+        if self.dtype.kind not in "iu" or self.shape:
+            raise TypeError(
+                f"only integer arrays of no dimensions are an index, not {outline(self)}"
+            )
+        return int(self.numpy().item())
+
+    def _one(self, what: str) -> Any:
+        if self.size != 1:
+            raise TypeError(f"{what}() takes an array of one element, not of shape {self.shape}")
+        return self.numpy().item()
+
+    def __repr__(self) -> str:
+        """The values, so it waits; where they can not be had, why."""
+        try:
+            values = self.numpy()
+        except CudasyncError as error:
+            return f"{outline(self)[:-1]}: {error}>"
+        text = np.array2string(values, separator=", ", prefix=f"{type(self).__name__}(")
+        shape = f", shape={self.shape}" if not values.size else ""
+        return f"{type(self).__name__}({text}{shape}, dtype={self.dtype}, device={where(self)})"
+
+    def __str__(self) -> str:
+        try:
+            return str(self.numpy())
+        except CudasyncError:
+            return repr(self)
+
+    def __copy__(self) -> Any:
+        return self.copy()
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        return self.copy()
+
+
+def where(array: Any) -> str:
+    """The device of an array, as one gives it."""
+    ordinal = getattr(array.device, "ordinal", None)
+    return repr(str(array.device)) if ordinal is None else str(ordinal)
+
+
+def outline(array: Any) -> str:
+    """An array in a word, without its values."""
+    return f"<{type(array).__name__} {array.shape} {array.dtype} on device {where(array)}>"

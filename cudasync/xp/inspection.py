@@ -1,0 +1,59 @@
+"""Floor 4, the standard's namespace: inspection."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cudasync.array.dtypes import supported as dtypes
+from cudasync.array.host.memory import CPU
+from cudasync.driver import Device, device_count
+from cudasync.xp.places import place
+
+_GROUPS = {
+    "bool": (dtypes.BOOL,),
+    "signed integer": dtypes.ALL[1:5],
+    "unsigned integer": dtypes.ALL[5:9],
+    "integral": dtypes.ALL[1:9],
+    "real floating": dtypes.ALL[10:],
+    "complex floating": (),
+    "numeric": (*dtypes.ALL[1:9], *dtypes.ALL[10:]),
+}
+
+
+class Info:
+    """What `__array_namespace_info__` returns: what this namespace can do."""
+
+    def capabilities(self) -> dict[str, Any]:
+        """Shapes that depend on data, boolean indexing, the most dimensions."""
+        return {"boolean indexing": False, "data-dependent shapes": False, "max dimensions": 64}
+
+    def default_device(self) -> Device:
+        """The current device."""
+        found: Device = place(None)
+        return found
+
+    def default_dtypes(self, *, device: Any = None) -> dict[str, Any]:
+        """Without a dtype; there is no complex one."""
+        return {
+            "real floating": dtypes.DEFAULT_FLOAT,
+            "integral": dtypes.DEFAULT_INT,
+            "indexing": dtypes.DEFAULT_INT,
+        }
+
+    def devices(self) -> list[Any]:
+        """All devices."""
+        return [*(Device(ordinal) for ordinal in range(device_count())), CPU]
+
+    def dtypes(self, *, device: Any = None, kind: Any = None) -> dict[str, Any]:
+        """The standard's dtypes by name, those of `kind` (a word of `isdtype`, or several)."""
+        kinds = ("bool", "numeric") if kind is None else kind
+        words = kinds if isinstance(kinds, tuple) else (kinds,)
+        for word in words:
+            if word not in _GROUPS:
+                raise ValueError(f"no kind of dtype is called {word!r}: one of {list(_GROUPS)}")
+        return {each.name: each for word in words for each in _GROUPS[word]}
+
+
+def __array_namespace_info__() -> Info:
+    """What this namespace can do; `devices()` and `dtypes()` are methods of the result."""
+    return Info()

@@ -1,0 +1,40 @@
+"""Floor 4, the standard's namespace: what `device=`, `shape=` and `axis=` may be."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+from cudasync.array.host.memory import CPU
+from cudasync.driver.current import given_device
+
+
+def place(device: Any) -> Any:
+    """The device that is meant: None is the current one; an ordinal, a Device, or "cpu"."""
+    return CPU if device == CPU else given_device(device)
+
+
+def as_shape(shape: Any) -> tuple[int, ...]:
+    """A shape as a tuple; TypeError for what is not integers, ValueError for a negative one."""
+    given = shape if isinstance(shape, (tuple, list)) else (shape,)
+    lengths = tuple(operator.index(n) for n in given)
+    if any(n < 0 for n in lengths):
+        raise ValueError(f"a shape can not be negative: {lengths}")
+    return lengths
+
+
+def as_axis(axis: Any, rank: int) -> int:
+    """An axis counted from the front; IndexError (the standard's word) beyond the rank."""
+    found = operator.index(axis)
+    if not -rank <= found < rank:
+        raise IndexError(f"axis {found} is beyond an array of {rank} dimensions")
+    return found % rank
+
+
+def as_axes(axes: Any, rank: int) -> tuple[int, ...]:
+    """One axis or several, each once; ValueError for one that is named twice."""
+    given = axes if isinstance(axes, (tuple, list)) else (axes,)
+    found = tuple(as_axis(axis, rank) for axis in given)
+    if len(set(found)) < len(found):
+        raise ValueError(f"an axis is named twice in {tuple(given)}")
+    return found
