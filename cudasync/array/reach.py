@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from cudasync.array.uses import NARROWED, READS_WRITES
 from cudasync.atomic import Roll
 from cudasync.driver.allocations import ALLOCATIONS, is_known_to_driver
-from cudasync.engine.hazards.accesses import Accessed, Tokens, variables_told
+from cudasync.engine.hazards.accesses import Accessed, Tokens, variables_explained
 from cudasync.engine.hazards.interval_map import Everywhere, Region
 from cudasync.errors import ClosedError
 
@@ -212,15 +212,15 @@ class _Reached(NamedTuple):
     rows: tuple[Accessed, ...]
     touched: Said
 
-    def told(self, accesses: Accesses) -> tuple[Accessed, ...]:
-        found = [*_base_told(self.base), *self.rows]
+    def explained(self, accesses: Accesses) -> tuple[Accessed, ...]:
+        found = [*_base_explained(self.base), *self.rows]
         if self.touched is not None:
             found += [
                 Accessed(region, reads, writes, "named by touching")
                 for part, (reads, writes) in zip(self.touched[0], _PARTS, strict=True)
                 for region in part
             ]
-            found += variables_told(*self.touched[1:], lambda _: "named by touching")
+            found += variables_explained(*self.touched[1:], lambda _: "named by touching")
         return tuple(found)
 
 
@@ -230,20 +230,20 @@ class _Everything(NamedTuple):
     base: Accesses
     why: str
 
-    def told(self, accesses: Accesses) -> tuple[Accessed, ...]:
+    def explained(self, accesses: Accesses) -> tuple[Accessed, ...]:
         regions, read, _ = accesses
         whole = [Accessed(region, True, True, self.why) for region in regions[1]]
-        base = _base_told(self.base)
+        base = _base_explained(self.base)
         named = {each.what for each in base}
         others = [each for each in read if each not in named]
-        return (*base, *whole, *variables_told(others, others, lambda _: self.why))
+        return (*base, *whole, *variables_explained(others, others, lambda _: self.why))
 
 
 # Whether the parts of accesses are read, and whether they are written.
 _PARTS = ((True, False), (True, True), (False, True))
 
 
-def _base_told(base: Accesses) -> tuple[Accessed, ...]:
+def _base_explained(base: Accesses) -> tuple[Accessed, ...]:
     tokens = base[1]
     assert isinstance(tokens, Tokens)
-    return tokens.reasons.told(base)
+    return tokens.reasons.explained(base)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from cudasync.array.foreign import seen
 from cudasync.engine import Var
-from cudasync.engine.hazards.accesses import Accessed, Tokens, variables_told
+from cudasync.engine.hazards.accesses import Accessed, Tokens, variables_explained
 from cudasync.engine.hazards.interval_map import keep_what_lies_between
 from cudasync.engine.hazards.variable import resolve_one
 from cudasync.engine.op import OpKind
@@ -96,7 +96,7 @@ class Declared:
             for narrowed in [type(argument) in NARROWED]
         ]
 
-    def told(self, accesses: Accesses) -> tuple[Accessed, ...]:
+    def explained(self, accesses: Accesses) -> tuple[Accessed, ...]:
         """The arguments' bytes, then the variables."""
         (only_read, updated, written), read, also_written = accesses
         # Views with gaps that are overwritten come behind what is updated.
@@ -106,7 +106,7 @@ class Declared:
             updated, [*self._updated, *self._written[:moved]], reads=True, writes=True
         )
         rows += self._rows(written, self._written[moved:], reads=False, writes=True)
-        return (*rows, *variables_told(read, also_written, _of_module))
+        return (*rows, *variables_explained(read, also_written, _of_module))
 
     def _rows(
         self, regions: Sequence[Region], positions: Sequence[int], *, reads: bool, writes: bool

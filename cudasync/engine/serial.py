@@ -112,7 +112,7 @@ class SerialDispatcher:
                 )
             # Only an op of another engine can be unfinished here.
             if not before.finished:
-                waiting.wait_for(before, None, is_told=False)
+                waiting.wait_for(before, None, caller_raises=False)
         self._queue.popleft()
         failure = poison(nodes.gate_of(op).sources)
         fn = claim(op, get_ident())

@@ -37,14 +37,14 @@ LONGEST_NAP_S = 10e-3
 LONGEST_SLEEP_S = 0.25
 
 
-def wait_for(op: Op, deadline: float | None, *, is_told: bool = True) -> bool:
+def wait_for(op: Op, deadline: float | None, *, caller_raises: bool = True) -> bool:
     """Block until `op` is over; False if `deadline` (time.monotonic) has passed first.
 
-    The caller raises what `op` failed with, or with `is_told=False` nobody is told of it by this.
+    The caller raises what `op` failed with; with `caller_raises=False` nobody is told by this.
     Raises DeadlockError if an op's function waits for what can only end after it.
     """
     node = nodes.of(op)
-    bell = Bell() if is_told else nodes.Aside()
+    bell = Bell() if caller_raises else nodes.Aside()
     # Before looking at the op once more: who ends it looks here after it has.
     node.sleepers.append(bell)
     try:

@@ -8,18 +8,7 @@ from helpers.strangers import TheirArray, TheirStream, is_held_up, pinned, reade
 
 import cudasync as cs
 from cudasync.array.crossing import MOST_CROSSINGS, crossing
-from cudasync.testing import HostLatch, Latch
-
-
-@pytest.fixture
-def device():
-    return cs.Device(0)
-
-
-@pytest.fixture
-def latch(device):
-    with Latch(device) as held:
-        yield held
+from cudasync.testing import HostLatch
 
 
 @pytest.fixture

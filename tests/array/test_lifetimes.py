@@ -17,21 +17,9 @@ import pytest
 from helpers.crew import PATIENCE_S, Crew, engine_of, hasty, held_by
 
 import cudasync as cs
-from cudasync.testing import Latch
 
 KERNELS = Path(__file__).parent.parent / "helpers" / "kernels.ptx"
 N = 64
-
-
-@pytest.fixture
-def device():
-    return cs.Device(0)
-
-
-@pytest.fixture
-def latch(device):
-    with Latch(device) as latch:
-        yield latch
 
 
 @pytest.fixture

@@ -10,9 +10,10 @@ import threading
 import numpy as np
 import pytest
 from helpers.crew import PATIENCE_S
+from helpers.devices import engine_behind
 
 import cudasync as cs
-from cudasync.testing import HostLatch, Latch
+from cudasync.testing import HostLatch
 
 WILD = """
 .version 6.4
@@ -31,19 +32,9 @@ WILD = """
 
 
 @pytest.fixture
-def latch():
-    with Latch(cs.Device(0)) as held:
-        yield held
-
-
-@pytest.fixture
 def engine(latch):
-    """Asks for the latch so that what it holds is let go before the engine closes."""
-    engine = cs.Engine(workers=1)
-    with cs.use(engine):
+    with engine_behind(latch, workers=1) as engine:
         yield engine
-    latch.release()
-    engine.close()
 
 
 def returns(act):

@@ -6,7 +6,10 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from helpers.devices import device, latch
 from helpers.freezer import end_tracing
+
+__all__ = ["device", "latch"]
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from helpers.devices import engine_behind
 
 import cudasync as cs
 from cudasync.engine.device import launching
@@ -21,24 +22,9 @@ KERNELS = Path(__file__).parent.parent / "helpers" / "kernels.ptx"
 
 
 @pytest.fixture
-def device():
-    return cs.Device(0)
-
-
-@pytest.fixture
-def latch(device):
-    with Latch(device) as latch:
-        yield latch
-
-
-@pytest.fixture
 def engine(latch):
-    """Asks for the latch so that whatever it holds is let go before the engine closes."""
-    engine = cs.Engine(streams=3)
-    with cs.use(engine):
+    with engine_behind(latch, streams=3) as engine:
         yield engine
-    latch.release()
-    engine.close()
 
 
 @pytest.fixture

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from helpers.devices import engine_behind
 from helpers.driver_calls import counted_calls
 
 import cudasync as cs
@@ -33,21 +34,9 @@ UNSAFE = {"cuEventQuery", "cuEventSynchronize", "cuEventCreate", "cuStreamIsCapt
 
 
 @pytest.fixture
-def device():
-    return cs.Device(0)
-
-
-@pytest.fixture
-def latch(device):
-    with Latch(device) as latch:
-        yield latch
-
-
-@pytest.fixture
 def engine(device, latch):
-    """A warm engine; asks for the latch so that all it holds is let go before the engine closes."""
-    engine = cs.Engine(streams=STREAMS)
-    with cs.use(engine):
+    """A warm engine."""
+    with engine_behind(latch, streams=STREAMS) as engine:
         with Latch(device) as first:
             x = cs.Var()
             engine.push(first.hold, device=device, writes=[x])
@@ -55,8 +44,6 @@ def engine(device, latch):
                 engine.push(lambda stream: None, device=device, reads=[x])
         settle()
         yield engine
-    latch.release()
-    engine.close()
 
 
 @pytest.fixture

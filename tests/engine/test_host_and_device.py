@@ -18,11 +18,6 @@ KERNELS = Path(__file__).parent.parent / "helpers" / "kernels.ptx"
 
 
 @pytest.fixture
-def device():
-    return cs.Device(0)
-
-
-@pytest.fixture
 def set_():
     return cs.Module.from_file(KERNELS).kernel("set")
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from helpers.devices import engine_behind
 from helpers.strangers import TheirStream, is_held_up, pinned
 from hypothesis import given
 from hypothesis import strategies as st
@@ -20,24 +21,9 @@ STREAMS = 3
 
 
 @pytest.fixture
-def device():
-    return cs.Device(0)
-
-
-@pytest.fixture
-def latch(device):
-    with Latch(device) as latch:
-        yield latch
-
-
-@pytest.fixture
 def engine(latch):
-    """Asks for the latch so that whatever it holds is let go before the engine closes."""
-    engine = cs.Engine(streams=STREAMS)
-    with cs.use(engine):
+    with engine_behind(latch, streams=STREAMS) as engine:
         yield engine
-    latch.release()
-    engine.close()
 
 
 @pytest.fixture

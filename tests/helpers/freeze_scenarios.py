@@ -32,9 +32,10 @@ class OnEngine(Scenario):
 
     # What else the engine is asked for.
     options: ClassVar[dict[str, Any]] = {}
+    workers = 2
 
     def __init__(self) -> None:
-        self.engine = cs.Engine(workers=2, pools={"io": 1}, streams=2, **self.options)
+        self.engine = cs.Engine(workers=self.workers, pools={"io": 1}, streams=2, **self.options)
         self.x: Any
         self.y: Any
         self.z: Any
@@ -47,6 +48,18 @@ class OnEngine(Scenario):
         """Push a host op that notes that it ran."""
         self.ops[name] = op = self.engine.push(lambda: self.ran.append(name), name=name, **accesses)
         return op
+
+    def suspended_worker(self, freezer: Freezer) -> None:
+        """Push an op; the worker that runs it may be suspended from then on."""
+        went = threading.Event()
+
+        def one() -> None:
+            self.ran.append("one")
+            freezer.install()
+            went.set()
+
+        self.ops["one"] = self.engine.push(one, name="one")
+        assert went.wait(PATIENCE_S)
 
     def finish(self, *names: str) -> Iterator[str]:
         """Wait for these ops, saying so."""
@@ -207,15 +220,7 @@ class RestsAndWakes(OnEngine):
     sleeps = True
 
     def suspended(self, freezer: Freezer) -> None:
-        went = threading.Event()
-
-        def one() -> None:
-            self.ran.append("one")
-            freezer.install()
-            went.set()
-
-        self.ops["one"] = self.engine.push(one, name="one")
-        assert went.wait(PATIENCE_S)
+        self.suspended_worker(freezer)
 
     def others(self, freezer: Freezer) -> Iterator[str]:
         if freezer.is_frozen:

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 import cudasync as cs
 from cudasync.testing import Latch
-from helpers.freeze_scenarios import OnEngine
+from helpers.freeze_scenarios import OnEngine, PushesHostOp
 from helpers.freezer import PATIENCE_S, Freezer
 
 
@@ -26,8 +26,6 @@ class Unheard(OnEngine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.engine.close()
-        self.engine = cs.Engine(workers=self.workers, pools={"io": 1}, **self.options)
         self.effects = threading.Semaphore(0)
 
     def effect(self, name: str, **accesses: object) -> None:
@@ -65,15 +63,7 @@ class FallsAsleep(Unheard):
     sleeps = True
 
     def suspended(self, freezer: Freezer) -> None:
-        went = threading.Event()
-
-        def one() -> None:
-            self.ran.append("one")
-            freezer.install()
-            went.set()
-
-        self.ops["one"] = self.engine.push(one, name="one")
-        assert went.wait(PATIENCE_S)
+        self.suspended_worker(freezer)
 
     def others(self, freezer: Freezer) -> Iterator[str]:
         if freezer.is_frozen and not self.ops["one"].finished:
@@ -133,12 +123,8 @@ class WatchesForAnother(Unheard):
         super().after()
 
 
-class Pushes(Unheard):
+class Pushes(Unheard, PushesHostOp):
     """It pushes, and so starts the only worker."""
-
-    def suspended(self, freezer: Freezer) -> None:
-        with freezer:
-            self.push("one", reads=[self.x], writes=[self.y])
 
     def others(self, freezer: Freezer) -> Iterator[str]:
         yield from self.behind()

@@ -12,7 +12,7 @@ from cudasync.driver import Launch
 from cudasync.driver.device import as_device
 from cudasync.engine.batch.blame import declared_as
 from cudasync.engine.batch.union import Union
-from cudasync.engine.hazards.accesses import Accessed, Tokens, accesses_told
+from cudasync.engine.hazards.accesses import Accessed, Tokens, accesses_explained
 from cudasync.engine.hazards.checked import held
 from cudasync.engine.hazards.foreign import await_strangers
 from cudasync.engine.hazards.interval_map import Everywhere, keep_what_lies_between
@@ -148,15 +148,15 @@ class _OfSteps(NamedTuple):
 
     steps: list[tuple[str, Accesses]]
 
-    def told(self, accesses: Accesses) -> tuple[Accessed, ...]:
+    def explained(self, accesses: Accesses) -> tuple[Accessed, ...]:
         said = [
             (row.what, f"step {index} ({name}): {row.reason}")
             for index, (name, its) in enumerate(self.steps)
-            for row in accesses_told(its)
+            for row in accesses_explained(its)
         ]
         return tuple(
             row.__class__(row.what, row.reads, row.writes, _joined(row.what, said))
-            for row in accesses_told((accesses[0], tuple(accesses[1]), accesses[2]))
+            for row in accesses_explained((accesses[0], tuple(accesses[1]), accesses[2]))
         )
 
 

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from cudasync.engine.trace import Tally
 
 # A dict, so that an op stays in it until it is issued, and may be taken out twice.
-# Markers, and ops that are not issued and end now that all before them are over, stand here, too.
+# Fences, and ops that are not issued and end now that all before them are over, stand here, too.
 READY: dict[Any, None] = {}
 # An issue asks the driver how far its stream has come once in this many, so that finished ops do
 # not pile up in a program that never waits.

@@ -1,4 +1,4 @@
-"""Floor 2. What an op is ordered by, told to whoever asks, with a reason for each."""
+"""Floor 2. What an op is ordered by, explained to whoever asks, with a reason for each."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Accessed:
 class Reasons(Protocol):
     """What knows why a launch accesses what it does."""
 
-    def told(self, accesses: Accesses) -> tuple[Accessed, ...]:
+    def explained(self, accesses: Accesses) -> tuple[Accessed, ...]:
         """`accesses`, each with its reason."""
 
 
@@ -61,27 +61,27 @@ def accessed(op: Op) -> tuple[Accessed, ...]:
     accesses: Any = getattr(op, "_said", None)
     if accesses is None:
         accesses = (op._regions or ((), (), ())), op._reads, op._writes
-    return accesses_told(accesses)
+    return accesses_explained(accesses)
 
 
-def accesses_told(accesses: Accesses) -> tuple[Accessed, ...]:
+def accesses_explained(accesses: Accesses) -> tuple[Accessed, ...]:
     """`accesses`, each with its reason."""
     reads = accesses[1]
     if isinstance(reads, Tokens):
-        return reads.reasons.told(accesses)
-    return told(accesses, _NAMED)
+        return reads.reasons.explained(accesses)
+    return explained(accesses, _NAMED)
 
 
-def told(accesses: Accesses, reason: str) -> tuple[Accessed, ...]:
+def explained(accesses: Accesses, reason: str) -> tuple[Accessed, ...]:
     """`accesses`, all with the same reason."""
     (only_read, updated, written), read, also_written = accesses
     both = [*(each for each in only_read if each in written), *updated]
     rows = [Accessed(each, True, each in both, reason) for each in (*only_read, *updated)]
     rows += [Accessed(each, False, True, reason) for each in written if each not in both]
-    return (*rows, *variables_told(read, also_written, lambda _: reason))
+    return (*rows, *variables_explained(read, also_written, lambda _: reason))
 
 
-def variables_told(
+def variables_explained(
     reads: Sequence[Var], writes: Sequence[Var], reason: Any
 ) -> tuple[Accessed, ...]:
     """The variables among what an op accesses; `reason(variable)` says why."""

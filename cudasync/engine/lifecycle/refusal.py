@@ -1,5 +1,4 @@
-"""Floor 2. Engines that are refused, for their sizes, and ops, since their engine has closed by the
-time they are planned."""
+"""Floor 2. Who is refused: engines of an impossible size, ops of an engine that has closed."""
 
 from __future__ import annotations
 

@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
 
 class _Fences:
-    """Ends markers where they become ready: there is nothing to run."""
+    """Ends fences where they become ready: there is nothing to run."""
 
     def put(self, op: Op) -> None:
-        # Not here: each of a thousand markers in a row would end inside of the one before it.
+        # Not here: each of a thousand fences in a row would end inside of the one before it.
         issuing.READY[op] = None
 
     def issue(self, op: Op) -> None:

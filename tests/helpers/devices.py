@@ -1,0 +1,33 @@
+"""Fixtures of tests that hold work of a device back: a room's `conftest.py` takes them in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+import cudasync as cs
+from cudasync.testing import Latch
+
+
+@pytest.fixture
+def device() -> cs.Device:
+    return cs.Device(0)
+
+
+@pytest.fixture
+def latch(device: cs.Device) -> Iterator[Latch]:
+    with Latch(device) as held:
+        yield held
+
+
+@contextmanager
+def engine_behind(latch: Latch, **options: Any) -> Iterator[cs.Engine]:
+    """A current engine; whatever the latch holds is let go before the engine closes."""
+    engine = cs.Engine(**options)
+    with cs.use(engine):
+        yield engine
+    latch.release()
+    engine.close()
