@@ -27,7 +27,7 @@ from cudasync.driver.checking import is_checked
 from cudasync.driver.lending import LENT
 from cudasync.engine.current import engine as current_engine
 from cudasync.engine.device import launching
-from cudasync.engine.hazards.accesses import Tokens, told
+from cudasync.engine.hazards.accesses import Tokens, explained
 from cudasync.engine.hazards.interval_map import Gapped
 from cudasync.engine.op import OpKind
 
@@ -47,8 +47,8 @@ _dead = DEAD.items
 class _Operands:
     """Why an operation accesses what it does."""
 
-    def told(self, accesses: Accesses) -> tuple[Accessed, ...]:
-        return told(accesses, "an operand, or the result")
+    def explained(self, accesses: Accesses) -> tuple[Accessed, ...]:
+        return explained(accesses, "an operand, or the result")
 
 
 _NO_TOKENS = Tokens.of((), _Operands())
