@@ -20,9 +20,9 @@ sys.path.insert(1, str(checkout.ROOT / "tests"))
 
 from helpers.driver_calls import counted_calls
 
-# Driver calls that only ask, and enqueue nothing: one launch in 32 asks how far its stream is.
-# Around that question the thread's mode is set and set back, so that the program may be capturing a
-# stream meanwhile; these two touch nothing but the thread. Together 3/32.
+# Driver calls that only ask, and enqueue nothing: one issue in 32 to a busy stream asks how far it
+# has come. Around the question the thread's mode is set and set back, since the program may be
+# capturing a stream; these two calls touch nothing but the thread. Together 3/32.
 ASKING = frozenset({"cuEventQuery", "cuStreamQuery", "cuThreadExchangeStreamCaptureMode"})
 MOST_ASKING = 0.1
 

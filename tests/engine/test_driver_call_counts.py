@@ -21,6 +21,7 @@ from helpers.driver_calls import counted_calls
 import cudasync as cs
 from cudasync.array.allocation import reap
 from cudasync.driver import Stream
+from cudasync.engine.device.issuing import POLL_EVERY
 from cudasync.testing import Latch
 
 PATIENCE_S = 20.0
@@ -137,6 +138,29 @@ def test_a_long_program_costs_no_more_per_op_than_a_short_one(engine, set_):
     assert calls.pop("cuCtxSetCurrent", 0) <= created
     assert calls.pop("cuEventSynchronize", 0) <= many // N
     assert_cost(calls, many, cuLaunchKernel=many)
+
+
+def test_the_device_of_a_program_that_waits_now_and_then_is_not_asked(engine, set_):
+    (x,) = arrays(1)
+    asked = 0
+    for _ in range(3):
+        with counting() as calls:
+            for i in range(POLL_EVERY):
+                set_(x, np.int32(i), np.uint32(8))
+        asked += calls["cuEventQuery"]
+        settle()
+    assert asked == 0
+
+
+def test_ops_that_have_finished_do_not_pile_up_in_a_program_that_never_waits(engine, device, set_):
+    (x,) = arrays(1)
+    for _ in range(6):
+        for i in range(POLL_EVERY):
+            set_(x, np.int32(i), np.uint32(8))
+        # The engine is not told of it.
+        device.synchronize()
+    streams = [t for each in engine._issuer.devices.values() for t in each.timelines]
+    assert sum(len(each.in_flight) for each in streams) <= 3 * POLL_EVERY
 
 
 def test_fan_out_and_fan_in_cost_at_most_a_wait_for_each_other_stream(engine, device, latch, mix):

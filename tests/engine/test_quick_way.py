@@ -12,6 +12,7 @@ from helpers.running import kernels
 import cudasync as cs
 from cudasync.array.allocation import reap
 from cudasync.engine.device import launching
+from cudasync.testing import Latch
 
 N = 64
 ENGINES = {"plain": {}, "with a trace": {"trace": True}, "with a limit": {"max_in_flight": 1000}}
@@ -41,7 +42,7 @@ def left(monkeypatch):
 
 def mix(target, source, n=N):
     one = np.int32(1)
-    kernels(cs.Device(0))["mix"][1, 64](target, source, one, np.uint32(n), one, one)
+    return kernels(cs.Device(0))["mix"][1, 64](target, source, one, np.uint32(n), one, one)
 
 
 def test_launches_copies_allocations_and_frees_are_issued_in_their_push(engine, left):
@@ -131,3 +132,30 @@ def test_what_comes_after_a_host_op_that_is_not_over_is_left_to_it(engine, left)
     assert left == ["behind"]
     gate.set()
     assert behind.result(PATIENCE_S) == "ran"
+
+
+def are_readers_behind_their_writer(engine):
+    """True if the streams of several launches that read an array, whose writer is held, wait for
+    that writer."""
+    x, *others = (cs.zeros(N, np.int32) for _ in range(5))
+    engine.waitall(PATIENCE_S)
+    with Latch(cs.Device(0)) as latch:
+        writer = engine.push(latch.hold, writes=[x], device=0)
+        # The first follows the writer on its stream; the others go beside it.
+        readers = [mix(other, x) for other in others]
+        stream, place = writer._point[:2]
+        return all(
+            there is stream or behind.get(stream, 0) >= place
+            for there, _, _, behind in [reader._point for reader in readers]
+        )
+
+
+def test_launches_beside_each_other_wait_for_what_wrote_what_they_read(engine, left):
+    assert are_readers_behind_their_writer(engine)
+    assert not left
+
+
+def test_a_launch_beside_others_that_does_not_wait_is_found(monkeypatch):
+    monkeypatch.setattr(launching, "beside", lambda point, before, group: group.choose(before))
+    with cs.Engine() as engine:
+        assert not are_readers_behind_their_writer(engine)

@@ -15,7 +15,7 @@ import cudasync as cs
 from cudasync.driver.launches import LaunchSequence
 from cudasync.engine.batch import host
 from cudasync.engine.batch.union import Union, _Cover
-from cudasync.engine.device import completion, following, in_doubt, issuing
+from cudasync.engine.device import completion, following, in_doubt, issuing, launching
 from cudasync.engine.device.timeline import Timeline
 from cudasync.engine.hazards.history import History
 from cudasync.engine.hazards.interval_map import IntervalMap, Region
@@ -87,8 +87,9 @@ def _first_of_all(self, accesses: Any) -> None:
         _add(self, accesses)
 
 
-def _call_all(steps: Iterable[tuple[Any, ...]], op: Any) -> list[Any]:
+def _call_all(batch: tuple[Iterable[tuple[Any, ...]], Any]) -> list[Any]:
     """A batch that calls what comes behind a step that failed, and then fails."""
+    steps, op = batch
     results: list[Any] = []
     errors = []
     for fn, *_ in steps:
@@ -119,6 +120,7 @@ _BUGS: dict[str, tuple[tuple[object, str, object], ...]] = {
     "a launch forgets what it reads": ((histories, "find", _without_reads),),
     "a launch is taken to be behind all streams": (
         (following, "_is_behind", lambda timeline, before: True),
+        (launching, "beside", lambda point, before, group: group.choose(before)),
     ),
     "a batch is taken for its first step": ((Union, "add", _first_of_all),),
     "a batch needs what it writes itself": (

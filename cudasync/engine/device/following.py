@@ -74,7 +74,7 @@ def choose(op: DeviceOp, streams: DeviceStreams, group: StreamGroup, found: Foun
 def beside(point: Point, before: tuple[Op, ...], group: StreamGroup) -> Timeline | None:
     """The stream for an op that comes after one of this group, at `point`, which another one has
     followed already. None if there is something to wait for there."""
-    chosen = group.choose(before)
+    chosen = group.choose(before if point[0].is_at_risk else ())
     if not chosen.is_behind(point[0], point[1]):
         return None
     if chosen.delays(before):

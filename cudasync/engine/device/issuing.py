@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 # Fences, and ops that are not issued and end now that all before them are over, stand here, too.
 READY: dict[Any, None] = {}
 # An issue asks the driver how far its stream has come once in this many, so that finished ops do
-# not pile up in a program that never waits.
+# not pile up in a program that never waits. One that waits now and then is not asked.
 POLL_EVERY = 32
 # Waits for streams of others, and kernels that have no name: the functions of users.
 _AT_RISK = (OpKind.WAIT, OpKind.KERNEL)
@@ -320,7 +320,9 @@ class Issuer:
             device.close()
 
     def poll(self, timeline: Timeline) -> None:
-        """Ask how far the stream has come."""
+        """Ask how far the stream has come, unless few are on it as far as is known."""
+        if timeline.load <= POLL_EVERY:
+            return
         middle = timeline.in_flight.get((timeline.finished + timeline.issued) // 2 + 1)
         if middle is not None:
             completion.query(self, middle)
