@@ -101,6 +101,11 @@ def assert_cost(calls, ops, **exactly):
     assert dict(left) == exactly
 
 
+def leave_out_what_a_waiter_asks(calls):
+    """At growing intervals, so it is the machine's load that decides how often."""
+    calls.pop("cuEventQuery", None)
+
+
 def check_chain(set_, x):
     calls = counted(lambda: [set_(x, np.int32(i), np.uint32(8)) for i in range(N)])
     assert_cost(calls, N, cuLaunchKernel=N)
@@ -267,6 +272,7 @@ def test_to_wait_is_one_call_that_blocks(engine, set_):
     calls = counted(lambda: set_(x, np.int32(1), np.uint32(8)).wait(PATIENCE_S))
     synchronized = calls.pop("cuEventSynchronize", 0) + calls.pop("cuStreamSynchronize", 0)
     assert synchronized <= 1
+    leave_out_what_a_waiter_asks(calls)
     assert_cost(calls, 1, cuLaunchKernel=1)
 
 
@@ -274,6 +280,7 @@ def test_to_read_an_array_is_one_copy_and_one_wait(engine):
     (x,) = arrays(1)
     calls = counted(x.numpy)
     assert calls.pop("cuEventSynchronize", 0) + calls.pop("cuStreamSynchronize", 0) <= 1
+    leave_out_what_a_waiter_asks(calls)
     assert_cost(calls, 1, cuMemcpyDtoHAsync=1)
 
 
