@@ -103,7 +103,8 @@ def test_a_program_ends_beside_a_kernel_that_does_not(what, scheduler, memcheck,
     )
     assert code == wanted, printed
     assert ("KeyboardInterrupt" if wanted == -2 else "LookupError: of the program") in printed
-    (line,) = told(printed)
+    # A slow machine may have more to say, of other work that had not begun.
+    (line,) = [each for each in told(printed) if "op 'endless'" in each]
     assert line.startswith(f"cudasync: left by {how}: op 'endless', pushed at ")
     assert "was stopped on device 0 stream " in line
     assert "kernel endless, PTX line " in line
