@@ -7,10 +7,13 @@ import threading
 import numpy as np
 import pytest
 from helpers import direct
+from helpers.machines import new_machine
 from helpers.process import run_text
 
 from cudasync.ptx import parse
 from cudasync.softgpu import jit, oracle
+from cudasync.softgpu.core.launches import KernelLaunch, Plan
+from cudasync.softgpu.core.results import DriverFailure
 from cudasync.softgpu.launching import FaultKind, OutcomeKind
 
 HEAD = """.version 7.0
@@ -107,6 +110,29 @@ def test_a_kernel_that_was_stopped_before_it_ran_ends_at_once(compiler):
     )
     started.execution.stop()
     assert run_until_over(started).fault.kind is FaultKind.STOPPED
+
+
+@pytest.mark.parametrize("is_prepared", [True, False])
+def test_a_launch_that_is_stopped_while_it_is_compiled_ends_at_once(monkeypatch, is_prepared):
+    """The stop comes from another thread, when there is nothing to run yet."""
+    machine = new_machine(total_bytes=1 << 20, budget=2**24)
+    function = machine.modules.load(TEXTS["arithmetic"].encode()).functions["endless"]
+    kernel = function.kernel
+    words = machine.memory.allocate_device(64).start
+    plan = Plan(machine, function, (1, 1, 1), (32, 1, 1), 0)
+    command = KernelLaunch(machine.context().legacy, plan, words.to_bytes(8, "little"))
+    compiled = kernel.start
+
+    def start(launch):
+        made = compiled(launch)
+        command.stop("somebody stopped it")
+        return made
+
+    monkeypatch.setattr(kernel, "start", start)
+    if is_prepared:
+        command.start()
+    with pytest.raises(DriverFailure, match="somebody stopped it"):
+        command.run()
 
 
 def test_a_launch_after_one_that_was_stopped_has_its_whole_budget():

@@ -109,11 +109,7 @@ class KernelLaunch(Command):
         return self.plan.function
 
     def run(self) -> Step:
-        execution, expectation = self.execution, self.expectation
-        if execution is None:
-            execution = self.execution = self._start()
-            if self.stop_reason:
-                execution.stop()
+        execution, expectation = self.execution or self.start(), self.expectation
         outcome = execution.run()
         if self.function.module.output is not None:
             drain(self.function.module.output, self.plan.machine.memory)
@@ -129,9 +125,13 @@ class KernelLaunch(Command):
                 raise failure
         return Step.DONE
 
-    def start(self) -> None:
+    def start(self) -> Execution:
         """Prepare to run, machine code included; else the first `run` does."""
-        self.execution = self._start()
+        execution = self.execution = self._start()
+        # Only now: who stops it says so, and then looks whether there is an execution.
+        if self.stop_reason:
+            execution.stop()
+        return execution
 
     def _start(self) -> Execution:
         expectation, plan = self.expectation, self.plan
