@@ -17,6 +17,7 @@ from cudasync.array.allocation import DeviceBytes, reap
 from cudasync.array.crossing import crossing, hand_over
 from cudasync.array.handed import refuse_unless_handed
 from cudasync.driver import memcpy_async
+from cudasync.driver.device import as_device
 from cudasync.driver.form import form_for
 from cudasync.driver.strides import contiguous_strides, is_contiguous
 from cudasync.driver.unpicklable import unpicklable
@@ -231,6 +232,23 @@ class Array:
         if not self.is_contiguous:
             return gather(self)
         made = empty_like(self)
+        copy(made, self)
+        return made
+
+    def to_device(self, device: Any, /, *, stream: None = None) -> Array:
+        """This array on another device, an ordinal or a `cs.Device`; itself if it is there.
+
+        A push: it returns at once, and the engine chooses the stream. A copy is contiguous.
+        """
+        from cudasync.array.copying import copy
+        from cudasync.array.creation import empty
+
+        if stream is not None:
+            raise ValueError("to_device is ordered by the engine and takes no stream: leave it out")
+        target = as_device(device)
+        if target is self.device:
+            return self
+        made = empty(self.shape, self.dtype, device=target)
         copy(made, self)
         return made
 
