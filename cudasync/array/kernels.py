@@ -253,8 +253,8 @@ class BoundKernel:
         if _dead or LENT:
             reap()
         kernel = self.kernel
-        accesses: Accesses | None = None
-        launch: Any = None
+        accesses: Accesses | None
+        launch: Any
         if device is None:
             try:
                 launch = self._idle.pop()
@@ -268,6 +268,8 @@ class BoundKernel:
                 accesses = calls.latest(args, buffer)
             except OUT_OF_RANGE:
                 accesses = None
+        else:
+            launch = accesses = None
         if accesses is None:
             launch, accesses = self._otherwise(args, launch, device)
             kernel = launch.kernel
