@@ -302,7 +302,7 @@ class Array(Arithmetic, Values):
     def to_device(self, device: Any, /, *, stream: None = None) -> Array:
         """This array on another device, an ordinal, `cs.Device` or "cpu"; itself if it is there.
 
-        A push: it returns at once, and the engine chooses the stream.
+        A push: it returns at once, and the engine chooses the stream. A copy is contiguous.
         """
         from cudasync.array.copying import copy
         from cudasync.array.creation import empty
@@ -317,7 +317,7 @@ class Array(Arithmetic, Values):
         if target == self.device:
             return self
         made = empty(self.shape, self.dtype, device=target)
-        copy(made, self if self.is_contiguous else self.copy())
+        copy(made, self)
         return made
 
     def __len__(self) -> int:

@@ -10,6 +10,7 @@ from cudasync.array.allocation import DeviceBytes, reap
 from cudasync.array.array import Array
 from cudasync.array.foreign import ForeignArray, seen, take_over_foreign
 from cudasync.array.host.memory import CPU, view_of
+from cudasync.array.staging import staging_of
 from cudasync.driver import DeviceBuffer, DeviceView, memcpy_async
 from cudasync.driver.allocations import is_known_to_driver
 from cudasync.driver.operand import address_of
@@ -23,7 +24,16 @@ if TYPE_CHECKING:
 class _Operand:
     """One side of a copy: what the driver takes, and what must match the other side."""
 
-    __slots__ = ("device", "dtype", "handle", "is_host", "nbytes", "resource", "shape")
+    __slots__ = (
+        "device",
+        "dtype",
+        "handle",
+        "is_contiguous",
+        "is_host",
+        "nbytes",
+        "resource",
+        "shape",
+    )
 
     def __init__(self, thing: Any, role: str) -> None:
         self.resource = thing
@@ -55,17 +65,22 @@ class _Operand:
                 f"the {role} of a copy is a device array, a DeviceBuffer or a NumPy array, "
                 f"not {type(thing).__name__}"
             )
-        if not contiguous:
-            remedy = "give x.copy()" if role == "source" else "copy to parts without gaps"
-            raise ValueError(f"the {role} of the copy is not contiguous: {remedy}")
+        self.is_contiguous = contiguous
+        if not contiguous and isinstance(thing, ForeignArray):
+            raise ValueError(f"the {role} of the copy, another library's, is not contiguous")
 
 
 def copy(target: Any, source: Any, *, name: str | None = None, priority: int = 0) -> Op:
     """Copy `source` to `target`; returns the op at once, and never waits.
 
-    Both are contiguous device arrays, views, `DeviceBuffer`s or NumPy arrays, of one shape and
-    dtype (sizes, where one has no shape). A NumPy array takes part in the hazards like a device
-    array: until the op has finished, change or read it only through other ops.
+    Both are device arrays, views, `DeviceBuffer`s or NumPy arrays, of one shape and dtype (sizes,
+    where one has no shape), on any devices. Between devices it is a peer copy, which the driver
+    takes through the host where they are no peers. What has gaps, or another order than C, is
+    gathered or scattered on its side: by a kernel, or by a host op through pinned memory; the op
+    that is returned is the last of these, and what other threads push may come in between.
+
+    A NumPy array takes part in the hazards like a device array: until the op has finished, change
+    or read it only through other ops.
 
     Copies from and to pinned memory (`pinned_empty`) are enqueued at once and run beside kernels.
     With pageable memory (any other NumPy array) the driver waits while it copies, so a thread of
@@ -90,6 +105,8 @@ def copy(target: Any, source: Any, *, name: str | None = None, priority: int = 0
         return engine().push(
             copy_on_host, reads=[source], writes=[target], name=name or "copy", priority=priority
         )
+    if not (to.is_contiguous and of.is_contiguous):
+        return _apart(to, of, name, priority)
     kind = OpKind.DTOH if to.is_host else OpKind.HTOD if of.is_host else OpKind.DTOD
 
     def copy_on_stream(stream: Stream) -> None:
@@ -110,6 +127,50 @@ def copy(target: Any, source: Any, *, name: str | None = None, priority: int = 0
         device=device,
         is_blocking=host is not None and _is_pageable(host, device),
     )
+
+
+def _apart(to: _Operand, of: _Operand, name: str | None, priority: int) -> Op:
+    """Copy where one side or both have gaps: contiguous memory beside each, and that in between."""
+    # Here, since these are built upon this file.
+    from cudasync.array.creation import empty
+    from cudasync.array.gathering import gather, scatter
+
+    target, source = to.resource, of.resource
+    whole = name or "copy"
+    # One op is the copy; what is done for it beside has a name of its own.
+    aside: dict[str, Any] = {"name": f"{whole} (aside)", "priority": priority}
+    lent = []
+    device = to.device or of.device
+    assert device is not None
+    if not of.is_contiguous:
+        if of.is_host:
+            staged, take_back = staging_of(device).lend(source.shape, source.dtype)
+            copy(staged, source, **aside)
+            lent.append(take_back)
+            source = staged
+        else:
+            source = gather(source, **aside)
+    if to.is_contiguous:
+        op = copy(target, source, name=whole, priority=priority)
+    elif to.is_host:
+        staged, take_back = staging_of(device).lend(target.shape, target.dtype)
+        copy(staged, source, **aside)
+        lent.append(take_back)
+        op = copy(target, staged, name=whole, priority=priority)
+    else:
+        # The kernel takes arrays of its device that do not overlap.
+        if not (
+            isinstance(source, Array)
+            and source.device is device
+            and (source.region[1] <= target.region[0] or target.region[1] <= source.region[0])
+        ):
+            made = empty(target.shape, target.dtype, device=device)
+            copy(made, source, **aside)
+            source = made
+        op = scatter(target, source, name=whole, priority=priority)
+    for each in lent:
+        each(op)
+    return op
 
 
 def _is_pageable(host: _Operand, device: Device) -> bool:

@@ -10,7 +10,7 @@ import numpy as np
 
 from cudasync.array.allocation import Allocation, DeviceBytes
 from cudasync.array.array import Array
-from cudasync.array.staging import Staging
+from cudasync.array.staging import staging_of
 from cudasync.driver import memcpy_async, memset_async
 from cudasync.driver.device import as_device
 from cudasync.driver.strides import contiguous_strides
@@ -30,8 +30,6 @@ _OF_PYTHON = {
 }
 _NUMBERS = frozenset({bool, int, float, complex})
 
-_staging: dict[int, Staging] = {}
-
 
 def array(data: ArrayLike, dtype: DTypeLike | None = None, *, device: DeviceLike = 0) -> Array:
     """A device array with a copy of `data`, anything that NumPy makes an array of.
@@ -48,8 +46,7 @@ def array(data: ArrayLike, dtype: DTypeLike | None = None, *, device: DeviceLike
     if made.nbytes == 0:
         return made
     # setdefault: two threads that come first together still share one.
-    staging = _staging.setdefault(made.device.ordinal, Staging(made.device))
-    staged, lend_until = staging.fill(host)
+    staged, lend_until = staging_of(made.device).fill(host)
     target = DeviceBytes(made.ptr, made.nbytes, made.device)
 
     def upload(stream: Stream) -> None:

@@ -1,4 +1,4 @@
-"""Floor 4. Contiguous copies of views with gaps: a kernel gathers what lies apart.
+"""Floor 4. Views with gaps, from and to contiguous memory: a kernel gathers or scatters.
 
 The kernel knows three axes, which is enough for most views once axes that continue each other
 are taken together. What more there are, the host counts through, a launch for each.
@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import itertools
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from cudasync.array.creation import empty_like
 from cudasync.array.foreign import strided
-from cudasync.array.kernels import Module
+from cudasync.array.modules import Module
 from cudasync.array.shipped import kernel_file
-from cudasync.array.uses import In, Out
+from cudasync.array.uses import In, InOut, Out
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from cudasync.array.array import Array
     from cudasync.array.kernels import Kernel
     from cudasync.driver import Device
+    from cudasync.engine import Op
 
     # Length and stride in bytes.
     Axis: TypeAlias = tuple[int, int]
@@ -30,34 +31,60 @@ if TYPE_CHECKING:
 _BLOCK = 256
 _AXES = 3
 
-# By what the life of a device's context goes by: a reset ends the modules in it.
-_modules: dict[int, tuple[object, Module]] = {}
+# By what they do and where. With what the life of the device's context goes by: a reset ends them.
+_modules: dict[tuple[str, int], tuple[object, Module]] = {}
 
 
-def gather(source: Array) -> Array:
+def gather(source: Array, *, name: str = "copy", priority: int = 0) -> Array:
     """A new contiguous array with the elements of `source`. Does not wait."""
     made = empty_like(source)
-    if not made.nbytes:
-        return made
-    word = math.gcd(8, source.ptr, source.dtype.itemsize, *source.strides)
-    axes = _merged(source.shape, source.strides)
-    if source.dtype.itemsize > word:
-        axes.append((source.dtype.itemsize // word, word))
+    if made.nbytes:
+        _move("gather", source, made, name, priority)
+    return made
+
+
+def scatter(target: Array, source: Array, *, name: str = "copy", priority: int = 0) -> Op:
+    """Copy `source`, contiguous and on the same device, to the elements of `target`; not empty.
+
+    Of one shape and dtype. Returns the last op at once.
+    """
+    return _move("scatter", target, source, name, priority)
+
+
+def _move(verb: str, view: Array, plain: Array, name: str, priority: int) -> Op:
+    """Launch the kernels between `view`, whose elements lie apart, and `plain`, contiguous."""
+    word = math.gcd(8, view.ptr, plain.ptr, view.dtype.itemsize, *view.strides)
+    axes = _merged(view.shape, view.strides)
+    if view.dtype.itemsize > word:
+        axes.append((view.dtype.itemsize // word, word))
     axes = [(1, 0)] * (_AXES - len(axes)) + axes
     outer, inner = axes[:-_AXES], axes[-_AXES:]
     count = math.prod(length for length, _ in inner)
     (_, rows, columns), steps = zip(*inner, strict=True)
-    kernel = _kernel(source.device, word)
+    kernel = _kernel(verb, view.device, word)
     grid = -(-count // _BLOCK)
-    target = made.reshape(-1).view(f"V{word}")
-    whole = strided(source)
-    for number, indices in enumerate(itertools.product(*(range(length) for length, _ in outer))):
+    words = plain.reshape(-1).view(f"V{word}")
+    whole = strided(view)
+    places = list(itertools.product(*(range(length) for length, _ in outer)))
+    for number, indices in enumerate(places):
         offset = sum(i * stride for i, (_, stride) in zip(indices, outer, strict=True))
-        first = type(whole)(whole._allocation, whole.ptr + offset, (), (), target.dtype)
+        first = type(whole)(whole._allocation, whole.ptr + offset, (), (), words.dtype)
         first.region = whole.region
-        part = target[number * count : (number + 1) * count]
-        kernel[grid, _BLOCK](In(first), Out(part), count, rows, columns, *steps, name="copy")
-    return made
+        part = words[number * count : (number + 1) * count]
+        if verb == "gather":
+            pair: tuple[Any, Any] = In(first), Out(part)
+        else:
+            # All of them together overwrite the view: the old value is not needed from the first
+            # one on, but what that one has written is.
+            pair = In(part), (InOut if number else Out)(first)
+        is_last = number == len(places) - 1
+        op = kernel[grid, _BLOCK](
+            *pair,
+            *(count, rows, columns, *steps),
+            name=name if is_last else f"{name} (part)",
+            priority=priority,
+        )
+    return op
 
 
 def _merged(shape: Sequence[int], strides: Sequence[int]) -> list[Axis]:
@@ -73,11 +100,12 @@ def _merged(shape: Sequence[int], strides: Sequence[int]) -> list[Axis]:
     return axes
 
 
-def _kernel(device: Device, word: int) -> Kernel:
+def _kernel(verb: str, device: Device, word: int) -> Kernel:
     token = device.context.token
-    found = _modules.get(device.ordinal)
+    key = verb, device.ordinal
+    found = _modules.get(key)
     if found is None or found[0] is not token:
-        module = Module.from_file(kernel_file("gather"), device=device)
+        module = Module.from_file(kernel_file(verb), device=device)
         # The token that it has now: loading may have made the context.
-        found = _modules[device.ordinal] = (device.context.token, module)
-    return found[1].kernel(f"gather_u{8 * word}")
+        found = _modules[key] = (device.context.token, module)
+    return found[1].kernel(f"{verb}_u{8 * word}")

@@ -10,6 +10,7 @@ then is a buffer that is not used again; its memory goes when nothing reads it a
 
 from __future__ import annotations
 
+import math
 import weakref
 from collections import deque
 from functools import partial
@@ -44,16 +45,25 @@ class Staging:
 
         And a function that takes it back when the op has finished, which reads it.
         """
-        size = source.nbytes
+        staged, take_back = self.lend(source.shape, source.dtype)
+        np.copyto(staged, source)
+        return staged.reshape(-1).view(np.uint8), take_back
+
+    def lend(
+        self, shape: tuple[int, ...], dtype: np.dtype[Any]
+    ) -> tuple[Pinned, Callable[[Op], None]]:
+        """A pinned array, and a function that takes it back when the op that uses it last is over.
+
+        It is not to be empty.
+        """
+        size = math.prod(shape) * dtype.itemsize
         rounded = 1 << max(8, (size - 1).bit_length())
         buffers = self._of_now()
         pinned = buffers.take(rounded)
         if pinned is None:
             pinned = PinnedBuffer(rounded, self._device).view((rounded,), np.uint8)
-        staged = pinned[:size]
-        np.copyto(staged.view(source.dtype).reshape(source.shape), source)
         # To where it came from: after a reset its memory is nobody's any more.
-        return staged, partial(buffers.lend_until, pinned)
+        return pinned[:size].view(dtype).reshape(shape), partial(buffers.lend_until, pinned)
 
     def _of_now(self) -> _Buffers:
         """The buffers of the life that the device's context has now: a reset ends the others."""
@@ -62,6 +72,16 @@ class Staging:
         if buffers.token is not token:
             buffers = self._buffers = _Buffers(token)
         return buffers
+
+
+_stagings: dict[int, Staging] = {}
+
+
+def staging_of(device: Device) -> Staging:
+    """That of the device."""
+    found = _stagings.get(device.ordinal)
+    # dict.setdefault is one C call: all threads get the same one.
+    return found or _stagings.setdefault(device.ordinal, Staging(device))
 
 
 # Of all devices. Not a WeakSet, which may not be gone through while another thread adds to it.

@@ -133,10 +133,15 @@ class Room:
     devices: tuple[int, ...]
     hosts: int
     tokens: int
+    # Whether a device is lost: then each step is one op on one device, so that what is harmed by
+    # that can be told.
+    loses_device: bool = False
+    # Whether a step may be several ops: then nobody else may push between them.
+    has_parts: bool = False
 
     def mix(self, target: View, wanted: View, factor: int) -> Mix:
-        """Both on one device."""
-        if target.space == "d":
+        """Both on one device, if one is lost; else kernels use the memory of peers."""
+        if target.space == "d" and self.loses_device:
             where = self.devices[target.index]
             beside = [i for i, device in enumerate(self.devices) if device == where]
             wanted = replace(wanted, index=beside[wanted.index % len(beside)])
@@ -227,7 +232,9 @@ def step(kind: str, room: Room, fails: bool) -> st.SearchStrategy[Step]:
         case "set":
             return st.builds(Set, any_device | any_host, _VALUES)
         case "copy":
-            return st.builds(_copy, anywhere, anywhere)
+            # With gaps and backwards as well: it is then several ops.
+            any_view = any_device | any_host if room.has_parts else anywhere
+            return st.builds(_copy, any_view, any_view)
         case "clear":
             return st.builds(Clear, device)
         case "note":
@@ -302,13 +309,14 @@ def programs(
     room = draw(rooms)
     if ordered is None:
         ordered = threads == 1 and draw(st.booleans())
+    room = replace(room, has_parts=ordered and threads == 1)
     return draw(_bodies(room, max_steps, kinds(ordered=ordered, fails=fails), fails, threads))
 
 
 @st.composite
 def faulting_programs(draw, max_steps: int = 12, threads: int = 1) -> Program:
     """A program with one step, somewhere, that takes its device down."""
-    room = draw(rooms)
+    room = replace(draw(rooms), loses_device=True)
     program = draw(_bodies(room, max_steps, kinds(ordered=False, fails=False), True, threads))
     return _with_wild(draw, room, program, threads)
 
@@ -316,7 +324,7 @@ def faulting_programs(draw, max_steps: int = 12, threads: int = 1) -> Program:
 @st.composite
 def crossing_programs(draw, max_steps: int = 16) -> Program:
     """A program of copies between devices, one of which is taken down, mostly early."""
-    room = Room(draw(st.sampled_from(_DEVICES)), hosts=2, tokens=1)
+    room = Room(draw(st.sampled_from(_DEVICES)), hosts=2, tokens=1, loses_device=True)
     program = draw(_bodies(room, max_steps, _CROSSING, False, 1))
     return _with_wild(draw, room, program, 1, most=max_steps // 4)
 
