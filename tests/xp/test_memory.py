@@ -91,6 +91,38 @@ def test_idle_blocks_are_bounded_and_can_be_let_go():
     assert max(sizes) <= pool.MOST_SIZES
 
 
+def test_many_sizes_in_turn_keep_no_more_than_is_told():
+    """Operations that were planned when a list was dropped do not keep to that list."""
+    free = cs.Device(0).memory().free_bytes
+    xs = [xp.ones(1000 + n) for n in range(3 * pool.MOST_SIZES)]
+    for _ in range(3):
+        for x in xs:
+            _ = x + x
+    del _
+    cs.waitall()
+    del xs, x
+    idle.empty_pools()
+    _ = xp.empty(1)
+    cs.waitall()
+    assert free - cs.Device(0).memory().free_bytes < 1 << 14
+
+
+def test_what_a_foreign_stream_was_handed_is_not_given_to_the_next_result():
+    x = xp.ones(500)
+    z = x + 1
+    place = z.ptr
+    cs.hand_over(z, to=cs.Stream())
+    del z
+    assert idle.idle_bytes() == 0
+    z = x + 1
+    cs.hand_over(z, to=cs.LEGACY_STREAM)
+    cs.take_over(z, after=cs.LEGACY_STREAM)
+    del z
+    cs.waitall()
+    assert idle.idle_bytes() == 2000
+    assert place
+
+
 def test_the_steady_state_makes_no_driver_call_for_memory(monkeypatch):
     x = xp.ones(64)
     z = x + x

@@ -41,7 +41,13 @@ class Block:
     def __del__(self) -> None:
         home = self._home
         taken = home.in_use.pop(self.ptr, None)
-        if taken is not None and len(home.idle) < most_of(home.size_bytes):
+        # What a foreign stream was handed may still be in use there when nothing of ours is left:
+        # it is freed, which takes longer than to be given to the next result.
+        if (
+            taken is not None
+            and not self.handed.is_out
+            and len(home.idle) < most_of(home.size_bytes)
+        ):
             home.idle.append(taken)
 
     @property
@@ -65,23 +71,33 @@ def most_of(size_bytes: int) -> int:
 class Source:
     """Where blocks of one size come from, on one device, in one life of its context."""
 
-    __slots__ = ("_device", "_home", "_size_bytes")
+    __slots__ = ("_device", "_size_bytes", "_sizes")
 
     def __init__(self, device: Device, size_bytes: int) -> None:
-        sizes = POOLS.setdefault((device.ordinal, device.context.token), {})
-        size_bytes = max(1, size_bytes)
-        if size_bytes not in sizes and len(sizes) >= MOST_SIZES:
-            # The blocks in use go home to lists that nobody asks any more.
-            sizes.clear()
         self._device = device
-        self._size_bytes = size_bytes
-        self._home = sizes.setdefault(size_bytes, Size(size_bytes))
+        self._size_bytes = max(1, size_bytes)
+        self._sizes = POOLS.setdefault((device.ordinal, device.context.token), {})
 
     def take(self) -> Block:
         """A block, with whatever it held. No driver call where one is idle; never waits, unless
         memory is exhausted: see `Allocation`."""
+        home = self._sizes.get(self._size_bytes)
+        if home is None:
+            home = size_among(self._sizes, self._size_bytes)
         try:
-            taken = self._home.idle.pop()
+            taken = home.idle.pop()
         except IndexError:
             taken = Allocation(engine(), self._device, self._size_bytes)
-        return Block(taken, self._home)
+        return Block(taken, home)
+
+
+def size_among(sizes: dict[int, Size], size_bytes: int) -> Size:
+    """The lists of this size, which there were none of; with too many sizes all begin anew.
+
+    What was idle is freed by that, and so is a block in use when it comes home to a list that
+    nobody holds but the blocks.
+    """
+    if len(sizes) >= MOST_SIZES:
+        sizes.clear()
+    # dict.setdefault is one C call: all threads get the same lists.
+    return sizes.setdefault(size_bytes, Size(size_bytes))
