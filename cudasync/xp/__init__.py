@@ -11,20 +11,14 @@ import sys
 from cudasync.array import namespace
 from cudasync.xp.constants import e, inf, nan, newaxis, pi
 from cudasync.xp.creation import (
-    arange,
     asarray,
     empty,
     empty_like,
-    eye,
     from_dlpack,
     full,
     full_like,
-    linspace,
-    meshgrid,
     ones,
     ones_like,
-    tril,
-    triu,
     zeros,
     zeros_like,
 )
@@ -118,6 +112,7 @@ from cudasync.xp.elementwise import (
     trunc,
     where,
 )
+from cudasync.xp.grids import eye, meshgrid, tril, triu
 from cudasync.xp.inspection import __array_namespace_info__
 from cudasync.xp.manipulation import (
     broadcast_arrays,
@@ -136,6 +131,7 @@ from cudasync.xp.manipulation import (
     tile,
     unstack,
 )
+from cudasync.xp.sequences import arange, linspace
 
 __array_api_version__ = "2024.12"
 
