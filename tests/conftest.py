@@ -32,6 +32,10 @@ settings.register_profile("dev", deadline=None, max_examples=40)
 settings.register_profile(
     "look", deadline=None, max_examples=10, phases=[Phase.generate], database=None
 )
+# Until the first that fails, which comes soon.
+settings.register_profile(
+    "search", deadline=None, max_examples=100, phases=[Phase.generate], database=None
+)
 settings.register_profile(
     "ci",
     deadline=None,

@@ -26,7 +26,7 @@ BUG = "an op runs twice"
 ENVIRONMENT = {
     **os.environ,
     "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tests")]),
-    "HYPOTHESIS_PROFILE": "look",
+    "HYPOTHESIS_PROFILE": "search",
 }
 # A process in which BUG is planted before anything runs.
 PLANTED = f"from helpers.planted import plant\nplant({BUG!r})\n"
