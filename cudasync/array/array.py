@@ -300,7 +300,7 @@ class Array(Arithmetic, Values):
         return made
 
     def to_device(self, device: Any, /, *, stream: None = None) -> Array:
-        """This array on another device, an ordinal or `cs.Device`; itself where it is there.
+        """This array on another device, an ordinal, `cs.Device` or "cpu"; itself if it is there.
 
         A push: it returns at once, and the engine chooses the stream.
         """
@@ -309,6 +309,10 @@ class Array(Arithmetic, Values):
 
         if stream is not None:
             raise ValueError("to_device is ordered by the engine and takes no stream: leave it out")
+        if device == "cpu":
+            from cudasync.array.host.array import to_host
+
+            return to_host(self)
         target = as_device(device)
         if target == self.device:
             return self

@@ -9,6 +9,7 @@ import numpy as np
 from cudasync.array.allocation import DeviceBytes, reap
 from cudasync.array.array import Array
 from cudasync.array.foreign import ForeignArray, seen, take_over_foreign
+from cudasync.array.host.memory import CPU, view_of
 from cudasync.driver import DeviceBuffer, DeviceView, memcpy_async
 from cudasync.driver.allocations import is_known_to_driver
 from cudasync.driver.operand import address_of
@@ -73,7 +74,7 @@ def copy(target: Any, source: Any, *, name: str | None = None, priority: int = 0
     depends on it. Raises ValueError if shapes or sizes differ, and TypeError if dtypes do.
     """
     reap()
-    target, source = seen(target), seen(source)
+    target, source = _on_host(seen(target)), _on_host(seen(source))
     to, of = _Operand(target, "target"), _Operand(source, "source")
     if to.shape is not None and of.shape is not None and to.shape != of.shape:
         raise ValueError(f"can not copy shape {of.shape} to shape {to.shape}")
@@ -114,3 +115,10 @@ def copy(target: Any, source: Any, *, name: str | None = None, priority: int = 0
 def _is_pageable(host: _Operand, device: Device) -> bool:
     """True for host memory that the driver has to be waited for with. (cuPointerGetAttribute)"""
     return bool(host.nbytes) and not is_known_to_driver(address_of(host.handle), device)
+
+
+def _on_host(thing: Any) -> Any:
+    """NumPy's view of an array on the CPU; anything else as it is."""
+    if isinstance(thing, Array) and thing.device == CPU:
+        return view_of(thing)
+    return thing

@@ -43,9 +43,7 @@ def array(data: ArrayLike, dtype: DTypeLike | None = None, *, device: DeviceLike
     asynchronous. Raises TypeError for dtypes that have no fixed size, CudaError when device
     memory is exhausted.
     """
-    host = np.asarray(data, dtype)
-    if dtype is None and host.dtype in _OF_PYTHON and _is_of_python(data):
-        host = host.astype(_OF_PYTHON[host.dtype])
+    host = as_numpy(data, dtype)
     made = empty(host.shape, host.dtype, device=device)
     if made.nbytes == 0:
         return made
@@ -60,6 +58,14 @@ def array(data: ArrayLike, dtype: DTypeLike | None = None, *, device: DeviceLike
     op = engine()._push(upload, OpKind.HTOD, writes=[made], name="array", device=made.device)
     lend_until(op)
     return made
+
+
+def as_numpy(data: ArrayLike, dtype: DTypeLike | None) -> np.ndarray[Any, Any]:
+    """`data` as NumPy's array, with the dtype that `array` says; it may be `data` itself."""
+    host = np.asarray(data, dtype)
+    if dtype is None and host.dtype in _OF_PYTHON and _is_of_python(data):
+        host = host.astype(_OF_PYTHON[host.dtype])
+    return host
 
 
 def empty(shape: Any, dtype: DTypeLike = np.float32, *, device: DeviceLike = 0) -> Array:

@@ -64,10 +64,14 @@ def refuse_misfit(
     if form.device is not None and on is not None and form.device is not on:
         if _is_everywhere(on, address):
             return
+        sentence = f"kernel {kernel} is loaded on {on!r}, {argument} is memory of {form.device!r}: "
+        ordinal = getattr(form.device, "ordinal", None)
+        if ordinal is None:
+            # The processor's, as an array.
+            raise ValueError(f"{sentence}give it x.to_device({on.ordinal})")
         raise ValueError(
-            f"kernel {kernel} is loaded on {on!r}, {argument} is memory of {form.device!r}: copy "
-            f"it, cs.copy(cs.empty(x.shape, x.dtype, device={on.ordinal}), x), or load the module "
-            f"there, cs.Module.from_ptx(..., device={form.device.ordinal})"
+            f"{sentence}copy it, cs.copy(cs.empty(x.shape, x.dtype, device={on.ordinal}), x), or "
+            f"load the module there, cs.Module.from_ptx(..., device={ordinal})"
         )
 
 

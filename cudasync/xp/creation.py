@@ -1,8 +1,8 @@
 """Floor 4, the standard's namespace: creation. All return at once.
 
-`device` is None for the current one, an ordinal or a `cs.Device`. Without a dtype, what holds a
-float is float32, an integer int64 and a bool bool. ValueError for a negative shape, MemoryError
-for more than the device has.
+`device` is None for the current one, an ordinal, a `cs.Device` or "cpu". Without a dtype, what
+holds a float is float32, an integer int64 and a bool bool. ValueError for a negative shape,
+MemoryError for more than the device has.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from cudasync.array import creation
 from cudasync.array.array import Array
 from cudasync.array.borrowed import from_dlpack as _from_dlpack
 from cudasync.array.dtypes.promotion import WEAK, default_dtype, goes_with, in_range
@@ -25,14 +24,12 @@ from cudasync.array.dtypes.supported import (
     INT64,
     supported,
 )
-from cudasync.array.elementwise.layouts import contiguous
 from cudasync.array.elementwise.operation import Operation
 from cudasync.array.elementwise.operations import cast_to
 from cudasync.array.elementwise.plan import user_frame
-from cudasync.array.elementwise.results import new_result
 from cudasync.array.expressions.tree import Index, Input, Scalar, apply, cast
 from cudasync.array.functions.table import FUNCTIONS
-from cudasync.array.memory.limits import check_size
+from cudasync.xp.making import of_host, to_overwrite, unwritten, zeroed
 from cudasync.xp.places import as_shape, place
 
 if TYPE_CHECKING:
@@ -62,7 +59,7 @@ def asarray(
         raise ValueError("asarray copies what is on the host: copy=False can not be done")
     host = np.asarray(obj)
     supported(host.dtype)
-    return creation.array(obj, kind, device=place(device))
+    return of_host(obj, kind, place(device))
 
 
 def _of_array(x: Array, dtype: DType | None, device: Any, copy: bool | None) -> Array:
@@ -88,18 +85,14 @@ def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> A
 
 def empty(shape: Any, *, dtype: DTypeLike | None = None, device: Any = None) -> Array:
     """An array with whatever the memory held."""
-    kind, where = DEFAULT_FLOAT if dtype is None else supported(dtype), place(device)
-    sizes = as_shape(shape)
-    check_size(sizes, math.prod(sizes) * kind.itemsize, where)
-    return creation.empty(sizes, kind, device=where)
+    kind = DEFAULT_FLOAT if dtype is None else supported(dtype)
+    return unwritten(as_shape(shape), kind, place(device))
 
 
 def zeros(shape: Any, *, dtype: DTypeLike | None = None, device: Any = None) -> Array:
     """An array of zeros."""
-    kind, where = DEFAULT_FLOAT if dtype is None else supported(dtype), place(device)
-    sizes = as_shape(shape)
-    check_size(sizes, math.prod(sizes) * kind.itemsize, where)
-    return creation.zeros(sizes, kind, device=where)
+    kind = DEFAULT_FLOAT if dtype is None else supported(dtype)
+    return zeroed(as_shape(shape), kind, place(device))
 
 
 def ones(shape: Any, *, dtype: DTypeLike | None = None, device: Any = None) -> Array:
@@ -125,16 +118,8 @@ def full(
 
 
 def _filled(shape: tuple[int, ...], value: Any, dtype: DType, device: Any) -> Array:
-    made = _to_overwrite(shape, dtype, device)
+    made = to_overwrite(shape, dtype, place(device))
     cast_to(dtype).into((value,), made, user_frame())
-    return made
-
-
-def _to_overwrite(shape: tuple[int, ...], dtype: DType, device: Any) -> Array:
-    where = place(device)
-    layout = contiguous(Array, dtype, shape, where)
-    check_size(shape, layout.nbytes, where)
-    made: Array = new_result(layout)
     return made
 
 
@@ -176,7 +161,8 @@ def arange(
 ) -> Array:
     """`start`, `start + step` and so on up to `stop`, which is left out; from 0 with one number.
 
-    In the dtype that holds all three, unless another is given. ValueError for a step of 0.
+    In the dtype that holds all three, unless another is given; floats are computed in float64 and
+    then cast. ValueError for a step of 0.
     """
     if stop is None:
         start, stop = 0, start
@@ -186,23 +172,24 @@ def arange(
     kind = (DEFAULT_FLOAT if is_float else DEFAULT_INT) if dtype is None else supported(dtype)
     if kind == BOOL:
         raise TypeError("arange makes numbers, not bool")
+    if kind.kind != "f" and (start != int(start) or step != int(step)):
+        raise TypeError(f"arange of {kind} takes whole numbers: make floats and cast them")
     count = max(0, math.ceil((stop - start) / step) if is_float else -((start - stop) // step))
-    made = _to_overwrite((count,), kind, device)
+    made = to_overwrite((count,), kind, place(device))
     if not count:
         return made
-    first, second = (np.asarray(each).astype(kind)[()] for each in (start, start + step))
-    with np.errstate(all="ignore"):
-        apart = second - first
-    _counting(kind).into((first, apart), made, user_frame())
+    number = float if kind.kind == "f" else int
+    numbers = (number(start), number(step))
+    _counting(kind).into(numbers, made, user_frame())
     return made
 
 
 @cache
 def _counting(dtype: DType) -> Operation:
-    """The first number and the distance of the others, multiplied out in the dtype."""
-    places = cast(Index(), dtype)
-    steps = apply(FUNCTIONS["multiply"], places, Scalar(1, dtype))
-    tree = apply(FUNCTIONS["add"], Scalar(0, dtype), steps)
+    """The first number and the distance of the others. Floats are computed in float64."""
+    within = FLOAT64 if dtype.kind == "f" else INT64
+    steps = apply(FUNCTIONS["multiply"], cast(Index(), within), Scalar(1, within))
+    tree = cast(apply(FUNCTIONS["add"], Scalar(0, within), steps), dtype)
     return Operation("arange", lambda operands: tree)
 
 
@@ -221,7 +208,7 @@ def linspace(
     They are computed in float64 and then cast. ValueError for a negative `num`.
     """
     kind = DEFAULT_FLOAT if dtype is None else supported(dtype)
-    made = _to_overwrite(as_shape(num), kind, device)
+    made = to_overwrite(as_shape(num), kind, place(device))
     if num == 0:
         return made
     parts = num - 1 if endpoint else num

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from cudasync.array.dtypes import supported as dtypes
+from cudasync.array.host.memory import CPU
 from cudasync.driver import Device, device_count
 from cudasync.xp.places import place
 
@@ -41,7 +42,7 @@ class Info:
 
     def devices(self) -> list[Any]:
         """All devices."""
-        return [Device(ordinal) for ordinal in range(device_count())]
+        return [*(Device(ordinal) for ordinal in range(device_count())), CPU]
 
     def dtypes(self, *, device: Any = None, kind: Any = None) -> dict[str, Any]:
         """The standard's dtypes by name, those of `kind` (a word of `isdtype`, or several)."""

@@ -11,7 +11,6 @@ import math
 import operator
 from typing import TYPE_CHECKING, Any
 
-from cudasync.array import creation
 from cudasync.array.dtypes.promotion import result_type
 from cudasync.array.elementwise.operations import cast_to
 from cudasync.array.elementwise.plan import user_frame
@@ -22,6 +21,7 @@ from cudasync.array.expressions.layout import (
 )
 from cudasync.array.indexing import fill_shape
 from cudasync.driver.strides import contiguous_strides
+from cudasync.xp.making import unwritten
 from cudasync.xp.places import as_axes, as_axis, as_shape
 
 if TYPE_CHECKING:
@@ -101,7 +101,8 @@ def flip(x: Array, /, *, axis: Any = None) -> Array:
 def broadcast_to(x: Array, /, shape: Any) -> Array:
     """A view of this shape, whose elements share memory; it can not be written."""
     to = as_shape(shape)
-    if broadcast_shapes(x.shape, to) != to:
+    aligned = (*(1,) * (len(to) - x.ndim), *x.shape)
+    if len(aligned) != len(to) or any(a not in (1, b) for a, b in zip(aligned, to, strict=True)):
         raise ValueError(f"shape {x.shape} does not broadcast to {to}")
     return x._viewed(0, to, broadcast_strides(x.shape, x.strides, to))
 
@@ -126,7 +127,7 @@ def concat(arrays: Sequence[Array], /, *, axis: int | None = 0) -> Array:
             told = " and ".join(str(one.shape) for one in given)
             raise ValueError(f"shapes {told} differ in another axis than {at}")
     shape = (*rest[:at], sum(each.shape[at] for each in given), *rest[at:])
-    made = creation.empty(shape, result_type(*given), device=_device_of(given))
+    made = unwritten(shape, result_type(*given), _device_of(given))
     start = 0
     for each in given:
         end = start + each.shape[at]
@@ -165,7 +166,7 @@ def roll(x: Array, /, shift: Any, *, axis: Any = None) -> Array:
     by = [0] * x.ndim
     for one, where in zip(shifts, axes, strict=True):
         by[as_axis(where, x.ndim)] += operator.index(one)
-    made = creation.empty_like(x)
+    made = unwritten(x.shape, x.dtype, x.device)
     if x.size:
         pieces = [_rolled(n, each) for n, each in zip(x.shape, by, strict=True)]
         for piece in itertools.product(*pieces):

@@ -5,12 +5,13 @@ from __future__ import annotations
 import operator
 from typing import Any
 
+from cudasync.array.host.memory import CPU
 from cudasync.driver.current import given_device
 
 
 def place(device: Any) -> Any:
-    """The device that is meant: None is the current one; an ordinal or a Device."""
-    return given_device(device)
+    """The device that is meant: None is the current one; an ordinal, a Device, or "cpu"."""
+    return CPU if device == CPU else given_device(device)
 
 
 def as_shape(shape: Any) -> tuple[int, ...]:

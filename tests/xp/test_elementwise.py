@@ -10,6 +10,7 @@ import pytest
 from helpers.numbers_of import numbers_of, pairs_of, same_bits, ulps_apart
 
 import cudasync as cs
+from cudasync import xp
 from cudasync.array.dtypes.supported import ALL, FLOAT16, FLOAT32, FLOAT64
 from cudasync.array.elementwise import building
 from cudasync.array.elementwise.operation import Operation
@@ -49,8 +50,8 @@ def operation_of(function):
     return Operation(function.name, partial(building.call, function))
 
 
-def computed(function, operands):
-    arrays = tuple(cs.array(each) for each in operands)
+def computed(function, operands, device=0):
+    arrays = tuple(xp.asarray(each, device=device) for each in operands)
     return operation_of(function)(arrays, sys._getframe()).numpy()
 
 
@@ -100,6 +101,15 @@ def test_a_function_gives_what_numpy_gives(name, dtype):
 @pytest.mark.parametrize(("name", "dtype"), OTHERS, ids=lambda each: str(each))
 def test_a_function_of_a_rarer_dtype_gives_what_numpy_gives(name, dtype):
     assert disagreement(FUNCTIONS[name], dtype) is None
+
+
+def test_every_function_on_the_cpu_is_numpys():
+    for name, dtype in CASES:
+        function = FUNCTIONS[name]
+        operands = operands_for(function, dtype)
+        with np.errstate(all="ignore"):
+            expected = np.asarray(function.host(*operands))
+        assert same_bits(computed(function, operands, "cpu"), expected), (name, dtype)
 
 
 @pytest.mark.parametrize(

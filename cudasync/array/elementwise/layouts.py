@@ -68,6 +68,8 @@ class Layout:
 
     def is_at_own_place(self) -> bool:
         """True if no two elements share bytes."""
+        if not self.size:
+            return True
         axes = sorted(
             (abs(step), length)
             for step, length in zip(self.strides, self.shape, strict=True)
@@ -77,7 +79,7 @@ class Layout:
         for step, length in axes:
             if step < covered:
                 return False
-            covered = step * length
+            covered += step * (length - 1)
         return True
 
 

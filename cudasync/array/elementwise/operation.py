@@ -12,6 +12,7 @@ import numpy as np
 
 from cudasync.array.dtypes.promotion import WEAK
 from cudasync.array.dtypes.supported import supported
+from cudasync.array.elementwise import overlap
 from cudasync.array.elementwise.building import Number, leaf
 from cudasync.array.elementwise.layouts import contiguous
 from cudasync.array.expressions.layout import broadcast_shapes
@@ -63,7 +64,7 @@ class Operation:
         _writable(target, self.name)
         key = (*key_of(operands), target.layout)
         plan = self._into.get(key) or self._planned(operands, target, self._into, key)
-        if not plan.is_apart(operands, target):
+        if not overlap.is_apart(plan.operands, plan.result, operands, target):
             return COPY.into((self(operands, frame),), target, frame)
         op: Op | None = plan.into(operands, target, frame)
         return op

@@ -139,8 +139,8 @@ class DevicePlan:
     def into(self, operands: tuple[Any, ...], target: Any, frame: FrameType) -> Op | None:
         """Push the operation with `target`, which has the result's layout, as its result.
 
-        What overlaps it lies on it element on element: see `is_apart`. Returns the op; None where
-        there is nothing to do.
+        What overlaps it lies on it element on element: see `overlap.is_apart`. Returns the op; None
+        where there is nothing to do.
         """
         if _dead or LENT:
             reap()
@@ -154,23 +154,6 @@ class DevicePlan:
         if len(apart) < len(regions) or region.__class__ is Gapped:
             return self._pushed(launch, (apart, (region,), ()), frame)
         return self._pushed(launch, (apart, (), (region,)), frame)
-
-    def is_apart(self, operands: tuple[Any, ...], target: Any) -> bool:
-        """True if nothing is written before it is read: each array that shares bytes with `target`
-        has its elements in the very places of the target's."""
-        low, high = target.region
-        mine = self.result
-        for layout, each in zip(self.operands, operands, strict=True):
-            if layout is None or each.region[0] >= high or each.region[1] <= low:
-                continue
-            if (
-                each.ptr != target.ptr
-                or layout.strides != mine.strides
-                or layout.shape != mine.shape
-                or layout.dtype.itemsize != mine.dtype.itemsize
-            ):
-                return False
-        return True
 
     def _packed(self, operands: tuple[Any, ...], result: Any) -> tuple[Launch, Any]:
         try:
@@ -208,7 +191,7 @@ class DevicePlan:
             if leaf.dtype.kind == "f":
                 value = float(values[at])
                 try:
-                    struct.pack(C_TYPES[leaf.dtype].letter, value)
+                    struct.pack(f"<{C_TYPES[leaf.dtype].letter}", value)
                 except OverflowError:
                     value = float("inf") if value > 0 else float("-inf")
                 values[at] = value

@@ -26,21 +26,39 @@ KEPT_BYTES = 64 << 20
 MOST_SIZES = 32
 
 
+class _Size:
+    """The blocks of one size: those that are idle, and those in use by their addresses.
+
+    What is in use is held here, too. A block that dies in a cycle of garbage would else take its
+    allocation with it: its finaliser runs before `Block.__del__`, which could only bring back what
+    is about to be freed.
+    """
+
+    __slots__ = ("idle", "in_use", "size_bytes")
+
+    def __init__(self, size_bytes: int) -> None:
+        self.size_bytes = size_bytes
+        self.idle: deque[Allocation] = deque()
+        self.in_use: dict[int, Allocation] = {}
+
+
 class Block:
     """Device memory for one array and its views; it goes back when the last of them is gone."""
 
     __slots__ = ("_home", "_taken", "handed", "ptr")
 
-    def __init__(self, taken: Allocation, home: deque[Allocation]) -> None:
+    def __init__(self, taken: Allocation, home: _Size) -> None:
         self._taken = taken
         self._home = home
-        self.ptr = taken.buffer.ptr
         self.handed = Handed()
+        ptr = self.ptr = taken.region[0]
+        home.in_use[ptr] = taken
 
     def __del__(self) -> None:
-        home, taken = self._home, self._taken
-        if len(home) < most_of(taken.buffer.size_bytes):
-            home.append(taken)
+        home = self._home
+        taken = home.in_use.pop(self.ptr, None)
+        if taken is not None and len(home.idle) < most_of(home.size_bytes):
+            home.idle.append(taken)
 
     @property
     def device(self) -> Device:
@@ -61,7 +79,7 @@ def most_of(size_bytes: int) -> int:
 
 
 # By device and by what the life of its context goes by: a reset ends the memory in it.
-_idle: dict[tuple[int, object], dict[int, deque[Allocation]]] = {}
+_idle: dict[tuple[int, object], dict[int, _Size]] = {}
 
 
 class Source:
@@ -77,13 +95,13 @@ class Source:
             sizes.clear()
         self._device = device
         self._size_bytes = size_bytes
-        self._home = sizes.setdefault(size_bytes, deque())
+        self._home = sizes.setdefault(size_bytes, _Size(size_bytes))
 
     def take(self) -> Block:
         """A block, with whatever it held. No driver call where one is idle; never waits, unless
         memory is exhausted: see `Allocation`."""
         try:
-            taken = self._home.pop()
+            taken = self._home.idle.pop()
         except IndexError:
             taken = Allocation(engine(), self._device, self._size_bytes)
         return Block(taken, self._home)
@@ -93,10 +111,10 @@ def empty_pools() -> None:
     """Let go of all idle blocks, of all devices; they are freed as dead arrays are."""
     for sizes in list(_idle.values()):
         for home in list(sizes.values()):
-            home.clear()
+            home.idle.clear()
 
 
 def idle_bytes() -> int:
     """How many bytes are kept for results to come."""
     homes = [home for sizes in list(_idle.values()) for home in list(sizes.values())]
-    return sum(each.buffer.size_bytes for home in homes for each in list(home))
+    return sum(home.size_bytes * len(home.idle) for home in homes)

@@ -1,0 +1,119 @@
+"""Floor 4, host. An array on the CPU: the operators of `Array`, as host ops on NumPy."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, SupportsIndex
+
+import numpy as np
+
+from cudasync.array.array import Array
+from cudasync.array.copying import copy
+from cudasync.array.creation import empty
+from cudasync.array.elementwise.layouts import contiguous
+from cudasync.array.elementwise.operation import COPY
+from cudasync.array.elementwise.plan import user_frame
+from cudasync.array.elementwise.results import result_over
+from cudasync.array.host.memory import CPU, bytes_for, view_of
+from cudasync.array.host.plan import HostPlan
+from cudasync.array.operators.assigning import assign
+from cudasync.array.operators.values import outline
+from cudasync.driver.device import as_device
+
+if TYPE_CHECKING:
+    from cudasync.array.dtypes.supported import DType
+
+
+class HostArray(Array):
+    """An n-dimensional array in the process's memory, whose operations are ops of the engine.
+
+    Made by `xp` with `device="cpu"`, and by `x.to_device("cpu")`. It has what `Array` has, but
+    no kernel takes it.
+    """
+
+    __slots__ = ()
+
+    __cudasync_plan__: ClassVar[Any] = HostPlan
+    __cudasync_result__: ClassVar[type[Array]]
+
+    @property
+    def __cuda_array_interface__(self) -> NoReturn:  # type: ignore[override]
+        raise AttributeError("an array on the CPU is no memory of a device")
+
+    def __cudasync_memory__(self, stream: Any) -> NoReturn:
+        raise TypeError(f"{outline(self)} is no memory of a device: use x.to_device(0)")
+
+    def __dlpack__(
+        self,
+        *,
+        stream: Any = None,
+        max_version: tuple[int, int] | None = None,
+        dl_device: tuple[int, int] | None = None,
+        copy: bool | None = None,
+    ) -> Any:
+        """A DLPack capsule with this array's memory; waits for what wrote it.
+
+        What the consumer does is not seen by the engine. Raises BufferError for another device.
+        """
+        if stream is not None:
+            raise ValueError("an array on the CPU is exported without a stream")
+        self.wait()
+        view = view_of(self)
+        return view.__dlpack__(max_version=max_version, dl_device=dl_device, copy=copy)
+
+    def numpy(self) -> np.ndarray[Any, Any]:
+        """A copy as a NumPy array. Waits for what wrote this array, and for nothing else."""
+        self.wait()
+        return view_of(self).copy()
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        """Write to a view, as `Array` does."""
+        assign(self[index], value, sys._getframe(1), uploaded)
+
+    def copy(self) -> Array:
+        """A new array with the same elements, contiguous whatever this one is. Does not wait."""
+        made: Array = COPY((self,), user_frame())
+        return made
+
+    def to_device(self, device: Any, /, *, stream: None = None) -> Array:
+        """This array on a device, an ordinal or `cs.Device`; itself for "cpu". Does not wait."""
+        if stream is not None:
+            raise ValueError("to_device is ordered by the engine and takes no stream: leave it out")
+        if device == CPU:
+            return self
+        source = self if self.is_contiguous else self.copy()
+        made = empty(self.shape, self.dtype, device=as_device(device))
+        copy(made, view_of(source))
+        return made
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> tuple[Any, ...]:
+        """By value: waits for it."""
+        return _restored, (self.numpy(),)
+
+
+HostArray.__cudasync_result__ = HostArray
+
+
+def new_on_host(shape: tuple[int, ...], dtype: DType) -> HostArray:
+    """An array on the CPU with whatever the memory held."""
+    layout = contiguous(HostArray, dtype, shape, CPU)
+    made: HostArray = result_over(bytes_for(layout), layout)
+    return made
+
+
+def uploaded(host: np.ndarray[Any, Any], device: Any = CPU) -> HostArray:
+    """An array on the CPU with a copy of `host`, which was made when this returns."""
+    made = new_on_host(host.shape, host.dtype)
+    np.copyto(view_of(made), host)
+    return made
+
+
+def to_host(x: Array) -> HostArray:
+    """A copy of a device's array on the CPU: a push, which returns at once."""
+    made = new_on_host(x.shape, x.dtype)
+    copy(view_of(made), x if x.is_contiguous else x.copy())
+    return made
+
+
+def _restored(host: np.ndarray[Any, Any]) -> HostArray:
+    return uploaded(host)

@@ -1,0 +1,62 @@
+"""Floor 4, host. The CPU as a device, and bytes of its memory for arrays."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from cudasync.array.handed import Handed
+from cudasync.driver.interop import DLPACK_CPU
+from cudasync.engine.hazards.variable import resolve_one
+
+if TYPE_CHECKING:
+    from cudasync.array.elementwise.layouts import Layout
+
+
+class Cpu:
+    """The device of arrays on the CPU; equal to the word "cpu"."""
+
+    __slots__ = ()
+
+    def __eq__(self, other: object) -> bool:
+        return other is self or other == "cpu"
+
+    def __hash__(self) -> int:
+        return hash("cpu")
+
+    def __repr__(self) -> str:
+        return "cpu"
+
+    def __reduce__(self) -> str:
+        return "CPU"
+
+
+CPU = Cpu()
+
+
+class HostBytes:
+    """Ordinary memory of the process, for one array and its views."""
+
+    __slots__ = ("bytes", "handed", "ptr")
+
+    device = only_device = CPU
+    dlpack_device = (DLPACK_CPU, 0)
+
+    def __init__(self, size_bytes: int) -> None:
+        self.handed = Handed()
+        self.bytes = np.empty(size_bytes, np.uint8)
+        # So that the engine hears of its end: what comes to lie there is no heir to its failures.
+        self.ptr = resolve_one(self.bytes, "writes").start
+
+
+def view_of(array: Any) -> np.ndarray[Any, Any]:
+    """NumPy's view of an array on the CPU, for ops that declare what they do with it."""
+    memory = array._allocation
+    place = array.ptr - memory.ptr
+    return np.ndarray(array.shape, array.dtype, memory.bytes, place, array.strides)
+
+
+def bytes_for(layout: Layout) -> HostBytes:
+    """New memory for an array of this layout; MemoryError where there is none."""
+    return HostBytes(layout.nbytes)
