@@ -136,6 +136,9 @@ from cudasync.xp.manipulation import (
     tile,
     unstack,
 )
+from cudasync.xp.searching import argmax, argmin, count_nonzero
+from cudasync.xp.statistical import max, mean, min, prod, std, sum, var
+from cudasync.xp.utility import all, any
 
 __array_api_version__ = "2024.12"
 
@@ -145,7 +148,11 @@ __all__ = [
     "acos",
     "acosh",
     "add",
+    "all",
+    "any",
     "arange",
+    "argmax",
+    "argmin",
     "asarray",
     "asin",
     "asinh",
@@ -170,6 +177,7 @@ __all__ = [
     "copysign",
     "cos",
     "cosh",
+    "count_nonzero",
     "divide",
     "e",
     "empty",
@@ -216,8 +224,11 @@ __all__ = [
     "logical_or",
     "logical_xor",
     "matrix_transpose",
+    "max",
     "maximum",
+    "mean",
     "meshgrid",
+    "min",
     "minimum",
     "moveaxis",
     "multiply",
@@ -232,6 +243,7 @@ __all__ = [
     "pi",
     "positive",
     "pow",
+    "prod",
     "real",
     "reciprocal",
     "remainder",
@@ -248,7 +260,9 @@ __all__ = [
     "square",
     "squeeze",
     "stack",
+    "std",
     "subtract",
+    "sum",
     "tan",
     "tanh",
     "tile",
@@ -260,6 +274,7 @@ __all__ = [
     "uint32",
     "uint64",
     "unstack",
+    "var",
     "where",
     "zeros",
     "zeros_like",

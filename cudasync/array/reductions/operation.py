@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Any
 from cudasync.array.dtypes.supported import FLOAT16, FLOAT32, supported
 from cudasync.array.elementwise.layouts import contiguous
 from cudasync.array.expressions.layout import broadcast_shapes
+from cudasync.array.host.memory import CPU
 from cudasync.array.memory.limits import check_size
+from cudasync.array.reductions.on_host import HostPlan
 from cudasync.array.reductions.plan import DevicePlan
 from cudasync.array.reductions.request import requested
 from cudasync.array.reductions.table import REDUCTIONS
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
 # How many rows of layouts are remembered with their plans.
 _MOST_PLANS = 2048
 
-_plans: dict[Any, DevicePlan] = {}
+_plans: dict[Any, DevicePlan | HostPlan] = {}
 
 
 def reduced(
@@ -56,7 +58,7 @@ def _planned(
     dtype: DType | None,
     correction: float,
     model: Any,
-) -> DevicePlan:
+) -> DevicePlan | HostPlan:
     devices = list(dict.fromkeys(each.device for each in layouts))
     if len(devices) > 1:
         raise ValueError(
@@ -74,6 +76,8 @@ def _planned(
     )
     kind = model.__cudasync_result__
     result = contiguous(kind, request.finish.dtype, request.result_shape, devices[0])
+    if devices[0] is CPU:
+        return HostPlan(request, layouts, result)
     check_size(result.shape, result.nbytes, devices[0])
     return DevicePlan(request, layouts, result)
 

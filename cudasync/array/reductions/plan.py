@@ -64,9 +64,7 @@ class DevicePlan:
             broadcast_strides(each.shape, each.element_strides, request.shape)
             for each in self.operands
         ]
-        axes = axes_of(
-            request.shape, strides, request.axes, in_order=bool(request.reduction.finds)
-        )
+        axes = axes_of(request.shape, strides, request.axes, in_order=bool(request.reduction.finds))
         self.stages = stages_of(axes)
         steps, scratches = [], []
         for number, stage in enumerate(self.stages):
@@ -89,7 +87,9 @@ class DevicePlan:
 
     def _step(self, job: Job, stage: Stage) -> Step:
         letter = "Q" if stage.kind.is_wide else "I"
-        numbers = [(v, letter if v >= 0 else letter.lower()) for v in stage.numbers]
+        numbers: list[tuple[float, str]] = [
+            (v, letter if v >= 0 else letter.lower()) for v in stage.numbers
+        ]
         if job.has_divisor:
             numbers.append((self.request.divisor, C_TYPES[job.dtype].letter))
         sizes = [0] if job.element is None else [each.dtype.itemsize for each in self.operands]

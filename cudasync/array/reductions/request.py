@@ -71,7 +71,7 @@ def requested(
     request = Request(
         reduction, shape, tuple(sorted(axes)), keeps_dims, element, finish, correction
     )
-    if reduction.of_nothing is None and not request.length and math.prod(request.result_shape):
+    if reduction.of_nothing is None and not request.length:
         raise ValueError(
             f"{reduction.name} takes one element and more; axes {request.axes} of shape {shape} "
             "have none"

@@ -177,9 +177,7 @@ ALL = (
     _extreme("min", "minimum", _HIGH),
     _logic("any", "logical_or", "false", nothing=False),
     _logic("all", "logical_and", "true", nothing=True),
-    Reduction(
-        "count_nonzero", "biuf", FUNCTIONS["add"], _ZERO, 0, _counted, _kept, _always(INT64)
-    ),
+    Reduction("count_nonzero", "biuf", FUNCTIONS["add"], _ZERO, 0, _counted, _kept, _always(INT64)),
     _mean_of("mean", _accumulated, _divided),
     _mean_of("var", _deviation, _divided),
     _mean_of("std", _deviation, _root),
