@@ -137,7 +137,17 @@ from cudasync.xp.manipulation import (
     unstack,
 )
 from cudasync.xp.searching import argmax, argmin, count_nonzero
-from cudasync.xp.statistical import max, mean, min, prod, std, sum, var
+from cudasync.xp.statistical import (
+    cumulative_prod,
+    cumulative_sum,
+    max,
+    mean,
+    min,
+    prod,
+    std,
+    sum,
+    var,
+)
 from cudasync.xp.utility import all, any
 
 __array_api_version__ = "2024.12"
@@ -178,6 +188,8 @@ __all__ = [
     "cos",
     "cosh",
     "count_nonzero",
+    "cumulative_prod",
+    "cumulative_sum",
     "divide",
     "e",
     "empty",

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 from cudasync.array.dtypes.supported import supported
 from cudasync.array.reductions.operation import array, reduced, variance
-from cudasync.xp.places import as_axes
+from cudasync.array.scans.operation import scanned
+from cudasync.xp.places import as_axes, as_axis
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -86,6 +87,44 @@ def _spread(
     axes = axes_given(array(x, name), axis)
     by = float(correction)
     return variance(name, x, frame, axes=axes, keeps_dims=bool(keepdims), correction=by)
+
+
+def cumulative_sum(
+    x: Any,
+    /,
+    *,
+    axis: int | None = None,
+    dtype: DTypeLike | None = None,
+    include_initial: bool = False,
+) -> Any:
+    """The sums of elements up to each along an axis, which only one dimension may leave out.
+
+    Dtypes as in `sum`. With `include_initial` a 0 comes first, so there is one result more.
+    """
+    return _running("sum", x, axis, dtype, include_initial, _getframe(1))
+
+
+def cumulative_prod(
+    x: Any,
+    /,
+    *,
+    axis: int | None = None,
+    dtype: DTypeLike | None = None,
+    include_initial: bool = False,
+) -> Any:
+    """The products of elements up to each along an axis; see `cumulative_sum`."""
+    return _running("prod", x, axis, dtype, include_initial, _getframe(1))
+
+
+def _running(
+    name: str, x: Any, axis: int | None, dtype: DTypeLike | None, initial: bool, frame: FrameType
+) -> Any:
+    rank = len(array(x, f"cumulative_{name}").shape)
+    if axis is None and rank != 1:
+        raise ValueError(f"an array of {rank} dimensions is accumulated along one: give axis=")
+    at = as_axis(0 if axis is None else axis, rank)
+    kind = None if dtype is None else supported(dtype)
+    return scanned(name, x, frame, axis=at, dtype=kind, has_initial=bool(initial))
 
 
 def axes_given(x: Any, axis: Any) -> tuple[int, ...]:
