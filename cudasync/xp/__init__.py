@@ -118,6 +118,7 @@ from cudasync.xp.elementwise import (
     trunc,
     where,
 )
+from cudasync.xp.indexing import take, take_along_axis
 from cudasync.xp.inspection import __array_namespace_info__
 from cudasync.xp.manipulation import (
     broadcast_arrays,
@@ -136,7 +137,9 @@ from cudasync.xp.manipulation import (
     tile,
     unstack,
 )
-from cudasync.xp.searching import argmax, argmin, count_nonzero
+from cudasync.xp.searching import argmax, argmin, count_nonzero, nonzero, searchsorted
+from cudasync.xp.sets import unique_all, unique_counts, unique_inverse, unique_values
+from cudasync.xp.sorting import argsort, sort
 from cudasync.xp.statistical import (
     cumulative_prod,
     cumulative_sum,
@@ -163,6 +166,7 @@ __all__ = [
     "arange",
     "argmax",
     "argmin",
+    "argsort",
     "asarray",
     "asin",
     "asinh",
@@ -248,6 +252,7 @@ __all__ = [
     "negative",
     "newaxis",
     "nextafter",
+    "nonzero",
     "not_equal",
     "ones",
     "ones_like",
@@ -264,10 +269,12 @@ __all__ = [
     "result_type",
     "roll",
     "round",
+    "searchsorted",
     "sign",
     "signbit",
     "sin",
     "sinh",
+    "sort",
     "sqrt",
     "square",
     "squeeze",
@@ -275,6 +282,8 @@ __all__ = [
     "std",
     "subtract",
     "sum",
+    "take",
+    "take_along_axis",
     "tan",
     "tanh",
     "tile",
@@ -285,6 +294,10 @@ __all__ = [
     "uint16",
     "uint32",
     "uint64",
+    "unique_all",
+    "unique_counts",
+    "unique_inverse",
+    "unique_values",
     "unstack",
     "var",
     "where",
