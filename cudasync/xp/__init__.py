@@ -11,20 +11,14 @@ import sys
 from cudasync.array import namespace
 from cudasync.xp.constants import e, inf, nan, newaxis, pi
 from cudasync.xp.creation import (
-    arange,
     asarray,
     empty,
     empty_like,
-    eye,
     from_dlpack,
     full,
     full_like,
-    linspace,
-    meshgrid,
     ones,
     ones_like,
-    tril,
-    triu,
     zeros,
     zeros_like,
 )
@@ -118,6 +112,7 @@ from cudasync.xp.elementwise import (
     trunc,
     where,
 )
+from cudasync.xp.grids import eye, meshgrid, tril, triu
 from cudasync.xp.indexing import take, take_along_axis
 from cudasync.xp.inspection import __array_namespace_info__
 from cudasync.xp.manipulation import (
@@ -138,6 +133,7 @@ from cudasync.xp.manipulation import (
     unstack,
 )
 from cudasync.xp.searching import argmax, argmin, count_nonzero, nonzero, searchsorted
+from cudasync.xp.sequences import arange, linspace
 from cudasync.xp.sets import unique_all, unique_counts, unique_inverse, unique_values
 from cudasync.xp.sorting import argsort, sort
 from cudasync.xp.statistical import (

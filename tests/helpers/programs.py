@@ -133,10 +133,12 @@ class Room:
     devices: tuple[int, ...]
     hosts: int
     tokens: int
+    # Whether kernels use the memory of other devices.
+    has_peers: bool = True
 
     def mix(self, target: View, wanted: View, factor: int) -> Mix:
-        """Both on one device."""
-        if target.space == "d":
+        """Both on one device, where devices are no peers."""
+        if target.space == "d" and not self.has_peers:
             where = self.devices[target.index]
             beside = [i for i, device in enumerate(self.devices) if device == where]
             wanted = replace(wanted, index=beside[wanted.index % len(beside)])
@@ -307,8 +309,8 @@ def programs(
 
 @st.composite
 def faulting_programs(draw, max_steps: int = 12, threads: int = 1) -> Program:
-    """A program with one step, somewhere, that takes its device down."""
-    room = draw(rooms)
+    """A program with one step, somewhere, that takes its device down, and no peers with it."""
+    room = replace(draw(rooms), has_peers=False)
     program = draw(_bodies(room, max_steps, kinds(ordered=False, fails=False), True, threads))
     return _with_wild(draw, room, program, threads)
 
@@ -316,7 +318,7 @@ def faulting_programs(draw, max_steps: int = 12, threads: int = 1) -> Program:
 @st.composite
 def crossing_programs(draw, max_steps: int = 16) -> Program:
     """A program of copies between devices, one of which is taken down, mostly early."""
-    room = Room(draw(st.sampled_from(_DEVICES)), hosts=2, tokens=1)
+    room = Room(draw(st.sampled_from(_DEVICES)), hosts=2, tokens=1, has_peers=False)
     program = draw(_bodies(room, max_steps, _CROSSING, False, 1))
     return _with_wild(draw, room, program, 1, most=max_steps // 4)
 

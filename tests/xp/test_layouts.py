@@ -25,9 +25,8 @@ def added(pair, device=0):
     """The sum of two arrays that lie like this, NumPy's and ours."""
     bases = [each.base(np.int32, seed) for seed, each in enumerate(pair)]
     hosts = [each.of(base) for each, base in zip(pair, bases, strict=True)]
-    mine = [
-        each.of(xp.asarray(base, device=device)) for each, base in zip(pair, bases, strict=True)
-    ]
+    ours = [xp.asarray(base, device=device) for base in bases]
+    mine = [each.of(base) for each, base in zip(pair, ours, strict=True)]
     return hosts[0] + hosts[1], (mine[0] + mine[1]).numpy()
 
 

@@ -96,6 +96,14 @@ def test_print_shows_values_dtype_and_device():
     assert repr(x[:0]) == "Array([], shape=(0, 2), dtype=int16, device=0)"
 
 
+@pytest.mark.parametrize("shape", [(3000,), (40, 50), (2, 3000), (7, 8, 900), (2000, 0), (2000, 1)])
+def test_print_of_a_large_array_is_numpys_and_copies_its_corners_only(shape):
+    host = np.arange(np.prod(shape)).reshape(shape)
+    assert str(cs.array(host)) == str(host)
+    if host.size:
+        assert "..." in repr(cs.array(host))
+
+
 def test_print_of_a_poisoned_array_says_why_and_does_not_raise():
     def broken():
         raise RuntimeError("not today")
@@ -168,3 +176,22 @@ def test_an_array_is_itself_in_a_set():
     assert len({x, y, x}) == 2
     assert (x == None) is False  # noqa: E711
     assert (x != "1") is True
+
+
+def test_a_number_of_numpys_goes_on_either_side():
+    x = xp.ones(2)
+    for found in (np.float32(2) * x, x * np.float32(2), np.int8(2) * xp.ones(2, dtype=xp.int8)):
+        assert type(found) is cs.Array
+        assert found.numpy().tolist() == [2, 2]
+
+
+def test_operators_work_on_after_a_reset_of_their_device():
+    device = cs.Device(cs.device_count() - 1)
+    for _ in range(2):
+        x = xp.ones(8, device=device)
+        z = x + x
+        z += x[::-1]
+        assert z.numpy().tolist() == [3] * 8
+        del x, z
+        cs.waitall()
+        device.reset()

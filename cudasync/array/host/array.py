@@ -37,7 +37,7 @@ class HostArray(Array):
     __cudasync_result__: ClassVar[type[Array]]
 
     @property
-    def __cuda_array_interface__(self) -> NoReturn:  # type: ignore[override]
+    def __cuda_array_interface__(self) -> NoReturn:
         raise AttributeError("an array on the CPU is no memory of a device")
 
     def __cudasync_memory__(self, stream: Any) -> NoReturn:

@@ -6,6 +6,7 @@ array is told by `outline`, which does not.
 
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -81,16 +82,15 @@ class Values:
     def __repr__(self) -> str:
         """The values, so it waits; where they can not be had, why."""
         try:
-            values = self.numpy()
+            text = _shown(self, separator=", ", prefix=f"{type(self).__name__}(")
         except CudasyncError as error:
             return f"{outline(self)[:-1]}: {error}>"
-        text = np.array2string(values, separator=", ", prefix=f"{type(self).__name__}(")
-        shape = f", shape={self.shape}" if not values.size else ""
+        shape = f", shape={self.shape}" if not self.size else ""
         return f"{type(self).__name__}({text}{shape}, dtype={self.dtype}, device={where(self)})"
 
     def __str__(self) -> str:
         try:
-            return str(self.numpy())
+            return _shown(self)
         except CudasyncError:
             return repr(self)
 
@@ -99,6 +99,25 @@ class Values:
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
         return self.copy()
+
+
+def _shown(array: Any, **how: Any) -> str:
+    """The values as text, with NumPy's options; of a large array what these show, and no more."""
+    options = np.get_printoptions()
+    edge = options["edgeitems"]
+    if array.size <= options["threshold"]:
+        return np.array2string(array.numpy(), **how)
+    # The first and the last along each axis, and one in between that stands for all others.
+    places = []
+    for length in array.shape:
+        far = [(slice(edge), slice(edge)), (slice(-edge, None), slice(-edge, None))]
+        places.append(far if length > 2 * edge else [(slice(None), slice(None))])
+    shape = [min(length, 2 * edge + 1) for length in array.shape]
+    shown = np.zeros(shape, array.dtype)
+    for corner in itertools.product(*places):
+        part = array[tuple(of for of, _ in corner)]
+        shown[tuple(to for _, to in corner)] = part.copy().numpy()
+    return np.array2string(shown, threshold=0, **how)
 
 
 def where(array: Any) -> str:

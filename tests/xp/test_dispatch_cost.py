@@ -1,0 +1,92 @@
+"""What an eager operation costs: bytecodes of ours, and driver calls."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from statistics import median
+
+import numpy as np
+import pytest
+from helpers.driver_calls import counted_calls
+from helpers.freezer import PATIENCE_S, Freezer, end_tracing
+
+import cudasync as cs
+from cudasync import xp
+from cudasync.array.elementwise import layouts
+
+PACKAGE = Path(cs.__file__).parent
+ROUNDS = 9
+N = 64
+ADD = """
+extern "C" __global__ void add(const float* x, const float* y, float* z, unsigned n) {
+    const unsigned i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) z[i] = x[i] + y[i];
+}
+"""
+
+
+@pytest.fixture
+def engine():
+    with cs.Engine(workers=1) as engine:
+        yield engine
+    end_tracing()
+
+
+def is_ours(path: str) -> bool:
+    """Ours is all but the device."""
+    return path.startswith(str(PACKAGE)) and not path.startswith(str(PACKAGE / "softgpu"))
+
+
+def cost(call) -> float:
+    """The bytecodes of one call in the steady state; what it made dies before the next."""
+    for _ in range(3):
+        call()
+    cs.waitall(PATIENCE_S)
+    found = []
+    for _ in range(ROUNDS):
+        freezer = Freezer(None, is_ours)
+        with freezer:
+            call()
+        cs.waitall(PATIENCE_S)
+        found.append(freezer.points)
+    return median(found)
+
+
+def calls_of_both():
+    x, y, z = xp.ones(N), xp.ones(N), xp.ones(N)
+    kernel = cs.Module.from_cuda(ADD).kernel("add")
+    n = np.uint32(N)
+    return lambda: kernel[1, N](x, y, z, n), lambda: x + y
+
+
+def test_an_eager_sum_costs_at_most_half_as_much_again_as_a_kernel_call(engine):
+    by_hand, eager = calls_of_both()
+    assert cost(eager) <= 1.5 * cost(by_hand)
+
+
+def test_a_sum_that_is_planned_anew_each_time_is_found(engine, monkeypatch):
+    by_hand, eager = calls_of_both()
+    usual = cost(by_hand)
+    monkeypatch.setattr(layouts, "_layouts", {})
+    x, y = xp.ones(N), xp.ones(N)
+
+    def anew():
+        x._layout = None
+        layouts._layouts.clear()
+        return x + y
+
+    assert cost(eager) <= 1.5 * usual < cost(anew)
+
+
+def test_an_eager_sum_is_one_launch_and_at_most_one_event(engine):
+    _, eager = calls_of_both()
+    for _ in range(5):
+        eager()
+    cs.waitall(PATIENCE_S)
+    with counted_calls() as calls:
+        for _ in range(20):
+            eager()
+    assert calls["cuLaunchKernel"] == 20
+    assert calls["cuEventRecord"] <= 20
+    assert not [name for name in calls if "Alloc" in name or "Free" in name or "Copy" in name]
+    cs.waitall(PATIENCE_S)
