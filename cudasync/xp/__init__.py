@@ -113,6 +113,7 @@ from cudasync.xp.elementwise import (
     where,
 )
 from cudasync.xp.grids import eye, meshgrid, tril, triu
+from cudasync.xp.indexing import take, take_along_axis
 from cudasync.xp.inspection import __array_namespace_info__
 from cudasync.xp.manipulation import (
     broadcast_arrays,
@@ -131,7 +132,22 @@ from cudasync.xp.manipulation import (
     tile,
     unstack,
 )
+from cudasync.xp.searching import argmax, argmin, count_nonzero, nonzero, searchsorted
 from cudasync.xp.sequences import arange, linspace
+from cudasync.xp.sets import unique_all, unique_counts, unique_inverse, unique_values
+from cudasync.xp.sorting import argsort, sort
+from cudasync.xp.statistical import (
+    cumulative_prod,
+    cumulative_sum,
+    max,
+    mean,
+    min,
+    prod,
+    std,
+    sum,
+    var,
+)
+from cudasync.xp.utility import all, any
 
 __array_api_version__ = "2024.12"
 
@@ -141,7 +157,12 @@ __all__ = [
     "acos",
     "acosh",
     "add",
+    "all",
+    "any",
     "arange",
+    "argmax",
+    "argmin",
+    "argsort",
     "asarray",
     "asin",
     "asinh",
@@ -166,6 +187,9 @@ __all__ = [
     "copysign",
     "cos",
     "cosh",
+    "count_nonzero",
+    "cumulative_prod",
+    "cumulative_sum",
     "divide",
     "e",
     "empty",
@@ -212,8 +236,11 @@ __all__ = [
     "logical_or",
     "logical_xor",
     "matrix_transpose",
+    "max",
     "maximum",
+    "mean",
     "meshgrid",
+    "min",
     "minimum",
     "moveaxis",
     "multiply",
@@ -221,6 +248,7 @@ __all__ = [
     "negative",
     "newaxis",
     "nextafter",
+    "nonzero",
     "not_equal",
     "ones",
     "ones_like",
@@ -228,6 +256,7 @@ __all__ = [
     "pi",
     "positive",
     "pow",
+    "prod",
     "real",
     "reciprocal",
     "remainder",
@@ -236,15 +265,21 @@ __all__ = [
     "result_type",
     "roll",
     "round",
+    "searchsorted",
     "sign",
     "signbit",
     "sin",
     "sinh",
+    "sort",
     "sqrt",
     "square",
     "squeeze",
     "stack",
+    "std",
     "subtract",
+    "sum",
+    "take",
+    "take_along_axis",
     "tan",
     "tanh",
     "tile",
@@ -255,7 +290,12 @@ __all__ = [
     "uint16",
     "uint32",
     "uint64",
+    "unique_all",
+    "unique_counts",
+    "unique_inverse",
+    "unique_values",
     "unstack",
+    "var",
     "where",
     "zeros",
     "zeros_like",
