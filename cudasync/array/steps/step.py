@@ -15,7 +15,7 @@ from cudasync.driver import Launch
 from cudasync.driver.checking import is_checked
 from cudasync.engine.current import engine as current_engine
 from cudasync.engine.device import launching
-from cudasync.engine.hazards.accesses import Tokens, told
+from cudasync.engine.hazards.accesses import Tokens, explained
 from cudasync.engine.hazards.interval_map import Region
 from cudasync.engine.op import OpKind
 
@@ -33,8 +33,8 @@ _push = launching.push
 class _Operands:
     """Why a step accesses what it does."""
 
-    def told(self, accesses: Accesses) -> tuple[Accessed, ...]:
-        return told(accesses, "an operand, or the result")
+    def explained(self, accesses: Accesses) -> tuple[Accessed, ...]:
+        return explained(accesses, "an operand, or the result")
 
 
 _NO_TOKENS = Tokens.of((), _Operands())
