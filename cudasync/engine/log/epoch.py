@@ -74,7 +74,7 @@ class Epoch:
         # How often the entry where it goes on was begun before and left by who was overtaken in it;
         # if ever, that entry is the one at index `first`.
         self.restarts = 0
-        self.first: int
+        self.first = -1
         # The epoch whose states are in use.
         self.states = number
         self.predecessor = predecessor
@@ -129,12 +129,13 @@ def succeed(old: Epoch) -> Epoch:
         old.is_over = True
         new.segment = old.segment
     if old.restarts and old.first == done:
-        new.restarts, new.first = old.restarts, done
+        new.first = done
+        new.restarts = old.restarts
     if old.started < done:
         new.states = old.states
     else:
-        new.restarts += 1
         new.first = done
+        new.restarts += 1
     new.started = done - 1
     new.done = done
     # Not needed any more, and else the first epoch would live as long as the last.
