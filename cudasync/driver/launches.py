@@ -79,7 +79,8 @@ class LaunchSequence:
                 if code:
                     raise failure(code, "cuLaunchKernel")
         except BaseException as error:
-            vars(error)[_INDEX] = len(calls) - length_hint(remaining) - 1
+            # An interrupt may come before the first.
+            vars(error)[_INDEX] = max(len(calls) - length_hint(remaining) - 1, 0)
             raise
         if event is not None:
             # `Stream.record`, written out.
@@ -101,7 +102,8 @@ class LaunchSequence:
                 raw = ready(each.kernel, stream)
                 calls.append((*each.head, raw, each.block.address, 0))
         except BaseException as error:
-            vars(error)[_INDEX] = len(calls)
+            # An interrupt may come behind the last.
+            vars(error)[_INDEX] = min(len(calls), len(launches) - 1)
             raise
         if stream._owned is not None:
             self._latest = (raw, stream._owned.token, calls)
