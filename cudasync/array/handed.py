@@ -47,27 +47,33 @@ class Handed:
 
     def add(self, start: int, end: int, handle: int) -> None:
         """[start, end) was handed to the stream."""
+        with _changing:
+            self._add(start, end, handle)
+
+    def _add(self, start: int, end: int, handle: int) -> None:
         low, high = start, end
         apart: list[Part] = []
-        with _changing:
-            for part in self._parts.get(handle, ()):
-                if part[1] < low or part[0] > high:
-                    apart.append(part)
-                else:
-                    low, high = min(low, part[0]), max(high, part[1])
-            self._parts[handle] = sorted([*apart, (low, high)])
+        for part in self._parts.get(handle, ()):
+            if part[1] < low or part[0] > high:
+                apart.append(part)
+            else:
+                low, high = min(low, part[0]), max(high, part[1])
+        self._parts[handle] = sorted([*apart, (low, high)])
 
     def remove(self, start: int, end: int) -> None:
         """[start, end) is the engine's again."""
         with _changing:
-            for handle in list(self._parts):
-                parts = self._parts[handle]
-                cut = [(low, min(high, start)) for low, high in parts if low < start]
-                cut += [(max(low, end), high) for low, high in parts if high > end]
-                if cut:
-                    self._parts[handle] = cut
-                else:
-                    del self._parts[handle]
+            self._remove(start, end)
+
+    def _remove(self, start: int, end: int) -> None:
+        for handle in list(self._parts):
+            parts = self._parts[handle]
+            cut = [(low, min(high, start)) for low, high in parts if low < start]
+            cut += [(max(low, end), high) for low, high in parts if high > end]
+            if cut:
+                self._parts[handle] = cut
+            else:
+                del self._parts[handle]
 
     def covers(self, start: int, end: int, handle: int) -> bool:
         """True if the stream was handed all of [start, end)."""

@@ -214,8 +214,7 @@ def _hold_back(engine: Engine, limit: int) -> None:
             unfinished[0]._pool.watch(unfinished[0])
             # The first of them to finish may be any.
             issuer.watch_streams()
-            if not bell.sleep(nap):
-                nap = min(2 * nap, 0.1)
+            nap = nap if bell.sleep(nap) else min(2 * nap, 0.1)
     finally:
         engine._ledger.held.remove(bell)
 

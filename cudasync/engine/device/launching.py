@@ -9,7 +9,9 @@ True throughout:
   enters the op once more; who issues it is settled by the claim;
 - up to the claim nothing has changed but the log. So as soon as something is rare, the op is left
   to the long way, by way of a node and a gate: `go_on`;
-- histories change after the claim, and the op is issued after that.
+- histories change after the claim, and the op is issued after that;
+- no loop ends with an `if`: from Python 3.12 on the jump back behind one is outside of the `try`, and
+  a signal that comes there would pass by the `except`.
 """
 
 from __future__ import annotations
@@ -157,6 +159,7 @@ def push(
                         break
                 if history.readers:
                     break
+                other = None
             else:
                 for history in reads:
                     other = history.writer
@@ -167,6 +170,7 @@ def push(
                             last = other
                         elif other.failure is not None:
                             break
+                    other = None
                 else:
                     if last is None:
                         followed = group.choose()
@@ -207,17 +211,15 @@ def push(
                 # Another thread issues there.
                 followed = None
                 inputs = [history.writer for history in reads + writes[: found[3]]]
-                sources = tuple([each for each in before if each in inputs])
+                sources = tuple(filter(inputs.__contains__, before))
             op.number = segment.base + index
             for history in reads:
-                readers = history.readers
-                readers.append(op)
-                if len(readers) >= history.sweep_at:
+                if len(history.readers) >= history.sweep_at:
                     history.sweep()
+                history.readers.append(op)
             for history in writes:
                 history.writer = op
-                if history.readers:
-                    history.readers = []
+                history.readers = []
             engine._registered[op] = None
             if not mine.is_over:
                 entries[index] = DONE
