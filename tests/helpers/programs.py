@@ -35,6 +35,7 @@ from helpers.steps import (
     Setting,
     Step,
     Token,
+    Total,
     View,
     Wait,
     WaitAll,
@@ -49,6 +50,7 @@ _COMMON = (
     "join",
     "set",
     "add",
+    "total",
     "copy",
     "copy",
     "clear",
@@ -149,6 +151,11 @@ class Room:
         mixed = self.mix(target, wanted, 1)
         return Add(mixed.target, mixed.source)
 
+    def total(self, target: View, wanted: View) -> Total:
+        """Both on one device."""
+        mixed = self.mix(target, wanted, 1)
+        return Total(mixed.target, mixed.source)
+
 
 def _copy(target: View, wanted: View) -> Step:
     source = partner(target, wanted)
@@ -222,6 +229,8 @@ def step(kind: str, room: Room, fails: bool) -> st.SearchStrategy[Step]:
             return st.builds(room.mix, any_device, any_device, _FACTORS)
         case "add":
             return st.builds(room.add, any_device, any_device)
+        case "total":
+            return st.builds(room.total, any_device, any_device)
         case "host mix":
             return st.builds(room.mix, any_host, any_host, _FACTORS)
         case "join":
