@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from cudasync.driver.device import as_device
+from cudasync.driver.device import Device, as_device
 from cudasync.driver.fitting import is_everywhere
 from cudasync.driver.form import form_of
 from cudasync.driver.peers import enable_peer_access
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
     from cudasync.array.kernels import Kernel
     from cudasync.array.modules import Module
-    from cudasync.driver import Device
     from cudasync.driver.device import DeviceLike
 
 
@@ -69,6 +68,11 @@ def placed(
             form = form_of(value)
             if form is None or form.device is None or kernel.parameters[i].access is Access.VALUE:
                 continue
+            if not isinstance(form.device, Device):
+                raise ValueError(
+                    f"kernel {kernel.label}: argument {i + 1} ({kernel.parameters[i]}) is memory "
+                    f"of {form.device!r}: give it x.to_device({kernel.device.ordinal})"
+                )
             if form.device is kernel.device or not is_everywhere(kernel.device, value.ptr):
                 found.setdefault(form.device, i)
     if device is not None:

@@ -141,15 +141,18 @@ class Room:
     def mix(self, target: View, wanted: View, factor: int) -> Mix:
         """Both on one device, where devices are no peers."""
         if target.space == "d" and not self.has_peers:
-            where = self.devices[target.index]
-            beside = [i for i, device in enumerate(self.devices) if device == where]
-            wanted = replace(wanted, index=beside[wanted.index % len(beside)])
+            wanted = self._beside(target, wanted)
         return Mix(target, partner(target, wanted), factor)
 
     def add(self, target: View, wanted: View) -> Add:
-        """Both on one device."""
-        mixed = self.mix(target, wanted, 1)
-        return Add(mixed.target, mixed.source)
+        """Both on one device, which operators ask for."""
+        return Add(target, partner(target, self._beside(target, wanted)))
+
+    def _beside(self, target: View, wanted: View) -> View:
+        """`wanted` of an array on the device of `target`."""
+        where = self.devices[target.index]
+        beside = [i for i, device in enumerate(self.devices) if device == where]
+        return replace(wanted, index=beside[wanted.index % len(beside)])
 
     def total(self, target: View, wanted: View) -> Total:
         """Both on one device."""
