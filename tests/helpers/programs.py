@@ -148,16 +148,15 @@ class Room:
         """Both on one device, which operators ask for."""
         return Add(target, partner(target, self._beside(target, wanted)))
 
+    def total(self, target: View, wanted: View) -> Total:
+        """Both on one device, which operators ask for."""
+        return Total(target, partner(target, self._beside(target, wanted)))
+
     def _beside(self, target: View, wanted: View) -> View:
         """`wanted` of an array on the device of `target`."""
         where = self.devices[target.index]
         beside = [i for i, device in enumerate(self.devices) if device == where]
         return replace(wanted, index=beside[wanted.index % len(beside)])
-
-    def total(self, target: View, wanted: View) -> Total:
-        """Both on one device."""
-        mixed = self.mix(target, wanted, 1)
-        return Total(mixed.target, mixed.source)
 
 
 def _copy(target: View, wanted: View) -> Step:
