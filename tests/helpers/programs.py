@@ -50,7 +50,6 @@ _COMMON = (
     "join",
     "set",
     "add",
-    "total",
     "copy",
     "copy",
     "clear",
@@ -60,7 +59,8 @@ _COMMON = (
     "batch",
 )
 # What can be judged only where the order of the code is the order of the pushes.
-_ORDERED = ("read", "wait", "waitall", "renew")
+# A total is two pushes: what another thread pushes may come between them.
+_ORDERED = ("read", "wait", "waitall", "renew", "total")
 _UNORDERED = ("fetch", "wait", "nest", "nest")
 
 # Data on its way from device to device, and who asks for it.

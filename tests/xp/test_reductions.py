@@ -101,7 +101,7 @@ def test_a_reduction_gives_numpys_bits(name):
     check_exact(name, np.dtype(np.int32), SHAPES[:5] if IS_PLAIN else SHAPES, 0)
 
 
-@pytest.mark.sampled(12)
+@pytest.mark.sampled(24)
 @pytest.mark.parametrize(
     ("name", "dtype"), [each for each in CASES if each[1].name != "int32"], ids=str
 )
@@ -135,7 +135,7 @@ LAID = st.sampled_from([(33,), (5, 33), (33, 5), (2, 3, 33)]).flatmap(
 )
 
 
-@settings(max_examples=12 if IS_PLAIN else 300)
+@settings(max_examples=8 if IS_PLAIN else 300)
 @given(LAID, st.sampled_from(["sum", "argmin"]), st.data())
 def test_a_view_of_any_layout_reduces_to_numpys_bits(one, name, data):
     base = one.base(np.int32, 3)
