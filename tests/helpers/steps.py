@@ -105,8 +105,8 @@ class Mix:
 
 
 @dataclass(frozen=True)
-class Add:
-    """target += source, by an operator of device arrays."""
+class _Adds:
+    """Both are views of arrays of one device."""
 
     target: View
     source: View
@@ -121,19 +121,13 @@ class Add:
 
 
 @dataclass(frozen=True)
-class Total:
-    """target += the sum of source, by a reduction and an operator of device arrays."""
+class Add(_Adds):
+    """target += source, by an operator."""
 
-    target: View
-    source: View
 
-    @property
-    def reads(self):
-        return (self.target, self.source)
-
-    @property
-    def writes(self):
-        return (self.target,)
+@dataclass(frozen=True)
+class Total(_Adds):
+    """target += the sum of source, by a reduction and an operator."""
 
 
 @dataclass(frozen=True)
