@@ -88,12 +88,11 @@ class Join:
 
 
 @dataclass(frozen=True)
-class Mix:
-    """target = 31 * target + factor * source + position, by a kernel or a host op."""
+class _Updates:
+    """Changes its target by what its source holds."""
 
     target: View
     source: View
-    factor: int
 
     @property
     def reads(self):
@@ -105,19 +104,20 @@ class Mix:
 
 
 @dataclass(frozen=True)
-class Add:
-    """target += source, by an operator of device arrays."""
+class Mix(_Updates):
+    """target = 31 * target + factor * source + position, by a kernel or a host op."""
 
-    target: View
-    source: View
+    factor: int
 
-    @property
-    def reads(self):
-        return (self.target, self.source)
 
-    @property
-    def writes(self):
-        return (self.target,)
+@dataclass(frozen=True)
+class Add(_Updates):
+    """target += source, by an operator."""
+
+
+@dataclass(frozen=True)
+class Total(_Updates):
+    """target += the sum of source, by a reduction and an operator."""
 
 
 @dataclass(frozen=True)
@@ -304,6 +304,7 @@ Step: TypeAlias = (
     Mix
     | Join
     | Add
+    | Total
     | Set
     | Clear
     | Hold
