@@ -131,7 +131,20 @@ from cudasync.xp.manipulation import (
     tile,
     unstack,
 )
+from cudasync.xp.searching import argmax, argmin, count_nonzero
 from cudasync.xp.sequences import arange, linspace
+from cudasync.xp.statistical import (
+    cumulative_prod,
+    cumulative_sum,
+    max,
+    mean,
+    min,
+    prod,
+    std,
+    sum,
+    var,
+)
+from cudasync.xp.utility import all, any
 
 __array_api_version__ = "2024.12"
 
@@ -141,7 +154,11 @@ __all__ = [
     "acos",
     "acosh",
     "add",
+    "all",
+    "any",
     "arange",
+    "argmax",
+    "argmin",
     "asarray",
     "asin",
     "asinh",
@@ -166,6 +183,9 @@ __all__ = [
     "copysign",
     "cos",
     "cosh",
+    "count_nonzero",
+    "cumulative_prod",
+    "cumulative_sum",
     "divide",
     "e",
     "empty",
@@ -212,8 +232,11 @@ __all__ = [
     "logical_or",
     "logical_xor",
     "matrix_transpose",
+    "max",
     "maximum",
+    "mean",
     "meshgrid",
+    "min",
     "minimum",
     "moveaxis",
     "multiply",
@@ -228,6 +251,7 @@ __all__ = [
     "pi",
     "positive",
     "pow",
+    "prod",
     "real",
     "reciprocal",
     "remainder",
@@ -244,7 +268,9 @@ __all__ = [
     "square",
     "squeeze",
     "stack",
+    "std",
     "subtract",
+    "sum",
     "tan",
     "tanh",
     "tile",
@@ -256,6 +282,7 @@ __all__ = [
     "uint32",
     "uint64",
     "unstack",
+    "var",
     "where",
     "zeros",
     "zeros_like",

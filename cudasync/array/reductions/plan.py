@@ -1,0 +1,130 @@
+"""Floor 4, reductions. A reduction of operands of given layouts, on a device.
+
+All that does not depend on addresses is worked out when the plan is made: the stages, their
+kernels, the scratch between them. Running it pushes a launch for each stage.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from cudasync.array.allocation import DEAD, reap
+from cudasync.array.elementwise.operations import cast_to
+from cudasync.array.elementwise.results import new_result, result_over
+from cudasync.array.expressions.c_types import C_TYPES
+from cudasync.array.expressions.layout import broadcast_strides
+from cudasync.array.memory.pool import Source
+from cudasync.array.reductions.kernel import Job, kernel_name, source, state_bytes
+from cudasync.array.reductions.stages import axes_of, stages_of
+from cudasync.array.steps.compiling import kernel_of
+from cudasync.array.steps.step import Scratches, Step
+from cudasync.driver.lending import LENT
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from types import FrameType
+
+    from cudasync.array.elementwise.layouts import Layout
+    from cudasync.array.reductions.request import Request
+    from cudasync.array.reductions.stages import Stage
+
+_dead = DEAD.items
+
+
+class DevicePlan:
+    """`request` says what is reduced to what."""
+
+    __slots__ = (
+        "_device",
+        "_first",
+        "_rest",
+        "_source",
+        "_token",
+        "operands",
+        "request",
+        "result",
+        "stages",
+    )
+
+    def __init__(self, request: Request, operands: Sequence[Layout], result: Layout) -> None:
+        self.request = request
+        self.operands = tuple(operands)
+        self.result = result
+        self._device = result.device
+        self._token: object = None
+        # None where nothing is launched, or where there is nothing to reduce.
+        self.stages: list[Stage] = []
+        if result.size and request.length:
+            self._prepare()
+
+    def _prepare(self) -> None:
+        """Have the kernels, in this life of the context."""
+        request, device = self.request, self._device
+        strides = [
+            broadcast_strides(each.shape, each.element_strides, request.shape)
+            for each in self.operands
+        ]
+        axes = axes_of(request.shape, strides, request.axes, in_order=bool(request.reduction.finds))
+        self.stages = stages_of(axes)
+        steps, scratches = [], []
+        for number, stage in enumerate(self.stages):
+            is_last = number == len(self.stages) - 1
+            job = Job(
+                request.reduction,
+                request.element.dtype,
+                tuple(e.dtype for e in self.operands) if not number else (request.element.dtype,),
+                None if number else request.element,
+                request.finish if is_last else None,
+            )
+            steps.append(self._step(job, stage))
+            if not is_last:
+                size = axes.outputs * stage.parts * state_bytes(job)
+                scratches.append(Scratches(device, size))
+        self._first = steps[0]
+        self._rest = list(zip(scratches, steps[1:], strict=True))
+        self._source = Source(device, self.result.nbytes)
+        self._token = device.context.token
+
+    def _step(self, job: Job, stage: Stage) -> Step:
+        letter = "Q" if stage.kind.is_wide else "I"
+        numbers: list[tuple[float, str]] = [
+            (v, letter if v >= 0 else letter.lower()) for v in stage.numbers
+        ]
+        if job.has_divisor:
+            numbers.append((self.request.divisor, C_TYPES[job.dtype].letter))
+        sizes = [0] if job.element is None else [each.dtype.itemsize for each in self.operands]
+        first = [at * size for at, size in zip(stage.axes.first, sizes, strict=True)]
+        grid, block = stage.launch_shape
+        name = kernel_name(job)
+        kernel = kernel_of(source(job, stage.kind), name, self._device)
+        return Step(
+            job.reduction.name,
+            self._device,
+            kernel,
+            grid=grid,
+            block=block,
+            first=(*first, 0),
+            numbers=numbers,
+        )
+
+    def __call__(self, operands: tuple[Any, ...], frame: FrameType) -> Any:
+        """Push the reduction; a new array with its result, at once. `frame` is where."""
+        if _dead or LENT:
+            reap()
+        result = self.result
+        if not self.stages:
+            made = new_result(result)
+            if result.size:
+                # Nothing is reduced to each of these.
+                cast_to(result.dtype).into((self.request.of_nothing,), made, frame)
+            return made
+        if self._token is not self._device.context.token:
+            self._prepare()
+        made = result_over(self._source.take(), result)
+        step = self._first
+        for scratches, following in self._rest:
+            left = scratches.take()
+            step(operands, left, frame)
+            operands, step = (left,), following
+        step(operands, made, frame)
+        return made

@@ -1,0 +1,79 @@
+"""Floor 4, reductions. What is reduced to what: axes, dtypes, the element and the end of it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from cudasync.array.dtypes.supported import DType
+    from cudasync.array.expressions.tree import Expression
+    from cudasync.array.reductions.table import Reduction
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A reduction of operands that are broadcast to `shape`, along `axes`.
+
+    `correction` is taken off the number of elements where that is what is divided by.
+    """
+
+    reduction: Reduction
+    shape: tuple[int, ...]
+    axes: tuple[int, ...]
+    keeps_dims: bool
+    element: Expression
+    finish: Expression
+    correction: float
+
+    @property
+    def length(self) -> int:
+        """How many elements become one."""
+        return math.prod(self.shape[axis] for axis in self.axes)
+
+    @property
+    def divisor(self) -> float:
+        """As in NumPy, a correction beyond the number of elements gives infinities or NaN."""
+        return max(self.length - self.correction, 0)
+
+    @property
+    def of_nothing(self) -> float:
+        found = self.reduction.of_nothing
+        assert found is not None
+        return found
+
+    @property
+    def result_shape(self) -> tuple[int, ...]:
+        if self.keeps_dims:
+            return tuple(1 if i in self.axes else n for i, n in enumerate(self.shape))
+        return tuple(n for i, n in enumerate(self.shape) if i not in self.axes)
+
+
+def requested(
+    reduction: Reduction,
+    shape: tuple[int, ...],
+    dtypes: Sequence[DType],
+    *,
+    axes: tuple[int, ...],
+    keeps_dims: bool,
+    dtype: DType | None,
+    correction: float = 0,
+) -> Request:
+    """The request for operands of these dtypes; TypeError for dtypes that it does not take,
+    ValueError where there would be no element to choose."""
+    reduction.accept(dtypes[0])
+    element = reduction.element(tuple(dtypes), dtype)
+    result = reduction.gives(dtypes[0]) if dtype is None else dtype
+    finish = reduction.finish(element.dtype, result)
+    request = Request(
+        reduction, shape, tuple(sorted(axes)), keeps_dims, element, finish, correction
+    )
+    if reduction.of_nothing is None and not request.length:
+        raise ValueError(
+            f"{reduction.name} takes one element and more; axes {request.axes} of shape {shape} "
+            "have none"
+        )
+    return request

@@ -1,0 +1,183 @@
+"""Floor 4, reductions. How a reduction is cut into stages, from shapes and strides alone.
+
+Axes are *kept*, one result for each place along them, or *reduced*. A stage cuts what is reduced
+into parts of `chunk` elements and leaves one for each part, until one is left. Nothing here
+depends on the device or on what else is going on, so the order in which elements are combined is
+always the same.
+
+Two ways to lie. *Across*: the threads of a block go through a part together, which suits elements
+that are close along the reduced axes. *Down*: each thread goes through a part of its own, and its
+neighbours through those beside it, which suits the other case, and few elements for each result.
+
+In a stage an element is combined at most `MOST_ROUNDINGS` times: with its seven neighbours as a
+tree (3), along a thread's way (8 across, 16 down, 7 more for what is left of 8), and across, among
+the threads of a block (7 along the warps, 5 as a tree).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from cudasync.array.expressions.layout import MOST_SHORT, Layout, collapsed
+
+WARP = 32
+BLOCK = 256
+# How many elements a thread reads before it combines them with what it has.
+UNROLLED = 8
+MOST_ROUNDINGS = 30
+
+_FEW = 32
+_OF_A_WARP = 64 * WARP
+_OF_A_BLOCK = 64 * BLOCK
+_OF_A_THREAD = 16 * UNROLLED
+_MOST_Y = 65535
+
+
+@dataclass(frozen=True, slots=True)
+class Axes:
+    """Kept and reduced axes of some operands after collapsing, strides in elements."""
+
+    kept: Layout
+    reduced: Layout
+
+    @property
+    def outputs(self) -> int:
+        return math.prod(self.kept.lengths)
+
+    @property
+    def length(self) -> int:
+        return math.prod(self.reduced.lengths)
+
+    @property
+    def first(self) -> tuple[int, ...]:
+        """How far each operand's address is from its element at the lowest place."""
+        both = zip(self.kept.first, self.reduced.first, strict=True)
+        return tuple(kept + reduced for kept, reduced in both)
+
+
+@dataclass(frozen=True, slots=True)
+class StageClass:
+    """What the text of a stage depends on, beside the functions.
+
+    `threads` are those of a block across, 0 is down. `steps` has for each operand the stride along
+    the last kept and the last reduced axis: 0, 1, or None for any other.
+    """
+
+    threads: int
+    kept_rank: int
+    reduced_rank: int
+    is_wide: bool
+    steps: tuple[tuple[int | None, int | None], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """One launch: its class, and how it is cut."""
+
+    axes: Axes
+    kind: StageClass
+    chunk: int
+    parts: int
+
+    @property
+    def of_result(self) -> tuple[int, int]:
+        """How far results are apart, by output and by part."""
+        return (self.parts, 1) if self.kind.threads else (1, self.axes.outputs)
+
+    @property
+    def launch_shape(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Grid and block."""
+        outputs = self.axes.outputs
+        if self.kind.threads:
+            return (outputs * self.parts,), (self.kind.threads,)
+        across = min(BLOCK, 1 << (outputs - 1).bit_length())
+        down = min(BLOCK // across, self.parts)
+        return (-(-outputs // across), -(-self.parts // down)), (across, down)
+
+    @property
+    def numbers(self) -> list[int]:
+        """The numbers behind the result's pointer, in the order of the text's parameters."""
+        axes, kind = self.axes, self.kind
+        values = [axes.outputs, self.parts, axes.length, self.chunk, *self.of_result]
+        values += [*axes.kept.lengths, *axes.reduced.lengths]
+        for at, last in enumerate(kind.steps):
+            for side, step in zip((axes.kept, axes.reduced), last, strict=True):
+                steps = side.strides[at]
+                values += steps if step is None else steps[:-1]
+        return values
+
+
+def axes_of(
+    shape: tuple[int, ...],
+    strides: list[tuple[int, ...]],
+    reduced: tuple[int, ...],
+    *,
+    in_order: bool,
+) -> Axes:
+    """The axes of operands that are broadcast to one shape. With `in_order` the reduced ones are
+    gone through in C order, else as they are close in memory."""
+    kept = [axis for axis in range(len(shape)) if axis not in reduced]
+    return Axes(_side(shape, strides, kept, True), _side(shape, strides, [*reduced], in_order))
+
+
+def _side(
+    shape: tuple[int, ...], strides: list[tuple[int, ...]], axes: list[int], in_order: bool
+) -> Layout:
+    lengths = tuple(shape[axis] for axis in axes)
+    rows = [tuple(each[axis] for axis in axes) for each in strides]
+    if in_order:
+        rows.append(_ones_of(lengths))
+    found = collapsed(lengths, rows)
+    count = len(strides)
+    if not found.lengths:
+        return Layout((1,), ((1,),) * count, found.first[:count])
+    return Layout(found.lengths, found.strides[:count], found.first[:count])
+
+
+def _ones_of(lengths: tuple[int, ...]) -> tuple[int, ...]:
+    """Strides that number the elements through."""
+    return tuple(math.prod(lengths[axis + 1 :]) for axis in range(len(lengths)))
+
+
+def stages_of(axes: Axes) -> list[Stage]:
+    """The stages, the first on the operands and each further one on what the last one left."""
+    stages = [_stage(axes)]
+    while stages[-1].parts > 1:
+        last = stages[-1]
+        by_output, by_part = last.of_result
+        kept = Layout((last.axes.outputs,), ((by_output,),), (0,))
+        stages.append(_stage(Axes(kept, Layout((last.parts,), ((by_part,),), (0,)))))
+    return stages
+
+
+def _stage(axes: Axes) -> Stage:
+    outputs, length = axes.outputs, axes.length
+    kept_step, step = abs(axes.kept.strides[0][-1]), abs(axes.reduced.strides[0][-1])
+    if outputs >= _FEW and (length <= _FEW or kept_step < step):
+        threads = 0
+        chunk = max(_OF_A_THREAD, -(-length // _MOST_Y))
+    else:
+        threads = WARP if length <= _OF_A_WARP else BLOCK
+        chunk = _OF_A_WARP if threads == WARP else _OF_A_BLOCK
+    steps = tuple(
+        (_known(kept[-1]), _known(reduced[-1]))
+        for kept, reduced in zip(axes.kept.strides, axes.reduced.strides, strict=True)
+    )
+    ranks = len(axes.kept.lengths), len(axes.reduced.lengths)
+    kind = StageClass(threads, *ranks, _reach(axes) >= MOST_SHORT, steps)
+    return Stage(axes, kind, chunk, -(-length // chunk))
+
+
+def _known(step: int) -> int | None:
+    return step if step in (0, 1) else None
+
+
+def _reach(axes: Axes) -> int:
+    """The largest number that indices reach."""
+    found = axes.outputs * axes.length
+    for kept, reduced in zip(axes.kept.strides, axes.reduced.strides, strict=True):
+        lengths = (*axes.kept.lengths, *axes.reduced.lengths)
+        both = zip((*kept, *reduced), lengths, strict=True)
+        found = max(found, sum(abs(step) * (length - 1) for step, length in both))
+    return found

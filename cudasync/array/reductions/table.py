@@ -1,0 +1,188 @@
+"""Floor 4, reductions. What each reduction maps its elements to, how two become one, and the rest.
+
+`start` is combined with nothing gone by, `of_nothing` is the result for no elements at all: None
+where there is none. A float's sum starts with -0, which changes no sum, as +0 would that of -0.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from cudasync.array.dtypes.supported import (
+    BOOL,
+    DEFAULT_INT,
+    FLOAT16,
+    FLOAT32,
+    INT64,
+    UINT64,
+)
+from cudasync.array.expressions.tree import Input, Scalar, apply, cast
+from cudasync.array.functions.table import FUNCTIONS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from cudasync.array.dtypes.supported import DType
+    from cudasync.array.expressions.tree import Expression
+    from cudasync.array.functions.function import Function
+
+    # From the dtypes of operands and the one asked for to the tree of an element.
+    Element = Callable[[tuple[DType, ...], DType | None], Expression]
+
+_WORDS = {"b": "bool", "i": "signed integers", "u": "unsigned integers", "f": "floats"}
+_INFINITY = "__longlong_as_double(0x7ff0000000000000LL)"
+
+
+@dataclass(frozen=True, slots=True)
+class Reduction:
+    """One reduction. There is one object of each.
+
+    `finish` has `Scalar(0)`, what was accumulated, and may have `Scalar(1)`, a divisor. `finds` is
+    the C of "the first value is better" for those that give an index.
+    """
+
+    name: str
+    takes: str
+    combine: Function | None
+    start: Mapping[str, str]
+    of_nothing: float | None
+    element: Element
+    finish: Callable[[DType, DType], Expression]
+    gives: Callable[[DType], DType]
+    finds: str = ""
+
+    def accept(self, dtype: DType) -> None:
+        """Raise TypeError unless arrays of this dtype are reduced by it."""
+        if dtype.kind not in self.takes:
+            words = " and ".join(_WORDS[kind] for kind in self.takes)
+            instead = "float32" if self.takes == "f" else "int8"
+            raise TypeError(
+                f"{self.name} takes {words}, not {dtype}: cast by xp.astype(x, xp.{instead})"
+            )
+
+    def start_of(self, dtype: DType) -> str:
+        """The C of what is combined first."""
+        text = next(text for kinds, text in self.start.items() if dtype.kind in kinds)
+        if text not in ("LOW", "HIGH"):
+            return text
+        limits = np.iinfo(dtype)
+        if text == "HIGH":
+            return f"{limits.max}{'ULL' if dtype.kind == 'u' else 'LL'}"
+        return "0" if dtype.kind == "u" else f"-{limits.max}LL - 1"
+
+
+def accumulates(dtype: DType) -> DType:
+    """What a result of this dtype is accumulated in."""
+    return FLOAT32 if dtype == FLOAT16 else dtype
+
+
+def total_dtype(dtype: DType) -> DType:
+    """The dtype of a sum or product where none is asked for: the default integer of that sign."""
+    if dtype.kind == "u":
+        return UINT64
+    return DEFAULT_INT if dtype.kind in "bi" else dtype
+
+
+def _same(dtype: DType) -> DType:
+    return dtype
+
+
+def _always(dtype: DType) -> Callable[[DType], DType]:
+    return lambda _: dtype
+
+
+def _as_it_is(dtypes: tuple[DType, ...], asked: DType | None) -> Expression:
+    return Input(0, dtypes[0])
+
+
+def _accumulated(dtypes: tuple[DType, ...], asked: DType | None) -> Expression:
+    return cast(Input(0, dtypes[0]), accumulates(asked or total_dtype(dtypes[0])))
+
+
+def _truth(dtypes: tuple[DType, ...], asked: DType | None) -> Expression:
+    return cast(Input(0, dtypes[0]), BOOL)
+
+
+def _counted(dtypes: tuple[DType, ...], asked: DType | None) -> Expression:
+    return cast(_truth(dtypes, asked), INT64)
+
+
+def _deviation(dtypes: tuple[DType, ...], asked: DType | None) -> Expression:
+    """The square of how far the first operand is from the second, the mean."""
+    of = dtypes[1]
+    apart = apply(FUNCTIONS["subtract"], cast(Input(0, dtypes[0]), of), Input(1, of))
+    return apply(FUNCTIONS["square"], apart)
+
+
+def _product(dtypes: tuple[DType, ...], asked: DType | None) -> Expression:
+    assert asked is not None
+    of = accumulates(asked)
+    return apply(FUNCTIONS["multiply"], *(cast(Input(i, e), of) for i, e in enumerate(dtypes)))
+
+
+def _kept(found: DType, result: DType) -> Expression:
+    return cast(Scalar(0, found), result)
+
+
+def _divided(found: DType, result: DType) -> Expression:
+    return cast(apply(FUNCTIONS["divide"], Scalar(0, found), Scalar(1, found)), result)
+
+
+def _root(found: DType, result: DType) -> Expression:
+    ratio = apply(FUNCTIONS["divide"], Scalar(0, found), Scalar(1, found))
+    return cast(apply(FUNCTIONS["sqrt"], ratio), result)
+
+
+_ZERO = {"f": "-0.0", "biu": "0"}
+# An integer's limit is filled in by `start_of`, which knows the dtype.
+_LOW = {"f": f"-{_INFINITY}", "biu": "LOW"}
+_HIGH = {"f": _INFINITY, "biu": "HIGH"}
+
+
+def _total(name: str, function: str, start: Mapping[str, str], nothing: float) -> Reduction:
+    return Reduction(
+        name, "biuf", FUNCTIONS[function], start, nothing, _accumulated, _kept, total_dtype
+    )
+
+
+def _extreme(name: str, function: str, start: Mapping[str, str]) -> Reduction:
+    return Reduction(name, "iuf", FUNCTIONS[function], start, None, _as_it_is, _kept, _same)
+
+
+def _logic(name: str, function: str, start: str, *, nothing: bool) -> Reduction:
+    combine, starts = FUNCTIONS[function], {"b": start}
+    return Reduction(name, "biuf", combine, starts, nothing, _truth, _kept, _always(BOOL))
+
+
+def _mean_of(
+    name: str, element: Element, finish: Callable[[DType, DType], Expression]
+) -> Reduction:
+    return Reduction(name, "f", FUNCTIONS["add"], _ZERO, math.nan, element, finish, _same)
+
+
+def _place(name: str, sign: str, start: Mapping[str, str]) -> Reduction:
+    # The first NaN wins; among equals the first.
+    better = f"a.value {sign} b.value || (a.value != a.value && b.value == b.value)"
+    return Reduction(name, "iuf", None, start, None, _as_it_is, _kept, _always(INT64), better)
+
+
+ALL = (
+    _total("sum", "add", _ZERO, 0),
+    _total("prod", "multiply", {"biuf": "1"}, 1),
+    _extreme("max", "maximum", _LOW),
+    _extreme("min", "minimum", _HIGH),
+    _logic("any", "logical_or", "false", nothing=False),
+    _logic("all", "logical_and", "true", nothing=True),
+    Reduction("count_nonzero", "biuf", FUNCTIONS["add"], _ZERO, 0, _counted, _kept, _always(INT64)),
+    _mean_of("mean", _accumulated, _divided),
+    _mean_of("var", _deviation, _divided),
+    _mean_of("std", _deviation, _root),
+    Reduction("vecdot", "iuf", FUNCTIONS["add"], _ZERO, 0, _product, _kept, _same),
+    _place("argmax", ">", _LOW),
+    _place("argmin", "<", _HIGH),
+)
+REDUCTIONS = {each.name: each for each in ALL}

@@ -1,0 +1,1 @@
+"""Floor 4, scans. Running sums and products along an axis."""

@@ -1,0 +1,35 @@
+"""Floor 4, steps. From a text of CUDA C to its kernel on a device.
+
+A kernel is loaded once in the life of a device's context; what NVRTC made of it is kept on disk.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from cudasync.driver import Module
+
+if TYPE_CHECKING:
+    from cudasync.driver import Device, Kernel
+
+# A product and a sum are rounded twice, as in NumPy.
+_OPTIONS = ("--fmad=false",)
+# Programs with more kernels than this begin anew.
+_MOST = 1024
+
+_kernels: dict[tuple[str, int, object], Kernel] = {}
+
+
+def kernel_of(text: str, name: str, device: Device) -> Kernel:
+    """The kernel `name` of `text` on this device. Blocks while it is compiled, the first time;
+    CudasyncError where there is no NVRTC."""
+    # The context has a token once it is made.
+    device.context.enter()
+    key = (text, device.ordinal, device.context.token)
+    found = _kernels.get(key)
+    if found is None:
+        module = Module.from_cuda(text, device=device, name=f"{name}.cu", options=_OPTIONS)
+        if len(_kernels) >= _MOST:
+            _kernels.clear()
+        found = _kernels.setdefault(key, module.kernel(name))
+    return found

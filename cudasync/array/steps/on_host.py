@@ -1,0 +1,44 @@
+"""Floor 4, steps. The like of a step for arrays on the CPU: a host op of NumPy's."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from cudasync.array.allocation import DEAD, reap
+from cudasync.array.elementwise.results import result_over
+from cudasync.array.host.memory import bytes_for, view_of
+from cudasync.engine.current import engine as current_engine
+from cudasync.engine.op import OpKind
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from cudasync.array.elementwise.layouts import Layout
+
+_dead = DEAD.items
+
+
+def computed(
+    name: str, operands: tuple[Any, ...], result: Layout, function: Callable[..., None]
+) -> Any:
+    """A new array on the CPU: `function(views of the operands, view of it)`, as one op.
+
+    `result` is contiguous, and all of it is written. Returns at once. What NumPy warns of is
+    silent, as it is on a device.
+    """
+    if _dead:
+        reap()
+    made = result_over(bytes_for(result), result)
+    if not result.size:
+        return made
+    views, target = [view_of(each) for each in operands], view_of(made)
+
+    def run() -> None:
+        with np.errstate(all="ignore"):
+            function(*views, target)
+
+    regions = [each.region for each in operands]
+    current_engine()._push(run, OpKind.HOST, reads=regions, writes=(made.region,), name=name)
+    return made

@@ -1,0 +1,144 @@
+"""Floor 4, steps. One launch, worked out but for the addresses of its arrays.
+
+The kernel's parameters are pointers to what it reads, the pointer to what it writes, then numbers
+that are the same each time. What it writes it overwrites whole.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+from cudasync.array.elementwise.packers import packer
+from cudasync.array.memory.pool import Source
+from cudasync.driver import Launch
+from cudasync.driver.checking import is_checked
+from cudasync.engine.current import engine as current_engine
+from cudasync.engine.device import launching
+from cudasync.engine.hazards.accesses import Tokens, told
+from cudasync.engine.hazards.interval_map import Region
+from cudasync.engine.op import OpKind
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from types import FrameType
+
+    from cudasync.array.memory.pool import Block
+    from cudasync.driver import Device, Kernel
+    from cudasync.engine.hazards.accesses import Accessed, Accesses
+
+_push = launching.push
+
+
+class _Operands:
+    """Why a step accesses what it does."""
+
+    def told(self, accesses: Accesses) -> tuple[Accessed, ...]:
+        return told(accesses, "an operand, or the result")
+
+
+_NO_TOKENS = Tokens.of((), _Operands())
+
+
+class Scratch:
+    """Memory between two steps of one plan: it is gone, for the next to take, with the launch."""
+
+    __slots__ = ("_block", "ptr", "region")
+
+    def __init__(self, block: Block, size_bytes: int) -> None:
+        self._block = block
+        self.ptr = block.ptr
+        self.region = Region(self.ptr, self.ptr + size_bytes)
+
+
+class Scratches:
+    """Where scratch of one size comes from."""
+
+    __slots__ = ("_size_bytes", "_source")
+
+    def __init__(self, device: Device, size_bytes: int) -> None:
+        self._source = Source(device, size_bytes)
+        self._size_bytes = size_bytes
+
+    def take(self) -> Scratch:
+        """Scratch with whatever it held. Never waits, unless memory is exhausted."""
+        return Scratch(self._source.take(), self._size_bytes)
+
+
+class Step:
+    """A kernel, its grid and the numbers behind its arrays.
+
+    `first` has what to add to the address of each array, in bytes; `numbers` are pairs of a value
+    and the letter that packs it.
+    """
+
+    __slots__ = (
+        "_device",
+        "_first",
+        "_idle",
+        "_is_checked",
+        "_kernel",
+        "_name",
+        "_numbers",
+        "_pack",
+        "_pack_into",
+        "_shape",
+    )
+
+    def __init__(
+        self,
+        name: str,
+        device: Device,
+        kernel: Kernel,
+        *,
+        grid: tuple[int, ...],
+        block: tuple[int, ...],
+        first: Sequence[int],
+        numbers: Sequence[tuple[Any, str]],
+    ) -> None:
+        self._name = name
+        self._device = device
+        self._kernel = kernel
+        self._shape = kernel.shape(grid, block, 0)
+        self._first = tuple(first)
+        self._numbers = tuple(numbers)
+        self._pack = packer((True,) * (len(first) - 1), any(first))
+        self._pack_into = kernel.packing.leading("Q" * len(first)).pack_into
+        self._idle: deque[Launch] = deque()
+        self._is_checked = is_checked()
+
+    def __call__(self, operands: tuple[Any, ...], result: Any, frame: FrameType) -> None:
+        """Push it: reads the operands, overwrites the result; returns at once."""
+        try:
+            launch = self._idle.pop()
+        except IndexError:
+            launch = self._another()
+        read = self._pack(self._pack_into, launch.block.buffer, operands, result, self._first)
+        # Alive until the launch is issued.
+        launch.kept = (operands, result)
+        written = (result.region,)
+        accesses = ((read, (), written), _NO_TOKENS, ())
+        engine = current_engine()
+        kernel = self._kernel.name
+        if engine._is_direct and not self._is_checked:
+            _push(engine, launch.on, accesses, self._name, self._device, frame, kernel)
+            return
+        op = engine._push(
+            launch.on,
+            OpKind.KERNEL,
+            reads=read,
+            writes=written,
+            name=self._name,
+            device=self._device,
+            kernel=kernel,
+        )
+        op._said = accesses
+
+    def _another(self) -> Launch:
+        block = self._kernel.packing.block()
+        letters = "".join(letter for _, letter in self._numbers)
+        pointers = len(self._first)
+        packing = self._kernel.packing.leading("Q" * pointers + letters)
+        values = [value for value, _ in self._numbers]
+        packing.pack_into(block.buffer, 0, *[0] * pointers, *values)
+        return Launch(self._kernel, self._shape, block, None, self._idle)

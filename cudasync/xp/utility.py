@@ -1,0 +1,23 @@
+"""Floor 4, the standard's namespace: utility functions. All return at once; NaN is true."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from cudasync.array.reductions.operation import array, reduced
+from cudasync.xp.statistical import axes_given
+
+_getframe = sys._getframe
+
+
+def all(x: Any, /, *, axis: Any = None, keepdims: bool = False) -> Any:
+    """True where all elements along the axes are; true of none."""
+    axes = axes_given(array(x, "all"), axis)
+    return reduced("all", (x,), _getframe(1), axes=axes, keeps_dims=bool(keepdims))
+
+
+def any(x: Any, /, *, axis: Any = None, keepdims: bool = False) -> Any:
+    """True where an element along the axes is; false of none."""
+    axes = axes_given(array(x, "any"), axis)
+    return reduced("any", (x,), _getframe(1), axes=axes, keeps_dims=bool(keepdims))
