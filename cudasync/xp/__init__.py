@@ -114,6 +114,7 @@ from cudasync.xp.elementwise import (
 )
 from cudasync.xp.grids import eye, meshgrid, tril, triu
 from cudasync.xp.inspection import __array_namespace_info__
+from cudasync.xp.linear_algebra import matmul, tensordot, vecdot
 from cudasync.xp.manipulation import (
     broadcast_arrays,
     broadcast_to,
@@ -231,6 +232,7 @@ __all__ = [
     "logical_not",
     "logical_or",
     "logical_xor",
+    "matmul",
     "matrix_transpose",
     "max",
     "maximum",
@@ -273,6 +275,7 @@ __all__ = [
     "sum",
     "tan",
     "tanh",
+    "tensordot",
     "tile",
     "tril",
     "triu",
@@ -283,6 +286,7 @@ __all__ = [
     "uint64",
     "unstack",
     "var",
+    "vecdot",
     "where",
     "zeros",
     "zeros_like",
