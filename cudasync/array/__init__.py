@@ -8,7 +8,8 @@ from cudasync.array.copying import copy
 from cudasync.array.creation import array, empty, empty_like, zeros, zeros_like
 from cudasync.array.crossing import hand_over, take_over
 from cudasync.array.foreign import strided
-from cudasync.array.kernels import BoundKernel, Kernel, Module
+from cudasync.array.kernels import BoundKernel, Kernel
+from cudasync.array.modules import Module
 from cudasync.array.prepared import PreparedLaunch
 from cudasync.array.uses import In, InOut, Out
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from cudasync.array.handed import Handed
+from cudasync.array.memory.idle import empty_pools
 from cudasync.atomic import Inbox
 from cudasync.driver import Device, DeviceBuffer
 from cudasync.driver.interop import DLPACK_CUDA
@@ -95,8 +96,11 @@ class Allocation:
         except CudaError as error:
             if error.code != CUDA_ERROR_OUT_OF_MEMORY:
                 raise
-            # Memory of dead arrays comes back when their last use has passed: wait for it once.
+            # What is kept for results goes first. Then memory of dead arrays comes back when their
+            # last use has passed: wait for it once.
             # Inside an op that can not be for all of them, since it would wait for itself.
+            empty_pools()
+            reap()
             with suppress(DeadlockError):
                 owner._drain(None)
             device.synchronize()

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from cudasync.array.creation import empty_like
 from cudasync.array.foreign import strided
-from cudasync.array.kernels import Module
+from cudasync.array.modules import Module
 from cudasync.array.shipped import kernel_file
 from cudasync.array.uses import In, Out
 

@@ -40,6 +40,11 @@ class Handed:
     def __init__(self) -> None:
         self._parts: dict[int, list[Part]] = {}
 
+    @property
+    def is_out(self) -> bool:
+        """True if some stream was handed some of it, and has not given it back."""
+        return bool(self._parts)
+
     def add(self, start: int, end: int, handle: int) -> None:
         """[start, end) was handed to the stream."""
         low, high = start, end

@@ -1,7 +1,8 @@
 """Floor 4. Kernels that are called on arrays: `kernel[grid, block](*args)` is a push.
 
-What a call reads and writes is inferred from the PTX, parameter by parameter, when the module is
-loaded. `In`, `Out` and `InOut` narrow it by hand where inference has to be cautious.
+A call runs on the device that its arrays are on; `following.py` finds which that is. What a call
+reads and writes is inferred from the PTX, parameter by parameter, when the module is loaded. `In`,
+`Out` and `InOut` narrow it by hand where inference has to be cautious.
 
 Whatever does not change from call to call is worked out once: the shape's checks when a shape is
 first used, and for each combination of argument types one function that packs them and tells
@@ -13,15 +14,16 @@ from __future__ import annotations
 import sys
 from collections import deque
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from cudasync import driver
 from cudasync.array.allocation import DEAD, reap
 from cudasync.array.array import Array
-from cudasync.array.checked import check_of, variable_of
+from cudasync.array.checked import check_of
+from cudasync.array.following import placed
 from cudasync.array.foreign import ForeignArray, seen, take_over_foreign
 from cudasync.array.prepared import PreparedLaunch, prepared
-from cudasync.array.reach import note_module, reach_of
+from cudasync.array.reach import reach_of
 from cudasync.array.touching import Touching
 from cudasync.array.uses import (
     NARROWED,
@@ -32,24 +34,25 @@ from cudasync.array.uses import (
     push_otherwise,
     reasoned,
 )
+from cudasync.driver.device import as_device
 from cudasync.driver.lending import LENT
-from cudasync.driver.packing import OUT_OF_RANGE, PackerTable
+from cudasync.driver.packing import OUT_OF_RANGE, PackerTable, Packing
 from cudasync.driver.unpicklable import unpicklable
 from cudasync.engine.current import engine as current_engine
 from cudasync.engine.device import launching
 from cudasync.engine.hazards.interval_map import keep_what_lies_between
 from cudasync.engine.hazards.variable import resolve_one
-from cudasync.ptx.types import StateSpace
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from cudasync.array.checked import Check
+    from cudasync.array.modules import Module
     from cudasync.array.uses import Uses
     from cudasync.driver import Launch, Parameter
+    from cudasync.driver.device import DeviceLike
     from cudasync.driver.kernel import Shape
     from cudasync.driver.packing import Packer
-    from cudasync.engine import Var
     from cudasync.engine.hazards.accesses import Accesses
     from cudasync.engine.op import Op
     from cudasync.ptx.access import Access
@@ -66,6 +69,8 @@ _dead = DEAD.items
 class Kernel(driver.Kernel):
     """A kernel of a module; `kernel[grid, block](*args)` pushes a launch onto the engine."""
 
+    module: Module
+
     def __init__(
         self,
         module: driver.Module,
@@ -81,6 +86,31 @@ class Kernel(driver.Kernel):
         self._bound: dict[Any, BoundKernel] = {}
         # What holds calls to what they declare; None but in checked mode.
         self.check: Check | None = check_of(self, declared)
+        self._with_peers: Kernel | None = None
+
+    def on(self, device: DeviceLike) -> Kernel:
+        """This kernel on `device`, loaded there at the first call: itself where it is on.
+
+        A call finds it by its arrays; this is for one without arrays.
+        """
+        on = as_device(device)
+        if on is self.device:
+            return self
+        return self.module.on(on).kernel(self.name)
+
+    @property
+    def with_peers(self) -> Kernel:
+        """The same, for memory of any device: who uses it has made sure of peer access."""
+        twin = self._with_peers
+        if twin is None:
+            twin = type(self)(
+                self.module, self.name, self.function, self.parameters, self.symbols, self.beyond
+            )
+            twin.label = self.label
+            twin.packing = Packing(self.name, self.parameters)
+            twin.calls = PackerTable(twin.packing, twin._call_packer)
+            self._with_peers = twin
+        return twin
 
     def __getitem__(self, shape: Any) -> BoundKernel:
         """`kernel[grid, block]` or `kernel[grid, block, shared_bytes]`, counts of blocks and of
@@ -108,15 +138,14 @@ class Kernel(driver.Kernel):
         block: Sequence[int] | int = (1,),
         args: Sequence[Any] = (),
         shared_bytes: int = 0,
+        device: DeviceLike | None = None,
     ) -> PreparedLaunch:
         """Check and pack a whole launch once, to `push()` it again and again, or launch it `.on` a
-        stream.
+        stream of the device that its arrays are on.
 
-        `args` as for `kernel[grid, block](*args)`. Raises what such a call raises.
+        `args` and `device` as for `kernel[grid, block](*args)`. Raises what such a call raises.
         """
-        shape = self.shape(grid, block, shared_bytes)
-        self.get()
-        return prepared(self, shape, args)
+        return prepared(self, (grid, block, shared_bytes), args, device=device)
 
     def uses(self, arguments: Sequence[Any], values: Sequence[Any]) -> tuple[Uses, Uses]:
         """What a call reads and what it writes: positions of arguments, and the module's tokens.
@@ -137,7 +166,6 @@ class Kernel(driver.Kernel):
                     )
                 reads += [i] * does_read
                 writes += [i] * does_write
-        assert isinstance(self.module, Module)
         for symbol, access in self.symbols.items():
             does_read, does_write = READS_WRITES[access]
             reads += [self.module.variable(symbol)] * does_read
@@ -185,39 +213,11 @@ class Kernel(driver.Kernel):
         return self.packing.packer(values, places=places, guards=guards, answer=answer, names=names)
 
 
-class Module(driver.Module):
-    """PTX or CUDA C, loaded on a device; `module.kernel(name)` gives kernels to call on arrays."""
-
-    kernel_type: ClassVar[type[driver.Kernel]] = Kernel
-
-    def __init__(self, *args: Any) -> None:
-        super().__init__(*args)
-        note_module(self)
-
-    @property
-    def written_variables(self) -> list[Var]:
-        """The tokens of all variables that a kernel could write."""
-        declared = self._parsed.variables if self._parsed is not None else ()
-        return [self.variable(each.name) for each in declared if each.space is StateSpace.GLOBAL]
-
-    def variable(self, name: str) -> Var:
-        """The token that orders launches which share the module's global `name`."""
-        variables: dict[str, Var] = self.__dict__.setdefault("_variables", {})
-        known = variables.get(name)
-        return known or variables.setdefault(name, variable_of(self, name))
-
-    def kernel(self, name: str) -> Kernel:
-        """The kernel called `name`; ValueError if the module has none of that name."""
-        kernel = super().kernel(name)
-        assert isinstance(kernel, Kernel)
-        return kernel
-
-
 @unpicklable("send the PTX and load it there with Module.from_ptx")
 class BoundKernel:
     """A kernel with its launch shape; call it with the kernel's arguments."""
 
-    __slots__ = ("_idle", "_shape", "block", "grid", "kernel", "shared_bytes")
+    __slots__ = ("_elsewhere", "_idle", "_shape", "block", "grid", "kernel", "shared_bytes")
 
     def __init__(self, kernel: Kernel, grid: Any, block: Any, shared_bytes: int) -> None:
         self.kernel = kernel
@@ -229,30 +229,48 @@ class BoundKernel:
         # Launches to be packed for a call; each comes back when it has been issued. deque.pop and
         # append are one C call each: no two calls get the same one.
         self._idle: deque[Launch] = deque()
+        # The same on other devices, where calls of it were.
+        self._elsewhere: tuple[BoundKernel, ...] = ()
 
-    def __call__(self, *args: Any, name: str | None = None, priority: int = 0) -> Op:
+    def __call__(
+        self,
+        *args: Any,
+        name: str | None = None,
+        priority: int = 0,
+        device: DeviceLike | None = None,
+    ) -> Op:
         """Push a launch with these arguments, values as of now; returns the op at once.
 
-        Raises TypeError and ValueError for a wrong number, type or range of arguments and for a
-        launch shape that no device could run.
+        It runs on the device that its arrays (and buffers) are on, where the kernel is loaded when
+        it is first needed there; without any, where the module was made. `device` says where to
+        run: then memory of other devices is used by peer access, which is enabled. Addresses that
+        come as integers decide nothing.
+
+        Raises TypeError and ValueError for a wrong number, type or range of arguments, for a launch
+        shape that no device could run, for arrays of two devices without a `device`, and where
+        there is no peer access.
         """
         if _dead or LENT:
             reap()
         kernel = self.kernel
-        try:
-            launch = self._idle.pop()
-        except IndexError:
-            launch = self._another()
-        # Checked and packed now: wrong arguments are the caller's mistake, and values count as of
-        # now, though the launch may come later.
-        buffer = launch.block.buffer
-        calls = kernel.calls
-        try:
-            accesses = calls.latest(args, buffer)
-        except OUT_OF_RANGE:
-            accesses = None
+        accesses: Accesses | None = None
+        launch: Any = None
+        if device is None:
+            try:
+                launch = self._idle.pop()
+            except IndexError:
+                launch = self._another()
+            # Checked and packed now: wrong arguments are the caller's mistake, and values count as
+            # of now, though the launch may come later.
+            buffer = launch.block.buffer
+            calls = kernel.calls
+            try:
+                accesses = calls.latest(args, buffer)
+            except OUT_OF_RANGE:
+                accesses = None
         if accesses is None:
-            accesses = self._pack_otherwise(args, buffer)
+            launch, accesses = self._otherwise(args, launch, device)
+            kernel = launch.kernel
         # Alive until the launch is issued.
         launch.kept = args
         engine = current_engine()
@@ -277,10 +295,51 @@ class BoundKernel:
         """
         return Touching(self, reads, writes)
 
-    def _pack_otherwise(self, args: tuple[Any, ...], buffer: Any) -> Accesses:
+    def _otherwise(
+        self, args: tuple[Any, ...], unused: Launch | None, device: DeviceLike | None
+    ) -> tuple[Launch, Accesses]:
+        """A launch with arguments of other types than those of the last call, or elsewhere."""
+        if unused is not None:
+            self._idle.append(unused)
+            for other in self._elsewhere:
+                packed = other._packed(args)
+                if packed is not None:
+                    return packed
+        values = [seen(a.array if type(a) in NARROWED else a) for a in args]
+        kernel = placed(self.kernel, args, values, device)
+        bound = self
+        if kernel is not self.kernel:
+            shared = self.shared_bytes
+            bound = kernel[(self.grid, self.block, shared) if shared else (self.grid, self.block)]
+            if device is None:
+                alive = [each for each in self._elsewhere if not each.kernel.module.is_closed]
+                self._elsewhere = tuple(dict.fromkeys((*alive, bound)))
+        launch = bound._taken()
+        return launch, bound._pack(args, values, launch.block.buffer)
+
+    def _packed(self, args: tuple[Any, ...]) -> tuple[Launch, Accesses] | None:
+        """A launch with these arguments, if they are like those of the last call here."""
+        if self.kernel.module.is_closed:
+            return None
+        launch = self._taken()
+        try:
+            accesses = self.kernel.calls.latest(args, launch.block.buffer)
+        except OUT_OF_RANGE:
+            accesses = None
+        if accesses is None:
+            self._idle.append(launch)
+            return None
+        return launch, accesses
+
+    def _taken(self) -> Launch:
+        try:
+            return self._idle.pop()
+        except IndexError:
+            return self._another()
+
+    def _pack(self, args: tuple[Any, ...], values: list[Any], buffer: Any) -> Accesses:
         """Pack arguments of other types than those of the last call; what the launch uses."""
         kernel = self.kernel
-        values = [seen(a.array if type(a) in NARROWED else a) for a in args]
         accesses: Accesses
         if not any(isinstance(value, ForeignArray) for value in values):
             accesses = kernel.calls.pack_otherwise(args, values, buffer)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from cudasync import driver
 from cudasync.array.allocation import DEAD, reap
+from cudasync.array.following import placed
 from cudasync.array.foreign import ForeignArray, seen, take_over_foreign
 from cudasync.array.reach import Reach, reach_of, with_touched
 from cudasync.array.uses import NARROWED, accesses_of, push_otherwise
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from cudasync.array.kernels import Kernel
     from cudasync.array.touching import Touched
     from cudasync.driver import Event
+    from cudasync.driver.device import DeviceLike
     from cudasync.driver.kernel import Shape
     from cudasync.driver.stream import StreamLike
     from cudasync.engine import Engine
@@ -123,7 +125,9 @@ class PreparedLaunch(driver.Launch):
 
         assert self.kept is not None
         kernel: Any = self.kernel
-        return prepared(kernel, self.shape, self.kept, Touched(reads, writes))
+        shape = self.shape
+        said = shape[:3], shape[3:6], shape[6]
+        return prepared(kernel, said, self.kept, Touched(reads, writes), device=kernel.device)
 
 
 class _OfArrays(PreparedLaunch):
@@ -180,12 +184,23 @@ class ReachingLaunch(_OfArrays):
 
 
 def prepared(
-    kernel: Kernel, shape: Shape, args: Sequence[Any], touched: Touched | None = None
+    kernel: Kernel,
+    said: tuple[Sequence[int] | int, Sequence[int] | int, int],
+    args: Sequence[Any],
+    touched: Touched | None = None,
+    *,
+    device: DeviceLike | None = None,
 ) -> PreparedLaunch:
-    """A launch with its arguments checked and packed; what it touches may be said by hand."""
+    """A launch with its arguments checked and packed, on the device where they are.
+
+    `said` is grid, block and dynamic shared memory. What it touches may be said by hand.
+    """
     values = [seen(a.array if type(a) in NARROWED else a) for a in args]
-    if len(values) == kernel.packing.count:
-        reach = reach_of(kernel, args, values)
+    there = placed(kernel, args, values, device)
+    shape = there.shape(*said)
+    there.get()
+    if len(values) == there.packing.count:
+        reach = reach_of(there, args, values)
         if reach is not None or touched is not None:
-            return ReachingLaunch(kernel, shape, args, values, reach, touched)
-    return PreparedLaunch(kernel, shape, args, values)
+            return ReachingLaunch(there, shape, args, values, reach, touched)
+    return PreparedLaunch(there, shape, args, values)

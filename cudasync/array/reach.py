@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import TypeAlias
 
-    from cudasync.array.kernels import Kernel, Module
+    from cudasync.array.kernels import Kernel
+    from cudasync.array.modules import Module
     from cudasync.driver import Device
     from cudasync.engine import Var
     from cudasync.engine.hazards.accesses import Accesses

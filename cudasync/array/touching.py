@@ -14,6 +14,7 @@ from cudasync.engine.hazards.variable import as_tuple, resolve
 if TYPE_CHECKING:
     from cudasync.array.kernels import BoundKernel
     from cudasync.array.prepared import PreparedLaunch
+    from cudasync.driver.device import DeviceLike
     from cudasync.engine import Op
     from cudasync.engine.hazards.accesses import Accesses
 
@@ -59,17 +60,22 @@ class Touching:
         self._bound = bound
         self._touched = Touched(reads, writes)
 
-    def __call__(self, *args: Any, name: str | None = None, priority: int = 0) -> Op:
+    def __call__(
+        self,
+        *args: Any,
+        name: str | None = None,
+        priority: int = 0,
+        device: DeviceLike | None = None,
+    ) -> Op:
         """Push a launch with these arguments; returns the op at once. Raises what
         `kernel[grid, block](*args)` does."""
         reap()
-        return self._prepared(args).push_anywhere(current_engine(), name, priority)
+        return self._prepared(args, device).push_anywhere(current_engine(), name, priority)
 
-    def _prepared(self, args: tuple[Any, ...]) -> PreparedLaunch:
+    def _prepared(self, args: tuple[Any, ...], device: DeviceLike | None) -> PreparedLaunch:
         bound = self._bound
-        kernel = bound.kernel
-        shape = kernel.shape(bound.grid, bound.block, bound.shared_bytes)
-        return prepared(kernel, shape, args, self._touched)
+        said = bound.grid, bound.block, bound.shared_bytes
+        return prepared(bound.kernel, said, args, self._touched, device=device)
 
     def __repr__(self) -> str:
         return f"<{self._bound!r} touching {len(self._touched.kept)} more>"

@@ -8,7 +8,7 @@ what is not extern "C".
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from cudasync.driver.compiling import compile_cuda
@@ -38,15 +38,19 @@ class CudaText:
     architecture: Architecture | None
     name_expressions: Sequence[str]
 
-    def compiled(self, device: Device, *more: str) -> CompiledCuda:
-        """The PTX for `device`; with the names of `more` expressions, or of the text's own."""
+    def of(self, expression: str) -> CudaText:
+        """The same for this expression alone."""
+        return replace(self, name_expressions=(expression,))
+
+    def compiled(self, device: Device) -> CompiledCuda:
+        """The PTX for `device`, with the names of the expressions."""
         return compile_cuda(
             self.source,
             name=self.name,
             architecture=self.architecture or device.compute_capability,
             options=self.options,
             include_dirs=self.include_dirs,
-            name_expressions=more or self.name_expressions,
+            name_expressions=self.name_expressions,
         )
 
 

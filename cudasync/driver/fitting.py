@@ -62,7 +62,7 @@ def refuse_misfit(
             "if the kernel knows the strides"
         )
     if form.device is not None and on is not None and form.device is not on:
-        if _is_everywhere(on, address):
+        if is_everywhere(on, address):
             return
         sentence = f"kernel {kernel} is loaded on {on!r}, {argument} is memory of {form.device!r}: "
         ordinal = getattr(form.device, "ordinal", None)
@@ -99,7 +99,7 @@ def _may_hold(dtype: np.dtype[Any], element: ScalarType | None) -> bool:
     return dtype.kind != "b"
 
 
-def _is_everywhere(device: Device, address: int) -> bool:
+def is_everywhere(device: Device, address: int) -> bool:
     """True for managed memory and for the host's page-locked: every device reaches it."""
     if not address:
         return True

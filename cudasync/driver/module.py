@@ -108,9 +108,8 @@ class Module:
         return cls._from_text(text, given_device(device))
 
     @classmethod
-    def _from_text(cls, text: CudaText, device: Device, *more: str) -> Self:
-        """A CUDA C text, loaded; with kernels for `more` expressions, or for its own."""
-        compiled = text.compiled(device, *more)
+    def _from_text(cls, text: CudaText, device: Device) -> Self:
+        compiled = text.compiled(device)
         made = cls.from_ptx(compiled.ptx, device=device, file=text.name)
         made._cuda, made._lowered = text, compiled.lowered
         return made
@@ -126,6 +125,15 @@ class Module:
             source = Path(path).read_text(encoding="utf-8")
             return cls.from_cuda(source, device=device, name=name)
         return cls.from_ptx(Path(path).read_bytes(), device=device, file=name)
+
+    def loaded_on(self, device: Device) -> Self:
+        """The same text, loaded once more, with variables of its own; raises what that raised.
+
+        CUDA C is compiled for that device.
+        """
+        if self._cuda is not None:
+            return self._from_text(self._cuda, device)
+        return self.from_ptx(self._text, device=device, file=self.file)
 
     def get(self) -> Any:
         """The driver's CUmodule. Raises ClosedError once closed."""
@@ -192,7 +200,7 @@ class Module:
         if known is not None:
             return known
         assert self._cuda is not None
-        made = self._from_text(self._cuda, self.device, expression)
+        made = self._from_text(self._cuda.of(expression), self.device)
         variables = own_variables(made._parsed)
         if variables is None or variables:
             shared = ", ".join(variables or ("what they are is not known",))

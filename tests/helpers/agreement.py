@@ -133,7 +133,7 @@ class Agreement(RuleBasedStateMachine):
         def mix(each: Participant) -> object:
             view = cs.strided(each.kept[which])
             step = view.strides[0] // view.dtype.itemsize
-            kernel = each.runner.kernels[view.device]["mix"]
+            kernel = each.runner.kernels["mix"]
             with cs.use(each.engine):
                 kernel[1, 32](view, view, factor, np.uint32(len(view)), step, step, name="kept")
                 each.runner.release()

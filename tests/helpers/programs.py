@@ -133,19 +133,24 @@ class Room:
     devices: tuple[int, ...]
     hosts: int
     tokens: int
+    # Whether kernels use the memory of other devices.
+    has_peers: bool = True
 
     def mix(self, target: View, wanted: View, factor: int) -> Mix:
-        """Both on one device."""
-        if target.space == "d":
-            where = self.devices[target.index]
-            beside = [i for i, device in enumerate(self.devices) if device == where]
-            wanted = replace(wanted, index=beside[wanted.index % len(beside)])
+        """Both on one device, where devices are no peers."""
+        if target.space == "d" and not self.has_peers:
+            wanted = self._beside(target, wanted)
         return Mix(target, partner(target, wanted), factor)
 
     def add(self, target: View, wanted: View) -> Add:
-        """Both on one device."""
-        mixed = self.mix(target, wanted, 1)
-        return Add(mixed.target, mixed.source)
+        """Both on one device, which operators ask for."""
+        return Add(target, partner(target, self._beside(target, wanted)))
+
+    def _beside(self, target: View, wanted: View) -> View:
+        """`wanted` of an array on the device of `target`."""
+        where = self.devices[target.index]
+        beside = [i for i, device in enumerate(self.devices) if device == where]
+        return replace(wanted, index=beside[wanted.index % len(beside)])
 
 
 def _copy(target: View, wanted: View) -> Step:
@@ -307,8 +312,8 @@ def programs(
 
 @st.composite
 def faulting_programs(draw, max_steps: int = 12, threads: int = 1) -> Program:
-    """A program with one step, somewhere, that takes its device down."""
-    room = draw(rooms)
+    """A program with one step, somewhere, that takes its device down, and no peers with it."""
+    room = replace(draw(rooms), has_peers=False)
     program = draw(_bodies(room, max_steps, kinds(ordered=False, fails=False), True, threads))
     return _with_wild(draw, room, program, threads)
 
@@ -316,7 +321,7 @@ def faulting_programs(draw, max_steps: int = 12, threads: int = 1) -> Program:
 @st.composite
 def crossing_programs(draw, max_steps: int = 16) -> Program:
     """A program of copies between devices, one of which is taken down, mostly early."""
-    room = Room(draw(st.sampled_from(_DEVICES)), hosts=2, tokens=1)
+    room = Room(draw(st.sampled_from(_DEVICES)), hosts=2, tokens=1, has_peers=False)
     program = draw(_bodies(room, max_steps, _CROSSING, False, 1))
     return _with_wild(draw, room, program, 1, most=max_steps // 4)
 

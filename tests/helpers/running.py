@@ -64,7 +64,7 @@ def open_engine(setting: Setting, *, trace: bool = False) -> cs.Engine:
 
 
 def kernels(device: cs.Device) -> dict[str, cs.Kernel]:
-    """The kernels on a device: loaded once, and again after a reset of it."""
+    """The kernels of a module made on a device: loaded once, and again after a reset of it."""
     module = _modules.get(device.ordinal)
     if module is None or module.is_closed:
         module = _modules[device.ordinal] = cs.Module.from_file(KERNELS, device=device)
@@ -94,8 +94,12 @@ class Runner:
         self.holds = holds
         count = cs.device_count()
         self.devices = [cs.Device(ordinal % count) for ordinal in program.devices]
-        # Before anything runs: on a device that was lost nothing can be loaded.
-        self.kernels = {device: kernels(device) for device in self.devices}
+        # They follow their arguments from the first device to the others. They are loaded there
+        # before anything runs: on a device that was lost nothing can be.
+        self.kernels = kernels(self.devices[0]) if self.devices else {}
+        for device in self.devices:
+            for kernel in self.kernels.values():
+                kernel.on(device)
         with cs.use(engine):
             self.arrays = [
                 cs.array(initial("d", i), device=device) for i, device in enumerate(self.devices)
@@ -251,12 +255,19 @@ class Runner:
         match step:
             case Mix(target, source, factor) if target.space == "d":
                 x, y, n = self.view(target), self.view(source), np.uint32(len(target.elements))
-                return self.kernels[x.device]["mix"][1, 32](
-                    cs.strided(x), cs.strided(y), factor, n, target.step, source.step, **how
+                return self.kernels["mix"][1, 32](
+                    cs.strided(x),
+                    cs.strided(y),
+                    factor,
+                    n,
+                    target.step,
+                    source.step,
+                    **place_of_launch(x, y),
+                    **how,
                 )
             case Set(target, value) if target.space == "d":
                 x, n = self.view(target), np.uint32(len(target.elements))
-                return self.kernels[x.device]["set"][1, 32](
+                return self.kernels["set"][1, 32](
                     cs.Out(cs.strided(x)), value, n, target.step, **how
                 )
             case Add(target, source):
@@ -264,7 +275,7 @@ class Runner:
                 return OPERATIONS["add"].into((x, y), x, sys._getframe())
             case Wild(target):
                 x = cs.strided(self.view(target))
-                return self.kernels[x.device]["wild"][1, 1](x, **how)
+                return self.kernels["wild"][1, 1](x, **how)
             case Copy(target, source):
                 return cs.copy(self.view(target), self.view(source), **how)
             case Batch():
@@ -312,12 +323,18 @@ class Runner:
         if isinstance(step, Mix):
             args = cs.strided(x), cs.strided(source), step.factor
             name, steps = "mix", (*steps, step.source.step)
-        kernel = self.kernels[x.device][name]
-        made = self.prepared[key] = kernel.prepare(grid=1, block=32, args=(*args, n, *steps))
+        made = self.prepared[key] = self.kernels[name].prepare(
+            grid=1, block=32, args=(*args, n, *steps), **place_of_launch(x, source)
+        )
         return made
 
     def result(self, id_: str) -> object:
         return self.results[id_] if id_ in self.results else result_of(self.ops[id_])
+
+
+def place_of_launch(target: cs.Array, source: cs.Array) -> dict[str, cs.Device]:
+    """How to say where a launch runs; nothing where its arrays do."""
+    return {} if source.device is target.device else {"device": target.device}
 
 
 def result_of(op: cs.Op) -> object:

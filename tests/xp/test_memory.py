@@ -5,18 +5,28 @@ from __future__ import annotations
 import gc
 import weakref
 
+import numpy as np
 import pytest
+from helpers.crew import together
 
 import cudasync as cs
 from cudasync import xp
-from cudasync.array.memory import pool
+from cudasync.array.memory import idle, pool
 from cudasync.testing import Latch
+from cudasync.xp.making import to_overwrite
 
 
 @pytest.fixture(autouse=True)
 def _nothing_is_kept():
+    let_go()
+
+
+def let_go():
+    """Free all that nobody uses: a call that makes an array sees to the dead, and ops free them."""
     gc.collect()
-    pool.empty_pools()
+    idle.empty_pools()
+    _ = xp.empty(1)
+    cs.waitall()
 
 
 def test_a_result_takes_the_block_of_one_that_died():
@@ -24,10 +34,10 @@ def test_a_result_takes_the_block_of_one_that_died():
     first = x + 1
     place = first.ptr
     del first
-    assert pool.idle_bytes() == 4000
+    assert idle.idle_bytes() == 4000
     second = x + 2
     assert second.ptr == place
-    assert pool.idle_bytes() == 0
+    assert idle.idle_bytes() == 0
     assert second.numpy().tolist() == [3] * 1000
 
 
@@ -79,13 +89,43 @@ def test_idle_blocks_are_bounded_and_can_be_let_go():
     x = xp.ones(pool.KEPT_BYTES // 8)
     made = [x + n for n in range(4)]
     del made
-    assert pool.idle_bytes() <= pool.KEPT_BYTES
-    pool.empty_pools()
-    assert pool.idle_bytes() == 0
+    assert idle.idle_bytes() <= pool.KEPT_BYTES
+    idle.empty_pools()
+    assert idle.idle_bytes() == 0
     for n in range(2 * pool.MOST_SIZES):
         _ = xp.full(n, 1)
-    sizes = [len(each) for each in pool._idle.values()]
+    sizes = [len(each) for each in idle.POOLS.values()]
     assert max(sizes) <= pool.MOST_SIZES
+
+
+def test_many_sizes_in_turn_keep_no_more_than_is_told():
+    """Operations that were planned when a list was dropped do not keep to that list."""
+    free = cs.Device(0).memory().free_bytes
+    xs = [xp.ones(1000 + n) for n in range(3 * pool.MOST_SIZES)]
+    for _ in range(3):
+        for x in xs:
+            _ = x + x
+    del _
+    cs.waitall()
+    del xs, x
+    let_go()
+    assert free - cs.Device(0).memory().free_bytes < 1 << 14
+
+
+def test_what_a_foreign_stream_was_handed_is_not_given_to_the_next_result():
+    x = xp.ones(500)
+    z = x + 1
+    place = z.ptr
+    cs.hand_over(z, to=cs.Stream())
+    del z
+    assert idle.idle_bytes() == 0
+    z = x + 1
+    cs.hand_over(z, to=cs.LEGACY_STREAM)
+    cs.take_over(z, after=cs.LEGACY_STREAM)
+    del z
+    cs.waitall()
+    assert idle.idle_bytes() == 2000
+    assert place
 
 
 def test_the_steady_state_makes_no_driver_call_for_memory(monkeypatch):
@@ -101,3 +141,26 @@ def test_the_steady_state_makes_no_driver_call_for_memory(monkeypatch):
     for _ in range(20):
         z = x + z
     assert z.numpy()[0] == 25
+
+
+def test_idle_blocks_go_where_memory_would_not_suffice():
+    """The largest one is kept, however large; here it is more than half of the device."""
+    device = cs.Device(0)
+    size = device.memory().total_bytes * 5 // 8
+    held = to_overwrite((size,), xp.uint8, device)
+    del held
+    assert idle.idle_bytes() == size
+    other = cs.empty(size, np.uint8)
+    assert other.nbytes == size
+    assert idle.idle_bytes() == 0
+
+
+def test_threads_never_share_a_block():
+    x = xp.ones(128)
+
+    def work(number):
+        for turn in range(30):
+            z = x * float(number) + float(turn)
+            assert (z.numpy() == number + turn).all()
+
+    together(*(lambda number=number: work(number) for number in range(4)))

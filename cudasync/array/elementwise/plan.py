@@ -70,6 +70,7 @@ class DevicePlan:
         "_pack_into",
         "_shape",
         "_source",
+        "_successor",
         "_token",
         "_values",
         "name",
@@ -86,8 +87,7 @@ class DevicePlan:
         self._device = result.device
         self._is_checked = is_checked()
         self._idle: deque[Launch] = deque()
-        self._kernel: Any = None
-        self._token: object = None
+        self._successor: DevicePlan | None = None
         if result.size:
             self._prepare()
 
@@ -103,7 +103,8 @@ class DevicePlan:
         if not axes.lengths:
             axes = Axes((1,), ((1,),) * len(strides), axes.first)
         kind = class_of(axes)
-        kernel = self._kernel = kernel_for(self.tree, kind, device)
+        self._kernel: Any = kernel_for(self.tree, kind, device)
+        kernel = self._kernel
         self._kernel_name = kernel.name
         sizes = [each.dtype.itemsize for each in (*arrays, result)]
         self._first = tuple(at * size for at, size in zip(axes.first, sizes, strict=True))
@@ -119,8 +120,14 @@ class DevicePlan:
         grid, block = launch_shape(axes, kind)
         self._shape = kernel.shape(grid, block, 0)
         self._source = Source(device, result.nbytes)
-        self._idle = deque()
         self._token = device.context.token
+
+    def _renewed(self) -> DevicePlan:
+        """The same plan, after a reset of the device. Threads may be in the middle of this one."""
+        found = self._successor
+        if found is None or found._token is not self._device.context.token:
+            found = self._successor = DevicePlan(self.tree, self.operands, self.result)
+        return found
 
     def __call__(self, operands: tuple[Any, ...], frame: FrameType) -> Any:
         """Push the operation; a new array with its result, at once. `frame` is where."""
@@ -130,7 +137,7 @@ class DevicePlan:
         if not result.size:
             return new_result(result)
         if self._token is not self._device.context.token:
-            self._prepare()
+            return self._renewed()(operands, frame)
         made = result_over(self._source.take(), result)
         launch, regions = self._packed(operands, made)
         self._pushed(launch, (regions, (), (made.region,)), frame)
@@ -147,7 +154,7 @@ class DevicePlan:
         if not self.result.size:
             return None
         if self._token is not self._device.context.token:
-            self._prepare()
+            return self._renewed().into(operands, target, frame)
         launch, regions = self._packed(operands, target)
         region = target.region
         apart = tuple([each for each in regions if each != region])

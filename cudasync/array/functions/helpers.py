@@ -25,7 +25,7 @@ __device__ unsigned short to_half(double value) {
     "next_half": """\
 __device__ float next_half(float from, float to) {
     if (isnan(from) || isnan(to)) return from + to;
-    if (from == to) return to;
+    if (from == to) return from;
     unsigned short bits = to_half(from);
     if (from == 0) return from_half(signbit(to) ? 0x8001 : 0x0001);
     return from_half((from < to) == (from > 0) ? bits + 1 : bits - 1);

@@ -11,11 +11,11 @@ that come together may keep a block too many.
 
 from __future__ import annotations
 
-from collections import deque
 from typing import TYPE_CHECKING
 
 from cudasync.array.allocation import Allocation
 from cudasync.array.handed import Handed
+from cudasync.array.memory.idle import POOLS, Size
 from cudasync.engine import engine
 
 if TYPE_CHECKING:
@@ -26,28 +26,12 @@ KEPT_BYTES = 64 << 20
 MOST_SIZES = 32
 
 
-class _Size:
-    """The blocks of one size: those that are idle, and those in use by their addresses.
-
-    What is in use is held here, too. A block that dies in a cycle of garbage would else take its
-    allocation with it: its finaliser runs before `Block.__del__`, which could only bring back what
-    is about to be freed.
-    """
-
-    __slots__ = ("idle", "in_use", "size_bytes")
-
-    def __init__(self, size_bytes: int) -> None:
-        self.size_bytes = size_bytes
-        self.idle: deque[Allocation] = deque()
-        self.in_use: dict[int, Allocation] = {}
-
-
 class Block:
     """Device memory for one array and its views; it goes back when the last of them is gone."""
 
     __slots__ = ("_home", "_taken", "handed", "ptr")
 
-    def __init__(self, taken: Allocation, home: _Size) -> None:
+    def __init__(self, taken: Allocation, home: Size) -> None:
         self._taken = taken
         self._home = home
         self.handed = Handed()
@@ -57,7 +41,13 @@ class Block:
     def __del__(self) -> None:
         home = self._home
         taken = home.in_use.pop(self.ptr, None)
-        if taken is not None and len(home.idle) < most_of(home.size_bytes):
+        # What a foreign stream was handed may still be in use there when nothing of ours is left:
+        # it is freed, which takes longer than to be given to the next result.
+        if (
+            taken is not None
+            and not self.handed.is_out
+            and len(home.idle) < most_of(home.size_bytes)
+        ):
             home.idle.append(taken)
 
     @property
@@ -78,43 +68,36 @@ def most_of(size_bytes: int) -> int:
     return max(1, min(64, KEPT_BYTES // size_bytes))
 
 
-# By device and by what the life of its context goes by: a reset ends the memory in it.
-_idle: dict[tuple[int, object], dict[int, _Size]] = {}
-
-
 class Source:
     """Where blocks of one size come from, on one device, in one life of its context."""
 
-    __slots__ = ("_device", "_home", "_size_bytes")
+    __slots__ = ("_device", "_size_bytes", "_sizes")
 
     def __init__(self, device: Device, size_bytes: int) -> None:
-        sizes = _idle.setdefault((device.ordinal, device.context.token), {})
-        size_bytes = max(1, size_bytes)
-        if size_bytes not in sizes and len(sizes) >= MOST_SIZES:
-            # The blocks in use go home to lists that nobody asks any more.
-            sizes.clear()
         self._device = device
-        self._size_bytes = size_bytes
-        self._home = sizes.setdefault(size_bytes, _Size(size_bytes))
+        self._size_bytes = max(1, size_bytes)
+        self._sizes = POOLS.setdefault((device.ordinal, device.context.token), {})
 
     def take(self) -> Block:
         """A block, with whatever it held. No driver call where one is idle; never waits, unless
         memory is exhausted: see `Allocation`."""
+        home = self._sizes.get(self._size_bytes)
+        if home is None:
+            home = size_among(self._sizes, self._size_bytes)
         try:
-            taken = self._home.idle.pop()
+            taken = home.idle.pop()
         except IndexError:
             taken = Allocation(engine(), self._device, self._size_bytes)
-        return Block(taken, self._home)
+        return Block(taken, home)
 
 
-def empty_pools() -> None:
-    """Let go of all idle blocks, of all devices; they are freed as dead arrays are."""
-    for sizes in list(_idle.values()):
-        for home in list(sizes.values()):
-            home.idle.clear()
+def size_among(sizes: dict[int, Size], size_bytes: int) -> Size:
+    """The lists of this size, which there were none of; with too many sizes all begin anew.
 
-
-def idle_bytes() -> int:
-    """How many bytes are kept for results to come."""
-    homes = [home for sizes in list(_idle.values()) for home in list(sizes.values())]
-    return sum(home.size_bytes * len(home.idle) for home in homes)
+    What was idle is freed by that, and so is a block in use when it comes home to a list that
+    nobody holds but the blocks.
+    """
+    if len(sizes) >= MOST_SIZES:
+        sizes.clear()
+    # dict.setdefault is one C call: all threads get the same lists.
+    return sizes.setdefault(size_bytes, Size(size_bytes))

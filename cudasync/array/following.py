@@ -1,0 +1,93 @@
+"""Floor 4. Where a call runs: on the device that its memory is on.
+
+A module is loaded on one device when it is made, and on any other when a kernel of it is first
+needed there; each of these is a `Module` of its own, with its own kernels and variables. Which one
+a call is for is worked out where the arguments are not those that the kernel had before: so a
+kernel that stays on its device never comes here.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from cudasync.driver.device import Device, as_device
+from cudasync.driver.fitting import is_everywhere
+from cudasync.driver.form import form_of
+from cudasync.driver.peers import enable_peer_access
+from cudasync.ptx.access import Access
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from cudasync.array.kernels import Kernel
+    from cudasync.array.modules import Module
+    from cudasync.driver.device import DeviceLike
+
+
+class Family:
+    """One text as it is loaded on several devices: `home` is where it was first."""
+
+    __slots__ = ("_home", "_loaded")
+
+    def __init__(self, home: Module) -> None:
+        self._home = home
+        # By ordinal. Written by any thread: a module too many is unloaded with its last kernel.
+        self._loaded: dict[int, Module] = {}
+
+    def on(self, device: Device) -> Module:
+        """The module there, loaded now if it is not, or went with a reset of the device."""
+        home = self._home
+        if device is home.device:
+            return home
+        home.get()
+        found = self._loaded.get(device.ordinal)
+        if found is None or found.is_closed:
+            found = home.loaded_on(device)
+            found.family = self
+            self._loaded[device.ordinal] = found
+        return found
+
+    def close(self) -> None:
+        """Close all but `home`, which closes itself."""
+        while self._loaded:
+            self._loaded.popitem()[1].close()
+
+
+def placed(
+    kernel: Kernel, arguments: Sequence[Any], values: Sequence[Any], device: DeviceLike | None
+) -> Kernel:
+    """The kernel, loaded where a call with these arguments runs.
+
+    `values` are those of `arguments`. Without a `device` that is where their memory is, and where
+    the kernel is if there is none. With one, memory of others is reached by peer access. Raises
+    ValueError for memory of several devices, or where there is no peer access.
+    """
+    found: dict[Device, int] = {}
+    if len(values) == kernel.packing.count:
+        for i, value in enumerate(values):
+            form = form_of(value)
+            if form is None or form.device is None or kernel.parameters[i].access is Access.VALUE:
+                continue
+            if not isinstance(form.device, Device):
+                raise ValueError(
+                    f"kernel {kernel.label}: argument {i + 1} ({kernel.parameters[i]}) is memory "
+                    f"of {form.device!r}: give it x.to_device({kernel.device.ordinal})"
+                )
+            if form.device is kernel.device or not is_everywhere(kernel.device, value.ptr):
+                found.setdefault(form.device, i)
+    if device is not None:
+        on = as_device(device)
+        others = [each for each in found if each is not on]
+        for each in others:
+            enable_peer_access(on, each)
+        there = kernel.on(on)
+        return there.with_peers if others else there
+    if len(found) > 1:
+        (one, first), (other, second) = list(found.items())[:2]
+        raise ValueError(
+            f"kernel {kernel.label}: argument {first + 1} ({kernel.parameters[first]}) is memory "
+            f"of {one!r}, argument {second + 1} ({kernel.parameters[second]}) of {other!r}: copy "
+            f"one, x.to_device({one.ordinal}), or say where to run, device={one.ordinal}, if that "
+            "device has peer access to the other"
+        )
+    return kernel.on(next(iter(found), kernel.device))

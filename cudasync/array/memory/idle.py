@@ -1,0 +1,42 @@
+"""Floor 4, memory. Lists of the pools: what is idle, what is in use, how to let go of it."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from cudasync.array.allocation import Allocation
+
+
+class Size:
+    """The blocks of one size: those that are idle, and those in use by their addresses.
+
+    What is in use is held here, too. A block that dies in a cycle of garbage would else take its
+    allocation with it: its finaliser runs before `Block.__del__`, which could only bring back what
+    is about to be freed.
+    """
+
+    __slots__ = ("idle", "in_use", "size_bytes")
+
+    def __init__(self, size_bytes: int) -> None:
+        self.size_bytes = size_bytes
+        self.idle: deque[Allocation] = deque()
+        self.in_use: dict[int, Allocation] = {}
+
+
+# By device and by what the life of its context goes by: a reset ends the memory in it.
+POOLS: dict[tuple[int, object], dict[int, Size]] = {}
+
+
+def empty_pools() -> None:
+    """Let go of all idle blocks, of all devices; they are freed as dead arrays are."""
+    for sizes in list(POOLS.values()):
+        for home in list(sizes.values()):
+            home.idle.clear()
+
+
+def idle_bytes() -> int:
+    """How many bytes are kept for results to come."""
+    homes = [home for sizes in list(POOLS.values()) for home in list(sizes.values())]
+    return sum(home.size_bytes * len(home.idle) for home in homes)

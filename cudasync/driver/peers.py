@@ -1,0 +1,46 @@
+"""Floor 1. Peer access: kernels of one device that use the memory of another one."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from cuda.bindings import driver
+
+from cudasync.driver.result import check, failure
+
+if TYPE_CHECKING:
+    from cudasync.driver.device import Device
+
+_ALREADY_ENABLED = 704
+
+# By the lives of both contexts: a reset ends what was enabled.
+_enabled: set[tuple[object, object]] = set()
+
+
+def enable_peer_access(device: Device, other: Device) -> None:
+    """Let kernels on `device` use the memory of `other`, allocated before or later.
+
+    Raises ValueError where the hardware can not. Harmless when it is so already. That other
+    programs of the process gain it, too, costs `other` some time at each allocation.
+    (cuDeviceCanAccessPeer, cuCtxEnablePeerAccess, cuMemPoolSetAccess)
+    """
+    theirs = other.context.handle()
+    key = (device.context.token, other.context.token)
+    if key in _enabled:
+        return
+    answer = driver.cuDeviceCanAccessPeer(device.ordinal, other.ordinal)
+    if not check(answer, "cuDeviceCanAccessPeer"):
+        raise ValueError(f"{device!r} has no peer access to the memory of {other!r}: copy it")
+    device.context.enter_anew()
+    code = driver.cuCtxEnablePeerAccess(theirs, 0)[0]
+    if code and int(code) != _ALREADY_ENABLED:
+        raise failure(code, "cuCtxEnablePeerAccess")
+    if other.attribute("MEMORY_POOLS_SUPPORTED"):
+        # Memory of pools has access of its own.
+        pool = check(driver.cuDeviceGetDefaultMemPool(other.ordinal), "cuDeviceGetDefaultMemPool")
+        access = driver.CUmemAccessDesc()
+        access.location.type = driver.CUmemLocationType.CU_MEM_LOCATION_TYPE_DEVICE
+        access.location.id = device.ordinal
+        access.flags = driver.CUmemAccess_flags.CU_MEM_ACCESS_FLAGS_PROT_READWRITE
+        check(driver.cuMemPoolSetAccess(pool, [access], 1), "cuMemPoolSetAccess")
+    _enabled.add(key)
