@@ -113,6 +113,7 @@ from cudasync.xp.elementwise import (
     where,
 )
 from cudasync.xp.grids import eye, meshgrid, tril, triu
+from cudasync.xp.indexing import take, take_along_axis
 from cudasync.xp.inspection import __array_namespace_info__
 from cudasync.xp.linear_algebra import matmul, tensordot, vecdot
 from cudasync.xp.manipulation import (
@@ -132,8 +133,10 @@ from cudasync.xp.manipulation import (
     tile,
     unstack,
 )
-from cudasync.xp.searching import argmax, argmin, count_nonzero
+from cudasync.xp.searching import argmax, argmin, count_nonzero, nonzero, searchsorted
 from cudasync.xp.sequences import arange, linspace
+from cudasync.xp.sets import unique_all, unique_counts, unique_inverse, unique_values
+from cudasync.xp.sorting import argsort, sort
 from cudasync.xp.statistical import (
     cumulative_prod,
     cumulative_sum,
@@ -160,6 +163,7 @@ __all__ = [
     "arange",
     "argmax",
     "argmin",
+    "argsort",
     "asarray",
     "asin",
     "asinh",
@@ -246,6 +250,7 @@ __all__ = [
     "negative",
     "newaxis",
     "nextafter",
+    "nonzero",
     "not_equal",
     "ones",
     "ones_like",
@@ -262,10 +267,12 @@ __all__ = [
     "result_type",
     "roll",
     "round",
+    "searchsorted",
     "sign",
     "signbit",
     "sin",
     "sinh",
+    "sort",
     "sqrt",
     "square",
     "squeeze",
@@ -273,6 +280,8 @@ __all__ = [
     "std",
     "subtract",
     "sum",
+    "take",
+    "take_along_axis",
     "tan",
     "tanh",
     "tensordot",
@@ -284,6 +293,10 @@ __all__ = [
     "uint16",
     "uint32",
     "uint64",
+    "unique_all",
+    "unique_counts",
+    "unique_inverse",
+    "unique_values",
     "unstack",
     "var",
     "vecdot",

@@ -5,7 +5,14 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any
 
+from cudasync.array.dtypes.promotion import result_type
+from cudasync.array.dtypes.supported import BOOL, INT64
+from cudasync.array.elementwise.operations import OPERATIONS, cast_to
+from cudasync.array.picking.operation import searched, taken, where_kept
 from cudasync.array.reductions.operation import array, reduced
+from cudasync.array.scans.operation import scanned
+from cudasync.xp.creation import empty
+from cudasync.xp.manipulation import reshape
 from cudasync.xp.places import as_axis
 from cudasync.xp.statistical import axes_given
 
@@ -36,3 +43,51 @@ def count_nonzero(x: Any, /, *, axis: Any = None, keepdims: bool = False) -> Any
     """How many elements are not 0, as int64; NaN is not."""
     axes = axes_given(array(x, "count_nonzero"), axis)
     return reduced("count_nonzero", (x,), _getframe(1), axes=axes, keeps_dims=bool(keepdims))
+
+
+def nonzero(x: Any, /) -> tuple[Any, ...]:
+    """Where the elements are that are not 0: an int64 array for each axis, in C order.
+
+    How many there are is data, so it waits for `x`. ValueError for an array of no dimensions.
+    """
+    frame = _getframe(1)
+    if not array(x, "nonzero").shape:
+        raise ValueError("nonzero takes one dimension and more: reshape the array")
+    if not x.size:
+        return tuple(empty((0,), dtype=INT64, device=x.device) for _ in x.shape)
+    kept = cast_to(BOOL)((reshape(x, (-1,)),), frame)
+    before = scanned("sum", kept, frame, axis=0, dtype=None, has_initial=False)
+    places = where_kept(kept, before, int(before[-1]), frame)
+    found = []
+    for length in reversed(x.shape[1:]):
+        found.append(OPERATIONS["remainder"]((places, length), frame))
+        places = OPERATIONS["floor_divide"]((places, length), frame)
+    return (places, *reversed(found))
+
+
+def searchsorted(x1: Any, x2: Any, /, *, side: str = "left", sorter: Any = None) -> Any:
+    """Before which element of `x1`, sorted and of one dimension, each element of `x2` goes so that
+    it stays sorted, as int64: the first such place, or the last where `side` is "right".
+
+    `sorter` has the places of `x1` in order. NaN counts as the largest.
+    """
+    frame = _getframe(1)
+    array(x2, "searchsorted")
+    if len(array(x1, "searchsorted").shape) != 1:
+        raise ValueError(f"searchsorted takes one dimension, the first has {len(x1.shape)}")
+    if side not in ("left", "right"):
+        raise ValueError(f"searchsorted takes the side 'left' or 'right', not {side!r}")
+    if x1.layout.device != x2.layout.device:
+        raise ValueError(
+            f"searchsorted takes arrays of one device, not of {x1.layout.device!r} and "
+            f"{x2.layout.device!r}: move one by x.to_device(...)"
+        )
+    dtype = result_type(x1, x2)
+    if sorter is not None:
+        if array(sorter, "searchsorted").shape != x1.shape:
+            raise ValueError(f"the sorter has shape {sorter.shape}, what it sorts {x1.shape}")
+        x1 = taken(x1, cast_to(INT64)((sorter,), frame), 0, frame) if x1.size else x1
+    row, values = (
+        each if each.dtype == dtype else cast_to(dtype)((each,), frame) for each in (x1, x2)
+    )
+    return searched(row, values, frame, is_right=side == "right")

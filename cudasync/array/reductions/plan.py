@@ -39,6 +39,7 @@ class DevicePlan:
         "_first",
         "_rest",
         "_source",
+        "_successor",
         "_token",
         "operands",
         "request",
@@ -51,8 +52,8 @@ class DevicePlan:
         self.operands = tuple(operands)
         self.result = result
         self._device = result.device
-        self._token: object = None
-        # None where nothing is launched, or where there is nothing to reduce.
+        self._successor: DevicePlan | None = None
+        # None of them where there is nothing to reduce, or no result.
         self.stages: list[Stage] = []
         if result.size and request.length:
             self._prepare()
@@ -107,6 +108,13 @@ class DevicePlan:
             numbers=numbers,
         )
 
+    def _renewed(self) -> DevicePlan:
+        """The same plan, after a reset of the device. Threads may be in the middle of this one."""
+        found = self._successor
+        if found is None or found._token is not self._device.context.token:
+            found = self._successor = DevicePlan(self.request, self.operands, self.result)
+        return found
+
     def __call__(self, operands: tuple[Any, ...], frame: FrameType) -> Any:
         """Push the reduction; a new array with its result, at once. `frame` is where."""
         if _dead or LENT:
@@ -119,7 +127,7 @@ class DevicePlan:
                 cast_to(result.dtype).into((self.request.of_nothing,), made, frame)
             return made
         if self._token is not self._device.context.token:
-            self._prepare()
+            return self._renewed()(operands, frame)
         made = result_over(self._source.take(), result)
         step = self._first
         for scratches, following in self._rest:

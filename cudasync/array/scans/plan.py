@@ -36,14 +36,23 @@ _MANY_ROWS = 4096
 class DevicePlan:
     """`request` says what is scanned."""
 
-    __slots__ = ("_device", "_source", "_steps", "_token", "operand", "request", "result")
+    __slots__ = (
+        "_device",
+        "_source",
+        "_steps",
+        "_successor",
+        "_token",
+        "operand",
+        "request",
+        "result",
+    )
 
     def __init__(self, request: Request, operand: ArrayLayout, result: ArrayLayout) -> None:
         self.request = request
         self.operand = operand
         self.result = result
         self._device = result.device
-        self._token: object = None
+        self._successor: DevicePlan | None = None
         # Totals of parts, then of parts of those and so on; then back, each with what it needs.
         self._steps: list[tuple[Step, Scratches | None]] = []
         if operand.size:
@@ -128,6 +137,13 @@ class DevicePlan:
         self._add(steps, inner, parts, (1, 1), rows, False)
         steps.append((step(has_carry=True, gives_totals=False), None))
 
+    def _renewed(self) -> DevicePlan:
+        """The same plan, after a reset of the device. Threads may be in the middle of this one."""
+        found = self._successor
+        if found is None or found._token is not self._device.context.token:
+            found = self._successor = DevicePlan(self.request, self.operand, self.result)
+        return found
+
     def __call__(self, operands: tuple[Any, ...], frame: FrameType) -> Any:
         """Push the scan; a new array with its result, at once. `frame` is where."""
         if _dead or LENT:
@@ -139,7 +155,7 @@ class DevicePlan:
                 cast_to(result.dtype).into((self.request.of_nothing,), made, frame)
             return made
         if self._token is not self._device.context.token:
-            self._prepare()
+            return self._renewed()(operands, frame)
         made = result_over(self._source.take(), result)
         (operand,) = operands
         left = [operand]
