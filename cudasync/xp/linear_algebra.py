@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from cudasync.array.elementwise.plan import user_frame
 from cudasync.array.expressions.layout import broadcast_shapes
-from cudasync.array.products.operation import check_pair, product
+from cudasync.array.products.operation import check_pair, check_result, product
 from cudasync.array.reductions.operation import array
 from cudasync.xp.manipulation import broadcast_to, reshape
 from cudasync.xp.places import as_axes
@@ -70,6 +70,7 @@ def tensordot(
     right_over = [i for i in range(x2.ndim) if i not in of_right]
     rows, columns = [x1.shape[i] for i in left_over], [x2.shape[i] for i in right_over]
     depth = math.prod(lengths)
+    check_result((*rows, *columns), x1.layout, x2.layout)
     left = reshape(x1._permuted((*left_over, *of_left)), (math.prod(rows), depth))
     right = reshape(x2._permuted((*of_right, *right_over)), (depth, math.prod(columns)))
     made: Array = product(left, right, user_frame())

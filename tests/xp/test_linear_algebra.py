@@ -115,6 +115,7 @@ def test_what_does_not_fit_is_refused_before_anything_is_pushed(number):
 def test_nothing_of_a_refused_product_is_pushed():
     """A transpose that tensordot would copy first, on what no dtype is common to."""
     turned, other = xp.ones((2, 3, 4)), xp.ones((4, 2, 3), dtype=xp.int32)
+    large = xp.broadcast_to(xp.ones((1, 2)), (1 << 21, 2))
     before = cs.engine().push(lambda stream: None, device=0).number
     for call in (
         lambda: xp.tensordot(turned, other, axes=([2, 0], [0, 1])),
@@ -122,4 +123,6 @@ def test_nothing_of_a_refused_product_is_pushed():
     ):
         with pytest.raises(TypeError):
             call()
+    with pytest.raises(MemoryError, match="work on parts"):
+        xp.tensordot(large, large, axes=([1], [1]))
     assert cs.engine().push(lambda stream: None, device=0).number == before + 1

@@ -233,3 +233,40 @@ def test_a_plan_goes_on_after_a_reset(monkeypatch):
     made._token = object()
     assert (x @ x).numpy().tolist() == [[3, 3, 3]] * 3
     assert made._token is x.device.context.token
+
+
+# A step multiplies one array by another, moved to where that one is.
+STEPS = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3), st.booleans()), max_size=10)
+
+
+@given(STEPS, st.sampled_from(["async", "serial"]))
+def test_programs_of_products_on_all_devices_equal_the_serial_program(steps, kind):
+    hosts = [values((3, 3), np.dtype("i8"), seed) for seed in range(4)]
+    places = [0, "cpu", *(min(n, cs.device_count() - 1) for n in (1, 2))]
+    with cs.Engine(kind):
+        mine = [xp.asarray(h, device=place) for h, place in zip(hosts, places, strict=True)]
+        for to, of, in_place in steps:
+            source = mine[of].to_device(mine[to].device)
+            if in_place:
+                mine[to] @= source.T
+                hosts[to] = hosts[to] @ hosts[of].T
+            else:
+                mine[to] = source @ mine[to] - mine[to]
+                hosts[to] = hosts[of] @ hosts[to] - hosts[to]
+        assert [each.numpy().tolist() for each in mine] == [each.tolist() for each in hosts]
+
+
+@EVERYWHERE
+def test_a_failure_poisons_the_products_of_what_it_wrote_and_no_other(device):
+    def broken():
+        raise RuntimeError("not today")
+
+    with cs.Engine() as engine:
+        x, y = xp.ones((2, 2), device=device), xp.ones((2, 2), device=device)
+        engine.push(broken, writes=[x], name="broken")
+        spoilt, sound = [y @ x, x @ y, (x @ y) @ y], y @ y
+        for each in spoilt:
+            with pytest.raises(cs.OpError, match="broken"):
+                each.numpy()
+        assert sound.numpy().tolist() == [[2, 2], [2, 2]]
+        engine.clear_errors()

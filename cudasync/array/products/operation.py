@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -81,6 +82,13 @@ def check_pair(left: Layout, right: Layout, name: str) -> None:
     dtype_of(supported(left.dtype), supported(right.dtype), name)
 
 
+def check_result(shape: tuple[int, ...], left: Layout, right: Layout) -> None:
+    """MemoryError for a product of this shape that the arrays' device can not hold."""
+    if left.device is not CPU:
+        dtype = dtype_of(left.dtype, right.dtype)
+        check_size(shape, math.prod(shape) * dtype.itemsize, left.device)
+
+
 def _planned(left: Any, right: Any) -> DevicePlan | HostPlan:
     layouts = left.layout, right.layout
     check_pair(*layouts, "matmul")
@@ -89,5 +97,5 @@ def _planned(left: Any, right: Any) -> DevicePlan | HostPlan:
     result = contiguous(left.__cudasync_result__, problem.dtype, problem.result_shape, device)
     if device is CPU:
         return HostPlan(problem, layouts, result)
-    check_size(result.shape, result.nbytes, device)
+    check_result(result.shape, *layouts)
     return DevicePlan(problem, layouts, result)
