@@ -106,6 +106,21 @@ def test_numbers_are_equal_on_every_device_and_the_cpu(program, seed, counter):
     assert all(each == found[0] for each in found)
 
 
+def test_a_product_that_is_fused_with_its_sum_is_found(monkeypatch):
+    """It rounds once where NumPy rounds twice: some normal numbers are not the CPU's."""
+    monkeypatch.setattr(compiling, "_OPTIONS", ("--fmad=true",))
+    monkeypatch.setattr(compiling, "_kernels", {})
+    expressions.normal.cache_clear()
+    try:
+        found, expected = (
+            Generator(1).normal(shape=700, dtype="f8", device=place).numpy() for place in (0, "cpu")
+        )
+    finally:
+        expressions.normal.cache_clear()
+    assert found.tolist() != expected.tolist()
+    np.testing.assert_allclose(found, expected, rtol=1e-13)
+
+
 def test_a_call_takes_as_many_numbers_as_it_has_elements():
     whole = Generator(3).random(20).numpy()
     g = Generator(3)
