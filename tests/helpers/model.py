@@ -34,6 +34,7 @@ from helpers.steps import (
     Set,
     Step,
     Token,
+    Total,
     View,
     WaitAll,
     Wild,
@@ -157,7 +158,7 @@ class Model:
             written.update(part for place in step.writes for part in _parts(place))
 
     def _act(self, id_: str, step: Step) -> object:
-        if not isinstance(step, (*UNNUMBERED, Add, Mix, Set, Copy, Fetch)) or (
+        if not isinstance(step, (*UNNUMBERED, Add, Total, Mix, Set, Copy, Fetch)) or (
             isinstance(step, (Mix, Set)) and step.target.space == "h"
         ):
             self.ran[id_] = 1
@@ -167,6 +168,8 @@ class Model:
                 old[:] = 31 * old + factor * other + np.arange(len(old), dtype=np.int32)
             case Add(target, source):
                 self.at(target)[:] = self.at(target) + self.at(source)
+            case Total(target, source):
+                self.at(target)[:] += self.at(source).sum(dtype=np.int32, keepdims=True)
             case Join(target, first, second):
                 self.at(target)[:] = joined(self.at(target), self.at(first), self.at(second))
             case Set(target, value) | Hold(target, value):

@@ -35,6 +35,7 @@ from helpers.steps import (
     Setting,
     Step,
     Token,
+    Total,
     View,
     Wait,
     WaitAll,
@@ -58,7 +59,8 @@ _COMMON = (
     "batch",
 )
 # What can be judged only where the order of the code is the order of the pushes.
-_ORDERED = ("read", "wait", "waitall", "renew")
+# A total is two pushes: what another thread pushes may come between them.
+_ORDERED = ("read", "wait", "waitall", "renew", "total")
 _UNORDERED = ("fetch", "wait", "nest", "nest")
 
 # Data on its way from device to device, and who asks for it.
@@ -146,6 +148,10 @@ class Room:
         """Both on one device, which operators ask for."""
         return Add(target, partner(target, self._beside(target, wanted)))
 
+    def total(self, target: View, wanted: View) -> Total:
+        """Both on one device, which operators ask for."""
+        return Total(target, partner(target, self._beside(target, wanted)))
+
     def _beside(self, target: View, wanted: View) -> View:
         """`wanted` of an array on the device of `target`."""
         where = self.devices[target.index]
@@ -225,6 +231,8 @@ def step(kind: str, room: Room, fails: bool) -> st.SearchStrategy[Step]:
             return st.builds(room.mix, any_device, any_device, _FACTORS)
         case "add":
             return st.builds(room.add, any_device, any_device)
+        case "total":
+            return st.builds(room.total, any_device, any_device)
         case "host mix":
             return st.builds(room.mix, any_host, any_host, _FACTORS)
         case "join":

@@ -17,6 +17,7 @@ from cudasync.array.elementwise.operations import OPERATIONS
 from cudasync.array.expressions.kernel import LayoutClass
 from cudasync.array.expressions.tree import Input, apply
 from cudasync.array.functions.table import FUNCTIONS
+from cudasync.array.reductions.operation import reduced
 from cudasync.testing import HostLatch
 from helpers.model import Outcome, failed, initial
 from helpers.op_functions import PATIENCE_S, function_of
@@ -38,6 +39,7 @@ from helpers.steps import (
     Setting,
     Step,
     Token,
+    Total,
     View,
     Wait,
     WaitAll,
@@ -47,9 +49,9 @@ from helpers.steps import (
 KERNELS = Path(__file__).parent / "programs.ptx"
 _modules: dict[int, cs.Module] = {}
 
-# The kernels of `Add`: of the target as operand, the source, the target as result.
+# The kernels of `Add` and `Total`: of the target as operand, the source, the target as result.
 _ADDED = apply(FUNCTIONS["add"], *(Input(i, np.dtype(np.int32)) for i in range(2)))
-_STEPS = [(x, y, x) for x in (1, None) for y in (1, None)]
+_STEPS = [(x, y, x) for x in (1, None) for y in (1, None, 0)]
 
 
 def open_engine(setting: Setting, *, trace: bool = False) -> cs.Engine:
@@ -273,6 +275,11 @@ class Runner:
             case Add(target, source):
                 x, y = self.view(target), self.view(source)
                 return OPERATIONS["add"].into((x, y), x, sys._getframe())
+            case Total(target, source):
+                x, y = self.view(target), self.view(source)
+                frame = sys._getframe()
+                total = reduced("sum", (y,), frame, axes=(0,), dtype=np.dtype(np.int32))
+                return OPERATIONS["add"].into((x, total), x, frame)
             case Wild(target):
                 x = cs.strided(self.view(target))
                 return self.kernels["wild"][1, 1](x, **how)

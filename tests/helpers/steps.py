@@ -121,6 +121,22 @@ class Add:
 
 
 @dataclass(frozen=True)
+class Total:
+    """target += the sum of source, by a reduction and an operator of device arrays."""
+
+    target: View
+    source: View
+
+    @property
+    def reads(self):
+        return (self.target, self.source)
+
+    @property
+    def writes(self):
+        return (self.target,)
+
+
+@dataclass(frozen=True)
 class _Overwrites:
     """Writes the whole of its target, so it runs, and heals, also where that is poisoned."""
 
@@ -304,6 +320,7 @@ Step: TypeAlias = (
     Mix
     | Join
     | Add
+    | Total
     | Set
     | Clear
     | Hold
