@@ -88,52 +88,36 @@ class Join:
 
 
 @dataclass(frozen=True)
-class Mix:
+class _Updates:
+    """Changes its target by what its source holds."""
+
+    target: View
+    source: View
+
+    @property
+    def reads(self):
+        return (self.target, self.source)
+
+    @property
+    def writes(self):
+        return (self.target,)
+
+
+@dataclass(frozen=True)
+class Mix(_Updates):
     """target = 31 * target + factor * source + position, by a kernel or a host op."""
 
-    target: View
-    source: View
     factor: int
 
-    @property
-    def reads(self):
-        return (self.target, self.source)
 
-    @property
-    def writes(self):
-        return (self.target,)
+@dataclass(frozen=True)
+class Add(_Updates):
+    """target += source, by an operator."""
 
 
 @dataclass(frozen=True)
-class Add:
-    """target += source, by an operator of device arrays."""
-
-    target: View
-    source: View
-
-    @property
-    def reads(self):
-        return (self.target, self.source)
-
-    @property
-    def writes(self):
-        return (self.target,)
-
-
-@dataclass(frozen=True)
-class Total:
-    """target += the sum of source, by a reduction and an operator of device arrays."""
-
-    target: View
-    source: View
-
-    @property
-    def reads(self):
-        return (self.target, self.source)
-
-    @property
-    def writes(self):
-        return (self.target,)
+class Total(_Updates):
+    """target += the sum of source, by a reduction and an operator."""
 
 
 @dataclass(frozen=True)
