@@ -14,7 +14,7 @@ import types
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from cudasync import xp
+    from cudasync import random, xp
     from cudasync.array import (
         Array,
         BoundKernel,
@@ -111,6 +111,7 @@ __all__ = [
     "memcpy_async",
     "memset_async",
     "pinned_empty",
+    "random",
     "strided",
     "take_over",
     "use",
@@ -140,9 +141,10 @@ if not TYPE_CHECKING:  # A type checker would take any name for one of these.
             importlib.import_module(f"{__name__}.{room}")
             for room in ("array", "engine", "driver", "errors")
         ]
-        globals()["xp"] = importlib.import_module(f"{__name__}.xp")
+        for room in ("xp", "random"):
+            globals()[room] = importlib.import_module(f"{__name__}.{room}")
         for public in __all__:
-            if public == "xp":
+            if public in ("xp", "random"):
                 continue
             globals()[public] = next(
                 vars(room)[public]

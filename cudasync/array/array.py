@@ -21,6 +21,7 @@ from cudasync.array.elementwise.plan import DevicePlan
 from cudasync.array.handed import refuse_unless_handed
 from cudasync.array.operators.arithmetic import Arithmetic
 from cudasync.array.operators.assigning import assign
+from cudasync.array.operators.multiplying import Multiplying
 from cudasync.array.operators.values import Values
 from cudasync.driver import memcpy_async
 from cudasync.driver.device import as_device
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
     from cudasync.engine.hazards.interval_map import Region
 
 
-class Array(Arithmetic, Values):
+class Array(Arithmetic, Multiplying, Values):
     """An n-dimensional array in device memory.
 
     Made by `array`, `empty`, `zeros` and by slicing, not directly. `shape` counts elements,

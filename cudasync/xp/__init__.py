@@ -115,6 +115,7 @@ from cudasync.xp.elementwise import (
 from cudasync.xp.grids import eye, meshgrid, tril, triu
 from cudasync.xp.indexing import take, take_along_axis
 from cudasync.xp.inspection import __array_namespace_info__
+from cudasync.xp.linear_algebra import matmul, tensordot, vecdot
 from cudasync.xp.manipulation import (
     broadcast_arrays,
     broadcast_to,
@@ -235,6 +236,7 @@ __all__ = [
     "logical_not",
     "logical_or",
     "logical_xor",
+    "matmul",
     "matrix_transpose",
     "max",
     "maximum",
@@ -282,6 +284,7 @@ __all__ = [
     "take_along_axis",
     "tan",
     "tanh",
+    "tensordot",
     "tile",
     "tril",
     "triu",
@@ -296,6 +299,7 @@ __all__ = [
     "unique_values",
     "unstack",
     "var",
+    "vecdot",
     "where",
     "zeros",
     "zeros_like",

@@ -30,6 +30,7 @@ FLOORS = {
     "graph": "Floor 3",
     "array": "Floor 4",
     "xp": "Floor 4",
+    "random": "Floor 4",
     "data": "Floor 4",
     "distributed": "Floor 5",
     "testing": "The tower",

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _GROUND = ("errors", "atomic", "kept", "ptx")
-_HOUSE = (*_GROUND, "driver", "engine", "graph", "array", "xp", "data", "distributed")
+_HOUSE = (*_GROUND, "driver", "engine", "graph", "array", "xp", "random", "data", "distributed")
 
 # What each room may import of the house: down only. `softgpu` is for driver/probe.py alone.
 MAY_IMPORT: dict[str, frozenset[str]] = {
@@ -32,6 +32,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "graph": frozenset((*_GROUND, "driver", "engine")),
     "array": frozenset((*_GROUND, "driver", "engine", "graph")),
     "xp": frozenset((*_GROUND, "driver", "engine", "graph", "array")),
+    "random": frozenset((*_GROUND, "driver", "engine", "graph", "array", "xp")),
     "data": frozenset((*_GROUND, "driver", "engine", "graph", "array", "xp")),
     "distributed": frozenset((*_GROUND, "driver", "engine", "graph", "array", "xp", "data")),
     "testing": frozenset((*_HOUSE, DOOR)),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from cudasync.array.functions import philox, quantile
+
 # By name, with the names of those that each calls itself: a kernel gets what it uses.
 HELPERS: dict[str, str] = {
     # float16 as bits, and the floats that stand for it.
@@ -84,8 +86,11 @@ template <class T> __device__ T log_add_exp(T a, T b) {
     if (apart <= 0) return b + log1p(exp(apart));
     return apart;
 }""",
+    "philox": philox.PHILOX,
+    "random_below": philox.BELOW,
+    "random_quantile": quantile.QUANTILE,
 }
-_CALLS = {"next_half": ("from_half", "to_half")}
+_CALLS = {"next_half": ("from_half", "to_half"), "random_below": ("philox",)}
 
 
 def needed_by(text: str) -> list[str]:

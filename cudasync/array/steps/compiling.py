@@ -17,18 +17,18 @@ _OPTIONS = ("--fmad=false",)
 # Programs with more kernels than this begin anew.
 _MOST = 1024
 
-_kernels: dict[tuple[str, int, object], Kernel] = {}
+_kernels: dict[tuple[str, int, object, tuple[str, ...]], Kernel] = {}
 
 
-def kernel_of(text: str, name: str, device: Device) -> Kernel:
+def kernel_of(text: str, name: str, device: Device, options: tuple[str, ...] = _OPTIONS) -> Kernel:
     """The kernel `name` of `text` on this device. Blocks while it is compiled, the first time;
     CudasyncError where there is no NVRTC."""
     # The context has a token once it is made.
     device.context.enter()
-    key = (text, device.ordinal, device.context.token)
+    key = (text, device.ordinal, device.context.token, options)
     found = _kernels.get(key)
     if found is None:
-        module = Module.from_cuda(text, device=device, name=f"{name}.cu", options=_OPTIONS)
+        module = Module.from_cuda(text, device=device, name=f"{name}.cu", options=options)
         if len(_kernels) >= _MOST:
             _kernels.clear()
         found = _kernels.setdefault(key, module.kernel(name))

@@ -10,8 +10,8 @@ True throughout:
 - up to the claim nothing has changed but the log. So as soon as something is rare, the op is left
   to the long way, by way of a node and a gate: `go_on`;
 - histories change after the claim, and the op is issued after that;
-- no loop ends with an `if`: from Python 3.12 on the jump back behind one is outside of the `try`, and
-  a signal that comes there would pass by the `except`.
+- no loop ends with an `if`: from Python 3.12 on the jump back behind one is outside of the `try`,
+  and a signal that comes there would pass by the `except`.
 """
 
 from __future__ import annotations

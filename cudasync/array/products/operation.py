@@ -1,0 +1,101 @@
+"""Floor 4, products. A product of arrays: finds the plan for them, or has it made."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from cudasync.array.dtypes.supported import supported
+from cudasync.array.elementwise.layouts import contiguous
+from cudasync.array.elementwise.operation import COPY, NotAnOperand
+from cudasync.array.host.memory import CPU
+from cudasync.array.memory.limits import check_size
+from cudasync.array.products.on_host import HostPlan
+from cudasync.array.products.plan import DevicePlan
+from cudasync.array.products.problem import dtype_of, problem_of
+from cudasync.driver.remedies import described
+
+if TYPE_CHECKING:
+    from types import FrameType
+
+    from cudasync.array.elementwise.layouts import Layout
+
+# How many pairs of layouts are remembered with their plans.
+_MOST_PLANS = 512
+
+_plans: dict[Any, DevicePlan | HostPlan] = {}
+
+
+def product(left: Any, right: Any, frame: FrameType) -> Any:
+    """A new array with the matrix product; pushed at once, `frame` being where.
+
+    TypeError for what is no array of numbers, ValueError for shapes that do not fit and for two
+    devices, MemoryError for more than the device holds: all before anything is pushed.
+    """
+    return _plan(left, right)((left, right), frame)
+
+
+def product_in_place(left: Any, right: Any, frame: FrameType) -> None:
+    """The same with the product written to `left`, whose dtype and shape it has to have."""
+    plan = _plan(left, right)
+    result = plan.result
+    if left.is_read_only:
+        raise ValueError("the array for the result of matmul is read-only: give x.copy()")
+    if result.dtype != left.dtype:
+        raise TypeError(f"matmul gives {result.dtype} here, the array for it is of {left.dtype}")
+    if result.shape != left.shape:
+        raise ValueError(f"matmul gives shape {result.shape} here, the array for it {left.shape}")
+    if not left.layout.is_at_own_place():
+        raise ValueError("elements of the array for the result of matmul share memory")
+    COPY.into((plan((left, right), frame),), left, frame)
+
+
+def _plan(left: Any, right: Any) -> DevicePlan | HostPlan:
+    for each in (left, right):
+        if not hasattr(type(each), "__cudasync_plan__"):
+            raise _no_operand(each)
+    key = (left.layout, right.layout)
+    plan = _plans.get(key)
+    if plan is None:
+        made = _planned(left, right)
+        if len(_plans) >= _MOST_PLANS:
+            _plans.clear()
+        plan = _plans[key] = made
+    return plan
+
+
+def _no_operand(operand: Any) -> TypeError:
+    if isinstance(operand, np.ndarray):
+        return TypeError("matmul takes our arrays: make one by xp.asarray(...)")
+    return NotAnOperand(f"matmul takes arrays, not {described(operand)}")
+
+
+def check_pair(left: Layout, right: Layout, name: str) -> None:
+    """ValueError for arrays of two devices, TypeError for dtypes without a product."""
+    if left.device != right.device:
+        raise ValueError(
+            f"{name} takes arrays of one device, not of {left.device!r} and {right.device!r}: "
+            "move one by x.to_device(...)"
+        )
+    dtype_of(supported(left.dtype), supported(right.dtype), name)
+
+
+def check_result(shape: tuple[int, ...], left: Layout, right: Layout) -> None:
+    """MemoryError for a product of this shape that the arrays' device can not hold."""
+    if left.device is not CPU:
+        dtype = dtype_of(left.dtype, right.dtype)
+        check_size(shape, math.prod(shape) * dtype.itemsize, left.device)
+
+
+def _planned(left: Any, right: Any) -> DevicePlan | HostPlan:
+    layouts = left.layout, right.layout
+    check_pair(*layouts, "matmul")
+    problem = problem_of(*layouts)
+    device = left.device
+    result = contiguous(left.__cudasync_result__, problem.dtype, problem.result_shape, device)
+    if device is CPU:
+        return HostPlan(problem, layouts, result)
+    check_result(result.shape, *layouts)
+    return DevicePlan(problem, layouts, result)

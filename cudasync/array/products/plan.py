@@ -1,0 +1,82 @@
+"""Floor 4, products. A product of operands of given layouts, on a device.
+
+All that does not depend on addresses is worked out when the plan is made.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from cudasync.array.allocation import DEAD, reap
+from cudasync.array.elementwise.operations import cast_to
+from cudasync.array.elementwise.results import new_result, result_over
+from cudasync.array.memory.pool import Source
+from cudasync.array.products import thin, tiled
+from cudasync.array.products.choosing import chosen
+from cudasync.array.steps.compiling import kernel_of
+from cudasync.array.steps.step import Step
+from cudasync.driver.lending import LENT
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from types import FrameType
+
+    from cudasync.array.elementwise.layouts import Layout
+    from cudasync.array.products.problem import Problem
+
+_dead = DEAD.items
+
+# A product and its sum are rounded once: as fast again on hardware, and nearer to the true sum.
+_OPTIONS = ("--fmad=true",)
+
+
+class DevicePlan:
+    """`operands` has the layouts of the two arrays."""
+
+    __slots__ = ("_device", "_source", "_step", "_token", "operands", "problem", "result")
+
+    def __init__(self, problem: Problem, operands: Sequence[Layout], result: Layout) -> None:
+        self.problem = problem
+        self.operands = tuple(operands)
+        self.result = result
+        self._device = result.device
+        self._token: object = None
+        if result.size and problem.depth:
+            self._prepare()
+
+    def _prepare(self) -> None:
+        """Have the kernel, in this life of the context."""
+        choice, device, problem = chosen(self.problem), self._device, self.problem
+        kind = choice.kind
+        name = f"matmul_{problem.dtype.name}"
+        room = tiled if isinstance(kind, tiled.Tiling) else thin
+        text = room.source(kind, name)
+        letter = "Q" if kind.is_wide else "I"
+        sizes = [each.dtype.itemsize for each in (*self.operands, self.result)]
+        self._step = Step(
+            "matmul",
+            device,
+            kernel_of(text, name, device, _OPTIONS),
+            grid=choice.grid,
+            block=choice.block,
+            first=[at * size for at, size in zip(choice.first, sizes, strict=True)],
+            numbers=[(v, letter if v >= 0 else letter.lower()) for v in choice.numbers],
+        )
+        self._source = Source(device, self.result.nbytes)
+        self._token = device.context.token
+
+    def __call__(self, operands: tuple[Any, ...], frame: FrameType) -> Any:
+        """Push the product; a new array with its result, at once. `frame` is where."""
+        if _dead or LENT:
+            reap()
+        if not self.result.size or not self.problem.depth:
+            made = new_result(self.result)
+            if self.result.size:
+                # A sum of nothing.
+                cast_to(self.result.dtype).into((0,), made, frame)
+            return made
+        if self._token is not self._device.context.token:
+            self._prepare()
+        made = result_over(self._source.take(), self.result)
+        self._step(operands, made, frame)
+        return made

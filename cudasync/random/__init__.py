@@ -1,0 +1,7 @@
+"""Floor 4. Random numbers that depend on the seed and the order of calls, and on nothing else."""
+
+from __future__ import annotations
+
+from cudasync.random.generator import Generator
+
+__all__ = ["Generator"]

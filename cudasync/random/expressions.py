@@ -1,0 +1,54 @@
+"""Floor 4, random. What each call computes: an expression of the key, the first number, the index
+and the call's own parameters."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import TYPE_CHECKING
+
+from cudasync.array.dtypes.supported import FLOAT32, FLOAT64, UINT64
+from cudasync.array.elementwise.operation import Operation
+from cudasync.array.expressions.tree import Apply, Index, Scalar, apply, cast
+from cudasync.array.functions.random import BELOW, BITS, DOUBLE, NORMAL, SINGLE
+from cudasync.array.functions.table import FUNCTIONS
+
+if TYPE_CHECKING:
+    from cudasync.array.dtypes.supported import DType
+    from cudasync.array.expressions.tree import Expression
+
+_PLACE = (Scalar(0, UINT64), Scalar(1, UINT64))
+_INDEX = Index(UINT64)
+
+
+def _operation(name: str, tree: Expression) -> Operation:
+    return Operation(name, lambda operands: tree)
+
+
+def _scaled(tree: Expression) -> Expression:
+    """A number times the one parameter, and the other added."""
+    wide = apply(FUNCTIONS["multiply"], tree, Scalar(3, tree.dtype))
+    return apply(FUNCTIONS["add"], wide, Scalar(2, tree.dtype))
+
+
+@cache
+def uniform(dtype: DType) -> Operation:
+    """Parameters: the lower limit and how far the upper one is from it."""
+    function = SINGLE if dtype == FLOAT32 else DOUBLE
+    return _operation("uniform", _scaled(Apply(function, (*_PLACE, _INDEX), dtype)))
+
+
+@cache
+def normal(dtype: DType) -> Operation:
+    """Parameters: mean and standard deviation."""
+    standard = cast(Apply(NORMAL, (*_PLACE, _INDEX), FLOAT64), dtype)
+    return _operation("normal", _scaled(standard))
+
+
+@cache
+def integers(dtype: DType) -> Operation:
+    """Parameters: how many integers there are, 0 for 2^64; the lowest, modulo 2^64."""
+    drawn = Apply(BELOW, (*_PLACE, Scalar(2, UINT64), _INDEX), UINT64)
+    return _operation("integers", cast(apply(FUNCTIONS["add"], drawn, Scalar(3, UINT64)), dtype))
+
+
+BITS_OF_64 = _operation("random_bits", Apply(BITS, (*_PLACE, _INDEX), UINT64))

@@ -1,0 +1,178 @@
+"""Floor 4, random. A generator: a key, and a counter of which each call takes a part.
+
+The part is taken when the call is made, so the order of calls decides what each gets, and nothing
+else: not the device, nor how the ops are scheduled.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+import os
+import threading
+from typing import TYPE_CHECKING, Any
+
+from cudasync.array.dtypes.limits import iinfo
+from cudasync.array.dtypes.supported import FLOAT32, FLOAT64, INT64, INTEGRAL, UINT64, supported
+from cudasync.array.elementwise.plan import user_frame
+from cudasync.random import expressions
+from cudasync.xp.making import to_overwrite
+from cudasync.xp.places import as_shape, place
+from cudasync.xp.sorting import argsort
+
+if TYPE_CHECKING:
+    from numpy.typing import DTypeLike
+
+    from cudasync.array.array import Array
+    from cudasync.array.dtypes.supported import DType
+    from cudasync.array.elementwise.operation import Operation
+
+_END = 1 << 64
+
+
+class Generator:
+    """Random numbers by Philox4x32-10, equal on every device and the CPU.
+
+    `seed` is an integer of 64 bits; without one the system gives it. Every method is a push and
+    returns at once. `shape` is that of the result, `device` None for the current one, an ordinal, a
+    `cs.Device` or "cpu". Any number of threads may share a generator; which of them gets which
+    numbers is then theirs to settle.
+    """
+
+    def __init__(self, seed: int | None = None) -> None:
+        given = int.from_bytes(os.urandom(8), "little") if seed is None else seed
+        self._seed = _of_64_bits(given, "a seed")
+        self._counter = 0
+        self._lock = threading.Lock()
+
+    @property
+    def state(self) -> dict[str, int]:
+        """Seed and counter: what decides all numbers to come. May be set, to go on from there."""
+        with self._lock:
+            return {"seed": self._seed, "counter": self._counter}
+
+    @state.setter
+    def state(self, state: dict[str, int]) -> None:
+        if set(state) != {"seed", "counter"}:
+            raise ValueError(f"a state has a seed and a counter, not {sorted(state)}")
+        seed = _of_64_bits(state["seed"], "a seed")
+        counter = _of_64_bits(state["counter"], "a counter")
+        with self._lock:
+            self._seed, self._counter = seed, counter
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """By value: the copy goes on with the same numbers."""
+        return _restored, (self.state,)
+
+    def random(self, shape: Any = (), *, dtype: DTypeLike = FLOAT32, device: Any = None) -> Array:
+        """Numbers in [0, 1), each multiple of 2^-24 (float32) or 2^-53 (float64) as likely."""
+        return self.uniform(0.0, 1.0, shape, dtype=dtype, device=device)
+
+    def uniform(
+        self,
+        low: float = 0.0,
+        high: float = 1.0,
+        shape: Any = (),
+        *,
+        dtype: DTypeLike = FLOAT32,
+        device: Any = None,
+    ) -> Array:
+        """Numbers from `low` to `high`: `low + (high - low) * random()`, rounded, so `high` itself
+        may come. ValueError unless both are finite and low <= high."""
+        kind, first, last = _float(dtype), float(low), float(high)
+        if not (first <= last and math.isfinite(last - first)):
+            raise ValueError(f"uniform takes finite low <= high, not {low} and {high}")
+        return self._made(expressions.uniform(kind), (first, last - first), shape, kind, device)
+
+    def normal(
+        self,
+        loc: float = 0.0,
+        scale: float = 1.0,
+        shape: Any = (),
+        *,
+        dtype: DTypeLike = FLOAT32,
+        device: Any = None,
+    ) -> Array:
+        """Normal numbers of mean `loc` and standard deviation `scale`, by the quantile of one
+        uniform number each. ValueError for a scale below 0, and for what is not finite."""
+        kind, mean, deviation = _float(dtype), float(loc), float(scale)
+        if not (deviation >= 0 and math.isfinite(mean) and math.isfinite(deviation)):
+            raise ValueError(f"normal takes a finite loc and scale >= 0, not {loc} and {scale}")
+        return self._made(expressions.normal(kind), (mean, deviation), shape, kind, device)
+
+    def integers(
+        self,
+        low: int,
+        high: int | None = None,
+        shape: Any = (),
+        *,
+        dtype: DTypeLike = INT64,
+        endpoint: bool = False,
+        device: Any = None,
+    ) -> Array:
+        """Integers from `low` up to `high`, which is left out unless `endpoint`; from 0 up to `low`
+        with one bound. Each is exactly as likely: a draw that would favour some is made again.
+
+        ValueError where there is none, or where the dtype does not hold them.
+        """
+        kind = supported(dtype)
+        if kind.kind not in INTEGRAL:
+            raise TypeError(f"integers are of an integer dtype, not {kind}: use uniform")
+        first, end = operator.index(low), None if high is None else operator.index(high)
+        if end is None:
+            first, end = 0, first
+        last = end if endpoint else end - 1
+        limits = iinfo(kind)
+        if first > last:
+            raise ValueError(f"there is no integer from {first} to {last}")
+        if first < limits.min or last > limits.max:
+            raise ValueError(f"{kind} does not hold the integers from {first} to {last}")
+        numbers = (last - first + 1) % _END, first % _END
+        return self._made(expressions.integers(kind), numbers, shape, kind, device)
+
+    def permutation(self, count: int, *, device: Any = None) -> Array:
+        """The integers from 0 up to `count` in random order, as int64.
+
+        They are sorted by 64 random bits each. Where two have the same bits, which happens with
+        probability below `count**2 / 2**65`, the smaller comes first.
+        """
+        keys = self._made(expressions.BITS_OF_64, (), operator.index(count), UINT64, device)
+        made: Array = argsort(keys)
+        return made
+
+    def _made(
+        self,
+        operation: Operation,
+        numbers: tuple[float, ...],
+        shape: Any,
+        dtype: DType,
+        device: Any,
+    ) -> Array:
+        made = to_overwrite(as_shape(shape), dtype, place(device))
+        if made.size:
+            with self._lock:
+                seed, start = self._seed, self._counter
+                self._counter = (start + made.size) % _END
+            # One axis, whatever the shape: the index counts the elements in C order.
+            operation.into((seed, start, *numbers), made.reshape(made.size), user_frame())
+        return made
+
+
+def _float(dtype: DTypeLike) -> DType:
+    kind = supported(dtype)
+    if kind not in (FLOAT32, FLOAT64):
+        raise TypeError(f"random numbers are of float32 or float64, not {kind}: cast by xp.astype")
+    return kind
+
+
+def _of_64_bits(value: Any, what: str) -> int:
+    number = operator.index(value)
+    if not 0 <= number < _END:
+        raise ValueError(f"{what} is from 0 to 2**64 - 1, not {number}")
+    return number
+
+
+def _restored(state: dict[str, int]) -> Generator:
+    made = Generator(0)
+    made.state = state
+    return made
