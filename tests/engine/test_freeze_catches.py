@@ -221,7 +221,7 @@ def test_without_a_watchdog_what_nobody_waits_for_is_found_not_to_run():
     stuck = []
     with without_watchdog():
         points = count_points(Impatient)
-        for at in range(1, points + 1, 10):
+        for at in range(1, points + 1, 25):
             try:
                 freeze_at(Impatient, at, 3 * IMPATIENCE_S)
             except (Stuck, AssertionError) as error:

@@ -72,6 +72,16 @@ def together(*bodies: Callable[[], Any], patience_s: float = PATIENCE_S) -> None
             crew.start(run, body)
 
 
+def comes_true(condition: Callable[[], bool]) -> bool:
+    """Wait for what others are about to do, and tell nobody of; False if it takes too long."""
+    deadline, never = time.monotonic() + PATIENCE_S, threading.Event()
+    while not condition():
+        if time.monotonic() > deadline:
+            return False
+        never.wait(0.001)
+    return True
+
+
 def stacks() -> str:
     """Where every thread of this process is."""
     names = {thread.ident: thread.name for thread in threading.enumerate()}

@@ -40,6 +40,7 @@ def expected():
     return bits("fifo")
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("scheduler", SCHEDULERS[1:])
 def test_a_reduction_gives_the_same_bits_under_every_scheduler(scheduler, expected):
     assert bits(scheduler) == expected

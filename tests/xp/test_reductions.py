@@ -183,6 +183,7 @@ def hard_sum(dtype, count):
     return (rng.normal(size=count) * np.exp(rng.uniform(-3, 3, count)) + 1).astype(dtype)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", ROUNDED)
 def test_the_error_of_a_reduction_is_within_its_bound(name):
     host = hard_sum(np.float32, 40_000)

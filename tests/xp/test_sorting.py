@@ -52,7 +52,7 @@ def test_a_sort_is_numpys_and_stable(device):
 
 
 @DEVICES
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize("dtype", [each for each in ALL if each.name != "int32"], ids=str)
 def test_special_values_of_a_dtype_are_sorted_as_numpy_does(dtype, device):
     host = np.random.default_rng(3).permutation(np.resize(numbers_of(dtype, count=50), 150))
