@@ -9,6 +9,7 @@ from types import MappingProxyType
 EXTRAS = MappingProxyType(
     {
         "soft": ("llvmlite",),
+        "arrays": ("nvidia-cuda-nvrtc",),
         "demo": ("pillow", "matplotlib"),
         "test": ("pytest", "hypothesis", "pillow", "matplotlib", "frontrun"),
     }

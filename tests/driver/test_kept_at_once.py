@@ -87,7 +87,7 @@ def test_what_another_thread_begins_just_after_a_reset_stays(device, monkeypatch
     device.reset()
     stream, operand, garbage, _ = begun
     assert operand() is not None
-    assert stream._in_flight in context.in_flight
+    assert stream._in_flight in context.token.in_flight
     # The event went out of use.
     assert len(garbage) == 1
     device.synchronize()
