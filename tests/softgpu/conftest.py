@@ -7,18 +7,7 @@ from cuda.bindings import driver
 from helpers.abi import create_context, ok
 from helpers.graphs import GraphText, Kernels
 
-import cudasync as cs
 from cudasync.softgpu import install
-
-
-@pytest.fixture(scope="package", autouse=True)
-def devices_begin_anew():
-    """Some tests here reset a device by the driver, and the library keeps memory that is gone then:
-    it is told before others' tests use it."""
-    yield
-    for ordinal in range(cs.device_count()):
-        cs.Device(ordinal).reset()
-    cs.engine().clear_errors()
 
 
 @pytest.fixture
