@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from cudasync.array.allocation import DEAD, reap
 from cudasync.array.dtypes.promotion import in_range
+from cudasync.array.elementwise.accesses import NO_TOKENS
 from cudasync.array.elementwise.compiling import kernel_for
 from cudasync.array.elementwise.packers import packer
 from cudasync.array.elementwise.results import new_result, result_over
@@ -27,7 +28,6 @@ from cudasync.driver.checking import is_checked
 from cudasync.driver.lending import LENT
 from cudasync.engine.current import engine as current_engine
 from cudasync.engine.device import launching
-from cudasync.engine.hazards.accesses import Tokens, explained
 from cudasync.engine.hazards.interval_map import Gapped
 from cudasync.engine.op import OpKind
 
@@ -38,20 +38,9 @@ if TYPE_CHECKING:
     from cudasync.array.elementwise.layouts import Layout
     from cudasync.array.expressions.tree import Expression
     from cudasync.engine import Op
-    from cudasync.engine.hazards.accesses import Accessed, Accesses
 
 _push = launching.push
 _dead = DEAD.items
-
-
-class _Operands:
-    """Why an operation accesses what it does."""
-
-    def explained(self, accesses: Accesses) -> tuple[Accessed, ...]:
-        return explained(accesses, "an operand, or the result")
-
-
-_NO_TOKENS = Tokens.of((), _Operands())
 
 
 class DevicePlan:
@@ -205,7 +194,7 @@ class DevicePlan:
         return tuple(values)
 
     def _pushed(self, launch: Launch, regions: Any, frame: FrameType) -> Op:
-        accesses = (regions, _NO_TOKENS, ())
+        accesses = (regions, NO_TOKENS, ())
         engine = current_engine()
         if engine._is_direct and not self._is_checked:
             name = self.name

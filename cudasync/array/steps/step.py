@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
+from cudasync.array.elementwise.accesses import NO_TOKENS
 from cudasync.array.elementwise.packers import packer
 from cudasync.array.memory.pool import Source
 from cudasync.driver import Launch
 from cudasync.driver.checking import is_checked
 from cudasync.engine.current import engine as current_engine
 from cudasync.engine.device import launching
-from cudasync.engine.hazards.accesses import Tokens, explained
 from cudasync.engine.hazards.interval_map import Region
 from cudasync.engine.op import OpKind
 
@@ -25,19 +25,8 @@ if TYPE_CHECKING:
 
     from cudasync.array.memory.pool import Block
     from cudasync.driver import Device, Kernel
-    from cudasync.engine.hazards.accesses import Accessed, Accesses
 
 _push = launching.push
-
-
-class _Operands:
-    """Why a step accesses what it does."""
-
-    def explained(self, accesses: Accesses) -> tuple[Accessed, ...]:
-        return explained(accesses, "an operand, or the result")
-
-
-_NO_TOKENS = Tokens.of((), _Operands())
 
 
 class Scratch:
@@ -117,7 +106,7 @@ class Step:
         # Alive until the launch is issued.
         launch.kept = (operands, result)
         written = (result.region,)
-        accesses = ((read, (), written), _NO_TOKENS, ())
+        accesses = ((read, (), written), NO_TOKENS, ())
         engine = current_engine()
         kernel = self._kernel.name
         if engine._is_direct and not self._is_checked:
