@@ -56,6 +56,22 @@ def pytest_configure(config: pytest.Config) -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_cmdline_main(config: pytest.Config) -> None:
+    """A plain run, which names no file, is done by two processes, a file at a time.
+
+    Named files run as ever, so `-s`, `--pdb` and one's own `-n` do what they say.
+    """
+    option = config.option
+    asks_for_all = config.args_source is not pytest.Config.ArgsSource.ARGS
+    one_process = option.capture == "no" or option.usepdb or option.collectonly
+    is_one_of_two = hasattr(config, "workerinput")
+    can = config.pluginmanager.hasplugin("xdist") and (os.cpu_count() or 1) > 1
+    if asks_for_all and can and not (one_process or is_one_of_two) and option.numprocesses is None:
+        option.numprocesses = 2
+        option.dist = "loadfile"
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--run-slow", action="store_true", help="run the tests marked slow, too")
     parser.addoption("--all-cases", action="store_true", help="run all cases of sampled tests")
