@@ -41,6 +41,9 @@ if TYPE_CHECKING:
         Device,
         DeviceBuffer,
         Event,
+        Graph,
+        GraphExec,
+        GraphNode,
         PinnedBuffer,
         Stream,
         current_device,
@@ -60,9 +63,12 @@ if TYPE_CHECKING:
         DeadlockError,
         OpError,
         PtxError,
+        RecordingError,
         UnhandledFailureWarning,
         UnpicklableCause,
     )
+    from cudasync.graph import Executable, Node, RecordedGraph
+    from cudasync.graph.recording import graph  # As `array`.
 
 __version__ = "0.1.0"
 
@@ -81,16 +87,23 @@ __all__ = [
     "DeviceBuffer",
     "Engine",
     "Event",
+    "Executable",
+    "Graph",
+    "GraphExec",
+    "GraphNode",
     "In",
     "InOut",
     "Kernel",
     "Module",
+    "Node",
     "Op",
     "OpError",
     "Out",
     "PinnedBuffer",
     "PreparedLaunch",
     "PtxError",
+    "RecordedGraph",
+    "RecordingError",
     "Statistics",
     "Stream",
     "TraceEntry",
@@ -106,6 +119,7 @@ __all__ = [
     "empty_like",
     "engine",
     "from_dlpack",
+    "graph",
     "hand_over",
     "launch",
     "memcpy_async",
@@ -139,7 +153,7 @@ if not TYPE_CHECKING:  # A type checker would take any name for one of these.
         # The uppermost first: `Kernel` and `Module` of the array layer extend those of the driver.
         rooms = [
             importlib.import_module(f"{__name__}.{room}")
-            for room in ("array", "engine", "driver", "errors")
+            for room in ("array", "graph", "engine", "driver", "errors")
         ]
         for room in ("xp", "random"):
             globals()[room] = importlib.import_module(f"{__name__}.{room}")

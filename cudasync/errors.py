@@ -258,5 +258,9 @@ class DeadlockError(CudasyncError):
     """Nothing can run any more; the message names each blocked stream and what it waits for."""
 
 
+class RecordingError(CudasyncError):
+    """What can not be recorded into a graph, or done with one that is not whole."""
+
+
 class ClosedError(CudasyncError):
     """The object was closed and can not be used again."""

@@ -16,18 +16,20 @@ import cudasync.testing
 
 PUBLIC = {
     # The driver layer.
-    "Device", "DeviceBuffer", "Event", "LEGACY_STREAM", "PER_THREAD_STREAM", "PinnedBuffer",
-    "Stream", "current_device", "current_stream", "device_count", "launch", "memcpy_async",
-    "memset_async", "pinned_empty",
+    "Device", "DeviceBuffer", "Event", "Graph", "GraphExec", "GraphNode", "LEGACY_STREAM",
+    "PER_THREAD_STREAM", "PinnedBuffer", "Stream", "current_device", "current_stream",
+    "device_count", "launch", "memcpy_async", "memset_async", "pinned_empty",
     # The engine.
     "Engine", "Op", "Statistics", "TraceEntry", "Var", "engine", "use", "waitall",
+    # Graphs.
+    "Executable", "Node", "RecordedGraph", "graph",
     # Arrays and kernels.
     "Array", "BoundKernel", "In", "InOut", "Kernel", "Module", "Out", "PreparedLaunch", "array",
     "copy", "empty", "empty_like", "from_dlpack", "hand_over", "strided", "take_over", "zeros",
     "random", "xp", "zeros_like",
     # Errors.
     "ClosedError", "CompileError", "CudaError", "CudasyncError", "DeadlockError", "OpError",
-    "PtxError", "UnhandledFailureWarning", "UnpicklableCause",
+    "PtxError", "RecordingError", "UnhandledFailureWarning", "UnpicklableCause",
 }  # fmt: skip
 
 TESTING = {"Exploration", "HostLatch", "Latch", "explore"}

@@ -20,6 +20,7 @@ import numpy as np
 
 from cudasync.atomic import Roll
 from cudasync.driver import PinnedBuffer
+from cudasync.graph.node import Node
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -111,9 +112,12 @@ class _Buffers:
         _all.strike(_is_gone)
         _all.add(weakref.ref(self))
 
-    def lend_until(self, pinned: Pinned, op: Op) -> None:
-        """Take it back when `op`, which reads it, has finished."""
-        self.lent.append((op, pinned))
+    def lend_until(self, pinned: Pinned, op: Op | Node) -> None:
+        """Take it back when `op`, which reads it, has finished; never, of one that is recorded."""
+        if isinstance(op, Node):
+            op.keep(pinned)
+        else:
+            self.lent.append((op, pinned))
 
     def take(self, size: int) -> Pinned | None:
         """An idle buffer, None if there is none."""

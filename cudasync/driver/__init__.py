@@ -13,6 +13,7 @@ from cudasync.driver.current_stream import (
 )
 from cudasync.driver.device import Device, device_count
 from cudasync.driver.event import Event
+from cudasync.driver.graph import Graph, GraphExec, GraphNode
 from cudasync.driver.kernel import Kernel
 from cudasync.driver.launch import Launch, launch
 from cudasync.driver.module import Module
@@ -31,6 +32,9 @@ __all__ = [
     "DeviceBuffer",
     "DeviceView",
     "Event",
+    "Graph",
+    "GraphExec",
+    "GraphNode",
     "Kernel",
     "Launch",
     "Module",

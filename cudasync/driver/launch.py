@@ -145,6 +145,11 @@ class Launch:
             else:
                 event.record(stream)
 
+    def kept_for_good(self) -> Launch:
+        """The same launch with the same arguments, which stays as it is: for who launches it again
+        and again. One with a home does not go back there: it must not be launched any more."""
+        return Launch(self.kernel, self.shape, self.block, self.kept)
+
     def _on_another(self, stream: StreamLike | None) -> tuple[Any, ...]:
         """What to call the driver with on another stream than the last, or not as easily."""
         raw = ready(self.kernel, stream)

@@ -118,11 +118,7 @@ class Op:
     @property
     def push_site(self) -> str:
         """ "file:line" of the push."""
-        line = self._code.co_firstlineno
-        for start, end, number in self._code.co_lines():
-            if start <= self._at < end and number is not None:
-                line = number
-        return f"{self._code.co_filename}:{line}"
+        return site_of(self._code, self._at)
 
     @property
     def accesses(self) -> tuple[Accessed, ...]:
@@ -319,6 +315,15 @@ class Fence(DataFence):
     """A marker for everything that its engine was pushed before."""
 
     __slots__ = ()
+
+
+def site_of(code: CodeType, at: int) -> str:
+    """ "file:line" of the instruction at `at` of `code`."""
+    line = code.co_firstlineno
+    for start, end, number in code.co_lines():
+        if start <= at < end and number is not None:
+            line = number
+    return f"{code.co_filename}:{line}"
 
 
 def claim(op: Op, token: object) -> Callable[..., Any] | None:

@@ -75,7 +75,7 @@ def push(
     regions = keep_what_lies_between(tuple(read_regions), (), tuple(written_regions))
     if device is not None and engine._is_checked and bind is None:
         fn = (
-            held(fn, regions, read_variables, written_variables, name, _push_site())
+            held(fn, regions, read_variables, written_variables, name, push_site())
             if kernel or is_users
             else free(fn)
         )
@@ -90,7 +90,7 @@ def push(
             (regions, *variables),
             name,
             device,
-            _push_site(),
+            push_site(),
             kernel,
             None,
             kind,
@@ -113,7 +113,7 @@ def push(
         if engine._serial is None:
             op._pool = pool.regional
     op._node = None
-    frame = _push_site()
+    frame = push_site()
     op._code, op._at = frame.f_code, frame.f_lasti
     _submit(engine, op, pool)
     # Only now: whoever sees that a write was counted comes after it.
@@ -219,7 +219,7 @@ def _hold_back(engine: Engine, limit: int) -> None:
         engine._ledger.held.remove(bell)
 
 
-def _push_site() -> FrameType:
+def push_site() -> FrameType:
     """The first caller outside this package."""
     frame = sys._getframe(2)
     while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):

@@ -14,6 +14,7 @@ from helpers.house import ROOT
 from helpers.process import start
 
 PROPERTIES = "tests/engine/test_engine_properties.py"
+GRAPHS = "tests/graph/test_graph_properties.py"
 AGREEMENT = "tests/engine/test_engine_agreement.py"
 
 
@@ -37,7 +38,7 @@ def run_under(scheduler: str, profile: str, *tests: str) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-USUAL = ("-k", "any_program or total_order or lost_device")
+USUAL = (GRAPHS, "-k", "any_program or total_order or lost_device or each_time")
 
 
 def test_programs_give_the_serial_result_under_a_seed():

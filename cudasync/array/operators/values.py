@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from cudasync.errors import CudasyncError
+from cudasync.errors import CudasyncError, RecordingError
 
 if TYPE_CHECKING:
     from numpy.typing import DTypeLike
@@ -89,8 +89,11 @@ class Values:
         return f"{type(self).__name__}({text}{shape}, dtype={self.dtype}, device={where(self)})"
 
     def __str__(self) -> str:
+        """The values, so it waits. Raises RecordingError in a recording, where there are none."""
         try:
             return _shown(self)
+        except RecordingError:
+            raise
         except CudasyncError:
             return repr(self)
 

@@ -1,0 +1,9 @@
+"""Floor 1, graphs. Thin owners over cuGraph*: a graph, its nodes, what can be launched of it."""
+
+from __future__ import annotations
+
+from cudasync.driver.graph.executable import GraphExec
+from cudasync.driver.graph.graph import Graph
+from cudasync.driver.graph.node import GraphNode
+
+__all__ = ["Graph", "GraphExec", "GraphNode"]

@@ -1,0 +1,51 @@
+"""Floor 1, graphs. A node of a graph: it lives as long as the graph does, and belongs to it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from cuda.bindings import driver
+
+from cudasync.driver.result import check
+from cudasync.driver.unpicklable import unpicklable
+
+if TYPE_CHECKING:
+    from cudasync.driver.graph.graph import Graph
+
+_PREFIX = "CU_GRAPH_NODE_TYPE_"
+
+
+@unpicklable("make the graph there")
+class GraphNode:
+    """A node of a graph: made by the graph's `add_...` methods."""
+
+    __slots__ = ("graph", "raw")
+
+    def __init__(self, graph: Graph, raw: Any) -> None:
+        self.graph = graph
+        # The driver's handle, good as long as the graph is.
+        self.raw = raw
+
+    @property
+    def kind(self) -> str:
+        """What the node does: "kernel", "memcpy", "memset", "empty" ... (cuGraphNodeGetType)"""
+        self.graph.get()
+        found = check(driver.cuGraphNodeGetType(self.raw), "cuGraphNodeGetType")
+        return str(found.name).removeprefix(_PREFIX).lower()
+
+    @property
+    def handle(self) -> int:
+        """The CUgraphNode as an integer. Raises ClosedError once the graph is closed."""
+        self.graph.get()
+        return int(self.raw)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, GraphNode) and int(self.raw) == int(other.raw)
+
+    def __hash__(self) -> int:
+        return hash(int(self.raw))
+
+    def __repr__(self) -> str:
+        if self.graph.is_closed:
+            return "<GraphNode of a closed graph>"
+        return f"<GraphNode {self.kind}>"

@@ -1,0 +1,50 @@
+"""Floor 3. The nodes of a segment on a device, as one graph of the driver."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from cudasync.driver import Stream
+from cudasync.driver.graph import Graph
+from cudasync.errors import CudasyncError
+from cudasync.graph.hazards import reduced
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from cudasync.driver import Device
+    from cudasync.driver.graph import GraphExec, GraphNode
+    from cudasync.graph.node import Node
+
+
+def device_graph(nodes: Sequence[Node], device: Device) -> GraphExec:
+    """An executable of `nodes`, in the order that they need and no other.
+
+    A launch is a node by itself. Any other function is called once, with a stream that is captured;
+    what it enqueues is what each launch of the graph does. Raises what it raises.
+    """
+    graph = Graph(device)
+    stream = Stream(device)
+    # Of each node, what comes last of it; what it comes after outside of these is not here.
+    ends: dict[Node, Sequence[GraphNode]] = {}
+    try:
+        for node, before in zip(nodes, inside(nodes), strict=True):
+            after = [each for other in before for each in ends[other]]
+            if node.launch is not None:
+                ends[node] = (graph.add_kernel(node.launch, after),)
+                continue
+            try:
+                # A function that enqueues nothing leaves what it comes after.
+                ends[node] = graph.add_captured(node.fn, stream, after)
+            except CudasyncError as error:
+                error.add_note(f"node {node.index} ({node.name}), recorded at {node.push_site}")
+                raise
+        return graph.instantiate()
+    finally:
+        stream.close()
+        graph.close()
+
+
+def inside(nodes: Sequence[Node]) -> list[tuple[Node, ...]]:
+    """For each node, which of `nodes` it comes after directly; none that another says already."""
+    return reduced(tuple(nodes))

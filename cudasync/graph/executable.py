@@ -1,0 +1,98 @@
+"""Floor 3. An executable: a recorded program, made ready to be launched again and again."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+from cudasync.driver.unpicklable import unpicklable
+from cudasync.engine import current
+from cudasync.engine.batch.union import Union
+from cudasync.engine.log import fences
+from cudasync.errors import ClosedError
+from cudasync.graph.hazards import reduced
+from cudasync.graph.parts import part_of
+from cudasync.graph.segments import cut
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from cudasync.engine import Op
+    from cudasync.engine.hazards.accesses import Accesses
+    from cudasync.graph.node import Node
+
+
+@unpicklable("record and instantiate the graph there")
+class Executable:
+    """What `RecordedGraph.instantiate()` makes. Launches are ordered, with each other and with all
+    else, by what the graph reads and writes. Close it, or leave a `with` block, to free it."""
+
+    def __init__(self, nodes: Iterable[Node]) -> None:
+        self.nodes = tuple(nodes)
+        self.parts = [part_of(segment) for segment in cut(self.nodes)]
+        self._is_closed = False
+        union = Union()
+        for node in self.nodes:
+            union.add(node.hazards)
+        self._accesses = union.accesses()
+        (_, updated, written), _, variables = self._accesses
+        self._written = list(variables), [*updated, *written]
+
+    @property
+    def accesses(self) -> Accesses:
+        """What a launch reads from outside and what it writes, as of one op."""
+        return self._accesses
+
+    def launch(self) -> Op:
+        """Push a launch: an op for each part. Returns at once, with an op that is over when all of
+        them are; it is poisoned as what the graph writes is.
+
+        Raises ClosedError once the executable, or the engine, is closed.
+        """
+        if self._is_closed:
+            raise ClosedError("the executable was closed; instantiate the graph again")
+        engine: Any = current.engine()
+        frame = sys._getframe(1)
+        if engine.mode == "recording":
+            ops = [engine.record_again(node) for node in self.nodes]
+        else:
+            ops = [part.push(engine, frame) for part in self.parts]
+        op: Op = ops[-1] if ops else engine.push(_nothing, name="empty graph")
+        if len(ops) < 2 or engine.mode == "recording":
+            return op
+        return fences.mark(engine, *self._written)
+
+    def report(self) -> str:
+        """What instantiating made of the program: a line for each step of it."""
+        edges = sum(map(len, (node.before for node in self.nodes)))
+        least = sum(map(len, reduced(self.nodes)))
+        kinds = [type(part).__name__.removesuffix("Part").lower() for part in self.parts]
+        said = ", ".join(f"{kinds.count(kind)} {kind}" for kind in dict.fromkeys(kinds))
+        return (
+            f"recorded: {len(self.nodes)} nodes, {edges} edges, {least} of them needed\n"
+            f"segments: {len(self.parts)} ({said}), an op each for a launch"
+        )
+
+    def close(self) -> None:
+        """Free what it has on devices, once launches under way are over. Closing twice is harmless.
+
+        Blocks until then.
+        """
+        if not self._is_closed:
+            self._is_closed = True
+            for part in self.parts:
+                part.close()
+
+    def __enter__(self) -> Executable:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        how = ", closed" if self._is_closed else ""
+        return f"<Executable of {len(self.nodes)} nodes in {len(self.parts)} parts{how}>"
+
+
+def _nothing() -> None:
+    """A graph without nodes."""

@@ -1,0 +1,78 @@
+"""Floor 3. The edges of a program: which nodes each comes after, by the engine's own hazards."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from cudasync.engine.hazards.history import History
+from cudasync.engine.hazards.interval_map import IntervalMap
+from cudasync.engine.hazards.predecessors import predecessors
+
+if TYPE_CHECKING:
+    from cudasync.engine.hazards.variable import Var
+    from cudasync.graph.node import Node
+
+
+class Hazards:
+    """The histories of what the nodes of one program touch, in a map of its own."""
+
+    def __init__(self) -> None:
+        self._ranges = IntervalMap()
+        self._variables: dict[Var, History] = {}
+
+    def enter(self, node: Any) -> tuple[Node, ...]:
+        """Let `node` be the next of the program; the nodes that it comes after, in order."""
+        (only_read, updated, written), read, also_written = node.hazards
+        ranges = self._ranges
+        # First all splits: a later one may split what an earlier one was answered with.
+        ranges.read_all(only_read + updated + written)
+        reads = ranges.read_all(only_read + updated)
+        writes = ranges.read_all(updated + written)
+        tokens_read = [self._history(each) for each in read]
+        tokens_written = [self._history(each) for each in also_written]
+        before, _ = predecessors(reads + tokens_read, writes + tokens_written)
+        before.pop(node, None)
+        for history in (*reads, *tokens_read):
+            if history.writer is not node:
+                history.add_reader(node)
+        for region in updated + written:
+            ranges.overwrite(region, node)
+        for history in tokens_written:
+            history.overwrite(node)
+        found: Any = before
+        return tuple(sorted(found, key=_index))
+
+    def _history(self, variable: Var) -> History:
+        history = self._variables.get(variable)
+        if history is None:
+            history = self._variables[variable] = History(0)
+        return history
+
+
+def reduced(nodes: tuple[Node, ...]) -> list[tuple[Node, ...]]:
+    """The transitive reduction: for each node what it comes after, less what that comes after.
+
+    Only `nodes` count, which stand in the order of their recording. The ancestors of each are a
+    number with a bit for each node, so a union is one operation.
+    """
+    place = {node: at for at, node in enumerate(nodes)}
+    ancestors: list[int] = []
+    kept: list[tuple[Node, ...]] = []
+    for node in nodes:
+        behind = 0
+        direct: list[Node] = []
+        # The latest first: what it comes after is then known to be behind it.
+        for other in reversed(node.before):
+            at = place.get(other)
+            if at is None:
+                continue
+            if not behind >> at & 1:
+                direct.append(other)
+                behind |= ancestors[at] | 1 << at
+        ancestors.append(behind)
+        kept.append(tuple(reversed(direct)))
+    return kept
+
+
+def _index(node: Node) -> int:
+    return node.index

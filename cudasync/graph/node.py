@@ -1,0 +1,131 @@
+"""Floor 3. A node: one push that was recorded, with all that is needed to do it again.
+
+It stands where an op stands in the program that is recorded, but nothing has run: what asks for a
+result or waits is an error that says so. It is never changed once its recording is over.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from cudasync.driver.unpicklable import unpicklable
+from cudasync.engine.hazards.accesses import accesses_explained
+from cudasync.engine.hazards.interval_map import Everywhere
+from cudasync.engine.op import OpKind, site_of
+from cudasync.errors import RecordingError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import CodeType
+
+    from cudasync.driver import Device, Launch
+    from cudasync.engine.hazards.accesses import Accessed, Accesses
+
+
+@unpicklable("record the graph there")
+class Node:
+    """One recorded step: `name`, `kind`, `accesses`, `device`, `push_site`, `dependencies`."""
+
+    __slots__ = (
+        "_accesses",
+        "_at",
+        "_code",
+        "_keeps",
+        "_said",
+        "before",
+        "device",
+        "fn",
+        "index",
+        "is_blocking",
+        "kernel",
+        "kind",
+        "launch",
+        "name",
+        "pool",
+        "priority",
+    )
+
+    # For `predecessors`: a node orders who comes after it, and poisons nobody yet.
+    finished = False
+    is_poisoned = False
+    failure = None
+
+    def __init__(
+        self,
+        index: int,
+        fn: Callable[..., Any],
+        kind: OpKind,
+        accesses: Accesses,
+        *,
+        name: str,
+        where: tuple[CodeType, int],
+        device: Device | None = None,
+        pool: str = "compute",
+        priority: int = 0,
+        kernel: str = "",
+        is_blocking: bool = False,
+        launch: Launch | None = None,
+        keeps: tuple[Any, ...] = (),
+    ) -> None:
+        self.index = index
+        self.fn = fn
+        self.kind = kind
+        self.name = name
+        self.device = device
+        self.pool = pool
+        self.priority = priority
+        self.kernel = kernel
+        self.is_blocking = is_blocking
+        # The launch that it is, if it is one: `fn` then issues it.
+        self.launch = launch
+        # The nodes that it comes after, as its recording found them.
+        self.before: tuple[Node, ...] = ()
+        self._accesses = self._said = accesses
+        self._code, self._at = where
+        # Arrays and what else is to live as long as the node.
+        self._keeps = keeps
+
+    @property
+    def is_alone(self) -> bool:
+        """True for what only the engine can do, by an op of its own: a copy of pageable memory, in
+        which the driver waits, and a kernel that may reach all memory."""
+        only_read, updated, _ = self._accesses[0]
+        return self.is_blocking or any(r.__class__ is Everywhere for r in only_read + updated)
+
+    @property
+    def hazards(self) -> Accesses:
+        """Byte ranges and variables, as the engine takes them."""
+        return self._accesses
+
+    @property
+    def accesses(self) -> tuple[Accessed, ...]:
+        """What the node is ordered by, with the reasons: see `Op.accesses`."""
+        return accesses_explained(self._said)
+
+    @property
+    def dependencies(self) -> tuple[Node, ...]:
+        """The nodes that it comes after directly, in the order of the recording."""
+        return self.before
+
+    @property
+    def push_site(self) -> str:
+        """ "file:line" where it was recorded."""
+        return site_of(self._code, self._at)
+
+    def _not_yet(self, *_: object, **__: object) -> NoReturn:
+        """Raises RecordingError: nothing has run while a program is recorded."""
+        raise RecordingError(
+            f"{self.name!r} is recorded and has not run: nothing can be waited for, and no value "
+            "read, inside of `with cs.graph()`; do that behind exe.launch()"
+        )
+
+    wait = result = exception = done = __await__ = _not_yet
+
+    add_done_callback = _not_yet
+
+    def keep(self, thing: object) -> None:
+        """Let `thing`, which is lent to this step, live as long as the graph."""
+        self._keeps = (*self._keeps, thing)
+
+    def __repr__(self) -> str:
+        return f"<Node {self.index} {self.name!r} {self.kind.value}>"

@@ -1,0 +1,246 @@
+"""Floor 3. The recorder: it stands where an engine stands, and writes down what is pushed.
+
+The floors above push by the verbs that they always use: none of them asks whether it is recorded.
+It says of itself that it is not direct, so launches come by the long way, with what they access.
+Memory is the one thing that is there at once: what is allocated comes from the engine outside,
+and what a node refers to lives as long as the node.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from cudasync.driver import Launch
+from cudasync.driver.checking import is_checked
+from cudasync.driver.device import as_device
+from cudasync.engine import current
+from cudasync.engine.batch.steps import read as read_steps
+from cudasync.engine.hazards.interval_map import keep_what_lies_between
+from cudasync.engine.hazards.variable import as_tuple, resolve
+from cudasync.engine.op import OpKind
+from cudasync.engine.pushing import name_of, push_site
+from cudasync.errors import RecordingError
+from cudasync.graph.hazards import Hazards
+from cudasync.graph.node import Node
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from cudasync.driver import Device
+    from cudasync.driver.device import DeviceLike
+    from cudasync.engine import Engine
+    from cudasync.engine.hazards.accesses import Accesses
+
+# What the engine outside does at once, though a program is recorded.
+_MEMORY = (OpKind.ALLOCATE, OpKind.FREE)
+
+
+class Recorder:
+    """The current engine of the thread that records. `outside` is the one that was before."""
+
+    # As the floors above ask an engine.
+    _is_direct = _is_plain = False
+    _serial = None
+    mode = "recording"
+
+    def __init__(self, outside: Engine) -> None:
+        self.outside = outside
+        self.nodes: list[Node] = []
+        self.is_closed = self._is_closed = False
+        self._is_checked = is_checked()
+        self._hazards = Hazards()
+
+    def push(
+        self,
+        fn: Callable[..., Any],
+        reads: Any = (),
+        writes: Any = (),
+        name: str | None = None,
+        priority: int = 0,
+        device: DeviceLike | None = None,
+        pool: str | None = None,
+    ) -> Any:
+        """`Engine.push`, recorded. A host function is called at each launch of the graph; that of
+        a device, once, when it is instantiated: what it enqueues then is what each launch does."""
+        name = name_of(fn, name)
+        if device is not None and pool is not None:
+            raise ValueError("pool= is for host ops; a device op runs on a stream")
+        self.outside._pool_named(pool)
+        on = None if device is None else as_device(device)
+        kind = OpKind.HOST if on is None else OpKind.KERNEL
+        node = self._push(
+            fn,
+            kind,
+            reads=reads,
+            writes=writes,
+            name=name,
+            priority=priority,
+            device=on,
+            pool=pool or "compute",
+        )
+        return node if on is None else _inside(node)
+
+    def push_many(
+        self,
+        steps: Iterable[Any],
+        name: str | None = None,
+        priority: int = 0,
+        pool: str | None = None,
+    ) -> Any:
+        """`Engine.push_many`, recorded: a node for each step, the last of which is returned."""
+        given = tuple(steps)
+        self.outside._pool_named(pool)
+        frame = push_site()
+        last = None
+        for step in read_steps(self.outside, given, frame):
+            kind = OpKind.HOST if step.device is None else OpKind.KERNEL
+            last = self._record(
+                step.call,
+                kind,
+                step.accesses,
+                name=step.name if name is None else f"{name}: {step.name}",
+                priority=priority,
+                device=step.device,
+                pool=pool or "compute",
+                kernel="" if step.launch is None else step.name,
+                launch=step.launch,
+                keeps=(step,),
+            )
+            if step.device is not None and step.launch is None:
+                _inside(last)
+        if last is None:
+            last = self.push(_nothing, name=name or "batch of 0")
+        return last
+
+    def _push(
+        self,
+        fn: Callable[..., Any],
+        kind: OpKind,
+        *,
+        reads: Any = (),
+        writes: Any = (),
+        name: str,
+        priority: int = 0,
+        device: Device | None = None,
+        pool: str = "compute",
+        kernel: str = "",
+        is_blocking: bool = False,
+    ) -> Any:
+        """`Engine._push`, recorded; memory comes and goes outside."""
+        if kind in _MEMORY:
+            return self.outside._push(
+                fn, kind, reads=reads, writes=writes, name=name, device=device
+            )
+        self._raise_if_over()
+        if kind is OpKind.WAIT:
+            self._refuse("work of another library's streams")
+        if name == "numpy":
+            self._refuse("a value")
+        read_variables, read_regions = resolve(reads, "reads")
+        written_variables, written_regions = resolve(writes, "writes")
+        regions = keep_what_lies_between(tuple(read_regions), (), tuple(written_regions))
+        owner = getattr(fn, "__self__", None)
+        return self._record(
+            fn,
+            kind,
+            (regions, tuple(read_variables), tuple(written_variables)),
+            name=name,
+            priority=priority,
+            device=device,
+            pool=pool,
+            kernel=kernel,
+            is_blocking=is_blocking,
+            launch=owner if isinstance(owner, Launch) else None,
+            keeps=(*as_tuple(reads), *as_tuple(writes)),
+        )
+
+    def _record(
+        self,
+        fn: Callable[..., Any],
+        kind: OpKind,
+        accesses: Accesses,
+        *,
+        launch: Launch | None,
+        **said: Any,
+    ) -> Node:
+        self._raise_if_over()
+        if launch is not None:
+            launch = launch.kept_for_good()
+            fn = launch.on
+        frame = push_site()
+        node = Node(
+            len(self.nodes),
+            fn,
+            kind,
+            accesses,
+            where=(frame.f_code, frame.f_lasti),
+            launch=launch,
+            **said,
+        )
+        node.before = self._hazards.enter(node)
+        self.nodes.append(node)
+        return node
+
+    def record_again(self, node: Node) -> Node:
+        """A node of another graph, which is launched while this one is recorded."""
+        return self._record(
+            node.fn,
+            node.kind,
+            node.hazards,
+            name=node.name,
+            device=node.device,
+            pool=node.pool,
+            priority=node.priority,
+            kernel=node.kernel,
+            is_blocking=node.is_blocking,
+            launch=node.launch,
+            keeps=(node,),
+        )
+
+    def _adopt(self, region: Any, op: Any) -> None:
+        self.outside._adopt(region, op)
+
+    def _drain(self, timeout: float | None) -> None:
+        """Memory is short: what the engine outside has under way may give some back."""
+        self.outside._drain(timeout)
+
+    def _mark(self, things: object) -> NoReturn:
+        self._refuse("a wait")
+
+    def waitall(self, timeout: float | None = None) -> NoReturn:
+        self._refuse("waitall()")
+
+    def statistics(self) -> NoReturn:
+        self._refuse("statistics()")
+
+    def trace(self) -> NoReturn:
+        self._refuse("trace()")
+
+    def clear_errors(self) -> NoReturn:
+        self._refuse("clear_errors()")
+
+    def close(self) -> NoReturn:
+        self._refuse("close()")
+
+    def _raise_if_over(self) -> None:
+        if self._is_closed:
+            raise RecordingError("the recording is over: nothing can be added to its graph")
+
+    @staticmethod
+    def _refuse(what: str) -> NoReturn:
+        frame = push_site()
+        raise RecordingError(
+            f"{frame.f_code.co_filename}:{frame.f_lineno}: {what} can not be recorded: inside of "
+            "`with cs.graph()` nothing has run yet; ask behind exe.launch()"
+        )
+
+
+def _inside(node: Node) -> Node:
+    """A function of the user's is called with the thread inside of an op: arrays are in order."""
+    node.fn = partial(current.call, node, node.fn)  # type: ignore[arg-type]
+    return node
+
+
+def _nothing() -> None:
+    """An empty batch."""

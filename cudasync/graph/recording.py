@@ -1,0 +1,102 @@
+"""Floor 3. `with cs.graph() as g:` records what is pushed inside."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from cudasync.driver.unpicklable import unpicklable
+from cudasync.engine import current
+from cudasync.errors import RecordingError
+from cudasync.graph import showing
+from cudasync.graph.executable import Executable
+from cudasync.graph.recorder import Recorder
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from cudasync.graph.node import Node
+
+
+@unpicklable("record it there")
+class RecordedGraph:
+    """A program that was recorded: its `nodes`, in the order of their pushes.
+
+    `instantiate()` makes of it what can be launched. It keeps the arrays alive that it names, and
+    the memory of those that it made.
+    """
+
+    def __init__(self) -> None:
+        self._recorder: Recorder | None = None
+        self._token: Any = None
+        self._nodes: tuple[Node, ...] = ()
+        self._is_whole = False
+
+    def __enter__(self) -> RecordedGraph:
+        if self._recorder is not None:
+            raise RecordingError("a graph is recorded once: make another with cs.graph()")
+        outside: Any = current.engine()
+        if isinstance(outside, Recorder):
+            raise RecordingError("a recording can not begin inside of another")
+        self._recorder = Recorder(outside)
+        recorder: Any = self._recorder
+        self._token = current.enter(recorder)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        recorder = self._recorder
+        assert recorder is not None
+        current.leave([self._token])
+        recorder._is_closed = recorder.is_closed = True
+        if error is None:
+            self._nodes = tuple(recorder.nodes)
+            self._is_whole = True
+
+    @property
+    def nodes(self) -> tuple[Node, ...]:
+        """The nodes so far, in the order of their pushes."""
+        if self._recorder is not None and not self._recorder.is_closed:
+            return tuple(self._recorder.nodes)
+        return self._nodes
+
+    def __len__(self) -> int:
+        return len(self.nodes)
+
+    def instantiate(self) -> Executable:
+        """What can be launched, any number of times: see `Executable`.
+
+        Raises RecordingError if the recording is not over, or was left by an exception.
+        """
+        if not self._is_whole:
+            raise RecordingError(
+                "only a whole recording can be instantiated: leave its `with` block first"
+                if self._recorder is None or not self._recorder.is_closed
+                else "the recording was left by an exception and is not whole: record it again"
+            )
+        return Executable(self._nodes)
+
+    def to_dot(self) -> str:
+        """The graph in Graphviz' language: a box for each node, an arrow for each dependency."""
+        return showing.to_dot(self.nodes)
+
+    def to_mermaid(self) -> str:
+        """The same as a flowchart of Mermaid, which many pages draw."""
+        return showing.to_mermaid(self.nodes)
+
+    def __repr__(self) -> str:
+        how = "whole" if self._is_whole else "not whole"
+        return f"<RecordedGraph of {len(self)} nodes, {how}>"
+
+
+def graph() -> RecordedGraph:
+    """`with cs.graph() as g:` records what this thread or task pushes inside, and runs nothing.
+
+    All verbs are recorded: kernels, operators of arrays, copies, host and device ops, batches. What
+    asks for a value (`.numpy()`, `print`, `float`, a wait) raises `RecordingError` at once. Memory
+    that arrays need is allocated at once and belongs to the graph.
+    """
+    return RecordedGraph()

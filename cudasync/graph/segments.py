@@ -1,0 +1,74 @@
+"""Floor 3. A program, cut into segments: what one launch of the driver, or one worker, can do.
+
+A segment is of one place: a device, or a pool of workers. Segments stand in an order in which none
+needs anything of a later one; inside of one the nodes stand in the order of their pushes.
+A node that `is_alone` is a segment by itself.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from cudasync.engine.batch.union import Union
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from cudasync.driver import Device
+    from cudasync.engine.hazards.accesses import Accesses
+    from cudasync.graph.node import Node
+
+
+@dataclass
+class Segment:
+    """Nodes of one place."""
+
+    device: Device | None
+    pool: str
+    priority: int
+    is_alone: bool
+    nodes: list[Node] = field(default_factory=list)
+
+    def accesses(self) -> Accesses:
+        """What it reads from outside and what it writes, as of one op."""
+        union = Union()
+        for node in self.nodes:
+            union.add(node.hazards)
+        return union.accesses()
+
+
+def cut(nodes: Sequence[Node]) -> list[Segment]:
+    """The segments of a program: each node joins the first one of its place that comes late enough.
+
+    A node has to be behind what it comes after; in the same segment is behind, too.
+    """
+    segments: list[Segment] = []
+    # The positions of the segments of a place, in order.
+    of_place: dict[Any, list[int]] = {}
+    position: dict[Node, int] = {}
+    for node in nodes:
+        place = (node.device, node.pool, node.priority)
+        earliest = 0
+        for other in node.before:
+            at = position[other]
+            is_joined = not node.is_alone and _place(segments[at]) == place
+            earliest = max(earliest, at if is_joined and not segments[at].is_alone else at + 1)
+        found = None
+        if not node.is_alone:
+            for at in of_place.get(place, ()):
+                if at >= earliest:
+                    found = at
+                    break
+        if found is None:
+            found = len(segments)
+            segments.append(Segment(*place, is_alone=node.is_alone))
+            if not node.is_alone:
+                of_place.setdefault(place, []).append(found)
+        segments[found].nodes.append(node)
+        position[node] = found
+    return segments
+
+
+def _place(segment: Segment) -> tuple[Any, ...]:
+    return segment.device, segment.pool, segment.priority

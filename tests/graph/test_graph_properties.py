@@ -1,0 +1,83 @@
+"""The centre, for graphs: a recorded program gives what running it serially gives, however often it
+is launched, and beside eager work on the same data."""
+
+from __future__ import annotations
+
+import pytest
+from helpers.programs import programs, settings
+from helpers.recording import graph_differences, recordable
+from helpers.steps import Setting
+from hypothesis import Phase, given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+
+from cudasync.graph import device_graph, parts, recorder
+from cudasync.graph.hazards import Hazards
+from cudasync.graph.segments import Segment
+
+SEARCH = hypothesis_settings(
+    max_examples=100, deadline=None, database=None, phases=[Phase.generate]
+)
+
+
+@given(programs(max_steps=24, ordered=True).map(recordable), settings(), st.integers(1, 3))
+def test_a_graph_gives_the_serial_result_each_time(program, setting, times):
+    assert not graph_differences(program, setting, times)
+
+
+@given(programs(max_steps=16, ordered=True).map(recordable), settings())
+def test_launches_are_in_order_with_eager_work_on_the_same_data(program, setting):
+    assert not graph_differences(program, setting, 2, beside=True)
+
+
+class ForgetsReaders(Hazards):
+    """A write does not come after the reads before it."""
+
+    def enter(self, node):
+        found = super().enter(node)
+        read = {each.start for each in (*node.hazards[0][0], *node.hazards[0][1])}
+        return tuple(
+            other
+            for other in found
+            if any(w.start in read for w in (*other.hazards[0][1], *other.hazards[0][2]))
+        )
+
+
+def backwards(nodes, device):
+    """The driver takes nodes of which none comes after another in any order."""
+    order = device_graph.inside
+    device_graph.inside = lambda nodes: [() for _ in nodes]
+    try:
+        return FORWARDS(nodes[::-1], device)
+    finally:
+        device_graph.inside = order
+
+
+def without_the_last(segment):
+    """What a segment does, but for its last node."""
+    whole = Segment(segment.device, segment.pool, segment.priority, segment.is_alone)
+    whole.nodes = segment.nodes[:-1] or segment.nodes
+    return ACCESSES(whole)
+
+
+ACCESSES = Segment.accesses
+FORWARDS = device_graph.device_graph
+PLANTED = {
+    "a write overtakes reads": (recorder, "Hazards", ForgetsReaders),
+    "a graph of the driver without edges": (parts, "device_graph", backwards),
+    "a segment tells too little of what it touches": (Segment, "accesses", without_the_last),
+}
+
+
+@pytest.mark.parametrize("bug", PLANTED)
+def test_a_planted_bug_is_found(bug, monkeypatch):
+    where, name, wrong = PLANTED[bug]
+    monkeypatch.setattr(where, name, wrong)
+
+    @SEARCH
+    @given(programs(max_steps=24, ordered=True).map(recordable))
+    def search(program):
+        assert not graph_differences(program, Setting(), 2, beside=True)
+
+    with pytest.raises(AssertionError):
+        search()

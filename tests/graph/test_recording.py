@@ -1,0 +1,167 @@
+"""What recording does and refuses, and what becomes of it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from helpers.driver_calls import counted_calls
+
+import cudasync as cs
+from cudasync import xp
+
+
+@pytest.fixture
+def x():
+    return cs.array(np.arange(8, dtype=np.float32))
+
+
+def test_nothing_runs_before_a_launch_and_each_launch_runs_all(x):
+    with cs.graph() as g:
+        x += 1
+    assert x.numpy().tolist() == list(range(8))
+    with g.instantiate() as executable:
+        for _ in range(3):
+            executable.launch()
+    assert x.numpy().tolist() == [i + 3 for i in range(8)]
+
+
+def test_what_is_made_inside_belongs_to_the_graph_and_holds_its_value_after_a_launch(x):
+    with cs.graph() as g:
+        y = x * 2
+        total = xp.sum(y + 1)
+    del y
+    executable = g.instantiate()
+    executable.launch()
+    # Eager work takes its memory elsewhere, though temporaries of the recording are gone.
+    noise = [x * 100 for _ in range(8)]
+    assert float(total) == 2 * 28 + 8
+    x += 1
+    executable.launch()
+    assert float(total) == 2 * 36 + 8
+    assert noise[0].numpy().tolist() == [100.0 * i for i in range(8)]
+
+
+QUESTIONS = {
+    "numpy": lambda x: x.numpy(),
+    "float": lambda x: float(x[0]),
+    "wait": lambda x: x.wait(),
+    "waitall": lambda x: cs.waitall(),
+    "print": lambda x: str(x),
+    "result": lambda x: cs.engine().push(lambda: 1, writes=x).result(),
+    "statistics": lambda x: cs.engine().statistics(),
+}
+
+
+@pytest.mark.parametrize("question", QUESTIONS)
+def test_what_asks_for_a_value_is_refused_at_once_and_the_graph_is_not_whole(x, question):
+    g = cs.graph()
+    with pytest.raises(cs.RecordingError, match="recorded"), g:
+        QUESTIONS[question](x)
+    with pytest.raises(cs.RecordingError, match="record it again"):
+        g.instantiate()
+    # The engine outside is the current one again.
+    assert (x + 1).numpy().tolist() == [i + 1 for i in range(8)]
+
+
+def test_misuse_is_said_so(x):
+    g = cs.graph()
+    with g:
+        with pytest.raises(cs.RecordingError, match="leave its `with` block"):
+            g.instantiate()
+        with pytest.raises(cs.RecordingError, match="inside of another"), cs.graph():
+            pass
+        with pytest.raises(ValueError, match="no worker pool"):
+            cs.engine().push(print, pool="none")
+        with pytest.raises(TypeError, match="needs a function"):
+            cs.engine().push(3)
+        inside = cs.engine()
+    with pytest.raises(cs.RecordingError, match="once"), g:
+        pass
+    with pytest.raises(cs.RecordingError, match="is over"):
+        inside.push(print)
+    executable = g.instantiate()
+    assert executable.launch().result() is None
+    executable.close()
+    executable.close()
+    with pytest.raises(cs.ClosedError, match="instantiate"):
+        executable.launch()
+
+
+def test_kernels_between_host_ops_are_one_launch_of_the_driver(x):
+    seen = []
+    with cs.graph() as g:
+        for _ in range(20):
+            x += 1
+        cs.engine().push(lambda: seen.append(1), reads=x)
+        for _ in range(5):
+            x *= 1
+    assert len(g) == len(g.nodes) == 26
+    executable = g.instantiate()
+    assert "3 (2 device, 1 host)" in executable.report()
+    executable.launch()
+    cs.waitall()
+    with counted_calls() as calls:
+        executable.launch()
+        cs.waitall()
+    assert calls["cuGraphLaunch"] == 2
+    assert calls["cuLaunchKernel"] == 0
+    assert seen == [1, 1]
+
+
+def test_a_launch_inside_of_a_recording_is_recorded(x):
+    with cs.graph() as inner:
+        x += 1
+    step = inner.instantiate()
+    with cs.graph() as outer:
+        step.launch()
+        x *= 2
+        step.launch()
+    assert [node.name for node in outer.nodes] == ["add", "multiply", "add"]
+    outer.instantiate().launch()
+    assert x.numpy().tolist() == [2 * (i + 1) + 1 for i in range(8)]
+
+
+def test_a_failure_names_the_node_and_what_does_not_come_after_it_runs():
+    a, b, ran = cs.Var("a"), cs.Var("b"), []
+    with cs.Engine() as engine:
+        with cs.graph() as g:
+            push = cs.engine().push
+            push(lambda: 1 / 0, writes=a, name="divide")
+            push(lambda: ran.append("after"), reads=a)
+            push(lambda: ran.append("beside"), writes=b)
+        op = g.instantiate().launch()
+        with pytest.raises(cs.OpError, match=r"node 0 \(divide\), recorded at .*test_recording"):
+            op.wait()
+        assert ran == ["beside"]
+        with pytest.raises(cs.OpError):
+            a.wait()
+        engine.clear_errors()
+
+
+def test_a_function_of_a_stream_that_raises_is_told_of_at_instantiation(x):
+    def fails(stream):
+        raise ValueError("no")
+
+    with cs.graph() as g:
+        cs.engine().push(fails, writes=x, device=0)
+    with pytest.raises(ValueError, match="no"):
+        g.instantiate()
+    assert (x + 1).numpy()[0] == 1
+
+
+def test_a_graph_is_shown(x):
+    with cs.graph() as g:
+        y = x + 1
+        z = x * 2
+        cs.engine().push(lambda: None, reads=[y, z], name='say "hello"')
+    dot = g.to_dot()
+    assert dot.startswith("digraph")
+    assert "n0 -> n2;" in dot
+    assert "n1 -> n2;" in dot
+    assert "n0 -> n1;" not in dot
+    assert r"say \"hello\"" in dot
+    assert "n0 --> n2" in g.to_mermaid()
+    assert [node.dependencies for node in g.nodes[:2]] == [(), ()]
+    assert g.nodes[2].dependencies == g.nodes[:2]
+    assert "test_recording.py:" in g.nodes[0].push_site
+    assert {each.reads for each in g.nodes[2].accesses} == {True}

@@ -1,0 +1,99 @@
+"""Running a program as a graph: recorded once, launched several times, compared with the model."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import cudasync as cs
+from helpers.model import Model
+from helpers.op_functions import PATIENCE_S
+from helpers.oracle import reset_devices
+from helpers.running import Run, Runner, open_engine
+from helpers.steps import (
+    Batch,
+    ClearErrors,
+    Fail,
+    Fetch,
+    Hold,
+    Nest,
+    Program,
+    Read,
+    Renew,
+    Setting,
+    Step,
+    Wait,
+    WaitAll,
+)
+
+# What asks for a value, or makes a new array, or would not end.
+_NOT_RECORDED = (ClearErrors, Fail, Fetch, Hold, Nest, Read, Renew, Wait, WaitAll)
+
+
+def recordable(program: Program) -> Program:
+    """What of `program` can be recorded."""
+    return replace(program, pushes=tuple(p for p in program.pushes if _can_be(p.step)))
+
+
+def _can_be(step: Step) -> bool:
+    if isinstance(step, Batch):
+        return all(_can_be(each) for each in step.steps)
+    return not isinstance(step, _NOT_RECORDED)
+
+
+class Recorded(Runner):
+    """A run of a program by a graph."""
+
+    def launched(self, times: int, beside: bool) -> tuple[Run, cs.Executable]:
+        """Record the program, and launch it so often; the outcome, and what was launched.
+
+        With something `beside`, the program is pushed once more, eagerly, before the last launch.
+        """
+        with cs.use(self.engine):
+            outside = self.engine
+            with cs.graph() as recorded:
+                self.engine = cs.engine()
+                for number, push in enumerate(self.program.pushes):
+                    self.push(str(number), push)
+            self.engine = outside
+            self.prepared.clear()
+            self.ops.clear()
+            executable = recorded.instantiate()
+            for each in range(times):
+                if beside and each == times - 1:
+                    for number, push in enumerate(self.program.pushes):
+                        self.push(str(number), push)
+                executable.launch()
+            self.engine.waitall(PATIENCE_S)
+            self.ops.clear()
+            return self.outcome(), executable
+
+
+def graph_differences(
+    program: Program, setting: Setting, times: int = 2, *, beside: bool = False
+) -> list[str]:
+    """What a graph did otherwise than running its program so often has it."""
+    try:
+        with open_engine(setting) as engine:
+            run, executable = Recorded(program, engine, holds=False).launched(times, beside)
+            executable.close()
+    except (cs.CudasyncError, TimeoutError) as error:
+        reset_devices()
+        return [f"{type(error).__name__}: {error}"]
+    often = replace(program, pushes=program.pushes * (times + beside))
+    expected = Model(often).run(list(often.by_id()))
+    # A note has the number of its step, which is the same in each launch.
+    for outcome in (expected, run):
+        count = len(program.pushes)
+        outcome.logs = [[_first_id(each, count) for each in log] for log in outcome.logs]
+    found = []
+    for name in ("device", "host", "logs"):
+        pairs = zip(getattr(expected, name), getattr(run, name), strict=True)
+        for index, (wanted, got) in enumerate(pairs):
+            if wanted != got:
+                found.append(f"{name} {index} is\n    {got}, not\n    {wanted}")
+    return found
+
+
+def _first_id(id_: str, count: int) -> str:
+    number, *inner = id_.split(".")
+    return ".".join([str(int(number) % count), *inner])
