@@ -115,6 +115,27 @@ class CudaError(CudasyncError):
         super().__init__(f"{call}: {name} ({code})" + (f": {hint}" if hint else ""))
 
 
+class OutOfMemoryError(MemoryError, CudaError):
+    """A device has no memory for an array, once the cache is freed and dead arrays are.
+
+    `device` is its ordinal, `size_bytes` what was asked for, and `table` tells what holds memory:
+    the numbers of `memory_stats`, and the largest arrays that are alive with their shapes, dtypes,
+    and the line that wrote or made them.
+    """
+
+    def __init__(
+        self, code: int, name: str, *, call: str, device: int, size_bytes: int, table: str
+    ) -> None:
+        self.device = device
+        self.size_bytes = size_bytes
+        self.table = table
+        hint = (
+            f"{size_bytes:,} bytes on Device({device}): let go of arrays, or work on parts\n{table}"
+        )
+        # Not `super()`, which is MemoryError: it comes first, since it makes its objects itself.
+        CudaError.__init__(self, code, name, call=call, hint=hint)
+
+
 class PtxError(CudasyncError):
     """The text is not PTX that can run here.
 

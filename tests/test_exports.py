@@ -24,12 +24,12 @@ PUBLIC = {
     # Graphs.
     "Executable", "Node", "RecordedGraph", "graph",
     # Arrays and kernels.
-    "Array", "BoundKernel", "In", "InOut", "Kernel", "Module", "Out", "PreparedLaunch", "array",
-    "copy", "empty", "empty_like", "from_dlpack", "hand_over", "strided", "take_over", "zeros",
-    "random", "xp", "zeros_like",
+    "Array", "BoundKernel", "In", "InOut", "Kernel", "MemoryStats", "Module", "Out",
+    "PreparedLaunch", "array", "copy", "empty", "empty_cache", "empty_like", "from_dlpack",
+    "hand_over", "memory_stats", "strided", "take_over", "zeros", "random", "xp", "zeros_like",
     # Errors.
     "ClosedError", "CompileError", "CudaError", "CudasyncError", "DeadlockError", "OpError",
-    "PtxError", "RecordingError", "UnhandledFailureWarning", "UnpicklableCause",
+    "OutOfMemoryError", "PtxError", "RecordingError", "UnhandledFailureWarning", "UnpicklableCause",
 }  # fmt: skip
 
 TESTING = {"Exploration", "HostLatch", "Latch", "explore"}

@@ -9,6 +9,7 @@ from cudasync.array.creation import array, empty, empty_like, zeros, zeros_like
 from cudasync.array.crossing import hand_over, take_over
 from cudasync.array.foreign import strided
 from cudasync.array.kernels import BoundKernel, Kernel
+from cudasync.array.memory.statistics import MemoryStats, empty_cache, memory_stats
 from cudasync.array.modules import Module
 from cudasync.array.prepared import PreparedLaunch
 from cudasync.array.uses import In, InOut, Out
@@ -19,15 +20,18 @@ __all__ = [
     "In",
     "InOut",
     "Kernel",
+    "MemoryStats",
     "Module",
     "Out",
     "PreparedLaunch",
     "array",
     "copy",
     "empty",
+    "empty_cache",
     "empty_like",
     "from_dlpack",
     "hand_over",
+    "memory_stats",
     "strided",
     "take_over",
     "zeros",

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import weakref
 from contextlib import suppress
-from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from cudasync.array.handed import Handed
-from cudasync.array.memory.idle import empty_pools
+from cudasync.array.memory.exhausted import allocated
+from cudasync.array.memory.holdings import Holding, holdings_of
 from cudasync.atomic import Inbox
 from cudasync.driver import Device, DeviceBuffer
 from cudasync.driver.interop import DLPACK_CUDA
@@ -23,13 +24,11 @@ from cudasync.engine import engine
 from cudasync.engine.frames import without_frames
 from cudasync.engine.hazards.interval_map import Region
 from cudasync.engine.op import OpKind
-from cudasync.errors import ClosedError, CudaError, CudasyncError, DeadlockError
+from cudasync.errors import ClosedError, CudaError, CudasyncError
 
 if TYPE_CHECKING:
     from cudasync.driver import Stream
     from cudasync.engine import Engine
-
-CUDA_ERROR_OUT_OF_MEMORY = 2
 
 
 class Ending(Protocol):
@@ -92,22 +91,9 @@ class Allocation:
     def __init__(self, owner: Engine, device: Device, size_bytes: int) -> None:
         reap()
         self.handed = Handed()
-        try:
-            self.buffer = _allocate(owner, device, size_bytes, self)
-        except CudaError as error:
-            if error.code != CUDA_ERROR_OUT_OF_MEMORY:
-                raise
-            # What is kept for results goes first. Then memory of dead arrays comes back when their
-            # last use has passed: wait for it once.
-            # Inside an op that can not be for all of them, since it would wait for itself.
-            empty_pools()
-            reap()
-            with suppress(DeadlockError):
-                owner._drain(None)
-            device.synchronize()
-            self.buffer = _allocate(owner, device, size_bytes, self)
-        note = _Free(self.buffer, self.region, weakref.ref(owner))
-        weakref.finalize(self, DEAD.put, note).atexit = False
+        self.buffer = allocated(
+            device, size_bytes, partial(_allocate, owner, device, size_bytes, self), reap
+        )
 
     @property
     def device(self) -> Device:
@@ -122,28 +108,35 @@ class Allocation:
         return (DLPACK_CUDA, self.device.ordinal)
 
 
-@dataclass(frozen=True, slots=True)
 class _Free:
     """The end of memory of our own."""
 
-    buffer: DeviceBuffer
-    region: Region
-    owner: weakref.ref[Engine]
+    __slots__ = ("_holding", "_holdings", "_region", "owner")
+
+    def __init__(self, holding: Holding, region: Region, owner: Engine) -> None:
+        self._holding = holding
+        self._holdings = holdings_of(holding.buffer.device)
+        self._region = region
+        self.owner = weakref.ref(owner)
 
     @property
     def is_over(self) -> bool:
         # It went with a reset of its device.
-        return self.buffer.is_closed
+        return self._holding.buffer.is_closed
 
     def push(self, engine: Engine) -> None:
-        engine._push(
-            self._free, OpKind.FREE, writes=[self.region], name="free", device=self.buffer.device
+        device = self._holding.buffer.device
+        op = engine._push(
+            self._free, OpKind.FREE, writes=[self._region], name="free", device=device
         )
+        self._holding.free = weakref.ref(op)
 
     def _free(self, stream: Stream) -> None:
+        buffer = self._holding.buffer
         # After a device fault there is nothing left to free.
         with suppress(CudasyncError):
-            self.buffer.close(stream)
+            buffer.close(stream)
+        self._holdings.tally.add(-buffer.size_bytes)
 
 
 def _allocate(owner: Engine, device: Device, size_bytes: int, made: Allocation) -> DeviceBuffer:
@@ -164,6 +157,10 @@ def _allocate(owner: Engine, device: Device, size_bytes: int, made: Allocation) 
     assert isinstance(buffer, DeviceBuffer)
     made.region = Region(buffer.ptr, buffer.ptr + size_bytes)
     owner._adopt(made.region, op)
+    holding = Holding(buffer, weakref.ref(made), op)
+    holdings_of(device).note(holding)
+    note = _Free(holding, made.region, owner)
+    weakref.finalize(made, DEAD.put, note).atexit = False
     return buffer
 
 

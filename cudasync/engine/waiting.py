@@ -8,7 +8,7 @@ whoever should have done so may be in a long op, or suspended.
 from __future__ import annotations
 
 import time
-from contextlib import nullcontext, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from typing import TYPE_CHECKING
 
 from cudasync.atomic import Bell
@@ -21,7 +21,7 @@ from cudasync.engine.log.combiner import COMBINER
 from cudasync.errors import DeadlockError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from cudasync.engine.op import Op
 
@@ -52,11 +52,10 @@ def wait_for(op: Op, deadline: float | None, *, caller_raises: bool = True) -> b
         if inside or COMBINER.unplanned <= FEW:
             COMBINER.plan(op)
             issuing.settle()
-        if inside:
-            _refuse_deadlock(op, inside)
         op._pool.watch(op)
         worker = current.worker() if inside else None
         with (
+            _noted(op, inside, deadline) if inside else nullcontext(),
             op._engine._blocking(op),
             nullcontext() if worker is None else worker.pool.blocked(worker),
         ):
@@ -104,12 +103,44 @@ def _stand_in(op: Op) -> None:
             each._pool.query(each)
 
 
+# What the functions of ops wait for without a limit: by the wait, whose it is and for what.
+_waits: dict[object, tuple[Sequence[Op], Op]] = {}
+
+
+@contextmanager
+def _noted(op: Op, inside: Sequence[Op], deadline: float | None) -> Iterator[None]:
+    """Around a wait of an op's function: it is known to others, and refused if none could end.
+
+    It is noted first: of two that come together and wait for each other, one sees the other.
+    """
+    key = object()
+    if deadline is None:
+        _waits[key] = tuple(inside), op
+    try:
+        _refuse_deadlock(op, inside)
+        yield
+    finally:
+        _waits.pop(key, None)
+
+
 def _refuse_deadlock(op: Op, inside: Sequence[Op]) -> None:
-    for mine in inside:
-        if _comes_after(op, mine):
-            raise DeadlockError(
-                f"op {mine.name!r} waits for op {op.name!r}, which can only end after it"
-            )
+    """DeadlockError if `op` comes after one of `inside`, or after ops whose functions wait for
+    what does."""
+    awaited = {op}
+    todo = [op]
+    while todo:
+        each = todo.pop()
+        for mine in inside:
+            if _comes_after(each, mine):
+                through = "" if each is op else f" and waits for op {each.name!r}"
+                raise DeadlockError(
+                    f"op {mine.name!r} waits for op {op.name!r}{through}, "
+                    "which can only end after it"
+                )
+        for others, target in list(_waits.values()):
+            if target not in awaited and any(_comes_after(each, other) for other in others):
+                awaited.add(target)
+                todo.append(target)
 
 
 def _comes_after(op: Op, other: Op) -> bool:

@@ -29,14 +29,38 @@ class Size:
 POOLS: dict[tuple[int, object], dict[int, Size]] = {}
 
 
-def empty_pools() -> None:
-    """Let go of all idle blocks, of all devices; they are freed as dead arrays are."""
-    for sizes in list(POOLS.values()):
-        for home in list(sizes.values()):
-            home.idle.clear()
+def empty_pools(ordinal: int | None = None) -> int:
+    """Let go of all idle blocks, of all devices or of that one; how many bytes that were.
+
+    They are freed as dead arrays are.
+    """
+    freed = 0
+    for home in _homes(ordinal):
+        while True:
+            # One at a time: what another thread takes meanwhile is not counted.
+            try:
+                home.idle.pop()
+            except IndexError:
+                break
+            freed += home.size_bytes
+    return freed
 
 
-def idle_bytes() -> int:
-    """How many bytes are kept for results to come."""
-    homes = [home for sizes in list(POOLS.values()) for home in list(sizes.values())]
-    return sum(home.size_bytes * len(home.idle) for home in homes)
+def idle_bytes(ordinal: int | None = None) -> int:
+    """How many bytes are kept for results to come, on all devices or on that one."""
+    return sum(home.size_bytes * len(home.idle) for home in _homes(ordinal))
+
+
+def idle_allocations(ordinal: int) -> list[Allocation]:
+    """What is kept for results to come on that device."""
+    # deque.copy is one C call: others take from it meanwhile.
+    return [each for home in _homes(ordinal) for each in home.idle.copy()]
+
+
+def _homes(ordinal: int | None) -> list[Size]:
+    return [
+        home
+        for (where, _), sizes in list(POOLS.items())
+        if ordinal is None or where == ordinal
+        for home in list(sizes.values())
+    ]

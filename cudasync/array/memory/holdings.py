@@ -1,0 +1,131 @@
+"""Floor 4, memory. What arrays have of a device's memory, from allocation until the free is over.
+
+Written down where memory is allocated and where it is freed, never where a block of the pool
+changes hands: so who uses memory again pays nothing for the books. Who asks goes through all of it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from threading import Lock
+from typing import TYPE_CHECKING
+
+from cudasync.atomic import Roll, Tickets
+
+if TYPE_CHECKING:
+    import weakref
+    from types import CodeType
+
+    from cudasync.array.allocation import Allocation
+    from cudasync.driver import Device, DeviceBuffer
+    from cudasync.engine import Op
+
+# The notes are first swept at this many; from then on whenever they have doubled.
+_SWEEP = 256
+
+
+class Holding:
+    """One allocation of memory, and how far its end has come."""
+
+    __slots__ = ("at", "buffer", "code", "free", "whose")
+
+    def __init__(self, buffer: DeviceBuffer, whose: weakref.ref[Allocation], op: Op) -> None:
+        self.buffer = buffer
+        self.whose = whose
+        # Of the call that allocated it.
+        self.code: CodeType = op._code
+        self.at: int = op._at
+        # The op that frees it, once that is pushed. Weak, for an op refers to its engine; what
+        # nobody refers to any more is over.
+        self.free: weakref.ref[Op] | None = None
+
+    @property
+    def is_dead(self) -> bool:
+        """True if no array uses it any more, and no pool keeps it."""
+        return self.whose() is None
+
+    @property
+    def pending(self) -> Op | None:
+        """The op that frees it, as long as that is not over."""
+        op = None if self.free is None else self.free()
+        return None if op is None or op.finished else op
+
+    @property
+    def is_over(self) -> bool:
+        """True if the device has the memory back."""
+        return self.buffer.is_closed and self.pending is None
+
+
+class Tally:
+    """A number of bytes that any thread changes, and the most that it has been.
+
+    Each change is one `append`. Whoever finds nobody at it adds them up, in their order, so the
+    most is that of this order; nobody waits for the one who does.
+    """
+
+    __slots__ = ("_adding", "_changes", "_now", "_peak")
+
+    def __init__(self) -> None:
+        self._changes: deque[int] = deque()
+        self._adding = Lock()
+        self._now = self._peak = 0
+
+    def add(self, size_bytes: int) -> None:
+        """So many more; a negative number is so many less."""
+        self._changes.append(size_bytes)
+        changes = self._changes
+        while changes and self._adding.acquire(blocking=False):
+            try:
+                while changes:
+                    self._now += changes.popleft()
+                    self._peak = max(self._peak, self._now)
+            finally:
+                self._adding.release()
+
+    @property
+    def peak(self) -> int:
+        """The most so far."""
+        return self._peak
+
+
+class Holdings:
+    """All that arrays have on one device, in one life of its context."""
+
+    __slots__ = ("_roll", "_sweep_at", "made", "tally")
+
+    def __init__(self) -> None:
+        self._roll: Roll[Holding] = Roll()
+        self._sweep_at = _SWEEP
+        # How often the driver was asked for memory, and gave it.
+        self.made = Tickets()
+        # What was allocated and not yet freed.
+        self.tally = Tally()
+
+    def note(self, holding: Holding) -> None:
+        """Write down memory that was just allocated."""
+        self._roll.add(holding)
+        self.made.next()
+        self.tally.add(holding.buffer.size_bytes)
+        if len(self._roll) >= self._sweep_at:
+            self._roll.strike(lambda each: each.is_over)
+            self._sweep_at = max(_SWEEP, 2 * len(self._roll))
+
+    def all(self) -> list[Holding]:
+        """What the device has not got back, the oldest first."""
+        return [each for each in self._roll.all() if not each.is_over]
+
+
+_holdings: dict[tuple[int, object], Holdings] = {}
+
+
+def holdings_of(device: Device) -> Holdings:
+    """Those of a device as it is now: a reset begins others."""
+    key = device.ordinal, device.context.token
+    found = _holdings.get(key)
+    if found is None:
+        for other in list(_holdings):
+            if other[0] == key[0] and other != key:
+                _holdings.pop(other, None)
+        # dict.setdefault is one C call: all threads get the same.
+        found = _holdings.setdefault(key, Holdings())
+    return found

@@ -1,0 +1,112 @@
+"""Floor 4, memory. `memory_stats` and `empty_cache`: what arrays have of a device's memory now."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from cudasync.array.memory.holdings import holdings_of
+from cudasync.array.memory.idle import empty_pools, idle_allocations
+from cudasync.driver.current import current_device
+from cudasync.driver.device import as_device
+
+if TYPE_CHECKING:
+    from cudasync.array.memory.holdings import Holding
+    from cudasync.driver import Device
+    from cudasync.driver.device import DeviceLike
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryStats:
+    """What arrays have of one device's memory; printed, it is a table. All sizes are in bytes."""
+
+    # The device's ordinal.
+    device: int
+    # Of arrays that are alive, and of temporaries of ops in flight.
+    in_use_bytes: int
+    # Kept for results to come. `empty_cache` frees it, and so does an allocation that would fail.
+    cached_bytes: int
+    # Of arrays that are gone, whose free has to wait for their last use.
+    pending_bytes: int
+    # The most that arrays had at any time since the device's context began, all three together.
+    peak_bytes: int
+    # How often the driver was asked for memory since then: in the steady state that stands still.
+    allocation_count: int
+    # What the driver has; see `Device.memory`.
+    held_bytes: int
+    free_bytes: int
+    total_bytes: int
+
+    @property
+    def other_bytes(self) -> int:
+        """What is neither free nor an array's: buffers, modules, other libraries and processes."""
+        arrays = self.in_use_bytes + self.cached_bytes + self.pending_bytes
+        return max(0, self.total_bytes - self.free_bytes - arrays)
+
+    def __str__(self) -> str:
+        rows = (
+            ("in use by arrays", self.in_use_bytes),
+            ("cached for results", self.cached_bytes),
+            ("pending, until a last use is over", self.pending_bytes),
+            ("most of these at once", self.peak_bytes),
+            ("others'", self.other_bytes),
+            ("free", self.free_bytes),
+            ("total", self.total_bytes),
+            ("freed, and held by the driver", self.held_bytes),
+        )
+        lines = [f"    {name:<34}{size:>20,}" for name, size in rows]
+        head = f"memory of Device({self.device}) in bytes, {self.allocation_count:,} allocations"
+        return "\n".join([head, *lines])
+
+
+def memory_stats(device: DeviceLike | None = None) -> MemoryStats:
+    """What arrays have of a device's memory now; None for the current device. Does not wait.
+
+    One driver call and a walk through all allocations. Other threads go on meanwhile: each number
+    is right by itself.
+    """
+    where = current_device() if device is None else as_device(device)
+    sizes = {"in use": 0, "cached": 0, "pending": 0}
+    kept = idle_of(where)
+    holdings = holdings_of(where)
+    for holding in holdings.all():
+        sizes[state_of(holding, kept)] += holding.buffer.size_bytes
+    memory = where.memory()
+    return MemoryStats(
+        device=where.ordinal,
+        in_use_bytes=sizes["in use"],
+        cached_bytes=sizes["cached"],
+        pending_bytes=sizes["pending"],
+        peak_bytes=holdings.tally.peak,
+        allocation_count=holdings.made.taken,
+        held_bytes=memory.held_bytes,
+        free_bytes=memory.free_bytes,
+        total_bytes=memory.total_bytes,
+    )
+
+
+def empty_cache(device: DeviceLike | None = None) -> int:
+    """Free the memory that is kept for results to come; how many bytes that are.
+
+    Of one device, or of all with None. Does not wait: each block is freed once its last use is
+    over. An allocation of an array that would fail does so by itself; what it is for is memory that
+    others want: buffers of the driver layer, other libraries, other processes.
+    """
+    from cudasync.array.allocation import reap
+
+    freed = empty_pools(None if device is None else as_device(device).ordinal)
+    reap()
+    return freed
+
+
+def idle_of(device: Device) -> set[int]:
+    """The addresses of what is kept for results to come."""
+    return {each.region.start for each in idle_allocations(device.ordinal)}
+
+
+def state_of(holding: Holding, idle: set[int]) -> str:
+    """ "in use", "cached" or "pending"."""
+    allocation = holding.whose()
+    if allocation is None:
+        return "pending"
+    return "cached" if allocation.region.start in idle else "in use"

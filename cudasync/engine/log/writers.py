@@ -1,0 +1,31 @@
+"""Floor 2. Which op wrote some memory last, as far as that is remembered: for reports."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from cudasync.engine.log.combiner import COMBINER
+from cudasync.engine.log.histories import latest
+from cudasync.engine.op import DeviceOp, OpKind
+
+if TYPE_CHECKING:
+    from cudasync.engine.hazards.interval_map import Region
+    from cudasync.engine.op import Op
+
+
+def last_writer(region: Region) -> Op | None:
+    """The op that wrote the first of these bytes that one is remembered for.
+
+    None if none is: what orders nothing any more may be forgotten. An allocation is no writer.
+    """
+    ranges = latest(COMBINER.ranges)
+    # IndexError: another thread plans meanwhile.
+    with suppress(IndexError):
+        for state in ranges.peek(region) if ranges is not None else ():
+            writer = state.writer
+            if writer is not None and not (
+                isinstance(writer, DeviceOp) and writer.kind is OpKind.ALLOCATE
+            ):
+                return writer
+    return None
