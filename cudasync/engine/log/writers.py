@@ -20,12 +20,13 @@ def last_writer(region: Region) -> Op | None:
     None if none is: what orders nothing any more may be forgotten. An allocation is no writer.
     """
     ranges = latest(COMBINER.ranges)
+    states = []
     # IndexError: another thread plans meanwhile.
     with suppress(IndexError):
-        for state in ranges.peek(region) if ranges is not None else ():
-            writer = state.writer
-            if writer is not None and not (
-                isinstance(writer, DeviceOp) and writer.kind is OpKind.ALLOCATE
-            ):
-                return writer
-    return None
+        states = ranges.peek(region) if ranges is not None else []
+    return next((each.writer for each in states if _is_told(each.writer)), None)
+
+
+def _is_told(writer: Op | None) -> bool:
+    is_allocation = isinstance(writer, DeviceOp) and writer.kind is OpKind.ALLOCATE
+    return writer is not None and not is_allocation
