@@ -10,8 +10,8 @@ import pytest
 from helpers.agreement import Agreement
 from helpers.faults import differences_after_fault
 from helpers.oracle import differences
-from helpers.planted import FAULTS, NAMES, plant
-from helpers.programs import crossing_programs, programs, settings
+from helpers.planted import FAULTS, NAMES, OPERATORS, plant
+from helpers.programs import crossing_programs, mixed_programs, programs, settings
 from helpers.steps import Program, Setting
 from hypothesis import HealthCheck, Phase, given, seed
 from hypothesis import settings as hypothesis_settings
@@ -57,6 +57,29 @@ def search_chunk(chunk: int, *, threads: int, trace: bool) -> list[str]:
     return found
 
 
+def search_operators(examples: int) -> list[str]:
+    """Run random programs of operators until one of them differs."""
+    for chunk in range(examples // CHUNK):
+        found = search_operators_chunk(chunk)
+        if found:
+            return found
+    return []
+
+
+def search_operators_chunk(chunk: int) -> list[str]:
+    found: list[str] = []
+
+    @seed(chunk)
+    @fixed
+    @given(mixed_programs(), settings())
+    def look(program: Program, setting: Setting) -> None:
+        if not found:
+            found.extend(differences(program, setting))
+
+    look()
+    return found
+
+
 def search_faults(examples: int) -> list[str]:
     """Run random programs that lose a device until one of them is harmed."""
     for chunk in range(examples // CHUNK):
@@ -83,6 +106,7 @@ def search_faults_chunk(chunk: int) -> list[str]:
 def test_the_engine_as_it_is_passes_the_same_search():
     assert search(60) == []
     assert search_faults(20) == []
+    assert search_operators(20) == []
 
 
 @pytest.fixture(autouse=True)
@@ -105,6 +129,13 @@ def test_the_machine_that_compares_engines_finds_it_too(bug, monkeypatch):
 def test_a_planted_bug_is_found(bug, monkeypatch):
     plant(bug, monkeypatch.setattr)
     assert search(300)
+
+
+@pytest.mark.sampled(4)
+@pytest.mark.parametrize("bug", OPERATORS)
+def test_a_bug_of_operators_is_found(bug, monkeypatch):
+    plant(bug, monkeypatch.setattr)
+    assert search_operators(300)
 
 
 @pytest.mark.parametrize("bug", FAULTS)

@@ -14,7 +14,13 @@ from dataclasses import replace
 import pytest
 from helpers.faults import differences_after_fault
 from helpers.oracle import check, replay_line
-from helpers.programs import crossing_programs, faulting_programs, programs, settings
+from helpers.programs import (
+    crossing_programs,
+    faulting_programs,
+    mixed_programs,
+    programs,
+    settings,
+)
 from helpers.steps import Setting
 from hypothesis import given
 from hypothesis import settings as hypothesis_settings
@@ -38,6 +44,12 @@ def test_any_program_gives_the_serial_result(program, setting):
 
 @given(programs(fails=True), settings())
 def test_failures_poison_exactly_what_they_would_serially(program, setting):
+    check(program, setting)
+
+
+@share(0.6)
+@given(mixed_programs(fails=True), settings())
+def test_any_program_of_operators_on_devices_and_the_cpu_gives_the_serial_result(program, setting):
     check(program, setting)
 
 

@@ -20,9 +20,11 @@ from helpers.steps import (
     ClearErrors,
     Copy,
     Direct,
+    Exhaust,
     Fail,
     Fetch,
     Hold,
+    Inner,
     Join,
     Mix,
     Nest,
@@ -121,7 +123,7 @@ class Model:
         blames = {blamed for place in needed(step) for blamed in self._blames(place) if blamed}
         # The one that failed first, whichever was named first.
         blamed = min(blames, key=self.failures.index, default=None)
-        if blamed is None and isinstance(step, (Fail, Wild)):
+        if blamed is None and isinstance(step, (Fail, Exhaust, Wild)):
             self._act(id_, step)
             self.failures.append(name)
             blamed = name
@@ -140,7 +142,7 @@ class Model:
         if blamed is None:
             for k, step in enumerate(batch.steps):
                 results.append(self._act(f"{id_}.{k}", step))
-                if isinstance(step, Fail):
+                if isinstance(step, (Fail, Exhaust)):
                     blamed = f"step {id_}, step {k} (counted)"
                     self.failures.append(blamed)
                     break
@@ -158,7 +160,7 @@ class Model:
             written.update(part for place in step.writes for part in _parts(place))
 
     def _act(self, id_: str, step: Step) -> object:
-        if not isinstance(step, (*UNNUMBERED, Add, Total, Mix, Set, Copy, Fetch)) or (
+        if not isinstance(step, (*UNNUMBERED, Add, Total, Inner, Mix, Set, Copy, Fetch)) or (
             isinstance(step, (Mix, Set)) and step.target.space == "h"
         ):
             self.ran[id_] = 1
@@ -170,6 +172,9 @@ class Model:
                 self.at(target)[:] = self.at(target) + self.at(source)
             case Total(target, source):
                 self.at(target)[:] += self.at(source).sum(dtype=np.int32, keepdims=True)
+            case Inner(target, first, second):
+                product = np.dot(self.at(first), self.at(second))
+                self.at(target)[:] += np.array([product], np.int32)
             case Join(target, first, second):
                 self.at(target)[:] = joined(self.at(target), self.at(first), self.at(second))
             case Set(target, value) | Hold(target, value):

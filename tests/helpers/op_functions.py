@@ -9,7 +9,7 @@ import numpy as np
 import cudasync as cs
 from cudasync.testing import HostLatch
 from helpers.model import joined
-from helpers.steps import Clear, Direct, Fail, Hold, Join, Mix, Nest, Note, Set, Step
+from helpers.steps import Clear, Direct, Exhaust, Fail, Hold, Join, Mix, Nest, Note, Set, Step
 
 if TYPE_CHECKING:
     from helpers.running import Runner
@@ -26,18 +26,18 @@ def function_of(run: Runner, id_: str, step: Step):
     """What an op of this step calls; it holds on to no more than it needs."""
     match step:
         case Mix(target, source, factor):
-            x, y = run.view(target), run.view(source)
+            x, y = run.numbers(target), run.numbers(source)
             index = np.arange(len(x), dtype=np.int32)
 
             def function() -> None:
                 x[:] = 31 * x + factor * y + index
         case Join(target, first, second):
-            x, y, z = run.view(target), run.view(first), run.view(second)
+            x, y, z = run.numbers(target), run.numbers(first), run.numbers(second)
 
             def function() -> None:
                 x[:] = joined(x, y, z)
         case Set(target, value) | Hold(target, value):
-            x = run.view(target)
+            x = run.numbers(target)
             latch = HostLatch(deadline_s=PATIENCE_S)
             if isinstance(step, Hold) and run.holds:
                 run.latches.append(latch)
@@ -52,8 +52,12 @@ def function_of(run: Runner, id_: str, step: Step):
 
             def function(stream: cs.Stream) -> None:
                 cs.memset_async(x, 0, stream=stream)
+        case Exhaust():
+
+            def function(*_: cs.Stream) -> None:
+                cs.empty(1 << 50, np.uint8)
         case Fail(target, _, is_late):
-            x = run.view(target)
+            x = run.numbers(target)
 
             def function(stream: cs.Stream | None = None) -> None:
                 if is_late and stream is not None:
@@ -62,7 +66,7 @@ def function_of(run: Runner, id_: str, step: Step):
                     x[:] = 0
                 raise Planned(id_)
         case Direct(target, source):
-            x, y = run.view(target), run.view(source)
+            x, y = run.numbers(target), run.view(source)
 
             def function() -> None:
                 with cs.Stream(y.device) as stream:

@@ -12,6 +12,9 @@ from typing import Any
 import numpy as np
 
 import cudasync as cs
+from cudasync.array.elementwise import plan
+from cudasync.array.host import plan as host_plan
+from cudasync.array.steps import on_host, step
 from cudasync.driver.launches import LaunchSequence
 from cudasync.engine.batch import host
 from cudasync.engine.batch.union import Union, _Cover
@@ -103,6 +106,32 @@ def _call_all(batch: tuple[Iterable[tuple[Any, ...]], Any]) -> list[Any]:
     return results
 
 
+def _operator_without(module: Any, word: int) -> Callable[..., cs.Op]:
+    """A push of a generated kernel that forgets what it reads (0), or what it writes (2)."""
+    push = module._push
+
+    def forget(engine, fn, accesses, *rest) -> cs.Op:
+        (only_read, updated, written), *others = accesses
+        # An update reads, too.
+        kept = ((), (), (*updated, *written)) if word == 0 else ((*only_read, *updated), (), ())
+        return push(engine, fn, (kept, *others), *rest)
+
+    return forget
+
+
+def _host_plan_without(module: Any, word: str) -> Callable[[], Any]:
+    """What a plan for the CPU takes for its engine: pushes to it forget what it says of `word`."""
+    current_engine = module.current_engine
+
+    class Forgetful:
+        def _push(self, fn, kind, **kwargs) -> cs.Op:
+            engine = current_engine()
+            forgotten = {} if engine.mode == "serial" else {word: ()}
+            return engine._push(fn, kind, **kwargs | forgotten)
+
+    return Forgetful
+
+
 _add = Union.add
 _find = histories.find
 _DOOR = (cs.Engine, "push", _slowly)
@@ -141,6 +170,27 @@ _BUGS: dict[str, tuple[tuple[object, str, object], ...]] = {
 }
 NAMES = tuple(_BUGS)
 
+# What operators say of themselves: only programs with operators show it.
+_BUGS |= {
+    "an operator forgets what it reads": ((plan, "_push", _operator_without(plan, 0)),),
+    "an operator forgets what it writes": ((plan, "_push", _operator_without(plan, 2)),),
+    "a step forgets what it reads": ((step, "_push", _operator_without(step, 0)),),
+    "a step forgets what it writes": ((step, "_push", _operator_without(step, 2)),),
+    "an operator on the CPU forgets what it reads": (
+        (host_plan, "current_engine", _host_plan_without(host_plan, "reads")),
+    ),
+    "an operator on the CPU forgets what it writes": (
+        (host_plan, "current_engine", _host_plan_without(host_plan, "writes")),
+    ),
+    "a step on the CPU forgets what it reads": (
+        (on_host, "current_engine", _host_plan_without(on_host, "reads")),
+    ),
+    "a step on the CPU forgets what it writes": (
+        (on_host, "current_engine", _host_plan_without(on_host, "writes")),
+    ),
+}
+OPERATORS = tuple(name for name in _BUGS if name not in NAMES)
+
 
 def _fails_by_all(op: DeviceOp, before: Any, sources: Any, streams: Any) -> None:
     """A doubt that takes whatever an op comes after for a source."""
@@ -156,7 +206,7 @@ _BUGS |= {
     ),
     "a lost device takes what is overwritten with it": ((in_doubt, "begin", _fails_by_all),),
 }
-FAULTS = tuple(name for name in _BUGS if name not in NAMES)
+FAULTS = tuple(name for name in _BUGS if name not in NAMES + OPERATORS)
 
 
 def plant(name: str, put: Callable[[object, str, object], None] = setattr) -> None:

@@ -13,6 +13,7 @@ from functools import cache
 from hypothesis import strategies as st
 
 from helpers.steps import (
+    CPU_ARRAY,
     LENGTH,
     Add,
     Batch,
@@ -20,9 +21,11 @@ from helpers.steps import (
     ClearErrors,
     Copy,
     Direct,
+    Exhaust,
     Fail,
     Fetch,
     Hold,
+    Inner,
     Join,
     Mix,
     Nest,
@@ -60,12 +63,13 @@ _COMMON = (
 )
 # What can be judged only where the order of the code is the order of the pushes.
 # A total is two pushes: what another thread pushes may come between them.
-_ORDERED = ("read", "wait", "waitall", "renew", "total")
+_ORDERED = ("read", "wait", "waitall", "renew", "total", "inner")
 _UNORDERED = ("fetch", "wait", "nest", "nest")
 
 # Data on its way from device to device, and who asks for it.
 _CROSSING = ("copy",) * 5 + (
     "mix",
+    "add",
     "set",
     "clear",
     "join",
@@ -74,6 +78,19 @@ _CROSSING = ("copy",) * 5 + (
     "read",
     "wait",
     "batch",
+)
+# Operators on devices and on the CPU, and what brings data to them.
+_MIXED = ("add", "total", "inner", "cpu add", "cpu total", "cpu inner", "cpu hold") * 2 + (
+    "mix",
+    "host mix",
+    "set",
+    "set",
+    "copy",
+    "copy",
+    "hold",
+    "read",
+    "batch",
+    "renew",
 )
 _DEVICES = ((0, 1), (1, 0), (0, 1, 2), (2, 0, 1), (0, 0, 1), (0, 1, 1))
 
@@ -155,8 +172,16 @@ class Room:
         """Both on one device, which operators ask for."""
         return Total(target, partner(target, self._beside(target, wanted)))
 
+    def inner(self, target: View, first: View, second: View) -> Inner:
+        """All of one place. Vectors of a product have one length, and its kernels take none with
+        gaps: their texts would be many."""
+        first = self._beside(target, first)
+        return Inner(target, first, partner(first, self._beside(target, second)))
+
     def _beside(self, target: View, wanted: View) -> View:
-        """`wanted` of an array on the device of `target`."""
+        """`wanted` of an array on the device of `target`; on the CPU there is one array."""
+        if target.space == "h":
+            return replace(wanted, space="h", index=CPU_ARRAY)
         where = self.devices[target.index]
         beside = [i for i, device in enumerate(self.devices) if device == where]
         return replace(wanted, index=beside[wanted.index % len(beside)])
@@ -229,13 +254,26 @@ def step(kind: str, room: Room, fails: bool) -> st.SearchStrategy[Step]:
     device, host = contiguous("d", arrays), contiguous("h", hosts)
     any_device, any_host = views("d", arrays), views("h", hosts)
     anywhere = st.one_of(device, host)
+    any_cpu, plain_cpu = views("h", (CPU_ARRAY,)), contiguous("h", (CPU_ARRAY,))
+    cpu = any_cpu if room.hosts > CPU_ARRAY else None
+    computing = any_device if cpu is None else any_device | cpu
     match kind:
         case "mix":
             return st.builds(room.mix, any_device, any_device, _FACTORS)
         case "add":
-            return st.builds(room.add, any_device, any_device)
+            return st.builds(room.add, computing, any_device)
         case "total":
-            return st.builds(room.total, any_device, any_device)
+            return st.builds(room.total, computing, any_device)
+        case "cpu add":
+            return st.builds(room.add, any_cpu, any_cpu)
+        case "cpu total":
+            return st.builds(room.total, any_cpu, any_cpu)
+        case "cpu inner":
+            return st.builds(room.inner, any_cpu, plain_cpu, plain_cpu)
+        case "cpu hold":
+            return st.builds(Hold, plain_cpu, _VALUES)
+        case "inner":
+            return st.builds(room.inner, device if cpu is None else device | cpu, device, device)
         case "host mix":
             return st.builds(room.mix, any_host, any_host, _FACTORS)
         case "join":
@@ -258,10 +296,16 @@ def step(kind: str, room: Room, fails: bool) -> st.SearchStrategy[Step]:
             return st.builds(_fail, anywhere, st.booleans(), st.booleans())
         case "fetch":
             return st.builds(Fetch, device)
+        case "exhaust":
+            return st.builds(
+                lambda target, on_device: Exhaust(target, on_device and target.space == "d"),
+                anywhere,
+                st.booleans(),
+            )
         case "read":
-            return st.builds(Read, any_device)
+            return st.builds(Read, computing)
         case "wait":
-            return st.builds(Wait, token | device)
+            return st.builds(Wait, token | device if cpu is None else token | device | cpu)
         case "waitall":
             return st.just(WaitAll())
         case "clear errors":
@@ -296,7 +340,7 @@ def kinds(*, ordered: bool, fails: bool) -> tuple[str, ...]:
     """The names of the steps that such a program may have."""
     found = _COMMON + (_ORDERED if ordered else _UNORDERED)
     if fails:
-        found += ("fail", "fail", "clear errors") if ordered else ("fail", "fail")
+        found += ("fail", "fail", "exhaust", *["clear errors"] * ordered)
     return found
 
 
@@ -304,7 +348,7 @@ def kinds(*, ordered: bool, fails: bool) -> tuple[str, ...]:
 rooms = st.builds(
     Room,
     st.lists(st.integers(0, 2), min_size=1, max_size=3).map(tuple),
-    st.integers(1, 2),
+    st.integers(1, 3),
     st.integers(1, 2),
 )
 
@@ -325,6 +369,15 @@ def programs(
 
 
 @st.composite
+def mixed_programs(draw, max_steps: int = 24, fails: bool = False) -> Program:
+    """A program mostly of operators, on up to three devices and the CPU, beside kernels, copies and
+    host ops."""
+    room = replace(draw(rooms), hosts=3, has_parts=True)
+    kinds = (*_MIXED, *("fail", "exhaust", "clear errors") * fails)
+    return draw(_bodies(room, max_steps, kinds, fails, 1))
+
+
+@st.composite
 def faulting_programs(draw, max_steps: int = 12, threads: int = 1) -> Program:
     """A program with one step, somewhere, that takes its device down."""
     room = replace(draw(rooms), loses_device=True)
@@ -335,7 +388,7 @@ def faulting_programs(draw, max_steps: int = 12, threads: int = 1) -> Program:
 @st.composite
 def crossing_programs(draw, max_steps: int = 16) -> Program:
     """A program of copies between devices, one of which is taken down, mostly early."""
-    room = Room(draw(st.sampled_from(_DEVICES)), hosts=2, tokens=1, loses_device=True)
+    room = Room(draw(st.sampled_from(_DEVICES)), hosts=3, tokens=1, loses_device=True)
     program = draw(_bodies(room, max_steps, _CROSSING, False, 1))
     return _with_wild(draw, room, program, 1, most=max_steps // 4)
 

@@ -17,19 +17,24 @@ from cudasync.array.elementwise.operations import OPERATIONS
 from cudasync.array.expressions.kernel import LayoutClass
 from cudasync.array.expressions.tree import Input, apply
 from cudasync.array.functions.table import FUNCTIONS
+from cudasync.array.host.memory import view_of
+from cudasync.array.products.operation import product
 from cudasync.array.reductions.operation import reduced
 from cudasync.testing import HostLatch
 from helpers.model import Outcome, failed, initial
 from helpers.op_functions import PATIENCE_S, function_of
 from helpers.steps import (
+    CPU_ARRAY,
     LENGTH,
     Add,
     Batch,
     Clear,
     ClearErrors,
     Copy,
+    Exhaust,
     Fail,
     Fetch,
+    Inner,
     Mix,
     Program,
     Push,
@@ -70,8 +75,6 @@ def kernels(device: cs.Device) -> dict[str, cs.Kernel]:
     module = _modules.get(device.ordinal)
     if module is None or module.is_closed:
         module = _modules[device.ordinal] = cs.Module.from_file(KERNELS, device=device)
-        for steps in _STEPS:
-            kernel_for(_ADDED, LayoutClass(1, False, False, steps), device)
     return {name: module.kernel(name) for name in ("mix", "set", "wild")}
 
 
@@ -102,6 +105,8 @@ class Runner:
         for device in self.devices:
             for kernel in self.kernels.values():
                 kernel.on(device)
+            for steps in _STEPS:
+                kernel_for(_ADDED, LayoutClass(1, False, False, steps), device)
         with cs.use(engine):
             self.arrays = [
                 cs.array(initial("d", i), device=device) for i, device in enumerate(self.devices)
@@ -111,7 +116,7 @@ class Runner:
             # Pinned memory, and pageable memory, which drivers treat differently.
             array = np.empty(LENGTH, np.int32) if i % 2 else cs.pinned_empty((LENGTH,), np.int32)
             array[:] = initial("h", i)
-            self.host.append(array)
+            self.host.append(array if i != CPU_ARRAY else cs.xp.asarray(array, device="cpu"))
         self.tokens = [cs.Var(f"token {i}") for i in range(program.tokens)]
         self.logs: list[list[str]] = [[] for _ in self.tokens]
         self.ops: dict[str, cs.Op] = {}
@@ -177,7 +182,7 @@ class Runner:
             order = list(self.program.by_id())
         return Run(
             device,
-            [array.tolist() for array in self.host],
+            [on_host(array).tolist() for array in self.host],
             self.logs,
             [token.version for token in self.tokens],
             self.results,
@@ -195,6 +200,10 @@ class Runner:
     def view(self, view: View):
         arrays = self.arrays if view.space == "d" else self.host
         return arrays[view.index][view.slice]
+
+    def numbers(self, view: View):
+        """What an op's function works on: NumPy's view of an array on the CPU."""
+        return on_host(self.view(view))
 
     def place(self, place: View | Token):
         return self.view(place) if isinstance(place, View) else self.tokens[place.index]
@@ -280,6 +289,10 @@ class Runner:
                 frame = sys._getframe()
                 total = reduced("sum", (y,), frame, axes=(0,), dtype=np.dtype(np.int32))
                 return OPERATIONS["add"].into((x, total), x, frame)
+            case Inner(target, first, second):
+                x, frame = self.view(target), sys._getframe()
+                total = product(self.view(first), self.view(second), frame)
+                return OPERATIONS["add"].into((x, total), x, frame)
             case Wild(target):
                 x = cs.strided(self.view(target))
                 return self.kernels["wild"][1, 1](x, **how)
@@ -303,7 +316,9 @@ class Runner:
             return function(*stream)
 
         accesses = [*map(self.place, step.reads)], [*map(self.place, step.writes)]
-        is_on_device = isinstance(step, Clear) or (isinstance(step, Fail) and step.on_device)
+        is_on_device = isinstance(step, Clear) or (
+            isinstance(step, (Fail, Exhaust)) and step.on_device
+        )
         device = [self.devices[step.target.index]] if is_on_device else []
         return (counted, *accesses, *device)
 
@@ -337,6 +352,11 @@ class Runner:
 
     def result(self, id_: str) -> object:
         return self.results[id_] if id_ in self.results else result_of(self.ops[id_])
+
+
+def on_host(thing):
+    """NumPy's view of an array on the CPU, and anything else as it is."""
+    return view_of(thing) if isinstance(thing, cs.Array) and thing.device == "cpu" else thing
 
 
 def place_of_launch(target: cs.Array, source: cs.Array) -> dict[str, cs.Device]:

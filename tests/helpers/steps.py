@@ -11,11 +11,15 @@ from dataclasses import dataclass, replace
 from typing import ClassVar, TypeAlias
 
 LENGTH = 24
+CPU_ARRAY = 2
 
 
 @dataclass(frozen=True)
 class View:
-    """`array[start:stop:step]` of device array ("d") or host array ("h") number `index`."""
+    """`array[start:stop:step]` of device array ("d") or host array ("h") number `index`.
+
+    Of the host's, number `CPU_ARRAY` is one of ours on the CPU, the others are NumPy's.
+    """
 
     space: str
     index: int
@@ -121,6 +125,26 @@ class Total(_Updates):
 
 
 @dataclass(frozen=True)
+class Inner:
+    """target += the inner product of first and second, by a matrix product and an operator.
+
+    The three are of one place, and may overlap in any way.
+    """
+
+    target: View
+    first: View
+    second: View
+
+    @property
+    def reads(self):
+        return (self.target, self.first, self.second)
+
+    @property
+    def writes(self):
+        return (self.target,)
+
+
+@dataclass(frozen=True)
 class _Overwrites:
     """Writes the whole of its target, so it runs, and heals, also where that is poisoned."""
 
@@ -158,6 +182,13 @@ class Fail(_Overwrites):
 
     on_device: bool
     is_late: bool
+
+
+@dataclass(frozen=True)
+class Exhaust(_Overwrites):
+    """An op that asks for more memory than there is, on the host or the device, and so fails."""
+
+    on_device: bool
 
 
 @dataclass(frozen=True)
@@ -305,10 +336,12 @@ Step: TypeAlias = (
     | Join
     | Add
     | Total
+    | Inner
     | Set
     | Clear
     | Hold
     | Fail
+    | Exhaust
     | Wild
     | Copy
     | Direct

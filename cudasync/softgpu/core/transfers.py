@@ -38,6 +38,12 @@ class Place:
     def is_pageable(self) -> bool:
         return self.allocation is None
 
+    @property
+    def is_lost(self) -> bool:
+        """True for what a context that failed was still to allocate, or has freed."""
+        allocation = self.allocation
+        return allocation is not None and not allocation.is_live and bool(allocation.context.error)
+
     def check(self, size_bytes: int, what: str) -> None:
         """DriverFailure ILLEGAL_ADDRESS if the memory is not there any more, or not yet."""
         allocation = self.allocation
@@ -74,6 +80,9 @@ class Copy(Command):
         self.source_pitch = source_pitch
 
     def run(self) -> Step:
+        if self.source.is_lost or self.target.is_lost:
+            # Another device's fault, and none of this one's: its own is where it waits for that.
+            return Step.DONE
         self.source.check(self.size_bytes, "a copy from")
         self.target.check(self.size_bytes, "a copy to")
         target, source = self.target.address, self.source.address
