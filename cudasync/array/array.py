@@ -220,12 +220,17 @@ class Array(Arithmetic, Multiplying, Values):
         refuse_unless_handed(self, stream)
         return memory
 
-    def numpy(self) -> np.ndarray[Any, Any]:
+    def numpy(self, *, out: np.ndarray[Any, Any] | None = None) -> np.ndarray[Any, Any]:
         """Copy to the host. Waits for what wrote this array, and for nothing else.
 
+        With `out`, of the same shape and dtype, into that, which is returned once it is written:
+        behind what ops do with it. Into pinned memory it is one copy of the driver's.
+
         The calling thread waits, and no other; Ctrl-C ends the wait. Raises `OpError` if the array
-        is poisoned.
+        is poisoned, and for `out` what `copy` raises.
         """
+        if out is not None:
+            return fetched(self, out)
         reap()
         low, high = self.region
         host = np.empty(high - low, np.uint8)
@@ -342,6 +347,17 @@ Array.__cudasync_result__ = Array
 def _restored(make: Callable[..., Array], host: np.ndarray[Any, Any], ordinal: int) -> Array:
     """What was pickled, in another process or as a copy here."""
     return make(host, device=ordinal)
+
+
+def fetched(array: Array, out: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """`out` with the elements of `array`; waits for that."""
+    # Here, since copies are built upon this file.
+    from cudasync.array.copying import copy
+
+    if not isinstance(out, np.ndarray):
+        raise TypeError(f"out= takes a NumPy array, not {type(out).__name__}")
+    copy(out, array, name="numpy").wait()
+    return out
 
 
 class ReadOnlyArray(Array):

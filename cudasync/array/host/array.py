@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, SupportsIndex
 
 import numpy as np
 
-from cudasync.array.array import Array
+from cudasync.array.array import Array, fetched
 from cudasync.array.copying import copy
 from cudasync.array.creation import empty
 from cudasync.array.elementwise.layouts import contiguous
@@ -61,8 +61,11 @@ class HostArray(Array):
         view = view_of(self)
         return view.__dlpack__(max_version=max_version, dl_device=dl_device, copy=copy)
 
-    def numpy(self) -> np.ndarray[Any, Any]:
-        """A copy as a NumPy array. Waits for what wrote this array, and for nothing else."""
+    def numpy(self, *, out: np.ndarray[Any, Any] | None = None) -> np.ndarray[Any, Any]:
+        """A copy as a NumPy array, or in `out`. Waits for what wrote this array, and for nothing
+        else but ops on `out`."""
+        if out is not None:
+            return fetched(self, out)
         self.wait()
         return view_of(self).copy()
 
