@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from operator import length_hint
+from time import perf_counter
 from types import MethodType
 from typing import TYPE_CHECKING, Any
 
@@ -16,10 +18,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import FrameType
 
-    from cudasync.driver import Event, Stream
+    from cudasync.driver import Stream
     from cudasync.engine import Engine, Op
     from cudasync.graph.node import Node
     from cudasync.graph.segments import Segment
+
+
+# Host functions that take longer than this on average are handed over one by one.
+HAND_OVER_S = 30e-6
 
 
 def part_of(segment: Segment) -> Any:
@@ -31,6 +37,8 @@ def part_of(segment: Segment) -> Any:
 
 class AlonePart:
     """A node that the engine does by an op of its own."""
+
+    is_spread = False
 
     def __init__(self, node: Node) -> None:
         self.nodes = (node,)
@@ -65,6 +73,8 @@ class AlonePart:
 class DevicePart:
     """Nodes of one device as a CUDA graph: one call of the driver, however many they are."""
 
+    is_spread = False
+
     def __init__(self, segment: Segment) -> None:
         assert segment.device is not None
         self.nodes = tuple(segment.nodes)
@@ -76,10 +86,12 @@ class DevicePart:
         self._is_checked = is_checked()
         self.name = _name(self.nodes)
         self._executable = device_graph(self.nodes, segment.device)
+        self._enqueue = self._executable.launch
+        self._is_direct = not self._priority and not self._is_checked
 
     def push(self, engine: Engine, frame: FrameType) -> Op:
         accesses = self.accesses
-        if engine._is_direct and not self._priority and not self._is_checked:
+        if engine._is_direct and self._is_direct:
             return launching.push(
                 engine, self._enqueue, accesses, self.name, self._device, frame, self._names,
                 self._known,
@@ -102,17 +114,16 @@ class DevicePart:
         """Enqueue it on a stream of the caller's."""
         self._executable.launch(stream)
 
-    def _enqueue(self, stream: Stream, event: Event | None = None) -> None:
-        self._executable.launch(stream)
-        if event is not None:
-            stream.record(event)
-
     def close(self) -> None:
         self._executable.close()
 
 
 class HostPart:
-    """Host functions of one pool: a worker calls them in a loop."""
+    """Host functions of one pool: a worker calls them in a loop.
+
+    Where a launch has shown that they take long enough to be worth a hand-over, they are ops of
+    their own from then on, for all workers of the pool.
+    """
 
     def __init__(self, segment: Segment) -> None:
         self.nodes = tuple(segment.nodes)
@@ -121,13 +132,17 @@ class HostPart:
         self._priority = segment.priority
         self.name = _name(self.nodes)
         inside = {node: at for at, node in enumerate(self.nodes)}
-        # Of each: its function, and the places of those inside that it comes after.
-        self._steps = [
-            (node.fn, tuple(inside[other] for other in node.before if other in inside))
-            for node in self.nodes
+        self._alone = [AlonePart(node) for node in self.nodes]
+        self.is_spread = False
+        self._functions = [node.fn for node in self.nodes]
+        # Of each, the places of those inside that it comes after.
+        self._before = [
+            tuple(inside[other] for other in node.before if other in inside) for node in self.nodes
         ]
 
     def push(self, engine: Engine, frame: FrameType) -> Op:
+        if self.is_spread:
+            return [each.push(engine, frame) for each in self._alone][-1]
         (only_read, updated, written), reads, writes = self.accesses
         return pushing.push(
             engine,
@@ -145,26 +160,31 @@ class HostPart:
     def _run(self, op: Any) -> None:
         """Call each function. What comes after one that failed is left out; what does not, is
         called all the same. Raises what the first that failed raised."""
-        at = 0
+        # The iterator knows how far it came: a counter would cost as much as a call.
+        functions = iter(self._functions)
+        fn: Any = None
+        begun = perf_counter()
         try:
-            for at, (fn, _) in enumerate(self._steps):  # noqa: B007
+            for fn in functions:
                 fn()
+            took = perf_counter() - begun
+            self.is_spread = took > HAND_OVER_S * len(self.nodes) and len(self.nodes) > 1
         except Exception as error:
+            at = len(self._functions) - length_hint(functions) - 1
             op._step = self._said_of(at)
             self._run_rest(at)
             raise error from error.__cause__
         finally:
-            op = None
+            op = fn = None
 
     def _run_rest(self, first: int) -> None:
         failed = {first}
-        for at in range(first + 1, len(self._steps)):
-            fn, before = self._steps[at]
-            if failed.intersection(before):
+        for at in range(first + 1, len(self._functions)):
+            if failed.intersection(self._before[at]):
                 failed.add(at)
                 continue
             try:
-                fn()
+                self._functions[at]()
             except Exception:
                 # The first is raised; this one is told of by what it left undone.
                 failed.add(at)

@@ -16,7 +16,11 @@ from cudasync.graph.hazards import Hazards
 from cudasync.graph.segments import Segment
 
 SEARCH = hypothesis_settings(
-    max_examples=100, deadline=None, database=None, phases=[Phase.generate]
+    max_examples=100,
+    deadline=None,
+    database=None,
+    phases=[Phase.generate],
+    report_multiple_bugs=False,
 )
 
 
