@@ -30,8 +30,9 @@ class Executable:
     """What `RecordedGraph.instantiate()` makes. Launches are ordered, with each other and with all
     else, by what the graph reads and writes. Close it, or leave a `with` block, to free it."""
 
-    def __init__(self, nodes: Iterable[Node]) -> None:
+    def __init__(self, nodes: Iterable[Node], said: Iterable[str] = ()) -> None:
         self.nodes = tuple(nodes)
+        self._said = tuple(said)
         self.parts = [part_of(segment) for segment in cut(self.nodes)]
         self._is_closed = False
         # The push of the only part, where that is on a device: nothing else is to be asked.
@@ -76,16 +77,19 @@ class Executable:
 
     def report(self) -> str:
         """What instantiating made of the program: a line for each step of it."""
+        return "\n".join([*self._said, *self._counts()])
+
+    def _counts(self) -> list[str]:
         edges = sum(map(len, (node.before for node in self.nodes)))
         least = sum(map(len, reduced(self.nodes)))
         kinds = [type(part).__name__.removesuffix("Part").lower() for part in self.parts]
         spread = sum(part.is_spread for part in self.parts)
         said = ", ".join(f"{kinds.count(kind)} {kind}" for kind in dict.fromkeys(kinds))
-        return (
-            f"recorded: {len(self.nodes)} nodes, {edges} edges, {least} of them needed\n"
+        return [
+            f"nodes: {len(self.nodes)}, {edges} edges, {least} of them needed",
             f"segments: {len(self.parts)} ({said}), an op each for a launch"
-            + (f"; {spread} spread over workers, an op for each node" if spread else "")
-        )
+            + (f"; {spread} spread over workers, an op for each node" if spread else ""),
+        ]
 
     def close(self) -> None:
         """Free what it has on devices, once launches under way are over. Closing twice is harmless.
