@@ -42,11 +42,11 @@ class Operation:
     """`build` makes the expression for operands of given dtypes. Any number of threads may call
     one at once."""
 
-    __slots__ = ("_build", "_into", "name", "plans")
+    __slots__ = ("_into", "build", "name", "plans")
 
     def __init__(self, name: str, build: Build) -> None:
         self.name = name
-        self._build = build
+        self.build = build
         # By the layouts of arrays and the types of numbers. Written by any thread: what two of them
         # make at once is the same.
         self.plans: dict[Any, Any] = {}
@@ -71,11 +71,15 @@ class Operation:
 
     def tree(self, operands: tuple[Any, ...]) -> Expression:
         """The expression for operands like these; raises what a call would for their dtypes."""
-        return self._build([_kind(each, self.name) for each in operands])
+        return self.build([kind_of(each, self.name) for each in operands])
 
     def _planned(
         self, operands: tuple[Any, ...], target: Any, plans: dict[Any, Any], key: Any
     ) -> Any:
+        for each in operands:
+            trace = getattr(type(each), "__cudasync_trace__", None)
+            if trace is not None:
+                return trace(self, operands, target)
         tree = self.tree(operands)
         layouts: list[Layout | None] = [
             each.layout if hasattr(type(each), "__cudasync_plan__") else None for each in operands
@@ -115,7 +119,8 @@ def key_of(operands: tuple[Any, ...]) -> tuple[Any, ...]:
     )
 
 
-def _kind(operand: Any, name: str) -> Operand:
+def kind_of(operand: Any, name: str) -> Operand:
+    """What `operand` of the operation `name` is; TypeError for what is none."""
     if hasattr(type(operand), "__cudasync_plan__"):
         return supported(operand.dtype)
     if type(operand) in WEAK:
