@@ -1,0 +1,7 @@
+"""Six measurements of automatic parallelism, after the chapter of that name in "Dive into Deep
+Learning": each a program without a stream, run one thing after the other and together.
+
+`two_gpus`, `cpu_and_gpu`, `copying`, `small_operations`, `dag` and `perceptron` are the programs
+to read. `experiment` says what one consists of, `measuring` runs and compares, `clocks` reads the
+time, `intervals` finds what ran at once, `report` and `picture` show it.
+"""
