@@ -1,8 +1,7 @@
 """Run an experiment, compare its results, and say whether its expectation was met.
 
 Every way has to give the serial engine's results bit for bit, each time, and NumPy's within a
-tolerance. Times are medians of the rounds; each round has every way once, so that what disturbs
-the machine disturbs all of them.
+tolerance. Times are medians of the rounds.
 """
 
 from __future__ import annotations
@@ -14,15 +13,14 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 import cudasync as cs
-from cudasync.experiments.clocks import Alignment, Stopwatch, device_clock_is_wall_clock
 from cudasync.experiments.intervals import shared
+from cudasync.experiments.rounds import run_rounds, values
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from cudasync.experiments.experiment import Clock, Experiment, Program
-
-    Results = list[np.ndarray[Any, Any]]
+    from cudasync.experiments.experiment import Clock, Experiment
+    from cudasync.experiments.rounds import Results
 
 # Of the largest number of a result: sums of a few hundred float32 in another order, a few times.
 TOLERANCE = 1e-4
@@ -82,30 +80,15 @@ def measure(
     slow, fast = list(experiment.ways)[-2:]
     with cs.Engine("serial"):
         inputs = experiment.prepare(size)
-        right = _values(experiment.ways[fast](*inputs))
-        largest_error = _error(right, experiment.reference(*_values(inputs)))
-    with cs.Engine(trace=True) as engine:
-        runner = _Runner(engine, inputs)
-        is_equal = True
-        for number in range(rounds + 1):
-            progress(f"{experiment.name}: " + (f"round {number}" if number else "warming up"))
-            for name, program in {**experiment.parts, **experiment.ways}.items():
-                results = runner.run(name, program)
-                is_equal &= name in experiment.parts or _are_equal(results, right)
-            if not number:
-                runner.forget()
-        is_one_clock = device_clock_is_wall_clock()
-        alignment = Alignment(engine, is_on_wall=is_one_clock)
-        traces = {
-            name: [alignment.aligned(trace) for trace in runner.traces[name]]
-            for name in (slow, fast)
-        }
+        right = values(experiment.ways[fast](*inputs))
+        largest_error = _error(right, experiment.reference(*values(inputs)))
+    record = run_rounds(experiment, inputs, right, rounds, progress)
     times = {
         name: Times(*(median(column) for column in zip(*rows, strict=True)))
-        for name, rows in runner.rows.items()
+        for name, rows in record.rows.items()
     }
     judged = _by_device if experiment.clock == "device" else _by_wall
-    verdict = judged(experiment, times, traces[fast] if is_one_clock else None)
+    verdict = judged(experiment, times, record.traces[fast] if record.is_on_wall else None)
     return Measurement(
         name=experiment.name,
         title=experiment.title,
@@ -116,39 +99,13 @@ def measure(
         times=times,
         slow=slow,
         fast=fast,
-        is_equal=is_equal,
+        is_equal=record.is_equal,
         largest_error=largest_error,
         remark=experiment.remark(right),
-        traces={name: each[-1] for name, each in traces.items() if each[-1]},
-        trace_clock="wall clock" if is_one_clock else "device clock",
+        traces={name: record.traces[name][-1] for name in (slow, fast) if record.traces[name][-1]},
+        trace_clock="wall clock" if record.is_on_wall else "device clock",
         **verdict,
     )
-
-
-class _Runner:
-    """Runs programs on an engine, and keeps how long they took and what the engine traced."""
-
-    def __init__(self, engine: cs.Engine, inputs: Sequence[cs.Array]) -> None:
-        self._engine = engine
-        self._inputs = inputs
-        self.forget()
-
-    def forget(self) -> None:
-        """Begin anew."""
-        self.rows: dict[str, list[tuple[float, float]]] = {}
-        self.traces: dict[str, list[list[cs.TraceEntry]]] = {}
-
-    def run(self, name: str, program: Program) -> Results:
-        """Run `program` to its end; its results."""
-        cs.waitall()
-        before = len(self._engine.trace())
-        stopwatch = Stopwatch()
-        results = program(*self._inputs)
-        cs.waitall()
-        self.rows.setdefault(name, []).append(stopwatch.stop())
-        entries = [each for each in self._engine.trace()[before:] if each.kind != "memory"]
-        self.traces.setdefault(name, []).append(entries)
-        return _values(results)
 
 
 def _by_device(experiment: Experiment, times: dict[str, Times], traces: object) -> dict[str, Any]:
@@ -178,15 +135,6 @@ def _by_wall(
         "least_shared": experiment.least_shared,
         "is_met": None if found is None else found >= experiment.least_shared,
     }
-
-
-def _values(arrays: Sequence[cs.Array]) -> Results:
-    return [array.numpy() for array in arrays]
-
-
-def _are_equal(results: Results, right: Results) -> bool:
-    pairs = zip(results, right, strict=True)
-    return all(np.array_equal(one, other) for one, other in pairs)
 
 
 def _error(results: Results, reference: Sequence[np.ndarray[Any, Any]]) -> float:
