@@ -60,7 +60,7 @@ def _section(
     title = f"{title}: {_duration(end - begin)} in all, {_duration(step)} a column"
     return [
         title,
-        *(heads[n] + _row(rows[n], begin, step, columns, letters) for n in _sorted(rows)),
+        *(heads[n] + _row(rows[n], begin, step, columns, letters) for n in in_order(rows)),
     ]
 
 
@@ -122,9 +122,9 @@ def _duration(time_us: float) -> str:
     return f"{time_us / 1e6:.3g} s"
 
 
-def _sorted(names: Iterable[str]) -> list[str]:
-    """In the order a person counts: worker 2 before worker 10."""
-    return sorted(names, key=lambda name: [(int(n or 0), s) for s, n in _PARTS.findall(name)])
+def in_order(names: Iterable[str]) -> list[str]:
+    """Names of places as a person counts: worker 2 before worker 10, and devices before both."""
+    return sorted(names, key=lambda name: [(s, int(n or 0)) for s, n in _PARTS.findall(name)])
 
 
 _PARTS = re.compile(r"(\D*)(\d*)")

@@ -82,6 +82,15 @@ def test_a_picture_shows_both_ways_of_each(tmp_path, name, capsys):
         assert "<!-- copy DtoH -->" in text
 
 
+def test_the_serial_engine_leaves_nothing_to_draw_and_a_picture_that_says_so(
+    tmp_path, monkeypatch, capsys
+):
+    monkeypatch.setenv("CUDASYNC_ENGINE", "serial")
+    assert experiments("two-gpus", *SMALL, "--plot", tmp_path / "a.svg") == 0
+    assert "no picture: the serial engine keeps no trace" in capsys.readouterr().out
+    assert "<!-- nothing was traced -->" in (tmp_path / "a.svg").read_text()
+
+
 def fails(capsys, *arguments):
     """The one line that the failing program writes to stderr."""
     assert experiments(*arguments) == 2

@@ -13,6 +13,7 @@ import pytest
 from helpers.process import run_module
 
 from cudasync.experiments.catalogue import EXPERIMENTS
+from cudasync.experiments.intervals import place_of
 from cudasync.experiments.measuring import measure
 
 SIZE = 40
@@ -55,6 +56,11 @@ def test_by_the_virtual_clock_devices_and_streams_work_at_the_same_time(name, ga
     assert found.ratio == pytest.approx(gain, rel=1e-3)
     assert found.expected_ratio == pytest.approx(gain, rel=1e-3)
     assert found.trace_clock == "device clock"
+    begins = {}
+    for entry in found.traces["together"]:
+        begins.setdefault(place_of(entry), entry.start_us)
+    # A trace has an origin for each device, and they are not the same moment.
+    assert set(begins.values()) == {0.0}
 
 
 @pytest.mark.lazy
