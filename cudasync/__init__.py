@@ -25,7 +25,6 @@ if TYPE_CHECKING:
         Out,
         PreparedLaunch,
         copy,
-        elementwise,
         empty,
         empty_like,
         from_dlpack,
@@ -36,6 +35,7 @@ if TYPE_CHECKING:
         zeros_like,
     )
     from cudasync.array.creation import array  # From its door, mypy takes it for the room.
+    from cudasync.array.fused.function import elementwise  # As `array`.
     from cudasync.driver import (
         LEGACY_STREAM,
         PER_THREAD_STREAM,

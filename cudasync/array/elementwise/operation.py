@@ -40,11 +40,12 @@ class NotAnOperand(TypeError):
 
 class Operation:
     """`build` makes the expression for operands of given dtypes. Any number of threads may call
-    one at once."""
+    one at once. Its ops are called as what they compute, or by `name` where that is the user's."""
 
-    __slots__ = ("_into", "build", "name", "plans")
+    __slots__ = ("_into", "_is_named", "build", "name", "plans")
 
-    def __init__(self, name: str, build: Build) -> None:
+    def __init__(self, name: str, build: Build, *, is_named: bool = False) -> None:
+        self._is_named = is_named
         self.name = name
         self.build = build
         # By the layouts of arrays and the types of numbers. Written by any thread: what two of them
@@ -103,6 +104,8 @@ class Operation:
             _fits(target, tree, broadcast_shapes(shape, target.shape), self.name)
             result = target.layout
         plan = model.__cudasync_plan__(tree, layouts, result)
+        if self._is_named:
+            plan.name = self.name
         if len(plans) >= _MOST_PLANS:
             plans.clear()
         plans[key] = plan

@@ -45,6 +45,7 @@ class Elementwise:
         self._known: dict[Any, tuple[tuple[_Output, ...], bool]] = {}
         code = getattr(function, "__code__", None)
         self._names: tuple[str, ...] = () if code is None else code.co_names
+        self.__name__ = getattr(function, "__name__", "elementwise")
         update_wrapper(self, function)
 
     def __call__(self, *args: Any, out: Any = None) -> Any:
@@ -137,7 +138,7 @@ class Elementwise:
         used = sorted({e.position for e in leaves(tree) if not isinstance(e, Index)})
         numbered = _renumbered(tree, {at: place for place, at in enumerate(used)})
         return _Output(
-            Operation(self.__name__, lambda _: numbered),
+            Operation(self.__name__, lambda _: numbered, is_named=True),
             tuple(at for at in used if at < count),
             tuple(trace.operands[at] for at in used if at >= count),
         )
