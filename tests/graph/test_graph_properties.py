@@ -10,6 +10,7 @@ from helpers.steps import Setting
 from hypothesis import Phase, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
+from hypothesis.errors import Flaky
 
 from cudasync.graph import device_graph, parts, recorder
 from cudasync.graph.hazards import Hazards
@@ -83,5 +84,6 @@ def test_a_planted_bug_is_found(bug, monkeypatch):
     def search(program):
         assert not graph_differences(program, Setting(), 2, beside=True)
 
-    with pytest.raises(AssertionError):
+    # What overtakes something does so in one run and not in another.
+    with pytest.raises((AssertionError, Flaky)):
         search()
