@@ -41,6 +41,7 @@ PROGRAMS: dict[str, list[str]] = {
     "bench_free_threading": [],
     "bench_launch": [],
     "bench_batch": [],
+    "bench_graph": [],
     "bench_driver": [],
     "bench_softgpu": [],
     "bench_peers_gpu": [],

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     Calls = list[Callable[[], object]]
 
 # The calls that enqueue: what `without_driver` leaves out.
-ENQUEUING = ("cuLaunchKernel", "cuEventRecord", "cuStreamWaitEvent")
+ENQUEUING = ("cuLaunchKernel", "cuGraphLaunch", "cuEventRecord", "cuStreamWaitEvent")
 
 
 class Rig:

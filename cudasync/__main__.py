@@ -1,4 +1,4 @@
-"""`python -m cudasync`: info, demo, run."""
+"""`python -m cudasync`: info, demo, experiments, run."""
 
 from __future__ import annotations
 

@@ -25,8 +25,9 @@ PUBLIC = {
     "Executable", "Node", "RecordedGraph", "graph",
     # Arrays and kernels.
     "Array", "BoundKernel", "In", "InOut", "Kernel", "MemoryStats", "Module", "Out",
-    "PreparedLaunch", "array", "copy", "empty", "empty_cache", "empty_like", "from_dlpack",
-    "hand_over", "memory_stats", "strided", "take_over", "zeros", "random", "xp", "zeros_like",
+    "PreparedLaunch", "array", "copy", "elementwise", "empty", "empty_cache", "empty_like",
+    "from_dlpack", "hand_over", "memory_stats", "strided", "take_over", "zeros", "random", "xp",
+    "zeros_like",
     # Errors.
     "ClosedError", "CompileError", "CudaError", "CudasyncError", "DeadlockError", "OpError",
     "OutOfMemoryError", "PtxError", "RecordingError", "UnhandledFailureWarning", "UnpicklableCause",

@@ -1,4 +1,4 @@
-"""The command line. `main` reads the arguments and hands them to one of three programs.
+"""The command line. `main` reads the arguments and hands them to one of four programs.
 
 Exit status: 0 done, 1 it ran and its checks did not hold, 2 it could not be done as asked (wrong
 arguments, an unreadable file, something not installed), 130 interrupted. What went wrong is
@@ -20,7 +20,10 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 # What a missing module means, for those that programs can not do without.
-_EXTRAS = {"PIL": 'needs Pillow: pip install "cudasync[demo]"'}
+_EXTRAS = {
+    "PIL": 'needs Pillow: pip install "cudasync[demo]"',
+    "matplotlib": 'needs matplotlib for a picture: pip install "cudasync[demo]"',
+}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

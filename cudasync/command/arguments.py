@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
 # Larger pictures than this are refused by Pillow, larger numbers are a slip of the finger.
 _LONGEST_SIDE = 30_000
+# Matrices of more than a gigabyte are as well.
+_LARGEST_MATRIX = 16_384
 
 
 class CommandError(Exception):
@@ -36,6 +38,7 @@ def parser() -> argparse.ArgumentParser:
     programs = top.add_subparsers(dest="program", required=True, metavar="PROGRAM")
     _add_info(programs)
     _add_demo(programs)
+    _add_experiments(programs)
     _add_run(programs)
     return top
 
@@ -91,6 +94,45 @@ def _add_demo(programs: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
     )
     demo.add_argument("--quiet", action="store_true", help="print nothing, unless it fails")
     demo.add_argument("--json", action="store_true", help="print JSON instead of text")
+
+
+def _add_experiments(programs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    experiments = programs.add_parser(
+        "experiments",
+        help="measure what runs at the same time: CPU, GPUs and copies",
+        description="Six small programs without a stream in them: two GPUs at once, CPU and GPU "
+        "at once, copies beside kernels, many small kernels, a graph across the CPU and two GPUs, "
+        "and a perceptron trained on these. Each is run one thing after the other and together; "
+        "a table says how long that took, whether it was as expected, and what ran when. Results "
+        "are compared bit for bit with the serial engine's, and with NumPy's. On the software GPU, "
+        "which then has two devices unless CUDASYNC_SOFTGPU_DEVICES says otherwise, devices alone "
+        "are timed by its virtual clock, and with the CPU by the wall clock. Exit status: 0 if all "
+        "results are right, as expected or not, 1 if one is wrong, 2 if it can not be done.",
+    )
+    experiments.add_argument(
+        "names", nargs="*", metavar="NAME", help="which ones (default: all; see --list)"
+    )
+    experiments.add_argument("--list", action="store_true", help="list the experiments, run none")
+    experiments.add_argument(
+        "--size",
+        type=_between(1, _LARGEST_MATRIX),
+        metavar="N",
+        help="matrices of N x N (default: each experiment has its own)",
+    )
+    experiments.add_argument(
+        "--repeat",
+        type=_between(1, 1_000),
+        metavar="N",
+        default=3,
+        help="measure each way N times, and take the median (default: %(default)s)",
+    )
+    experiments.add_argument(
+        "--plot",
+        type=Path,
+        metavar="FILE",
+        help="draw who did what when, as .png, .svg or .pdf",
+    )
+    experiments.add_argument("--json", action="store_true", help="print JSON instead of text")
 
 
 def _add_run(programs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

@@ -11,7 +11,7 @@ EXTRAS = MappingProxyType(
         "soft": ("llvmlite",),
         "arrays": ("nvidia-cuda-nvrtc",),
         "demo": ("pillow", "matplotlib"),
-        "test": ("pytest", "hypothesis", "pillow", "matplotlib", "frontrun"),
+        "test": ("pytest", "pytest-xdist", "hypothesis", "pillow", "matplotlib", "frontrun"),
     }
 )
 

@@ -2,7 +2,7 @@
 
 A column shows the op that filled most of it, and a dot where the place was idle. Streams
 are drawn against the device's clock and workers against the wall clock, each from its first
-op to its last: the two clocks have no common origin.
+op to its last, unless the caller says that all times are of one clock.
 """
 
 from __future__ import annotations
@@ -19,10 +19,17 @@ _IDLE = "."
 _SPARE = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
 
 
-def chart(entries: Sequence[TraceEntry], width: int = 100) -> list[str]:
-    """The lines of the chart, none longer than `width` characters."""
+def chart(
+    entries: Sequence[TraceEntry], width: int = 100, *, clock: str | None = None
+) -> list[str]:
+    """The lines of the chart, none longer than `width` characters.
+
+    `clock` names the one that timed all entries; without it there are two, of no common origin.
+    """
     drawn = [entry for entry in entries if entry.kind != "memory"]
     letters = _letters(entry.name for entry in sorted(drawn, key=lambda entry: entry.queued_us))
+    if clock is not None:
+        return [*_section(clock, drawn, letters, width), *_legend(letters, width)]
     device = [entry for entry in drawn if entry.kind != "host"]
     host = [entry for entry in drawn if entry.kind == "host"]
     return [
@@ -53,7 +60,7 @@ def _section(
     title = f"{title}: {_duration(end - begin)} in all, {_duration(step)} a column"
     return [
         title,
-        *(heads[n] + _row(rows[n], begin, step, columns, letters) for n in _sorted(rows)),
+        *(heads[n] + _row(rows[n], begin, step, columns, letters) for n in in_order(rows)),
     ]
 
 
@@ -115,9 +122,9 @@ def _duration(time_us: float) -> str:
     return f"{time_us / 1e6:.3g} s"
 
 
-def _sorted(names: Iterable[str]) -> list[str]:
-    """In the order a person counts: worker 2 before worker 10."""
-    return sorted(names, key=lambda name: [(int(n or 0), s) for s, n in _PARTS.findall(name)])
+def in_order(names: Iterable[str]) -> list[str]:
+    """Names of places as a person counts: worker 2 before worker 10, and devices before both."""
+    return sorted(names, key=lambda name: [(s, int(n or 0)) for s, n in _PARTS.findall(name)])
 
 
 _PARTS = re.compile(r"(\D*)(\d*)")

@@ -15,7 +15,7 @@ from cudasync.engine.op import OpKind, site_of
 from cudasync.errors import RecordingError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from types import CodeType
 
     from cudasync.driver import Device, Launch
@@ -34,6 +34,7 @@ class Node:
         "_said",
         "before",
         "device",
+        "expression",
         "fn",
         "index",
         "is_blocking",
@@ -80,6 +81,8 @@ class Node:
         self.launch = launch
         # The nodes that it comes after, as its recording found them.
         self.before: tuple[Node, ...] = ()
+        # What it computes, where the floor above says so: see `passes`.
+        self.expression: Any = None
         self._accesses = self._said = accesses
         self._code, self._at = where
         # Arrays and what else is to live as long as the node.
@@ -122,6 +125,46 @@ class Node:
     wait = result = exception = done = __await__ = _not_yet
 
     add_done_callback = _not_yet
+
+    def at(self, index: int) -> Node:
+        """The same step at this place of another program, where its edges are to be found anew."""
+        made = Node(
+            index,
+            self.fn,
+            self.kind,
+            self._accesses,
+            name=self.name,
+            where=(self._code, self._at),
+            device=self.device,
+            pool=self.pool,
+            priority=self.priority,
+            kernel=self.kernel,
+            is_blocking=self.is_blocking,
+            launch=self.launch,
+            keeps=(self,),
+        )
+        made.expression = self.expression
+        made._said = self._said
+        return made
+
+    def computing(self, expression: Any, others: Sequence[Node]) -> Node:
+        """A step in the place of this one that computes `expression`, with what `others` did."""
+        launch = expression.launch()
+        made = Node(
+            self.index,
+            launch.on,
+            self.kind,
+            (expression.regions, (), ()),
+            name=expression.name,
+            where=(self._code, self._at),
+            device=self.device,
+            priority=self.priority,
+            kernel=launch.kernel.name,
+            launch=launch,
+            keeps=(self, *others),
+        )
+        made.expression = expression
+        return made
 
     def keep(self, thing: object) -> None:
         """Let `thing`, which is lent to this step, live as long as the graph."""

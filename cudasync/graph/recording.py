@@ -9,9 +9,11 @@ from cudasync.engine import current
 from cudasync.errors import RecordingError
 from cudasync.graph import showing
 from cudasync.graph.executable import Executable
+from cudasync.graph.passes import optimised
 from cudasync.graph.recorder import Recorder
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
     from types import TracebackType
 
     from cudasync.graph.node import Node
@@ -66,10 +68,15 @@ class RecordedGraph:
     def __len__(self) -> int:
         return len(self.nodes)
 
-    def instantiate(self) -> Executable:
+    def instantiate(self, *, without: Collection[str] = ()) -> Executable:
         """What can be launched, any number of times: see `Executable`.
 
-        Raises RecordingError if the recording is not over, or was left by an exception.
+        All passes are applied but those named in `without`: `cudasync.graph.passes` has them, and
+        `report()` says what each did. Arrays that the recording made and that are gone by now are
+        temporaries, which passes may do without.
+
+        Raises RecordingError if the recording is not over, or was left by an exception; ValueError
+        for a pass that there is not.
         """
         if not self._is_whole:
             raise RecordingError(
@@ -77,7 +84,8 @@ class RecordedGraph:
                 if self._recorder is None or not self._recorder.is_closed
                 else "the recording was left by an exception and is not whole: record it again"
             )
-        return Executable(self._nodes)
+        nodes, said = optimised(self._nodes, without)
+        return Executable(nodes, said)
 
     def to_dot(self) -> str:
         """The graph in Graphviz' language: a box for each node, an arrow for each dependency."""

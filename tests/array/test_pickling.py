@@ -37,6 +37,14 @@ def things():
     yield engine.push(int), r"result\(\)"
     yield engine.push(lambda stream: None, device=0), r"result\(\)"
     yield cs.Var("v"), "make a Var"
+    driver_graph = cs.Graph()
+    yield driver_graph, "make the graph there"
+    yield driver_graph.add_empty(), "make the graph there"
+    yield driver_graph.instantiate(), "make the graph there"
+    with cs.graph() as recorded:
+        yield cs.engine().push(int), "record the graph there"
+    yield recorded, "record it there"
+    yield recorded.instantiate(), "record and instantiate"
 
 
 @pytest.mark.parametrize(

@@ -37,6 +37,15 @@ def test_device_and_host_have_a_clock_each():
     assert "500 ms in all" in titles[1]
 
 
+def test_what_is_of_one_clock_has_one_axis():
+    entries = [entry("blur", "stream 1", 0, 50), entry("encode", "worker 0", 50, 100, kind="host")]
+    title, first, second, _ = chart(entries, 60, clock="wall clock")
+    assert title.startswith("wall clock: 100 us in all")
+    half = len(first.split()[-1]) // 2
+    assert first.split()[-1].endswith("." * (half - 1))
+    assert second.split()[-1].startswith("." * (half - 1))
+
+
 def test_no_line_is_wider_than_asked():
     entries = [entry(f"kernel number {n}", f"stream {n % 13}", n, n + 3) for n in range(90)]
     for width in (60, 100, 200):

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import threading
+
 import numpy as np
 import pytest
 from helpers.driver_calls import counted_calls
 
 import cudasync as cs
 from cudasync import xp
+from cudasync.graph.parts import host
 
 
 @pytest.fixture
@@ -165,3 +168,35 @@ def test_a_graph_is_shown(x):
     assert g.nodes[2].dependencies == g.nodes[:2]
     assert "test_recording.py:" in g.nodes[0].push_site
     assert {each.reads for each in g.nodes[2].accesses} == {True}
+
+
+def test_functions_that_take_long_are_spread_over_workers_and_fail_as_eagerly(monkeypatch):
+    monkeypatch.setattr(host, "HAND_OVER_S", 0.0)
+    a, b, ran = cs.Var("a"), cs.Var("b"), []
+    gate, is_red = threading.Barrier(2), []
+
+    def meets():
+        if is_red:
+            gate.wait(60)
+        ran.append(1)
+
+    def may_fail():
+        if is_red:
+            raise ValueError("red")
+
+    with cs.Engine(workers=2) as engine:
+        with cs.graph() as g:
+            push = cs.engine().push
+            push(meets, writes=a)
+            push(meets, writes=b)
+            push(may_fail, writes=a, name="may fail")
+        executable = g.instantiate()
+        executable.launch().wait()
+        assert "spread" in executable.report()
+        # They meet: each has a worker.
+        is_red.append(1)
+        with pytest.raises(cs.OpError, match="red"):
+            executable.launch().wait()
+        b.wait()
+        assert len(ran) == 4
+        engine.clear_errors()

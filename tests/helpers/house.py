@@ -13,10 +13,10 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "cudasync"
 
-# The package's own __init__ is the door; __main__, command and demo are programs: they stand
-# on top of the house, where a user stands.
+# The package's own __init__ is the door; __main__, command, demo and experiments are programs: they
+# stand on top of the house, where a user stands.
 DOOR = "__init__"
-PROGRAMS = frozenset({"demo", "command", "__main__"})
+PROGRAMS = frozenset({"demo", "experiments", "command", "__main__"})
 
 # How a module's docstring opens: its floor, then a full stop, or a comma and the place there.
 FLOORS = {

@@ -37,8 +37,9 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "distributed": frozenset((*_GROUND, "driver", "engine", "graph", "array", "xp", "data")),
     "testing": frozenset((*_HOUSE, DOOR)),
     "demo": frozenset((*_HOUSE, "testing", DOOR)),
-    "command": frozenset((*_HOUSE, "testing", "demo", DOOR)),
-    "__main__": frozenset((*_HOUSE, "testing", "demo", "command", DOOR)),
+    "experiments": frozenset((*_HOUSE, "demo", DOOR)),
+    "command": frozenset((*_HOUSE, "testing", "demo", "experiments", DOOR)),
+    "__main__": frozenset((*_HOUSE, "testing", "demo", "experiments", "command", DOOR)),
     DOOR: frozenset(_HOUSE),
 }
 

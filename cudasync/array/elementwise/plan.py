@@ -16,6 +16,7 @@ from cudasync.array.dtypes.promotion import in_range
 from cudasync.array.elementwise.accesses import NO_TOKENS
 from cudasync.array.elementwise.compiling import kernel_for
 from cudasync.array.elementwise.packers import packer
+from cudasync.array.elementwise.recorded import note
 from cudasync.array.elementwise.results import new_result, result_over
 from cudasync.array.expressions.c_types import C_TYPES
 from cudasync.array.expressions.kernel import class_of, constants, launch_shape
@@ -30,6 +31,7 @@ from cudasync.engine.current import engine as current_engine
 from cudasync.engine.device import launching
 from cudasync.engine.hazards.interval_map import Gapped
 from cudasync.engine.op import OpKind
+from cudasync.graph.node import Node
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -37,7 +39,6 @@ if TYPE_CHECKING:
 
     from cudasync.array.elementwise.layouts import Layout
     from cudasync.array.expressions.tree import Expression
-    from cudasync.engine import Op
 
 _push = launching.push
 _dead = DEAD.items
@@ -129,10 +130,12 @@ class DevicePlan:
             return self._renewed()(operands, frame)
         made = result_over(self._source.take(), result)
         launch, regions = self._packed(operands, made)
-        self._pushed(launch, (regions, (), (made.region,)), frame)
+        op = self._pushed(launch, (regions, (), (made.region,)), frame)
+        if op.__class__ is Node:
+            note(op, self, operands, made, is_new=True)
         return made
 
-    def into(self, operands: tuple[Any, ...], target: Any, frame: FrameType) -> Op | None:
+    def into(self, operands: tuple[Any, ...], target: Any, frame: FrameType) -> Any:
         """Push the operation with `target`, which has the result's layout, as its result.
 
         What overlaps it lies on it element on element: see `overlap.is_apart`. Returns the op; None
@@ -148,8 +151,16 @@ class DevicePlan:
         region = target.region
         apart = tuple([each for each in regions if each != region])
         if len(apart) < len(regions) or region.__class__ is Gapped:
-            return self._pushed(launch, (apart, (region,), ()), frame)
-        return self._pushed(launch, (apart, (), (region,)), frame)
+            op = self._pushed(launch, (apart, (region,), ()), frame)
+        else:
+            op = self._pushed(launch, (apart, (), (region,)), frame)
+        if op.__class__ is Node and region.__class__ is not Gapped:
+            note(op, self, operands, target, is_new=False)
+        return op
+
+    def packed(self, operands: tuple[Any, ...], result: Any) -> Launch:
+        """A launch with these operands and this result, told by their `ptr` and `region`."""
+        return self._packed(operands, result)[0].kept_for_good()
 
     def _packed(self, operands: tuple[Any, ...], result: Any) -> tuple[Launch, Any]:
         try:
@@ -193,7 +204,7 @@ class DevicePlan:
                 values[at] = value
         return tuple(values)
 
-    def _pushed(self, launch: Launch, regions: Any, frame: FrameType) -> Op:
+    def _pushed(self, launch: Launch, regions: Any, frame: FrameType) -> Any:
         accesses = (regions, NO_TOKENS, ())
         engine = current_engine()
         if engine._is_direct and not self._is_checked:

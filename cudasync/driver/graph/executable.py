@@ -6,13 +6,16 @@ from typing import TYPE_CHECKING, Any
 
 from cuda.bindings import driver
 
+from cudasync.driver.context import here
 from cudasync.driver.current_stream import as_stream
 from cudasync.driver.owned import Owned
 from cudasync.driver.result import failure
+from cudasync.driver.stream import Stream
 from cudasync.driver.unpicklable import unpicklable
 
 if TYPE_CHECKING:
     from cudasync.driver.device import Device
+    from cudasync.driver.event import Event
     from cudasync.driver.stream import StreamLike
 
 
@@ -45,15 +48,39 @@ class GraphExec:
     def is_closed(self) -> bool:
         return self._owned.is_closed
 
-    def launch(self, stream: StreamLike | None = None) -> None:
+    def launch(self, stream: StreamLike | None = None, event: Event | None = None) -> None:
         """Launch in the order of `stream`, by default the device's current one; return at once.
 
-        Raises ValueError for a stream of another device. (cuGraphLaunch)
+        With an `event`, record it behind the launch. Raises ValueError for a stream or event of
+        another device. (cuGraphLaunch, cuEventRecord)
         """
-        on = self._on(stream)
-        code = driver.cuGraphLaunch(self._owned.get(), on)[0]
+        owned = self._owned
+        raw = owned.raw
+        token = here.token
+        # A token is of one life of one context: where they are the same, so is the device.
+        if (
+            stream.__class__ is Stream
+            and (theirs := stream._owned) is not None
+            and token is theirs.token is owned.token is owned.context.token
+            and raw is not None
+            and theirs.raw is not None
+        ):
+            on = theirs.raw
+        else:
+            on = self._on(stream)
+            raw = owned.get()
+        code = driver.cuGraphLaunch(raw, on)[0]
         if code:
             raise failure(code, "cuGraphLaunch")
+        if event is not None:
+            mine = event.owned
+            if token is mine.token and mine.raw is not None:
+                code = driver.cuEventRecord(mine.raw, on)[0]
+                if code:
+                    raise failure(code, "cuEventRecord")
+                event.was_recorded = True
+            else:
+                event.record(stream)
 
     def upload(self, stream: StreamLike | None = None) -> None:
         """Have the device ready for a launch, in the order of `stream`: the first is then as quick

@@ -1,0 +1,177 @@
+"""Floor 4, elementwise. An operation that is recorded: what a pass over a graph may ask of it.
+
+It knows how to take in the operation that made one of its operands. Its arrays may be gone by then:
+what counts is where their bytes are. The memory of a result is held by the graph; who still has an
+array on it is told by a reference in between, which goes with the last of them.
+"""
+
+from __future__ import annotations
+
+import weakref
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from cudasync.array.expressions.tree import Index, Scalar, leaves, substitute
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from cudasync.array.elementwise.layouts import Layout
+    from cudasync.array.elementwise.plan import DevicePlan
+    from cudasync.array.expressions.tree import Expression
+    from cudasync.driver import Launch
+    from cudasync.engine.hazards.interval_map import Region
+
+# A kernel has room for more, and a text of this size is compiled in the usual time.
+MOST_OPERANDS = 24
+MOST_LEAVES = 64
+
+
+class Held:
+    """The memory of a result, as long as some array is on it: the graph has the memory itself."""
+
+    __slots__ = ("__weakref__", "_memory", "handed", "ptr")
+
+    def __init__(self, memory: Any) -> None:
+        self._memory = memory
+        self.handed = memory.handed
+        self.ptr = memory.ptr
+
+    @property
+    def device(self) -> Any:
+        return self._memory.device
+
+    @property
+    def only_device(self) -> Any:
+        return self._memory.only_device
+
+    @property
+    def dlpack_device(self) -> Any:
+        return self._memory.dlpack_device
+
+
+class Placed(NamedTuple):
+    """An operand that is an array: where it is, and how it lies there."""
+
+    ptr: int
+    region: Region
+    layout: Layout
+
+
+class RecordedOperation:
+    """A plan and what it was called with: arrays by their places, and numbers."""
+
+    def __init__(
+        self,
+        plan: DevicePlan,
+        operands: Sequence[Any],
+        result: Placed,
+        arrays: weakref.ref[Held] | None = None,
+    ) -> None:
+        self.plan = plan
+        self.operands = tuple(operands)
+        self.result = result
+        # Gone once no array is on the result's memory; None where it is not the graph's own.
+        self._arrays = arrays
+        self.name = plan.name
+
+    @property
+    def is_temporary(self) -> bool:
+        """True if nobody can ask for the result any more, but other nodes."""
+        return self._arrays is not None and self._arrays() is None
+
+    @property
+    def regions(self) -> Any:
+        """What it only reads, updates, and overwrites."""
+        read = dict.fromkeys(e.region for e in self.operands if isinstance(e, Placed))
+        target = self.result.region
+        if target in read:
+            del read[target]
+            return tuple(read), (target,), ()
+        return tuple(read), (), (target,)
+
+    def launch(self) -> Launch:
+        """The launch of it, with places and numbers packed."""
+        launch: Launch = self.plan.packed(self.operands, self.result)
+        return launch
+
+    def takes_in(self, other: RecordedOperation) -> RecordedOperation | None:
+        """This operation with `other`, which made an operand of it, inside; None if it can not be.
+
+        The operand is of the result's shape, so nothing is computed twice.
+        """
+        made, target = other.result, self.result
+        mine = [e for e in self.operands if isinstance(e, Placed) and _meet(e.region, made.region)]
+        if not mine or any(e != made or e.layout.shape != target.layout.shape for e in mine):
+            return None
+        # What is overwritten lies on what is read element on element, or apart.
+        for each in other.operands:
+            if isinstance(each, Placed) and _meet(each.region, target.region):
+                is_same = each.region == target.region and each.layout is target.layout
+                if not is_same or target.region.__class__ is not each.region.__class__:
+                    return None
+        operands: list[Any] = []
+        inner = _moved(other.plan.tree, other.operands, operands)
+        kept = {at: e for at, e in enumerate(self.operands) if e != made}
+        tree = substitute(
+            self.plan.tree,
+            [
+                _leaf_at(self.plan.tree, at, kept[at], operands) if at in kept else inner
+                for at in range(len(self.operands))
+            ],
+        )
+        if len(operands) > MOST_OPERANDS or len(leaves(tree)) > MOST_LEAVES:
+            return None
+        layouts = [each.layout if isinstance(each, Placed) else None for each in operands]
+        plan = type(self.plan)(tree, layouts, target.layout)
+        fused = RecordedOperation(plan, operands, target, self._arrays)
+        fused.name = f"{other.name}, {self.name}"
+        return fused
+
+
+def note(node: Any, plan: DevicePlan, operands: Sequence[Any], made: Any, *, is_new: bool) -> None:
+    """`node` is a recorded launch of `plan`: let it know what it computes.
+
+    It keeps memory instead of arrays, so that it shows when the program has let go of these.
+    """
+    node.launch.kept = None
+    placed: list[Any] = []
+    for operand, layout in zip(operands, plan.operands, strict=True):
+        if layout is None:
+            placed.append(operand)
+        else:
+            placed.append(Placed(operand.ptr, operand.region, layout))
+            node.keep(_memory_of(operand))
+    result = Placed(made.ptr, made.region, plan.result)
+    memory = _memory_of(made)
+    node.keep(memory)
+    arrays = None
+    if is_new:
+        made._allocation = Held(memory)
+        arrays = weakref.ref(made._allocation)
+    node.expression = RecordedOperation(plan, placed, result, arrays)
+
+
+def _memory_of(array: Any) -> Any:
+    memory = array._allocation
+    return memory._memory if isinstance(memory, Held) else memory
+
+
+def _meet(one: Region, other: Region) -> bool:
+    return one[0] < other[1] and other[0] < one[1]
+
+
+def _moved(tree: Expression, theirs: Sequence[Any], operands: list[Any]) -> Expression:
+    """`tree` with its leaves behind `operands`, which get what they stand for."""
+    return substitute(tree, [_leaf_at(tree, at, e, operands) for at, e in enumerate(theirs)])
+
+
+def _leaf_at(tree: Expression, at: int, operand: Any, operands: list[Any]) -> Any:
+    """The leaf for `operand`, which stood at that place of `tree`, at its place in `operands`."""
+    for leaf in leaves(tree):
+        if not isinstance(leaf, Index) and leaf.position == at:
+            if not isinstance(leaf, Scalar) and operand in operands:
+                return type(leaf)(operands.index(operand), leaf.dtype)
+            operands.append(operand)
+            return type(leaf)(len(operands) - 1, leaf.dtype)
+    # Nothing asks for it.
+    return None

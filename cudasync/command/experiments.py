@@ -1,0 +1,194 @@
+"""`experiments`: the measurements of automatic parallelism, as tables and as a picture.
+
+The software GPU keeps one order of time in a process: a virtual clock, which shows what devices do
+at once however few processors there are, or, as `threaded`, the wall clock, which alone shows what
+the CPU does beside them. So where nobody has chosen, experiments of both kinds are run in two
+processes, this one and a child.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import cudasync as cs
+from cudasync.command.arguments import CommandError
+from cudasync.command.progress import Progress
+from cudasync.driver.probe import chosen
+from cudasync.experiments.catalogue import EXPERIMENTS
+from cudasync.experiments.clocks import device_clock_is_wall_clock
+from cudasync.experiments.exchange import as_json, from_json
+from cudasync.experiments.measuring import Measurement, measure
+from cudasync.experiments.report import as_text
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Sequence
+
+    from cudasync.experiments.experiment import Experiment
+
+_DEVICES, _SCHEDULER = "CUDASYNC_SOFTGPU_DEVICES", "CUDASYNC_SOFTGPU_SCHEDULER"
+_FORMATS = (".png", ".svg", ".pdf")
+
+
+def start(options: argparse.Namespace) -> int:
+    """Run experiments; 0 if all results are right, 1 if not."""
+    if options.list:
+        width = max(map(len, EXPERIMENTS))
+        print("\n".join(f"{name:<{width}}  {e.title}" for name, e in EXPERIMENTS.items()))
+        return 0
+    draw = _drawer(options.plot)
+    wanted = _named(options.names)
+    is_ours_to_choose = not os.environ.get(_SCHEDULER)
+    _set_up_software_gpu(wanted)
+    possible = _possible(wanted, is_picked=bool(options.names))
+    found = _measured(possible, options, is_ours_to_choose=is_ours_to_choose)
+    if draw is not None:
+        try:
+            draw(found, options.plot)
+        except OSError as error:
+            raise CommandError(f"{options.plot}: {error.strerror or error}") from error
+    left_out = [each.name for each in wanted if each not in possible]
+    if options.json:
+        print(json.dumps(_as_json(found, left_out), indent=2))
+    else:
+        print("\n".join(_as_text(found, left_out, options.plot)))
+    return 0 if all(each.is_right for each in found) else 1
+
+
+def _drawer(path: Path | None) -> Any:
+    """What draws the picture; matplotlib is missed before anything is measured."""
+    if path is None:
+        return None
+    if path.suffix.lower() not in _FORMATS:
+        raise CommandError(f"{path}: a picture's name ends with {', '.join(_FORMATS)}")
+    if not path.resolve().parent.is_dir():
+        raise CommandError(f"{path}: there is no such folder")
+    if path.is_dir():
+        raise CommandError(f"{path}: is a folder")
+    from cudasync.experiments.picture import draw
+
+    return draw
+
+
+def _named(names: Sequence[str]) -> list[Experiment]:
+    """The experiments of these names, each once, all where none is named."""
+    for name in names:
+        if name not in EXPERIMENTS:
+            raise CommandError(f"there is no experiment {name!r}: {', '.join(EXPERIMENTS)}")
+    return [each for name, each in EXPERIMENTS.items() if not names or name in names]
+
+
+def _set_up_software_gpu(wanted: Sequence[Experiment]) -> None:
+    """Say what the software GPU is to be, should it be used and nobody have said so."""
+    os.environ[_DEVICES] = os.environ.get(_DEVICES) or "2"
+    if all(each.clock == "wall" for each in wanted):
+        os.environ[_SCHEDULER] = os.environ.get(_SCHEDULER) or "threaded"
+
+
+def _possible(wanted: Sequence[Experiment], *, is_picked: bool) -> list[Experiment]:
+    """Those that there are devices for. CommandError if none is left, or one was asked for."""
+    count = cs.device_count()
+    possible = [each for each in wanted if each.devices <= count]
+    lacking = [each.name for each in wanted if each.devices > count]
+    if lacking and (is_picked or not possible):
+        raise CommandError(f"{', '.join(lacking)}: {_remedy(count)}")
+    return possible
+
+
+def _remedy(count: int) -> str:
+    devices = "1 device" if count == 1 else f"{count} devices"
+    software = "" if chosen().kind == "soft" else "CUDASYNC_DEVICE=soft "
+    return f"two devices are needed, and there is {devices}: set {software}{_DEVICES}=2"
+
+
+def _measured(
+    wanted: Sequence[Experiment], options: argparse.Namespace, *, is_ours_to_choose: bool
+) -> list[Measurement]:
+    """All of them, in the order wanted."""
+    is_for_child = is_ours_to_choose and not device_clock_is_wall_clock()
+    others = [each for each in wanted if each.clock == "wall"] if is_for_child else []
+    progress = Progress(is_quiet=False)
+    try:
+        found = {
+            each.name: measure(each, options.size or each.size, options.repeat, progress.say)
+            for each in wanted
+            if each not in others
+        }
+    except MemoryError as error:
+        raise CommandError("not enough memory: try a smaller --size") from error
+    finally:
+        progress.close()
+    if others:
+        found |= _in_a_child(others, options)
+    return [found[each.name] for each in wanted]
+
+
+def _in_a_child(
+    wanted: Sequence[Experiment], options: argparse.Namespace
+) -> dict[str, Measurement]:
+    """What a process finds whose software GPU goes by the wall clock."""
+    command = [sys.executable, "-m", "cudasync", "experiments", "--json"]
+    command += ["--repeat", str(options.repeat)]
+    command += ["--size", str(options.size)] if options.size else []
+    command += [each.name for each in wanted]
+    package = str(Path(cs.__file__).resolve().parents[1])
+    paths = [package, *filter(None, [os.environ.get("PYTHONPATH")])]
+    environment = {
+        **os.environ,
+        "CUDASYNC_DEVICE": "soft",
+        _SCHEDULER: "threaded",
+        "PYTHONPATH": os.pathsep.join(paths),
+    }
+    # In a session of its own: Ctrl-C is for this process, which ends the child.
+    child = subprocess.Popen(
+        command, env=environment, stdout=subprocess.PIPE, text=True, start_new_session=True
+    )
+    try:
+        said, _ = child.communicate()
+    finally:
+        child.kill()
+        child.wait()
+    if child.returncode not in (0, 1):
+        raise CommandError(
+            f"the part that is timed by the wall clock ended with {child.returncode}"
+        )
+    documents = json.loads(said)["experiments"]
+    return {document["name"]: from_json(document) for document in documents}
+
+
+def _as_text(found: Sequence[Measurement], left_out: Sequence[str], plot: Path | None) -> list[str]:
+    device = cs.Device(0)
+    count = cs.device_count()
+    lines = [f"devices: {count} x {device.name} ({chosen().why})"]
+    if device.is_software:
+        lines += [
+            "They compute on this machine's processors, so little is gained by the wall clock."
+        ]
+    lines += [""]
+    for each in found:
+        lines += [*as_text(each), ""]
+    if left_out:
+        lines += [f"left out: {', '.join(left_out)}: {_remedy(count)}"]
+    if plot is not None:
+        lines += [f"wrote {plot}"]
+    return lines if lines[-1] else lines[:-1]
+
+
+def _as_json(found: Sequence[Measurement], left_out: Sequence[str]) -> dict[str, Any]:
+    device = cs.Device(0)
+    return {
+        "holds": all(each.is_right for each in found),
+        "device": {
+            "name": device.name,
+            "count": cs.device_count(),
+            "is_software": device.is_software,
+            "why": chosen().why,
+        },
+        "experiments": [as_json(each) for each in found],
+        "left_out": list(left_out),
+    }

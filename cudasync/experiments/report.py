@@ -1,0 +1,77 @@
+"""A measurement as text: what was expected, how long each way took, what ran when."""
+
+from __future__ import annotations
+
+from itertools import chain
+from typing import TYPE_CHECKING
+
+from cudasync.demo.chart import chart
+from cudasync.experiments.measuring import TOLERANCE
+
+if TYPE_CHECKING:
+    from cudasync.experiments.measuring import Measurement
+
+_WIDTH = 100
+
+
+def as_text(found: Measurement) -> list[str]:
+    """The lines of the report, none longer than a hundred characters."""
+    said = {
+        "expected": [found.expectation],
+        "measured": _verdict(found),
+        "results": [_results(found), *([found.remark] if found.remark else [])],
+    }
+    heads = (head for title, lines in said.items() for head in (title, *[""] * (len(lines) - 1)))
+    return [
+        f"{found.name}: {found.title} ({found.size} x {found.size})",
+        *(f"  {head:<11}{line}" for head, line in zip(heads, chain(*said.values()), strict=True)),
+        *_table(found),
+        "",
+        *_chart(found),
+    ]
+
+
+def _verdict(found: Measurement) -> list[str]:
+    met = {True: "as expected", False: "NOT as expected", None: "nothing can be said"}[found.is_met]
+    if found.expected_ratio is not None:
+        return [
+            f"{found.ratio:.2f} times as fast, of {found.expected_ratio:.2f} at best, "
+            f"by the device's clock: {met}"
+        ]
+    gain = f"{found.ratio:.2f} times as fast by the wall clock"
+    if found.shared is None:
+        return [f"{met}: devices have a clock of their own here, and the CPU another", gain]
+    return [
+        f"{found.shared:.0%} of what could run beside something else did (at least "
+        f"{found.least_shared:.0%}): {met}",
+        gain,
+    ]
+
+
+def _results(found: Measurement) -> str:
+    equal = "equal to" if found.is_equal else "DIFFERENT from"
+    close = "" if found.largest_error <= TOLERANCE else "NOT "
+    return (
+        f"{equal} the serial engine's, bit for bit; {close}NumPy's within {TOLERANCE:.0e} "
+        f"(off by {found.largest_error:.0e})"
+    )
+
+
+def _table(found: Measurement) -> list[str]:
+    width = max(len(name) for name in found.times)
+    title = f"median of {found.rounds}" if found.rounds > 1 else "one round"
+    return [
+        f"  {title:<{width}}  {'device clock':>14}  {'wall clock':>14}",
+        *(
+            f"  {name:<{width}}  {times.device_ms:>11.3f} ms  {times.wall_ms:>11.1f} ms"
+            for name, times in found.times.items()
+        ),
+    ]
+
+
+def _chart(found: Measurement) -> list[str]:
+    entries = found.traces.get(found.fast, [])
+    if not entries:
+        return ["  no picture: the serial engine keeps no trace"]
+    clock = f"{found.trace_clock}, {found.fast}"
+    return [f"  {line}" for line in chart(entries, _WIDTH - 2, clock=clock)]

@@ -1,0 +1,50 @@
+"""Floor 3, passes. Each takes a program and gives one that does the same, with less to do.
+
+A program is its nodes in push order. A pass is a file with `run(nodes)`, which gives the nodes that
+are left and a line of what was done. Whoever takes a pass away gets the same results.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from cudasync.graph.hazards import Hazards
+from cudasync.graph.passes import dead, fusion
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
+    from cudasync.graph.node import Node
+
+PASSES = {"dead": dead.run, "fusion": fusion.run}
+
+
+def optimised(
+    nodes: Sequence[Node], without: Collection[str]
+) -> tuple[tuple[Node, ...], list[str]]:
+    """The program after all passes but those, and what each of them did.
+
+    Raises ValueError for the name of a pass that there is not.
+    """
+    unknown = sorted(set(without) - set(PASSES))
+    if unknown:
+        raise ValueError(f"there is no pass {unknown[0]!r}; there are {', '.join(PASSES)}")
+    said = []
+    for name, run in PASSES.items():
+        if name in without:
+            said.append(f"{name}: left out")
+            continue
+        left, line = run(nodes)
+        if len(left) < len(nodes):
+            nodes = ordered(left)
+        said.append(f"{name}: {line}")
+    return tuple(nodes), said
+
+
+def ordered(nodes: Sequence[Node]) -> tuple[Node, ...]:
+    """The same nodes as a program of their own: numbered, with the edges among them."""
+    hazards = Hazards()
+    made = tuple(node.at(index) for index, node in enumerate(nodes))
+    for node in made:
+        node.before = hazards.enter(node)
+    return made

@@ -1,0 +1,180 @@
+"""Each pass leaves results as they are, on random programs of operators; what each does."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+from hypothesis import Phase, example, given, settings
+from hypothesis import strategies as st
+
+import cudasync as cs
+from cudasync import xp
+from cudasync.graph.passes import PASSES, fusion
+
+SIZE = 6
+COUNT = 3
+
+
+@dataclass(frozen=True)
+class Step:
+    """`out = left * right + 1`, each a place in the list of arrays; in place where it says so.
+
+    What is new and not kept is a temporary. On a view, all but the first element.
+    """
+
+    left: int
+    right: int
+    in_place: bool
+    is_kept: bool
+    on_view: bool
+
+
+STEPS = st.lists(
+    st.builds(
+        Step, st.integers(0, 5), st.integers(0, 5), st.booleans(), st.booleans(), st.booleans()
+    ),
+    min_size=1,
+    max_size=6,
+)
+
+# A temporary is read behind a write of what it was computed from.
+LATE = [
+    Step(0, 1, in_place=False, is_kept=False, on_view=False),
+    Step(0, 1, in_place=True, is_kept=False, on_view=False),
+    Step(3, 2, in_place=False, is_kept=True, on_view=False),
+]
+
+
+def run(steps, arrays):
+    """Do the steps on arrays of any kind; those that are kept."""
+    arrays, kept = list(arrays), []
+    for step in steps:
+        left, right = arrays[step.left % len(arrays)], arrays[step.right % len(arrays)]
+        if step.on_view:
+            if step.in_place:
+                left[1:] += right[:-1]
+                continue
+            left, right = left[1:], right[1:]
+            if left.shape != (SIZE - 1,):
+                continue
+        if step.in_place and left.shape == right.shape:
+            left *= right
+            continue
+        if left.shape != right.shape:
+            continue
+        made = left * right + 1
+        if made.shape == (SIZE,):
+            arrays.append(made)
+        if step.is_kept:
+            kept.append(made)
+        else:
+            made = None
+    return kept
+
+
+def values():
+    return [np.arange(1, SIZE + 1, dtype=np.int32) + 7 * i for i in range(COUNT)]
+
+
+def differences(steps, without=()):
+    expected = values()
+    wanted = [run(steps, expected) for _ in range(2)][-1]
+    arrays = [cs.array(each) for each in values()]
+    with cs.graph() as g:
+        kept = run(steps, arrays)
+    executable = g.instantiate(without=without)
+    for _ in range(2):
+        executable.launch()
+    found = [each.numpy().tolist() for each in (*arrays, *kept)]
+    executable.close()
+    return [
+        (at, mine, theirs.tolist())
+        for at, (mine, theirs) in enumerate(zip(found, (*expected, *wanted), strict=True))
+        if mine != theirs.tolist()
+    ]
+
+
+@example(LATE, ())
+@given(STEPS, st.sampled_from([(), ("fusion",), ("dead",)]))
+@settings(max_examples=25)
+def test_results_are_numpys_with_any_pass_on_and_off(steps, without):
+    assert not differences(steps, without)
+
+
+def fuses_anything(self, inner, node):
+    made = self.expressions[inner]
+    return made is not None and inner.device is node.device
+
+
+def forgets_what_lies_between(self, inner, node):
+    made = self.expressions[inner]
+    others = self.after[inner] - {node}
+    if made is None or not made.is_temporary:
+        return False
+    region = made.result.region
+    return not any(
+        fusion._meet([region], [r for part in self._regions(other) for r in part])
+        for other in others
+    )
+
+
+@pytest.mark.parametrize("wrong", [fuses_anything, forgets_what_lies_between])
+def test_a_wrong_fusion_is_found(wrong, monkeypatch):
+    monkeypatch.setattr(fusion._Program, "_is_nodes_own", wrong)
+
+    @settings(
+        max_examples=100, deadline=None, database=None, phases=[Phase.explicit, Phase.generate],
+        report_multiple_bugs=False,
+    )  # fmt: skip
+    @example(LATE)
+    @given(STEPS)
+    def search(steps):
+        assert not differences(steps)
+
+    with pytest.raises(AssertionError):
+        search()
+
+
+def test_a_chain_of_operators_is_one_kernel():
+    x = cs.array(np.arange(SIZE, dtype=np.float32))
+    with cs.graph() as g:
+        y = xp.tanh(x * 2 + 1) * x - 3
+        del_me = y + 1
+    del del_me
+    executable = g.instantiate()
+    assert len(g) == 6
+    assert len(executable.nodes) == 1
+    report = executable.report()
+    assert "dead: 1 of 6 nodes left out" in report
+    assert "fusion: 4 of 5 nodes taken in" in report
+    executable.launch()
+    expected = y.numpy()
+    plain = g.instantiate(without=("fusion", "dead"))
+    assert len(plain.nodes) == 6
+    assert "fusion: left out" in plain.report()
+    plain.launch()
+    assert y.numpy().tolist() == expected.tolist()
+    assert np.allclose(expected, np.tanh(np.arange(SIZE) * 2 + 1) * np.arange(SIZE) - 3, atol=1e-5)
+
+
+def test_an_array_that_the_program_still_has_is_computed():
+    x = cs.array(np.arange(SIZE, dtype=np.float32))
+    with cs.graph() as g:
+        y = x * 2
+        view = (y + 1)[2:]
+        z = view * 2
+    executable = g.instantiate()
+    executable.launch()
+    assert y.numpy().tolist() == [2.0 * i for i in range(SIZE)]
+    assert view.numpy().tolist() == [2.0 * i + 1 for i in range(2, SIZE)]
+    assert z.numpy().tolist() == [4.0 * i + 2 for i in range(2, SIZE)]
+    assert len(executable.nodes) == 3
+
+
+def test_an_unknown_pass_is_an_error_that_names_those_there_are():
+    with cs.graph() as g:
+        pass
+    with pytest.raises(ValueError, match=f"no pass 'fuse'; there are {', '.join(PASSES)}"):
+        g.instantiate(without=("fuse",))
