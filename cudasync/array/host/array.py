@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, SupportsIndex
 
 import numpy as np
@@ -15,6 +16,7 @@ from cudasync.array.elementwise.plan import user_frame
 from cudasync.array.elementwise.results import result_over
 from cudasync.array.host.memory import CPU, bytes_for, view_of
 from cudasync.array.host.plan import HostPlan
+from cudasync.array.operators.assigning import assign
 from cudasync.array.operators.values import outline
 from cudasync.driver.device import as_device
 
@@ -67,9 +69,9 @@ class HostArray(Array):
         self.wait()
         return view_of(self).copy()
 
-    @staticmethod
-    def _uploaded(host: Any, *, device: Any) -> Any:
-        return uploaded(host, device=device)
+    def __setitem__(self, index: Any, value: Any) -> None:
+        """Write to a view, as `Array` does."""
+        assign(self[index], value, sys._getframe(1), uploaded)
 
     def copy(self) -> Array:
         """A new array with the same elements, contiguous whatever this one is. Does not wait."""
