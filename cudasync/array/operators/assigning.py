@@ -27,9 +27,9 @@ def assign(part: Any, value: Any, frame: FrameType, upload: Callable[..., Any]) 
         raise ValueError("the array that is assigned to is read-only: give x.copy()")
     dtype = supported(part.dtype)
     value = accepted(value, dtype, part.device, upload)
-    if hasattr(type(value), "__cudasync_plan__"):
-        if value.ptr == part.ptr and value.layout is part.layout:
-            return
+    is_array = hasattr(type(value), "__cudasync_plan__")
+    if is_array and value.ptr == part.ptr and value.layout is part.layout:
+        return
     cast_to(dtype).into((value,), part, frame)
 
 

@@ -1,4 +1,4 @@
-"""Floor 4, picking. What an index with arrays in it means: a view, and which of its axes are picked.
+"""Floor 4, picking. What an index with arrays means: a view, and its axes that are picked.
 
 NumPy's rules. The index without its arrays gives a view; a mask takes as many axes as it has.
 Where all arrays and integers stand side by side, their dimensions stand there in the result, else
