@@ -75,7 +75,7 @@ def moveaxis(x: Array, source: Any, destination: Any, /) -> Array:
     return x._permuted(tuple(order))
 
 
-def expand_dims(x: Array, /, *, axis: int = 0) -> Array:
+def expand_dims(x: Array, /, axis: int = 0) -> Array:
     """A view with one dimension more, of length 1, at `axis`."""
     at = as_axis(axis, x.ndim + 1)
     return x[(slice(None),) * at + (None,)]
