@@ -60,4 +60,5 @@ def _by_counts(x: Array, counts: Any, axis: int) -> Array:
     wide = cast_to(INT64)((counts,), frame)
     ends = scanned("sum", wide, frame, axis=0, dtype=None, has_initial=False)
     results = arange(int(ends[-1]), dtype=INT64, device=x.device)
-    return taken(x, searched(ends, results, frame, is_right=True), axis, frame)
+    made: Array = taken(x, searched(ends, results, frame, is_right=True), axis, frame)
+    return made
