@@ -257,14 +257,35 @@ class Array(Arithmetic, Multiplying, Values):
         wait_for_writers([self.region], timeout)
 
     def __getitem__(self, index: Any) -> Array:
-        """A view: integers, slices, Ellipsis and None, as in NumPy. IndexError beyond the shape."""
+        """A view: integers, slices, Ellipsis and None, as in NumPy. IndexError beyond the shape.
+
+        With arrays of integers or a mask among them, ours or NumPy's, a new array. It returns at
+        once with integers: an index of ours beyond its axis takes the nearest element. How many
+        elements a mask has is data, so it waits for the mask.
+        """
+        if indexing.has_arrays(index):
+            from cudasync.array.creation import array
+            from cudasync.array.picking.indexed import get
+
+            picked: Array = get(self, index, sys._getframe(1), array)
+            return picked
         return self._viewed(*indexing.view(self.shape, self.strides, index))
 
     def __setitem__(self, index: Any, value: Any) -> None:
         """Write to a view, in order with all else: `value` is a number, an array of this device, or
-        host data, and broadcasts. Returns at once; errors as for an in-place operator."""
+        host data, and broadcasts. Returns at once; errors as for an in-place operator.
+
+        The index may have arrays in it, as in reading. Of equal indices the last one counts, one
+        of ours beyond its axis writes nothing. A mask is waited for, unless `value` is one number
+        or an array without dimensions.
+        """
         from cudasync.array.creation import array
 
+        if indexing.has_arrays(index):
+            from cudasync.array.picking.indexed import put
+
+            put(self, index, value, sys._getframe(1), array)
+            return
         assign(self[index], value, sys._getframe(1), array)
 
     def reshape(self, *shape: Any) -> Array:

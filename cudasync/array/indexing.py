@@ -6,6 +6,8 @@ import math
 import operator
 from typing import Any
 
+_BASIC = (int, slice, type(None), type(Ellipsis))
+
 
 def view(
     shape: tuple[int, ...], strides: tuple[int, ...], index: Any
@@ -47,6 +49,21 @@ def view(
             offset += _position(item, shape[axis], axis) * strides[axis]
             axis += 1
     return offset, tuple(new_shape), tuple(new_strides)
+
+
+def has_arrays(index: Any) -> bool:
+    """True if an index is more than integers, slices, Ellipsis and None: lists, arrays, masks."""
+    if type(index) is tuple:
+        return any(map(_is_array, index))
+    return _is_array(index)
+
+
+def _is_array(item: Any) -> bool:
+    if item.__class__ in _BASIC:
+        return False
+    # One integer in an array is an index like any other.
+    is_array = hasattr(item, "dtype") and (getattr(item, "ndim", 0) > 0 or item.dtype.kind == "b")
+    return is_array or isinstance(item, list)
 
 
 def fill_shape(shape: tuple[int, ...], size: int) -> tuple[int, ...]:

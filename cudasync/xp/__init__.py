@@ -42,6 +42,7 @@ from cudasync.xp.data_types import (
     uint32,
     uint64,
 )
+from cudasync.xp.differences import diff
 from cudasync.xp.elementwise import (
     abs,
     acos,
@@ -125,7 +126,6 @@ from cudasync.xp.manipulation import (
     matrix_transpose,
     moveaxis,
     permute_dims,
-    repeat,
     reshape,
     roll,
     squeeze,
@@ -133,6 +133,7 @@ from cudasync.xp.manipulation import (
     tile,
     unstack,
 )
+from cudasync.xp.repeating import repeat
 from cudasync.xp.searching import argmax, argmin, count_nonzero, nonzero, searchsorted
 from cudasync.xp.sequences import arange, linspace
 from cudasync.xp.sets import unique_all, unique_counts, unique_inverse, unique_values
@@ -191,6 +192,7 @@ __all__ = [
     "count_nonzero",
     "cumulative_prod",
     "cumulative_sum",
+    "diff",
     "divide",
     "e",
     "empty",

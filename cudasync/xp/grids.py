@@ -88,7 +88,7 @@ def _triangles(name: str) -> Operation:
     return Operation(name, build)
 
 
-def meshgrid(*arrays: Array, indexing: str = "xy") -> tuple[Array, ...]:
+def meshgrid(*arrays: Array, indexing: str = "xy") -> list[Array]:
     """Coordinate matrices of vectors; with indexing "xy" the first two dimensions are exchanged.
 
     ValueError for other words, and for arrays that are no vectors.
@@ -106,4 +106,4 @@ def meshgrid(*arrays: Array, indexing: str = "xy") -> tuple[Array, ...]:
         axis = order.index(i)
         strides = tuple(each.strides[0] if at == axis else 0 for at in range(len(shape)))
         made.append(each._viewed(0, shape, strides).copy())
-    return tuple(made)
+    return made

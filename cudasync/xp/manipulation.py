@@ -75,7 +75,7 @@ def moveaxis(x: Array, source: Any, destination: Any, /) -> Array:
     return x._permuted(tuple(order))
 
 
-def expand_dims(x: Array, /, *, axis: int = 0) -> Array:
+def expand_dims(x: Array, /, axis: int = 0) -> Array:
     """A view with one dimension more, of length 1, at `axis`."""
     at = as_axis(axis, x.ndim + 1)
     return x[(slice(None),) * at + (None,)]
@@ -183,23 +183,6 @@ def _rolled(length: int, shift: int) -> list[tuple[slice, slice]]:
         (slice(by, None), slice(None, length - by)),
         (slice(None, by), slice(length - by, None)),
     ]
-
-
-def repeat(x: Array, repeats: int, /, *, axis: int | None = None) -> Array:
-    """Each element `repeats` times, along an axis or flattened.
-
-    NotImplementedError for an array of numbers, one for each element.
-    """
-    if not isinstance(repeats, int):
-        raise NotImplementedError("repeat takes one number; concat parts for one for each element")
-    if repeats < 0:
-        raise ValueError(f"repeat takes 0 and more, not {repeats}")
-    if axis is None:
-        x, axis = reshape(x, -1), 0
-    at = as_axis(axis, x.ndim)
-    before, after = x.shape[: at + 1], x.shape[at + 1 :]
-    wide = broadcast_to(expand_dims(x, axis=at + 1), (*before, repeats, *after))
-    return wide.copy().reshape((*before[:-1], before[-1] * repeats, *after))
 
 
 def tile(x: Array, repetitions: Any, /) -> Array:

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 from cudasync.array.dtypes.promotion import result_type
 from cudasync.array.dtypes.supported import BOOL, INT64
 from cudasync.array.elementwise.operations import OPERATIONS, cast_to
-from cudasync.array.picking.operation import searched, taken, where_kept
+from cudasync.array.picking.masks import true_places
+from cudasync.array.picking.operation import searched, taken
 from cudasync.array.reductions.operation import array, reduced
-from cudasync.array.scans.operation import scanned
 from cudasync.xp.creation import empty
 from cudasync.xp.manipulation import reshape
 from cudasync.xp.places import as_axis
@@ -56,8 +56,7 @@ def nonzero(x: Any, /) -> tuple[Any, ...]:
     if not x.size:
         return tuple(empty((0,), dtype=INT64, device=x.device) for _ in x.shape)
     kept = cast_to(BOOL)((reshape(x, (-1,)),), frame)
-    before = scanned("sum", kept, frame, axis=0, dtype=None, has_initial=False)
-    places = where_kept(kept, before, int(before[-1]), frame)
+    places = true_places(kept, frame)
     found = []
     for length in reversed(x.shape[1:]):
         found.append(OPERATIONS["remainder"]((places, length), frame))

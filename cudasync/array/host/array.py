@@ -16,6 +16,7 @@ from cudasync.array.elementwise.plan import user_frame
 from cudasync.array.elementwise.results import result_over
 from cudasync.array.host.memory import CPU, bytes_for, view_of
 from cudasync.array.host.plan import HostPlan
+from cudasync.array.indexing import has_arrays
 from cudasync.array.operators.assigning import assign
 from cudasync.array.operators.values import outline
 from cudasync.driver.device import as_device
@@ -69,8 +70,22 @@ class HostArray(Array):
         self.wait()
         return view_of(self).copy()
 
+    def __getitem__(self, index: Any) -> Array:
+        """A view, or a new array, as `Array` has it."""
+        if has_arrays(index):
+            from cudasync.array.picking.indexed import get
+
+            picked: Array = get(self, index, sys._getframe(1), uploaded)
+            return picked
+        return super().__getitem__(index)
+
     def __setitem__(self, index: Any, value: Any) -> None:
         """Write to a view, as `Array` does."""
+        if has_arrays(index):
+            from cudasync.array.picking.indexed import put
+
+            put(self, index, value, sys._getframe(1), uploaded)
+            return
         assign(self[index], value, sys._getframe(1), uploaded)
 
     def copy(self) -> Array:

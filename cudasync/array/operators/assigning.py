@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import FrameType
 
+    from cudasync.array.dtypes.supported import DType
+
 
 def assign(part: Any, value: Any, frame: FrameType, upload: Callable[..., Any]) -> None:
     """Write `value`, which broadcasts to it, to a view; `upload` makes an array of host data.
@@ -24,11 +26,18 @@ def assign(part: Any, value: Any, frame: FrameType, upload: Callable[..., Any]) 
     if part.is_read_only:
         raise ValueError("the array that is assigned to is read-only: give x.copy()")
     dtype = supported(part.dtype)
+    value = accepted(value, dtype, part.device, upload)
+    is_array = hasattr(type(value), "__cudasync_plan__")
+    if is_array and value.ptr == part.ptr and value.layout is part.layout:
+        return
+    cast_to(dtype).into((value,), part, frame)
+
+
+def accepted(value: Any, dtype: DType, device: Any, upload: Callable[..., Any]) -> Any:
+    """`value` as an operand that an array of `dtype` may be assigned, a number or an array."""
     if type(value) in WEAK:
         goes_with(dtype, type(value))
     elif hasattr(type(value), "__cudasync_plan__"):
-        if value.ptr == part.ptr and value.layout is part.layout:
-            return
         _held(value.dtype, dtype)
     elif isinstance(value, np.generic):
         _held(value.dtype, dtype)
@@ -38,8 +47,8 @@ def assign(part: Any, value: Any, frame: FrameType, upload: Callable[..., Any]) 
         if host.dtype != dtype and not isinstance(value, np.ndarray):
             host = host.astype(dtype) if np.can_cast(host.dtype, dtype, "same_kind") else host
         _held(host.dtype, dtype)
-        value = upload(host.astype(dtype), device=part.device)
-    cast_to(dtype).into((value,), part, frame)
+        value = upload(host.astype(dtype), device=device)
+    return value
 
 
 def _held(source: np.dtype[Any], target: np.dtype[Any]) -> None:

@@ -84,3 +84,27 @@ extern "C" __global__ void search(const {c_type.stored}* row, const {c_type.stor
 }}
 """
     return "\n".join([*needed_by(text), text])
+
+
+def write(item_size: int, *, is_ordered: bool) -> str:
+    """`write`: x[o, at[k], i] = values[o, order[k], i], of equal places the last k alone.
+
+    A place outside the axis, as -1 is, writes nothing.
+    """
+    word = _WORDS[item_size]
+    parameter, row = ("const long long* order, ", "order[k]") if is_ordered else ("", "k")
+    return f"""\
+extern "C" __global__ void write(const long long* at, {parameter}const {word}* values, {word}* x,
+    unsigned long long size, unsigned long long count, unsigned long long inner,
+    unsigned long long length)
+{{
+{_NUMBER}    if (number >= size) return;
+    const unsigned long long k = number / inner % count, outer = number / (inner * count);
+    // Of a place that is negative, a number beyond every axis.
+    const unsigned long long place = at[k];
+    if (place >= length || (k + 1 < count && at[k + 1] == at[k])) return;
+    const unsigned long long row = {row};
+    x[(outer * length + place) * inner + number % inner] =
+        values[(outer * count + row) * inner + number % inner];
+}}
+"""

@@ -1,7 +1,7 @@
 """Floor 4, steps. One launch, worked out but for the addresses of its arrays.
 
 The kernel's parameters are pointers to what it reads, the pointer to what it writes, then numbers
-that are the same each time. What it writes it overwrites whole.
+that are the same each time. What it writes it overwrites whole, unless the step updates it.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Step:
     """A kernel, its grid and the numbers behind its arrays.
 
     `first` has what to add to the address of each array, in bytes; `numbers` are pairs of a value
-    and the letter that packs it.
+    and the letter that packs it. A step that `updates` leaves some of the result as it was.
     """
 
     __slots__ = (
@@ -72,6 +72,7 @@ class Step:
         "_pack",
         "_pack_into",
         "_shape",
+        "_updates",
     )
 
     def __init__(
@@ -84,7 +85,9 @@ class Step:
         block: tuple[int, ...],
         first: Sequence[int],
         numbers: Sequence[tuple[Any, str]],
+        updates: bool = False,
     ) -> None:
+        self._updates = updates
         self._name = name
         self._device = device
         self._kernel = kernel
@@ -105,8 +108,11 @@ class Step:
         read = self._pack(self._pack_into, launch.block.buffer, operands, result, self._first)
         # Alive until the launch is issued.
         launch.kept = (operands, result)
-        written = (result.region,)
-        accesses = ((read, (), written), NO_TOKENS, ())
+        written: tuple[Any, ...] = (result.region,)
+        updated: tuple[Any, ...] = ()
+        if self._updates:
+            updated, written = written, ()
+        accesses = ((read, updated, written), NO_TOKENS, ())
         engine = current_engine()
         kernel = self._kernel.name
         if engine._is_direct and not self._is_checked:
@@ -115,8 +121,8 @@ class Step:
         op = engine._push(
             launch.on,
             OpKind.KERNEL,
-            reads=read,
-            writes=written,
+            reads=(*read, *updated),
+            writes=(*updated, *written),
             name=self._name,
             device=self._device,
             kernel=kernel,
