@@ -35,6 +35,7 @@ if TYPE_CHECKING:
         zeros_like,
     )
     from cudasync.array.creation import array  # From its door, mypy takes it for the room.
+    from cudasync.array.fused.function import elementwise  # As `array`.
     from cudasync.driver import (
         LEGACY_STREAM,
         PER_THREAD_STREAM,
@@ -115,6 +116,7 @@ __all__ = [
     "current_device",
     "current_stream",
     "device_count",
+    "elementwise",
     "empty",
     "empty_like",
     "engine",

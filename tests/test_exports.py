@@ -25,8 +25,8 @@ PUBLIC = {
     "Executable", "Node", "RecordedGraph", "graph",
     # Arrays and kernels.
     "Array", "BoundKernel", "In", "InOut", "Kernel", "Module", "Out", "PreparedLaunch", "array",
-    "copy", "empty", "empty_like", "from_dlpack", "hand_over", "strided", "take_over", "zeros",
-    "random", "xp", "zeros_like",
+    "copy", "elementwise", "empty", "empty_like", "from_dlpack", "hand_over", "strided",
+    "take_over", "zeros", "random", "xp", "zeros_like",
     # Errors.
     "ClosedError", "CompileError", "CudaError", "CudasyncError", "DeadlockError", "OpError",
     "PtxError", "RecordingError", "UnhandledFailureWarning", "UnpicklableCause",

@@ -8,6 +8,7 @@ from cudasync.array.copying import copy
 from cudasync.array.creation import array, empty, empty_like, zeros, zeros_like
 from cudasync.array.crossing import hand_over, take_over
 from cudasync.array.foreign import strided
+from cudasync.array.fused import elementwise
 from cudasync.array.kernels import BoundKernel, Kernel
 from cudasync.array.modules import Module
 from cudasync.array.prepared import PreparedLaunch
@@ -24,6 +25,7 @@ __all__ = [
     "PreparedLaunch",
     "array",
     "copy",
+    "elementwise",
     "empty",
     "empty_like",
     "from_dlpack",

@@ -19,6 +19,7 @@ from cudasync.array.crossing import crossing, hand_over
 from cudasync.array.elementwise import layouts
 from cudasync.array.elementwise.plan import DevicePlan
 from cudasync.array.handed import refuse_unless_handed
+from cudasync.array.indexing import has_arrays
 from cudasync.array.operators.arithmetic import Arithmetic
 from cudasync.array.operators.assigning import assign
 from cudasync.array.operators.multiplying import Multiplying
@@ -252,15 +253,38 @@ class Array(Arithmetic, Multiplying, Values):
         wait_for_writers([self.region], timeout)
 
     def __getitem__(self, index: Any) -> Array:
-        """A view: integers, slices, Ellipsis and None, as in NumPy. IndexError beyond the shape."""
+        """A view: integers, slices, Ellipsis and None, as in NumPy. IndexError beyond the shape.
+
+        With arrays of integers or bool in it, a new array. One of bool waits for that; an integer
+        in an array that is beyond the axis takes the nearest element.
+        """
+        if index.__class__ is not int and has_arrays(index):
+            from cudasync.array.picking.advanced import picked
+
+            made: Array = picked(self, index, sys._getframe(1), self._uploaded)
+            return made
         return self._viewed(*indexing.view(self.shape, self.strides, index))
 
     def __setitem__(self, index: Any, value: Any) -> None:
         """Write to a view, in order with all else: `value` is a number, an array of this device, or
-        host data, and broadcasts. Returns at once; errors as for an in-place operator."""
+        host data, and broadcasts. Returns at once; errors as for an in-place operator.
+
+        Also where an array of bool is true: it waits for that if `value` has an element for each.
+        TypeError for arrays of integers.
+        """
+        if index.__class__ is not int and has_arrays(index):
+            from cudasync.array.picking.advanced import filled
+
+            filled(self, index, value, sys._getframe(1), self._uploaded)
+            return
+        assign(self[index], value, sys._getframe(1), self._uploaded)
+
+    @staticmethod
+    def _uploaded(host: Any, *, device: Any) -> Any:
+        """An array of host data, on the kind of device that this one is on."""
         from cudasync.array.creation import array
 
-        assign(self[index], value, sys._getframe(1), array)
+        return array(host, device=device)
 
     def reshape(self, *shape: Any) -> Array:
         """A view with another shape of as many elements; -1 stands for the one left over.

@@ -1,10 +1,17 @@
-"""Floor 4. Basic indexing: from an index to the offset, shape and strides of a view."""
+"""Floor 4. Basic indexing: from an index to the offset, shape and strides of a view.
+
+What is not basic has arrays in it: see `picking.advanced`.
+"""
 
 from __future__ import annotations
 
 import math
 import operator
 from typing import Any
+
+import numpy as np
+
+_BASIC = (int, slice, type(None), type(Ellipsis))
 
 
 def view(
@@ -47,6 +54,18 @@ def view(
             offset += _position(item, shape[axis], axis) * strides[axis]
             axis += 1
     return offset, tuple(new_shape), tuple(new_strides)
+
+
+def has_arrays(index: Any) -> bool:
+    """True if an index is not basic: if there is an array in it, or a list."""
+    if index.__class__ is tuple:
+        return any(each.__class__ not in _BASIC and is_array(each) for each in index)
+    return index.__class__ not in _BASIC and is_array(index)
+
+
+def is_array(item: Any) -> bool:
+    """True for an array of ours or NumPy's, and for a list, which stands for one."""
+    return hasattr(type(item), "__cudasync_plan__") or isinstance(item, (np.ndarray, list))
 
 
 def fill_shape(shape: tuple[int, ...], size: int) -> tuple[int, ...]:

@@ -11,7 +11,8 @@ from cudasync.engine.batch.union import Union
 from cudasync.engine.log import fences
 from cudasync.errors import ClosedError
 from cudasync.graph.hazards import reduced
-from cudasync.graph.parts import DevicePart, part_of
+from cudasync.graph.parts import part_of
+from cudasync.graph.parts.device import DevicePart
 from cudasync.graph.segments import cut
 
 if TYPE_CHECKING:

@@ -30,6 +30,11 @@ class Segment:
     is_alone: bool
     nodes: list[Node] = field(default_factory=list)
 
+    @property
+    def name(self) -> str:
+        """What its op is called."""
+        return self.nodes[0].name if len(self.nodes) == 1 else f"graph of {len(self.nodes)}"
+
     def accesses(self) -> Accesses:
         """What it reads from outside and what it writes, as of one op."""
         union = Union()

@@ -125,14 +125,13 @@ from cudasync.xp.manipulation import (
     matrix_transpose,
     moveaxis,
     permute_dims,
-    repeat,
     reshape,
     roll,
     squeeze,
     stack,
-    tile,
     unstack,
 )
+from cudasync.xp.repeating import repeat, tile
 from cudasync.xp.searching import argmax, argmin, count_nonzero, nonzero, searchsorted
 from cudasync.xp.sequences import arange, linspace
 from cudasync.xp.sets import unique_all, unique_counts, unique_inverse, unique_values
@@ -148,7 +147,7 @@ from cudasync.xp.statistical import (
     sum,
     var,
 )
-from cudasync.xp.utility import all, any
+from cudasync.xp.utility import all, any, diff
 
 __array_api_version__ = "2024.12"
 
@@ -191,6 +190,7 @@ __all__ = [
     "count_nonzero",
     "cumulative_prod",
     "cumulative_sum",
+    "diff",
     "divide",
     "e",
     "empty",

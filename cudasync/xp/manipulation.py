@@ -185,35 +185,6 @@ def _rolled(length: int, shift: int) -> list[tuple[slice, slice]]:
     ]
 
 
-def repeat(x: Array, repeats: int, /, *, axis: int | None = None) -> Array:
-    """Each element `repeats` times, along an axis or flattened.
-
-    NotImplementedError for an array of numbers, one for each element.
-    """
-    if not isinstance(repeats, int):
-        raise NotImplementedError("repeat takes one number; concat parts for one for each element")
-    if repeats < 0:
-        raise ValueError(f"repeat takes 0 and more, not {repeats}")
-    if axis is None:
-        x, axis = reshape(x, -1), 0
-    at = as_axis(axis, x.ndim)
-    before, after = x.shape[: at + 1], x.shape[at + 1 :]
-    wide = broadcast_to(expand_dims(x, axis=at + 1), (*before, repeats, *after))
-    return wide.copy().reshape((*before[:-1], before[-1] * repeats, *after))
-
-
-def tile(x: Array, repetitions: Any, /) -> Array:
-    """The whole array again and again along each axis; the shorter one gets axes of 1 in front."""
-    times = as_shape(repetitions)
-    rank = max(len(times), x.ndim)
-    times = (1,) * (rank - len(times)) + times
-    shape = (1,) * (rank - x.ndim) + x.shape
-    pairs = tuple(itertools.chain.from_iterable(zip(times, shape, strict=True)))
-    apart = reshape(x, tuple(itertools.chain.from_iterable((1, n) for n in shape)))
-    full = tuple(a * b for a, b in zip(times, shape, strict=True))
-    return broadcast_to(apart, pairs).copy().reshape(full)
-
-
 def _device_of(arrays: Iterable[Array]) -> Any:
     devices = list(dict.fromkeys(each.device for each in arrays))
     if len(devices) > 1:

@@ -10,9 +10,11 @@ from helpers.steps import Setting
 from hypothesis import Phase, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
+from hypothesis.errors import Flaky
 
-from cudasync.graph import device_graph, parts, recorder
+from cudasync.graph import device_graph, recorder
 from cudasync.graph.hazards import Hazards
+from cudasync.graph.parts import device
 from cudasync.graph.segments import Segment
 
 SEARCH = hypothesis_settings(
@@ -68,7 +70,7 @@ ACCESSES = Segment.accesses
 FORWARDS = device_graph.device_graph
 PLANTED = {
     "a write overtakes reads": (recorder, "Hazards", ForgetsReaders),
-    "a graph of the driver without edges": (parts, "device_graph", backwards),
+    "a graph of the driver without edges": (device, "device_graph", backwards),
     "a segment tells too little of what it touches": (Segment, "accesses", without_the_last),
 }
 
@@ -83,5 +85,6 @@ def test_a_planted_bug_is_found(bug, monkeypatch):
     def search(program):
         assert not graph_differences(program, Setting(), 2, beside=True)
 
-    with pytest.raises(AssertionError):
+    # What overtakes something does so in one run and not in another.
+    with pytest.raises((AssertionError, Flaky)):
         search()

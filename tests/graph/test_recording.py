@@ -11,7 +11,7 @@ from helpers.driver_calls import counted_calls
 
 import cudasync as cs
 from cudasync import xp
-from cudasync.graph import parts
+from cudasync.graph.parts import host
 
 
 @pytest.fixture
@@ -172,7 +172,7 @@ def test_a_graph_is_shown(x):
 
 
 def test_functions_that_take_long_are_spread_over_workers_and_fail_as_eagerly(monkeypatch):
-    monkeypatch.setattr(parts, "HAND_OVER_S", 0.0)
+    monkeypatch.setattr(host, "HAND_OVER_S", 0.0)
     a, b, ran = cs.Var("a"), cs.Var("b"), []
     gate, is_red = threading.Barrier(2), []
 

@@ -85,8 +85,6 @@ def test_arrays_are_broadcast_together_without_a_copy():
     assert mine[0].ptr == x.ptr
     with pytest.raises(ValueError, match="does not broadcast"):
         xp.broadcast_to(x, (2,))
-    with pytest.raises(NotImplementedError, match="one number"):
-        xp.repeat(x, x)
 
 
 def test_a_poisoned_part_poisons_a_concat_and_a_block_from_the_pool_no_other():
@@ -105,3 +103,42 @@ def test_a_poisoned_part_poisons_a_concat_and_a_block_from_the_pool_no_other():
             assert (xp.concat([good, good], axis=1).numpy() == 1).all()
             assert (good + 1).numpy().tolist() == [[2] * 3] * 4
         engine.clear_errors()
+
+
+@pytest.mark.parametrize("device", [0, "cpu"])
+def test_an_array_of_counts_repeats_each_element_so_often(device):
+    values = np.arange(12, dtype=np.int32).reshape(3, 4)
+    x = xp.asarray(values, device=device)
+    for counts, axis in (
+        ([2, 0, 3], 0),
+        ([0, 0, 0], 0),
+        ([1, 2, 0, 1], -1),
+        ([2], 1),
+        (list(range(12)), None),
+    ):
+        found = xp.repeat(x, xp.asarray(counts, device=device), axis=axis)
+        assert found.numpy().tolist() == np.repeat(values, counts, axis).tolist()
+    for counts, error, words in (
+        ([1, 2], ValueError, "3 elements are repeated"),
+        ([1, -2, 0], ValueError, "not -2"),
+        ([1.0, 2.0, 3.0], TypeError, "integers"),
+    ):
+        with pytest.raises(error, match=words):
+            xp.repeat(x, xp.asarray(counts, device=device), axis=0)
+
+
+@pytest.mark.parametrize("device", [0, "cpu"])
+def test_differences_are_numpys(device):
+    values = np.array([[1, 4, 9, 16], [2, 3, 5, 7]], np.int32)
+    x = xp.asarray(values, device=device)
+    more = x[:, :1]
+    assert xp.diff(x).numpy().tolist() == np.diff(values).tolist()
+    assert xp.diff(x, axis=0, n=2).shape == (0, 4)
+    assert xp.diff(x, n=0).numpy().tolist() == values.tolist()
+    found = xp.diff(x, n=2, prepend=more, append=more)
+    expected = np.diff(values, n=2, prepend=values[:, :1], append=values[:, :1])
+    assert found.numpy().tolist() == expected.tolist()
+    with pytest.raises(ValueError, match="not -1"):
+        xp.diff(x, n=-1)
+    with pytest.raises(TypeError):
+        xp.diff(x > 2)

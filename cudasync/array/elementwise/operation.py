@@ -40,13 +40,14 @@ class NotAnOperand(TypeError):
 
 class Operation:
     """`build` makes the expression for operands of given dtypes. Any number of threads may call
-    one at once."""
+    one at once. Its ops are called as what they compute, or by `name` where that is the user's."""
 
-    __slots__ = ("_build", "_into", "name", "plans")
+    __slots__ = ("_into", "_is_named", "build", "name", "plans")
 
-    def __init__(self, name: str, build: Build) -> None:
+    def __init__(self, name: str, build: Build, *, is_named: bool = False) -> None:
+        self._is_named = is_named
         self.name = name
-        self._build = build
+        self.build = build
         # By the layouts of arrays and the types of numbers. Written by any thread: what two of them
         # make at once is the same.
         self.plans: dict[Any, Any] = {}
@@ -71,11 +72,15 @@ class Operation:
 
     def tree(self, operands: tuple[Any, ...]) -> Expression:
         """The expression for operands like these; raises what a call would for their dtypes."""
-        return self._build([_kind(each, self.name) for each in operands])
+        return self.build([kind_of(each, self.name) for each in operands])
 
     def _planned(
         self, operands: tuple[Any, ...], target: Any, plans: dict[Any, Any], key: Any
     ) -> Any:
+        for each in operands:
+            trace = getattr(type(each), "__cudasync_trace__", None)
+            if trace is not None:
+                return trace(self, operands, target)
         tree = self.tree(operands)
         layouts: list[Layout | None] = [
             each.layout if hasattr(type(each), "__cudasync_plan__") else None for each in operands
@@ -99,6 +104,8 @@ class Operation:
             _fits(target, tree, broadcast_shapes(shape, target.shape), self.name)
             result = target.layout
         plan = model.__cudasync_plan__(tree, layouts, result)
+        if self._is_named:
+            plan.name = self.name
         if len(plans) >= _MOST_PLANS:
             plans.clear()
         plans[key] = plan
@@ -115,7 +122,8 @@ def key_of(operands: tuple[Any, ...]) -> tuple[Any, ...]:
     )
 
 
-def _kind(operand: Any, name: str) -> Operand:
+def kind_of(operand: Any, name: str) -> Operand:
+    """What `operand` of the operation `name` is; TypeError for what is none."""
     if hasattr(type(operand), "__cudasync_plan__"):
         return supported(operand.dtype)
     if type(operand) in WEAK:

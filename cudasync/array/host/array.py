@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, SupportsIndex
 
 import numpy as np
@@ -16,7 +15,6 @@ from cudasync.array.elementwise.plan import user_frame
 from cudasync.array.elementwise.results import result_over
 from cudasync.array.host.memory import CPU, bytes_for, view_of
 from cudasync.array.host.plan import HostPlan
-from cudasync.array.operators.assigning import assign
 from cudasync.array.operators.values import outline
 from cudasync.driver.device import as_device
 
@@ -66,9 +64,9 @@ class HostArray(Array):
         self.wait()
         return view_of(self).copy()
 
-    def __setitem__(self, index: Any, value: Any) -> None:
-        """Write to a view, as `Array` does."""
-        assign(self[index], value, sys._getframe(1), uploaded)
+    @staticmethod
+    def _uploaded(host: Any, *, device: Any) -> Any:
+        return uploaded(host, device=device)
 
     def copy(self) -> Array:
         """A new array with the same elements, contiguous whatever this one is. Does not wait."""

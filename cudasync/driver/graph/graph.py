@@ -42,6 +42,8 @@ class Graph:
         raw = context.allocate("cuGraphCreate", driver.cuGraphCreate, 0)
         self._owned = Owned(context, raw, driver.cuGraphDestroy, noun="graph", blocking=False)
         self._keeps: list[Any] = []
+        # False from the beginning of a capture until it has ended well.
+        self._is_whole = True
 
     @property
     def device(self) -> Device:
@@ -102,11 +104,14 @@ class Graph:
         """The nodes that `enqueue(stream)` makes when it is called now, with `stream` captured.
 
         Returns those that nothing of them follows: what comes after all of it comes after these.
-        What was captured of a function that raises stays in the graph, which is then of no use.
-        (cuStreamBeginCaptureToGraph, cuStreamEndCapture)
+        What `enqueue` refers to lives as long as the graph, and what is instantiated of it. If it
+        raises, what it made until then stays in the graph, which is not to be instantiated: a
+        later `instantiate()` is a ValueError. (cuStreamBeginCaptureToGraph, cuStreamEndCapture)
         """
         graph, raw = self._owned.ready(), stream.enter()
-        before = [each.raw for each in after]
+        before = self._raw_of(after)
+        self._keeps.append(enqueue)
+        self._is_whole = False
         check(
             driver.cuStreamBeginCaptureToGraph(raw, graph, before, None, len(before), _RELAXED),
             "cuStreamBeginCaptureToGraph",
@@ -119,11 +124,16 @@ class Graph:
         finally:
             ended = driver.cuStreamEndCapture(raw)
         check(ended, "cuStreamEndCapture")
-        self._keeps.append(enqueue)
+        self._is_whole = True
         return [GraphNode(self, each) for each in answer[_LEAVES]]
 
     def instantiate(self) -> GraphExec:
-        """What can be launched of the graph as it is now. (cuGraphInstantiate)"""
+        """What can be launched of the graph as it is now. (cuGraphInstantiate)
+
+        Raises ValueError after a capture that failed: its nodes are only some of what was meant.
+        """
+        if not self._is_whole:
+            raise ValueError("a capture into the graph failed half-way: build a new graph")
         raw = self._device.context.allocate(
             "cuGraphInstantiate", driver.cuGraphInstantiate, self._owned.get(), 0
         )
@@ -138,10 +148,17 @@ class Graph:
         self, add: Callable[..., Any], after: Sequence[GraphNode], *params: Any, keeps: object
     ) -> GraphNode:
         raw = self._owned.ready()
-        before = [each.raw for each in after]
+        before = self._raw_of(after)
         made = check(add(raw, before, len(before), *params), add.__name__)
         self._keeps.append(keeps)
         return GraphNode(self, made)
+
+    def _raw_of(self, nodes: Sequence[GraphNode]) -> list[Any]:
+        """Their handles. Raises ValueError for a node of another graph."""
+        for each in nodes:
+            if each.graph is not self:
+                raise ValueError("a node comes after nodes of its own graph only")
+        return [each.raw for each in nodes]
 
     def __repr__(self) -> str:
         if self.is_closed:

@@ -40,7 +40,9 @@ class GraphNode:
         return int(self.raw)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, GraphNode) and int(self.raw) == int(other.raw)
+        if not isinstance(other, GraphNode):
+            return NotImplemented
+        return self.graph is other.graph and int(self.raw) == int(other.raw)
 
     def __hash__(self) -> int:
         return hash(int(self.raw))

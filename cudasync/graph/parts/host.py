@@ -1,4 +1,4 @@
-"""Floor 3. The parts of an executable: a segment each, made ready, pushed as one op a launch."""
+"""Floor 3, parts. Host functions of one pool, in a loop or each for itself."""
 
 from __future__ import annotations
 
@@ -7,115 +7,19 @@ from time import perf_counter
 from types import MethodType
 from typing import TYPE_CHECKING, Any
 
-from cudasync.driver.checking import is_checked
 from cudasync.engine import pushing
-from cudasync.engine.device import launching
-from cudasync.engine.log.histories import Known
 from cudasync.engine.op import OpKind
-from cudasync.graph.device_graph import device_graph
+from cudasync.graph.parts.alone import AlonePart
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from types import FrameType
 
-    from cudasync.driver import Stream
     from cudasync.engine import Engine, Op
-    from cudasync.graph.node import Node
     from cudasync.graph.segments import Segment
-
 
 # Host functions that take longer than this on average are handed over one by one.
 HAND_OVER_S = 30e-6
-
-
-def part_of(segment: Segment) -> Any:
-    """What pushes `segment`."""
-    if segment.is_alone:
-        return AlonePart(segment.nodes[0])
-    return HostPart(segment) if segment.device is None else DevicePart(segment)
-
-
-class AlonePart:
-    """A node that the engine does by an op of its own."""
-
-    is_spread = False
-
-    def __init__(self, node: Node) -> None:
-        self.nodes = (node,)
-        self.accesses = node.hazards
-
-    def push(self, engine: Engine, frame: FrameType) -> Op:
-        node = self.nodes[0]
-        (only_read, updated, written), reads, writes = self.accesses
-        op = engine._push(
-            node.fn,
-            node.kind,
-            reads=(*only_read, *updated, *reads),
-            writes=(*updated, *written, *writes),
-            name=node.name,
-            priority=node.priority,
-            device=node.device,
-            pool=node.pool,
-            kernel=node.kernel,
-            is_blocking=node.is_blocking,
-        )
-        op._said = node._said
-        return op
-
-    def launch(self, stream: Stream) -> None:
-        """Enqueue it on a stream of the caller's."""
-        self.nodes[0].fn(stream)
-
-    def close(self) -> None:
-        """There is nothing of its own."""
-
-
-class DevicePart:
-    """Nodes of one device as a CUDA graph: one call of the driver, however many they are."""
-
-    is_spread = False
-
-    def __init__(self, segment: Segment) -> None:
-        assert segment.device is not None
-        self.nodes = tuple(segment.nodes)
-        self.accesses = segment.accesses()
-        self._device = segment.device
-        self._priority = segment.priority
-        self._names = tuple(node.kernel or node.name for node in self.nodes)
-        self._known = Known()
-        self._is_checked = is_checked()
-        self.name = _name(self.nodes)
-        self._executable = device_graph(self.nodes, segment.device)
-        self._enqueue = self._executable.launch
-        self._is_direct = not self._priority and not self._is_checked
-
-    def push(self, engine: Engine, frame: FrameType) -> Op:
-        accesses = self.accesses
-        if engine._is_direct and self._is_direct:
-            return launching.push(
-                engine, self._enqueue, accesses, self.name, self._device, frame, self._names,
-                self._known,
-            )  # fmt: skip
-        (only_read, updated, written), reads, writes = accesses
-        op = engine._push(
-            self._enqueue,
-            OpKind.KERNEL,
-            reads=(*only_read, *updated, *reads),
-            writes=(*updated, *written, *writes),
-            name=self.name,
-            priority=self._priority,
-            device=self._device,
-            kernel=self._names,  # type: ignore[arg-type]
-        )
-        op._said = accesses
-        return op
-
-    def launch(self, stream: Stream) -> None:
-        """Enqueue it on a stream of the caller's."""
-        self._executable.launch(stream)
-
-    def close(self) -> None:
-        self._executable.close()
 
 
 class HostPart:
@@ -130,7 +34,7 @@ class HostPart:
         self.accesses = segment.accesses()
         self._pool = segment.pool
         self._priority = segment.priority
-        self.name = _name(self.nodes)
+        self.name = segment.name
         inside = {node: at for at, node in enumerate(self.nodes)}
         self._alone = [AlonePart(node) for node in self.nodes]
         self.is_spread = False
@@ -201,7 +105,3 @@ class HostPart:
 
 def _bound(op: Op, fn: Callable[..., Any]) -> Callable[..., Any]:
     return MethodType(fn, op)
-
-
-def _name(nodes: tuple[Node, ...]) -> str:
-    return nodes[0].name if len(nodes) == 1 else f"graph of {len(nodes)}"

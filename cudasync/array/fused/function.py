@@ -1,0 +1,183 @@
+"""Floor 4, fused functions. `@cs.elementwise`: traced once per signature, one kernel for each."""
+
+from __future__ import annotations
+
+import sys
+from functools import update_wrapper
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from cudasync.array.elementwise.operation import Operation
+from cudasync.array.expressions.tree import Index, Input, leaves, substitute
+from cudasync.array.fused.tracer import Trace, Tracer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import FrameType
+
+    from cudasync.array.expressions.tree import Expression
+
+_MOST_SIGNATURES = 512
+_NUMBERS = (bool, int, float, np.generic)
+_getframe = sys._getframe
+
+
+class _Output(NamedTuple):
+    """One result: the operation, which of the arrays it takes, and what else it is called with."""
+
+    operation: Operation
+    taken: tuple[int, ...]
+    more: tuple[Any, ...]
+
+
+class Elementwise:
+    """A function of arrays that is one kernel, made by `cs.elementwise`.
+
+    Call it with arrays of one device, or of the CPU, whose shapes broadcast. Returns at once.
+    `out=` takes the result, as for `xp`'s functions.
+    """
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        if not callable(function):
+            raise TypeError(f"elementwise takes a function, not {type(function).__name__}")
+        self._function = function
+        self._known: dict[Any, tuple[tuple[_Output, ...], bool]] = {}
+        code = getattr(function, "__code__", None)
+        self._names: tuple[str, ...] = () if code is None else code.co_names
+        self.__name__ = getattr(function, "__name__", "elementwise")
+        update_wrapper(self, function)
+
+    def __call__(self, *args: Any, out: Any = None) -> Any:
+        """The results for these arguments, as if each operation ran by itself, bit for bit.
+
+        The function is called once for the dtypes of its arrays, the values of its other
+        arguments, and those of the numbers and arrays that it names from outside; what else it
+        depends on is taken as it was then. What it raises is raised here. TypeError if it asks
+        for values, shapes or parts, or returns anything but what it computed.
+        """
+        if any(isinstance(each, Tracer) for each in args):
+            return self._function(*args)
+        frame = _getframe(1)
+        arrays = [each for each in args if hasattr(type(each), "__cudasync_plan__")]
+        key = (*[_kind(each) for each in args], *self._named())
+        try:
+            known = self._known.get(key)
+        except TypeError:
+            raise TypeError(
+                f"{self.__name__} takes arrays and what can be hashed, such as numbers"
+            ) from None
+        if known is None:
+            if len(self._known) >= _MOST_SIGNATURES:
+                self._known.clear()
+            known = self._known[key] = self._traced(args, arrays)
+        outputs, is_tuple = known
+        if out is not None:
+            return self._into(out, outputs, is_tuple, arrays, frame)
+        results = [o.operation(_operands(o, arrays), frame) for o in outputs]
+        return tuple(results) if is_tuple else results[0]
+
+    @property
+    def signatures(self) -> int:
+        """How many signatures it was traced for, of those that it remembers."""
+        return len(self._known)
+
+    def _into(
+        self,
+        out: Any,
+        outputs: tuple[_Output, ...],
+        is_tuple: bool,
+        arrays: list[Any],
+        frame: FrameType,
+    ) -> Any:
+        if is_tuple:
+            raise TypeError(f"{self.__name__} has {len(outputs)} results: out= takes that of one")
+        outputs[0].operation.into(_operands(outputs[0], arrays), out, frame)
+        return out
+
+    def _named(self) -> list[Any]:
+        """The numbers and arrays from outside that the function names, as part of the key."""
+        function: Any = self._function
+        found: list[Any] = []
+        globals_ = getattr(function, "__globals__", {})
+        for name in self._names:
+            if name in globals_:
+                value = globals_[name]
+                if isinstance(value, _NUMBERS) or hasattr(type(value), "__cudasync_plan__"):
+                    found.append((name, _outside(value)))
+        for cell in getattr(function, "__closure__", None) or ():
+            try:
+                found.append(_outside(cell.cell_contents))
+            except ValueError:  # It is not bound yet.
+                found.append(None)
+        return found
+
+    def _traced(self, args: tuple[Any, ...], arrays: list[Any]) -> tuple[tuple[_Output, ...], bool]:
+        trace = Trace(arrays)
+        given = iter(range(len(arrays)))
+        stand_ins = [
+            Tracer(trace, Input(next(given), each.dtype))
+            if hasattr(type(each), "__cudasync_plan__")
+            else each
+            for each in args
+        ]
+        returned = self._function(*stand_ins)
+        is_tuple = isinstance(returned, tuple)
+        results = returned if is_tuple else (returned,)
+        for each in results:
+            if not isinstance(each, Tracer) or each.trace is not trace:
+                raise TypeError(
+                    f"{self.__name__} returned {type(each).__name__}, which it did not compute "
+                    "from its arrays"
+                )
+        if not results:
+            raise TypeError(f"{self.__name__} returned nothing")
+        return tuple(self._output(each.tree, trace, len(arrays)) for each in results), is_tuple
+
+    def _output(self, tree: Expression, trace: Trace, count: int) -> _Output:
+        used = sorted({e.position for e in leaves(tree) if not isinstance(e, Index)})
+        numbered = _renumbered(tree, {at: place for place, at in enumerate(used)})
+        return _Output(
+            Operation(self.__name__, lambda _: numbered, is_named=True),
+            tuple(at for at in used if at < count),
+            tuple(trace.operands[at] for at in used if at >= count),
+        )
+
+    def __repr__(self) -> str:
+        return f"<elementwise {self.__name__}, {self.signatures} signatures>"
+
+
+def elementwise(function: Callable[..., Any]) -> Elementwise:
+    """Make one kernel per signature of a Python function of arrays, as a decorator or a call.
+
+    The function takes arrays and numbers, and computes with operators and `xp`'s elementwise
+    functions. See `Elementwise` for what a call does.
+    """
+    return Elementwise(function)
+
+
+def _operands(output: _Output, arrays: list[Any]) -> tuple[Any, ...]:
+    return (*[arrays[at] for at in output.taken], *output.more)
+
+
+def _kind(argument: Any) -> Any:
+    """What of an argument the function may depend on."""
+    if hasattr(type(argument), "__cudasync_plan__"):
+        return argument.dtype
+    # 1, 1.0 and True are equal, and -0.0 and 0.0; NaN equals nothing.
+    return type(argument), argument, repr(argument)
+
+
+def _outside(value: Any) -> Any:
+    if isinstance(value, _NUMBERS):
+        return _kind(value)
+    # What is known keeps the array, so no other has its id meanwhile.
+    return id(value)
+
+
+def _renumbered(tree: Expression, places: dict[int, int]) -> Expression:
+    moved: list[Any] = [None] * (max(places, default=-1) + 1)
+    for leaf in leaves(tree):
+        if not isinstance(leaf, Index):
+            moved[leaf.position] = type(leaf)(places[leaf.position], leaf.dtype)
+    return substitute(tree, moved)

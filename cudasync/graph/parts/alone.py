@@ -1,0 +1,47 @@
+"""Floor 3, parts. A node that the engine does by an op of its own."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from types import FrameType
+
+    from cudasync.driver import Stream
+    from cudasync.engine import Engine, Op
+    from cudasync.graph.node import Node
+
+
+class AlonePart:
+    """A node that the engine does by an op of its own."""
+
+    is_spread = False
+
+    def __init__(self, node: Node) -> None:
+        self.nodes = (node,)
+        self.accesses = node.hazards
+
+    def push(self, engine: Engine, frame: FrameType) -> Op:
+        node = self.nodes[0]
+        (only_read, updated, written), reads, writes = self.accesses
+        op = engine._push(
+            node.fn,
+            node.kind,
+            reads=(*only_read, *updated, *reads),
+            writes=(*updated, *written, *writes),
+            name=node.name,
+            priority=node.priority,
+            device=node.device,
+            pool=node.pool,
+            kernel=node.kernel,
+            is_blocking=node.is_blocking,
+        )
+        op._said = node._said
+        return op
+
+    def launch(self, stream: Stream) -> None:
+        """Enqueue it on a stream of the caller's."""
+        self.nodes[0].fn(stream)
+
+    def close(self) -> None:
+        """There is nothing of its own."""
