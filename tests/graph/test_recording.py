@@ -221,7 +221,7 @@ def test_what_was_found_to_take_long_is_spread_from_then_on():
         ops = [executable.launch() for _ in range(2)]
         assert begun.wait(60)
         since = perf_counter()
-        while perf_counter() - since < 4 * parts.HAND_OVER_S:
+        while perf_counter() - since < 4 * host.HAND_OVER_S:
             assert not ops[0].finished
         opened.set()
         cs.waitall()
