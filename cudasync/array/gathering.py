@@ -106,6 +106,6 @@ def _kernel(verb: str, device: Device, word: int) -> Kernel:
     found = _modules.get(key)
     if found is None or found[0] is not token:
         module = Module.from_file(kernel_file(verb), device=device)
-        # The token that it has now: loading may have made the context.
-        found = _modules[key] = (device.context.token, module)
+        # The token of before: a module that a reset came in between of is not used again.
+        found = _modules[key] = (token, module)
     return found[1].kernel(f"{verb}_u{8 * word}")

@@ -28,6 +28,9 @@ def test_without_nvrtc_one_line_says_what_to_install(tmp_path):
                 (tmp_path / entry.name).symlink_to(entry)
     script = (
         f"import sys; sys.path.insert(0, {str(tmp_path)!r})\n"
+        # Where `site` would look for more packages, which an environment says also without it from
+        # Python 3.14 on, and what looks for libraries asks it.
+        f"sys.prefix = sys.exec_prefix = {str(tmp_path)!r}\n"
         "from cudasync.driver.compiling import compile_cuda\n"
         "compile_cuda('', architecture=(9, 0))"
     )

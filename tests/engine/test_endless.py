@@ -5,6 +5,7 @@ Each program ends by itself, and says on one line what was stopped, left or drop
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -116,8 +117,9 @@ def test_a_program_ends_beside_a_kernel_that_does_not(what, scheduler, memcheck,
 def test_what_follows_a_wait_that_ctrl_c_ended_does_not_wait_for_ever(what, scheduler):
     """Others' work, clearing errors and a reset come to an end, and the device is whole."""
     body = """
-op = begin(1); cs.engine().push(interrupt)
-try: op.wait()
+op = begin(1)
+# The push as well: the worker may be there before it returns.
+try: cs.engine().push(interrupt); op.wait()
 except KeyboardInterrupt: print("interrupted")
 try: assert not cs.zeros(2).numpy().any()
 except cs.OpError as error: assert "kernel endless, PTX line" in str(error), error
@@ -162,7 +164,9 @@ def slow():
     assert "\nKeyboardInterrupt\n" in printed
     (line,) = told(printed)
     assert line.startswith("cudasync: left by Ctrl-C: op 'slow', pushed at ")
-    assert line.endswith(f"still ran on worker {pool} 0; 3 ops that had not begun were dropped")
+    # Which of them is first to take it is theirs to settle.
+    ending = rf"still ran on worker {pool} \d; 3 ops that had not begun were dropped"
+    assert re.search(ending + "$", line)
 
 
 def test_a_program_that_ends_beside_an_endless_kernel_says_what_it_waits_for():

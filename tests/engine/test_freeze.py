@@ -12,12 +12,15 @@ import pytest
 from helpers import freeze_device as device
 from helpers import freeze_scenarios as host
 from helpers import freeze_unheard as unheard
+from helpers import freezer
 from helpers.freeze import PATIENCE_S, Scenario, count_points, freeze_at, sample
 
 pytestmark = [pytest.mark.sampled(2), pytest.mark.usefixtures("tracing_ends")]
 
 # As many points of each scenario are tried without --run-slow.
 MOST = 25
+# More bytecodes than any scenario has.
+NEVER = 1 << 30
 
 
 def suspend_everywhere(
@@ -40,6 +43,23 @@ def suspend_everywhere(
     request.node.user_properties.append(("explored", line))
     # Not all of them: a thread has more to do at one time than at another.
     assert reached > min(4, len(chosen) // 2)
+
+
+def scenarios() -> list[type[Scenario]]:
+    """All in which the one may be taken for asleep."""
+    rooms = (device, host, unheard)
+    known = {each for room in rooms for each in vars(room).values() if isinstance(each, type)}
+    return sorted(
+        (each for each in known if issubclass(each, Scenario) and each.sleeps),
+        key=lambda each: each.__name__,
+    )
+
+
+@pytest.mark.parametrize("scenario", scenarios())
+def test_who_is_wrongly_taken_to_be_asleep_costs_no_verdict(scenario, monkeypatch):
+    """As on a machine that is so busy that it does nothing for a while."""
+    monkeypatch.setattr(freezer, "QUIET_S", 0.0)
+    freeze_at(scenario, NEVER)
 
 
 @pytest.mark.parametrize(

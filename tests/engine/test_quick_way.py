@@ -20,7 +20,8 @@ ENGINES = {"plain": {}, "with a trace": {"trace": True}, "with a limit": {"max_i
 
 @pytest.fixture(params=ENGINES.values(), ids=ENGINES)
 def engine(request):
-    with cs.Engine(**request.param) as engine:
+    # One worker, which a test can hold: another might plan what is pushed, and so issue it.
+    with cs.Engine(workers=1, **request.param) as engine:
         # From now on there are streams.
         cs.zeros(N, np.int32)
         yield engine

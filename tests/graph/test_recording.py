@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from time import perf_counter
 
 import numpy as np
 import pytest
@@ -200,3 +201,28 @@ def test_functions_that_take_long_are_spread_over_workers_and_fail_as_eagerly(mo
         b.wait()
         assert len(ran) == 4
         engine.clear_errors()
+
+
+def test_what_was_found_to_take_long_is_spread_from_then_on():
+    """A launch under way that takes no time tells nothing else: its op would end with the last
+    function alone, of another launch that was being pushed."""
+    x, y, begun, opened = cs.Var("x"), cs.Var("y"), threading.Event(), threading.Event()
+
+    def takes_long():
+        begun.set()
+        assert opened.wait(60)
+
+    with cs.Engine(workers=1):
+        with cs.graph() as g:
+            cs.engine().push(takes_long, writes=x)
+            cs.engine().push(int, writes=y)
+        executable = g.instantiate()
+        (part,) = executable.parts
+        ops = [executable.launch() for _ in range(2)]
+        assert begun.wait(60)
+        since = perf_counter()
+        while perf_counter() - since < 4 * host.HAND_OVER_S:
+            assert not ops[0].finished
+        opened.set()
+        cs.waitall()
+        assert part.is_spread

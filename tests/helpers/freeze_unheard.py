@@ -7,7 +7,7 @@ a wait would plan, issue and stand in for whoever is suspended.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, ClassVar
 
 import cudasync as cs
@@ -182,6 +182,7 @@ class EndsDeviceOp(Unheard):
     def __init__(self) -> None:
         super().__init__()
         self.latches = [Latch(cs.Device(0)) for _ in range(2)]
+        self.are_held = threading.Semaphore(0)
 
     def suspended(self, freezer: Freezer) -> None:
         went = threading.Event()
@@ -192,13 +193,25 @@ class EndsDeviceOp(Unheard):
 
         for name, latch in zip(("first", "one"), self.latches, strict=True):
             self.ran.append(name)
-            self.ops[name] = self.engine.push(latch.hold, device=0, name=name, writes=[self.x])
+            self.ops[name] = self.engine.push(
+                self.holding(latch), device=0, name=name, writes=[self.x]
+            )
         self.effect("behind", reads=[self.x])
         self.ops["first"].add_done_callback(install)
         self.latches[0].release()
         assert went.wait(PATIENCE_S)
 
+    def holding(self, latch: Latch) -> Callable[[cs.Stream], None]:
+        def hold(stream: cs.Stream) -> None:
+            latch.hold(stream)
+            self.are_held.release()
+
+        return hold
+
     def others(self, freezer: Freezer) -> Iterator[str]:
         yield "let the device go on"
+        # A latch that is released first, since the one took its time, would hold for ever.
+        for _ in self.latches:
+            assert self.are_held.acquire(timeout=PATIENCE_S)
         self.latches[1].release()
         yield from self.seen(1)

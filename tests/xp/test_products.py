@@ -232,7 +232,7 @@ def test_a_plan_goes_on_after_a_reset(monkeypatch):
     assert isinstance(made, plan.DevicePlan)
     made._token = object()
     assert (x @ x).numpy().tolist() == [[3, 3, 3]] * 3
-    assert made._token is x.device.context.token
+    assert made._renewed()._token is x.device.context.token
 
 
 # A step multiplies one array by another, moved to where that one is.

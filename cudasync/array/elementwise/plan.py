@@ -83,6 +83,8 @@ class DevicePlan:
 
     def _prepare(self) -> None:
         """Have the kernel, in this life of the context."""
+        # The first that is looked at: a plan that a reset comes in between of is not used.
+        self._token = self._device.context.token
         result, device = self.result, self._device
         arrays = [each for each in self.operands if each is not None]
         strides = [
@@ -110,7 +112,6 @@ class DevicePlan:
         grid, block = launch_shape(axes, kind)
         self._shape = kernel.shape(grid, block, 0)
         self._source = Source(device, result.nbytes)
-        self._token = device.context.token
 
     def _renewed(self) -> DevicePlan:
         """The same plan, after a reset of the device. Threads may be in the middle of this one."""

@@ -33,19 +33,30 @@ _OPTIONS = ("--fmad=true",)
 class DevicePlan:
     """`operands` has the layouts of the two arrays."""
 
-    __slots__ = ("_device", "_source", "_step", "_token", "operands", "problem", "result")
+    __slots__ = (
+        "_device",
+        "_source",
+        "_step",
+        "_successor",
+        "_token",
+        "operands",
+        "problem",
+        "result",
+    )
 
     def __init__(self, problem: Problem, operands: Sequence[Layout], result: Layout) -> None:
         self.problem = problem
         self.operands = tuple(operands)
         self.result = result
         self._device = result.device
-        self._token: object = None
+        self._successor: DevicePlan | None = None
         if result.size and problem.depth:
             self._prepare()
 
     def _prepare(self) -> None:
         """Have the kernel, in this life of the context."""
+        # The first that is looked at: a plan that a reset comes in between of is not used.
+        self._token = self._device.context.token
         choice, device, problem = chosen(self.problem), self._device, self.problem
         kind = choice.kind
         name = f"matmul_{problem.dtype.name}"
@@ -63,7 +74,13 @@ class DevicePlan:
             numbers=[(v, letter if v >= 0 else letter.lower()) for v in choice.numbers],
         )
         self._source = Source(device, self.result.nbytes)
-        self._token = device.context.token
+
+    def _renewed(self) -> DevicePlan:
+        """The same plan, after a reset of the device. Threads may be in the middle of this one."""
+        found = self._successor
+        if found is None or found._token is not self._device.context.token:
+            found = self._successor = DevicePlan(self.problem, self.operands, self.result)
+        return found
 
     def __call__(self, operands: tuple[Any, ...], frame: FrameType) -> Any:
         """Push the product; a new array with its result, at once. `frame` is where."""
@@ -76,7 +93,7 @@ class DevicePlan:
                 cast_to(self.result.dtype).into((0,), made, frame)
             return made
         if self._token is not self._device.context.token:
-            self._prepare()
+            return self._renewed()(operands, frame)
         made = result_over(self._source.take(), self.result)
         self._step(operands, made, frame)
         return made

@@ -60,6 +60,8 @@ class DevicePlan:
 
     def _prepare(self) -> None:
         """Have the kernels, in this life of the context."""
+        # The first that is looked at: a plan that a reset comes in between of is not used.
+        self._token = self._device.context.token
         request, device = self.request, self._device
         strides = [
             broadcast_strides(each.shape, each.element_strides, request.shape)
@@ -84,7 +86,6 @@ class DevicePlan:
         self._first = steps[0]
         self._rest = list(zip(scratches, steps[1:], strict=True))
         self._source = Source(device, self.result.nbytes)
-        self._token = device.context.token
 
     def _step(self, job: Job, stage: Stage) -> Step:
         letter = "Q" if stage.kind.is_wide else "I"

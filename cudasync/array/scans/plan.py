@@ -60,6 +60,8 @@ class DevicePlan:
 
     def _prepare(self) -> None:
         """Have the kernels, in this life of the context."""
+        # The first that is looked at: a plan that a reset comes in between of is not used.
+        self._token = self._device.context.token
         axis = self.request.axis
         operand, result = self.operand, self.result
         others = [i for i in range(len(operand.shape)) if i != axis]
@@ -73,7 +75,6 @@ class DevicePlan:
         self._add(steps, kept, operand.shape[axis], (both[0][axis], both[1][axis]), rows, True)
         self._steps = steps
         self._source = Source(self._device, result.nbytes)
-        self._token = self._device.context.token
 
     def _add(
         self,

@@ -24,11 +24,12 @@ class Known(Generic[Made]):
     def get(self, key: Hashable, device: Device, make: Callable[[], Made]) -> Made:
         """What is known for `key` in this life of the device's context, or else is made now."""
         full = (key, device.ordinal)
+        token = device.context.token
         found = self._made.get(full)
-        if found is None or found[0] is not device.context.token:
+        if found is None or found[0] is not token:
             made = make()
             if len(self._made) >= _MOST:
                 self._made.clear()
-            # Loading a kernel may have made the context, and so its token.
-            found = self._made[full] = (device.context.token, made)
+            # The token of before: what a reset came in between of is not used again.
+            found = self._made[full] = (token, made)
         return found[1]

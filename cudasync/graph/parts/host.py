@@ -72,7 +72,9 @@ class HostPart:
             for fn in functions:
                 fn()
             took = perf_counter() - begun
-            self.is_spread = took > HAND_OVER_S * len(self.nodes) and len(self.nodes) > 1
+            if took > HAND_OVER_S * len(self.nodes) and len(self.nodes) > 1:
+                # For good: who pushes a launch meanwhile looks twice.
+                self.is_spread = True
         except Exception as error:
             at = len(self._functions) - length_hint(functions) - 1
             op._step = self._said_of(at)
