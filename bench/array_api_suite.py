@@ -1,7 +1,7 @@
 """The array API standard's own tests (data-apis/array-api-tests) on cudasync.xp, beside NumPy.
 
     CHECKOUT=/path/to/array-api-tests python bench/array_api_suite.py
-    python bench/array_api_suite.py --checkout DIR --namespace cudasync.xp --device cpu
+    python bench/array_api_suite.py --checkout DIR --namespace xp_on_cpu      arrays on the CPU
     python bench/array_api_suite.py --only test_sorting --examples 20
     python bench/array_api_suite.py --json FILE       keep what came of each test
     python bench/array_api_suite.py --table FILE      what such a file says; nothing is run
@@ -81,9 +81,6 @@ def parse() -> argparse.Namespace:
     parser.add_argument(
         "--namespace", action="append", metavar="MODULE", help=f"(cudasync.xp, then {PEER})"
     )
-    parser.add_argument(
-        "--device", metavar="NAME", help="of the arrays that are made without one: cpu, or a number"
-    )
     parser.add_argument("--only", default="", metavar="WORD", help="files with this in the name")
     parser.add_argument(
         "--examples", type=int, default=100, metavar="N", help="of Hypothesis, for a test (100)"
@@ -112,8 +109,6 @@ def run(copy: Path, file: str, namespace: str, options: argparse.Namespace) -> l
         "ARRAY_API_TESTS_VERSION": VERSION,
         "ARRAY_API_TESTS_SKIP_DTYPES": LEFT_OUT,
     }
-    if options.device is not None:
-        environment["CUDASYNC_XP_DEVICE"] = options.device
     process = subprocess.Popen(
         command,
         cwd=copy,

@@ -9,8 +9,13 @@ import sys
 from pathlib import Path
 
 import array_api_copy
+import numpy as np
 import pytest
+import xp_on_cpu
 from helpers.house import ROOT
+
+import cudasync as cs
+from cudasync import xp
 
 BENCH = ROOT / "bench"
 
@@ -111,3 +116,11 @@ def test_what_is_no_checkout_is_said_to_be_none(tmp_path):
     ended = run("--checkout", str(tmp_path))
     assert "is no checkout of data-apis/array-api-tests" in ended.stderr
     assert "--checkout, or CHECKOUT" in run().stderr
+
+
+def test_on_the_cpu_arrays_are_made_there_unless_a_device_is_said():
+    made = [xp_on_cpu.ones(2), xp_on_cpu.asarray([1, 2]), xp_on_cpu.asarray(np.ones(2))]
+    assert {str(each.device) for each in made} == {"cpu"}
+    assert xp_on_cpu.zeros(2, device=0).device == cs.Device(0)
+    assert xp_on_cpu.asarray(xp.ones(2)).device == cs.Device(0)
+    assert xp_on_cpu.__array_namespace_info__().default_device() == "cpu"

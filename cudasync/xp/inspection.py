@@ -25,7 +25,7 @@ class Info:
 
     def capabilities(self) -> dict[str, Any]:
         """Shapes that depend on data, boolean indexing, the most dimensions."""
-        return {"boolean indexing": False, "data-dependent shapes": False, "max dimensions": 64}
+        return {"boolean indexing": True, "data-dependent shapes": True, "max dimensions": 64}
 
     def default_device(self) -> Device:
         """The current device."""
