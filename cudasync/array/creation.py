@@ -10,6 +10,7 @@ import numpy as np
 
 from cudasync.array.allocation import Allocation, DeviceBytes
 from cudasync.array.array import Array
+from cudasync.array.host.memory import CPU, view_of
 from cudasync.array.staging import staging_of
 from cudasync.driver import memcpy_async, memset_async
 from cudasync.driver.device import as_device
@@ -18,10 +19,14 @@ from cudasync.engine import engine
 from cudasync.engine.op import OpKind
 
 if TYPE_CHECKING:
+    from typing import Literal, TypeAlias
+
     from numpy.typing import ArrayLike, DTypeLike
 
     from cudasync.driver import Stream
     from cudasync.driver.device import DeviceLike
+
+    Place: TypeAlias = DeviceLike | Literal["cpu"]
 
 # What NumPy makes of Python's numbers, and what we do.
 _OF_PYTHON = {
@@ -31,8 +36,9 @@ _OF_PYTHON = {
 _NUMBERS = frozenset({bool, int, float, complex})
 
 
-def array(data: ArrayLike, dtype: DTypeLike | None = None, *, device: DeviceLike = 0) -> Array:
-    """A device array with a copy of `data`, anything that NumPy makes an array of.
+def array(data: ArrayLike, dtype: DTypeLike | None = None, *, device: Place = 0) -> Array:
+    """An array on a device, or with "cpu" on the CPU, with a copy of `data`, anything that NumPy
+    makes an array of.
 
     Without a `dtype`, Python's floats become float32 and its complex numbers complex64, as the
     other makers of arrays have it; ints become int64, bools bool. What has a dtype keeps it.
@@ -42,6 +48,10 @@ def array(data: ArrayLike, dtype: DTypeLike | None = None, *, device: DeviceLike
     memory is exhausted.
     """
     host = as_numpy(data, dtype)
+    if device == CPU:
+        from cudasync.array.host.array import uploaded  # Built upon this file.
+
+        return uploaded(host)
     made = empty(host.shape, host.dtype, device=device)
     if made.nbytes == 0:
         return made
@@ -65,13 +75,17 @@ def as_numpy(data: ArrayLike, dtype: DTypeLike | None) -> np.ndarray[Any, Any]:
     return host
 
 
-def empty(shape: Any, dtype: DTypeLike = np.float32, *, device: DeviceLike = 0) -> Array:
-    """A device array with whatever the memory held. Does not wait."""
+def empty(shape: Any, dtype: DTypeLike = np.float32, *, device: Place = 0) -> Array:
+    """An array on a device, or on the CPU ("cpu"), with whatever the memory held. Does not wait."""
     kind = np.dtype(dtype)
     if kind.hasobject:
         raise TypeError(f"dtype {kind} has no fixed size; a device can not hold it")
     sizes = _shape(shape)
-    where = as_device(device)
+    if device == CPU:
+        from cudasync.array.host.array import new_on_host
+
+        return new_on_host(sizes, kind)
+    where = as_device(device)  # type: ignore[arg-type]
     # An allocation of no bytes is refused by the driver; one byte keeps the address valid.
     size = max(1, math.prod(sizes) * kind.itemsize)
     allocation = Allocation(engine(), where, size)
@@ -79,10 +93,12 @@ def empty(shape: Any, dtype: DTypeLike = np.float32, *, device: DeviceLike = 0) 
     return Array(allocation, allocation.buffer.ptr, sizes, strides, kind)
 
 
-def zeros(shape: Any, dtype: DTypeLike = np.float32, *, device: DeviceLike = 0) -> Array:
-    """A device array of zeros. Does not wait."""
+def zeros(shape: Any, dtype: DTypeLike = np.float32, *, device: Place = 0) -> Array:
+    """An array of zeros on a device, or with "cpu" on the CPU. Does not wait."""
     made = empty(shape, dtype, device=device)
-    if made.nbytes:
+    if made.device is CPU:
+        view_of(made)[...] = 0
+    elif made.nbytes:
         target = DeviceBytes(made.ptr, made.nbytes, made.device)
 
         def clear(stream: Stream) -> None:

@@ -126,3 +126,19 @@ def test_copies_go_between_all_memories():
     c += 1
     assert y.numpy().tolist() == [0, 1, 2]
     assert c.numpy().tolist() == [1, 2, 3]
+
+
+def test_the_makers_of_arrays_take_the_cpu_too():
+    made = [
+        cs.array([1.0, 2.0], device="cpu"),
+        cs.zeros((2, 3), np.int32, device="cpu"),
+        cs.empty(4, device="cpu"),
+    ]
+    assert {str(each.device) for each in made} == {"cpu"}
+    assert [each.dtype.name for each in made] == ["float32", "int32", "float32"]
+    assert (made[0] * 2).numpy().tolist() == [2, 4]
+    assert made[1].numpy().tolist() == [[0] * 3] * 2
+    assert cs.zeros_like(made[0]).device == "cpu"
+    assert made[0].to_device(0).numpy().tolist() == [1, 2]
+    with pytest.raises(ValueError, match="negative"):
+        cs.zeros(-1, device="cpu")
