@@ -96,7 +96,7 @@ def empty(shape: Any, dtype: DTypeLike = np.float32, *, device: Place = 0) -> Ar
 def zeros(shape: Any, dtype: DTypeLike = np.float32, *, device: Place = 0) -> Array:
     """An array of zeros on a device, or with "cpu" on the CPU. Does not wait."""
     made = empty(shape, dtype, device=device)
-    if made.device is CPU:
+    if device == CPU:
         view_of(made)[...] = 0
     elif made.nbytes:
         target = DeviceBytes(made.ptr, made.nbytes, made.device)
