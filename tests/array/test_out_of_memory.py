@@ -9,11 +9,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 from helpers.crew import PATIENCE_S, engine_of, held_by
+from helpers.running import quick_switches
 from helpers.scarce import ROOM, little_memory, settle
 
 import cudasync as cs
 from cudasync import xp
-from cudasync.array.memory import exhausted
+from cudasync.array.memory import exhausted, table
 from cudasync.array.memory.exhausted import wait_for
 
 # One of it fits, and two do not.
@@ -231,3 +232,31 @@ def test_a_wait_that_nobody_makes_is_found(scarce, monkeypatch):
                 assert isinstance(op.exception(PATIENCE_S).cause, MemoryError)
             gate.set()
             engine.clear_errors()
+
+
+def test_the_table_disturbs_no_thread_that_makes_tuples():
+    """CPython makes a tuple of an iterator in place, which any reference to it breaks: so nobody
+    may look at all objects."""
+    kept = [cs.zeros(10) for _ in range(3)]
+    is_over, wrong, made = threading.Event(), [], []
+
+    def make_tuples():
+        try:
+            while not is_over.is_set():
+                # Of no known length: it grows as it is made.
+                tuple(each for each in range(200))
+                made.append(1)
+        except BaseException as error:
+            wrong.append(error)
+
+    maker = threading.Thread(target=make_tuples)
+    with quick_switches():
+        maker.start()
+        try:
+            while len(made) < 300 and not wrong:
+                table.holders(cs.Device(0))
+        finally:
+            is_over.set()
+            maker.join()
+    assert not wrong
+    assert len(kept) == 3

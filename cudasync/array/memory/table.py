@@ -1,6 +1,7 @@
 """Floor 4, memory. The table of what holds memory, for who is refused.
 
-Shapes are found by going through all objects of the process, which no array pays for before.
+Shapes are found by asking the garbage collector who refers to the memory, which no array pays for
+before. Not for all objects: a reference to a tuple that another thread is just making breaks that.
 """
 
 from __future__ import annotations
@@ -89,7 +90,7 @@ def _with_arrays(used: list[Holding]) -> tuple[list[Holding], list[Any]]:
     used = sorted(used, key=lambda holding: holding.buffer.ptr)
     starts = [holding.buffer.ptr for holding in used]
     found: list[Any] = [None] * len(used)
-    for array in _arrays():
+    for array in _arrays([each for holding in used if (each := holding.whose()) is not None]):
         at = bisect_right(starts, array.ptr) - 1
         if at < 0 or array.ptr >= starts[at] + max(1, used[at].buffer.size_bytes):
             continue
@@ -99,15 +100,22 @@ def _with_arrays(used: list[Holding]) -> tuple[list[Holding], list[Any]]:
     return used, found
 
 
-def _arrays() -> Iterable[Any]:
-    """All arrays of the process that the garbage collector knows."""
+def _arrays(allocations: list[Any]) -> Iterable[Any]:
+    """The arrays on these: they refer to them, or to what stands in between."""
+    # Here, since these are built upon what asks for the table.
     from cudasync.array.array import Array
+    from cudasync.array.elementwise.recorded import Held
+    from cudasync.array.memory.pool import Block
 
-    # By its type: to ask an object for its class may run code of the program's. One that another
-    # thread is just making has no address yet.
-    return [
-        each for each in gc.get_objects() if issubclass(type(each), Array) and _has_memory(each)
-    ]
+    found: list[Any] = []
+    layer = allocations
+    while layer:
+        referring = gc.get_referrers(*layer)
+        # By its type: to ask an object for its class may run code of the program's. One that
+        # another thread is just making has no address yet.
+        found += [e for e in referring if issubclass(type(e), Array) and _has_memory(e)]
+        layer = [each for each in referring if type(each) in (Block, Held)]
+    return found
 
 
 def _has_memory(array: Any) -> bool:

@@ -112,8 +112,10 @@ class Graph:
         before = self._raw_of(after)
         self._keeps.append(enqueue)
         self._is_whole = False
+        # Plain edges: some bindings take no None for as many of these as there are nodes.
+        edges = [driver.CUgraphEdgeData() for _ in before]
         check(
-            driver.cuStreamBeginCaptureToGraph(raw, graph, before, None, len(before), _RELAXED),
+            driver.cuStreamBeginCaptureToGraph(raw, graph, before, edges, len(before), _RELAXED),
             "cuStreamBeginCaptureToGraph",
         )
         try:
