@@ -201,8 +201,9 @@ class Combiner:
     def enter_op(self, op: Op, number: int, epoch: int) -> None:
         """Plan `op`, and hand it on if nothing blocks it."""
         is_over = op.finished
-        if is_over and op.failure is None and op._node is None:
-            # It has run and left nothing to remember.
+        if is_over and op.failure is None and op._node is None and op._before is None:
+            # It has run and left nothing to remember. (With `_before`, its push has issued it: it
+            # may have overwritten what a failure had poisoned, on states that were copied since.)
             op.number = number
             return
         ranges = self.ranges_of(epoch) if op._regions is not None else None
