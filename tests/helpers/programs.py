@@ -334,6 +334,21 @@ def mixed_programs(draw, max_steps: int = 24, fails: bool = False, on_cpu: bool 
 
 
 @st.composite
+def host_programs(draw, max_steps: int = 20) -> Program:
+    """A program of functions on the host, some of which fail."""
+    room = replace(draw(rooms), hosts=draw(st.integers(1, 2)), has_parts=True)
+    kinds = ("host mix", "host mix", "set", "set", "set", "note", "fail")
+    body = draw(_bodies(room, max_steps, kinds, True, 1))
+    return replace(body, pushes=tuple(p for p in body.pushes if _is_on_host(p.step)))
+
+
+def _is_on_host(step: Step) -> bool:
+    if isinstance(step, Batch) or (isinstance(step, Fail) and step.on_device):
+        return False
+    return all(isinstance(each, Token) or each.space == "h" for each in (*step.reads, *step.writes))
+
+
+@st.composite
 def faulting_programs(draw, max_steps: int = 12, threads: int = 1) -> Program:
     """A program with one step, somewhere, that takes its device down."""
     room = replace(draw(rooms), loses_device=True)

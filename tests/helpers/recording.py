@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 
 import cudasync as cs
@@ -26,7 +27,7 @@ from helpers.steps import (
 )
 
 # What asks for a value, or makes a new array, or would not end.
-_NOT_RECORDED = (ClearErrors, Fail, Fetch, Hold, Nest, Read, Renew, Wait, WaitAll)
+_NOT_RECORDED = (ClearErrors, Fetch, Hold, Nest, Read, Renew, Wait, WaitAll)
 
 
 def recordable(program: Program) -> Program:
@@ -37,14 +38,18 @@ def recordable(program: Program) -> Program:
 def _can_be(step: Step) -> bool:
     if isinstance(step, Batch):
         return all(_can_be(each) for each in step.steps)
+    if isinstance(step, Fail):
+        # A function of a stream that fails does so when the graph is instantiated.
+        return not step.on_device
     return not isinstance(step, _NOT_RECORDED)
 
 
 class Recorded(Runner):
     """A run of a program by a graph."""
 
-    def launched(self, times: int, beside: bool) -> tuple[Run, cs.Executable]:
-        """Record the program, and launch it so often; the outcome, and what was launched.
+    def launched(self, times: int, beside: bool) -> tuple[Run, cs.Executable, list[list[bool]]]:
+        """Record the program, and launch it so often; the outcome, what was launched, and what of
+        the host's arrays and tokens was poisoned.
 
         With something `beside`, the program is pushed once more, eagerly, before the last launch.
         """
@@ -63,9 +68,19 @@ class Recorded(Runner):
                     for number, push in enumerate(self.program.pushes):
                         self.push(str(number), push)
                 executable.launch()
-            self.engine.waitall(PATIENCE_S)
+            with suppress(cs.OpError):
+                self.engine.waitall(PATIENCE_S)
+            wrong = self.poisoned()
+            self.engine.clear_errors()
             self.ops.clear()
-            return self.outcome(), executable
+            return self.outcome(), executable, wrong
+
+    def poisoned(self) -> list[list[bool]]:
+        """Of each element of each array of the host, and of each token, whether it is poisoned."""
+        places = [[array[i : i + 1] for i in range(len(array))] for array in self.host]
+        places.append(list(self.tokens))
+        asked = [[self.engine.push(_nothing, reads=each) for each in row] for row in places]
+        return [[op.exception(PATIENCE_S) is not None for op in row] for row in asked]
 
 
 def graph_differences(
@@ -74,24 +89,34 @@ def graph_differences(
     """What a graph did otherwise than running its program so often has it."""
     try:
         with open_engine(setting) as engine:
-            run, executable = Recorded(program, engine, holds=False).launched(times, beside)
+            launched = Recorded(program, engine, holds=False).launched(times, beside)
+            run, executable, poisoned = launched
             executable.close()
     except (cs.CudasyncError, TimeoutError) as error:
         reset_devices()
         return [f"{type(error).__name__}: {error}"]
     often = replace(program, pushes=program.pushes * (times + beside))
-    expected = Model(often).run(list(often.by_id()))
+    model = Model(often)
+    expected = model.run(list(often.by_id()))
     # A note has the number of its step, which is the same in each launch.
     for outcome in (expected, run):
         count = len(program.pushes)
         outcome.logs = [[_first_id(each, count) for each in log] for log in outcome.logs]
     found = []
+    blames = [*(model.blame["h", index] for index in range(often.hosts)), model.token_blame]
+    blamed = [[each is not None for each in row] for row in blames]
+    if blamed != poisoned:
+        found.append(f"poisoned is\n    {poisoned}, not\n    {blamed}")
     for name in ("device", "host", "logs"):
         pairs = zip(getattr(expected, name), getattr(run, name), strict=True)
         for index, (wanted, got) in enumerate(pairs):
             if wanted != got:
                 found.append(f"{name} {index} is\n    {got}, not\n    {wanted}")
     return found
+
+
+def _nothing() -> None:
+    """Asks for what it reads, no more."""
 
 
 def _first_id(id_: str, count: int) -> str:
