@@ -5,8 +5,10 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import replace
 
+import numpy as np
+
 import cudasync as cs
-from helpers.model import Model
+from helpers.model import Model, initial
 from helpers.op_functions import PATIENCE_S
 from helpers.oracle import reset_devices
 from helpers.running import Run, Runner, open_engine
@@ -75,6 +77,28 @@ class Recorded(Runner):
             self.ops.clear()
             return self.outcome(), executable, wrong
 
+    def rebound(self, turns: list[int]) -> list[list[list[list[int]]]]:
+        """Record the program on slots, and launch it with one set of arrays after the other; what
+        the arrays of each set hold in the end."""
+        outside = self.engine
+        with cs.use(outside):
+            sets = [self.arrays, [cs.array(a.numpy() + 7, device=a.device) for a in self.arrays]]
+            with cs.graph() as recorded:
+                names = [f"d{i}" for i in range(len(self.arrays))]
+                self.arrays = list(map(recorded.argument, names, self.arrays))
+                self.engine = cs.engine()
+                for number, push in enumerate(self.program.pushes):
+                    self.push(str(number), push)
+            self.engine, self.arrays = outside, sets[0]
+            self.prepared.clear()
+            self.ops.clear()
+            with recorded.instantiate() as executable:
+                for turn in turns:
+                    executable.update(**dict(zip(names, sets[turn], strict=True)))
+                    executable.launch()
+                outside.waitall(PATIENCE_S)
+            return [[array.numpy().tolist() for array in each] for each in sets]
+
     def poisoned(self) -> list[list[bool]]:
         """Of each element of each array of the host, and of each token, whether it is poisoned."""
         places = [[array[i : i + 1] for i in range(len(array))] for array in self.host]
@@ -112,6 +136,32 @@ def graph_differences(
         for index, (wanted, got) in enumerate(pairs):
             if wanted != got:
                 found.append(f"{name} {index} is\n    {got}, not\n    {wanted}")
+    return found
+
+
+def rebound_differences(program: Program, setting: Setting, turns: list[int]) -> list[str]:
+    """What a graph did otherwise whose arrays were other ones with each turn."""
+    try:
+        with open_engine(setting) as engine:
+            runner = Recorded(program, engine, holds=False)
+            sets = runner.rebound(turns)
+            host = runner.outcome().host
+    except (cs.CudasyncError, TimeoutError) as error:
+        reset_devices()
+        return [f"{type(error).__name__}: {error}"]
+    model = Model(program)
+    own = [initial("d", index) for index in range(len(program.devices))]
+    memory = [own, [each + np.int32(7) for each in own]]
+    expected = None
+    for turn in turns:
+        model.memory.update({("d", i): each for i, each in enumerate(memory[turn])})
+        expected = model.run(list(program.by_id()))
+    assert expected is not None
+    found = []
+    wanted = [[each.tolist() for each in arrays] for arrays in memory]
+    for what, one, other in (("arrays", wanted, sets), ("host", expected.host, host)):
+        if one != other:
+            found.append(f"{what} are\n    {other}, not\n    {one}")
     return found
 
 
