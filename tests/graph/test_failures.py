@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from helpers.programs import host_programs, settings
+from helpers.host_programs import host_programs
+from helpers.programs import settings
 from helpers.recording import graph_differences
 from hypothesis import given
 from hypothesis import settings as hypothesis_settings

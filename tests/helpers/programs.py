@@ -321,7 +321,7 @@ def programs(
     if ordered is None:
         ordered = threads == 1 and draw(st.booleans())
     room = replace(room, has_parts=ordered and threads == 1)
-    return draw(_bodies(room, max_steps, kinds(ordered=ordered, fails=fails), fails, threads))
+    return draw(bodies(room, max_steps, kinds(ordered=ordered, fails=fails), fails, threads))
 
 
 @st.composite
@@ -330,29 +330,14 @@ def mixed_programs(draw, max_steps: int = 24, fails: bool = False, on_cpu: bool 
     host ops; or on the CPU alone."""
     room = replace(draw(rooms), hosts=3, has_parts=True)
     kinds = (*(_ON_CPU if on_cpu else _MIXED), *("fail", "exhaust", "clear errors") * fails)
-    return draw(_bodies(room, max_steps, kinds, fails, 1))
-
-
-@st.composite
-def host_programs(draw, max_steps: int = 20) -> Program:
-    """A program of functions on the host, some of which fail."""
-    room = replace(draw(rooms), hosts=draw(st.integers(1, 2)), has_parts=True)
-    kinds = ("host mix", "host mix", "set", "set", "set", "note", "fail")
-    body = draw(_bodies(room, max_steps, kinds, True, 1))
-    return replace(body, pushes=tuple(p for p in body.pushes if _is_on_host(p.step)))
-
-
-def _is_on_host(step: Step) -> bool:
-    if isinstance(step, Batch) or (isinstance(step, Fail) and step.on_device):
-        return False
-    return all(isinstance(each, Token) or each.space == "h" for each in (*step.reads, *step.writes))
+    return draw(bodies(room, max_steps, kinds, fails, 1))
 
 
 @st.composite
 def faulting_programs(draw, max_steps: int = 12, threads: int = 1) -> Program:
     """A program with one step, somewhere, that takes its device down."""
     room = replace(draw(rooms), loses_device=True)
-    program = draw(_bodies(room, max_steps, kinds(ordered=False, fails=False), True, threads))
+    program = draw(bodies(room, max_steps, kinds(ordered=False, fails=False), True, threads))
     return _with_wild(draw, room, program, threads)
 
 
@@ -360,7 +345,7 @@ def faulting_programs(draw, max_steps: int = 12, threads: int = 1) -> Program:
 def crossing_programs(draw, max_steps: int = 16) -> Program:
     """A program of copies between devices, one of which is taken down, mostly early."""
     room = Room(draw(st.sampled_from(_DEVICES)), hosts=3, tokens=1, loses_device=True)
-    program = draw(_bodies(room, max_steps, _CROSSING, False, 1))
+    program = draw(bodies(room, max_steps, _CROSSING, False, 1))
     return _with_wild(draw, room, program, 1, most=max_steps // 4)
 
 
@@ -386,7 +371,7 @@ def _without_batched_notes(push: Push) -> Push:
 
 
 @cache
-def _bodies(
+def bodies(
     room: Room, max_steps: int, kinds: tuple[str, ...], fails: bool, threads: int
 ) -> st.SearchStrategy[Program]:
     push = pushes(room, kinds, fails, threads)
