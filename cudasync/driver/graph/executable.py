@@ -48,6 +48,10 @@ class GraphExec:
     def is_closed(self) -> bool:
         return self._owned.is_closed
 
+    def raise_if_closed(self) -> None:
+        """Raise ClosedError once it is closed, or its device was reset."""
+        self._owned.get()
+
     def launch(self, stream: StreamLike | None = None, event: Event | None = None) -> None:
         """Launch in the order of `stream`, by default the device's current one; return at once.
 
