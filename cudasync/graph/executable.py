@@ -114,15 +114,22 @@ class Executable:
         self._instance = self._instance_of(merged)
         self._values = merged
 
+    def launch_on(self, values: Mapping[str, Any], frame: FrameType) -> Op:
+        """Push a launch with these values for all arguments, whatever `update` has said; pushed at
+        `frame`. Any number of threads may do so at once."""
+        self._raise_if_closed()
+        return self._instance_of(values).push(current.engine(), frame)
+
     def _instance_of(self, values: Mapping[str, Any]) -> Instance:
         key = tuple(each.key(values[name]) for name, each in self._arguments.items())
         found = self._instances.pop(key, None)
         if found is None:
             self._updates += 1
             found = bound(self._recorded, self._arguments, values, self._without)
-            while len(self._instances) >= MOST_INSTANCES:
-                # Not closed: a launch of it may have to be issued yet.
-                self._instances.pop(next(iter(self._instances)))
+            # The oldest go; not closed, since a launch of one may have to be issued yet. A list:
+            # threads may launch at once.
+            for each in list(self._instances)[: max(0, len(self._instances) + 1 - MOST_INSTANCES)]:
+                self._instances.pop(each, None)
         self._instances[key] = found
         return found
 
