@@ -11,6 +11,7 @@ from cudasync.errors import ClosedError
 from cudasync.graph.binding import bound
 from cudasync.graph.hazards import reduced
 from cudasync.graph.on_stream import launch_on
+from cudasync.graph.parts.device import DevicePart
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -148,6 +149,9 @@ class Executable:
             f"segments: {len(self.parts)} ({said}), an op each for a launch"
             + (f"; {spread} spread over workers, an op for each node" if spread else ""),
         ]
+        shared = sum(isinstance(part, DevicePart) and part.is_shared for part in self.parts)
+        if shared:
+            lines.append(f"shared with graphs that do the same: {shared} of the driver's graphs")
         if self._arguments:
             lines.append(f"instantiated {self._updates} times, for as many places of arguments")
         return lines

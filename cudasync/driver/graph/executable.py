@@ -26,7 +26,7 @@ class GraphExec:
     It keeps alive what its nodes refer to. Launches of it run one after the other.
     """
 
-    __slots__ = ("_device", "_keeps", "_owned")
+    __slots__ = ("__weakref__", "_device", "_keeps", "_owned")
 
     def __init__(self, device: Device, raw: Any, keeps: tuple[Any, ...]) -> None:
         self._device = device

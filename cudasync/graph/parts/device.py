@@ -9,8 +9,8 @@ from cudasync.engine.device import launching
 from cudasync.engine.log.histories import Known
 from cudasync.engine.op import OpKind
 from cudasync.errors import ClosedError
-from cudasync.graph.device_graph import device_graph
 from cudasync.graph.parts.over import followed
+from cudasync.graph.sharing import shared_graph
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -37,7 +37,8 @@ class DevicePart:
         self._is_checked = is_checked()
         self.name = segment.name
         # None once it is closed. Launches that were pushed have it still, and are issued.
-        self._executable: GraphExec | None = device_graph(self.nodes, segment.device)
+        self._executable: GraphExec | None
+        self._executable, self.is_shared = shared_graph(self.nodes, segment.device)
         self._is_direct = not self._priority and not self._is_checked
 
     def push(self, engine: Engine, frame: FrameType) -> Op:
