@@ -10,11 +10,14 @@ from cudasync.engine import current
 from cudasync.errors import ClosedError
 from cudasync.graph.binding import bound
 from cudasync.graph.hazards import reduced
+from cudasync.graph.on_stream import launch_on
+from cudasync.graph.parts.device import DevicePart
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
     from types import FrameType
 
+    from cudasync.driver.stream import StreamLike
     from cudasync.engine import Op
     from cudasync.engine.hazards.accesses import Accesses
     from cudasync.graph.arguments import Argument
@@ -64,20 +67,29 @@ class Executable:
         """What a launch reads from outside and what it writes, as of one op."""
         return self._instance.accesses
 
-    def launch(self) -> Op:
+    def launch(self, stream: StreamLike | None = None) -> Op:
         """Push a launch: an op for each part. Returns at once, with an op that is over when all of
         them are; it is poisoned as what the graph writes is.
 
-        Raises ClosedError once the executable, or the engine, is closed.
+        With a `stream` that is not the engine's (anything with `__cuda_stream__`) the launch comes
+        after all that the stream was given, and what it is given later comes after the launch. Then
+        this blocks where host functions are to run first, until they have, as `hand_over` does; and
+        it raises OpError if what the graph touches is poisoned, ValueError for a stream that is
+        being captured and inside of an op.
+
+        Raises ClosedError once the executable or the engine is closed, a buffer that the graph uses
+        is, or its device was reset; then nothing was pushed.
         """
         engine: Any = current.engine()
         push_only = self._instance.push_only
-        if engine._is_direct and push_only is not None:
+        if stream is None and engine._is_direct and push_only is not None:
             return push_only(engine, _getframe(1))
-        return self._launch(engine, _getframe(1))
+        return self._launch(engine, _getframe(1), stream)
 
-    def _launch(self, engine: Any, frame: FrameType) -> Op:
+    def _launch(self, engine: Any, frame: FrameType, stream: StreamLike | None) -> Op:
         self._raise_if_closed()
+        if stream is not None:
+            return launch_on(self._instance, stream, engine, frame)
         return self._instance.push(engine, frame)
 
     def update(self, **values: Any) -> None:
@@ -137,15 +149,16 @@ class Executable:
             f"segments: {len(self.parts)} ({said}), an op each for a launch"
             + (f"; {spread} spread over workers, an op for each node" if spread else ""),
         ]
+        shared = sum(isinstance(part, DevicePart) and part.is_shared for part in self.parts)
+        if shared:
+            lines.append(f"shared with graphs that do the same: {shared} of the driver's graphs")
         if self._arguments:
             lines.append(f"instantiated {self._updates} times, for as many places of arguments")
         return lines
 
     def close(self) -> None:
-        """Free what it has on devices, once launches under way are over. Closing twice is harmless.
-
-        Blocks until then.
-        """
+        """No more launches. What it has on devices is freed once the launches that were pushed are
+        issued, for which nobody waits. Closing twice is harmless."""
         if not self._is_closed:
             self._is_closed = True
             for each in self._instances.values():

@@ -89,6 +89,11 @@ class Node:
         self._keeps = keeps
 
     @property
+    def kept(self) -> tuple[Any, ...]:
+        """What lives as long as the node: among it what its push named."""
+        return self._keeps
+
+    @property
     def is_alone(self) -> bool:
         """True for what only the engine can do, by an op of its own: a copy of pageable memory, in
         which the driver waits, and a kernel that may reach all memory."""

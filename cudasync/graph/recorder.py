@@ -105,7 +105,8 @@ class Recorder:
                 pool=pool or "compute",
                 kernel="" if step.launch is None else step.name,
                 launch=step.launch,
-                keeps=(step,),
+                # The buffers that it names are among what was given.
+                keeps=(step, given),
             )
             if step.device is not None and step.launch is None:
                 _inside(last)

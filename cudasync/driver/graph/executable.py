@@ -34,7 +34,7 @@ class GraphExec:
     It keeps alive what its nodes refer to. Launches of it run one after the other.
     """
 
-    __slots__ = ("_device", "_keeps", "_owned")
+    __slots__ = ("__weakref__", "_device", "_keeps", "_owned")
 
     def __init__(self, device: Device, raw: Any, keeps: tuple[Any, ...]) -> None:
         self._device = device
@@ -55,6 +55,10 @@ class GraphExec:
     @property
     def is_closed(self) -> bool:
         return self._owned.is_closed
+
+    def raise_if_closed(self) -> None:
+        """Raise ClosedError once it is closed, or its device was reset."""
+        self._owned.get()
 
     def launch(self, stream: StreamLike | None = None, event: Event | None = None) -> None:
         """Launch in the order of `stream`, by default the device's current one; return at once.
