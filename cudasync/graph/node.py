@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from cudasync.driver import Device, Launch
     from cudasync.engine.hazards.accesses import Accessed, Accesses
+    from cudasync.graph.transfers import Transfer
 
 
 @unpicklable("record the graph there")
@@ -44,6 +45,7 @@ class Node:
         "name",
         "pool",
         "priority",
+        "transfer",
     )
 
     # For `predecessors`: a node orders who comes after it, and poisons nobody yet.
@@ -83,6 +85,8 @@ class Node:
         self.before: tuple[Node, ...] = ()
         # What it computes, where the floor above says so: see `passes`.
         self.expression: Any = None
+        # The copy or fill that it is, if it is one and says so.
+        self.transfer: Transfer | None = None
         self._accesses = self._said = accesses
         self._code, self._at = where
         # Arrays and what else is to live as long as the node.
@@ -99,6 +103,11 @@ class Node:
         which the driver waits, and a kernel that may reach all memory."""
         only_read, updated, _ = self._accesses[0]
         return self.is_blocking or any(r.__class__ is Everywhere for r in only_read + updated)
+
+    @property
+    def can_be_aimed(self) -> bool:
+        """True if it can be made to work on other memory: see `aiming`."""
+        return self.launch is not None or self.transfer is not None
 
     @property
     def hazards(self) -> Accesses:
@@ -149,6 +158,7 @@ class Node:
             keeps=(self,),
         )
         made.expression = self.expression
+        made.transfer = self.transfer
         made._said = self._said
         return made
 
@@ -169,6 +179,15 @@ class Node:
             keeps=(self, *others),
         )
         made.expression = expression
+        return made
+
+    def transferring(self, transfer: Transfer, others: Sequence[Node] = ()) -> Node:
+        """A step in the place of this one that does `transfer`, with what `others` did."""
+        made = self.at(self.index)
+        made.transfer = transfer
+        made.fn = transfer.on
+        made._accesses = made._said = (transfer.regions, (), ())
+        made._keeps = (self, *others)
         return made
 
     def calling(self, fn: Callable[..., Any]) -> Node:

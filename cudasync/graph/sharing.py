@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
 
 from cudasync.graph.device_graph import device_graph
-from cudasync.graph.hazards import reduced
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Sequence
@@ -28,7 +27,8 @@ _KNOWN: WeakValueDictionary[Hashable, GraphExec] = WeakValueDictionary()
 def shared_graph(nodes: Sequence[Node], device: Device) -> tuple[GraphExec, bool]:
     """An executable of `nodes`, as `device_graph` makes it; True if somebody had it already."""
     # What a node comes after in other segments is not among these.
-    edges = reduced(tuple(nodes))
+    inside = set(nodes)
+    edges = [tuple(each for each in node.before if each in inside) for node in nodes]
     key = _alike(nodes, edges, device)
     if key is None:
         return device_graph(nodes, edges, device), False
