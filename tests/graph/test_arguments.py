@@ -40,6 +40,7 @@ def test_a_graph_works_on_the_arrays_that_are_its_arguments_then(program, settin
     assert not rebound_differences(program, setting, order)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("owner", "name", "bug"),
     [

@@ -83,6 +83,7 @@ def joins_anything(self, other):
 JOINED = Transfer.joined
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("bug", ["sources apart", "whatever lies between"])
 def test_a_planted_bug_is_found(bug, monkeypatch):
     if bug == "sources apart":
