@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 DEVICE = "cpu"
+__array_api_version__ = xp.__array_api_version__
 
 
 def _on_cpu(make: Callable[..., Any]) -> Callable[..., Any]:

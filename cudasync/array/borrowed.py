@@ -14,6 +14,7 @@ from cudasync.array.allocation import DEAD, reap
 from cudasync.array.array import Array, ReadOnlyArray
 from cudasync.array.crossing import crossing, take_over
 from cudasync.array.handed import Handed
+from cudasync.array.host.lent import lent
 from cudasync.driver import Device
 from cudasync.driver.borrowing import SHARED_DEVICES, BorrowedTensor, borrow
 from cudasync.driver.dlpack import MAJOR, MINOR
@@ -30,26 +31,31 @@ if TYPE_CHECKING:
 def from_dlpack(producer: Any) -> Array:
     """An array over the memory of another library's array, by `__dlpack__`. Nothing is copied.
 
+    Of an array in host memory, as NumPy's, comes an array on the CPU.
+
     The engine's ops on it come after the producer's pending work; later work of the producer is
     not seen: use `hand_over` and `take_over` around it. Dropping the array gives the memory back
     after its last use, at the next call that makes or uses an array. Does not wait.
 
-    Raises TypeError for an object without the protocol; BufferError for memory that is not on
-    CUDA, for a dtype that NumPy does not have, and for a capsule that breaks the protocol.
+    Raises TypeError for an object without the protocol; BufferError for memory that is neither on
+    CUDA nor the CPU, for a dtype that NumPy does not have, and for a capsule that breaks the
+    protocol.
     """
     reap()
     if isinstance(producer, Array):
         return producer[...]
     device_type, ordinal = _place(producer)
+    if device_type == DLPACK_CPU:
+        return lent(producer)
     device = Device(ordinal)
     through = crossing(device)
     tensor = borrow(_capsule(producer, through.handle))
-    lent = take_back(tensor.address)
-    if lent is not None:
+    ours = take_back(tensor.address)
+    if ours is not None:
         # It is ours, and has been all the time: the engine knows who uses it.
         tensor.forget()
-        assert isinstance(lent, Array)
-        return lent[...]
+        assert isinstance(ours, Array)
+        return ours[...]
     region = span(tensor.ptr, tensor.shape, tensor.strides, tensor.dtype.itemsize)
     memory = BorrowedMemory(engine(), device, tensor, region)
     if (tensor.device_type, tensor.ordinal) != (device_type, ordinal):
@@ -122,19 +128,15 @@ def _place(producer: Any) -> tuple[int, int]:
             f"not a {type(producer).__name__}"
         )
     device_type, ordinal = (int(number) for number in producer.__dlpack_device__())
-    if device_type == DLPACK_CPU:
-        raise BufferError(
-            f"the {type(producer).__name__} is in host memory, so it can not be shared: "
-            "cs.array(...) copies it to a device"
-        )
     if device_type == DLPACK_CUDA_HOST:
         raise BufferError(
             f"the {type(producer).__name__} is in page-locked host memory: numpy.from_dlpack(...) "
             "gives an array over it, which copies and ops take as it is"
         )
-    if device_type not in SHARED_DEVICES:
+    if device_type not in (DLPACK_CPU, *SHARED_DEVICES):
         raise BufferError(
-            f"the {type(producer).__name__} is on DLPack device type {device_type}, not on CUDA"
+            f"the {type(producer).__name__} is on DLPack device type {device_type}, not on CUDA or "
+            "the CPU"
         )
     return device_type, ordinal
 

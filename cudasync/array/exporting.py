@@ -34,7 +34,7 @@ def export(
     if dl_device is not None:
         wanted = (int(dl_device[0]), int(dl_device[1]))
         if wanted[0] == DLPACK_CPU:
-            return _on_host(array, stream, copy)
+            return _on_host(array, stream, max_version, copy)
         if wanted != array.__dlpack_device__():
             raise BufferError(
                 f"the array is on DLPack device {array.__dlpack_device__()}, not {wanted}: "
@@ -83,9 +83,11 @@ def _consumer(array: Array, stream: Any) -> Stream | None:
     return Stream.from_handle(handle, array.device)
 
 
-def _on_host(array: Array, stream: Any, copy: bool | None) -> Any:
+def _on_host(
+    array: Array, stream: Any, max_version: tuple[int, int] | None, copy: bool | None
+) -> Any:
     if stream is not None:
         raise ValueError("an export to the host takes no stream")
     if copy is False:
         raise BufferError("the array is on a device: on the host it can only be a copy")
-    return array.numpy().__dlpack__()
+    return array.numpy().__dlpack__(max_version=max_version)

@@ -20,6 +20,7 @@ from cudasync.array.dtypes.supported import (
 )
 from cudasync.array.elementwise.operations import cast_to
 from cudasync.array.elementwise.plan import user_frame
+from cudasync.array.host.memory import CPU
 from cudasync.xp.making import of_host, to_overwrite, unwritten, zeroed
 from cudasync.xp.places import as_shape, place
 
@@ -35,7 +36,8 @@ def asarray(
     """An array of `obj`: an array, NumPy's or another library's, a number, or nested sequences.
 
     An array that is right already is returned itself unless `copy` is true. ValueError where
-    `copy` is false and it takes one: host data always does.
+    `copy` is false and it takes one. What is on the host is copied, also to the CPU, unless `copy`
+    is false: then the result is over the memory of NumPy's array, as by `from_dlpack`.
     """
     kind = None if dtype is None else supported(dtype)
     if isinstance(obj, Array):
@@ -43,7 +45,12 @@ def asarray(
     if hasattr(obj, "__cuda_array_interface__") or _is_elsewhere(obj):
         return _of_array(_from_dlpack(obj), kind, device, copy)
     if copy is False:
-        raise ValueError("asarray copies what is on the host: copy=False can not be done")
+        if not hasattr(obj, "__dlpack__") or place(device) is not CPU:
+            raise ValueError(
+                "asarray copies what is on the host: copy=False takes NumPy's array, or another "
+                'library\'s, and device="cpu"'
+            )
+        return _of_array(_from_dlpack(obj), kind, device, copy)
     host = np.asarray(obj)
     supported(host.dtype)
     return of_host(obj, kind, place(device))
@@ -65,9 +72,20 @@ def _is_elsewhere(obj: Any) -> bool:
 
 
 def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> Array:
-    """An array over memory of another library's array on a device; see `cs.from_dlpack`."""
+    """An array over memory of another library's array, where that is: see `cs.from_dlpack`.
+
+    On another device, or where `copy` is true, it is a copy. BufferError where `copy` is false and
+    that takes one.
+    """
     made = _from_dlpack(x)
-    return _of_array(made, None, device, copy)
+    if device is None or place(device) == made.device:
+        return made.copy() if copy else made
+    if copy is False:
+        raise BufferError(
+            f"the array is on {made.device!r}: on {place(device)!r} it can only be a copy, so "
+            "leave copy=False out"
+        )
+    return made.to_device(place(device))
 
 
 def empty(shape: Any, *, dtype: DTypeLike | None = None, device: Any = None) -> Array:

@@ -12,7 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 from cudasync.array.elementwise.plan import user_frame
 from cudasync.array.expressions.layout import broadcast_shapes
-from cudasync.array.products.operation import check_pair, check_result, product
+from cudasync.array.products.operation import (
+    check_pair,
+    check_result,
+    product,
+    product_into,
+)
 from cudasync.array.reductions.operation import array
 from cudasync.xp.manipulation import broadcast_to, reshape
 from cudasync.xp.places import as_axes
@@ -23,10 +28,16 @@ if TYPE_CHECKING:
     from cudasync.array.array import Array
 
 
-def matmul(x1: Array, x2: Array, /) -> Array:
+def matmul(x1: Array, x2: Array, /, *, out: Array | None = None) -> Array:
     """The matrix product over the last two axes, for each of the stack of matrices in front, which
-    broadcasts. An array of one dimension is a row on the left, a column on the right."""
-    made: Array = product(array(x1, "matmul"), array(x2, "matmul"), user_frame())
+    broadcasts. An array of one dimension is a row on the left, a column on the right.
+    Into `out`, an array of the result's dtype and shape, where that is given."""
+    left, right = array(x1, "matmul"), array(x2, "matmul")
+    made: Array
+    if out is None:
+        made = product(left, right, user_frame())
+    else:
+        made = product_into(left, right, out, user_frame())
     return made
 
 

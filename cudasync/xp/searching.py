@@ -22,27 +22,28 @@ if TYPE_CHECKING:
 _getframe = sys._getframe
 
 
-def argmax(x: Any, /, *, axis: int | None = None, keepdims: bool = False) -> Any:
+def argmax(x: Any, /, *, axis: int | None = None, keepdims: bool = False, out: Any = None) -> Any:
     """Where the largest element is, as int64: the first of equal ones, the first NaN if there is
     one. Along all axes the index is that of the flattened array. ValueError of no elements."""
-    return _place("argmax", x, axis, keepdims, _getframe(1))
+    return _place("argmax", x, axis, keepdims, out, _getframe(1))
 
 
-def argmin(x: Any, /, *, axis: int | None = None, keepdims: bool = False) -> Any:
+def argmin(x: Any, /, *, axis: int | None = None, keepdims: bool = False, out: Any = None) -> Any:
     """Where the smallest element is; see `argmax`."""
-    return _place("argmin", x, axis, keepdims, _getframe(1))
+    return _place("argmin", x, axis, keepdims, out, _getframe(1))
 
 
-def _place(name: str, x: Any, axis: int | None, keepdims: bool, frame: FrameType) -> Any:
+def _place(name: str, x: Any, axis: int | None, keepdims: bool, out: Any, frame: FrameType) -> Any:
     array(x, name)
     axes = axes_given(x, None) if axis is None else (as_axis(axis, len(x.shape)),)
-    return reduced(name, (x,), frame, axes=axes, keeps_dims=bool(keepdims))
+    return reduced(name, (x,), frame, axes=axes, keeps_dims=bool(keepdims), out=out)
 
 
-def count_nonzero(x: Any, /, *, axis: Any = None, keepdims: bool = False) -> Any:
+def count_nonzero(x: Any, /, *, axis: Any = None, keepdims: bool = False, out: Any = None) -> Any:
     """How many elements are not 0, as int64; NaN is not."""
     axes = axes_given(array(x, "count_nonzero"), axis)
-    return reduced("count_nonzero", (x,), _getframe(1), axes=axes, keeps_dims=bool(keepdims))
+    keeps = bool(keepdims)
+    return reduced("count_nonzero", (x,), _getframe(1), axes=axes, keeps_dims=keeps, out=out)
 
 
 def nonzero(x: Any, /) -> tuple[Any, ...]:

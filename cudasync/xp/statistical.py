@@ -2,7 +2,8 @@
 
 All return at once with a new array. `axis` is None for all axes, one or a tuple of them, each
 counted from the front or the back; with `keepdims` they stay, of length 1. IndexError for an axis
-beyond the dimensions, ValueError for one that is named twice.
+beyond the dimensions, ValueError for one that is named twice. Reductions write to `out`, an array
+of the result's dtype and shape, and return that, where it is given.
 
 The same elements in the same layout give the same bits every time. Sums of floats are trees: the
 error of a sum is at most 30 roundings, twice as much beyond 16384 elements, of the sum of absolute
@@ -28,65 +29,106 @@ _getframe = sys._getframe
 
 
 def sum(
-    x: Any, /, *, axis: Any = None, dtype: DTypeLike | None = None, keepdims: bool = False
+    x: Any,
+    /,
+    *,
+    axis: Any = None,
+    dtype: DTypeLike | None = None,
+    keepdims: bool = False,
+    out: Any = None,
 ) -> Any:
     """The sum of elements, 0 of none; integers wrap.
 
     Integers and bool are summed as int64, unsigned ones as uint64, unless `dtype` says otherwise.
     """
-    return _total("sum", x, axis, dtype, keepdims, _getframe(1))
+    return _total("sum", x, axis, dtype, keepdims, out, _getframe(1))
 
 
 def prod(
-    x: Any, /, *, axis: Any = None, dtype: DTypeLike | None = None, keepdims: bool = False
+    x: Any,
+    /,
+    *,
+    axis: Any = None,
+    dtype: DTypeLike | None = None,
+    keepdims: bool = False,
+    out: Any = None,
 ) -> Any:
     """The product of elements, 1 of none; dtypes as in `sum`."""
-    return _total("prod", x, axis, dtype, keepdims, _getframe(1))
+    return _total("prod", x, axis, dtype, keepdims, out, _getframe(1))
 
 
 def _total(
-    name: str, x: Any, axis: Any, dtype: DTypeLike | None, keepdims: bool, frame: FrameType
+    name: str,
+    x: Any,
+    axis: Any,
+    dtype: DTypeLike | None,
+    keepdims: bool,
+    out: Any,
+    frame: FrameType,
 ) -> Any:
     axes = axes_given(array(x, name), axis)
     kind = None if dtype is None else supported(dtype)
-    return reduced(name, (x,), frame, axes=axes, keeps_dims=bool(keepdims), dtype=kind)
+    return reduced(name, (x,), frame, axes=axes, keeps_dims=bool(keepdims), dtype=kind, out=out)
 
 
-def max(x: Any, /, *, axis: Any = None, keepdims: bool = False) -> Any:
+def max(x: Any, /, *, axis: Any = None, keepdims: bool = False, out: Any = None) -> Any:
     """The largest element; NaN where there is one. ValueError of no elements."""
     axes = axes_given(array(x, "max"), axis)
-    return reduced("max", (x,), _getframe(1), axes=axes, keeps_dims=bool(keepdims))
+    return reduced("max", (x,), _getframe(1), axes=axes, keeps_dims=bool(keepdims), out=out)
 
 
-def min(x: Any, /, *, axis: Any = None, keepdims: bool = False) -> Any:
+def min(x: Any, /, *, axis: Any = None, keepdims: bool = False, out: Any = None) -> Any:
     """The smallest element; NaN where there is one. ValueError of no elements."""
     axes = axes_given(array(x, "min"), axis)
-    return reduced("min", (x,), _getframe(1), axes=axes, keeps_dims=bool(keepdims))
+    return reduced("min", (x,), _getframe(1), axes=axes, keeps_dims=bool(keepdims), out=out)
 
 
-def mean(x: Any, /, *, axis: Any = None, keepdims: bool = False) -> Any:
+def mean(x: Any, /, *, axis: Any = None, keepdims: bool = False, out: Any = None) -> Any:
     """The mean of floats; NaN of none."""
     axes = axes_given(array(x, "mean"), axis)
-    return reduced("mean", (x,), _getframe(1), axes=axes, keeps_dims=bool(keepdims))
+    return reduced("mean", (x,), _getframe(1), axes=axes, keeps_dims=bool(keepdims), out=out)
 
 
-def var(x: Any, /, *, axis: Any = None, correction: float = 0.0, keepdims: bool = False) -> Any:
+def var(
+    x: Any,
+    /,
+    *,
+    axis: Any = None,
+    correction: float = 0.0,
+    keepdims: bool = False,
+    out: Any = None,
+) -> Any:
     """The variance of floats: squares of the differences from the mean, summed and divided by the
     number of elements less `correction`; NaN of none."""
-    return _spread("var", x, axis, correction, keepdims, _getframe(1))
+    return _spread("var", x, axis, correction, keepdims, out, _getframe(1))
 
 
-def std(x: Any, /, *, axis: Any = None, correction: float = 0.0, keepdims: bool = False) -> Any:
+def std(
+    x: Any,
+    /,
+    *,
+    axis: Any = None,
+    correction: float = 0.0,
+    keepdims: bool = False,
+    out: Any = None,
+) -> Any:
     """The square root of `var`."""
-    return _spread("std", x, axis, correction, keepdims, _getframe(1))
+    return _spread("std", x, axis, correction, keepdims, out, _getframe(1))
 
 
 def _spread(
-    name: str, x: Any, axis: Any, correction: float, keepdims: bool, frame: FrameType
+    name: str,
+    x: Any,
+    axis: Any,
+    correction: float,
+    keepdims: bool,
+    out: Any,
+    frame: FrameType,
 ) -> Any:
     axes = axes_given(array(x, name), axis)
     by = float(correction)
-    return variance(name, x, frame, axes=axes, keeps_dims=bool(keepdims), correction=by)
+    keeps = bool(keepdims)
+    return variance(name, x, frame, axes=axes, keeps_dims=keeps, correction=by, out=out)
 
 
 def cumulative_sum(

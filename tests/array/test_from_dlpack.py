@@ -121,7 +121,6 @@ def test_every_dtype_of_both_sides_is_shared(engine, dtype):
 @pytest.mark.parametrize(
     ("wrong", "words"),
     [
-        ({"device_type": 1}, r"cs.array\(...\) copies it"),
         ({"device_type": 3}, "numpy.from_dlpack"),
         ({"device_type": 10}, "not on CUDA"),
         ({"device_id": 5}, "from a producer on"),

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from types import FrameType
 
+    from cudasync.array.dtypes.supported import DType
     from cudasync.array.elementwise.building import Operand
     from cudasync.array.elementwise.layouts import Layout
     from cudasync.array.expressions.tree import Expression
@@ -62,7 +63,7 @@ class Operation:
     def into(self, operands: tuple[Any, ...], target: Any, frame: FrameType) -> Op | None:
         """The same, into an array of the result's dtype and shape. What overlaps is right: as if
         the result was computed before anything is written. Returns the op that writes it."""
-        _writable(target, self.name)
+        writable(target, self.name)
         key = (*key_of(operands), target.layout)
         plan = self._into.get(key) or self._planned(operands, target, self._into, key)
         if not overlap.is_apart(plan.operands, plan.result, operands, target):
@@ -101,7 +102,7 @@ class Operation:
             result = contiguous(model.__cudasync_result__, tree.dtype, shape, arrays[0].device)
             check_size(shape, result.nbytes, result.device)
         else:
-            _fits(target, tree, broadcast_shapes(shape, target.shape), self.name)
+            fits(target, tree.dtype, broadcast_shapes(shape, target.shape), self.name)
             result = target.layout
         plan = model.__cudasync_plan__(tree, layouts, result)
         if self._is_named:
@@ -146,18 +147,20 @@ def _on_one_device(layouts: Sequence[Layout], name: str) -> None:
             )
 
 
-def _writable(target: Any, name: str) -> None:
+def writable(target: Any, name: str) -> None:
+    """TypeError for what is no array of ours, ValueError for one that must not be written."""
     if not hasattr(type(target), "__cudasync_plan__"):
         raise TypeError(f"the result of {name} goes into an array, not {described(target)}")
     if target.is_read_only:
         raise ValueError(f"the array for the result of {name} is read-only: give x.copy()")
 
 
-def _fits(target: Any, tree: Expression, shape: tuple[int, ...], name: str) -> None:
-    if tree.dtype != target.dtype:
+def fits(target: Any, dtype: DType, shape: tuple[int, ...], name: str) -> None:
+    """TypeError for an array of another dtype than the result's; ValueError for another shape, and
+    where elements share memory."""
+    if dtype != target.dtype:
         raise TypeError(
-            f"{name} gives {tree.dtype} here, the array for it is of {target.dtype}: "
-            "cast by xp.astype"
+            f"{name} gives {dtype} here, the array for it is of {target.dtype}: cast by xp.astype"
         )
     if shape != target.shape:
         raise ValueError(f"{name} gives shape {shape} here, the array for it has {target.shape}")

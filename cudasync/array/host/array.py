@@ -112,6 +112,16 @@ class HostArray(Array):
 HostArray.__cudasync_result__ = HostArray
 
 
+class ReadOnlyHostArray(HostArray):
+    """An array over memory whose owner forbids to write to it; so are its views."""
+
+    __slots__ = ()
+
+    @property
+    def is_read_only(self) -> bool:
+        return True
+
+
 def new_on_host(shape: tuple[int, ...], dtype: DType) -> HostArray:
     """An array on the CPU with whatever the memory held."""
     layout = contiguous(HostArray, dtype, shape, CPU)

@@ -6,7 +6,7 @@ import sys
 from typing import Any
 
 from cudasync.array.elementwise.operation import NotAnOperand
-from cudasync.array.products.operation import product, product_in_place
+from cudasync.array.products.operation import product, product_into
 
 _getframe = sys._getframe
 
@@ -30,7 +30,7 @@ class Multiplying:
 
     def __imatmul__(self, other: Any) -> Any:
         try:
-            product_in_place(self, other, _getframe(1))
+            product_into(self, other, self, _getframe(1))
         except NotAnOperand:
             return NotImplemented
         return self

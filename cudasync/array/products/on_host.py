@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from cudasync.array.dtypes.supported import FLOAT16, FLOAT32
-from cudasync.array.steps.on_host import computed
+from cudasync.array.steps.on_host import computed, computed_into
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,6 +29,10 @@ class HostPlan:
     def __call__(self, operands: tuple[Any, ...], frame: FrameType) -> Any:
         """Push the product; a new array with its result, at once."""
         return computed("matmul", operands, self.result, self._run)
+
+    def into(self, operands: tuple[Any, ...], target: Any, frame: FrameType) -> None:
+        """Push the product, to a contiguous array apart from the operands."""
+        computed_into("matmul", operands, target, self._run)
 
     def _run(
         self,

@@ -9,7 +9,8 @@ import numpy as np
 
 from cudasync.array.dtypes.supported import supported
 from cudasync.array.elementwise.layouts import contiguous
-from cudasync.array.elementwise.operation import COPY, NotAnOperand
+from cudasync.array.elementwise.operation import NotAnOperand
+from cudasync.array.elementwise.target import delivered
 from cudasync.array.host.memory import CPU
 from cudasync.array.memory.limits import check_size
 from cudasync.array.products.on_host import HostPlan
@@ -37,19 +38,9 @@ def product(left: Any, right: Any, frame: FrameType) -> Any:
     return _plan(left, right)((left, right), frame)
 
 
-def product_in_place(left: Any, right: Any, frame: FrameType) -> None:
-    """The same with the product written to `left`, whose dtype and shape it has to have."""
-    plan = _plan(left, right)
-    result = plan.result
-    if left.is_read_only:
-        raise ValueError("the array for the result of matmul is read-only: give x.copy()")
-    if result.dtype != left.dtype:
-        raise TypeError(f"matmul gives {result.dtype} here, the array for it is of {left.dtype}")
-    if result.shape != left.shape:
-        raise ValueError(f"matmul gives shape {result.shape} here, the array for it {left.shape}")
-    if not left.layout.is_at_own_place():
-        raise ValueError("elements of the array for the result of matmul share memory")
-    COPY.into((plan((left, right), frame),), left, frame)
+def product_into(left: Any, right: Any, target: Any, frame: FrameType) -> Any:
+    """`target` with the product written to it, whose dtype and shape it has to have."""
+    return delivered(_plan(left, right), (left, right), target, "matmul", frame)
 
 
 def _plan(left: Any, right: Any) -> DevicePlan | HostPlan:

@@ -88,12 +88,26 @@ class DevicePlan:
             reap()
         if not self.result.size or not self.problem.depth:
             made = new_result(self.result)
-            if self.result.size:
-                # A sum of nothing.
-                cast_to(self.result.dtype).into((0,), made, frame)
+            self._cleared(made, frame)
             return made
         if self._token is not self._device.context.token:
             return self._renewed()(operands, frame)
         made = result_over(self._source.take(), self.result)
         self._step(operands, made, frame)
         return made
+
+    def into(self, operands: tuple[Any, ...], target: Any, frame: FrameType) -> None:
+        """Push the product, to a contiguous array apart from the operands."""
+        if _dead or LENT:
+            reap()
+        if not self.result.size or not self.problem.depth:
+            self._cleared(target, frame)
+        elif self._token is not self._device.context.token:
+            self._renewed().into(operands, target, frame)
+        else:
+            self._step(operands, target, frame)
+
+    def _cleared(self, target: Any, frame: FrameType) -> None:
+        """The sums of nothing."""
+        if self.result.size:
+            cast_to(self.result.dtype).into((0,), target, frame)

@@ -8,7 +8,7 @@ import numpy as np
 
 from cudasync.array.expressions.on_host import compute
 from cudasync.array.expressions.tree import Input
-from cudasync.array.steps.on_host import computed
+from cudasync.array.steps.on_host import computed, computed_into
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -30,6 +30,10 @@ class HostPlan:
     def __call__(self, operands: tuple[Any, ...], frame: FrameType) -> Any:
         """Push the reduction; a new array with its result, at once."""
         return computed(self.request.reduction.name, operands, self.result, self._run)
+
+    def into(self, operands: tuple[Any, ...], target: Any, frame: FrameType) -> None:
+        """Push the reduction, to a contiguous array apart from the operands."""
+        computed_into(self.request.reduction.name, operands, target, self._run)
 
     def _run(self, *views: np.ndarray[Any, Any]) -> None:
         request, (*operands, target) = self.request, views

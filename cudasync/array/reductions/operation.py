@@ -6,12 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 from cudasync.array.dtypes.supported import FLOAT16, FLOAT32, supported
 from cudasync.array.elementwise.layouts import contiguous
+from cudasync.array.elementwise.operation import fits
+from cudasync.array.elementwise.target import check_target, delivered
 from cudasync.array.expressions.layout import broadcast_shapes
 from cudasync.array.host.memory import CPU
 from cudasync.array.memory.limits import check_size
 from cudasync.array.reductions.on_host import HostPlan
 from cudasync.array.reductions.plan import DevicePlan
-from cudasync.array.reductions.request import requested
+from cudasync.array.reductions.request import requested, shape_left
 from cudasync.array.reductions.table import REDUCTIONS
 from cudasync.driver.remedies import described
 
@@ -35,8 +37,10 @@ def reduced(
     keeps_dims: bool = False,
     dtype: DType | None = None,
     correction: float = 0,
+    out: Any = None,
 ) -> Any:
-    """A new array with what is left of arrays of one device; pushed at once, `frame` being where.
+    """A new array, or `out`, with what is left of arrays of one device; pushed at once, `frame`
+    being where.
 
     `axes` count from the front of the shape that all are broadcast to.
     """
@@ -47,7 +51,9 @@ def reduced(
         if len(_plans) >= _MOST_PLANS:
             _plans.clear()
         plan = _plans[key] = _planned(*key, operands[0])
-    return plan(operands, frame)
+    if out is None:
+        return plan(operands, frame)
+    return delivered(plan, operands, out, name, frame)
 
 
 def _planned(
@@ -90,9 +96,14 @@ def variance(
     axes: tuple[int, ...],
     keeps_dims: bool,
     correction: float,
+    out: Any = None,
 ) -> Any:
     """`var` or `std`: the mean first, then how far the elements are from it."""
     REDUCTIONS[name].accept(supported(x.dtype))
+    if out is not None:
+        # Before the mean is pushed.
+        check_target(out, x.device, name)
+        fits(out, x.dtype, shape_left(x.shape, axes, keeps_dims=keeps_dims), name)
     of = FLOAT32 if x.dtype == FLOAT16 else x.dtype
     mean = reduced("mean", (x,), frame, axes=axes, keeps_dims=True, dtype=of)
     return reduced(
@@ -103,6 +114,7 @@ def variance(
         keeps_dims=keeps_dims,
         dtype=x.dtype,
         correction=correction,
+        out=out,
     )
 
 

@@ -123,17 +123,35 @@ class DevicePlan:
         result = self.result
         if not self.stages:
             made = new_result(result)
-            if result.size:
-                # Nothing is reduced to each of these.
-                cast_to(result.dtype).into((self.request.of_nothing,), made, frame)
+            self._filled(made, frame)
             return made
         if self._token is not self._device.context.token:
             return self._renewed()(operands, frame)
         made = result_over(self._source.take(), result)
+        self._staged(operands, made, frame)
+        return made
+
+    def into(self, operands: tuple[Any, ...], target: Any, frame: FrameType) -> None:
+        """Push the reduction, to a contiguous array apart from the operands."""
+        if _dead or LENT:
+            reap()
+        if not self.stages:
+            self._filled(target, frame)
+        elif self._token is not self._device.context.token:
+            self._renewed().into(operands, target, frame)
+        else:
+            self._staged(operands, target, frame)
+
+    def _filled(self, target: Any, frame: FrameType) -> None:
+        """With what nothing is reduced to."""
+        result = self.result
+        if result.size:
+            cast_to(result.dtype).into((self.request.of_nothing,), target, frame)
+
+    def _staged(self, operands: tuple[Any, ...], target: Any, frame: FrameType) -> None:
         step = self._first
         for scratches, following in self._rest:
             left = scratches.take()
             step(operands, left, frame)
             operands, step = (left,), following
-        step(operands, made, frame)
-        return made
+        step(operands, target, frame)

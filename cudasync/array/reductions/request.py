@@ -47,9 +47,16 @@ class Request:
 
     @property
     def result_shape(self) -> tuple[int, ...]:
-        if self.keeps_dims:
-            return tuple(1 if i in self.axes else n for i, n in enumerate(self.shape))
-        return tuple(n for i, n in enumerate(self.shape) if i not in self.axes)
+        return shape_left(self.shape, self.axes, keeps_dims=self.keeps_dims)
+
+
+def shape_left(
+    shape: tuple[int, ...], axes: tuple[int, ...], *, keeps_dims: bool
+) -> tuple[int, ...]:
+    """The shape of a result that is reduced along these axes."""
+    if keeps_dims:
+        return tuple(1 if i in axes else n for i, n in enumerate(shape))
+    return tuple(n for i, n in enumerate(shape) if i not in axes)
 
 
 def requested(

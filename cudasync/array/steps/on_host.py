@@ -28,11 +28,19 @@ def computed(
     `result` is contiguous, and all of it is written. Returns at once. What NumPy warns of is
     silent, as it is on a device.
     """
+    made = result_over(bytes_for(result), result)
+    computed_into(name, operands, made, function)
+    return made
+
+
+def computed_into(
+    name: str, operands: tuple[Any, ...], made: Any, function: Callable[..., None]
+) -> None:
+    """The same, to a contiguous array that shares no bytes with the operands."""
     if _dead:
         reap()
-    made = result_over(bytes_for(result), result)
-    if not result.size:
-        return made
+    if not made.size:
+        return
     views, target = [view_of(each) for each in operands], view_of(made)
 
     def run() -> None:
@@ -41,4 +49,3 @@ def computed(
 
     regions = [each.region for each in operands]
     current_engine()._push(run, OpKind.HOST, reads=regions, writes=(made.region,), name=name)
-    return made

@@ -1,0 +1,44 @@
+"""Floor 4, elementwise. `out=`: an array that a result is written to, of any operation.
+
+What does not fit is refused before anything is pushed. The value is what it is without `out=`,
+whatever overlaps: as if the result was computed before anything is written.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from cudasync.array.elementwise.operation import COPY, fits, writable
+
+if TYPE_CHECKING:
+    from types import FrameType
+
+
+def check_target(target: Any, device: Any, name: str) -> None:
+    """TypeError for what is no array of ours; ValueError for one that is read-only, or of another
+    device than the operands."""
+    writable(target, name)
+    if target.device != device:
+        raise ValueError(
+            f"{name} takes arrays of one device, not of {device!r} and {target.device!r}: give "
+            "an array for the result there, or move the others by x.to_device(...)"
+        )
+
+
+def delivered(
+    plan: Any, operands: tuple[Any, ...], target: Any, name: str, frame: FrameType
+) -> Any:
+    """`target`, to which the result of a plan will be written.
+
+    The plan writes there itself where nothing is written before it is read; else a copy does.
+    """
+    result = plan.result
+    check_target(target, result.device, name)
+    fits(target, result.dtype, result.shape, name)
+    low, high = target.region
+    is_shared = any(each.region[0] < high and low < each.region[1] for each in operands)
+    if target.is_contiguous and not is_shared:
+        plan.into(operands, target, frame)
+    else:
+        COPY.into((plan(operands, frame),), target, frame)
+    return target

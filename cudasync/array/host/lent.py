@@ -1,0 +1,123 @@
+"""Floor 4, host. Arrays over other libraries' memory on the CPU, by DLPack. Nothing is copied.
+
+The memory is the producer's, and is held until the last array, op and export over it is gone. What
+the producer does with it meanwhile is not seen by the engine, unless it is NumPy's array and an
+op's declared operand: then its bytes are the same in the engine's map.
+"""
+
+from __future__ import annotations
+
+import weakref
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from cudasync.array.handed import Handed
+from cudasync.array.host.array import HostArray, ReadOnlyHostArray
+from cudasync.array.host.memory import HostBytes
+from cudasync.driver import capsule as capsules
+from cudasync.driver.dlpack import MAJOR, MINOR
+from cudasync.driver.interop import DLPACK_CPU
+from cudasync.engine.hazards.variable import resolve_one, span
+from cudasync.engine.log.combiner import COMBINER
+from cudasync.engine.log.entries import Forget
+
+if TYPE_CHECKING:
+    from cudasync.engine.hazards.interval_map import Region
+
+
+class LentBytes(HostBytes):
+    """Memory of another library, from the first to the last byte of one of its tensors."""
+
+    __slots__ = ()
+
+    def __init__(self, tensor: np.ndarray[Any, Any], region: Region, *, is_read_only: bool) -> None:
+        self.handed = Handed()
+        self.ptr, end = region
+        self.bytes = np.asarray(_Span(tensor, self.ptr, end - self.ptr, is_read_only))
+
+
+class _Span:
+    """Bytes in a row, for NumPy, whose array over them holds this, and so the tensor."""
+
+    def __init__(
+        self, tensor: np.ndarray[Any, Any], start: int, size_bytes: int, is_read_only: bool
+    ) -> None:
+        self.tensor = tensor
+        self.__array_interface__ = {
+            "shape": (size_bytes,),
+            "typestr": "|u1",
+            "data": (start, is_read_only),
+            "version": 3,
+        }
+
+
+def lent(producer: Any) -> HostArray:
+    """An array over memory of a producer on the CPU, which is read-only where that is said.
+
+    Raises BufferError for what the protocol can not share, and for a capsule of another device.
+    """
+    if isinstance(producer, np.ndarray):
+        tensor, is_read_only = producer, not producer.flags.writeable
+        # DLPack's own limits, as for any other library.
+        np.from_dlpack(producer)
+    else:
+        tensor, is_read_only = _taken(producer)
+    kind = ReadOnlyHostArray if is_read_only else HostArray
+    start = tensor.ctypes.data
+    region = span(start, tensor.shape, tensor.strides, tensor.itemsize)
+    memory = LentBytes(tensor, region, is_read_only=is_read_only)
+    if tensor.size and isinstance(producer, np.ndarray):
+        # The engine hears of the end of NumPy's own memory, not of a view's.
+        resolve_one(producer, "writes")
+    elif tensor.size:
+        _hear_of_the_end(memory.bytes, region)
+    held: Any = memory
+    return kind(held, start, tensor.shape, tensor.strides, tensor.dtype)
+
+
+class _Once:
+    """A producer of the one capsule that was taken from another."""
+
+    def __init__(self, capsule: Any) -> None:
+        self._capsule = capsule
+
+    def __dlpack__(self, **_: Any) -> Any:
+        return self._capsule
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return DLPACK_CPU, 0
+
+
+def _taken(producer: Any) -> tuple[np.ndarray[Any, Any], bool]:
+    """NumPy's array over the producer's memory, and whether that must not be written."""
+    try:
+        capsule = producer.__dlpack__(max_version=(MAJOR, MINOR))
+    except TypeError:
+        # A producer from before version 1.0.
+        capsule = producer.__dlpack__()
+    is_versioned = capsules.name_of(capsule) == capsules.VERSIONED
+    try:
+        tensor = np.from_dlpack(_Once(capsule))
+    except (RuntimeError, ValueError) as error:
+        raise BufferError(f"the {type(producer).__name__} can not be shared: {error}") from error
+    # A producer of before 1.0 refuses to lend what must not be written: it can not say so.
+    return tensor, is_versioned and not tensor.flags.writeable
+
+
+# What is lent now. A producer may lend the same bytes several times.
+_lent: dict[int, Region] = {}
+
+
+def _hear_of_the_end(memory: np.ndarray[Any, Any], region: Region) -> None:
+    """What comes to lie there is no heir to failures of what was lent."""
+    key = id(memory)
+    _lent[key] = region
+
+    def gone(key: int, region: Region) -> None:
+        del _lent[key]
+        low, high = region
+        if not any(start < high and low < end for start, end in list(_lent.values())):
+            COMBINER.log.append(Forget(region))
+
+    weakref.finalize(memory, gone, key, region).atexit = False
