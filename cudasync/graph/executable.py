@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from cudasync.driver.unpicklable import unpicklable
 from cudasync.engine import current
-from cudasync.errors import ClosedError
+from cudasync.errors import ClosedError, RecordingError
 from cudasync.graph.binding import bound
+from cudasync.graph.costs import Estimate, critical_path, estimated, measured
 from cudasync.graph.hazards import reduced
 from cudasync.graph.on_stream import launch_on
 from cudasync.graph.parts.device import DevicePart
@@ -48,6 +49,8 @@ class Executable:
         # Arrays are kept by what they are bound as now, and no longer: an instance knows addresses.
         self._values = {name: each.first for name, each in self._arguments.items()}
         self._updates = 0
+        # What nodes of an instance cost, once that is measured.
+        self._costs: tuple[Instance | None, dict[Node, float]] = (None, {})
         # By the places of their arguments, the latest last.
         self._instances: dict[Any, Instance] = {}
         self._instance = self._instance_of(self._values)
@@ -133,6 +136,42 @@ class Executable:
                 self._instances.pop(each, None)
         self._instances[key] = found
         return found
+
+    def measure(self) -> None:
+        """Push a launch that measures what each node costs, and wait for it.
+
+        It does what any launch does, but slower: each node is an op of its own, and functions of
+        streams are called once more. Raises what `launch` and `Op.wait` do.
+        """
+        self._raise_if_closed()
+        engine: Any = current.engine()
+        if engine.mode == "recording":
+            raise RecordingError("nothing can be measured inside of a recording: nothing runs")
+        instance = self._instance
+        instance.raise_if_gone()
+        frame = _getframe(1)
+        ops = [op for each in instance.staged for op in each.copy_in(engine)]
+        self._costs = instance, measured(instance.nodes, engine, frame)
+        ops += [op for each in instance.staged for op in each.copy_out(engine)]
+        for op in ops:
+            op.wait()
+
+    def critical_path(self) -> list[tuple[Node, float]]:
+        """The longest chain of nodes, each with the seconds that it took in the last `measure()`:
+        no launch is quicker than these. ValueError where nothing was measured with the arguments
+        that it has now."""
+        costs = self._measured()
+        return [(node, costs[node]) for node in critical_path(self.nodes, costs)]
+
+    def estimate(self) -> Estimate:
+        """What a launch takes by the last `measure()`: see `Estimate`. ValueError as above."""
+        return estimated(self.nodes, self._measured(), current.engine())
+
+    def _measured(self) -> Mapping[Node, float]:
+        instance, costs = self._costs
+        if instance is not self._instance:
+            raise ValueError("nothing is known of what nodes cost: call exe.measure() first")
+        return costs
 
     def report(self) -> str:
         """What instantiating made of the program: a line for each step of it."""
