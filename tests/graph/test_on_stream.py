@@ -123,9 +123,10 @@ def differences(steps):
     return [] if found == wanted else [f"{found}, not {wanted}"]
 
 
-@given(STEPS)
-def test_launches_between_the_work_of_a_stream_are_as_one_after_the_other(steps):
-    assert not differences(steps)
+@given(STEPS, st.sampled_from(["async", "serial"]))
+def test_launches_between_the_work_of_a_stream_are_as_one_after_the_other(steps, mode):
+    with cs.Engine(mode) as engine, cs.use(engine):
+        assert not differences(steps)
 
 
 @pytest.mark.parametrize("forgotten", ["come_after", "let_follow"])
