@@ -19,6 +19,8 @@ from cudasync.array.crossing import crossing, hand_over
 from cudasync.array.elementwise import layouts
 from cudasync.array.elementwise.plan import DevicePlan
 from cudasync.array.handed import refuse_unless_handed
+from cudasync.array.host.memory import CPU
+from cudasync.array.memory.limits import check_size
 from cudasync.array.operators.arithmetic import Arithmetic
 from cudasync.array.operators.assigning import assign
 from cudasync.array.operators.multiplying import Multiplying
@@ -236,8 +238,12 @@ class Array(Arithmetic, Multiplying, Values):
         is poisoned, and for `out` what `copy` raises.
         """
         if out is not None:
+            # Here, since copies are built upon this file.
+            from cudasync.array.copying import fetched
+
             return fetched(self, out)
         reap()
+        check_size(self.shape, self.nbytes, CPU)
         low, high = self.region
         host = np.empty(high - low, np.uint8)
         if host.size:
@@ -374,17 +380,6 @@ Array.__cudasync_result__ = Array
 def _restored(make: Callable[..., Array], host: np.ndarray[Any, Any], ordinal: int) -> Array:
     """What was pickled, in another process or as a copy here."""
     return make(host, device=ordinal)
-
-
-def fetched(array: Array, out: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """`out` with the elements of `array`; waits for that."""
-    # Here, since copies are built upon this file.
-    from cudasync.array.copying import copy
-
-    if not isinstance(out, np.ndarray):
-        raise TypeError(f"out= takes a NumPy array, not {type(out).__name__}")
-    copy(out, array, name="numpy").wait()
-    return out
 
 
 class ReadOnlyArray(Array):

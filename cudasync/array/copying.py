@@ -195,3 +195,11 @@ def _on_host(thing: Any) -> Any:
     if isinstance(thing, Array) and thing.device == CPU:
         return view_of(thing)
     return thing
+
+
+def fetched(array: Array, out: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """`out` with the elements of `array`; waits for that."""
+    if not isinstance(out, np.ndarray):
+        raise TypeError(f"out= takes a NumPy array, not {type(out).__name__}")
+    copy(out, array, name="numpy").wait()
+    return out

@@ -21,6 +21,7 @@ from cudasync.array.dtypes.supported import (
 from cudasync.array.elementwise.operations import cast_to
 from cudasync.array.elementwise.plan import user_frame
 from cudasync.array.host.memory import CPU
+from cudasync.driver.remedies import described
 from cudasync.xp.making import of_host, to_overwrite, unwritten, zeroed
 from cudasync.xp.places import as_shape, place
 
@@ -52,6 +53,11 @@ def asarray(
             )
         return _of_array(_from_dlpack(obj), kind, device, copy)
     host = np.asarray(obj)
+    if host.dtype.hasobject:
+        raise TypeError(
+            "asarray takes numbers of at most 64 bits, and nested sequences of them, not "
+            f"{described(obj)}"
+        )
     supported(host.dtype)
     return of_host(obj, kind, place(device))
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import operator
 import sys
 from typing import Any
 
 from cudasync.array.elementwise.operations import OPERATIONS
 from cudasync.array.reductions.operation import array
 from cudasync.xp.manipulation import concat
-from cudasync.xp.places import as_axis
+from cudasync.xp.places import as_axis, whole
 
 _getframe = sys._getframe
 
@@ -21,7 +20,7 @@ def diff(x: Any, /, *, axis: int = -1, n: int = 1, prepend: Any = None, append: 
     and for shapes that do not fit; TypeError for bool. Returns at once.
     """
     at = as_axis(axis, len(array(x, "diff").shape))
-    times = operator.index(n)
+    times = whole(n, "a number of differences")
     if times < 0:
         raise ValueError(f"diff takes 0 and more times, not {times}")
     if not times:

@@ -12,7 +12,8 @@ from cudasync.array.elementwise.operation import Operation
 from cudasync.array.elementwise.plan import user_frame
 from cudasync.array.expressions.tree import Input, Scalar, apply, cast
 from cudasync.array.functions.table import FUNCTIONS
-from cudasync.xp.places import as_shape, place
+from cudasync.array.memory.limits import check_size
+from cudasync.xp.places import as_shape, place, whole
 from cudasync.xp.sequences import arange
 
 if TYPE_CHECKING:
@@ -38,8 +39,10 @@ def eye(
     """A matrix with ones on the diagonal `k` places above the main one, and zeros elsewhere."""
     kind = DEFAULT_FLOAT if dtype is None else supported(dtype)
     shape = as_shape((n_rows, n_rows if n_cols is None else n_cols))
-    rows, columns = _numbered(shape, place(device))
-    made: Array = _diagonal(kind)((rows, columns, k), user_frame())
+    where, diagonal = place(device), whole(k, "the number of a diagonal")
+    check_size(shape, shape[0] * shape[1] * kind.itemsize, where)
+    rows, columns = _numbered(shape, where)
+    made: Array = _diagonal(kind)((rows, columns, diagonal), user_frame())
     return made
 
 

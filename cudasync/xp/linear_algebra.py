@@ -7,7 +7,6 @@ wrap. The bits are the same each time. TypeError for bool, ValueError for shapes
 from __future__ import annotations
 
 import math
-import operator
 from typing import TYPE_CHECKING, Any
 
 from cudasync.array.elementwise.plan import user_frame
@@ -20,7 +19,7 @@ from cudasync.array.products.operation import (
 )
 from cudasync.array.reductions.operation import array
 from cudasync.xp.manipulation import broadcast_to, reshape
-from cudasync.xp.places import as_axes
+from cudasync.xp.places import as_axes, whole
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -45,7 +44,7 @@ def vecdot(x1: Array, x2: Array, /, *, axis: int = -1) -> Array:
     """The sum of products along an axis that both have, counted from the last; others broadcast."""
     _accept("vecdot", x1, x2)
     rank = min(x1.ndim, x2.ndim)
-    at = operator.index(axis)
+    at = whole(axis, "an axis")
     if not -rank <= at < 0:
         raise IndexError(
             f"vecdot of shapes {x1.shape} and {x2.shape}: axis {axis} is not one of both, "
@@ -96,7 +95,7 @@ def _summed(x1: Array, x2: Array, axes: Any) -> tuple[tuple[int, ...], tuple[int
         if len(first) != len(second):
             raise ValueError(f"tensordot takes as many axes of both, not {axes!r}")
         return first, second
-    count = operator.index(axes)
+    count = whole(axes, "a number of axes")
     if not 0 <= count <= min(x1.ndim, x2.ndim):
         raise ValueError(
             f"tensordot of shapes {x1.shape} and {x2.shape} over {count} axes: they have fewer"

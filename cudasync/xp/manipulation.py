@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import operator
 from typing import TYPE_CHECKING, Any
 
 from cudasync.array.dtypes.promotion import result_type
@@ -20,9 +19,10 @@ from cudasync.array.expressions.layout import (
     reshaped_strides,
 )
 from cudasync.array.indexing import fill_shape
+from cudasync.array.reductions.operation import array
 from cudasync.driver.strides import contiguous_strides
 from cudasync.xp.making import unwritten
-from cudasync.xp.places import as_axes, as_axis, as_shape
+from cudasync.xp.places import as_axes, as_axis, as_shape, whole
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -37,7 +37,7 @@ def reshape(x: Array, /, shape: Any, *, copy: bool | None = None) -> Array:
     a copy.
     """
     given = shape if isinstance(shape, (tuple, list)) else (shape,)
-    full = fill_shape(tuple(operator.index(n) for n in given), x.size)
+    full = fill_shape(tuple(whole(n, "a length in a shape") for n in given), x.size)
     if copy:
         return x.copy().reshape(full)
     strides = contiguous_strides(full, x.dtype.itemsize)
@@ -115,7 +115,7 @@ def broadcast_arrays(*arrays: Array) -> list[Array]:
 
 def concat(arrays: Sequence[Array], /, *, axis: int | None = 0) -> Array:
     """The arrays one behind the other along an axis, or flattened where that is None."""
-    given = list(arrays)
+    given = [array(each, "concat") for each in arrays]
     if not given:
         raise ValueError("concat takes at least one array")
     if axis is None:
@@ -165,7 +165,7 @@ def roll(x: Array, /, shift: Any, *, axis: Any = None) -> Array:
         raise ValueError(f"roll takes a shift for each axis: {len(shifts)}, {len(axes)}")
     by = [0] * x.ndim
     for one, where in zip(shifts, axes, strict=True):
-        by[as_axis(where, x.ndim)] += operator.index(one)
+        by[as_axis(where, x.ndim)] += whole(one, "a shift")
     made = unwritten(x.shape, x.dtype, x.device)
     if x.size:
         pieces = [_rolled(n, each) for n, each in zip(x.shape, by, strict=True)]

@@ -7,6 +7,7 @@ from typing import Any
 
 from cudasync.array.host.memory import CPU
 from cudasync.driver.current import given_device
+from cudasync.driver.remedies import described
 
 
 def place(device: Any) -> Any:
@@ -14,10 +15,17 @@ def place(device: Any) -> Any:
     return CPU if device == CPU else given_device(device)
 
 
+def whole(value: Any, what: str) -> int:
+    """An integer; TypeError, which says what it should have been, for anything else."""
+    if not hasattr(type(value), "__index__"):
+        raise TypeError(f"{what} is an integer, not {described(value)}: give int(...)")
+    return operator.index(value)
+
+
 def as_shape(shape: Any) -> tuple[int, ...]:
     """A shape as a tuple; TypeError for what is not integers, ValueError for a negative one."""
     given = shape if isinstance(shape, (tuple, list)) else (shape,)
-    lengths = tuple(operator.index(n) for n in given)
+    lengths = tuple(whole(n, "a length in a shape") for n in given)
     if any(n < 0 for n in lengths):
         raise ValueError(f"a shape can not be negative: {lengths}")
     return lengths
@@ -25,7 +33,7 @@ def as_shape(shape: Any) -> tuple[int, ...]:
 
 def as_axis(axis: Any, rank: int) -> int:
     """An axis counted from the front; IndexError (the standard's word) beyond the rank."""
-    found = operator.index(axis)
+    found = whole(axis, "an axis")
     if not -rank <= found < rank:
         raise IndexError(f"axis {found} is beyond an array of {rank} dimensions")
     return found % rank

@@ -20,6 +20,7 @@ from cudasync.array.elementwise.operation import Operation
 from cudasync.array.elementwise.plan import user_frame
 from cudasync.array.expressions.tree import Index, Scalar, apply, cast
 from cudasync.array.functions.table import FUNCTIONS
+from cudasync.driver.remedies import described
 from cudasync.xp.making import to_overwrite
 from cudasync.xp.places import as_shape, place
 
@@ -46,6 +47,7 @@ def arange(
     """
     if stop is None:
         start, stop = 0, start
+    _check_numbers("arange", start, stop, step)
     if step == 0:
         raise ValueError("the step of arange is 0")
     is_float = any(isinstance(each, (float, np.floating)) for each in (start, stop, step))
@@ -62,6 +64,14 @@ def arange(
     numbers = (number(start), number(step))
     _counting(kind).into(numbers, made, user_frame())
     return made
+
+
+def _check_numbers(name: str, *given: Any) -> None:
+    for each in given:
+        if isinstance(each, (str, bytes, complex)) or not hasattr(type(each), "__float__"):
+            raise TypeError(f"{name} takes numbers, not {described(each)}")
+        if name == "arange" and isinstance(each, float) and not math.isfinite(each):
+            raise ValueError(f"{name} takes finite numbers, not {each}")
 
 
 @cache
@@ -88,6 +98,7 @@ def linspace(
     They are computed in float64 and then cast. ValueError for a negative `num`.
     """
     kind = DEFAULT_FLOAT if dtype is None else supported(dtype)
+    _check_numbers("linspace", start, stop)
     made = to_overwrite(as_shape(num), kind, place(device))
     if num == 0:
         return made

@@ -62,11 +62,19 @@ def goes_with(dtype: DType, scalar: type) -> None:
 
 
 def in_range(dtype: DType, scalar: Scalar) -> None:
-    """Raise OverflowError for an integer that an integer dtype does not hold."""
+    """Raise OverflowError for an integer that the dtype does not hold."""
     if dtype.kind in "iu":
         low, high = _limits(dtype)
         if not low <= scalar <= high:
             raise OverflowError(f"{scalar} does not fit {dtype}, which holds {low} to {high}")
+    elif type(scalar) is int:
+        try:
+            float(scalar)
+        except OverflowError:
+            bits = scalar.bit_length()
+            raise OverflowError(
+                f"an integer of {bits} bits does not fit {dtype}: give float('inf') or another one"
+            ) from None
 
 
 def _limits(dtype: DType) -> tuple[int, int]:
@@ -104,7 +112,7 @@ def can_cast(from_: Any, to: DTypeLike, /) -> bool:
 
 def _dtype_of(thing: Any) -> Any:
     if type(thing) is complex:
-        raise NotImplementedError("arrays do not compute with complex numbers")
+        raise TypeError("arrays do not compute with complex numbers")
     return getattr(thing, "dtype", thing)
 
 

@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from cudasync.array.dtypes.promotion import WEAK
+from cudasync.array.dtypes.promotion import WEAK, in_range
 from cudasync.array.dtypes.supported import supported
 from cudasync.array.elementwise import overlap
 from cudasync.array.elementwise.building import Number, leaf
 from cudasync.array.elementwise.layouts import contiguous
 from cudasync.array.expressions.layout import broadcast_shapes
+from cudasync.array.expressions.tree import Scalar, leaves
 from cudasync.array.memory.limits import check_size
 from cudasync.driver.remedies import described
 
@@ -83,6 +84,9 @@ class Operation:
             if trace is not None:
                 return trace(self, operands, target)
         tree = self.tree(operands)
+        for each in leaves(tree):
+            if isinstance(each, Scalar):
+                in_range(each.dtype, operands[each.position])
         layouts: list[Layout | None] = [
             each.layout if hasattr(type(each), "__cudasync_plan__") else None for each in operands
         ]
@@ -132,7 +136,7 @@ def kind_of(operand: Any, name: str) -> Operand:
     if isinstance(operand, np.generic):
         return Number(supported(operand.dtype))
     if type(operand) is complex:
-        raise NotImplementedError("arrays do not compute with complex numbers")
+        raise TypeError("arrays do not compute with complex numbers")
     if isinstance(operand, np.ndarray):
         raise TypeError(f"{name} takes our arrays and numbers: make an array by xp.asarray(...)")
     raise NotAnOperand(f"{name} takes arrays and numbers, not {described(operand)}")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from cudasync.array.functions.function import Function, of_ufunc
@@ -16,6 +18,17 @@ def _rounding(name: str, text: str) -> Function:
 
 def _imag(x: object) -> object:
     return np.zeros_like(x)
+
+
+def _power(base: Any, exponent: Any) -> Any:
+    """NumPy's power; of integers to negative ones what is left of 1 / base, which NumPy refuses."""
+    base, exponent = np.asarray(base), np.asarray(exponent)
+    if exponent.dtype.kind != "i" or not (exponent < 0).any():
+        return np.power(base, exponent)
+    is_below = exponent < 0
+    sign = np.where(exponent % 2, base, base * base)
+    left = np.where(np.abs(base) == 1, sign, 0)
+    return np.where(is_below, left, np.power(base, np.where(is_below, 0, exponent)))
 
 
 # Integers are computed as unsigned ones of 64 bits and cut, since the overflow of signed ones is
@@ -43,7 +56,7 @@ ARITHMETIC = (
             "f": "remainder_floor({0}, {1})",
         },
     ),
-    Function("pow", 2, {"iu": "power({0}, {1})", "f": "pow({0}, {1})"}, np.power, is_wide=True),
+    Function("pow", 2, {"iu": "power({0}, {1})", "f": "pow({0}, {1})"}, _power, is_wide=True),
     of_ufunc("negative", {"iu": f"({{T}})(0 - ({_W}){{0}})", "f": "-{0}"}),
     of_ufunc("positive", _SAME),
     Function(

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, SupportsIndex
 
 import numpy as np
 
-from cudasync.array.array import Array, fetched
-from cudasync.array.copying import copy
+from cudasync.array.array import Array
+from cudasync.array.copying import copy, fetched
 from cudasync.array.creation import empty
 from cudasync.array.elementwise.layouts import contiguous
 from cudasync.array.elementwise.operation import COPY
@@ -17,6 +17,7 @@ from cudasync.array.elementwise.results import result_over
 from cudasync.array.host.memory import CPU, bytes_for, view_of
 from cudasync.array.host.plan import HostPlan
 from cudasync.array.indexing import has_arrays
+from cudasync.array.memory.limits import check_size
 from cudasync.array.operators.assigning import assign
 from cudasync.array.operators.values import outline
 from cudasync.driver.device import as_device
@@ -67,6 +68,7 @@ class HostArray(Array):
         else but ops on `out`."""
         if out is not None:
             return fetched(self, out)
+        check_size(self.shape, self.nbytes, CPU)
         self.wait()
         return view_of(self).copy()
 
@@ -123,7 +125,9 @@ class ReadOnlyHostArray(HostArray):
 
 
 def new_on_host(shape: tuple[int, ...], dtype: DType) -> HostArray:
-    """An array on the CPU with whatever the memory held."""
+    """An array on the CPU with whatever the memory held. TypeError for Python's objects."""
+    if dtype.hasobject:
+        raise TypeError(f"dtype {dtype} has no fixed size; an array can not hold it")
     layout = contiguous(HostArray, dtype, shape, CPU)
     made: HostArray = result_over(bytes_for(layout), layout)
     return made

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import os
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from cudasync.array.handed import Handed
+from cudasync.array.memory.limits import check_size
 from cudasync.driver.interop import DLPACK_CPU
 from cudasync.engine.hazards.variable import resolve_one
 
 if TYPE_CHECKING:
     from cudasync.array.elementwise.layouts import Layout
+
+
+class HostMemory(NamedTuple):
+    """How many bytes the machine has. The system may lend more than that; an array never is."""
+
+    total_bytes: int
 
 
 class Cpu:
@@ -27,6 +35,10 @@ class Cpu:
 
     def __repr__(self) -> str:
         return "cpu"
+
+    def memory(self) -> HostMemory:
+        """What the machine has."""
+        return HostMemory(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
 
     def __reduce__(self) -> str:
         return "CPU"
@@ -59,4 +71,5 @@ def view_of(array: Any) -> np.ndarray[Any, Any]:
 
 def bytes_for(layout: Layout) -> HostBytes:
     """New memory for an array of this layout; MemoryError where there is none."""
+    check_size(layout.shape, layout.nbytes, layout.device)
     return HostBytes(layout.nbytes)

@@ -11,6 +11,7 @@ from cudasync.array.dtypes.supported import INT64, supported
 from cudasync.array.elementwise.layouts import contiguous
 from cudasync.array.elementwise.results import new_result
 from cudasync.array.host.memory import CPU
+from cudasync.array.memory.limits import check_size
 from cudasync.array.sorting.kernel import RUN, Pass, entry_bytes, kernel_name, source
 from cudasync.array.steps.compiling import kernel_of
 from cudasync.array.steps.known import Known
@@ -45,6 +46,7 @@ def sort_rows(x: Any, frame: FrameType, *, gives_places: bool, is_descending: bo
             target[...] = order if gives_places else np.take_along_axis(values, order, -1)
 
         return computed(name, (x,), result, on_host)
+    check_size(result.shape, result.nbytes, result.device)
     made = new_result(result)
     if not result.size:
         return made
