@@ -197,6 +197,12 @@ class Array(Arithmetic, Multiplying, Values):
         """
         return exporting.export(self, stream, max_version, dl_device, copy)
 
+    def _slot(self) -> Array:
+        """Memory for such an array, for graphs, where it stands for any of the kind."""
+        from cudasync.array.creation import empty_like
+
+        return empty_like(self)
+
     def __cudasync_order__(self, stream: Any) -> None:
         """Raise ValueError unless the driver layer may use the array on `stream`.
 

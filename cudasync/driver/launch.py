@@ -15,7 +15,7 @@ from cudasync.driver.unpicklable import unpicklable
 
 if TYPE_CHECKING:
     from collections import deque
-    from collections.abc import Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from cudasync.driver.event import Event
     from cudasync.driver.kernel import Kernel, Shape
@@ -149,6 +149,12 @@ class Launch:
         """The same launch with the same arguments, which stays as it is: for who launches it again
         and again. One with a home does not go back there: it must not be launched any more."""
         return Launch(self.kernel, self.shape, self.block, self.kept)
+
+    def aimed(self, address: Callable[[int], int] | None, values: Mapping[int, Any]) -> Launch:
+        """The same launch with other arguments: what `address` makes of each word of them that may
+        be an address, and `values` by their positions. It keeps none of them alive."""
+        block = self.kernel.packing.aimed(self.block, address, values)
+        return Launch(self.kernel, self.shape, block, None)
 
     def _on_another(self, stream: StreamLike | None) -> tuple[Any, ...]:
         """What to call the driver with on another stream than the last, or not as easily."""

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 _MOST_PACKERS = 64
 
 _ALIGNMENT = 16
+_WORD = struct.Struct("<Q")
 
 # What a packer raises where a value is out of the range of its parameter, or has no form.
 OUT_OF_RANGE = (struct.error, ValueError, OverflowError, AttributeError)
@@ -148,6 +149,27 @@ class Packing:
             encoder.exactly(value) for encoder, value in zip(self._encoders, arguments, strict=True)
         ]
         self._layout.pack_into(buffer, 0, *values)
+
+    def aimed(
+        self, block: Block, address: Callable[[int], int] | None, values: Mapping[int, Any]
+    ) -> Block:
+        """A block with the bytes of `block`, but what `address` makes of each word that may be an
+        address, and `values` in place of the arguments at these positions."""
+        made = self.block()
+        size = self._layout.size
+        made.buffer[:size] = block.buffer[:size]
+        if address is not None:
+            # Parameters of eight bytes, and the words of structs.
+            for encoder, start in zip(self._encoders, self._offsets, strict=True):
+                end = start + encoder.parameter.size_bytes
+                for at in range(start, end - 7, 8):
+                    (word,) = _WORD.unpack_from(made.buffer, at)
+                    _WORD.pack_into(made.buffer, at, address(word))
+        for position, value in values.items():
+            bits = self.bits(position, value)
+            start = self._offsets[position]
+            made.buffer[start : start + len(bits)] = bits
+        return made
 
     def is_memory(self, position: int, value: Any) -> bool:
         """True if `value`, which the parameter takes, stands for memory rather than a number."""

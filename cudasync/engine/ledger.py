@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from cudasync.engine import current
 from cudasync.engine.batch.blame import name_to_blame
 from cudasync.engine.failure import Failure
+from cudasync.engine.log.node import origins_of
 from cudasync.engine.trace import Counters, Recorder
 
 if TYPE_CHECKING:
@@ -45,10 +46,19 @@ class Ledger:
                 bell.ring()
 
 
-def poison(sources: Sequence[Op]) -> Failure | None:
-    """What keeps an op from running: the first failure of the writers of what it reads."""
-    found = [each for source in sources if (each := source.failure) and not each.cleared]
+def poison(op: Op, sources: Sequence[Op]) -> Failure | None:
+    """What keeps `op` from running: the first failure of the writers of what it reads."""
+    found = [
+        each
+        for source in sources
+        if (each := source.failure) and not each.cleared and _reaches(source, op)
+    ]
     return min(found, key=_number) if found else None
+
+
+def _reaches(source: Op, op: Op) -> bool:
+    """True if `op` reads something that `source`, which failed, has left wrong."""
+    return source._damage is None or origins_of(op).is_hit(source)
 
 
 def _number(failure: Failure) -> int:

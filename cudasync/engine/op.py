@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from cudasync.engine.engine import Engine
     from cudasync.engine.failure import Failure
     from cudasync.engine.hazards.accesses import Accessed, Accesses
+    from cudasync.engine.hazards.damage import Damage
     from cudasync.engine.hazards.interval_map import Region
     from cudasync.engine.hazards.variable import Var
     from cudasync.engine.log.node import Node, Place
@@ -91,6 +92,11 @@ class Op:
     _regions: Regions | None = None
     # Of a launch that came by the long way: what it accesses, with the reasons.
     _said: Accesses | None = None
+    # Of one that failed in part: what it left wrong. None for all that it writes.
+    _damage: Damage | None = None
+    # Of one of several steps: called with it in place of its function where something that it reads
+    # is wrong. Runs what does not need that, and says what the damage is. Raises nothing.
+    _salvage: Callable[[Any], None] | None = None
 
     finished: bool
     failure: Failure | None

@@ -114,10 +114,13 @@ class SerialDispatcher:
             if not before.finished:
                 waiting.wait_for(before, None, caller_raises=False)
         self._queue.popleft()
-        failure = poison(nodes.gate_of(op).sources)
+        failure = poison(op, nodes.gate_of(op).sources)
         fn = claim(op, get_ident())
         assert fn is not None, "it runs one op at a time"
         if failure is not None:
+            if op._salvage is not None:
+                with current.use(op._engine):
+                    op._salvage(op)
             self._end(op, failure=failure)
             return
         self._running.append(op)

@@ -7,23 +7,24 @@ from typing import TYPE_CHECKING, Any
 
 from cudasync.driver.unpicklable import unpicklable
 from cudasync.engine import current
-from cudasync.engine.batch.union import Union
-from cudasync.engine.log import fences
 from cudasync.errors import ClosedError
+from cudasync.graph.binding import bound
 from cudasync.graph.hazards import reduced
-from cudasync.graph.parts import part_of
-from cudasync.graph.parts.device import DevicePart
-from cudasync.graph.segments import cut
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Collection, Mapping, Sequence
     from types import FrameType
 
     from cudasync.engine import Op
     from cudasync.engine.hazards.accesses import Accesses
+    from cudasync.graph.arguments import Argument
+    from cudasync.graph.instance import Instance
     from cudasync.graph.node import Node
+    from cudasync.graph.parts import Part
 
 _getframe = sys._getframe
+# How many sets of arguments an executable is kept ready for.
+MOST_INSTANCES = 8
 
 
 @unpicklable("record and instantiate the graph there")
@@ -31,26 +32,37 @@ class Executable:
     """What `RecordedGraph.instantiate()` makes. Launches are ordered, with each other and with all
     else, by what the graph reads and writes. Close it, or leave a `with` block, to free it."""
 
-    def __init__(self, nodes: Iterable[Node], said: Iterable[str] = ()) -> None:
-        self.nodes = tuple(nodes)
-        self._said = tuple(said)
-        self.parts = [part_of(segment) for segment in cut(self.nodes)]
+    def __init__(
+        self,
+        nodes: Sequence[Node],
+        arguments: Mapping[str, Argument] | None = None,
+        without: Collection[str] = (),
+    ) -> None:
+        self._recorded = tuple(nodes)
+        self._arguments = dict(arguments or {})
+        self._without = tuple(without)
         self._is_closed = False
-        # The push of the only part, where that is on a device: nothing else is to be asked.
-        self._push_only: Callable[[Any, FrameType], Op] | None = None
-        if len(self.parts) == 1 and isinstance(self.parts[0], DevicePart):
-            self._push_only = self.parts[0].push
-        union = Union()
-        for node in self.nodes:
-            union.add(node.hazards)
-        self._accesses = union.accesses()
-        (_, updated, written), _, variables = self._accesses
-        self._written = list(variables), [*updated, *written]
+        # Arrays are kept by what they are bound as now, and no longer: an instance knows addresses.
+        self._values = {name: each.first for name, each in self._arguments.items()}
+        self._updates = 0
+        # By the places of their arguments, the latest last.
+        self._instances: dict[Any, Instance] = {}
+        self._instance = self._instance_of(self._values)
+
+    @property
+    def nodes(self) -> tuple[Node, ...]:
+        """What is launched, in an order that all of it allows."""
+        return self._instance.nodes
+
+    @property
+    def parts(self) -> list[Part]:
+        """The segments, an op each."""
+        return self._instance.parts
 
     @property
     def accesses(self) -> Accesses:
         """What a launch reads from outside and what it writes, as of one op."""
-        return self._accesses
+        return self._instance.accesses
 
     def launch(self) -> Op:
         """Push a launch: an op for each part. Returns at once, with an op that is over when all of
@@ -59,26 +71,60 @@ class Executable:
         Raises ClosedError once the executable, or the engine, is closed.
         """
         engine: Any = current.engine()
-        if engine._is_direct and self._push_only is not None:
-            return self._push_only(engine, _getframe(1))
+        push_only = self._instance.push_only
+        if engine._is_direct and push_only is not None:
+            return push_only(engine, _getframe(1))
         return self._launch(engine, _getframe(1))
 
     def _launch(self, engine: Any, frame: FrameType) -> Op:
-        if self._is_closed:
-            raise ClosedError("the executable was closed; instantiate the graph again")
-        if engine.mode == "recording":
-            ops = [engine.record_again(node) for node in self.nodes]
-        else:
-            ops = [part.push(engine, frame) for part in self.parts]
-        op: Op = ops[-1] if ops else engine.push(_nothing, name="empty graph")
-        is_one = len(ops) < 2 and not any(part.is_spread for part in self.parts)
-        if is_one or engine.mode == "recording":
-            return op
-        return fences.mark(engine, *self._written)
+        self._raise_if_closed()
+        return self._instance.push(engine, frame)
+
+    def update(self, **values: Any) -> None:
+        """Launches from now on have `values` in place of the arguments of these names.
+
+        An array is of the shape, dtype and device of what was recorded, and C-contiguous; a number
+        of its kind; a function is any. Launches that were pushed before go on with what they had.
+        What the graph writes to an argument, it writes to the array that is the argument then.
+        `report()` says of each array whether it is used where it is or copied; for the places of
+        arguments that were there lately nothing is made anew.
+
+        Blocks for as long as instantiating takes. Raises TypeError for a name that is no argument,
+        and with ValueError for what does not fit; then nothing has changed. ClosedError once the
+        executable is closed.
+        """
+        self._raise_if_closed()
+        for name in values:
+            if name not in self._arguments:
+                known = ", ".join(self._arguments) or "none: name them by g.argument(name, value)"
+                raise TypeError(f"the graph has no argument {name!r}; it has {known}")
+        changed = {name: self._arguments[name].checked(value) for name, value in values.items()}
+        merged = {**self._values, **changed}
+        self._instance = self._instance_of(merged)
+        self._values = merged
+
+    def launch_on(self, values: Mapping[str, Any], frame: FrameType) -> Op:
+        """Push a launch with these values for all arguments, whatever `update` has said; pushed at
+        `frame`. Any number of threads may do so at once."""
+        self._raise_if_closed()
+        return self._instance_of(values).push(current.engine(), frame)
+
+    def _instance_of(self, values: Mapping[str, Any]) -> Instance:
+        key = tuple(each.key(values[name]) for name, each in self._arguments.items())
+        found = self._instances.pop(key, None)
+        if found is None:
+            self._updates += 1
+            found = bound(self._recorded, self._arguments, values, self._without)
+            # The oldest go; not closed, since a launch of one may have to be issued yet. A list:
+            # threads may launch at once.
+            for each in list(self._instances)[: max(0, len(self._instances) + 1 - MOST_INSTANCES)]:
+                self._instances.pop(each, None)
+        self._instances[key] = found
+        return found
 
     def report(self) -> str:
         """What instantiating made of the program: a line for each step of it."""
-        return "\n".join([*self._said, *self._counts()])
+        return "\n".join([*self._instance.said, *self._counts()])
 
     def _counts(self) -> list[str]:
         edges = sum(map(len, (node.before for node in self.nodes)))
@@ -86,11 +132,14 @@ class Executable:
         kinds = [type(part).__name__.removesuffix("Part").lower() for part in self.parts]
         spread = sum(part.is_spread for part in self.parts)
         said = ", ".join(f"{kinds.count(kind)} {kind}" for kind in dict.fromkeys(kinds))
-        return [
+        lines = [
             f"nodes: {len(self.nodes)}, {edges} edges, {least} of them needed",
             f"segments: {len(self.parts)} ({said}), an op each for a launch"
             + (f"; {spread} spread over workers, an op for each node" if spread else ""),
         ]
+        if self._arguments:
+            lines.append(f"instantiated {self._updates} times, for as many places of arguments")
+        return lines
 
     def close(self) -> None:
         """Free what it has on devices, once launches under way are over. Closing twice is harmless.
@@ -99,9 +148,12 @@ class Executable:
         """
         if not self._is_closed:
             self._is_closed = True
-            self._push_only = None
-            for part in self.parts:
-                part.close()
+            for each in self._instances.values():
+                each.close()
+
+    def _raise_if_closed(self) -> None:
+        if self._is_closed:
+            raise ClosedError("the executable was closed; instantiate the graph again")
 
     def __enter__(self) -> Executable:
         return self
@@ -112,7 +164,3 @@ class Executable:
     def __repr__(self) -> str:
         how = ", closed" if self._is_closed else ""
         return f"<Executable of {len(self.nodes)} nodes in {len(self.parts)} parts{how}>"
-
-
-def _nothing() -> None:
-    """A graph without nodes."""

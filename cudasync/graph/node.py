@@ -166,6 +166,26 @@ class Node:
         made.expression = expression
         return made
 
+    def calling(self, fn: Callable[..., Any]) -> Node:
+        """The same step with another function."""
+        made = self.at(self.index)
+        made.fn = fn
+        return made
+
+    def launching(self, launch: Launch, accesses: Accesses) -> Node:
+        """The same step with a launch that accesses this."""
+        made = self.at(self.index)
+        made.launch = launch
+        made.fn = launch.on
+        made._accesses = made._said = accesses
+        return made
+
+    def computing_at(self, expression: Any, accesses: Accesses) -> Node:
+        """The same step, which computes this and accesses that."""
+        made = self.launching(expression.launch(), accesses)
+        made.expression = expression
+        return made
+
     def keep(self, thing: object) -> None:
         """Let `thing`, which is lent to this step, live as long as the graph."""
         self._keeps = (*self._keeps, thing)

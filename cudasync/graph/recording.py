@@ -8,14 +8,15 @@ from cudasync.driver.unpicklable import unpicklable
 from cudasync.engine import current
 from cudasync.errors import RecordingError
 from cudasync.graph import showing
+from cudasync.graph.arguments import argument
 from cudasync.graph.executable import Executable
-from cudasync.graph.passes import optimised
 from cudasync.graph.recorder import Recorder
 
 if TYPE_CHECKING:
     from collections.abc import Collection
     from types import TracebackType
 
+    from cudasync.graph.arguments import Argument
     from cudasync.graph.node import Node
 
 
@@ -31,6 +32,7 @@ class RecordedGraph:
         self._recorder: Recorder | None = None
         self._token: Any = None
         self._nodes: tuple[Node, ...] = ()
+        self._arguments: dict[str, Argument] = {}
         self._is_whole = False
 
     def __enter__(self) -> RecordedGraph:
@@ -68,6 +70,23 @@ class RecordedGraph:
     def __len__(self) -> int:
         return len(self.nodes)
 
+    def argument(self, name: str, value: Any) -> Any:
+        """What to record in place of `value`, which `exe.update(name=other)` replaces later.
+
+        Of an array an array of the same kind, without a value; of a number (for kernels: a NumPy
+        scalar) a number; of a function a function. The first launches are with `value` itself.
+
+        Raises RecordingError outside of the recording, ValueError for a name that is taken and for
+        an array that is not C-contiguous, TypeError for what can not be an argument.
+        """
+        recorder = self._recorder
+        if recorder is None or recorder.is_closed:
+            raise RecordingError("arguments are named inside of `with cs.graph() as g:`")
+        if name in self._arguments:
+            raise ValueError(f"there is an argument {name!r} already")
+        made = self._arguments[name] = argument(name, value)
+        return made.slot
+
     def instantiate(self, *, without: Collection[str] = ()) -> Executable:
         """What can be launched, any number of times: see `Executable`.
 
@@ -84,8 +103,7 @@ class RecordedGraph:
                 if self._recorder is None or not self._recorder.is_closed
                 else "the recording was left by an exception and is not whole: record it again"
             )
-        nodes, said = optimised(self._nodes, without)
-        return Executable(nodes, said)
+        return Executable(self._nodes, self._arguments, without)
 
     def to_dot(self) -> str:
         """The graph in Graphviz' language: a box for each node, an arrow for each dependency."""

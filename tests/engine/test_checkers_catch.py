@@ -57,21 +57,21 @@ def search_chunk(chunk: int, *, threads: int, trace: bool) -> list[str]:
     return found
 
 
-def search_operators(examples: int) -> list[str]:
+def search_operators(examples: int, *, on_cpu: bool = False) -> list[str]:
     """Run random programs of operators until one of them differs."""
     for chunk in range(examples // CHUNK):
-        found = search_operators_chunk(chunk)
+        found = search_operators_chunk(chunk, on_cpu=on_cpu)
         if found:
             return found
     return []
 
 
-def search_operators_chunk(chunk: int) -> list[str]:
+def search_operators_chunk(chunk: int, *, on_cpu: bool) -> list[str]:
     found: list[str] = []
 
     @seed(chunk)
     @fixed
-    @given(mixed_programs(), settings())
+    @given(mixed_programs(on_cpu=on_cpu), settings())
     def look(program: Program, setting: Setting) -> None:
         if not found:
             found.extend(differences(program, setting))
@@ -106,7 +106,7 @@ def search_faults_chunk(chunk: int) -> list[str]:
 def test_the_engine_as_it_is_passes_the_same_search():
     assert search(60) == []
     assert search_faults(20) == []
-    assert search_operators(20) == []
+    assert search_operators(20) == search_operators(20, on_cpu=True) == []
 
 
 @pytest.fixture(autouse=True)
@@ -135,7 +135,7 @@ def test_a_planted_bug_is_found(bug, monkeypatch):
 @pytest.mark.parametrize("bug", OPERATORS)
 def test_a_bug_of_operators_is_found(bug, monkeypatch):
     plant(bug, monkeypatch.setattr)
-    assert search_operators(300)
+    assert search_operators(2000, on_cpu="on the CPU" in bug)
 
 
 @pytest.mark.parametrize("bug", FAULTS)

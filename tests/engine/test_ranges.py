@@ -188,6 +188,47 @@ def test_a_copy_for_another_epoch_is_changed_alone(before, after):
     assert history(ranges) == own
 
 
+parts = st.tuples(st.integers(0, SIZE - 1), st.integers(1, SIZE)).map(
+    lambda drawn: Region(drawn[0], min(SIZE, drawn[0] + drawn[1]))
+)
+
+
+class SplitsInPlace(IntervalMap):
+    """A planted bug: the state of a range that is split goes on as that of its part."""
+
+    def read(self, region):
+        (kept,) = self.peek(region) or (History(0),)
+        found = super().read(region)
+        if len(found) == 1 and kept.epoch == self.epoch:
+            index = next(i for i, entry in enumerate(self.entries) if entry[2] is found[0])
+            self.entries[index] = (*self.entries[index][:2], kept)
+            return [kept]
+        return found
+
+
+def leave_in_the_middle(ranges, region, is_write):
+    """A planner is overtaken after it began with an op, and stores late what it found."""
+    ranges.write(Region(0, SIZE), History(0, Done()))
+    successor = ranges.copy(1)
+    (found,) = ranges.read(region)
+    op = Done()
+    found.overwrite(op) if is_write else found.add_reader(op)
+    for byte in range(SIZE):
+        (state,) = successor.peek(Region(byte, byte + 1))
+        knows = state.writer is op or op in state.readers
+        assert not knows or region.start <= byte < region.end
+
+
+@given(parts, st.booleans())
+def test_what_a_planner_stores_late_is_seen_for_what_its_op_touches_at_most(region, is_write):
+    leave_in_the_middle(IntervalMap(0), region, is_write)
+
+
+def test_the_check_of_late_stores_can_fail():
+    with pytest.raises(AssertionError):
+        leave_in_the_middle(SplitsInPlace(0), Region(3, 7), is_write=True)
+
+
 def play(ranges, script):
     for action, region in script:
         if action == "read":

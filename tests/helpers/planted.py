@@ -164,8 +164,8 @@ _BUGS: dict[str, tuple[tuple[object, str, object], ...]] = {
         (IntervalMap, "write", lambda self, region, state: None),
     ),
     "poison is dropped": (
-        (issuing, "poison", lambda op: None),
-        (worker, "poison", lambda op: None),
+        (issuing, "poison", lambda *_: None),
+        (worker, "poison", lambda *_: None),
     ),
 }
 NAMES = tuple(_BUGS)
@@ -201,9 +201,7 @@ _begin = in_doubt.begin
 # These need a device that is lost.
 _BUGS |= {
     "a fault stays on its device": ((in_doubt, "begin", lambda *_: None),),
-    "what is read from a lost device is taken for good": (
-        (completion, "poison", lambda sources: None),
-    ),
+    "what is read from a lost device is taken for good": ((completion, "poison", lambda *_: None),),
     "a lost device takes what is overwritten with it": ((in_doubt, "begin", _fails_by_all),),
 }
 FAULTS = tuple(name for name in _BUGS if name not in NAMES + OPERATORS)

@@ -93,6 +93,8 @@ _MIXED = ("add", "total", "inner", "cpu add", "cpu total", "cpu inner", "cpu hol
     "batch",
     "renew",
 )
+# Hazards on the CPU alone: what ops there say of themselves is soon found wanting.
+_ON_CPU = ("cpu add", "cpu total", "cpu inner", "cpu hold", "host mix", "copy")
 _DEVICES = ((0, 1), (1, 0), (0, 1, 2), (2, 0, 1), (0, 0, 1), (0, 1, 1))
 
 _FACTORS = st.integers(1, 9)
@@ -319,23 +321,23 @@ def programs(
     if ordered is None:
         ordered = threads == 1 and draw(st.booleans())
     room = replace(room, has_parts=ordered and threads == 1)
-    return draw(_bodies(room, max_steps, kinds(ordered=ordered, fails=fails), fails, threads))
+    return draw(bodies(room, max_steps, kinds(ordered=ordered, fails=fails), fails, threads))
 
 
 @st.composite
-def mixed_programs(draw, max_steps: int = 24, fails: bool = False) -> Program:
+def mixed_programs(draw, max_steps: int = 24, fails: bool = False, on_cpu: bool = False) -> Program:
     """A program mostly of operators, on up to three devices and the CPU, beside kernels, copies and
-    host ops."""
+    host ops; or on the CPU alone."""
     room = replace(draw(rooms), hosts=3, has_parts=True)
-    kinds = (*_MIXED, *("fail", "exhaust", "clear errors") * fails)
-    return draw(_bodies(room, max_steps, kinds, fails, 1))
+    kinds = (*(_ON_CPU if on_cpu else _MIXED), *("fail", "exhaust", "clear errors") * fails)
+    return draw(bodies(room, max_steps, kinds, fails, 1))
 
 
 @st.composite
 def faulting_programs(draw, max_steps: int = 12, threads: int = 1) -> Program:
     """A program with one step, somewhere, that takes its device down."""
     room = replace(draw(rooms), loses_device=True)
-    program = draw(_bodies(room, max_steps, kinds(ordered=False, fails=False), True, threads))
+    program = draw(bodies(room, max_steps, kinds(ordered=False, fails=False), True, threads))
     return _with_wild(draw, room, program, threads)
 
 
@@ -343,7 +345,7 @@ def faulting_programs(draw, max_steps: int = 12, threads: int = 1) -> Program:
 def crossing_programs(draw, max_steps: int = 16) -> Program:
     """A program of copies between devices, one of which is taken down, mostly early."""
     room = Room(draw(st.sampled_from(_DEVICES)), hosts=3, tokens=1, loses_device=True)
-    program = draw(_bodies(room, max_steps, _CROSSING, False, 1))
+    program = draw(bodies(room, max_steps, _CROSSING, False, 1))
     return _with_wild(draw, room, program, 1, most=max_steps // 4)
 
 
@@ -369,7 +371,7 @@ def _without_batched_notes(push: Push) -> Push:
 
 
 @cache
-def _bodies(
+def bodies(
     room: Room, max_steps: int, kinds: tuple[str, ...], fails: bool, threads: int
 ) -> st.SearchStrategy[Program]:
     push = pushes(room, kinds, fails, threads)

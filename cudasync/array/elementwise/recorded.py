@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from cudasync.array.expressions.tree import Index, Scalar, leaves, substitute
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from cudasync.array.elementwise.layouts import Layout
     from cudasync.array.elementwise.plan import DevicePlan
@@ -63,7 +63,7 @@ class RecordedOperation:
     def __init__(
         self,
         plan: DevicePlan,
-        operands: Sequence[Any],
+        operands: Iterable[Any],
         result: Placed,
         arrays: weakref.ref[Held] | None = None,
     ) -> None:
@@ -93,6 +93,21 @@ class RecordedOperation:
         """The launch of it, with places and numbers packed."""
         launch: Launch = self.plan.packed(self.operands, self.result)
         return launch
+
+    def aimed(self, aim: Any) -> RecordedOperation:
+        """The same operation on other memory, with other numbers: see `graph.aiming`."""
+
+        def put(operand: Any) -> Any:
+            if not isinstance(operand, Placed):
+                return aim.value(operand)
+            ptr, region, layout = operand
+            return Placed(
+                ptr + aim.address(region.start) - region.start, aim.region(region), layout
+            )
+
+        made = RecordedOperation(self.plan, map(put, self.operands), put(self.result), self._arrays)
+        made.name = self.name
+        return made
 
     def takes_in(self, other: RecordedOperation) -> RecordedOperation | None:
         """This operation with `other`, which made an operand of it, inside; None if it can not be.

@@ -19,11 +19,18 @@ from cudasync.array.memory.idle import POOLS, Size
 from cudasync.engine import engine
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from cudasync.driver import Device
 
 # Idle blocks of one size are kept up to this many bytes, but always one; and of this many sizes.
 KEPT_BYTES = 64 << 20
 MOST_SIZES = 32
+
+
+def most_of(size_bytes: int, kept_bytes: int = KEPT_BYTES) -> int:
+    """How many idle blocks of this size are kept."""
+    return max(1, min(64, kept_bytes // size_bytes))
 
 
 class Block:
@@ -38,7 +45,8 @@ class Block:
         ptr = self.ptr = taken.region[0]
         home.in_use[ptr] = taken
 
-    def __del__(self) -> None:
+    def __del__(self, most_of: Callable[[int], int] = most_of) -> None:
+        # A default, since the interpreter may take this module apart before the last array goes.
         home = self._home
         taken = home.in_use.pop(self.ptr, None)
         # What a foreign stream was handed may still be in use there when nothing of ours is left:
@@ -61,11 +69,6 @@ class Block:
     @property
     def dlpack_device(self) -> tuple[int, int]:
         return self._taken.dlpack_device
-
-
-def most_of(size_bytes: int) -> int:
-    """How many idle blocks of this size are kept."""
-    return max(1, min(64, KEPT_BYTES // size_bytes))
 
 
 class Source:

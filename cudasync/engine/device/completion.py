@@ -186,7 +186,7 @@ class Ending:
             self.issuer.put_ending(self)
 
     def end(self) -> None:
-        end(self.issuer, self.op, self.op.failure or poison(self.sources))
+        end(self.issuer, self.op, self.op.failure or poison(self.op, self.sources))
 
 
 def fault(

@@ -58,6 +58,9 @@ def choose(op: DeviceOp, streams: DeviceStreams, group: StreamGroup, found: Foun
             is_simple = False
         elif timeline.tail is each and each.number > youngest and timeline.followers is followable:
             followed, youngest = timeline, each.number
+    if any(source._damage is not None for source in sources):
+        # It failed in part: which is a question of the long way.
+        return None
     ordered = tuple(before)
     if followed is None:
         followed = group.choose(ordered)

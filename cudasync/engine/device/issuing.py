@@ -159,7 +159,7 @@ class Issuer:
         device = self.devices.get(op._device.context.token) or self.streams_of(op._device)
         failure = op.failure
         if failure is None and sources:
-            failure = poison(sources)
+            failure = poison(op, sources)
         if device.faults and failure is None and not device.faults[0].cleared:
             failure = device.faults[0]
         # Memory is given back all the same.
@@ -171,7 +171,7 @@ class Issuer:
         timeline = device.take(op, before)
         try:
             if before and not wait_for(op, before, sources, timeline):
-                failure = poison(sources)
+                failure = poison(op, sources)
                 if failure is not None:
                     completion.skip(self, op, failure)
                     return

@@ -111,9 +111,10 @@ def _split(ranges: IntervalMap, place: int) -> None:
     if first < last:
         low, high, state = ranges.entries[first]
         if low < place < high:
-            halves = [(low, place, state), (place, high, state.copy(ranges.epoch))]
+            # Two copies: see `IntervalMap`.
+            halves = [(low, place), (place, high)]
             ranges.exact = {}
-            ranges.entries[first:last] = halves
+            ranges.entries[first:last] = [(*half, state.copy(ranges.epoch)) for half in halves]
 
 
 def _cut(start: int, end: int, gap: History) -> list[Entry]:
@@ -133,5 +134,5 @@ def _cut(start: int, end: int, gap: History) -> list[Entry]:
             pieces.append((low, high, ours))
         start = max(start, high)
     if start < end:
-        pieces.append((start, end, gap))
+        pieces.append((start, end, gap.copy(gap.epoch) if pieces else gap))
     return pieces

@@ -6,6 +6,8 @@ Only the combiner changes the map, by one assignment to a slice of `entries` for
 - after `write`, exactly one range covers the region;
 - a gap stands for what no op has named, and is never in `exact`;
 - states handed out belong to the map's epoch: those of an older one are replaced by copies;
+- a state stands for one range as long as it lives, so a split copies it for each part: a successor
+  whose map is from before the split may have it still, for the whole;
 - `exact` has some of the ranges by their regions, none that the map does not have as they are.
 """
 
@@ -105,14 +107,14 @@ class IntervalMap:
                 pieces.append((low, start, state.copy(self.epoch)))
             if position < low:
                 pieces.append(self._fresh(position, low, covered))
-            own = state if state.epoch == self.epoch else state.copy(self.epoch)
-            rest = own
+            is_whole = start <= low and high <= end
+            own = state if is_whole and state.epoch == self.epoch else state.copy(self.epoch)
             if isinstance(own, Gap):
                 own = own.named()
             covered.append(own)
             pieces.append((max(low, start), min(high, end), own))
             if high > end:
-                pieces.append((end, high, rest.copy(self.epoch)))
+                pieces.append((end, high, state.copy(self.epoch)))
             position = high
         if position < end:
             pieces.append(self._fresh(position, end, covered))

@@ -129,7 +129,7 @@ class Worker:
         pool = self.pool
         ledger = pool.ledger
         sources = nodes.gate_of(op).sources
-        failure = poison(sources) if sources else None
+        failure = poison(op, sources) if sources else None
         if failure is None and op._engine._is_dropped:
             failure = refusal.dropped(op)
         if failure is None:
@@ -149,6 +149,9 @@ class Worker:
                     is_long = time.perf_counter() - start > LONG_S
                     pool.spread = sleeping.SPREAD if is_long else pool.spread - 1
         else:
+            if op._salvage is not None:
+                self.op = op
+                op._salvage(op)
             op.failure = failure
             op._engine._failures.note(failure, op)
             ledger.counters.failed_ops.next()

@@ -12,12 +12,14 @@ does not matter who does, and does it twice:
 from __future__ import annotations
 
 from contextlib import suppress
+from operator import attrgetter
 from threading import get_ident
 from typing import TYPE_CHECKING
 
 from cudasync.atomic import DONE, SEAL, Log, Segment, offer
 from cudasync.driver.allocations import ALLOCATIONS
 from cudasync.engine.hazards.all_memory import wrecks
+from cudasync.engine.hazards.damage import Origins
 from cudasync.engine.hazards.history import History
 from cudasync.engine.hazards.interval_map import Everywhere, IntervalMap, Region
 from cudasync.engine.hazards.predecessors import predecessors
@@ -25,12 +27,13 @@ from cudasync.engine.log import epoch as epochs
 from cudasync.engine.log import node as nodes
 from cudasync.engine.log.entries import Adopt, Close, Forget
 from cudasync.engine.log.histories import history_of, latest, ranges_of
-from cudasync.engine.log.node import OPEN, PLANNING, JoinGate
+from cudasync.engine.log.node import OPEN, PLANNING, JoinGate, TracedGate
 from cudasync.engine.op import DataFence, DeviceOp, Fence, FullOp, Op, PlainOp
 
 if TYPE_CHECKING:
     from cudasync.engine.log.epoch import Epoch
 
+_SALVAGE = attrgetter("_salvage")
 # A segment of the log is left behind after this many entries.
 SEGMENT = 4096
 # Host ops that take longer than this are worth a second thread.
@@ -201,8 +204,9 @@ class Combiner:
     def enter_op(self, op: Op, number: int, epoch: int) -> None:
         """Plan `op`, and hand it on if nothing blocks it."""
         is_over = op.finished
-        if is_over and op.failure is None and op._node is None:
-            # It has run and left nothing to remember.
+        if is_over and op.failure is None and op._node is None and op._before is None:
+            # It has run and left nothing to remember. (With `_before`, its push has issued it: it
+            # may have overwritten what a failure had poisoned, on states that were copied since.)
             op.number = number
             return
         ranges = self.ranges_of(epoch) if op._regions is not None else None
@@ -240,7 +244,7 @@ class Combiner:
                     # A set: where an op accesses all memory, these are thousands.
                     deaf = set(unheard)
                     sources = [each for each in reads if each not in deaf]
-                made = _plan(op, sources, seen)
+                made = _plan(op, sources, seen, reads, ranges)
                 gate = offer(gates, made)
                 if gate is not made and made is not OPEN:
                     # Nobody looks at it, nor lets go for it when the op is over.
@@ -301,8 +305,15 @@ class Combiner:
         return ranges_of(self.ranges, epoch)
 
 
-def _plan(op: Op, reads: list[History], writes: list[History]) -> JoinGate:
-    """What `op` has to come after, from the histories before it."""
+def _plan(
+    op: Op,
+    reads: list[History],
+    writes: list[History],
+    known: list[History],
+    ranges: IntervalMap | None,
+) -> JoinGate:
+    """What `op` has to come after, from the histories before it; `known` has those of the variables
+    that it reads, first."""
     before, sources = predecessors(reads, writes) if reads or writes else ({}, {})
     if op.__class__ is Fence:
         for each in reversed(list(op._engine._registered)):
@@ -312,6 +323,9 @@ def _plan(op: Op, reads: list[History], writes: list[History]) -> JoinGate:
                     # It comes after all that were planned before it.
                     break
     before.pop(op, None)
+    if sources and (op._salvage is not None or any(map(_SALVAGE, sources))):
+        origins = Origins.of(op, known[: len(op._reads)], ranges)
+        return TracedGate(op, before, tuple(sources), origins)
     return JoinGate(op, before, tuple(sources)) if before or sources else OPEN
 
 

@@ -29,7 +29,7 @@ class _Fences:
     def issue(self, op: Op) -> None:
         """End a marker that nothing blocks."""
         if not op.finished:
-            op.failure = poison(nodes.gate_of(op).sources)
+            op.failure = poison(op, nodes.gate_of(op).sources)
             nodes.finish(op)
 
     def query(self, op: Op) -> None:

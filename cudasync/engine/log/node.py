@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from cudasync.atomic import Bell, Gate
 from cudasync.engine import current
+from cudasync.engine.hazards.damage import NOWHERE, Origins
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -87,6 +88,22 @@ class JoinGate(Gate):
                 waiting._pool.put(waiting)
 
 
+class TracedGate(JoinGate):
+    """That of an op that may run in part, or one of whose sources may fail in part."""
+
+    __slots__ = ("origins",)
+
+    def __init__(
+        self, op: Op, before: dict[Any, None], sources: tuple[Op, ...], origins: Origins
+    ) -> None:
+        super().__init__(op, before, sources)
+        self.origins = origins
+
+    def let_go(self) -> None:
+        super().let_go()
+        self.origins = NOWHERE
+
+
 # The gate of every op that nothing blocks and nothing poisons: who plans such an op puts it itself.
 OPEN: Final = JoinGate(None, {}, ())
 
@@ -130,6 +147,13 @@ def of(op: Op) -> Node:
             _NODES.pop(op, None)
             return op._node or node
     return node
+
+
+def origins_of(op: Op) -> Origins:
+    """Where what `op` reads came from. It is planned, and it or a source is of several steps."""
+    gate = gate_of(op)
+    assert isinstance(gate, TracedGate)
+    return gate.origins
 
 
 def gate_of(op: Op) -> JoinGate:

@@ -8,6 +8,8 @@ from types import MethodType
 from typing import TYPE_CHECKING, Any
 
 from cudasync.engine import pushing
+from cudasync.engine.hazards.damage import Damage
+from cudasync.engine.log.node import origins_of
 from cudasync.engine.op import OpKind
 from cudasync.graph.parts.alone import AlonePart
 
@@ -35,14 +37,9 @@ class HostPart:
         self._pool = segment.pool
         self._priority = segment.priority
         self.name = segment.name
-        inside = {node: at for at, node in enumerate(self.nodes)}
         self._alone = [AlonePart(node) for node in self.nodes]
         self.is_spread = False
         self._functions = [node.fn for node in self.nodes]
-        # Of each, the places of those inside that it comes after.
-        self._before = [
-            tuple(inside[other] for other in node.before if other in inside) for node in self.nodes
-        ]
 
     def push(self, engine: Engine, frame: FrameType) -> Op:
         if self.is_spread:
@@ -58,12 +55,12 @@ class HostPart:
             self._priority,
             None,
             engine._pools[self._pool],
-            bind=_bound,
+            bind=self._bound,
         )
 
     def _run(self, op: Any) -> None:
-        """Call each function. What comes after one that failed is left out; what does not, is
-        called all the same. Raises what the first that failed raised."""
+        """Call each function. What needs what one that failed should have written is left out, all
+        else is called. Raises what the first that failed raised."""
         # The iterator knows how far it came: a counter would cost as much as a call.
         functions = iter(self._functions)
         fn: Any = None
@@ -78,22 +75,36 @@ class HostPart:
         except Exception as error:
             at = len(self._functions) - length_hint(functions) - 1
             op._step = self._said_of(at)
-            self._run_rest(at)
+            op._damage = damage = Damage()
+            damage.fail(self.nodes[at].hazards)
+            self._run_on(at + 1, damage)
             raise error from error.__cause__
         finally:
             op = fn = None
 
-    def _run_rest(self, first: int) -> None:
-        failed = {first}
-        for at in range(first + 1, len(self._functions)):
-            if failed.intersection(self._before[at]):
-                failed.add(at)
-                continue
-            try:
-                self._functions[at]()
-            except Exception:
-                # The first is raised; this one is told of by what it left undone.
-                failed.add(at)
+    def _salvage(self, op: Any) -> None:
+        """Call each function that needs nothing of what was to be written before and failed."""
+        op._damage = Damage.before(origins_of(op))
+        self._run_on(0, op._damage)
+
+    def _run_on(self, first: int, damage: Damage) -> None:
+        """Call those from `first` on that need nothing of the `damage`; what else becomes of it."""
+        for at in range(first, len(self._functions)):
+            accesses = self.nodes[at].hazards
+            if not damage.reaches(accesses):
+                try:
+                    self._functions[at]()
+                except Exception:
+                    # One failure is raised; this one is told of by what it left undone.
+                    pass
+                else:
+                    damage.heal(accesses)
+                    continue
+            damage.fail(accesses)
+
+    def _bound(self, op: Any, fn: Callable[..., Any]) -> Callable[..., Any]:
+        op._salvage = self._salvage
+        return MethodType(fn, op)
 
     def _said_of(self, at: int) -> str:
         node = self.nodes[at]
@@ -101,7 +112,3 @@ class HostPart:
 
     def close(self) -> None:
         """There is nothing of its own."""
-
-
-def _bound(op: Op, fn: Callable[..., Any]) -> Callable[..., Any]:
-    return MethodType(fn, op)

@@ -1,0 +1,104 @@
+"""Floor 3. Nodes, aimed at other memory, other numbers and other functions than were recorded.
+
+A launch has its addresses among the bytes of its arguments, in parameters and inside of structs.
+Whatever there is an address of a slot is taken for one, by the rule that holds for inference.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from cudasync.engine.hazards.accesses import Accesses
+    from cudasync.engine.hazards.interval_map import Region
+    from cudasync.graph.node import Node
+
+
+class Move(NamedTuple):
+    """What is in [start, end) is now so many bytes further on."""
+
+    start: int
+    end: int
+    by: int
+
+    @classmethod
+    def between(cls, slot: Region, value: Region) -> Move:
+        return cls(slot.start, slot.end, value.start - slot.start)
+
+
+class Aim:
+    """Where slots are now: moves of memory, numbers for numbers, functions for functions."""
+
+    def __init__(self) -> None:
+        self.moves: list[Move] = []
+        # By the identity of what was recorded.
+        self._values: dict[int, tuple[Any, Any]] = {}
+
+    def put(self, slot: object, value: object) -> None:
+        """`value` stands for `slot`, a number or a function."""
+        self._values[id(slot)] = slot, value
+
+    def value(self, thing: Any) -> Any:
+        """What stands for `thing`, which is itself where it is no slot."""
+        found = self._values.get(id(thing))
+        return thing if found is None else found[1]
+
+    def is_slot(self, thing: object) -> bool:
+        return id(thing) in self._values
+
+    def address(self, address: int) -> int:
+        """Where that is now which was at `address`."""
+        for start, end, by in self.moves:
+            if start <= address < end:
+                return address + by
+        return address
+
+    def region(self, region: Region) -> Region:
+        """The same of a region, which lies in a slot, or apart from all."""
+        by = self.address(region.start) - region.start
+        return type(region)(region.start + by, region.end + by) if by else region
+
+    def accesses(self, accesses: Accesses) -> Accesses:
+        regions, read, written = accesses
+        only_read, updated, overwritten = (tuple(map(self.region, part)) for part in regions)
+        return (only_read, updated, overwritten), read, written
+
+
+def touches(node: Node, region: tuple[int, int]) -> bool:
+    """True if `node` names a byte of `region`."""
+    start, end = region
+    return any(each.start < end and start < each.end for part in node.hazards[0] for each in part)
+
+
+def aimed(nodes: Sequence[Node], aim: Aim) -> list[Node]:
+    """The nodes, those that have something of a slot in them made anew."""
+    return [_aimed(node, aim) for node in nodes]
+
+
+def _aimed(node: Node, aim: Aim) -> Node:
+    if aim.is_slot(node.fn):
+        return node.calling(aim.value(node.fn))
+    bound = getattr(node.fn, "args", ())
+    if bound and aim.is_slot(bound[-1]):
+        # A function of a stream, called with the thread inside of the op.
+        fn: Any = node.fn
+        return node.calling(type(fn)(fn.func, *bound[:-1], aim.value(bound[-1])))
+    if node.launch is None:
+        return node
+    is_moved = any(touches(node, (start, end)) for start, end, _ in aim.moves)
+    if node.expression is not None:
+        if is_moved or any(map(aim.is_slot, node.expression.operands)):
+            return node.computing_at(node.expression.aimed(aim), aim.accesses(node.hazards))
+        return node
+    positions = _positions(node.launch.kept or (), aim)
+    if not is_moved and not positions:
+        return node
+    launch = node.launch.aimed(aim.address if is_moved else None, positions)
+    return node.launching(launch, aim.accesses(node.hazards))
+
+
+def _positions(arguments: Iterable[Any], aim: Aim) -> dict[int, Any]:
+    """The arguments that are slots for numbers, by position, and what is in their place."""
+    return {at: aim.value(each) for at, each in enumerate(arguments) if aim.is_slot(each)}

@@ -1,0 +1,120 @@
+"""Floor 3. The arguments of a graph: what it is given by name, and what stands for that in it.
+
+What is recorded in the place of an array is an array of the graph's own, its slot; in that of a
+number, a number that can be told from all others; in that of a function, a function.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import numpy as np
+
+from cudasync.driver import Device
+from cudasync.engine.hazards.variable import resolve_one
+from cudasync.errors import RecordingError
+
+if TYPE_CHECKING:
+    from cudasync.engine.hazards.interval_map import Region
+
+
+class FunctionSlot:
+    """Stands in a recording for a function that is told later."""
+
+    def __init__(self, name: str) -> None:
+        self.__name__ = name
+
+    def __call__(self, *_: object) -> NoReturn:
+        raise RecordingError(f"{self.__name__} is an argument of a graph: only a launch calls it")
+
+
+@dataclass(frozen=True, eq=False)
+class Argument:
+    """One argument: its name, what was recorded in its place, and what it was at first."""
+
+    name: str
+    slot: Any
+    first: Any
+
+    @property
+    def is_array(self) -> bool:
+        return hasattr(self.slot, "region")
+
+    @property
+    def region(self) -> Region:
+        """The bytes of the slot of an array."""
+        return resolve_one(self.slot, "argument")
+
+    def checked(self, value: Any) -> Any:
+        """`value`, which may be in its place. Raises TypeError and ValueError otherwise."""
+        if self.is_array:
+            return self._checked_array(value)
+        if isinstance(self.slot, FunctionSlot):
+            if not callable(value):
+                raise TypeError(f"argument {self.name} is a function, not {type(value).__name__}")
+            return value
+        kind = np.asarray(self.slot).dtype
+        found = np.asarray(value)
+        if found.shape or not np.can_cast(found.dtype, kind, "same_kind"):
+            raise TypeError(f"argument {self.name} is a {kind}, not {_said_of(value)}")
+        return kind.type(value)
+
+    def _checked_array(self, value: Any) -> Any:
+        slot = self.slot
+        if not hasattr(value, "region") or not hasattr(value, "strides"):
+            raise TypeError(f"argument {self.name} is an array, not {type(value).__name__}")
+        if value.dtype != slot.dtype:
+            raise TypeError(
+                f"argument {self.name} is of {slot.dtype}, the array given is of {value.dtype}: "
+                f"cast it first, or record the graph with such an array"
+            )
+        if value.shape != slot.shape:
+            raise ValueError(
+                f"argument {self.name} has shape {slot.shape}, the array given has {value.shape}: "
+                "a graph is of one shape; record another"
+            )
+        if value.device != slot.device:
+            raise ValueError(
+                f"argument {self.name} is on {_place(slot)}, the array given on {_place(value)}: "
+                "move it by x.to_device(...)"
+            )
+        if value.strides != slot.strides:
+            raise ValueError(
+                f"argument {self.name} is C-contiguous, the array given has strides "
+                f"{value.strides}: give x.copy()"
+            )
+        if value.is_read_only and not slot.is_read_only:
+            raise ValueError(f"argument {self.name} is read-only: give x.copy()")
+        return value
+
+    def key(self, value: Any) -> Any:
+        """What makes one value another for the graph: of an array, where it is."""
+        if self.is_array:
+            return value.region
+        return value if isinstance(self.slot, FunctionSlot) else (type(value), value.tobytes())
+
+
+def argument(name: str, value: Any) -> Argument:
+    """An argument that is `value` at first. Raises TypeError for what can not be one."""
+    if hasattr(value, "region") and hasattr(value, "_slot"):
+        if not value.is_contiguous:
+            raise ValueError(f"argument {name} is not C-contiguous: give x.copy()")
+        return Argument(name, value._slot(), value)
+    if isinstance(value, (bool, int, float, np.generic)):
+        number = np.asarray(value)[()]
+        # Another object, so that it is known by that.
+        return Argument(name, number.dtype.type(number), number)
+    if callable(value):
+        return Argument(name, FunctionSlot(name), value)
+    raise TypeError(
+        f"argument {name} is a {type(value).__name__}: arguments are arrays, numbers and functions"
+    )
+
+
+def _said_of(value: Any) -> str:
+    return f"{value!r}" if np.ndim(value) == 0 else f"an array of shape {np.shape(value)}"
+
+
+def _place(array: Any) -> str:
+    return repr(array.device) if isinstance(array.device, Device) else "the CPU"

@@ -1,0 +1,84 @@
+"""Floor 3. From a program and values for its arguments to an instance.
+
+An array takes the place of its slot in all launches; the program is put in order and optimised anew
+then, since what overlaps may be another thing now. Where anything else has hold of the slot, the
+array is copied in and out.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from cudasync.graph.aiming import Aim, Move, aimed, touches
+from cudasync.graph.instance import Instance, accesses_of
+from cudasync.graph.passes import optimised, ordered
+from cudasync.graph.staging import Staged
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping, Sequence
+
+    from cudasync.engine.hazards.interval_map import Region
+    from cudasync.graph.arguments import Argument
+    from cudasync.graph.node import Node
+
+
+def bound(
+    nodes: Sequence[Node],
+    arguments: Mapping[str, Argument],
+    values: Mapping[str, Any],
+    without: Collection[str],
+) -> Instance:
+    """An instance of the program with these values.
+
+    Raises ValueError where an argument that has to be copied overlaps what the graph touches.
+    """
+    aim = Aim()
+    copied: list[Argument] = []
+    lines: list[str] = []
+    for each in arguments.values():
+        if not each.is_array:
+            aim.put(each.slot, values[each.name])
+            continue
+        users = [node for node in nodes if touches(node, each.region)]
+        holder = next((node for node in users if node.launch is None), None)
+        if holder is None:
+            aim.moves.append(Move.between(each.region, values[each.name].region))
+            lines.append(f"argument {each.name}: in place, in {len(users)} nodes")
+        else:
+            copied.append(each)
+            lines.append(
+                f"argument {each.name}: copied in and out, for node {holder.index} "
+                f"({holder.name}) is a function that has hold of it"
+            )
+    again = ordered(aimed(nodes, aim)) if arguments else nodes
+    accesses = accesses_of(again)
+    staged = [Staged(each, values[each.name], accesses) for each in copied]
+    _raise_if_mixed(again, staged, values)
+    done, said = optimised(again, without)
+    return Instance(done, [*lines, *said], staged)
+
+
+def _raise_if_mixed(
+    nodes: Sequence[Node], staged: Sequence[Staged], values: Mapping[str, Any]
+) -> None:
+    """An argument that is copied is one thing, and what overlaps it would be another."""
+    regions: list[tuple[str, Region, bool]] = [
+        (f"node {node.index} ({node.name})", region, at > 0)
+        for node in nodes
+        for at, part in enumerate(node.hazards[0])
+        for region in part
+    ]
+    for each in staged:
+        region = values[each.name].region
+        others = [(f"argument {o.name}", values[o.name].region, o.is_written) for o in staged]
+        del others[list(staged).index(each)]
+        for who, other, is_written in (*regions, *others):
+            if (is_written or each.is_written) and _meet(region, other):
+                raise ValueError(
+                    f"argument {each.name} overlaps what {who} touches, and has to be copied "
+                    "(see exe.report()): record the graph with these arrays"
+                )
+
+
+def _meet(one: Region, other: Region) -> bool:
+    return one.start < other.end and other.start < one.end

@@ -1,0 +1,77 @@
+"""Floor 3. An instance of a graph: its nodes on certain memory, made ready to be pushed.
+
+An executable has one for each set of arguments that it was launched with lately. An instance never
+changes, so launches under way are not touched by what comes after them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from cudasync.engine.batch.union import Union
+from cudasync.engine.log import fences
+from cudasync.graph.parts import part_of
+from cudasync.graph.parts.device import DevicePart
+from cudasync.graph.segments import cut
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from types import FrameType
+
+    from cudasync.engine import Op
+    from cudasync.engine.hazards.accesses import Accesses
+    from cudasync.graph.node import Node
+    from cudasync.graph.staging import Staged
+
+
+class Instance:
+    """Nodes, cut into parts, and what of their arguments is copied in and out."""
+
+    def __init__(
+        self, nodes: Iterable[Node], said: Iterable[str] = (), staged: Iterable[Staged] = ()
+    ) -> None:
+        self.nodes = tuple(nodes)
+        self.said = tuple(said)
+        self.staged = tuple(staged)
+        self.parts = [part_of(segment) for segment in cut(self.nodes)]
+        # The push of the only part, where that is on a device: nothing else is to be asked.
+        self.push_only: Callable[[Any, FrameType], Op] | None = None
+        if len(self.parts) == 1 and isinstance(self.parts[0], DevicePart) and not self.staged:
+            self.push_only = self.parts[0].push
+        self.accesses = accesses_of(self.nodes)
+        (_, updated, written), _, variables = self.accesses
+        outside = [region for each in self.staged for region in each.regions[1]]
+        self._written = list(variables), [*updated, *written, *outside]
+
+    def push(self, engine: Any, frame: FrameType) -> Op:
+        """Push all parts; an op that is over when all are."""
+        is_recording = engine.mode == "recording"
+        ops = [op for each in self.staged for op in each.copy_in(engine)]
+        if is_recording:
+            ops += [engine.record_again(node) for node in self.nodes]
+        else:
+            ops += [part.push(engine, frame) for part in self.parts]
+        ops += [op for each in self.staged for op in each.copy_out(engine)]
+        op: Op = ops[-1] if ops else engine.push(_nothing, name="empty graph")
+        is_one = len(ops) < 2 and not any(part.is_spread for part in self.parts)
+        if is_one or is_recording:
+            return op
+        return fences.mark(engine, *self._written)
+
+    def close(self) -> None:
+        """Free what it has on devices, once launches under way are over."""
+        self.push_only = None
+        for part in self.parts:
+            part.close()
+
+
+def accesses_of(nodes: Iterable[Node]) -> Accesses:
+    """What nodes read from outside and what they write, as of one op."""
+    union = Union()
+    for node in nodes:
+        union.add(node.hazards)
+    return union.accesses()
+
+
+def _nothing() -> None:
+    """A graph without nodes."""

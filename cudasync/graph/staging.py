@@ -1,0 +1,91 @@
+"""Floor 3. Arguments that are copied in and out: arrays of which a function has hold by itself.
+
+Such a function goes on with the slot, whatever the argument is. So before each launch that needs
+it the argument is copied to the slot, and after each that writes it, back.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from typing import TYPE_CHECKING, Any
+
+from cudasync.driver import Device, memcpy_async
+from cudasync.engine.op import OpKind
+
+if TYPE_CHECKING:
+    from cudasync.driver import Stream
+    from cudasync.engine import Op
+    from cudasync.engine.hazards.accesses import Accesses
+    from cudasync.engine.hazards.interval_map import Region
+    from cudasync.graph.arguments import Argument
+
+
+class Staged:
+    """One argument that is copied to its slot, and back."""
+
+    def __init__(self, argument: Argument, value: Any, accesses: Accesses) -> None:
+        self.name = argument.name
+        self._value: Region = value.region
+        self._slot = argument.region
+        self._device = value.device if isinstance(value.device, Device) else None
+        (only_read, updated, written), _, _ = accesses
+        # What is overwritten may leave bytes as they are: it is the whole that is copied back.
+        self.is_written = any(_meet(each, self._slot) for each in updated + written)
+        self.is_read = self.is_written or any(_meet(each, self._slot) for each in only_read)
+
+    @property
+    def regions(self) -> tuple[tuple[Region, ...], tuple[Region, ...]]:
+        """What launches read besides, and what they write."""
+        return (self._value,) * self.is_read, (self._value,) * self.is_written
+
+    def copy_in(self, engine: Any) -> list[Op]:
+        if not self.is_read:
+            return []
+        return [self._push(engine, self._slot, self._value, f"{self.name}, copied in")]
+
+    def copy_out(self, engine: Any) -> list[Op]:
+        if not self.is_written:
+            return []
+        return [self._push(engine, self._value, self._slot, f"{self.name}, copied out")]
+
+    def _push(self, engine: Any, target: Region, source: Region, name: str) -> Op:
+        device = self._device
+        size = target.end - target.start
+        if device is None:
+
+            def copy_on_host() -> None:
+                ctypes.memmove(target.start, source.start, size)
+
+            op: Op = engine._push(
+                copy_on_host, OpKind.HOST, reads=[source], writes=[target], name=name
+            )
+            return op
+        to, of = _Bytes(target, device), _Bytes(source, device)
+
+        def copy_on_stream(stream: Stream) -> None:
+            memcpy_async(to, of, stream=stream)
+
+        op = engine._push(
+            copy_on_stream,
+            OpKind.DTOD,
+            reads=[source],
+            writes=[target],
+            name=name,
+            device=device,
+        )
+        return op
+
+
+class _Bytes:
+    """Bytes of a device, as the driver layer takes them."""
+
+    def __init__(self, region: Region, device: Device) -> None:
+        self.device = device
+        self._memory = region.start, region.end - region.start, False
+
+    def __cudasync_memory__(self, _: object) -> tuple[int, int, bool]:
+        return self._memory
+
+
+def _meet(one: Region, other: Region) -> bool:
+    return one.start < other.end and other.start < one.end

@@ -1,0 +1,69 @@
+"""A failure inside of a graph, or before it, reaches what needs it and nothing else, as eagerly."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from helpers.host_programs import host_programs
+from helpers.programs import settings
+from helpers.recording import graph_differences
+from hypothesis import given
+from hypothesis import settings as hypothesis_settings
+
+import cudasync as cs
+from cudasync.engine import ledger
+from cudasync.engine.hazards.damage import Damage
+
+
+@given(host_programs(), settings())
+def test_what_does_not_need_what_failed_runs_and_is_whole(program, setting):
+    assert not graph_differences(program, setting, 3, beside=True)
+
+
+def whole(*_):
+    """A planted bug: a segment that failed has left all wrong that it writes."""
+    return True
+
+
+def unharmed(*_):
+    """A planted bug: nothing in a segment needs what failed before it."""
+    return Damage()
+
+
+@pytest.mark.parametrize(
+    ("owner", "name", "bug"),
+    [
+        (ledger, "_reaches", whole),
+        (Damage, "before", unharmed),
+        (Damage, "heal", lambda *_: None),
+        (Damage, "fail", lambda *_: None),
+    ],
+    ids=["all is poisoned", "nothing was wrong before", "nothing heals", "nothing is harmed"],
+)
+def test_a_planted_bug_is_found(owner, name, bug, monkeypatch):
+    monkeypatch.setattr(owner, name, bug)
+    found = []
+
+    @hypothesis_settings(max_examples=400, derandomize=True, database=None)
+    @given(host_programs(), settings())
+    def search(program, setting):
+        if not found:
+            found.extend(graph_differences(program, setting, 3, beside=True))
+
+    search()
+    assert found
+
+
+def test_half_of_what_a_segment_writes_is_poisoned():
+    x, y = cs.zeros(8, np.int32, device="cpu"), cs.zeros(8, np.int32, device="cpu")
+    with cs.Engine() as engine:
+        with cs.graph() as g:
+            push = cs.engine().push
+            push(lambda: 1 / 0, writes=x[:4], name="divide")
+            push(lambda: None, writes=y)
+        op = g.instantiate().launch()
+        assert y.numpy().tolist() == x[4:].numpy().tolist() * 2
+        with pytest.raises(cs.OpError, match="divide"):
+            x.numpy()
+        assert isinstance(op.exception(), cs.OpError)
+        engine.clear_errors()
