@@ -1,0 +1,82 @@
+"""Floor 3, parts. A block that the engine runs: one op, which has its parts done by others."""
+
+from __future__ import annotations
+
+from types import MethodType
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from cudasync.engine import pushing
+from cudasync.engine.hazards.damage import Damage
+from cudasync.engine.log.node import origins_of
+from cudasync.engine.op import OpKind
+from cudasync.graph.control.running import Run
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from types import FrameType
+
+    from cudasync.driver import Stream
+    from cudasync.engine import Engine, Op
+    from cudasync.graph.node import Node
+    from cudasync.graph.parts import Part
+
+
+class BlockPart:
+    """A block: `repeat`, `while_loop` or `cond`, with the parts of the programs inside."""
+
+    is_spread = False
+
+    def __init__(self, node: Node, bodies: Sequence[Sequence[Part]]) -> None:
+        assert node.control is not None
+        self.nodes = (node,)
+        self.accesses = node.hazards
+        self.name = node.name
+        self.control = node.control
+        self.bodies = bodies
+
+    def push(self, engine: Engine, frame: FrameType) -> Op:
+        (only_read, updated, written), reads, writes = self.accesses
+        return pushing.push(
+            engine,
+            self._run,
+            OpKind.HOST,
+            (*only_read, *updated, *reads),
+            (*updated, *written, *writes),
+            self.name,
+            self.nodes[0].priority,
+            None,
+            engine._pools["compute"],
+            bind=self._bound,
+        )
+
+    def _run(self, op: Any) -> None:
+        """Raises what the first step that failed raised."""
+        run = Run(op._engine, Damage())
+        try:
+            run.block(self)
+        finally:
+            run.close()
+        if run.error is not None:
+            op._step, op._damage = run.said, run.damage
+            raise run.error from run.error.__cause__
+
+    def _salvage(self, op: Any) -> None:
+        """Do what needs nothing of what was to be written before and failed."""
+        op._damage = Damage.before(origins_of(op))
+        run = Run(op._engine, op._damage)
+        try:
+            run.block(self)
+        finally:
+            run.close()
+
+    def _bound(self, op: Any, fn: Callable[..., Any]) -> Callable[..., Any]:
+        op._salvage = self._salvage
+        return MethodType(fn, op)
+
+    def launch(self, stream: Stream) -> NoReturn:
+        raise AssertionError("a block is no work of a stream")
+
+    def close(self) -> None:
+        for body in self.bodies:
+            for part in body:
+                part.close()
