@@ -1,4 +1,4 @@
-"""Floor 3. A recorded program as text that others draw. A block is a cluster with what is inside."""
+"""Floor 3. A recorded program as text that others draw: a block is a cluster."""
 
 from __future__ import annotations
 

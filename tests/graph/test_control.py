@@ -99,7 +99,11 @@ def test_a_function_of_another_pool_runs_there(x):
     with cs.Engine(workers=1, pools={"io": 1}):
         with cs.graph() as g, g.repeat(2):
             push = cs.engine().push
-            push(lambda: seen.append(cs.engine()._pools["io"] is current.worker().pool), writes=x, pool="io")
+            push(
+                lambda: seen.append(cs.engine()._pools["io"] is current.worker().pool),
+                writes=x,
+                pool="io",
+            )
         g.instantiate().launch().wait()
     assert seen == [True, True]
 

@@ -9,6 +9,7 @@ from helpers.steps import Setting
 from hypothesis import Phase, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
+from hypothesis.errors import Flaky
 
 from cudasync.engine.hazards.damage import Damage
 from cudasync.graph.control import Cond, Repeat, WhileLoop, accesses
@@ -73,7 +74,6 @@ PLANTED = {
     "repeat once": (Repeat, "turns", _once, False),
     "a block tells nothing of what is inside": (accesses, "decided", _nothing_inside, False),
     "a flag that is wrong is taken for right": (Run, "_ask", _no_doubt, True),
-    "nothing inside heals": (Damage, "heal", lambda *_: None, True),
 }
 
 
@@ -81,16 +81,22 @@ PLANTED = {
 def test_a_planted_bug_is_found(bug, monkeypatch):
     where, name, wrong, fails = PLANTED[bug]
     monkeypatch.setattr(where, name, wrong)
-    found = []
 
-    @hypothesis_settings(max_examples=150, derandomize=True, database=None, deadline=None, phases=[Phase.generate])
+    @hypothesis_settings(
+        max_examples=150,
+        derandomize=True,
+        database=None,
+        deadline=None,
+        phases=[Phase.generate],
+        report_multiple_bugs=False,
+    )
     @given(control_programs(fails=fails))
     def search(program):
-        if not found:
-            found.extend(control_differences(program, Setting(), beside=True))
+        assert not control_differences(program, Setting(), beside=True)
 
-    search()
-    assert found
+    # What overtakes something does so in one run and not in another.
+    with pytest.raises((AssertionError, Flaky)):
+        search()
 
 
 def test_what_a_block_may_write_stays_wrong_where_it_does_not(monkeypatch):
@@ -101,4 +107,11 @@ def test_what_a_block_may_write_stays_wrong_where_it_does_not(monkeypatch):
     )
     assert not control_differences(program, Setting())
     monkeypatch.setattr(accesses, "decided", _overwritten)
+    assert control_differences(program, Setting())
+
+
+def test_what_is_overwritten_inside_is_well_again(monkeypatch):
+    program = (Block("repeat", 2, ((Do("fail", "h0"), Do("set", "h0", 1)),)),)
+    assert not control_differences(program, Setting())
+    monkeypatch.setattr(Damage, "heal", lambda *_: None)
     assert control_differences(program, Setting())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -37,6 +38,7 @@ class Block(NamedTuple):
     bodies: tuple[tuple[Any, ...], ...]
 
 
+@cache
 def _steps(names: tuple[str, ...], looping: frozenset[str], *, fails: bool) -> Any:
     """Steps on these arrays that never set the flags of loops around them to more than they are."""
     plain = [name for name in names if name not in looping]
