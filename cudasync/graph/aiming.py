@@ -78,6 +78,10 @@ def aimed(nodes: Sequence[Node], aim: Aim) -> list[Node]:
 
 
 def _aimed(node: Node, aim: Aim) -> Node:
+    if node.control is not None:
+        return node.controlling(
+            node.control.with_bodies([aimed(b, aim) for b in node.control.bodies])
+        )
     if aim.is_slot(node.fn):
         return node.calling(aim.value(node.fn))
     bound = getattr(node.fn, "args", ())

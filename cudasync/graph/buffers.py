@@ -48,6 +48,8 @@ def _named(thing: Any) -> Iterable[DeviceBuffer]:
         yield from _named(thing.kept)
         if thing.launch is not None:
             yield from _named(thing.launch.kept)
+        if thing.control is not None:
+            yield from _named(thing.control.bodies)
     elif isinstance(thing, (tuple, list)):
         for each in thing:
             yield from _named(each)

@@ -12,7 +12,9 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from cudasync.driver import Event
+from cudasync.graph.parts import part_of
 from cudasync.graph.parts.alone import AlonePart
+from cudasync.graph.segments import cut
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -36,13 +38,28 @@ def measured(nodes: Sequence[Node], engine: Any, frame: FrameType) -> dict[Node,
     """Seconds that each node takes in a launch that is pushed now; blocks until it is over."""
     seconds: dict[Node, float] = {}
     pairs: dict[Node, tuple[Event, Event]] = {}
-    ops = [_push(node, engine, frame, seconds, pairs) for node in nodes]
-    for op in ops:
-        op.wait()
+    ops: list[Any] = []
+    for node in nodes:
+        if node.control is None:
+            ops.append(_push(node, engine, frame, seconds, pairs))
+            continue
+        # A block is ops of its own: nothing else is to be under way.
+        _wait_for(ops)
+        begun = perf_counter()
+        for part in map(part_of, cut([node.at(0)])):
+            part.push(engine, frame).wait()
+        seconds[node] = perf_counter() - begun
+    _wait_for(ops)
     for node, (start, end) in pairs.items():
         end.synchronize()
         seconds[node] = end.elapsed_ms(start) / 1000
     return seconds
+
+
+def _wait_for(ops: list[Any]) -> None:
+    for op in ops:
+        op.wait()
+    ops.clear()
 
 
 def _push(
