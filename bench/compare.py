@@ -42,6 +42,7 @@ PROGRAMS: dict[str, list[str]] = {
     "bench_launch": [],
     "bench_batch": [],
     "bench_graph": [],
+    "bench_dags": [],
     "bench_driver": [],
     "bench_softgpu": [],
     "bench_peers_gpu": [],

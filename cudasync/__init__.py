@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     )
     from cudasync.array.creation import array  # From its door, mypy takes it for the room.
     from cudasync.array.fused.function import elementwise  # As `array`.
+    from cudasync.array.traced.function import graph_function  # As `array`.
     from cudasync.driver import (
         LEGACY_STREAM,
         PER_THREAD_STREAM,
@@ -129,6 +130,7 @@ __all__ = [
     "engine",
     "from_dlpack",
     "graph",
+    "graph_function",
     "hand_over",
     "launch",
     "memcpy_async",

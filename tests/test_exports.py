@@ -22,7 +22,7 @@ PUBLIC = {
     # The engine.
     "Engine", "Op", "Statistics", "TraceEntry", "Var", "engine", "use", "waitall",
     # Graphs.
-    "Executable", "Node", "RecordedGraph", "graph",
+    "Executable", "Node", "RecordedGraph", "graph", "graph_function",
     # Arrays and kernels.
     "Array", "BoundKernel", "In", "InOut", "Kernel", "MemoryStats", "Module", "Out",
     "PreparedLaunch", "array", "copy", "elementwise", "empty", "empty_cache", "empty_like",

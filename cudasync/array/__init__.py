@@ -13,6 +13,7 @@ from cudasync.array.kernels import BoundKernel, Kernel
 from cudasync.array.memory.statistics import MemoryStats, empty_cache, memory_stats
 from cudasync.array.modules import Module
 from cudasync.array.prepared import PreparedLaunch
+from cudasync.array.traced.function import graph_function
 from cudasync.array.uses import In, InOut, Out
 
 __all__ = [
@@ -32,6 +33,7 @@ __all__ = [
     "empty_cache",
     "empty_like",
     "from_dlpack",
+    "graph_function",
     "hand_over",
     "memory_stats",
     "strided",

@@ -15,7 +15,10 @@ from cudasync.driver import DeviceBuffer, DeviceView, memcpy_async
 from cudasync.driver.allocations import is_known_to_driver
 from cudasync.driver.operand import address_of
 from cudasync.engine import Op, engine
+from cudasync.engine.hazards.variable import resolve_one
 from cudasync.engine.op import OpKind
+from cudasync.graph.node import Node
+from cudasync.graph.transfers import Transfer
 
 if TYPE_CHECKING:
     from cudasync.driver import Device, Stream
@@ -117,7 +120,8 @@ def copy(target: Any, source: Any, *, name: str | None = None, priority: int = 0
     assert device is not None
     host = to if to.is_host else of if of.is_host else None
     take_over_foreign((target, source))
-    return engine()._push(
+    # A node where it is recorded.
+    pushed: Any = engine()._push(
         copy_on_stream,
         kind,
         reads=[source],
@@ -127,6 +131,10 @@ def copy(target: Any, source: Any, *, name: str | None = None, priority: int = 0
         device=device,
         is_blocking=host is not None and _is_pageable(host, device),
     )
+    if pushed.__class__ is Node and to.nbytes and not pushed.is_blocking:
+        pushed.transfer = Transfer(_place(to), _place(of))
+    op: Op = pushed
+    return op
 
 
 def _apart(to: _Operand, of: _Operand, name: str | None, priority: int) -> Op:
@@ -171,6 +179,10 @@ def _apart(to: _Operand, of: _Operand, name: str | None, priority: int) -> Op:
     for each in lent:
         each(op)
     return op
+
+
+def _place(operand: _Operand) -> Any:
+    return resolve_one(operand.resource, "copies"), operand.device
 
 
 def _is_pageable(host: _Operand, device: Device) -> bool:

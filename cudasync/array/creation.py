@@ -17,6 +17,8 @@ from cudasync.driver.device import as_device
 from cudasync.driver.strides import contiguous_strides
 from cudasync.engine import engine
 from cudasync.engine.op import OpKind
+from cudasync.graph.node import Node
+from cudasync.graph.transfers import Transfer
 
 if TYPE_CHECKING:
     from typing import Literal, TypeAlias
@@ -104,7 +106,11 @@ def zeros(shape: Any, dtype: DTypeLike = np.float32, *, device: Place = 0) -> Ar
         def clear(stream: Stream) -> None:
             memset_async(target, 0, stream=stream)
 
-        engine()._push(clear, OpKind.KERNEL, writes=[made], name="zeros", device=made.device)
+        op: Any = engine()._push(
+            clear, OpKind.KERNEL, writes=[made], name="zeros", device=made.device
+        )
+        if op.__class__ is Node:
+            op.transfer = Transfer((made.region, made.device))
     return made
 
 

@@ -4,8 +4,7 @@
 the engine's. Both are device ops like any other: they read and write what is handed, so they come
 after all of its earlier uses and before all later ones, and they carry its poison on.
 
-True throughout: the engine never waits in a stream for work that it has not issued yet. So where
-what is handed over is still behind a host op, it is the caller of `hand_over` that waits.
+`engine/foreign_streams` has the ops; here is who may use which bytes meanwhile.
 """
 
 from __future__ import annotations
@@ -17,8 +16,7 @@ from cudasync.array.allocation import reap
 from cudasync.array.handed import note_handed, note_taken
 from cudasync.driver import Event, Stream
 from cudasync.engine import Op, engine
-from cudasync.engine.op import OpKind
-from cudasync.errors import CudasyncError
+from cudasync.engine.foreign_streams import come_after, let_follow, refuse_captured
 
 if TYPE_CHECKING:
     from cudasync.driver import Device
@@ -33,7 +31,7 @@ def take_over(*things: Any, after: StreamLike | Event) -> Op:
 
     `things` is what `reads=` takes: arrays, foreign arrays, NumPy arrays, variables. `after` is a
     stream, anything with `__cuda_stream__`, or an event as last recorded. Returns the op at once;
-    nobody waits but the device.
+    nobody waits but the device. Raises ValueError for a stream that is being captured.
     """
     _need(things, "take_over")
     reap()
@@ -43,14 +41,10 @@ def take_over(*things: Any, after: StreamLike | Event) -> Op:
         through.wait(after)
         ready = through.record()
     else:
-        ready = Stream.from_object(after).record()
-
-    def wait(stream: Stream) -> None:
-        stream.wait(ready)
-
-    op = engine()._push(
-        wait, OpKind.WAIT, reads=things, writes=things, name="take over", device=ready.device
-    )
+        stream = Stream.from_object(after)
+        refuse_captured(stream)
+        ready = stream.record()
+    op = come_after(engine(), ready, things)
     note_taken(things)
     return op
 
@@ -62,38 +56,14 @@ def hand_over(*things: Any, to: StreamLike) -> None:
     what is done there: give `things` back with `take_over` before the engine uses them again.
     Until then the driver layer takes these arrays on that stream, `launch` and `memcpy_async`.
     Waits for nothing, unless some of these ops are still behind a host op, which no stream can wait
-    for: then until they are done. Raises `OpError` if one of `things` is poisoned.
+    for: then until they are done. Raises `OpError` if one of `things` is poisoned, ValueError for a
+    stream that is being captured.
     """
     _need(things, "hand_over")
     reap()
     stream = Stream.from_object(to)
-    enqueued: list[CudasyncError | None] = []
-
-    def release(last: Stream) -> None:
-        try:
-            stream.wait(last)
-        except CudasyncError as error:
-            # A stream that is no good is the caller's mistake, and no failure of the data.
-            enqueued.append(error)
-        else:
-            enqueued.append(None)
-
-    op = engine()._push(
-        release,
-        OpKind.KERNEL,
-        reads=things,
-        writes=things,
-        name="hand over",
-        device=stream.device,
-    )
-    if not enqueued:
-        op.wait()
-    if not enqueued:
-        # Its failure was cleared in between; the stream does not wait all the same.
-        assert op.failure is not None
-        raise op.failure.error()
-    if enqueued[0] is not None:
-        raise enqueued[0]
+    refuse_captured(stream)
+    let_follow(engine(), stream, things)
     note_handed(things, stream)
 
 

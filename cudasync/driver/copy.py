@@ -10,7 +10,7 @@ runs: whoever owns the graph keeps them.
 from __future__ import annotations
 
 import operator
-from typing import TYPE_CHECKING, SupportsIndex
+from typing import TYPE_CHECKING, NamedTuple, SupportsIndex
 
 import numpy as np
 from cuda.bindings import driver
@@ -21,6 +21,7 @@ from cudasync.driver.result import failure
 from cudasync.driver.stream import Stream
 
 if TYPE_CHECKING:
+    from cudasync.driver.device import Device
     from cudasync.driver.stream import StreamLike
 
 
@@ -109,9 +110,36 @@ def memset_async(
     not on a device, ValueError for a value out of range, a read-only target, or a size that is no
     multiple of the value's. (cuMemsetD8Async, cuMemsetD16Async, cuMemsetD32Async)
     """
+    place, device, number, width, size = fill_of(target, value, stream, size_bytes)
+    raw = as_stream(stream, device).enter()
+    if not size:
+        return
+    call = _FILLS[width]
+    code = getattr(driver, call)(place, number, size // width, raw)[0]
+    if code:
+        raise failure(code, call)
+
+
+class Filling(NamedTuple):
+    """A fill: where, on which device, the value as an integer, bytes of an element and of all."""
+
+    place: int
+    device: Device
+    number: int
+    width: int
+    size: int
+
+
+def fill_of(
+    target: object,
+    value: int | np.generic,
+    stream: StreamLike | None,
+    size_bytes: SupportsIndex | None,
+) -> Filling:
+    """What `memset_async` is to do. Raises what that does."""
     place, most, device, is_read_only = memory_of(target, "target", stream)
     if device is None:
-        raise TypeError(f"memset_async fills device memory, not a {type(target).__name__}")
+        raise TypeError(f"device memory is filled, not a {type(target).__name__}")
     if is_read_only:
         raise ValueError("the target is read-only")
     if isinstance(value, np.generic):
@@ -130,11 +158,4 @@ def memset_async(
             f"{size} bytes at {place:#x}, in a target of {most} bytes, "
             f"can not be filled with a value of {width}"
         )
-    raw = as_stream(stream, device).enter()
-    if not size:
-        return
-    call = _FILLS[width]
-    number = int.from_bytes(pattern, "little")
-    code = getattr(driver, call)(place, number, size // width, raw)[0]
-    if code:
-        raise failure(code, call)
+    return Filling(place, device, int.from_bytes(pattern, "little"), width, size)

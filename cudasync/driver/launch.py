@@ -150,6 +150,10 @@ class Launch:
         and again. One with a home does not go back there: it must not be launched any more."""
         return Launch(self.kernel, self.shape, self.block, self.kept)
 
+    def alike(self) -> tuple[object, ...]:
+        """A key: launches of which it is the same do the same. Good while the kernel is loaded."""
+        return self.kernel, *self.shape, self.kernel.packing.packed(self.block)
+
     def aimed(self, address: Callable[[int], int] | None, values: Mapping[int, Any]) -> Launch:
         """The same launch with other arguments: what `address` makes of each word of them that may
         be an address, and `values` by their positions. It keeps none of them alive."""

@@ -150,6 +150,10 @@ class Packing:
         ]
         self._layout.pack_into(buffer, 0, *values)
 
+    def packed(self, block: Block) -> bytes:
+        """The arguments in `block`. Blocks with the same bytes have the same arguments."""
+        return bytes(block.buffer[: self._layout.size])
+
     def aimed(
         self, block: Block, address: Callable[[int], int] | None, values: Mapping[int, Any]
     ) -> Block:

@@ -37,6 +37,16 @@ _HINTS = {
     "the context is unusable until device.reset()",
     719: "a kernel failed; the context is unusable until device.reset()",
     801: "this device, or this driver, does not offer the function",
+    900: "work that is captured does not run: ask, wait and synchronize behind the capture",
+    901: "a call broke the capture; what follows it in the capture is refused: look for the first",
+    902: "two captures were joined by an event: end one of them first",
+    903: "the stream is not captured: end a capture on the stream that it began on",
+    904: "a stream that joined the capture is left: let the captured stream wait for its event",
+    905: "the work is in a capture, and nothing outside of it can wait for it",
+    906: "the legacy default stream is no part of a capture: use a Stream, or the relaxed mode",
+    907: "the event was recorded in a capture: only that capture can wait for it",
+    908: "a capture ends on the thread that began it; mode='relaxed' allows any",
+    910: "the graph differs in more than what can be changed: instantiate it anew",
     803: "the NVIDIA driver and its library are of different versions: restart, or reinstall them",
 }
 

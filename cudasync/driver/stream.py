@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from typing import Self, TypeAlias
 
     from cudasync.driver.device import Device, DeviceLike
+    from cudasync.driver.graph.capture import Capture, CaptureMode
     from cudasync.driver.interop import SupportsCudaStream
 
     StreamLike: TypeAlias = "Stream | SupportsCudaStream"
@@ -253,6 +254,23 @@ class Stream:
     def _own(self) -> Owned:
         assert self._owned is not None, "a borrowed stream has its own ways"
         return self._owned
+
+    def capture(self, mode: CaptureMode = "thread_local") -> Capture:
+        """`with stream.capture() as graph:` what is enqueued on it inside goes into the graph, and
+        does not run; `graph.instantiate()` makes of it what can be launched.
+
+        `mode` says of which threads the driver refuses calls that can not be captured, such as a
+        synchronisation: "global" of all, "thread_local" of this one, "relaxed" of none. Memory that
+        is used must live as long as the graph. An exception inside ends the capture.
+
+        Raises CudaError for a stream that is captured already, and at the end for a stream that
+        joined and was not waited for; ValueError for the legacy default stream.
+        (cuStreamBeginCaptureToGraph, cuStreamEndCapture)
+        """
+        # Here, since graphs are built upon this file.
+        from cudasync.driver.graph.capture import Capture
+
+        return Capture(self, mode)
 
     def close(self) -> None:
         """Destroy the stream; its enqueued work still runs. Closing twice is harmless.

@@ -78,6 +78,10 @@ def aimed(nodes: Sequence[Node], aim: Aim) -> list[Node]:
 
 
 def _aimed(node: Node, aim: Aim) -> Node:
+    if node.control is not None:
+        return node.controlling(
+            node.control.with_bodies([aimed(b, aim) for b in node.control.bodies])
+        )
     if aim.is_slot(node.fn):
         return node.calling(aim.value(node.fn))
     bound = getattr(node.fn, "args", ())
@@ -85,9 +89,12 @@ def _aimed(node: Node, aim: Aim) -> Node:
         # A function of a stream, called with the thread inside of the op.
         fn: Any = node.fn
         return node.calling(type(fn)(fn.func, *bound[:-1], aim.value(bound[-1])))
-    if node.launch is None:
+    if node.launch is None and node.transfer is None:
         return node
     is_moved = any(touches(node, (start, end)) for start, end, _ in aim.moves)
+    if node.transfer is not None:
+        return node.transferring(node.transfer.aimed(aim)) if is_moved else node
+    assert node.launch is not None
     if node.expression is not None:
         if is_moved or any(map(aim.is_slot, node.expression.operands)):
             return node.computing_at(node.expression.aimed(aim), aim.accesses(node.hazards))

@@ -40,7 +40,7 @@ def bound(
             aim.put(each.slot, values[each.name])
             continue
         users = [node for node in nodes if touches(node, each.region)]
-        holder = next((node for node in users if node.launch is None), None)
+        holder = next((node for node in users if not node.can_be_aimed), None)
         if holder is None:
             aim.moves.append(Move.between(each.region, values[each.name].region))
             lines.append(f"argument {each.name}: in place, in {len(users)} nodes")

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from cudasync.driver import Stream
 from cudasync.driver.graph import Graph
 from cudasync.errors import CudasyncError
-from cudasync.graph.hazards import reduced
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -17,18 +16,20 @@ if TYPE_CHECKING:
     from cudasync.graph.node import Node
 
 
-def device_graph(nodes: Sequence[Node], device: Device) -> GraphExec:
-    """An executable of `nodes`, in the order that they need and no other.
+def device_graph(
+    nodes: Sequence[Node], edges: Sequence[Sequence[Node]], device: Device
+) -> GraphExec:
+    """An executable of `nodes`, each behind those of them that `edges` names, and no others.
 
     A launch is a node by itself. Any other function is called once, with a stream that is captured;
     what it enqueues is what each launch of the graph does. Raises what it raises.
     """
     graph = Graph(device)
     stream = Stream(device)
-    # Of each node, what comes last of it; what it comes after outside of these is not here.
+    # Of each node, what comes last of it.
     ends: dict[Node, Sequence[GraphNode]] = {}
     try:
-        for node, before in zip(nodes, inside(nodes), strict=True):
+        for node, before in zip(nodes, edges, strict=True):
             after = [each for other in before for each in ends[other]]
             if node.launch is not None:
                 ends[node] = (graph.add_kernel(node.launch, after),)
@@ -43,8 +44,3 @@ def device_graph(nodes: Sequence[Node], device: Device) -> GraphExec:
     finally:
         stream.close()
         graph.close()
-
-
-def inside(nodes: Sequence[Node]) -> list[tuple[Node, ...]]:
-    """For each node, which of `nodes` it comes after directly; none that another says already."""
-    return reduced(tuple(nodes))

@@ -7,14 +7,18 @@ from typing import TYPE_CHECKING, Any
 
 from cudasync.driver.unpicklable import unpicklable
 from cudasync.engine import current
-from cudasync.errors import ClosedError
+from cudasync.errors import ClosedError, RecordingError
 from cudasync.graph.binding import bound
+from cudasync.graph.costs import Estimate, critical_path, estimated, measured
 from cudasync.graph.hazards import reduced
+from cudasync.graph.on_stream import launch_on
+from cudasync.graph.parts.device import DevicePart
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
     from types import FrameType
 
+    from cudasync.driver.stream import StreamLike
     from cudasync.engine import Op
     from cudasync.engine.hazards.accesses import Accesses
     from cudasync.graph.arguments import Argument
@@ -45,6 +49,8 @@ class Executable:
         # Arrays are kept by what they are bound as now, and no longer: an instance knows addresses.
         self._values = {name: each.first for name, each in self._arguments.items()}
         self._updates = 0
+        # What nodes of an instance cost, once that is measured.
+        self._costs: tuple[Instance | None, dict[Node, float]] = (None, {})
         # By the places of their arguments, the latest last.
         self._instances: dict[Any, Instance] = {}
         self._instance = self._instance_of(self._values)
@@ -64,20 +70,29 @@ class Executable:
         """What a launch reads from outside and what it writes, as of one op."""
         return self._instance.accesses
 
-    def launch(self) -> Op:
+    def launch(self, stream: StreamLike | None = None) -> Op:
         """Push a launch: an op for each part. Returns at once, with an op that is over when all of
         them are; it is poisoned as what the graph writes is.
 
-        Raises ClosedError once the executable, or the engine, is closed.
+        With a `stream` that is not the engine's (anything with `__cuda_stream__`) the launch comes
+        after all that the stream was given, and what it is given later comes after the launch. Then
+        this blocks where host functions are to run first, until they have, as `hand_over` does; and
+        it raises OpError if what the graph touches is poisoned, ValueError for a stream that is
+        being captured and inside of an op.
+
+        Raises ClosedError once the executable or the engine is closed, a buffer that the graph uses
+        is, or its device was reset; then nothing was pushed.
         """
         engine: Any = current.engine()
         push_only = self._instance.push_only
-        if engine._is_direct and push_only is not None:
+        if stream is None and engine._is_direct and push_only is not None:
             return push_only(engine, _getframe(1))
-        return self._launch(engine, _getframe(1))
+        return self._launch(engine, _getframe(1), stream)
 
-    def _launch(self, engine: Any, frame: FrameType) -> Op:
+    def _launch(self, engine: Any, frame: FrameType, stream: StreamLike | None) -> Op:
         self._raise_if_closed()
+        if stream is not None:
+            return launch_on(self._instance, stream, engine, frame)
         return self._instance.push(engine, frame)
 
     def update(self, **values: Any) -> None:
@@ -103,17 +118,60 @@ class Executable:
         self._instance = self._instance_of(merged)
         self._values = merged
 
+    def launch_on(self, values: Mapping[str, Any], frame: FrameType) -> Op:
+        """Push a launch with these values for all arguments, whatever `update` has said; pushed at
+        `frame`. Any number of threads may do so at once."""
+        self._raise_if_closed()
+        return self._instance_of(values).push(current.engine(), frame)
+
     def _instance_of(self, values: Mapping[str, Any]) -> Instance:
         key = tuple(each.key(values[name]) for name, each in self._arguments.items())
         found = self._instances.pop(key, None)
         if found is None:
             self._updates += 1
             found = bound(self._recorded, self._arguments, values, self._without)
-            while len(self._instances) >= MOST_INSTANCES:
-                # Not closed: a launch of it may have to be issued yet.
-                self._instances.pop(next(iter(self._instances)))
+            # The oldest go; not closed, since a launch of one may have to be issued yet. A list:
+            # threads may launch at once.
+            for each in list(self._instances)[: max(0, len(self._instances) + 1 - MOST_INSTANCES)]:
+                self._instances.pop(each, None)
         self._instances[key] = found
         return found
+
+    def measure(self) -> None:
+        """Push a launch that measures what each node costs, and wait for it.
+
+        It does what any launch does, but slower: each node is an op of its own, and functions of
+        streams are called once more. Raises what `launch` and `Op.wait` do.
+        """
+        self._raise_if_closed()
+        engine: Any = current.engine()
+        if engine.mode == "recording":
+            raise RecordingError("nothing can be measured inside of a recording: nothing runs")
+        instance = self._instance
+        instance.raise_if_gone()
+        frame = _getframe(1)
+        ops = [op for each in instance.staged for op in each.copy_in(engine)]
+        self._costs = instance, measured(instance.nodes, engine, frame)
+        ops += [op for each in instance.staged for op in each.copy_out(engine)]
+        for op in ops:
+            op.wait()
+
+    def critical_path(self) -> list[tuple[Node, float]]:
+        """The longest chain of nodes, each with the seconds that it took in the last `measure()`:
+        no launch is quicker than these. ValueError where nothing was measured with the arguments
+        that it has now."""
+        costs = self._measured()
+        return [(node, costs[node]) for node in critical_path(self.nodes, costs)]
+
+    def estimate(self) -> Estimate:
+        """What a launch takes by the last `measure()`: see `Estimate`. ValueError as above."""
+        return estimated(self.nodes, self._measured(), current.engine())
+
+    def _measured(self) -> Mapping[Node, float]:
+        instance, costs = self._costs
+        if instance is not self._instance:
+            raise ValueError("nothing is known of what nodes cost: call exe.measure() first")
+        return costs
 
     def report(self) -> str:
         """What instantiating made of the program: a line for each step of it."""
@@ -130,15 +188,16 @@ class Executable:
             f"segments: {len(self.parts)} ({said}), an op each for a launch"
             + (f"; {spread} spread over workers, an op for each node" if spread else ""),
         ]
+        shared = sum(isinstance(part, DevicePart) and part.is_shared for part in self.parts)
+        if shared:
+            lines.append(f"shared with graphs that do the same: {shared} of the driver's graphs")
         if self._arguments:
             lines.append(f"instantiated {self._updates} times, for as many places of arguments")
         return lines
 
     def close(self) -> None:
-        """Free what it has on devices, once launches under way are over. Closing twice is harmless.
-
-        Blocks until then.
-        """
+        """No more launches. What it has on devices is freed once the launches that were pushed are
+        issued, for which nobody waits. Closing twice is harmless."""
         if not self._is_closed:
             self._is_closed = True
             for each in self._instances.values():

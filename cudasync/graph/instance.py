@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from cudasync.engine.batch.union import Union
 from cudasync.engine.log import fences
+from cudasync.graph.buffers import Buffers
 from cudasync.graph.parts import part_of
 from cudasync.graph.parts.device import DevicePart
 from cudasync.graph.segments import cut
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 
     from cudasync.engine import Op
     from cudasync.engine.hazards.accesses import Accesses
+    from cudasync.engine.hazards.interval_map import Region
+    from cudasync.engine.hazards.variable import Var
     from cudasync.graph.node import Node
     from cudasync.graph.staging import Staged
 
@@ -34,9 +37,11 @@ class Instance:
         self.said = tuple(said)
         self.staged = tuple(staged)
         self.parts = [part_of(segment) for segment in cut(self.nodes)]
+        self._buffers = Buffers(self.nodes)
         # The push of the only part, where that is on a device: nothing else is to be asked.
         self.push_only: Callable[[Any, FrameType], Op] | None = None
-        if len(self.parts) == 1 and isinstance(self.parts[0], DevicePart) and not self.staged:
+        is_plain = len(self.parts) == 1 and not self.staged and not self._buffers
+        if is_plain and isinstance(self.parts[0], DevicePart):
             self.push_only = self.parts[0].push
         self.accesses = accesses_of(self.nodes)
         (_, updated, written), _, variables = self.accesses
@@ -45,6 +50,7 @@ class Instance:
 
     def push(self, engine: Any, frame: FrameType) -> Op:
         """Push all parts; an op that is over when all are."""
+        self.raise_if_gone()
         is_recording = engine.mode == "recording"
         ops = [op for each in self.staged for op in each.copy_in(engine)]
         if is_recording:
@@ -56,10 +62,28 @@ class Instance:
         is_one = len(ops) < 2 and not any(part.is_spread for part in self.parts)
         if is_one or is_recording:
             return op
-        return fences.mark(engine, *self._written)
+        variables, regions = self._written
+        return fences.mark(engine, [*variables, *self._over()], regions)
+
+    def touched(self) -> list[Var | Region]:
+        """All that the launches so far read and wrote."""
+        (only_read, updated, written), read, variables = self.accesses
+        outside = [region for each in self.staged for part in each.regions for region in part]
+        regions = [*only_read, *updated, *written, *outside]
+        return [*regions, *read, *variables, *self._over()]
+
+    def _over(self) -> list[Var]:
+        return [variable for part in self.parts for variable in part.over]
+
+    def raise_if_gone(self) -> None:
+        """Raise ClosedError if some of what a launch needs was closed, freed, or went with the
+        reset of its device."""
+        self._buffers.raise_if_closed()
+        for part in self.parts:
+            part.raise_if_gone()
 
     def close(self) -> None:
-        """Free what it has on devices, once launches under way are over."""
+        """Let go of what it has on devices: launches that were pushed have it still."""
         self.push_only = None
         for part in self.parts:
             part.close()

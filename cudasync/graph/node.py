@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
     from cudasync.driver import Device, Launch
     from cudasync.engine.hazards.accesses import Accessed, Accesses
+    from cudasync.graph.control import Control
+    from cudasync.graph.transfers import Transfer
 
 
 @unpicklable("record the graph there")
@@ -33,6 +35,7 @@ class Node:
         "_keeps",
         "_said",
         "before",
+        "control",
         "device",
         "expression",
         "fn",
@@ -44,6 +47,7 @@ class Node:
         "name",
         "pool",
         "priority",
+        "transfer",
     )
 
     # For `predecessors`: a node orders who comes after it, and poisons nobody yet.
@@ -67,6 +71,7 @@ class Node:
         is_blocking: bool = False,
         launch: Launch | None = None,
         keeps: tuple[Any, ...] = (),
+        control: Control | None = None,
     ) -> None:
         self.index = index
         self.fn = fn
@@ -79,21 +84,39 @@ class Node:
         self.is_blocking = is_blocking
         # The launch that it is, if it is one: `fn` then issues it.
         self.launch = launch
+        # Of a block: what is inside, and what decides how often that is done.
+        self.control = control
         # The nodes that it comes after, as its recording found them.
         self.before: tuple[Node, ...] = ()
         # What it computes, where the floor above says so: see `passes`.
         self.expression: Any = None
+        # The copy or fill that it is, if it is one and says so.
+        self.transfer: Transfer | None = None
         self._accesses = self._said = accesses
         self._code, self._at = where
         # Arrays and what else is to live as long as the node.
         self._keeps = keeps
 
     @property
+    def kept(self) -> tuple[Any, ...]:
+        """What lives as long as the node: among it what its push named."""
+        return self._keeps
+
+    @property
     def is_alone(self) -> bool:
         """True for what only the engine can do, by an op of its own: a copy of pageable memory, in
-        which the driver waits, and a kernel that may reach all memory."""
+        which the driver waits, a kernel that may reach all memory, and a block."""
         only_read, updated, _ = self._accesses[0]
-        return self.is_blocking or any(r.__class__ is Everywhere for r in only_read + updated)
+        return (
+            self.is_blocking
+            or self.control is not None
+            or any(r.__class__ is Everywhere for r in only_read + updated)
+        )
+
+    @property
+    def can_be_aimed(self) -> bool:
+        """True if it can be made to work on other memory: see `aiming`."""
+        return self.launch is not None or self.transfer is not None
 
     @property
     def hazards(self) -> Accesses:
@@ -142,8 +165,10 @@ class Node:
             is_blocking=self.is_blocking,
             launch=self.launch,
             keeps=(self,),
+            control=self.control,
         )
         made.expression = self.expression
+        made.transfer = self.transfer
         made._said = self._said
         return made
 
@@ -166,6 +191,15 @@ class Node:
         made.expression = expression
         return made
 
+    def transferring(self, transfer: Transfer, others: Sequence[Node] = ()) -> Node:
+        """A step in the place of this one that does `transfer`, with what `others` did."""
+        made = self.at(self.index)
+        made.transfer = transfer
+        made.fn = transfer.on
+        made._accesses = made._said = (transfer.regions, (), ())
+        made._keeps = (self, *others)
+        return made
+
     def calling(self, fn: Callable[..., Any]) -> Node:
         """The same step with another function."""
         made = self.at(self.index)
@@ -185,6 +219,18 @@ class Node:
         made = self.launching(expression.launch(), accesses)
         made.expression = expression
         return made
+
+    def controlling(self, control: Control) -> Node:
+        """The same step with another block, which accesses what it says."""
+        made = self.at(self.index)
+        made.control = control
+        made._accesses = made._said = control.accesses()
+        return made
+
+    def widen(self, control: Control) -> None:
+        """While it is recorded: a block has one more program inside."""
+        self.control = control
+        self._accesses = self._said = control.accesses()
 
     def keep(self, thing: object) -> None:
         """Let `thing`, which is lent to this step, live as long as the graph."""

@@ -16,7 +16,7 @@ from cudasync.driver.checking import is_checked
 from cudasync.driver.device import as_device
 from cudasync.engine import current
 from cudasync.engine.batch.steps import read as read_steps
-from cudasync.engine.hazards.interval_map import keep_what_lies_between
+from cudasync.engine.hazards.interval_map import Everywhere, keep_what_lies_between
 from cudasync.engine.hazards.variable import as_tuple, resolve
 from cudasync.engine.op import OpKind
 from cudasync.engine.pushing import name_of, push_site
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from cudasync.driver.device import DeviceLike
     from cudasync.engine import Engine
     from cudasync.engine.hazards.accesses import Accesses
+    from cudasync.graph.control import Control
 
 # What the engine outside does at once, though a program is recorded.
 _MEMORY = (OpKind.ALLOCATE, OpKind.FREE)
@@ -50,6 +51,38 @@ class Recorder:
         self.is_closed = self._is_closed = False
         self._is_checked = is_checked()
         self._hazards = Hazards()
+        # Programs that wait for the end of a block inside of them, the outermost first.
+        self._around: list[tuple[list[Node], Hazards]] = []
+
+    @property
+    def program(self) -> list[Node]:
+        """The nodes so far, outside of any block."""
+        return self._around[0][0] if self._around else self.nodes
+
+    def open_block(self) -> None:
+        """What is recorded from now on is inside of a block."""
+        self._raise_if_over()
+        self._around.append((self.nodes, self._hazards))
+        self.nodes, self._hazards = [], Hazards()
+
+    def close_block(self) -> list[Node]:
+        """The block is over; what was recorded inside."""
+        inside = self.nodes
+        self.nodes, self._hazards = self._around.pop()
+        return inside
+
+    def record_block(self, control: Control) -> Node:
+        """A block as the next node."""
+        return self._record(
+            _nothing, OpKind.HOST, control.accesses(), launch=None, name=control.name,
+            control=control,
+        )  # fmt: skip
+
+    def widen_block(self, node: Node, control: Control) -> None:
+        """Let the last node, which is a block, have one more program inside."""
+        assert node is self.nodes[-1]
+        node.widen(control)
+        node.before = tuple(sorted({*node.before, *self._hazards.enter(node)}, key=_index))
 
     def push(
         self,
@@ -105,7 +138,8 @@ class Recorder:
                 pool=pool or "compute",
                 kernel="" if step.launch is None else step.name,
                 launch=step.launch,
-                keeps=(step,),
+                # The buffers that it names are among what was given.
+                keeps=(step, given),
             )
             if step.device is not None and step.launch is None:
                 _inside(last)
@@ -165,6 +199,11 @@ class Recorder:
         **said: Any,
     ) -> Node:
         self._raise_if_over()
+        if self._around and any(r.__class__ is Everywhere for r in accesses[0][0] + accesses[0][1]):
+            self._refuse(
+                "a kernel that may reach all memory",
+                "a block is ordered by what it touches; say what the kernel does: .touching(...)",
+            )
         if launch is not None:
             launch = launch.kept_for_good()
             fn = launch.on
@@ -196,6 +235,7 @@ class Recorder:
             is_blocking=node.is_blocking,
             launch=node.launch,
             keeps=(node,),
+            control=node.control,
         )
 
     def _adopt(self, region: Any, op: Any) -> None:
@@ -228,12 +268,18 @@ class Recorder:
             raise RecordingError("the recording is over: nothing can be added to its graph")
 
     @staticmethod
-    def _refuse(what: str) -> NoReturn:
+    def _refuse(
+        what: str,
+        why: str = "inside of `with cs.graph()` nothing has run yet; ask behind exe.launch()",
+    ) -> NoReturn:
         frame = push_site()
         raise RecordingError(
-            f"{frame.f_code.co_filename}:{frame.f_lineno}: {what} can not be recorded: inside of "
-            "`with cs.graph()` nothing has run yet; ask behind exe.launch()"
+            f"{frame.f_code.co_filename}:{frame.f_lineno}: {what} can not be recorded: {why}"
         )
+
+
+def _index(node: Node) -> int:
+    return node.index
 
 
 def _inside(node: Node) -> Node:

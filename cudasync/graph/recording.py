@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, SupportsIndex
 
 from cudasync.driver.unpicklable import unpicklable
 from cudasync.engine import current
 from cudasync.errors import RecordingError
 from cudasync.graph import showing
 from cudasync.graph.arguments import argument
+from cudasync.graph.control import Cond, Repeat, WhileLoop
+from cudasync.graph.control.block import Block
+from cudasync.graph.control.flag import Flag
 from cudasync.graph.executable import Executable
 from cudasync.graph.recorder import Recorder
 
@@ -64,7 +67,7 @@ class RecordedGraph:
     def nodes(self) -> tuple[Node, ...]:
         """The nodes so far, in the order of their pushes."""
         if self._recorder is not None and not self._recorder.is_closed:
-            return tuple(self._recorder.nodes)
+            return tuple(self._recorder.program)
         return self._nodes
 
     def __len__(self) -> int:
@@ -86,6 +89,31 @@ class RecordedGraph:
             raise ValueError(f"there is an argument {name!r} already")
         made = self._arguments[name] = argument(name, value)
         return made.slot
+
+    def repeat(self, times: SupportsIndex) -> Block:
+        """`with g.repeat(n):` does what is inside n times at each launch; 0 is allowed.
+
+        What goes from one round to the next is what is written in place: `x += 1`, `out=`. Raises
+        TypeError and ValueError for what is no count, RecordingError outside of the recording.
+        """
+        return Block(self._recorder, Repeat.of(times))
+
+    def while_loop(self, flag: Any) -> Block:
+        """`with g.while_loop(flag):` does what is inside as long as `flag` is not 0.
+
+        The flag is an array of integers or bool with one element, of a device or the CPU. It is
+        read before each round, behind what wrote it there. Nobody ends a loop whose flag stays.
+        Raises TypeError and ValueError for another flag, RecordingError outside of the recording.
+        """
+        return Block(self._recorder, WhileLoop(Flag.of(flag)))
+
+    def cond(self, flag: Any) -> Block:
+        """`with g.cond(flag) as chosen:` does what is inside if `flag` is not 0, and what is in
+        `with chosen.otherwise():`, directly behind it, if it is.
+
+        The flag is read once, before either: see `while_loop`, also for errors.
+        """
+        return Block(self._recorder, Cond(Flag.of(flag)))
 
     def instantiate(self, *, without: Collection[str] = ()) -> Executable:
         """What can be launched, any number of times: see `Executable`.

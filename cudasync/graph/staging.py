@@ -9,11 +9,11 @@ from __future__ import annotations
 import ctypes
 from typing import TYPE_CHECKING, Any
 
-from cudasync.driver import Device, memcpy_async
+from cudasync.driver import Device
 from cudasync.engine.op import OpKind
+from cudasync.graph.transfers import Transfer
 
 if TYPE_CHECKING:
-    from cudasync.driver import Stream
     from cudasync.engine import Op
     from cudasync.engine.hazards.accesses import Accesses
     from cudasync.engine.hazards.interval_map import Region
@@ -60,13 +60,9 @@ class Staged:
                 copy_on_host, OpKind.HOST, reads=[source], writes=[target], name=name
             )
             return op
-        to, of = _Bytes(target, device), _Bytes(source, device)
-
-        def copy_on_stream(stream: Stream) -> None:
-            memcpy_async(to, of, stream=stream)
-
+        transfer = Transfer((target, device), (source, device))
         op = engine._push(
-            copy_on_stream,
+            transfer.on,
             OpKind.DTOD,
             reads=[source],
             writes=[target],
@@ -74,17 +70,6 @@ class Staged:
             device=device,
         )
         return op
-
-
-class _Bytes:
-    """Bytes of a device, as the driver layer takes them."""
-
-    def __init__(self, region: Region, device: Device) -> None:
-        self.device = device
-        self._memory = region.start, region.end - region.start, False
-
-    def __cudasync_memory__(self, _: object) -> tuple[int, int, bool]:
-        return self._memory
 
 
 def _meet(one: Region, other: Region) -> bool:

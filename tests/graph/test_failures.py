@@ -30,6 +30,7 @@ def unharmed(*_):
     return Damage()
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     ("owner", "name", "bug"),
     [

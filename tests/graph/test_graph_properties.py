@@ -12,9 +12,8 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from hypothesis.errors import Flaky
 
-from cudasync.graph import device_graph, recorder
+from cudasync.graph import recorder, sharing
 from cudasync.graph.hazards import Hazards
-from cudasync.graph.parts import device
 from cudasync.graph.segments import Segment
 
 SEARCH = hypothesis_settings(
@@ -49,14 +48,9 @@ class ForgetsReaders(Hazards):
         )
 
 
-def backwards(nodes, device):
+def backwards(nodes, edges, device):
     """The driver takes nodes of which none comes after another in any order."""
-    order = device_graph.inside
-    device_graph.inside = lambda nodes: [() for _ in nodes]
-    try:
-        return FORWARDS(nodes[::-1], device)
-    finally:
-        device_graph.inside = order
+    return FORWARDS(nodes[::-1], [() for _ in edges], device)
 
 
 def without_the_last(segment):
@@ -67,10 +61,10 @@ def without_the_last(segment):
 
 
 ACCESSES = Segment.accesses
-FORWARDS = device_graph.device_graph
+FORWARDS = sharing.device_graph
 PLANTED = {
     "a write overtakes reads": (recorder, "Hazards", ForgetsReaders),
-    "a graph of the driver without edges": (device, "device_graph", backwards),
+    "a graph of the driver without edges": (sharing, "device_graph", backwards),
     "a segment tells too little of what it touches": (Segment, "accesses", without_the_last),
 }
 

@@ -97,7 +97,7 @@ def differences(steps, without=()):
 
 
 @example(LATE, ())
-@given(STEPS, st.sampled_from([(), ("fusion",), ("dead",)]))
+@given(STEPS, st.sampled_from([(), ("fusion",), ("dead",), ("edges",), ("copies", "edges")]))
 @settings(max_examples=25)
 def test_results_are_numpys_with_any_pass_on_and_off(steps, without):
     assert not differences(steps, without)

@@ -6,10 +6,9 @@ import sys
 from functools import update_wrapper
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import numpy as np
-
 from cudasync.array.elementwise.operation import Operation
 from cudasync.array.expressions.tree import Index, Input, leaves, substitute
+from cudasync.array.fused.outside import kind_from_outside, kind_of_value, named_by
 from cudasync.array.fused.tracer import Trace, Tracer
 
 if TYPE_CHECKING:
@@ -19,7 +18,6 @@ if TYPE_CHECKING:
     from cudasync.array.expressions.tree import Expression
 
 _MOST_SIGNATURES = 512
-_NUMBERS = (bool, int, float, np.generic)
 _getframe = sys._getframe
 
 
@@ -43,8 +41,6 @@ class Elementwise:
             raise TypeError(f"elementwise takes a function, not {type(function).__name__}")
         self._function = function
         self._known: dict[Any, tuple[tuple[_Output, ...], bool]] = {}
-        code = getattr(function, "__code__", None)
-        self._names: tuple[str, ...] = () if code is None else code.co_names
         self.__name__ = getattr(function, "__name__", "elementwise")
         update_wrapper(self, function)
 
@@ -60,8 +56,8 @@ class Elementwise:
             return self._function(*args)
         frame = _getframe(1)
         arrays = [each for each in args if hasattr(type(each), "__cudasync_plan__")]
-        key = (*[_kind(each) for each in args], *self._named())
         try:
+            key = (*[_kind(each) for each in args], *self._named())
             known = self._known.get(key)
         except TypeError:
             raise TypeError(
@@ -97,20 +93,8 @@ class Elementwise:
 
     def _named(self) -> list[Any]:
         """The numbers and arrays from outside that the function names, as part of the key."""
-        function: Any = self._function
-        found: list[Any] = []
-        globals_ = getattr(function, "__globals__", {})
-        for name in self._names:
-            if name in globals_:
-                value = globals_[name]
-                if isinstance(value, _NUMBERS) or hasattr(type(value), "__cudasync_plan__"):
-                    found.append((name, _outside(value)))
-        for cell in getattr(function, "__closure__", None) or ():
-            try:
-                found.append(_outside(cell.cell_contents))
-            except ValueError:  # It is not bound yet.
-                found.append(None)
-        return found
+        # What is known keeps the arrays, so no other has the id of one meanwhile.
+        return [(name, kind_from_outside(value)) for name, value in named_by(self._function)]
 
     def _traced(self, args: tuple[Any, ...], arrays: list[Any]) -> tuple[tuple[_Output, ...], bool]:
         trace = Trace(arrays)
@@ -164,15 +148,7 @@ def _kind(argument: Any) -> Any:
     """What of an argument the function may depend on."""
     if hasattr(type(argument), "__cudasync_plan__"):
         return argument.dtype
-    # 1, 1.0 and True are equal, and -0.0 and 0.0; NaN equals nothing.
-    return type(argument), argument, repr(argument)
-
-
-def _outside(value: Any) -> Any:
-    if isinstance(value, _NUMBERS):
-        return _kind(value)
-    # What is known keeps the array, so no other has its id meanwhile.
-    return id(value)
+    return kind_of_value(argument)
 
 
 def _renumbered(tree: Expression, places: dict[int, int]) -> Expression:

@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import operator
+from typing import TYPE_CHECKING, Any, SupportsIndex
 
 from cuda.bindings import driver
 
 from cudasync.driver.context import here
+from cudasync.driver.current import given_device
 from cudasync.driver.current_stream import as_stream
+from cudasync.driver.graph.updating import update
 from cudasync.driver.owned import Owned
-from cudasync.driver.result import failure
+from cudasync.driver.result import check, failure
 from cudasync.driver.stream import Stream
 from cudasync.driver.unpicklable import unpicklable
 
 if TYPE_CHECKING:
-    from cudasync.driver.device import Device
+    from typing import Self
+
+    from cudasync.driver.device import Device, DeviceLike
     from cudasync.driver.event import Event
+    from cudasync.driver.graph.graph import Graph
+    from cudasync.driver.graph.node import GraphNode
+    from cudasync.driver.graph.work import Work
     from cudasync.driver.stream import StreamLike
 
 
@@ -26,7 +34,7 @@ class GraphExec:
     It keeps alive what its nodes refer to. Launches of it run one after the other.
     """
 
-    __slots__ = ("_device", "_keeps", "_owned")
+    __slots__ = ("__weakref__", "_device", "_keeps", "_owned")
 
     def __init__(self, device: Device, raw: Any, keeps: tuple[Any, ...]) -> None:
         self._device = device
@@ -47,6 +55,10 @@ class GraphExec:
     @property
     def is_closed(self) -> bool:
         return self._owned.is_closed
+
+    def raise_if_closed(self) -> None:
+        """Raise ClosedError once it is closed, or its device was reset."""
+        self._owned.get()
 
     def launch(self, stream: StreamLike | None = None, event: Event | None = None) -> None:
         """Launch in the order of `stream`, by default the device's current one; return at once.
@@ -82,6 +94,71 @@ class GraphExec:
             else:
                 event.record(stream)
 
+    def update(self, graph: Graph) -> None:
+        """Do from the next launch on what `graph` does now, which has the same nodes and edges;
+        launches that are enqueued go on as they were. (cuGraphExecUpdate)
+
+        Raises CudaError, with nothing changed, where the driver can not; a note of it names the
+        node and the reason. Then instantiate the graph.
+        """
+        code, reason, node = update(int(self._owned.ready()), int(graph.whole()))
+        if code:
+            error = failure(code, "cuGraphExecUpdate")
+            kinds = {each.handle: each.kind for each in graph.nodes}
+            where = f"a {kinds[node]} node of the graph" if node in kinds else "the graph"
+            error.add_note(f"{where}: {reason or 'it differs'}")
+            raise error
+        self._keeps = (*self._keeps, *graph.kept())
+
+    def change(self, node: GraphNode, work: Work) -> None:
+        """Have `node`, of the graph that this is of, do `work` of its kind from the next launch on.
+
+        Raises TypeError for work of another kind, or of a kind that can not be changed, CudaError
+        for what the driver does not take. (cuGraphExec...NodeSetParams)
+        """
+        if node.kind != work.kind or not work.change:
+            raise TypeError(
+                f"a {node.kind} node can not do the work of a {work.kind} node"
+                if node.kind != work.kind
+                else f"a {work.kind} node is fixed once it is instantiated: build a new graph"
+            )
+        params = work.params(self._device)
+        check(getattr(driver, work.change)(self._owned.ready(), node.raw, *params), work.change)
+        self._keeps = (*self._keeps, work.keeps)
+
+    def enable(self, node: GraphNode) -> None:
+        """Have a kernel, copy or fill done again. (cuGraphNodeSetEnabled)"""
+        self._set_enabled(node, True)
+
+    def disable(self, node: GraphNode) -> None:
+        """Leave out a kernel, copy or fill: its node is an empty one until it is enabled.
+
+        (cuGraphNodeSetEnabled)
+        """
+        self._set_enabled(node, False)
+
+    def is_enabled(self, node: GraphNode) -> bool:
+        """Whether a kernel, copy or fill is done. (cuGraphNodeGetEnabled)"""
+        found = driver.cuGraphNodeGetEnabled(self._owned.ready(), node.raw)
+        return bool(check(found, "cuGraphNodeGetEnabled"))
+
+    def _set_enabled(self, node: GraphNode, is_enabled: bool) -> None:
+        call = driver.cuGraphNodeSetEnabled(self._owned.ready(), node.raw, int(is_enabled))
+        check(call, "cuGraphNodeSetEnabled")
+
+    @classmethod
+    def from_handle(cls, handle: SupportsIndex, device: DeviceLike | None = None) -> GraphExec:
+        """An executable graph of another library's, by its CUgraphExec as an integer: its owner
+        still destroys it. `close` lets go of it."""
+        on = given_device(device)
+        on.context.enter()
+        made = cls.__new__(cls)
+        made._device = on
+        made._keeps = ()
+        raw = driver.CUgraphExec(operator.index(handle))
+        made._owned = Owned(on.context, raw, _leave, noun="executable graph", blocking=False)
+        return made
+
     def upload(self, stream: StreamLike | None = None) -> None:
         """Have the device ready for a launch, in the order of `stream`: the first is then as quick
         as the others. (cuGraphUpload)"""
@@ -96,6 +173,12 @@ class GraphExec:
         """
         self._owned.close()
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
     def _on(self, stream: StreamLike | None) -> Any:
         on = as_stream(stream, self._device)
         if on.device is not self._device:
@@ -104,3 +187,8 @@ class GraphExec:
 
     def __repr__(self) -> str:
         return "<GraphExec closed>" if self.is_closed else f"<GraphExec on {self._device!r}>"
+
+
+def _leave(_: Any) -> tuple[int]:
+    """What another has made, another destroys."""
+    return (0,)

@@ -5,27 +5,63 @@ What a node refers to is kept alive by the graph, and by what is instantiated of
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import operator
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, SupportsIndex
 
 from cuda.bindings import driver
 
 from cudasync.driver.current import given_device
+from cudasync.driver.graph import edges
 from cudasync.driver.graph.executable import GraphExec
 from cudasync.driver.graph.node import GraphNode
+from cudasync.driver.graph.work import (
+    Allocate,
+    Child,
+    Conditional,
+    Copy,
+    Fill,
+    Free,
+    HostFunction,
+    Kernel,
+    Record,
+    WaitFor,
+    Work,
+)
 from cudasync.driver.owned import Owned
 from cudasync.driver.result import check, failure
 from cudasync.driver.unpicklable import unpicklable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from cudasync.driver.device import Device, DeviceLike
+    from cudasync.driver.event import Event
+    from cudasync.driver.graph.work.conditions import Kind
     from cudasync.driver.launch import Launch
     from cudasync.driver.stream import Stream
 
 _RELAXED = driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
 # Where the nodes stand among the answers of cuStreamGetCaptureInfo that the next one comes after.
 _LEAVES = 4
+# A condition has its default at the beginning of each launch.
+_ASSIGN = driver.CU_GRAPH_COND_ASSIGN_DEFAULT
+
+
+class _Empty(Work):
+    """Nothing. (cuGraphAddEmptyNode)"""
+
+    kind = "empty"
+    add = "cuGraphAddEmptyNode"
+
+    def params(self, device: Device) -> tuple[Any, ...]:
+        return ()
+
+
+def _leave(_: Any) -> tuple[int]:
+    """What another has made, another destroys."""
+    return (0,)
 
 
 @unpicklable("make the graph there")
@@ -65,38 +101,176 @@ class Graph:
     @property
     def nodes(self) -> list[GraphNode]:
         """All nodes, in no order that means anything. (cuGraphGetNodes)"""
-        raw = self._owned.ready()
-        _, count = check(driver.cuGraphGetNodes(raw, 0), "cuGraphGetNodes")
-        if not count:
-            return []
-        found, _ = check(driver.cuGraphGetNodes(raw, count), "cuGraphGetNodes")
-        return [GraphNode(self, each) for each in found]
+        return self._nodes_of(driver.cuGraphGetNodes)
+
+    @property
+    def roots(self) -> list[GraphNode]:
+        """The nodes that come after nothing. (cuGraphGetRootNodes)"""
+        return self._nodes_of(driver.cuGraphGetRootNodes)
+
+    @property
+    def edges(self) -> list[tuple[GraphNode, GraphNode]]:
+        """All edges, each from the node that comes first. (cuGraphGetEdges)"""
+        found = edges.all_of(self._owned.ready())
+        return [(GraphNode(self, before), GraphNode(self, after)) for before, after in found]
 
     def __len__(self) -> int:
         return int(check(driver.cuGraphGetNodes(self._owned.ready(), 0), "cuGraphGetNodes")[1])
+
+    def add(self, work: Work, after: Sequence[GraphNode] = ()) -> GraphNode:
+        """A node that does `work`, behind these. (cuGraphAdd...Node)
+
+        Raises ValueError for what is of another device, or comes after another graph's nodes;
+        ClosedError for what is closed.
+        """
+        raw = self._owned.ready()
+        before = self._raw_of(after)
+        params = work.params(self._device)
+        if work.add == "cuGraphAddNode":
+            answer = edges.add_node(raw, before, len(before), *params)
+        else:
+            answer = getattr(driver, work.add)(raw, before, len(before), *params)
+        made = GraphNode(self, check(answer, work.add))
+        self._keeps.append(work.keeps)
+        return made
 
     def add_kernel(self, launch: Launch, after: Sequence[GraphNode] = ()) -> GraphNode:
         """A node that launches a kernel with the arguments as they are now.
 
         Raises ValueError for a kernel of another device. (cuGraphAddKernelNode)
         """
-        kernel = launch.kernel
-        if kernel.device is not self._device:
-            raise ValueError(
-                f"kernel {kernel.name} is loaded on {kernel.device!r}, the graph is of "
-                f"{self._device!r}"
-            )
-        kernel.get()
-        params = driver.CUDA_KERNEL_NODE_PARAMS()
-        params.func = kernel.function
-        params.gridDimX, params.gridDimY, params.gridDimZ, *rest = launch.shape
-        params.blockDimX, params.blockDimY, params.blockDimZ, params.sharedMemBytes = rest
-        params.kernelParams = launch.block.address
-        return self._added(driver.cuGraphAddKernelNode, after, params, keeps=launch)
+        return self.add(Kernel(launch), after)
+
+    def add_copy(
+        self, target: object, source: object, after: Sequence[GraphNode] = (), **how: Any
+    ) -> GraphNode:
+        """A node that copies, with the operands of `memcpy_async`; see `Copy` for `size_bytes` and
+        `rows`. Pageable memory is read when the graph runs. (cuGraphAddMemcpyNode)"""
+        return self.add(Copy(target, source, **how), after)
+
+    def add_fill(
+        self, target: object, value: Any, after: Sequence[GraphNode] = (), **how: Any
+    ) -> GraphNode:
+        """A node that fills, with the arguments of `memset_async`. (cuGraphAddMemsetNode)"""
+        return self.add(Fill(target, value, **how), after)
+
+    def add_function(
+        self, address: int, data: int = 0, after: Sequence[GraphNode] = (), **how: Any
+    ) -> GraphNode:
+        """A node that calls a C function on a thread of the driver's: see `HostFunction`.
+
+        (cuGraphAddHostNode)
+        """
+        return self.add(HostFunction(address, data, **how), after)
+
+    def add_child(self, graph: Graph, after: Sequence[GraphNode] = ()) -> GraphNode:
+        """A node that does what `graph` does, as it is now. (cuGraphAddChildGraphNode)"""
+        return self.add(Child(graph), after)
+
+    def add_record(self, event: Event, after: Sequence[GraphNode] = ()) -> GraphNode:
+        """A node that records an event. (cuGraphAddEventRecordNode)"""
+        return self.add(Record(event), after)
+
+    def add_wait(self, event: Event, after: Sequence[GraphNode] = ()) -> GraphNode:
+        """A node that waits for an event. (cuGraphAddEventWaitNode)"""
+        return self.add(WaitFor(event), after)
+
+    def add_allocation(
+        self, size_bytes: int, after: Sequence[GraphNode] = ()
+    ) -> tuple[GraphNode, int]:
+        """A node that allocates memory, and the address that it will have.
+
+        (cuGraphAddMemAllocNode)
+        """
+        work = Allocate(size_bytes)
+        return self.add(work, after), work.ptr
+
+    def add_free(self, ptr: int, after: Sequence[GraphNode] = ()) -> GraphNode:
+        """A node that frees memory that a graph allocated. (cuGraphAddMemFreeNode)"""
+        return self.add(Free(ptr), after)
+
+    def condition(self, default: int = 0) -> Any:
+        """A number that kernels of a launch can set, `default` when it begins: what conditional
+        nodes go by. (cuGraphConditionalHandleCreate)"""
+        made = driver.cuGraphConditionalHandleCreate(
+            self._owned.ready(), self._device.context.handle(), default, _ASSIGN
+        )
+        return check(made, "cuGraphConditionalHandleCreate")
+
+    def add_conditional(
+        self, kind: Kind, condition: Any, after: Sequence[GraphNode] = (), *, bodies: int = 1
+    ) -> tuple[GraphNode, list[Graph]]:
+        """A node that runs a graph "if" a condition is not 0 (a second body: if it is), or "while"
+        it is not; and the graphs, which are empty and belong to this one. (cuGraphAddNode)"""
+        work = Conditional(kind, condition, bodies)
+        node = self.add(work, after)
+        return node, [self._part(each) for each in work.bodies]
 
     def add_empty(self, after: Sequence[GraphNode] = ()) -> GraphNode:
         """A node that does nothing but come after others. (cuGraphAddEmptyNode)"""
-        return self._added(driver.cuGraphAddEmptyNode, after, keeps=None)
+        return self.add(_Empty(), after)
+
+    def order(self, before: GraphNode, after: GraphNode) -> None:
+        """One more edge. Raises CudaError where it is there; a ring is found by `instantiate`.
+
+        (cuGraphAddDependencies)
+        """
+        one, other = self._raw_of([before, after])
+        edges.add(self._owned.ready(), [one], [other])
+
+    def unorder(self, before: GraphNode, after: GraphNode) -> None:
+        """One edge less. Raises CudaError where there is none. (cuGraphRemoveDependencies)"""
+        one, other = self._raw_of([before, after])
+        edges.remove(self._owned.ready(), [one], [other])
+
+    def remove(self, node: GraphNode) -> None:
+        """Take a node away, and its edges. What was instantiated keeps it. (cuGraphDestroyNode)"""
+        (raw,) = self._raw_of([node])
+        check(driver.cuGraphDestroyNode(raw), "cuGraphDestroyNode")
+
+    def clone(self) -> Graph:
+        """A graph with the same nodes, which can be changed by itself. (cuGraphClone)"""
+        made = self._device.context.allocate("cuGraphClone", driver.cuGraphClone, self.whole())
+        return Graph._of(self._device, made, self._keeps, is_ours=True)
+
+    @classmethod
+    def from_handle(cls, handle: SupportsIndex, device: DeviceLike | None = None) -> Graph:
+        """A graph of another library's, by its CUgraph as an integer: its owner still destroys it,
+        and keeps alive what its nodes refer to. `close` lets go of it."""
+        return cls._of(
+            given_device(device), driver.CUgraph(operator.index(handle)), (), is_ours=False
+        )
+
+    def to_dot(self, *, verbose: bool = False) -> str:
+        """The graph in Graphviz' language, as the driver writes it. (cuGraphDebugDotPrint)"""
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "graph.dot"
+            raw = self._owned.ready()
+            check(
+                driver.cuGraphDebugDotPrint(raw, str(path).encode(), int(verbose)),
+                "cuGraphDebugDotPrint",
+            )
+            return path.read_text(encoding="utf-8")
+
+    def begin(self) -> None:
+        """A capture into it begins: until its `end` it is not whole."""
+        self._is_whole = False
+
+    def end(self) -> None:
+        """The capture has ended well."""
+        self._is_whole = True
+
+    def whole(self) -> Any:
+        """The driver's handle. Raises ValueError after a capture that failed."""
+        if not self._is_whole:
+            raise ValueError(
+                "a capture into the graph is under way or failed half-way: build a new graph"
+            )
+        return self._owned.ready()
+
+    def kept(self) -> tuple[Any, ...]:
+        """What has to live as long as a copy of the graph."""
+        return tuple(self._keeps)
 
     def add_captured(
         self, enqueue: Callable[[Stream], object], stream: Stream, after: Sequence[GraphNode] = ()
@@ -111,11 +285,10 @@ class Graph:
         graph, raw = self._owned.ready(), stream.enter()
         before = self._raw_of(after)
         self._keeps.append(enqueue)
-        self._is_whole = False
-        # Plain edges: some bindings take no None for as many of these as there are nodes.
-        edges = [driver.CUgraphEdgeData() for _ in before]
+        self.begin()
+        data = edges.plain(len(before))
         check(
-            driver.cuStreamBeginCaptureToGraph(raw, graph, before, edges, len(before), _RELAXED),
+            driver.cuStreamBeginCaptureToGraph(raw, graph, before, data, len(before), _RELAXED),
             "cuStreamBeginCaptureToGraph",
         )
         try:
@@ -126,7 +299,7 @@ class Graph:
         finally:
             ended = driver.cuStreamEndCapture(raw)
         check(ended, "cuStreamEndCapture")
-        self._is_whole = True
+        self.end()
         return [GraphNode(self, each) for each in answer[_LEAVES]]
 
     def instantiate(self) -> GraphExec:
@@ -134,26 +307,41 @@ class Graph:
 
         Raises ValueError after a capture that failed: its nodes are only some of what was meant.
         """
-        if not self._is_whole:
-            raise ValueError("a capture into the graph failed half-way: build a new graph")
         raw = self._device.context.allocate(
-            "cuGraphInstantiate", driver.cuGraphInstantiate, self._owned.get(), 0
+            "cuGraphInstantiate", driver.cuGraphInstantiate, self.whole(), 0
         )
-        return GraphExec(self._device, raw, tuple(self._keeps))
+        return GraphExec(self._device, raw, self.kept())
 
     def close(self) -> None:
         """Destroy the graph and its nodes; what was instantiated of it stays. (cuGraphDestroy)"""
         self._owned.close()
         self._keeps.clear()
 
-    def _added(
-        self, add: Callable[..., Any], after: Sequence[GraphNode], *params: Any, keeps: object
-    ) -> GraphNode:
+    @classmethod
+    def _of(cls, device: Device, raw: Any, keeps: Iterable[Any], *, is_ours: bool) -> Graph:
+        made = cls.__new__(cls)
+        made._device = device
+        # The context is entered by who asks for the handle.
+        device.context.enter()
+        destroy = driver.cuGraphDestroy if is_ours else _leave
+        made._owned = Owned(device.context, raw, destroy, noun="graph", blocking=False)
+        made._keeps = list(keeps)
+        made._is_whole = True
+        return made
+
+    def _part(self, raw: Any) -> Graph:
+        """A body of a node of this graph; what it refers to lives as long as this graph."""
+        made = Graph._of(self._device, raw, (), is_ours=False)
+        made._keeps = self._keeps
+        return made
+
+    def _nodes_of(self, call: Callable[..., Any]) -> list[GraphNode]:
         raw = self._owned.ready()
-        before = self._raw_of(after)
-        made = check(add(raw, before, len(before), *params), add.__name__)
-        self._keeps.append(keeps)
-        return GraphNode(self, made)
+        _, count = check(call(raw, 0), call.__name__)
+        if not count:
+            return []
+        found, _ = check(call(raw, count), call.__name__)
+        return [GraphNode(self, each) for each in found]
 
     def _raw_of(self, nodes: Sequence[GraphNode]) -> list[Any]:
         """Their handles. Raises ValueError for a node of another graph."""

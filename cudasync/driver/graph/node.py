@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from cuda.bindings import driver
 
+from cudasync.driver.graph import edges
 from cudasync.driver.result import check
 from cudasync.driver.unpicklable import unpicklable
 
@@ -38,6 +39,18 @@ class GraphNode:
         """The CUgraphNode as an integer. Raises ClosedError once the graph is closed."""
         self.graph.get()
         return int(self.raw)
+
+    @property
+    def predecessors(self) -> list[GraphNode]:
+        """The nodes that it comes after directly. (cuGraphNodeGetDependencies)"""
+        self.graph.get()
+        return [GraphNode(self.graph, each) for each in edges.before(self.raw)]
+
+    @property
+    def successors(self) -> list[GraphNode]:
+        """The nodes that come after it directly. (cuGraphNodeGetDependentNodes)"""
+        self.graph.get()
+        return [GraphNode(self.graph, each) for each in edges.behind(self.raw)]
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, GraphNode):

@@ -14,8 +14,8 @@ import numpy as np
 from cudasync.driver import Stream
 from cudasync.driver.interop import awaited_stream
 from cudasync.driver.operand import device_of_address
+from cudasync.engine.foreign_streams import come_after, refuse_captured
 from cudasync.engine.hazards.variable import Var
-from cudasync.engine.op import OpKind
 
 if TYPE_CHECKING:
     from cudasync.engine.engine import Engine
@@ -32,12 +32,6 @@ def await_strangers(engine: Engine, *accesses: Any) -> None:
             if handle is not None:
                 assert isinstance(interface, dict)
                 device = device_of_address(thing, int(interface["data"][0] or 0))
-                ready = Stream.from_handle(handle, device).record()
-                engine._push(
-                    lambda stream, ready=ready: stream.wait(ready),
-                    OpKind.WAIT,
-                    reads=[thing],
-                    writes=[thing],
-                    name="take over",
-                    device=ready.device,
-                )
+                stream = Stream.from_handle(handle, device)
+                refuse_captured(stream)
+                come_after(engine, stream.record(), [thing])

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from cudasync.graph.parts.over import followed
+
 if TYPE_CHECKING:
     from types import FrameType
 
@@ -19,7 +21,7 @@ class AlonePart:
 
     def __init__(self, node: Node) -> None:
         self.nodes = (node,)
-        self.accesses = node.hazards
+        self.accesses, self.over = followed(node.hazards, node.name)
 
     def push(self, engine: Engine, frame: FrameType) -> Op:
         node = self.nodes[0]
@@ -42,6 +44,9 @@ class AlonePart:
     def launch(self, stream: Stream) -> None:
         """Enqueue it on a stream of the caller's."""
         self.nodes[0].fn(stream)
+
+    def raise_if_gone(self) -> None:
+        """There is nothing of its own."""
 
     def close(self) -> None:
         """There is nothing of its own."""

@@ -8,12 +8,15 @@ from cudasync.driver.checking import is_checked
 from cudasync.engine.device import launching
 from cudasync.engine.log.histories import Known
 from cudasync.engine.op import OpKind
-from cudasync.graph.device_graph import device_graph
+from cudasync.errors import ClosedError
+from cudasync.graph.parts.over import followed
+from cudasync.graph.sharing import shared_graph
 
 if TYPE_CHECKING:
     from types import FrameType
 
     from cudasync.driver import Stream
+    from cudasync.driver.graph import GraphExec
     from cudasync.engine import Engine, Op
     from cudasync.graph.segments import Segment
 
@@ -26,27 +29,31 @@ class DevicePart:
     def __init__(self, segment: Segment) -> None:
         assert segment.device is not None
         self.nodes = tuple(segment.nodes)
-        self.accesses = segment.accesses()
+        self.accesses, self.over = followed(segment.accesses(), segment.name)
         self._device = segment.device
         self._priority = segment.priority
         self._names = tuple(node.kernel or node.name for node in self.nodes)
         self._known = Known()
         self._is_checked = is_checked()
         self.name = segment.name
-        self._executable = device_graph(self.nodes, segment.device)
-        self._enqueue = self._executable.launch
+        # None once it is closed. Launches that were pushed have it still, and are issued.
+        self._executable: GraphExec | None
+        self._executable, self.is_shared = shared_graph(self.nodes, segment.device)
         self._is_direct = not self._priority and not self._is_checked
 
     def push(self, engine: Engine, frame: FrameType) -> Op:
         accesses = self.accesses
+        executable = self._executable
+        if executable is None or executable.is_closed:
+            executable = self._or_raise()
         if engine._is_direct and self._is_direct:
             return launching.push(
-                engine, self._enqueue, accesses, self.name, self._device, frame, self._names,
+                engine, executable.launch, accesses, self.name, self._device, frame, self._names,
                 self._known,
             )  # fmt: skip
         (only_read, updated, written), reads, writes = accesses
         op = engine._push(
-            self._enqueue,
+            executable.launch,
             OpKind.KERNEL,
             reads=(*only_read, *updated, *reads),
             writes=(*updated, *written, *writes),
@@ -60,7 +67,18 @@ class DevicePart:
 
     def launch(self, stream: Stream) -> None:
         """Enqueue it on a stream of the caller's."""
-        self._executable.launch(stream)
+        self._or_raise().launch(stream)
+
+    def raise_if_gone(self) -> None:
+        self._or_raise()
+
+    def _or_raise(self) -> GraphExec:
+        executable = self._executable
+        if executable is None:
+            raise ClosedError("the executable was closed; instantiate the graph again")
+        # What its device's reset took with it says so.
+        executable.raise_if_closed()
+        return executable
 
     def close(self) -> None:
-        self._executable.close()
+        self._executable = None

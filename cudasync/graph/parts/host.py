@@ -12,12 +12,14 @@ from cudasync.engine.hazards.damage import Damage
 from cudasync.engine.log.node import origins_of
 from cudasync.engine.op import OpKind
 from cudasync.graph.parts.alone import AlonePart
+from cudasync.graph.parts.over import is_silent
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from types import FrameType
 
     from cudasync.engine import Engine, Op
+    from cudasync.engine.hazards.variable import Var
     from cudasync.graph.segments import Segment
 
 # Host functions that take longer than this on average are handed over one by one.
@@ -33,13 +35,23 @@ class HostPart:
 
     def __init__(self, segment: Segment) -> None:
         self.nodes = tuple(segment.nodes)
-        self.accesses = segment.accesses()
         self._pool = segment.pool
         self._priority = segment.priority
         self.name = segment.name
         self._alone = [AlonePart(node) for node in self.nodes]
+        # As of one op: it writes the variable of the first that writes nothing.
+        silent = [over for each in self._alone for over in each.over]
+        self._over = tuple(silent[:1])
+        regions, read, written = segment.accesses()
+        self.accesses = regions, read, (*written, *self._over)
         self.is_spread = False
         self._functions = [node.fn for node in self.nodes]
+
+    @property
+    def over(self) -> tuple[Var, ...]:
+        """What the ops of a launch write that is no node's. To be asked behind its push: it may
+        have been spread meanwhile, but not taken together."""
+        return tuple(v for each in self._alone for v in each.over) if self.is_spread else self._over
 
     def push(self, engine: Engine, frame: FrameType) -> Op:
         if self.is_spread:
@@ -76,7 +88,7 @@ class HostPart:
             at = len(self._functions) - length_hint(functions) - 1
             op._step = self._said_of(at)
             op._damage = damage = Damage()
-            damage.fail(self.nodes[at].hazards)
+            self._fail(at, damage)
             self._run_on(at + 1, damage)
             raise error from error.__cause__
         finally:
@@ -100,7 +112,13 @@ class HostPart:
                 else:
                     damage.heal(accesses)
                     continue
-            damage.fail(accesses)
+            self._fail(at, damage)
+
+    def _fail(self, at: int, damage: Damage) -> None:
+        accesses = self.nodes[at].hazards
+        damage.fail(accesses)
+        if is_silent(accesses):
+            damage.fail((((), (), ()), (), self._over))
 
     def _bound(self, op: Any, fn: Callable[..., Any]) -> Callable[..., Any]:
         op._salvage = self._salvage
@@ -109,6 +127,9 @@ class HostPart:
     def _said_of(self, at: int) -> str:
         node = self.nodes[at]
         return f"node {node.index} ({node.name}), recorded at {node.push_site}"
+
+    def raise_if_gone(self) -> None:
+        """There is nothing of its own."""
 
     def close(self) -> None:
         """There is nothing of its own."""

@@ -9,14 +9,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from cudasync.graph.hazards import Hazards
-from cudasync.graph.passes import dead, fusion
+from cudasync.graph.passes import copies, dead, edges, fusion
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
     from cudasync.graph.node import Node
 
-PASSES = {"dead": dead.run, "fusion": fusion.run}
+# In this order: what is left out need not be fused, and edges are counted last.
+PASSES = {"dead": dead.run, "fusion": fusion.run, "copies": copies.run, "edges": edges.run}
 
 
 def optimised(
@@ -35,8 +36,8 @@ def optimised(
             said.append(f"{name}: left out")
             continue
         left, line = run(nodes)
-        if len(left) < len(nodes):
-            nodes = ordered(left)
+        # What has as many nodes as before has its edges.
+        nodes = ordered(left) if len(left) < len(nodes) else left
         said.append(f"{name}: {line}")
     return tuple(nodes), said
 

@@ -1,0 +1,204 @@
+"""GrCUDA's six programs: an engine that finds the order, a graph, and streams placed by hand.
+
+VEC, B&S, IMG, ML, HITS and DL are small programs of three to thirty kernels with two to ten
+branches (`dags.py`). Timed is a run from the first call until all of it is done. All contenders
+launch the same kernels with the same shapes; what comes out is compared with NumPy, and the bits
+with each other's.
+"""
+
+from __future__ import annotations
+
+import checkout  # noqa: F401
+
+# isort: split
+import time
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import command
+import numpy as np
+from baseline import checked
+from bursts import checksum_of
+from cuda.bindings import driver
+from dags import BLOCK, Dag, all_dags
+from goals import Goal
+from harness import Case, ChecksumError, Contender
+
+import cudasync as cs
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from contextlib import ExitStack
+
+    from harness import Session
+
+    Calls = list[Callable[[], object]]
+
+KERNELS = Path(__file__).with_name("dag_kernels.cu")
+HAND = "cuda.bindings, streams by hand"
+ONE = "cuda.bindings, one stream"
+EAGER = "cudasync engine"
+GRAPH = "graph.launch()"
+
+
+class ByHand:
+    """Raw `cuda.bindings`: streams, events and waits as the program places them, or one stream."""
+
+    def __init__(self, closing: ExitStack, dag: Dag, module: cs.Module, *, is_one: bool) -> None:
+        self._dag = dag
+        self._buffers = {name: cs.DeviceBuffer(each.nbytes) for name, each in dag.arrays.items()}
+        self._kept: list[object] = []
+        self.calls: Calls = []
+        home = [0 if is_one else step.stream for step in dag.steps]
+        waits = [[] for _ in home] if is_one else dag.waits()
+        self._streams = [cs.Stream() for _ in range(1 + max(home))]
+        handles = [driver.CUstream(each.handle) for each in self._streams]
+        events = {each: cs.Event() for awaited in waits for each in awaited}
+        for owner in (*self._buffers.values(), *self._streams, *events.values()):
+            closing.callback(owner.close)
+        for number, step in enumerate(dag.steps):
+            on, kernel = handles[home[number]], module.kernel(step.kernel)
+            for each in waits[number]:
+                event = driver.CUevent(events[each].handle)
+                self.calls.append(partial(driver.cuStreamWaitEvent, on, event, 0))
+            args = kernel.pack([self._buffers.get(each, each) for each in step.args])
+            self._kept.append(args)
+            shape = (step.blocks, 1, 1, BLOCK, 1, 1, 0)
+            function, address = driver.CUfunction(int(kernel.get())), args.block.address
+            self.calls.append(partial(driver.cuLaunchKernel, function, *shape, on, address, 0))
+            if number in events:
+                event = driver.CUevent(events[number].handle)
+                self.calls.append(partial(driver.cuEventRecord, event, on))
+        self._joined = handles
+
+    def wait(self) -> None:
+        for handle in self._joined:
+            checked(driver.cuStreamSynchronize(handle))
+
+    def reset(self) -> None:
+        for name, values in self._dag.arrays.items():
+            address, size = self._buffers[name].ptr, values.nbytes
+            checked(driver.cuMemcpyHtoD(address, np.ascontiguousarray(values).ctypes.data, size))
+
+    def values(self) -> dict[str, np.ndarray]:
+        found = {name: np.empty_like(each) for name, each in self._dag.arrays.items()}
+        for name, each in found.items():
+            checked(driver.cuMemcpyDtoH(each.ctypes.data, self._buffers[name].ptr, each.nbytes))
+        return found
+
+
+class Eager:
+    """`kernel[grid, block](...)`: the engine finds what comes after what, in each run anew."""
+
+    def __init__(self, closing: ExitStack, dag: Dag, module: cs.Module) -> None:
+        self._dag = dag
+        self._arrays = {name: cs.array(each) for name, each in dag.arrays.items()}
+        closing.callback(self._arrays.clear)
+        self.calls: Calls = [
+            partial(
+                module.kernel(step.kernel)[step.blocks, BLOCK],
+                *(self._arrays.get(each, each) for each in step.args),
+            )
+            for step in dag.steps
+        ]
+
+    def wait(self) -> None:
+        cs.waitall()
+
+    def reset(self) -> None:
+        for name, values in self._dag.arrays.items():
+            cs.copy(self._arrays[name], values)
+        cs.waitall()
+
+    def values(self) -> dict[str, np.ndarray]:
+        return {name: each.numpy() for name, each in self._arrays.items()}
+
+
+class Graph(Eager):
+    """The same calls, recorded once; a run is a launch."""
+
+    def __init__(self, closing: ExitStack, dag: Dag, module: cs.Module) -> None:
+        super().__init__(closing, dag, module)
+        with cs.graph() as graph:
+            for call in self.calls:
+                call()
+        executable = graph.instantiate()
+        closing.callback(executable.close)
+        self.calls = [executable.launch]
+
+
+def build(session: Session) -> None:
+    """Add a case for each program."""
+    device = cs.Device(0)
+    device.use()
+    session.device = f"{device.name}, compute capability {device.compute_capability}"
+    most = session.parameter("most_runs", small=1, large=50)
+    session.closing.enter_context(cs.use(engine := cs.Engine(workers=2)))
+    session.closing.callback(engine.close)
+    module = cs.Module.from_file(KERNELS)
+
+    def size_of(name: str, small: int, large: int) -> int:
+        return session.parameter(name, small=small, large=large)
+
+    for dag in all_dags(size_of):
+        name = f"bench_dags.{dag.name}"
+        if not session.wants(name):
+            continue
+        closing = session.closing
+        ways = {
+            HAND: ByHand(closing, dag, module, is_one=False),
+            ONE: ByHand(closing, dag, module, is_one=True),
+            EAGER: Eager(closing, dag, module),
+            GRAPH: Graph(closing, dag, module),
+        }
+        session.add(
+            Case(
+                name=name,
+                contenders=[
+                    Contender(each, timed(way), checksum(dag, way)) for each, way in ways.items()
+                ],
+                baseline=HAND,
+                operations=len(dag.steps),
+                unit="kernel",
+                most_loops=most,
+                goals=[Goal(EAGER, HAND, 1.1, word="goal"), Goal(GRAPH, HAND, 1.0, word="goal")],
+            )
+        )
+
+
+def run(way: ByHand | Eager) -> None:
+    for call in way.calls:
+        call()
+    way.wait()
+
+
+def timed(way: ByHand | Eager) -> Callable[[int], float]:
+    """Seconds for so many runs."""
+
+    def bench(loops: int) -> float:
+        start = time.perf_counter()
+        for _ in range(loops):
+            run(way)
+        return time.perf_counter() - start
+
+    return bench
+
+
+def checksum(dag: Dag, way: ByHand | Eager) -> Callable[[], int]:
+    """The bits of all arrays after a run from the first values; ChecksumError if NumPy differs."""
+
+    def found() -> int:
+        way.reset()
+        run(way)
+        values = way.values()
+        for name, wanted in dag.expected(dag.arrays).items():
+            if not np.allclose(values[name].reshape(wanted.shape), wanted, rtol=1e-3, atol=1e-5):
+                raise ChecksumError(f"{dag.name}: {name} is not what NumPy makes of it")
+        return checksum_of(list(values.values()))
+
+    return found
+
+
+if __name__ == "__main__":
+    raise SystemExit(command.main("bench_dags", __doc__, build))

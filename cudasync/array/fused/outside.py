@@ -1,0 +1,43 @@
+"""Floor 4, fused functions. What a traced function names from outside: part of its signature."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+NUMBERS = (bool, int, float, np.generic)
+
+
+def named_by(function: Callable[..., Any]) -> Iterator[tuple[str, Any]]:
+    """The numbers and arrays among the globals that `function` names, and all of its closure."""
+    code = getattr(function, "__code__", None)
+    globals_ = getattr(function, "__globals__", {})
+    for name in () if code is None else code.co_names:
+        if name in globals_:
+            value = globals_[name]
+            if isinstance(value, NUMBERS) or hasattr(type(value), "__cudasync_plan__"):
+                yield name, value
+    names = () if code is None else code.co_freevars
+    for name, cell in zip(names, getattr(function, "__closure__", None) or (), strict=True):
+        try:
+            yield name, cell.cell_contents
+        except ValueError:  # It is not bound yet.
+            yield name, None
+
+
+def kind_of_value(value: Any) -> Any:
+    """A value as part of a signature: 1, 1.0 and True are equal, and -0.0 and 0.0; NaN equals
+    nothing. Raises TypeError for what can not be hashed."""
+    hash(value)
+    return type(value), value if value == value else None, repr(value)
+
+
+def kind_from_outside(value: Any) -> Any:
+    """The same of what a function names: an array is itself, as is what can not be compared."""
+    if isinstance(value, NUMBERS):
+        return type(value), repr(value)
+    return id(value)

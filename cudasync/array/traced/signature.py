@@ -1,0 +1,71 @@
+"""Floor 4, traced functions. The signature of a call: what a trace depends on, each with a name.
+
+Of an array it is shape, dtype, device, whether it may be written, and which of the arguments before
+it is the same array; of all else the value. What a function names from outside counts as well.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from cudasync.array.array import Array
+from cudasync.array.fused.outside import kind_of_value
+from cudasync.array.traced.trees import leaves, shape_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+class Signature:
+    """What one call looks like: its `key`, and the distinct arrays among its arguments."""
+
+    def __init__(self, given: Mapping[str, Any], outside: Mapping[str, Any]) -> None:
+        self.arrays: list[Array] = []
+        places: dict[int, tuple[int, str]] = {}
+        parts: dict[str, Any] = {}
+        for path, leaf in leaves(dict(given)):
+            if not isinstance(leaf, Array):
+                parts[path] = kind_of_value(leaf)
+                continue
+            first = places.get(id(leaf))
+            if first is not None:
+                parts[path] = f"the same array as {first[1]}"
+                continue
+            places[id(leaf)] = len(self.arrays), path
+            self.arrays.append(leaf)
+            parts[path] = said_of(leaf)
+        self.parts = {**parts, **{f"{name} (from outside)": v for name, v in outside.items()}}
+        self.key = shape_of(dict(given)), tuple(self.parts.items())
+
+    @property
+    def odd(self) -> str:
+        """Why a graph can not take these arrays; "" if it can."""
+        for each in self.arrays:
+            if not each.is_contiguous:
+                return f"an array with strides {each.strides} is no argument of a graph"
+            if each.is_read_only:
+                return "a read-only array is no argument of a graph"
+        return ""
+
+    def against(self, other: Signature) -> str:
+        """What is new in this one."""
+        found = [
+            f"{name} is {_shown(part)}, and was {_shown(other.parts[name])}"
+            if name in other.parts
+            else f"{name} is new: {_shown(part)}"
+            for name, part in self.parts.items()
+            if name not in other.parts or other.parts[name] != part
+        ]
+        found += [f"{name} is gone" for name in other.parts if name not in self.parts]
+        return "; ".join(found) or "its arguments are nested otherwise"
+
+
+def said_of(array: Array) -> str:
+    """What a trace depends on of an array."""
+    sizes = ", ".join(map(str, array.shape))
+    how = "" if array.is_contiguous else f" with strides {array.strides}"
+    return f"{array.dtype}[{sizes}]{how} on {array.device}"
+
+
+def _shown(part: Any) -> str:
+    return part if isinstance(part, str) else str(part[-1] if isinstance(part, tuple) else part)

@@ -1,0 +1,122 @@
+"""Floor 4, traced functions. A trace: the graph of one signature, and what its results are.
+
+Results are arguments of the graph, too: each launch writes them to new arrays. What the function
+returns of its arguments, and views of them, are of the arguments of the call.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from cudasync.array.array import Array
+from cudasync.array.creation import empty_like
+from cudasync.array.elementwise.operation import COPY
+from cudasync.array.elementwise.plan import user_frame
+from cudasync.array.traced.trees import leaves, mapped
+from cudasync.graph import graph
+from cudasync.graph.arguments import Argument
+
+if TYPE_CHECKING:
+    import inspect
+    from collections.abc import Callable, Sequence
+    from types import FrameType
+
+    from cudasync.array.traced.signature import Signature
+
+
+class _Given(NamedTuple):
+    """A result that is an argument, or lies in one: which, and where in it."""
+
+    argument: int
+    view: Array
+
+
+class _Made(NamedTuple):
+    """A result that is made by each launch: which of these."""
+
+    number: int
+
+
+class Trace:
+    """One recording of a function. Any number of threads may launch it at once."""
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        bound: inspect.BoundArguments,
+        signature: Signature,
+        outside: list[tuple[str, Any]],
+    ) -> None:
+        # So that no other has the identity of one of these.
+        self._outside = outside
+        self._made: list[Array] = []
+        self._by_id: dict[int, Any] = {}
+        with graph() as recorded:
+            self._slots = [
+                recorded.argument(f"argument {at}", each)
+                for at, each in enumerate(signature.arrays)
+            ]
+            known = {id(a): s for a, s in zip(signature.arrays, self._slots, strict=True)}
+
+            def slot(leaf: Any) -> Any:
+                return known.get(id(leaf), leaf)
+
+            arguments = {name: mapped(slot, each) for name, each in bound.arguments.items()}
+            again = type(bound)(bound.signature, arguments)
+            returned = function(*again.args, **again.kwargs)
+            self._results = mapped(self._result, returned)
+            del returned
+        self._by_id.clear()
+        # The results of the first launch: it is instantiated with them. Taken out by that.
+        self._first = [[empty_like(each) for each in self._made]]
+        for at, each in enumerate(self._made):
+            name = f"result {at}"
+            recorded._arguments[name] = Argument(name, each, self._first[0][at])
+        self.executable = recorded.instantiate()
+
+    def launch(self, arrays: Sequence[Array], frame: FrameType) -> Any:
+        """Push a launch with these arrays; the results. Raises ValueError, with nothing pushed,
+        where the arrays can not be arguments at once."""
+        try:
+            made = self._first.pop()
+        except IndexError:
+            made = [empty_like(each) for each in self._made]
+        values = {f"argument {at}": each for at, each in enumerate(arrays)}
+        values.update({f"result {at}": each for at, each in enumerate(made)})
+        self.executable.launch_on(values, frame)
+
+        def result(leaf: Any) -> Any:
+            if isinstance(leaf, _Made):
+                return made[leaf.number]
+            if isinstance(leaf, _Given):
+                return self._given(leaf, arrays[leaf.argument])
+            return leaf
+
+        return mapped(result, self._results)
+
+    def _given(self, given: _Given, array: Array) -> Array:
+        slot, view = self._slots[given.argument], given.view
+        if view is slot:
+            return array
+        ptr = array.ptr + view.ptr - slot.ptr
+        return type(array)(array._allocation, ptr, view.shape, view.strides, view.dtype)
+
+    def _result(self, leaf: Any) -> Any:
+        if not isinstance(leaf, Array):
+            return leaf
+        found = self._by_id.get(id(leaf))
+        if found is None:
+            # With the array, so that no other has its id meanwhile.
+            found = self._by_id[id(leaf)] = self._new_result(leaf), leaf
+        return found[0]
+
+    def _new_result(self, array: Array) -> Any:
+        for at, slot in enumerate(self._slots):
+            if array._allocation is slot._allocation:
+                return _Given(at, array)
+        for _, thing in leaves([each for _, each in self._outside]):
+            if isinstance(thing, Array) and array._allocation is thing._allocation:
+                return array
+        # By a kernel of its own, or of what computes the array: that can be aimed.
+        self._made.append(COPY((array,), user_frame()))
+        return _Made(len(self._made) - 1)

@@ -1,0 +1,64 @@
+"""Floor 1, graphs. Capturing a stream: what is enqueued on it goes into a graph, and does not run.
+
+What is captured are calls of the driver, whoever makes them. Other streams join by waiting for an
+event of the captured one, and have to be waited for by it before the capture ends.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal
+
+from cuda.bindings import driver
+
+from cudasync.driver.graph.graph import Graph
+from cudasync.driver.result import check
+
+if TYPE_CHECKING:
+    from types import TracebackType
+    from typing import TypeAlias
+
+    from cudasync.driver.stream import Stream
+
+    # What the driver refuses meanwhile of calls that can not be part of a capture: of all threads,
+    # of the capturing one, of none.
+    CaptureMode: TypeAlias = Literal["global", "thread_local", "relaxed"]
+
+_MODES = {
+    name: getattr(driver.CUstreamCaptureMode, f"CU_STREAM_CAPTURE_MODE_{name.upper()}")
+    for name in ("global", "thread_local", "relaxed")
+}
+
+
+class Capture:
+    """`with stream.capture() as graph:` the graph is whole once the block has ended well."""
+
+    def __init__(self, stream: Stream, mode: CaptureMode) -> None:
+        if mode not in _MODES:
+            raise ValueError(f"the mode is 'global', 'thread_local' or 'relaxed', not {mode!r}")
+        if not stream.is_owned and stream.handle in (0, 1):
+            raise ValueError("the legacy default stream can not be captured: make a Stream")
+        self._stream = stream
+        self._mode = _MODES[mode]
+        self._graph: Graph | None = None
+
+    def __enter__(self) -> Graph:
+        graph = Graph(self._stream.device)
+        raw = self._stream.enter()
+        answer = driver.cuStreamBeginCaptureToGraph(raw, graph.get(), [], [], 0, self._mode)
+        check(answer, "cuStreamBeginCaptureToGraph")
+        graph.begin()
+        self._graph = graph
+        return graph
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        graph, self._graph = self._graph, None
+        assert graph is not None, "a capture is entered once"
+        answer: Any = driver.cuStreamEndCapture(self._stream.enter())
+        if error is None:
+            check(answer, "cuStreamEndCapture")
+            graph.end()

@@ -1,0 +1,43 @@
+"""Floor 1, graphs. Events: recorded and waited for by each launch."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from cudasync.driver.graph.work.work import Work
+
+if TYPE_CHECKING:
+    from cudasync.driver.device import Device
+    from cudasync.driver.event import Event
+
+
+class Record(Work):
+    """The event is recorded. (cuGraphAddEventRecordNode)"""
+
+    kind = "event_record"
+    add = "cuGraphAddEventRecordNode"
+    change = "cuGraphExecEventRecordNodeSetEvent"
+
+    def __init__(self, event: Event) -> None:
+        self._event = event
+
+    def params(self, device: Device) -> tuple[Any, ...]:
+        if self._event.device is not device:
+            raise ValueError(f"the event is of {self._event.device!r}, the graph of {device!r}")
+        raw = self._event.owned.get()
+        self._event.was_recorded = True
+        return (raw,)
+
+
+class WaitFor(Work):
+    """What comes after it waits for the event's latest record. (cuGraphAddEventWaitNode)"""
+
+    kind = "wait_event"
+    add = "cuGraphAddEventWaitNode"
+    change = "cuGraphExecEventWaitNodeSetEvent"
+
+    def __init__(self, event: Event) -> None:
+        self._event = event
+
+    def params(self, device: Device) -> tuple[Any, ...]:
+        return (self._event.owned.get(),)

@@ -1,0 +1,59 @@
+"""Floor 1, graphs. Memory that a graph allocates and frees, at an address known beforehand."""
+
+from __future__ import annotations
+
+import operator
+from typing import TYPE_CHECKING, Any, SupportsIndex
+
+from cuda.bindings import driver
+
+from cudasync.driver.graph.work.work import Work
+
+if TYPE_CHECKING:
+    from cudasync.driver.device import Device
+
+
+class Allocate(Work):
+    """Memory of the graph's device; once the node is added, `ptr` is where.
+
+    It is there from the node on until it is freed: by a node of this graph, or of another one that
+    is launched later. (cuGraphAddMemAllocNode)
+    """
+
+    kind = "mem_alloc"
+    add = "cuGraphAddMemAllocNode"
+
+    def __init__(self, size_bytes: SupportsIndex) -> None:
+        self.size_bytes = operator.index(size_bytes)
+        if self.size_bytes < 1:
+            raise ValueError(f"{self.size_bytes} bytes can not be allocated")
+        self._params: Any = None
+
+    def params(self, device: Device) -> tuple[Any, ...]:
+        params = driver.CUDA_MEM_ALLOC_NODE_PARAMS()
+        params.poolProps.allocType = driver.CUmemAllocationType.CU_MEM_ALLOCATION_TYPE_PINNED
+        params.poolProps.location.type = driver.CUmemLocationType.CU_MEM_LOCATION_TYPE_DEVICE
+        params.poolProps.location.id = device.ordinal
+        params.bytesize = self.size_bytes
+        self._params = params
+        return (params,)
+
+    @property
+    def ptr(self) -> int:
+        """The address; ValueError before the node is added."""
+        if self._params is None:
+            raise ValueError("the memory has no address before its node is added to a graph")
+        return int(self._params.dptr)
+
+
+class Free(Work):
+    """The end of memory that a graph allocated. (cuGraphAddMemFreeNode)"""
+
+    kind = "mem_free"
+    add = "cuGraphAddMemFreeNode"
+
+    def __init__(self, ptr: SupportsIndex) -> None:
+        self._ptr = operator.index(ptr)
+
+    def params(self, device: Device) -> tuple[Any, ...]:
+        return (self._ptr,)

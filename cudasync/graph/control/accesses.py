@@ -1,0 +1,36 @@
+"""Floor 3, control flow. What a block accesses, as of one step of the program around it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from cudasync.engine.batch.union import Union
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from cudasync.engine.hazards.accesses import Accesses
+    from cudasync.graph.control.flag import Flag
+    from cudasync.graph.node import Node
+
+NOTHING: Accesses = ((), (), ()), (), ()
+
+
+def of_body(nodes: Sequence[Node]) -> Accesses:
+    """What `nodes` access, one after the other, once or more often."""
+    union = Union()
+    for node in nodes:
+        union.add(node.hazards)
+    return union.accesses()
+
+
+def decided(flag: Flag, bodies: Sequence[Accesses]) -> Accesses:
+    """What is accessed where `flag` decides which of these is done, if any.
+
+    What may be written holds its old value otherwise, so it counts as read, too.
+    """
+    union = Union()
+    union.add((((flag.region,), (), ()), (), ()))
+    for (only_read, updated, written), read, also_written in bodies:
+        union.add(((only_read, updated + written, ()), (*read, *also_written), also_written))
+    return union.accesses()

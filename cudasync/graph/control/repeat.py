@@ -1,0 +1,54 @@
+"""Floor 3, control flow. `with g.repeat(n):` does what is inside n times."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from operator import index
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from cudasync.graph.control import accesses
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from cudasync.engine.hazards.accesses import Accesses
+    from cudasync.graph.node import Node
+
+
+@dataclass(frozen=True, slots=True)
+class Repeat:
+    """A program that is run a number of times that the recording knows."""
+
+    times: int
+    bodies: tuple[tuple[Node, ...], ...] = ()
+
+    flag: ClassVar[None] = None
+    is_loop: ClassVar[bool] = True
+
+    @classmethod
+    def of(cls, times: Any) -> Repeat:
+        """Raises TypeError for what is no integer, ValueError for a negative one."""
+        if isinstance(times, bool) or hasattr(times, "region") or not hasattr(times, "__index__"):
+            raise TypeError(
+                f"repeat takes an integer that is known now, not {type(times).__name__}: "
+                "use g.while_loop(flag) where an array decides"
+            )
+        if index(times) < 0:
+            raise ValueError(f"repeat takes 0 or more, not {index(times)}")
+        return cls(index(times))
+
+    @property
+    def name(self) -> str:
+        return f"repeat({self.times})"
+
+    def with_bodies(self, bodies: Sequence[Sequence[Node]]) -> Repeat:
+        return replace(self, bodies=tuple(map(tuple, bodies)))
+
+    def accesses(self) -> Accesses:
+        # However often: what the first round overwrites, the next do not read from outside.
+        return accesses.of_body(self.bodies[0]) if self.times else accesses.NOTHING
+
+    def turns(self, ask: Callable[[], bool]) -> Iterator[int]:
+        """The bodies that are done, one after the other."""
+        for _ in range(self.times):
+            yield 0

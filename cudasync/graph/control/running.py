@@ -1,0 +1,194 @@
+"""Floor 3, control flow. One run of a block by the engine.
+
+It happens inside of the block's op, which has all that the block touches; so its steps are ops
+without accesses, one after the other, each where it belongs: on its device, or in its pool. The
+worker waits for them, and lends its place meanwhile.
+What a step that failed leaves wrong is the damage: who needs that is left out, all else is done, in
+this round and in later ones, as eagerly.
+"""
+
+from __future__ import annotations
+
+import sys
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from cudasync.driver import PinnedBuffer, memcpy_async
+from cudasync.engine import pushing
+from cudasync.engine.device.launching import recorded
+from cudasync.engine.hazards.checked import held
+from cudasync.engine.op import OpKind
+from cudasync.graph.control.flag import MOST_BYTES, truth
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from cudasync.driver import Stream
+    from cudasync.engine import Op
+    from cudasync.engine.hazards.accesses import Accesses
+    from cudasync.engine.hazards.damage import Damage
+    from cudasync.graph.control.flag import Flag
+    from cudasync.graph.node import Node
+
+
+class Undecided(Exception):
+    """The flag does not have the value that it should."""
+
+
+class Run:
+    """The rounds of a block, and what went wrong in them."""
+
+    def __init__(self, engine: Any, damage: Damage) -> None:
+        self._engine = engine
+        self.damage = damage
+        # What the first step that failed raised; at which step of which round that was.
+        self.error: BaseException | None = None
+        self.said = ""
+        self._rounds: list[str] = []
+        # Where flags of devices are copied to; made when it is needed.
+        self._word: PinnedBuffer | None = None
+
+    def block(self, work: Any) -> None:
+        """Do it as often as it says."""
+        control = work.control
+        rounds = self._rounds
+        rounds.append("")
+        try:
+            for number, body in enumerate(control.turns(partial(self._ask, control.flag))):
+                rounds[-1] = f"round {number} of {control.name}" if control.is_loop else "cond"
+                for each in work.bodies[body]:
+                    self._step(each)
+        except Undecided:
+            # What would have been done is not known.
+            self.damage.fail(work.accesses)
+        finally:
+            rounds.pop()
+
+    def close(self) -> None:
+        """The block is over."""
+        if self._word is not None:
+            self._word.close()
+
+    def _step(self, part: Any) -> None:
+        node = part.nodes[0]
+        if node.control is not None:
+            self.block(part.work)
+        elif node.device is None:
+            call = partial(self._call, part.nodes)
+            error = self._wait_for(OpKind.HOST, call, node.pool, node).exception()
+            if error is not None:
+                # It was not begun: the engine ends.
+                self._note(error.cause, node)
+                self.damage.fail(part.accesses)
+        elif self.damage.reaches(part.accesses):
+            self.damage.fail(part.accesses)
+        else:
+            self._enqueue(part, node)
+
+    def _call(self, nodes: Sequence[Node]) -> None:
+        """Call functions of the host, but those that need what is damaged."""
+        for node in nodes:
+            accesses = node.hazards
+            if not self.damage.reaches(accesses):
+                try:
+                    node.fn()
+                except Exception as error:
+                    self._note(error, node)
+                else:
+                    self.damage.heal(accesses)
+                    continue
+            self.damage.fail(accesses)
+
+    def _enqueue(self, part: Any, node: Node) -> None:
+        """Have the nodes of a device done; a segment of several fails as a whole."""
+        op = self._wait_for(node.kind, part.launch, node.pool, node, part.accesses)
+        error = op.exception()
+        if error is None:
+            self.damage.heal(part.accesses)
+        else:
+            self._note(error.cause, node)
+            self.damage.fail(part.accesses)
+
+    def _note(self, error: BaseException, node: Node) -> None:
+        if self.error is None:
+            self.error = error
+            step = f"node {node.index} ({node.name}), recorded at {node.push_site}"
+            self.said = ", ".join([*self._rounds, step])
+
+    def _ask(self, flag: Flag) -> bool:
+        """Whether the flag is true now. Raises Undecided if what should have written it failed."""
+        region = flag.region
+        if self.damage.touches(*region):
+            raise Undecided
+        if flag.device is None:
+            return flag.read()
+        if self._word is None:
+            self._word = PinnedBuffer(MOST_BYTES, flag.device)
+        size = region.end - region.start
+        copy = partial(_copy, self._word, _Bytes(*region), size)
+        accesses: Accesses = ((region,), (), ()), (), ()
+        op = self._wait_for(OpKind.DTOH, copy, "compute", None, accesses, flag.device)
+        error = op.exception()
+        if error is not None:
+            if self.error is None:
+                self.error, self.said = error.cause, ", ".join([*self._rounds, "reading the flag"])
+            raise Undecided
+        return truth(self._word.ptr, size)
+
+    def _wait_for(
+        self,
+        kind: OpKind,
+        fn: Callable[..., Any],
+        pool: str,
+        node: Node | None,
+        accesses: Accesses | None = None,
+        device: Any = None,
+    ) -> Op:
+        """Have `fn` called as an op of its own, and wait until it is over."""
+        engine = self._engine
+        if node is not None:
+            device = node.device
+        name = "flag" if node is None else node.name
+        if engine._is_checked and accesses is not None:
+            regions, read, written = accesses
+            fn = held(fn, regions, read, written, name, sys._getframe())
+        op = pushing.push(
+            engine,
+            fn,
+            kind,
+            (),
+            (),
+            name,
+            0 if node is None else node.priority,
+            device,
+            engine._pools[pool],
+            kernel="" if node is None else node.kernel,
+            bind=_plain if device is None else _with_event,
+            is_blocking=node is not None and node.is_blocking,
+        )
+        op._wait_finished(None)
+        return op
+
+
+class _Bytes:
+    """Some bytes of a device, for a copy."""
+
+    def __init__(self, start: int, end: int) -> None:
+        self.__cuda_array_interface__ = {
+            "shape": (end - start,),
+            "typestr": "|u1",
+            "data": (start, True),
+            "version": 3,
+        }
+
+
+def _copy(word: PinnedBuffer, flag: _Bytes, size: int, stream: Stream) -> None:
+    memcpy_async(word, flag, stream=stream, size_bytes=size)
+
+
+def _plain(op: Op, fn: Callable[..., Any]) -> Callable[..., Any]:
+    return fn
+
+
+def _with_event(op: Op, fn: Callable[..., Any]) -> Callable[..., Any]:
+    return partial(recorded, fn)

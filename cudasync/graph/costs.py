@@ -1,0 +1,128 @@
+"""Floor 3. What nodes cost, measured by one launch, and what follows from that for the whole.
+
+The launch that measures does what any launch does, each node as an op of its own: a node of a
+device between two events of its stream, a host function by the clock of the host. What a node
+costs beside others is another matter, so sums and paths of these are estimates.
+"""
+
+from __future__ import annotations
+
+from heapq import heappop, heappush
+from time import perf_counter
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from cudasync.driver import Event
+from cudasync.graph.parts import part_of
+from cudasync.graph.parts.alone import AlonePart
+from cudasync.graph.segments import cut
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from types import FrameType
+
+    from cudasync.driver import Stream
+    from cudasync.graph.node import Node
+
+
+class Estimate(NamedTuple):
+    """Seconds that a launch takes: one node after the other, with as many streams and workers as
+    there is use for, and with one kernel at a time on each device and the workers that there are.
+    """
+
+    serial_s: float
+    critical_s: float
+    here_s: float
+
+
+def measured(nodes: Sequence[Node], engine: Any, frame: FrameType) -> dict[Node, float]:
+    """Seconds that each node takes in a launch that is pushed now; blocks until it is over."""
+    seconds: dict[Node, float] = {}
+    pairs: dict[Node, tuple[Event, Event]] = {}
+    ops: list[Any] = []
+    for node in nodes:
+        if node.control is None:
+            ops.append(_push(node, engine, frame, seconds, pairs))
+            continue
+        # A block is ops of its own: nothing else is to be under way.
+        _wait_for(ops)
+        begun = perf_counter()
+        for part in map(part_of, cut([node.at(0)])):
+            part.push(engine, frame).wait()
+        seconds[node] = perf_counter() - begun
+    _wait_for(ops)
+    for node, (start, end) in pairs.items():
+        end.synchronize()
+        seconds[node] = end.elapsed_ms(start) / 1000
+    return seconds
+
+
+def _wait_for(ops: list[Any]) -> None:
+    for op in ops:
+        op.wait()
+    ops.clear()
+
+
+def _push(
+    node: Node,
+    engine: Any,
+    frame: FrameType,
+    seconds: dict[Node, float],
+    pairs: dict[Node, tuple[Event, Event]],
+) -> Any:
+    device, fn = node.device, node.fn
+    if device is None:
+
+        def on_host() -> None:
+            start = perf_counter()
+            fn()
+            seconds[node] = perf_counter() - start
+
+        return AlonePart(node.calling(on_host)).push(engine, frame)
+    start, end = pairs[node] = Event(device, timing=True), Event(device, timing=True)
+
+    def on_device(stream: Stream) -> None:
+        start.record(stream)
+        fn(stream)
+        end.record(stream)
+
+    return AlonePart(node.calling(on_device)).push(engine, frame)
+
+
+def critical_path(nodes: Sequence[Node], costs: Mapping[Node, float]) -> list[Node]:
+    """The nodes of the longest chain, first to last: no launch is over sooner than these."""
+    length: dict[Node, float] = {}
+    via: dict[Node, Node] = {}
+    for node in nodes:
+        latest = max(node.before, key=length.__getitem__, default=None)
+        length[node] = costs[node] + (length[latest] if latest is not None else 0)
+        if latest is not None:
+            via[node] = latest
+    found: list[Node] = []
+    each = max(nodes, key=length.__getitem__, default=None)
+    while each is not None:
+        found.append(each)
+        each = via.get(each)
+    return found[::-1]
+
+
+def estimated(nodes: Sequence[Node], costs: Mapping[Node, float], engine: Any) -> Estimate:
+    """What a launch takes by these costs."""
+    critical = sum(costs[node] for node in critical_path(nodes, costs))
+    return Estimate(sum(costs.values()), critical, _scheduled(nodes, costs, engine))
+
+
+def _scheduled(nodes: Sequence[Node], costs: Mapping[Node, float], engine: Any) -> float:
+    """When the last node ends, if each begins as soon as it can, in the order of the recording."""
+    # Of each place, when each of those that work there is free.
+    free: dict[Any, list[float]] = {}
+    ends: dict[Node, float] = {}
+    for node in nodes:
+        place: Any = node.device if node.device is not None else node.pool
+        if place not in free:
+            # A serial engine has no workers, and one thread.
+            workers = 1 if node.device is not None else getattr(engine._pools[place], "size", 1)
+            free[place] = [0.0] * workers
+        begin = max([heappop(free[place]), *[ends[each] for each in node.before]])
+        ends[node] = begin + costs[node]
+        heappush(free[place], ends[node])
+    return max(ends.values(), default=0.0)

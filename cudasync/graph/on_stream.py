@@ -1,0 +1,39 @@
+"""Floor 3. A launch between the work of a stream that the engine does not manage.
+
+What the stream holds may touch whatever the graph touches, and so may what it is given later: the
+launch comes after the one and before the other, and so does all else that uses the same.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from cudasync.driver import Stream
+from cudasync.engine import current
+from cudasync.engine.foreign_streams import come_after, let_follow, refuse_captured
+
+if TYPE_CHECKING:
+    from types import FrameType
+
+    from cudasync.driver.stream import StreamLike
+    from cudasync.engine import Op
+    from cudasync.graph.instance import Instance
+
+
+def launch_on(instance: Instance, stream: StreamLike, engine: Any, frame: FrameType) -> Op:
+    """Push a launch behind the work of `stream` so far; what it is given later follows.
+
+    Raises as `Executable.launch` does, and then nothing was pushed.
+    """
+    on = Stream.from_object(stream)
+    if current.is_in_op():
+        raise ValueError(
+            "inside of an op a launch can not be put between the work of a stream, which the op "
+            "itself is part of: call exe.launch() without one, or push it from outside"
+        )
+    refuse_captured(on)
+    instance.raise_if_gone()
+    come_after(engine, on.record(), instance.touched())
+    op = instance.push(engine, frame)
+    let_follow(engine, on, instance.touched())
+    return op

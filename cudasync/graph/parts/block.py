@@ -1,0 +1,105 @@
+"""Floor 3, parts. A block that the engine runs: one op, which has its parts done by others."""
+
+from __future__ import annotations
+
+from types import MethodType
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
+
+from cudasync.engine import pushing
+from cudasync.engine.hazards.damage import Damage
+from cudasync.engine.log.node import origins_of
+from cudasync.engine.op import OpKind
+from cudasync.errors import ClosedError
+from cudasync.graph.control.running import Run
+from cudasync.graph.parts.over import followed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from types import FrameType
+
+    from cudasync.driver import Stream
+    from cudasync.engine import Engine, Op
+    from cudasync.engine.hazards.accesses import Accesses
+    from cudasync.graph.control import Control
+    from cudasync.graph.node import Node
+    from cudasync.graph.parts import Part
+
+
+class Work(NamedTuple):
+    """What a launch of a block has to do. A launch that was pushed has it, whatever is closed."""
+
+    control: Control
+    accesses: Accesses
+    bodies: Sequence[Sequence[Part]]
+
+    def run(self, op: Any) -> None:
+        """Raises what the first step that failed raised."""
+        run = Run(op._engine, Damage())
+        try:
+            run.block(self)
+        finally:
+            run.close()
+        if run.error is not None:
+            op._step, op._damage = run.said, run.damage
+            raise run.error from run.error.__cause__
+
+    def salvage(self, op: Any) -> None:
+        """Do what needs nothing of what was to be written before and failed."""
+        op._damage = Damage.before(origins_of(op))
+        run = Run(op._engine, op._damage)
+        try:
+            run.block(self)
+        finally:
+            run.close()
+
+    def bound(self, op: Any, fn: Callable[..., Any]) -> Callable[..., Any]:
+        op._salvage = self.salvage
+        return MethodType(fn, op)
+
+
+class BlockPart:
+    """A block: `repeat`, `while_loop` or `cond`, with the parts of the programs inside."""
+
+    is_spread = False
+
+    def __init__(self, node: Node, bodies: Sequence[Sequence[Part]]) -> None:
+        assert node.control is not None
+        self.nodes = (node,)
+        self.accesses, self.over = followed(node.hazards, node.name)
+        self.name = node.name
+        # None once it is closed.
+        self._work: Work | None = Work(node.control, self.accesses, bodies)
+
+    @property
+    def work(self) -> Work:
+        """Raises ClosedError once it is closed."""
+        if self._work is None:
+            raise ClosedError("the executable was closed; instantiate the graph again")
+        return self._work
+
+    def push(self, engine: Engine, frame: FrameType) -> Op:
+        (only_read, updated, written), reads, writes = self.accesses
+        work = self.work
+        return pushing.push(
+            engine,
+            work.run,
+            OpKind.HOST,
+            (*only_read, *updated, *reads),
+            (*updated, *written, *writes),
+            self.name,
+            self.nodes[0].priority,
+            None,
+            engine._pools["compute"],
+            bind=work.bound,
+        )
+
+    def launch(self, stream: Stream) -> NoReturn:
+        raise AssertionError("a block is no work of a stream")
+
+    def raise_if_gone(self) -> None:
+        for body in self.work.bodies:
+            for part in body:
+                part.raise_if_gone()
+
+    def close(self) -> None:
+        self._work = None

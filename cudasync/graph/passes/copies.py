@@ -1,0 +1,54 @@
+"""Floor 3, passes. Copies that lie beside each other become one, and so do fills.
+
+The first of two is done with the second, so nothing in between may come after it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from cudasync.graph.node import Node
+    from cudasync.graph.transfers import Transfer
+
+# So many that were before are looked at for each.
+_WINDOW = 32
+
+
+def run(nodes: Sequence[Node]) -> tuple[list[Node], str]:
+    """Join what can be joined."""
+    # By whom each is first followed.
+    followed: dict[Node, int] = {}
+    for node in nodes:
+        for other in node.before:
+            followed.setdefault(other, node.index)
+    # What each that is left does by now, and the recorded nodes that are in it.
+    joined: dict[Node, tuple[Transfer, list[Node]]] = {}
+    for node in nodes:
+        if node.transfer is None:
+            continue
+        done, inside = node.transfer, [node]
+        for other in [each for each in joined if _may_meet(each, node)][-_WINDOW:]:
+            theirs, others = joined[other]
+            if any(followed.get(each, len(nodes)) <= node.index for each in others):
+                continue
+            both = theirs.joined(done)
+            if both is not None:
+                done, inside = both, [*others, *inside]
+                del joined[other]
+        joined[node] = done, inside
+    gone = {each for node, (_, inside) in joined.items() for each in inside if each is not node}
+    left = [
+        node.transferring(joined[node][0], joined[node][1])
+        if node in joined and len(joined[node][1]) > 1
+        else node
+        for node in nodes
+        if node not in gone
+    ]
+    return left, f"{len(gone)} of {len(nodes)} nodes joined with others"
+
+
+def _may_meet(one: Node, other: Node) -> bool:
+    return (one.device, one.priority, one.pool) == (other.device, other.priority, other.pool)

@@ -1,0 +1,29 @@
+"""Floor 3, passes. Edges that others say already are left out: the transitive reduction."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from cudasync.graph.hazards import reduced
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from cudasync.graph.node import Node
+
+
+# The ancestors of all nodes are as many bits, squared: 13 MB.
+_MOST = 10_000
+
+
+def run(nodes: Sequence[Node]) -> tuple[list[Node], str]:
+    """The same nodes with the edges that are needed; all edges, of more nodes than can be told."""
+    if len(nodes) > _MOST:
+        return list(nodes), f"left as they are, with more than {_MOST} nodes"
+    needed = reduced(tuple(nodes))
+    made = [node.at(node.index) for node in nodes]
+    twin = dict(zip(nodes, made, strict=True))
+    for node, before in zip(made, needed, strict=True):
+        node.before = tuple(twin[each] for each in before)
+    count = sum(len(node.before) for node in nodes)
+    return made, f"{sum(map(len, needed))} of {count} edges are needed"

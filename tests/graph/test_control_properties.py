@@ -1,0 +1,117 @@
+"""A recorded program with control flow gives what plain Python gives, with and without failures."""
+
+from __future__ import annotations
+
+import pytest
+from helpers.control_programs import Block, Do, control_differences, control_programs
+from helpers.programs import settings
+from helpers.steps import Setting
+from hypothesis import Phase, given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+from hypothesis.errors import Flaky
+
+from cudasync.engine.hazards.damage import Damage
+from cudasync.graph.control import Cond, Repeat, WhileLoop, accesses
+from cudasync.graph.control.running import Run
+
+
+@given(control_programs(), settings(), st.booleans())
+def test_a_graph_does_what_python_does(program, setting, beside):
+    assert not control_differences(program, setting, beside=beside)
+
+
+@given(control_programs(fails=True), settings(), st.booleans())
+def test_failures_reach_what_needs_them_and_nothing_else(program, setting, beside):
+    assert not control_differences(program, setting, beside=beside)
+
+
+def _one_more(self, ask):
+    while True:
+        yield 0
+        if not ask():
+            return
+
+
+def _never_else(self, ask):
+    if ask():
+        yield 0
+
+
+def _always_else(self, ask):
+    if ask():
+        yield 0
+    if len(self.bodies) > 1:
+        yield 1
+
+
+def _once(self, ask):
+    if self.times:
+        yield 0
+
+
+def _nothing_inside(flag, bodies):
+    return ((flag.region,), (), ()), (), ()
+
+
+def _overwritten(flag, bodies):
+    """A block may be taken to write for certain what it writes perhaps."""
+    union = accesses.Union()
+    union.add((((flag.region,), (), ()), (), ()))
+    for body in bodies:
+        union.add(body)
+    return union.accesses()
+
+
+def _no_doubt(self, flag):
+    return flag.read() and not self.damage.touches(*flag.region)
+
+
+PLANTED = {
+    "a loop asks behind its round": (WhileLoop, "turns", _one_more, False),
+    "the else branch is never done": (Cond, "turns", _never_else, False),
+    "the else branch is always done": (Cond, "turns", _always_else, False),
+    "repeat once": (Repeat, "turns", _once, False),
+    "a block tells nothing of what is inside": (accesses, "decided", _nothing_inside, False),
+    "a flag that is wrong is taken for right": (Run, "_ask", _no_doubt, True),
+}
+
+
+@pytest.mark.parametrize("bug", PLANTED)
+def test_a_planted_bug_is_found(bug, monkeypatch):
+    where, name, wrong, fails = PLANTED[bug]
+    monkeypatch.setattr(where, name, wrong)
+
+    @hypothesis_settings(
+        max_examples=150,
+        derandomize=True,
+        database=None,
+        deadline=None,
+        phases=[Phase.generate],
+        report_multiple_bugs=False,
+    )
+    @given(control_programs(fails=fails))
+    def search(program):
+        assert not control_differences(program, Setting(), beside=True)
+
+    # What overtakes something does so in one run and not in another.
+    with pytest.raises((AssertionError, Flaky)):
+        search()
+
+
+def test_what_a_block_may_write_stays_wrong_where_it_does_not(monkeypatch):
+    program = (
+        Do("fail", "h0"),
+        Do("set", "hf"),
+        Block("cond", "hf", ((Do("set", "h0", 1),),)),
+    )
+    assert not control_differences(program, Setting())
+    monkeypatch.setattr(accesses, "decided", _overwritten)
+    assert control_differences(program, Setting())
+
+
+def test_what_is_overwritten_inside_is_well_again(monkeypatch):
+    program = (Block("repeat", 2, ((Do("fail", "h0"), Do("set", "h0", 1)),)),)
+    assert not control_differences(program, Setting())
+    monkeypatch.setattr(Damage, "heal", lambda *_: None)
+    assert control_differences(program, Setting())
