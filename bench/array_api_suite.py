@@ -180,7 +180,8 @@ def tables(namespaces: dict[str, list[Outcome]]) -> str:
         groups: dict[str, list[str]] = defaultdict(list)
         for each in outcomes:
             if each["outcome"] in ("failed", "lost"):
-                mark = "" if each["test"] in good_elsewhere or name == PEER else " (NumPy too)"
+                is_alone = name == PEER or PEER not in namespaces
+                mark = "" if is_alone or each["test"] in good_elsewhere else " (NumPy too)"
                 groups[general(each["reason"])].append(each["test"] + mark)
         if groups:
             lines.append(f"\n{name}, failed:")

@@ -48,3 +48,5 @@ def test_another_answer_is_what_fails(reason, status, tmp_path):
     assert ended.returncode == status, ended.stderr
     assert "1 tests, 0 passed" in ended.stdout
     assert "stats.skew" in ended.stdout
+    # Nobody asked NumPy.
+    assert "NumPy too" not in ended.stdout

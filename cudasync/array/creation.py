@@ -11,7 +11,6 @@ import numpy as np
 from cudasync.array.allocation import Allocation, DeviceBytes
 from cudasync.array.array import Array
 from cudasync.array.host.memory import CPU, view_of
-from cudasync.array.memory.limits import check_size
 from cudasync.array.staging import staging_of
 from cudasync.driver import memcpy_async, memset_async
 from cudasync.driver.device import as_device
@@ -91,7 +90,6 @@ def empty(shape: Any, dtype: DTypeLike = np.float32, *, device: Place = 0) -> Ar
     where = as_device(device)  # type: ignore[arg-type]
     # An allocation of no bytes is refused by the driver; one byte keeps the address valid.
     size = max(1, math.prod(sizes) * kind.itemsize)
-    check_size(sizes, size, where)
     allocation = Allocation(engine(), where, size)
     strides = contiguous_strides(sizes, kind.itemsize)
     return Array(allocation, allocation.buffer.ptr, sizes, strides, kind)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from cudasync.array.creation import empty_like
 from cudasync.array.foreign import strided
+from cudasync.array.memory.limits import check_size
 from cudasync.array.modules import Module
 from cudasync.array.shipped import kernel_file
 from cudasync.array.uses import In, InOut, Out
@@ -37,6 +38,8 @@ _modules: dict[tuple[str, int], tuple[object, Module]] = {}
 
 def gather(source: Array, *, name: str = "copy", priority: int = 0) -> Array:
     """A new contiguous array with the elements of `source`. Does not wait."""
+    # A view may have more elements than there is memory.
+    check_size(source.shape, source.nbytes, source.device)
     made = empty_like(source)
     if made.nbytes:
         _move("gather", source, made, name, priority)
