@@ -77,7 +77,7 @@ class Executable:
         With a `stream` that is not the engine's (anything with `__cuda_stream__`) the launch comes
         after all that the stream was given, and what it is given later comes after the launch. Then
         this blocks where host functions are to run first, until they have, as `hand_over` does; and
-        it raises OpError if what the graph touches is poisoned, ValueError for a stream that is
+        it raises OpError if some of it has failed by then, ValueError for a stream that is
         being captured and inside of an op.
 
         Raises ClosedError once the executable or the engine is closed, a buffer that the graph uses

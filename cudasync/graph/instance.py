@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
     from cudasync.engine import Op
     from cudasync.engine.hazards.accesses import Accesses
-    from cudasync.engine.hazards.interval_map import Region
     from cudasync.engine.hazards.variable import Var
     from cudasync.graph.node import Node
+    from cudasync.graph.parts.over import Between
     from cudasync.graph.staging import Staged
 
 
@@ -48,29 +48,22 @@ class Instance:
         outside = [region for each in self.staged for region in each.regions[1]]
         self._written = list(variables), [*updated, *written, *outside]
 
-    def push(self, engine: Any, frame: FrameType) -> Op:
+    def push(self, engine: Any, frame: FrameType, between: Between | None = None) -> Op:
         """Push all parts; an op that is over when all are."""
         self.raise_if_gone()
         is_recording = engine.mode == "recording"
-        ops = [op for each in self.staged for op in each.copy_in(engine)]
+        ops = [op for each in self.staged for op in each.copy_in(engine, between)]
         if is_recording:
             ops += [engine.record_again(node) for node in self.nodes]
         else:
-            ops += [part.push(engine, frame) for part in self.parts]
-        ops += [op for each in self.staged for op in each.copy_out(engine)]
+            ops += [part.push(engine, frame, between) for part in self.parts]
+        ops += [op for each in self.staged for op in each.copy_out(engine, between)]
         op: Op = ops[-1] if ops else engine.push(_nothing, name="empty graph")
         is_one = len(ops) < 2 and not any(part.is_spread for part in self.parts)
         if is_one or is_recording:
             return op
         variables, regions = self._written
         return fences.mark(engine, [*variables, *self._over()], regions)
-
-    def touched(self) -> list[Var | Region]:
-        """All that the launches so far read and wrote."""
-        (only_read, updated, written), read, variables = self.accesses
-        outside = [region for each in self.staged for part in each.regions for region in part]
-        regions = [*only_read, *updated, *written, *outside]
-        return [*regions, *read, *variables, *self._over()]
 
     def _over(self) -> list[Var]:
         return [variable for part in self.parts for variable in part.over]

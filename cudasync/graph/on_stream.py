@@ -1,7 +1,7 @@
 """Floor 3. A launch between the work of a stream that the engine does not manage.
 
-What the stream holds may touch whatever the graph touches, and so may what it is given later: the
-launch comes after the one and before the other, and so does all else that uses the same.
+What the stream holds may touch whatever the graph touches, and so may what it is given later: all
+ops of the launch come after the one and before the other, by variables that are this launch's own.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from cudasync.driver import Stream
 from cudasync.engine import current
 from cudasync.engine.foreign_streams import come_after, let_follow, refuse_captured
+from cudasync.graph.parts.over import Between
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -33,7 +34,8 @@ def launch_on(instance: Instance, stream: StreamLike, engine: Any, frame: FrameT
         )
     refuse_captured(on)
     instance.raise_if_gone()
-    come_after(engine, on.record(), instance.touched())
-    op = instance.push(engine, frame)
-    let_follow(engine, on, instance.touched())
+    between = Between()
+    come_after(engine, on.record(), [between.begin])
+    op = instance.push(engine, frame, between)
+    let_follow(engine, on, [between.begin, *between.ends])
     return op

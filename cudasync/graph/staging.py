@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from cudasync.driver import Device
 from cudasync.engine.op import OpKind
+from cudasync.graph.parts.over import besides
 from cudasync.graph.transfers import Transfer
 
 if TYPE_CHECKING:
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from cudasync.engine.hazards.accesses import Accesses
     from cudasync.engine.hazards.interval_map import Region
     from cudasync.graph.arguments import Argument
+    from cudasync.graph.parts.over import Between
 
 
 class Staged:
@@ -38,17 +40,21 @@ class Staged:
         """What launches read besides, and what they write."""
         return (self._value,) * self.is_read, (self._value,) * self.is_written
 
-    def copy_in(self, engine: Any) -> list[Op]:
+    def copy_in(self, engine: Any, between: Between | None = None) -> list[Op]:
         if not self.is_read:
             return []
-        return [self._push(engine, self._slot, self._value, f"{self.name}, copied in")]
+        return [self._push(engine, self._slot, self._value, f"{self.name}, copied in", between)]
 
-    def copy_out(self, engine: Any) -> list[Op]:
+    def copy_out(self, engine: Any, between: Between | None = None) -> list[Op]:
         if not self.is_written:
             return []
-        return [self._push(engine, self._value, self._slot, f"{self.name}, copied out")]
+        return [self._push(engine, self._value, self._slot, f"{self.name}, copied out", between)]
 
-    def _push(self, engine: Any, target: Region, source: Region, name: str) -> Op:
+    def _push(
+        self, engine: Any, target: Region, source: Region, name: str, between: Between | None
+    ) -> Op:
+        also_read, also_written = besides(between)
+        reads, writes = [source, *also_read], [target, *also_written]
         device = self._device
         size = target.end - target.start
         if device is None:
@@ -56,16 +62,14 @@ class Staged:
             def copy_on_host() -> None:
                 ctypes.memmove(target.start, source.start, size)
 
-            op: Op = engine._push(
-                copy_on_host, OpKind.HOST, reads=[source], writes=[target], name=name
-            )
+            op: Op = engine._push(copy_on_host, OpKind.HOST, reads=reads, writes=writes, name=name)
             return op
         transfer = Transfer((target, device), (source, device))
         op = engine._push(
             transfer.on,
             OpKind.DTOD,
-            reads=[source],
-            writes=[target],
+            reads=reads,
+            writes=writes,
             name=name,
             device=device,
         )

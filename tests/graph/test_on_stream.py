@@ -8,6 +8,9 @@ from contextlib import contextmanager
 import numpy as np
 import pytest
 from helpers.captures import RELAXED, begin, end
+from helpers.host_programs import host_programs
+from helpers.programs import programs, settings
+from helpers.recording import graph_differences, recordable
 from helpers.strangers import TheirStream, is_held_up, pinned
 from hypothesis import Phase, given
 from hypothesis import settings as hypothesis_settings
@@ -185,6 +188,32 @@ def test_a_stream_does_not_follow_what_is_poisoned(engine):
     engine.clear_errors()
 
 
+def test_a_block_is_between_the_work_of_a_stream_too():
+    theirs, x, back = TheirStream(), cs.array([1]), pinned([0], np.int64)
+    with cs.graph() as g, g.repeat(3):
+        x *= 2
+        cs.engine().push(lambda: None, reads=x)
+    executable = g.instantiate()
+    cs.hand_over(x, to=theirs)
+    cs.memcpy_async(x, pinned([5]), stream=theirs.stream)
+    executable.launch(theirs)
+    cs.memcpy_async(back, x, stream=theirs.stream)
+    theirs.stream.synchronize()
+    assert back.tolist() == [40]
+
+
+def test_a_stream_does_not_follow_a_launch_of_which_something_failed(engine):
+    a, b = cs.Var("a"), cs.Var("b")
+    with cs.graph() as g:
+        cs.engine().push(lambda: 1 / 0, writes=a, name="divide")
+        cs.engine().push(lambda: None, writes=b)
+    executable = g.instantiate()
+    with pytest.raises(cs.OpError, match="divide"):
+        executable.launch(cs.Stream())
+    b.wait()
+    engine.clear_errors()
+
+
 def test_a_launch_waits_for_nobody_else(engine):
     x, theirs = cs.array([7]), cs.Stream()
     with HostLatch() as held:
@@ -192,3 +221,13 @@ def test_a_launch_waits_for_nobody_else(engine):
         twice_plus_one(x).launch(theirs)
         assert x.numpy() == [15]
         held.release()
+
+
+@given(programs(max_steps=12, ordered=True).map(recordable), settings())
+def test_a_foreign_stream_changes_nothing_else_of_a_launch(program, setting):
+    assert not graph_differences(program, setting, 2, beside=True, on_stream=True)
+
+
+@given(host_programs(), settings())
+def test_what_is_poisoned_poisons_only_what_needs_it(program, setting):
+    assert not graph_differences(program, setting, 2, beside=True, on_stream=True)

@@ -49,11 +49,14 @@ def _can_be(step: Step) -> bool:
 class Recorded(Runner):
     """A run of a program by a graph."""
 
-    def launched(self, times: int, beside: bool) -> tuple[Run, cs.Executable, list[list[bool]]]:
+    def launched(
+        self, times: int, beside: bool, on_stream: bool
+    ) -> tuple[Run, cs.Executable, list[list[bool]]]:
         """Record the program, and launch it so often; the outcome, what was launched, and what of
         the host's arrays and tokens was poisoned.
 
         With something `beside`, the program is pushed once more, eagerly, before the last launch.
+        With `on_stream` launches are between the work of a foreign stream, which has none.
         """
         with cs.use(self.engine):
             outside = self.engine
@@ -69,7 +72,9 @@ class Recorded(Runner):
                 if beside and each == times - 1:
                     for number, push in enumerate(self.program.pushes):
                         self.push(str(number), push)
-                executable.launch()
+                # A stream does not follow what is poisoned, which is told at once.
+                with suppress(cs.OpError):
+                    executable.launch(cs.Stream() if on_stream else None)
             with suppress(cs.OpError):
                 self.engine.waitall(PATIENCE_S)
             wrong = self.poisoned()
@@ -108,12 +113,17 @@ class Recorded(Runner):
 
 
 def graph_differences(
-    program: Program, setting: Setting, times: int = 2, *, beside: bool = False
+    program: Program,
+    setting: Setting,
+    times: int = 2,
+    *,
+    beside: bool = False,
+    on_stream: bool = False,
 ) -> list[str]:
     """What a graph did otherwise than running its program so often has it."""
     try:
         with open_engine(setting) as engine:
-            launched = Recorded(program, engine, holds=False).launched(times, beside)
+            launched = Recorded(program, engine, holds=False).launched(times, beside, on_stream)
             run, executable, poisoned = launched
             executable.close()
     except (cs.CudasyncError, TimeoutError) as error:

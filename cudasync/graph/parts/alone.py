@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cudasync.graph.parts.over import followed
+from cudasync.graph.parts.over import besides, followed
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from cudasync.driver import Stream
     from cudasync.engine import Engine, Op
     from cudasync.graph.node import Node
+    from cudasync.graph.parts.over import Between
 
 
 class AlonePart:
@@ -23,14 +24,15 @@ class AlonePart:
         self.nodes = (node,)
         self.accesses, self.over = followed(node.hazards, node.name)
 
-    def push(self, engine: Engine, frame: FrameType) -> Op:
+    def push(self, engine: Engine, frame: FrameType, between: Between | None = None) -> Op:
         node = self.nodes[0]
+        also_read, also_written = besides(between)
         (only_read, updated, written), reads, writes = self.accesses
         op = engine._push(
             node.fn,
             node.kind,
-            reads=(*only_read, *updated, *reads),
-            writes=(*updated, *written, *writes),
+            reads=(*only_read, *updated, *reads, *also_read),
+            writes=(*updated, *written, *writes, *also_written),
             name=node.name,
             priority=node.priority,
             device=node.device,

@@ -11,7 +11,7 @@ from cudasync.engine.log.node import origins_of
 from cudasync.engine.op import OpKind
 from cudasync.errors import ClosedError
 from cudasync.graph.control.running import Run
-from cudasync.graph.parts.over import followed
+from cudasync.graph.parts.over import besides, followed, tell
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from cudasync.graph.control import Control
     from cudasync.graph.node import Node
     from cudasync.graph.parts import Part
+    from cudasync.graph.parts.over import Between
 
 
 class Work(NamedTuple):
@@ -41,11 +42,13 @@ class Work(NamedTuple):
             run.close()
         if run.error is not None:
             op._step, op._damage = run.said, run.damage
+            tell(op, self.accesses)
             raise run.error from run.error.__cause__
 
     def salvage(self, op: Any) -> None:
         """Do what needs nothing of what was to be written before and failed."""
         op._damage = Damage.before(origins_of(op))
+        tell(op, self.accesses)
         run = Run(op._engine, op._damage)
         try:
             run.block(self)
@@ -77,15 +80,16 @@ class BlockPart:
             raise ClosedError("the executable was closed; instantiate the graph again")
         return self._work
 
-    def push(self, engine: Engine, frame: FrameType) -> Op:
+    def push(self, engine: Engine, frame: FrameType, between: Between | None = None) -> Op:
         (only_read, updated, written), reads, writes = self.accesses
+        also_read, also_written = besides(between)
         work = self.work
         return pushing.push(
             engine,
             work.run,
             OpKind.HOST,
-            (*only_read, *updated, *reads),
-            (*updated, *written, *writes),
+            (*only_read, *updated, *reads, *also_read),
+            (*updated, *written, *writes, *also_written),
             self.name,
             self.nodes[0].priority,
             None,

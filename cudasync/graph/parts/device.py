@@ -9,7 +9,7 @@ from cudasync.engine.device import launching
 from cudasync.engine.log.histories import Known
 from cudasync.engine.op import OpKind
 from cudasync.errors import ClosedError
-from cudasync.graph.parts.over import followed
+from cudasync.graph.parts.over import besides, followed
 from cudasync.graph.sharing import shared_graph
 
 if TYPE_CHECKING:
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from cudasync.driver import Stream
     from cudasync.driver.graph import GraphExec
     from cudasync.engine import Engine, Op
+    from cudasync.graph.parts.over import Between
     from cudasync.graph.segments import Segment
 
 
@@ -41,22 +42,23 @@ class DevicePart:
         self._executable, self.is_shared = shared_graph(self.nodes, segment.device)
         self._is_direct = not self._priority and not self._is_checked
 
-    def push(self, engine: Engine, frame: FrameType) -> Op:
+    def push(self, engine: Engine, frame: FrameType, between: Between | None = None) -> Op:
         accesses = self.accesses
         executable = self._executable
         if executable is None or executable.is_closed:
             executable = self._or_raise()
-        if engine._is_direct and self._is_direct:
+        if engine._is_direct and self._is_direct and between is None:
             return launching.push(
                 engine, executable.launch, accesses, self.name, self._device, frame, self._names,
                 self._known,
             )  # fmt: skip
         (only_read, updated, written), reads, writes = accesses
+        also_read, also_written = besides(between)
         op = engine._push(
             executable.launch,
             OpKind.KERNEL,
-            reads=(*only_read, *updated, *reads),
-            writes=(*updated, *written, *writes),
+            reads=(*only_read, *updated, *reads, *also_read),
+            writes=(*updated, *written, *writes, *also_written),
             name=self.name,
             priority=self._priority,
             device=self._device,

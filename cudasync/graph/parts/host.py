@@ -12,7 +12,7 @@ from cudasync.engine.hazards.damage import Damage
 from cudasync.engine.log.node import origins_of
 from cudasync.engine.op import OpKind
 from cudasync.graph.parts.alone import AlonePart
-from cudasync.graph.parts.over import is_silent
+from cudasync.graph.parts.over import besides, is_silent, tell
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from cudasync.engine import Engine, Op
     from cudasync.engine.hazards.variable import Var
+    from cudasync.graph.parts.over import Between
     from cudasync.graph.segments import Segment
 
 # Host functions that take longer than this on average are handed over one by one.
@@ -53,16 +54,17 @@ class HostPart:
         have been spread meanwhile, but not taken together."""
         return tuple(v for each in self._alone for v in each.over) if self.is_spread else self._over
 
-    def push(self, engine: Engine, frame: FrameType) -> Op:
+    def push(self, engine: Engine, frame: FrameType, between: Between | None = None) -> Op:
         if self.is_spread:
-            return [each.push(engine, frame) for each in self._alone][-1]
+            return [each.push(engine, frame, between) for each in self._alone][-1]
         (only_read, updated, written), reads, writes = self.accesses
+        also_read, also_written = besides(between)
         return pushing.push(
             engine,
             self._run,
             OpKind.HOST,
-            (*only_read, *updated, *reads),
-            (*updated, *written, *writes),
+            (*only_read, *updated, *reads, *also_read),
+            (*updated, *written, *writes, *also_written),
             self.name,
             self._priority,
             None,
@@ -87,9 +89,9 @@ class HostPart:
         except Exception as error:
             at = len(self._functions) - length_hint(functions) - 1
             op._step = self._said_of(at)
-            op._damage = damage = Damage()
-            self._fail(at, damage)
-            self._run_on(at + 1, damage)
+            op._damage = Damage()
+            self._fail(at, op)
+            self._run_on(at + 1, op)
             raise error from error.__cause__
         finally:
             op = fn = None
@@ -97,10 +99,11 @@ class HostPart:
     def _salvage(self, op: Any) -> None:
         """Call each function that needs nothing of what was to be written before and failed."""
         op._damage = Damage.before(origins_of(op))
-        self._run_on(0, op._damage)
+        self._run_on(0, op)
 
-    def _run_on(self, first: int, damage: Damage) -> None:
-        """Call those from `first` on that need nothing of the `damage`; what else becomes of it."""
+    def _run_on(self, first: int, op: Any) -> None:
+        """Call those from `first` on that need nothing that is wrong; what else becomes of it."""
+        damage = op._damage
         for at in range(first, len(self._functions)):
             accesses = self.nodes[at].hazards
             if not damage.reaches(accesses):
@@ -112,13 +115,14 @@ class HostPart:
                 else:
                     damage.heal(accesses)
                     continue
-            self._fail(at, damage)
+            self._fail(at, op)
 
-    def _fail(self, at: int, damage: Damage) -> None:
+    def _fail(self, at: int, op: Any) -> None:
         accesses = self.nodes[at].hazards
-        damage.fail(accesses)
+        op._damage.fail(accesses)
         if is_silent(accesses):
-            damage.fail((((), (), ()), (), self._over))
+            op._damage.fail((((), (), ()), (), self._over))
+        tell(op, self.accesses)
 
     def _bound(self, op: Any, fn: Callable[..., Any]) -> Callable[..., Any]:
         op._salvage = self._salvage
