@@ -39,7 +39,7 @@ def test_a_block_is_measured_as_one(x):
     exe = g.instantiate()
     exe.measure()
     assert x.numpy().tolist() == [8, 16, 24, 32]
-    assert [node.name for node, _ in exe.critical_path()] == ["add", "repeat"]
+    assert [node.name for node, _ in exe.critical_path()] == ["add", "repeat(3)"]
 
 
 def test_a_launch_that_was_pushed_is_carried_out_though_its_executable_is_closed(x):
