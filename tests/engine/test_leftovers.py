@@ -148,6 +148,45 @@ def test_ops_that_waited_for_each_other_go_without_the_garbage_collector():
             gc.enable()
 
 
+class Refused(Exception):
+    """What an op raises here, and nothing else."""
+
+
+@pytest.mark.parametrize("device", [None, 0])
+@pytest.mark.parametrize("is_behind", [False, True])
+def test_an_op_that_failed_goes_without_the_garbage_collector(device, is_behind):
+    """Its traceback refers to the frames that it was issued in: none of these may refer to it."""
+
+    def fail(*_: object) -> None:
+        raise Refused
+
+    def push(engine: cs.Engine) -> None:
+        x, gate = cs.zeros(4) if device == 0 else np.zeros(4), threading.Event()
+        if is_behind:
+            engine.push(lambda: gate.wait(PATIENCE_S), writes=[x])
+        engine.push(fail, writes=[x], device=device)
+        gate.set()
+        with suppress(cs.OpError):
+            engine.waitall(PATIENCE_S)
+
+    with engine_of(workers=1) as engine:
+        push(engine)
+        collect()
+        gc.disable()
+        try:
+            for _ in range(20):
+                push(engine)
+                engine.clear_errors()
+            gc.set_debug(gc.DEBUG_SAVEALL)
+            collect()
+            garbage = [type(each) for each in gc.garbage if isinstance(each, Refused)]
+            assert garbage == []
+        finally:
+            gc.set_debug(0)
+            gc.garbage.clear()
+            gc.enable()
+
+
 def test_variables_and_arrays_that_come_and_go_leave_nothing_behind():
     with engine_of(workers=2) as engine:
 

@@ -189,6 +189,8 @@ class Issuer:
         finally:
             timeline.give_back(op)
         self.issued(op, timeline, error)
+        # Its traceback refers to this frame: no ring of the two.
+        error = None
 
     def enqueue(
         self, op: DeviceOp, fn: Callable[..., Any], device: DeviceStreams, timeline: Timeline

@@ -251,6 +251,8 @@ def push(
                 or not followed.issued % POLL_EVERY
             ):
                 issuer.issued(op, followed, error)
+                # Its traceback refers to this frame: no ring of the two.
+                error = None
         for variable in op._writes:
             variable._note_write()
         if _READY:
