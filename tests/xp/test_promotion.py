@@ -53,7 +53,7 @@ def test_an_array_an_operand_and_a_numpy_scalar_count_with_their_dtype():
 def test_result_type_needs_an_array_or_a_dtype():
     with pytest.raises(TypeError, match="at least one"):
         xp.result_type(1, 2.0)
-    with pytest.raises(TypeError, match="complex"):
+    with pytest.raises(NotImplementedError, match="complex"):
         xp.result_type(xp.float32, 1j)
 
 
@@ -122,5 +122,6 @@ def test_astype_returns_the_array_itself_only_where_it_may():
 
 @pytest.mark.parametrize("dtype", ["complex64", "U3", "datetime64[s]", "O"])
 def test_other_dtypes_are_refused_by_name(dtype):
-    with pytest.raises(TypeError, match=r"do not compute"):
+    wrong = NotImplementedError if dtype == "complex64" else TypeError
+    with pytest.raises(wrong, match=r"do not compute"):
         xp.zeros(3, dtype=dtype)

@@ -112,7 +112,7 @@ def can_cast(from_: Any, to: DTypeLike, /) -> bool:
 
 def _dtype_of(thing: Any) -> Any:
     if type(thing) is complex:
-        raise TypeError("arrays do not compute with complex numbers")
+        raise NotImplementedError("arrays do not compute with complex numbers")
     return getattr(thing, "dtype", thing)
 
 

@@ -45,14 +45,15 @@ _WORDS = {
 
 
 def supported(dtype: DTypeLike) -> DType:
-    """`dtype` as an object; TypeError unless arrays compute with it."""
+    """`dtype` as an object; TypeError unless arrays compute with it, NotImplementedError if it is
+    complex."""
     if dtype is None:
         raise TypeError("a dtype is needed here, not None")
     kind = np.dtype(dtype)
     if kind in _ALL:
         return kind.newbyteorder("=")
     if kind.kind == "c":
-        raise TypeError(
+        raise NotImplementedError(
             f"{kind}: arrays do not compute with complex numbers; keep two arrays of floats"
         )
     names = ", ".join(each.name for each in ALL)

@@ -136,7 +136,7 @@ def kind_of(operand: Any, name: str) -> Operand:
     if isinstance(operand, np.generic):
         return Number(supported(operand.dtype))
     if type(operand) is complex:
-        raise TypeError("arrays do not compute with complex numbers")
+        raise NotImplementedError("arrays do not compute with complex numbers")
     if isinstance(operand, np.ndarray):
         raise TypeError(f"{name} takes our arrays and numbers: make an array by xp.asarray(...)")
     raise NotAnOperand(f"{name} takes arrays and numbers, not {described(operand)}")
