@@ -7,7 +7,7 @@ import threading
 
 import numpy as np
 import pytest
-from helpers.crew import PATIENCE_S, engine_of, held_by, together
+from helpers.crew import PATIENCE_S, comes_true, engine_of, held_by, together
 from helpers.driver_calls import counted_calls
 from helpers.scarce import settle
 
@@ -144,8 +144,8 @@ def test_many_threads_lose_no_byte(before):
             assert y.nbytes == 4 * (n + 1)
 
     together(*[work] * 4)
-    settle()
-    assert gained(before) == (0, 0, 0)
+    # A thread of the engine may have hold of what it has just issued for a moment longer.
+    assert comes_true(lambda: settle() or gained(before) == (0, 0, 0)), gained(before)
     tally = Tally()
     together(*[lambda: [tally.add(step) for _ in range(500) for step in (3, -3)]] * 4)
     tally.add(100)
