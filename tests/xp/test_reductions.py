@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import cudasync as cs
 from cudasync import xp
 from cudasync.array.dtypes.supported import ALL, FLOAT16, FLOAT32
-from cudasync.array.reductions import kernel, operation, plan, stages
+from cudasync.array.reductions import kernel, launching, operation, plan, stages
 from cudasync.array.reductions.stages import MOST_ROUNDINGS
 from cudasync.testing import HostLatch
 
@@ -245,8 +245,8 @@ def test_a_wrong_choice_is_found(name, change, monkeypatch):
     host = np.zeros(3000, np.float32)
     host[[50, 300]] = 2 if change[1] == "" else np.nan
     assert agree(name, host, cs.array(host), None)
-    right = plan.source
-    monkeypatch.setattr(plan, "source", lambda *job: right(*job).replace(*change))
+    right = launching.source
+    monkeypatch.setattr(launching, "source", lambda *job: right(*job).replace(*change))
     monkeypatch.setattr(operation, "_plans", {})
     assert not agree(name, host, cs.array(host), None)
 

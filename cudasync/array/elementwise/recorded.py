@@ -56,6 +56,11 @@ class Placed(NamedTuple):
     region: Region
     layout: Layout
 
+    def aimed(self, aim: Any) -> Placed:
+        """Where it is now: see `graph.aiming`."""
+        by = aim.address(self.region.start) - self.region.start
+        return Placed(self.ptr + by, aim.region(self.region), self.layout)
+
 
 class RecordedOperation:
     """A plan and what it was called with: arrays by their places, and numbers."""
@@ -73,6 +78,8 @@ class RecordedOperation:
         # Gone once no array is on the result's memory; None where it is not the graph's own.
         self._arrays = arrays
         self.name = plan.name
+
+    is_reduction = False
 
     @property
     def is_temporary(self) -> bool:
@@ -98,44 +105,33 @@ class RecordedOperation:
         """The same operation on other memory, with other numbers: see `graph.aiming`."""
 
         def put(operand: Any) -> Any:
-            if not isinstance(operand, Placed):
-                return aim.value(operand)
-            ptr, region, layout = operand
-            return Placed(
-                ptr + aim.address(region.start) - region.start, aim.region(region), layout
-            )
+            return operand.aimed(aim) if isinstance(operand, Placed) else aim.value(operand)
 
         made = RecordedOperation(self.plan, map(put, self.operands), put(self.result), self._arrays)
         made.name = self.name
         return made
 
-    def takes_in(self, other: RecordedOperation) -> RecordedOperation | None:
+    def takes_in(self, other: Any) -> RecordedOperation | None:
         """This operation with `other`, which made an operand of it, inside; None if it can not be.
 
         The operand is of the result's shape, so nothing is computed twice.
         """
+        if not isinstance(other, RecordedOperation):
+            return None
         made, target = other.result, self.result
-        mine = [e for e in self.operands if isinstance(e, Placed) and _meet(e.region, made.region)]
+        mine = [e for e in self.operands if isinstance(e, Placed) and meet(e.region, made.region)]
         if not mine or any(e != made or e.layout.shape != target.layout.shape for e in mine):
             return None
         # What is overwritten lies on what is read element on element, or apart.
         for each in other.operands:
-            if isinstance(each, Placed) and _meet(each.region, target.region):
+            if isinstance(each, Placed) and meet(each.region, target.region):
                 is_same = each.region == target.region and each.layout is target.layout
                 if not is_same or target.region.__class__ is not each.region.__class__:
                     return None
-        operands: list[Any] = []
-        inner = _moved(other.plan.tree, other.operands, operands)
-        kept = {at: e for at, e in enumerate(self.operands) if e != made}
-        tree = substitute(
-            self.plan.tree,
-            [
-                _leaf_at(self.plan.tree, at, kept[at], operands) if at in kept else inner
-                for at in range(len(self.operands))
-            ],
-        )
-        if len(operands) > MOST_OPERANDS or len(leaves(tree)) > MOST_LEAVES:
+        found = merged(self.plan.tree, self.operands, other)
+        if found is None:
             return None
+        tree, operands = found
         layouts = [each.layout if isinstance(each, Placed) else None for each in operands]
         plan = type(self.plan)(tree, layouts, target.layout)
         fused = RecordedOperation(plan, operands, target, self._arrays)
@@ -155,23 +151,45 @@ def note(node: Any, plan: DevicePlan, operands: Sequence[Any], made: Any, *, is_
             placed.append(operand)
         else:
             placed.append(Placed(operand.ptr, operand.region, layout))
-            node.keep(_memory_of(operand))
+            node.keep(memory_of(operand))
     result = Placed(made.ptr, made.region, plan.result)
-    memory = _memory_of(made)
+    node.expression = RecordedOperation(plan, placed, result, held(node, made, is_new=is_new))
+
+
+def held(node: Any, made: Any, *, is_new: bool) -> weakref.ref[Held] | None:
+    """`node` keeps the memory of its result `made`. What goes with the last array on it, if it was
+    made by that."""
+    memory = memory_of(made)
     node.keep(memory)
-    arrays = None
-    if is_new:
-        made._allocation = Held(memory)
-        arrays = weakref.ref(made._allocation)
-    node.expression = RecordedOperation(plan, placed, result, arrays)
+    if not is_new:
+        return None
+    made._allocation = Held(memory)
+    return weakref.ref(made._allocation)
 
 
-def _memory_of(array: Any) -> Any:
+def merged(
+    tree: Expression, mine: Sequence[Any], other: RecordedOperation
+) -> tuple[Expression, list[Any]] | None:
+    """`tree`, with what `other` computes in the place of its result among the operands `mine`; and
+    the operands of both. None where that is too much for a kernel."""
+    operands: list[Any] = []
+    inner = _moved(other.plan.tree, other.operands, operands)
+    kept = {at: e for at, e in enumerate(mine) if e != other.result}
+    places = range(len(mine))
+    whole = substitute(
+        tree, [_leaf_at(tree, at, kept[at], operands) if at in kept else inner for at in places]
+    )
+    if len(operands) > MOST_OPERANDS or len(leaves(whole)) > MOST_LEAVES:
+        return None
+    return whole, operands
+
+
+def memory_of(array: Any) -> Any:
     memory = array._allocation
     return memory._memory if isinstance(memory, Held) else memory
 
 
-def _meet(one: Region, other: Region) -> bool:
+def meet(one: Region, other: Region) -> bool:
     return one[0] < other[1] and other[0] < one[1]
 
 

@@ -1,8 +1,8 @@
 """Floor 4, reductions. The CUDA C of one stage.
 
 Its parameters are pointers to what it reads, the pointer to what it leaves, the numbers of
-`Stage.numbers`, and in the last stage of a mean the divisor. A *state* is what has been reduced so
-far: a value, or a value and its place.
+`Stage.numbers`, in the last stage of a mean the divisor, and the numbers that elements are made of.
+A *state* is what has been reduced so far: a value, or a value and its place.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ _PLACE = "struct State { value_type value; long long place; };"
 class Job:
     """What a stage does: `element` is None where it reads states, `finish` where it leaves them.
 
-    `dtype` is that of a state's value; `order` has the operands' dtypes.
+    `dtype` is that of a state's value. `operands` has the dtypes of the arrays that `element`
+    reads, by their positions; `scalars` those of the numbers, whose positions are behind.
     """
 
     reduction: Reduction
@@ -38,6 +39,7 @@ class Job:
     operands: tuple[DType, ...]
     element: Expression | None
     finish: Expression | None
+    scalars: tuple[DType, ...] = ()
 
     @property
     def has_divisor(self) -> bool:
@@ -79,6 +81,8 @@ def source(job: Job, kind: StageClass) -> str:
             parameters += [f"{step} s{at}_{side}{axis}" for axis in axes]
     if job.has_divisor:
         parameters.append(f"{value} divisor")
+    for at, each in enumerate(job.scalars, len(job.operands)):
+        parameters.append(f"{C_TYPES[each].argument} p{at}")
     body = [*_element(job, kind, count, step), *_finish(job, value)]
     lines = [*(_across if kind.threads else _down)(kind, count, body)]
     text = "".join(f"    {line}\n" for line in lines)

@@ -11,14 +11,15 @@ from typing import TYPE_CHECKING, Any
 from cudasync.array.allocation import DEAD, reap
 from cudasync.array.elementwise.operations import cast_to
 from cudasync.array.elementwise.results import new_result, result_over
-from cudasync.array.expressions.c_types import C_TYPES
 from cudasync.array.expressions.layout import broadcast_strides
 from cudasync.array.memory.pool import Source
-from cudasync.array.reductions.kernel import Job, kernel_name, source, state_bytes
+from cudasync.array.reductions.kernel import Job, state_bytes
+from cudasync.array.reductions.launching import Stepped, step_for
+from cudasync.array.reductions.recorded import note
 from cudasync.array.reductions.stages import axes_of, stages_of
-from cudasync.array.steps.compiling import kernel_of
-from cudasync.array.steps.step import Scratches, Step
+from cudasync.array.steps.step import Scratches
 from cudasync.driver.lending import LENT
+from cudasync.graph.node import Node
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -79,35 +80,15 @@ class DevicePlan:
                 None if number else request.element,
                 request.finish if is_last else None,
             )
-            steps.append(self._step(job, stage))
+            sizes = [each.dtype.itemsize for each in self.operands] if not number else [0]
+            step = step_for(job, stage, sizes, request.divisor, device)
+            steps.append((step, job, stage))
             if not is_last:
                 size = axes.outputs * stage.parts * state_bytes(job)
                 scratches.append(Scratches(device, size))
         self._first = steps[0]
         self._rest = list(zip(scratches, steps[1:], strict=True))
         self._source = Source(device, self.result.nbytes)
-
-    def _step(self, job: Job, stage: Stage) -> Step:
-        letter = "Q" if stage.kind.is_wide else "I"
-        numbers: list[tuple[float, str]] = [
-            (v, letter if v >= 0 else letter.lower()) for v in stage.numbers
-        ]
-        if job.has_divisor:
-            numbers.append((self.request.divisor, C_TYPES[job.dtype].letter))
-        sizes = [0] if job.element is None else [each.dtype.itemsize for each in self.operands]
-        first = [at * size for at, size in zip(stage.axes.first, sizes, strict=True)]
-        grid, block = stage.launch_shape
-        name = kernel_name(job)
-        kernel = kernel_of(source(job, stage.kind), name, self._device)
-        return Step(
-            job.reduction.name,
-            self._device,
-            kernel,
-            grid=grid,
-            block=block,
-            first=(*first, 0),
-            numbers=numbers,
-        )
 
     def _renewed(self) -> DevicePlan:
         """The same plan, after a reset of the device. Threads may be in the middle of this one."""
@@ -128,7 +109,7 @@ class DevicePlan:
         if self._token is not self._device.context.token:
             return self._renewed()(operands, frame)
         made = result_over(self._source.take(), result)
-        self._staged(operands, made, frame)
+        self._staged(operands, made, frame, is_new=True)
         return made
 
     def into(self, operands: tuple[Any, ...], target: Any, frame: FrameType) -> None:
@@ -140,7 +121,7 @@ class DevicePlan:
         elif self._token is not self._device.context.token:
             self._renewed().into(operands, target, frame)
         else:
-            self._staged(operands, target, frame)
+            self._staged(operands, target, frame, is_new=False)
 
     def _filled(self, target: Any, frame: FrameType) -> None:
         """With what nothing is reduced to."""
@@ -148,10 +129,20 @@ class DevicePlan:
         if result.size:
             cast_to(result.dtype).into((self.request.of_nothing,), target, frame)
 
-    def _staged(self, operands: tuple[Any, ...], target: Any, frame: FrameType) -> None:
-        step = self._first
+    def _staged(
+        self, operands: tuple[Any, ...], target: Any, frame: FrameType, *, is_new: bool
+    ) -> None:
+        first = self._first
         for scratches, following in self._rest:
             left = scratches.take()
-            step(operands, left, frame)
-            operands, step = (left,), following
-        step(operands, target, frame)
+            self._pushed(first, operands, left, frame, is_new=True)
+            operands, first = (left,), following
+        self._pushed(first, operands, target, frame, is_new=is_new)
+
+    def _pushed(
+        self, first: Any, operands: tuple[Any, ...], target: Any, frame: FrameType, *, is_new: bool
+    ) -> None:
+        step, job, stage = first
+        op = step(operands, target, frame)
+        if op.__class__ is Node:
+            note(op, self, Stepped(step, job, stage), operands, target, is_new=is_new)

@@ -18,8 +18,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from cudasync.array.expressions.layout import MOST_SHORT, Layout, collapsed
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 WARP = 32
 BLOCK = 256
@@ -60,8 +64,8 @@ class Axes:
 class StageClass:
     """What the text of a stage depends on, beside the functions.
 
-    `threads` are those that share a part across, 0 is down. `steps` has for each operand the stride along
-    the last kept and the last reduced axis: 0, 1, or None for any other.
+    `threads` are those that share a part across, 0 is down. `steps` has for each operand the
+    stride along the last kept and the last reduced axis: 0, 1, or None for any other.
     """
 
     threads: int
@@ -116,22 +120,31 @@ def axes_of(
     reduced: tuple[int, ...],
     *,
     in_order: bool,
+    guides: Sequence[tuple[int, ...]] = (),
 ) -> Axes:
     """The axes of operands that are broadcast to one shape. With `in_order` the reduced ones are
-    gone through in C order, else as they are close in memory."""
+    gone through in C order, else as they are close in memory: in that of the `guides`, if there are
+    some, which are strides of arrays that are not read."""
     kept = [axis for axis in range(len(shape)) if axis not in reduced]
-    return Axes(_side(shape, strides, kept, True), _side(shape, strides, [*reduced], in_order))
+    sides = [
+        _side(shape, [*strides, *guides], axes, is_ordered, len(strides))
+        for axes, is_ordered in ((kept, True), ([*reduced], in_order))
+    ]
+    return Axes(*sides)
 
 
 def _side(
-    shape: tuple[int, ...], strides: list[tuple[int, ...]], axes: list[int], in_order: bool
+    shape: tuple[int, ...],
+    strides: list[tuple[int, ...]],
+    axes: list[int],
+    in_order: bool,
+    count: int,
 ) -> Layout:
     lengths = tuple(shape[axis] for axis in axes)
     rows = [tuple(each[axis] for axis in axes) for each in strides]
     if in_order:
         rows.append(_ones_of(lengths))
     found = collapsed(lengths, rows)
-    count = len(strides)
     if not found.lengths:
         return Layout((1,), ((1,),) * count, found.first[:count])
     return Layout(found.lengths, found.strides[:count], found.first[:count])
@@ -162,13 +175,23 @@ def _stage(axes: Axes) -> Stage:
     else:
         threads = WARP if length <= _OF_A_WARP else BLOCK
         chunk = _OF_A_WARP if threads == WARP else _OF_A_BLOCK
+    return Stage(axes, _class(axes, threads), chunk, -(-length // chunk))
+
+
+def alike(axes: Axes, stage: Stage) -> Stage:
+    """A stage on other operands that combines the same elements in the same order as `stage`."""
+    assert axes.outputs == stage.axes.outputs
+    assert axes.length == stage.axes.length
+    return Stage(axes, _class(axes, stage.kind.threads), stage.chunk, stage.parts)
+
+
+def _class(axes: Axes, threads: int) -> StageClass:
     steps = tuple(
         (_known(kept[-1]), _known(reduced[-1]))
         for kept, reduced in zip(axes.kept.strides, axes.reduced.strides, strict=True)
     )
     ranks = len(axes.kept.lengths), len(axes.reduced.lengths)
-    kind = StageClass(threads, *ranks, _reach(axes) >= MOST_SHORT, steps)
-    return Stage(axes, kind, chunk, -(-length // chunk))
+    return StageClass(threads, *ranks, _reach(axes) >= MOST_SHORT, steps)
 
 
 def _known(step: int) -> int | None:

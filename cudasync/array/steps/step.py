@@ -32,10 +32,11 @@ _push = launching.push
 class Scratch:
     """Memory between two steps of one plan: it is gone, for the next to take, with the launch."""
 
-    __slots__ = ("_block", "ptr", "region")
+    __slots__ = ("_allocation", "ptr", "region")
 
     def __init__(self, block: Block, size_bytes: int) -> None:
-        self._block = block
+        # By the name that arrays have for theirs.
+        self._allocation: Any = block
         self.ptr = block.ptr
         self.region = Region(self.ptr, self.ptr + size_bytes)
 
@@ -99,13 +100,9 @@ class Step:
         self._idle: deque[Launch] = deque()
         self._is_checked = is_checked()
 
-    def __call__(self, operands: tuple[Any, ...], result: Any, frame: FrameType) -> None:
-        """Push it: reads the operands, overwrites the result; returns at once."""
-        try:
-            launch = self._idle.pop()
-        except IndexError:
-            launch = self._another()
-        read = self._pack(self._pack_into, launch.block.buffer, operands, result, self._first)
+    def __call__(self, operands: tuple[Any, ...], result: Any, frame: FrameType) -> Any:
+        """Push it: reads the operands, overwrites the result; returns the op at once."""
+        launch, read = self._packed(operands, result)
         # Alive until the launch is issued.
         launch.kept = (operands, result)
         written: tuple[Any, ...] = (result.region,)
@@ -116,8 +113,8 @@ class Step:
         engine = current_engine()
         kernel = self._kernel.name
         if engine._is_direct and not self._is_checked:
-            _push(engine, launch.on, accesses, self._name, self._device, frame, kernel)
-            return
+            name = self._name
+            return _push(engine, launch.on, accesses, name, self._device, frame, kernel)
         op = engine._push(
             launch.on,
             OpKind.KERNEL,
@@ -128,6 +125,19 @@ class Step:
             kernel=kernel,
         )
         op._said = accesses
+        return op
+
+    def packed(self, operands: tuple[Any, ...], result: Any) -> Launch:
+        """A launch with these operands and this result, told by their `ptr` and `region`."""
+        return self._packed(operands, result)[0].kept_for_good()
+
+    def _packed(self, operands: tuple[Any, ...], result: Any) -> tuple[Launch, Any]:
+        try:
+            launch = self._idle.pop()
+        except IndexError:
+            launch = self._another()
+        read = self._pack(self._pack_into, launch.block.buffer, operands, result, self._first)
+        return launch, read
 
     def _another(self) -> Launch:
         block = self._kernel.packing.block()

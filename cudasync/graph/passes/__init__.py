@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from cudasync.graph.hazards import Hazards
-from cudasync.graph.passes import copies, dead, edges, fusion
+from cudasync.graph.passes import copies, dead, edges, fusion, reductions
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -17,7 +17,13 @@ if TYPE_CHECKING:
     from cudasync.graph.node import Node
 
 # In this order: what is left out need not be fused, and edges are counted last.
-PASSES = {"dead": dead.run, "fusion": fusion.run, "copies": copies.run, "edges": edges.run}
+PASSES = {
+    "dead": dead.run,
+    "fusion": fusion.run,
+    "reductions": reductions.run,
+    "copies": copies.run,
+    "edges": edges.run,
+}
 
 
 def optimised(

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from cudasync.engine.hazards.interval_map import Region
     from cudasync.graph.node import Node
@@ -18,7 +18,17 @@ if TYPE_CHECKING:
 
 def run(nodes: Sequence[Node]) -> tuple[list[Node], str]:
     """Let each operation take in what made its operands."""
-    program = _Program(nodes)
+    left, taken = merged(nodes, lambda outer, inner: outer.takes_in(inner))
+    return left, f"{len(taken)} of {len(nodes)} nodes taken in by others"
+
+
+def merged(nodes: Sequence[Node], take: Callable[[Any, Any], Any]) -> tuple[list[Node], list[Node]]:
+    """The program with nodes inside of others, and which these are.
+
+    `take(outer, inner)` gives one expression for two of which the first reads what the second
+    makes, or None.
+    """
+    program = _Program(nodes, take)
     for node in nodes:
         while program.take_one(node):
             pass
@@ -30,13 +40,14 @@ def run(nodes: Sequence[Node]) -> tuple[list[Node], str]:
         for node in nodes
         if node not in program.taken
     ]
-    return left, f"{len(program.taken)} of {len(nodes)} nodes taken in by others"
+    return left, list(program.taken)
 
 
 class _Program:
     """What each node computes by now, and the edges among those that are left."""
 
-    def __init__(self, nodes: Sequence[Node]) -> None:
+    def __init__(self, nodes: Sequence[Node], take: Callable[[Any, Any], Any]) -> None:
+        self._take = take
         self.expressions: dict[Node, Any] = {node: node.expression for node in nodes}
         self.before: dict[Node, set[Node]] = {node: set(node.before) for node in nodes}
         self.after: dict[Node, set[Node]] = {node: set() for node in nodes}
@@ -53,7 +64,7 @@ class _Program:
             return False
         for inner in sorted(self.before[node], key=lambda each: each.index, reverse=True):
             if self._is_nodes_own(inner, node):
-                fused = mine.takes_in(self.expressions[inner])
+                fused = self._take(mine, self.expressions[inner])
                 if fused is not None:
                     self.expressions[node] = fused
                     self._merge(inner, node)

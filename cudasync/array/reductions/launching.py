@@ -1,0 +1,56 @@
+"""Floor 4, reductions. A stage made ready: its kernel, and what is the same in each launch."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from cudasync.array.expressions.c_types import C_TYPES
+from cudasync.array.reductions.kernel import Job, kernel_name, source
+from cudasync.array.steps.compiling import kernel_of
+from cudasync.array.steps.step import Step
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from cudasync.array.reductions.stages import Stage
+    from cudasync.driver import Device
+
+
+class Stepped(NamedTuple):
+    """A stage made ready."""
+
+    step: Step
+    job: Job
+    stage: Stage
+
+
+def step_for(
+    job: Job,
+    stage: Stage,
+    sizes: Sequence[int],
+    divisor: float,
+    device: Device,
+    scalars: Sequence[Any] = (),
+) -> Step:
+    """The launch of a stage, where elements of the arrays that it reads take so many bytes."""
+    letter = "Q" if stage.kind.is_wide else "I"
+    numbers: list[tuple[Any, str]] = [
+        (v, letter if v >= 0 else letter.lower()) for v in stage.numbers
+    ]
+    if job.has_divisor:
+        numbers.append((divisor, C_TYPES[job.dtype].letter))
+    numbers += [
+        (value, C_TYPES[dtype].letter) for value, dtype in zip(scalars, job.scalars, strict=True)
+    ]
+    first = [at * size for at, size in zip(stage.axes.first, sizes, strict=True)]
+    grid, block = stage.launch_shape
+    kernel = kernel_of(source(job, stage.kind), kernel_name(job), device)
+    return Step(
+        job.reduction.name,
+        device,
+        kernel,
+        grid=grid,
+        block=block,
+        first=(*first, 0),
+        numbers=numbers,
+    )

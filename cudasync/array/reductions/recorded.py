@@ -1,0 +1,188 @@
+"""Floor 4, reductions. A stage that is recorded: what a pass over a graph may ask of it.
+
+It takes in the operation that made what it reads, and computes each element where it used to load
+it. How the elements are cut into parts, and in which order they are combined, stays what it was for
+the array that is gone: so no bit of a result changes.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from cudasync.array.elementwise.recorded import (
+    Placed,
+    RecordedOperation,
+    held,
+    meet,
+    memory_of,
+    merged,
+)
+from cudasync.array.expressions.c_types import C_TYPES
+from cudasync.array.expressions.layout import broadcast_strides
+from cudasync.array.expressions.tree import Index, Scalar, leaves, substitute
+from cudasync.array.reductions.launching import Stepped, step_for
+from cudasync.array.reductions.stages import alike, axes_of
+from cudasync.array.steps.step import Scratch
+
+if TYPE_CHECKING:
+    import weakref
+    from collections.abc import Sequence
+
+    from cudasync.array.expressions.tree import Expression
+    from cudasync.array.reductions.plan import DevicePlan
+    from cudasync.driver import Launch
+
+
+class RecordedReduction:
+    """A stage and what it was called with: arrays by their places, then the numbers inside."""
+
+    is_reduction = True
+
+    def __init__(
+        self,
+        plan: DevicePlan,
+        stepped: Stepped,
+        operands: Sequence[Any],
+        result: Placed,
+        arrays: weakref.ref[Any] | None,
+    ) -> None:
+        self.plan = plan
+        self.stepped = stepped
+        self.operands = tuple(operands)
+        self.result = result
+        # As those of a recorded operation.
+        self._arrays = arrays
+        self.name = stepped.job.reduction.name
+
+    @property
+    def is_temporary(self) -> bool:
+        """True if nobody can ask for the result any more, but other nodes."""
+        return self._arrays is not None and self._arrays() is None
+
+    @property
+    def regions(self) -> Any:
+        """What it only reads, updates, and overwrites."""
+        return tuple(dict.fromkeys(each.region for each in self._read)), (), (self.result.region,)
+
+    @property
+    def _read(self) -> tuple[Placed, ...]:
+        return self.operands[: len(self.stepped.job.operands)]
+
+    def launch(self) -> Launch:
+        """The launch of it, with its places packed."""
+        return self.stepped.step.packed(self._read, self.result)
+
+    def aimed(self, aim: Any) -> RecordedReduction:
+        """The same stage on other memory: see `graph.aiming`. Its numbers are no argument's, since
+        it has some only once arguments are bound."""
+
+        def put(operand: Any) -> Any:
+            return operand.aimed(aim) if isinstance(operand, Placed) else operand
+
+        operands = [put(each) for each in self.operands]
+        made = RecordedReduction(self.plan, self.stepped, operands, put(self.result), self._arrays)
+        made.name = self.name
+        return made
+
+    def takes_in(self, other: Any) -> None:
+        """It is no operation on elements alone: see `reduces`."""
+
+    def reduces(self, other: Any) -> RecordedReduction | None:
+        """This stage with `other`, which made an operand of it, inside; None if it can not be.
+
+        The operand is of the shape that is reduced, so each element is computed once.
+        """
+        job, request = self.stepped.job, self.plan.request
+        if job.element is None or not isinstance(other, RecordedOperation):
+            return None
+        made, target = other.result, self.result
+        mine = [each for each in self._read if meet(each.region, made.region)]
+        if not mine or any(e != made or e.layout.shape != request.shape for e in mine):
+            return None
+        # Elements are read again and again while results are written.
+        if any(isinstance(e, Placed) and meet(e.region, target.region) for e in other.operands):
+            return None
+        # An element does not know its place in the whole.
+        if any(isinstance(leaf, Index) for leaf in leaves(other.plan.tree)):
+            return None
+        found = merged(job.element, self.operands, other)
+        if found is None:
+            return None
+        return self._computing(*_arrays_first(*found), f"{other.name}, {self.name}")
+
+    def _computing(
+        self, element: Expression, operands: list[Any], name: str
+    ) -> RecordedReduction | None:
+        """This stage with another element, the arrays among its operands first."""
+        plan, request, (_, job, stage) = self.plan, self.plan.request, self.stepped
+        layouts = [each.layout for each in operands if isinstance(each, Placed)]
+        values = operands[len(layouts) :]
+        dtypes = {e.position: e.dtype for e in leaves(element) if isinstance(e, Scalar)}
+        scalars = tuple(dtypes[at] for at in range(len(layouts), len(operands)))
+        if not layouts or not all(map(_fits, values, scalars)):
+            return None
+
+        def rows(some: Sequence[Any]) -> list[tuple[int, ...]]:
+            return [broadcast_strides(e.shape, e.element_strides, request.shape) for e in some]
+
+        # In the order of the arrays that were there.
+        is_ordered = bool(request.reduction.finds)
+        axes = axes_of(
+            request.shape, rows(layouts), request.axes, in_order=is_ordered,
+            guides=rows(plan.operands),
+        )  # fmt: skip
+        job = replace(
+            job, operands=tuple(e.dtype for e in layouts), element=element, scalars=scalars
+        )
+        stage = alike(axes, stage)
+        sizes = [each.dtype.itemsize for each in layouts]
+        device = plan.result.device
+        step = step_for(job, stage, sizes, request.divisor, device, values)
+        stepped = Stepped(step, job, stage)
+        fused = RecordedReduction(plan, stepped, operands, self.result, self._arrays)
+        fused.name = name
+        return fused
+
+
+def note(
+    node: Any, plan: DevicePlan, stepped: Stepped, operands: Sequence[Any], made: Any, *,
+    is_new: bool,
+) -> None:  # fmt: skip
+    """`node` is a recorded launch of a stage: let it know what it reduces.
+
+    It keeps memory instead of arrays, so that it shows when the program has let go of these.
+    """
+    node.launch.kept = None
+    placed = []
+    for each in operands:
+        placed.append(_placed(each))
+        node.keep(memory_of(each))
+    arrays = held(node, made, is_new=is_new)
+    node.expression = RecordedReduction(plan, stepped, placed, _placed(made), arrays)
+
+
+def _placed(each: Any) -> Placed:
+    layout = None if isinstance(each, Scratch) else each.layout
+    return Placed(each.ptr, each.region, layout)  # type: ignore[arg-type]
+
+
+def _arrays_first(tree: Expression, operands: list[Any]) -> tuple[Expression, list[Any]]:
+    """The tree and its operands with the arrays before the numbers."""
+    order = sorted(range(len(operands)), key=lambda at: not isinstance(operands[at], Placed))
+    place = {at: number for number, at in enumerate(order)}
+    moved: list[Any] = [None] * len(operands)
+    for leaf in leaves(tree):
+        if not isinstance(leaf, Index):
+            moved[leaf.position] = type(leaf)(place[leaf.position], leaf.dtype)
+    return substitute(tree, moved), [operands[at] for at in order]
+
+
+def _fits(value: Any, dtype: Any) -> bool:
+    """True if a kernel can be given this number: an operation makes infinities of some."""
+    try:
+        struct.pack(f"<{C_TYPES[dtype].letter}", value)
+    except (struct.error, OverflowError):
+        return False
+    return True
