@@ -41,7 +41,8 @@ def measured(nodes: Sequence[Node], engine: Any, frame: FrameType) -> dict[Node,
     ops: list[Any] = []
     for node in nodes:
         if node.control is None:
-            ops.append(_push(node, engine, frame, seconds, pairs))
+            for step in node.steps or (node,):
+                ops.append(_push(step, engine, frame, seconds, pairs))
             continue
         # A block is ops of its own: nothing else is to be under way.
         _wait_for(ops)
@@ -53,6 +54,9 @@ def measured(nodes: Sequence[Node], engine: Any, frame: FrameType) -> dict[Node,
     for node, (start, end) in pairs.items():
         end.synchronize()
         seconds[node] = end.elapsed_ms(start) / 1000
+    for node in nodes:
+        if node.steps:
+            seconds[node] = sum(map(seconds.pop, node.steps))
     return seconds
 
 

@@ -54,7 +54,7 @@ class Instance:
         is_recording = engine.mode == "recording"
         ops = [op for each in self.staged for op in each.copy_in(engine, between)]
         if is_recording:
-            ops += [engine.record_again(node) for node in self.nodes]
+            ops += [engine.record_again(step) for n in self.nodes for step in n.steps or (n,)]
         else:
             ops += [part.push(engine, frame, between) for part in self.parts]
         ops += [op for each in self.staged for op in each.copy_out(engine, between)]

@@ -6,9 +6,11 @@ result or waits is an error that says so. It is never changed once its recording
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from cudasync.driver.unpicklable import unpicklable
+from cudasync.engine.batch.union import Union
 from cudasync.engine.hazards.accesses import accesses_explained
 from cudasync.engine.hazards.interval_map import Everywhere
 from cudasync.engine.op import OpKind, site_of
@@ -47,6 +49,7 @@ class Node:
         "name",
         "pool",
         "priority",
+        "steps",
         "transfer",
     )
 
@@ -92,6 +95,8 @@ class Node:
         self.expression: Any = None
         # The copy or fill that it is, if it is one and says so.
         self.transfer: Transfer | None = None
+        # The functions of the host that it calls one after the other, where these are several.
+        self.steps: tuple[Node, ...] = ()
         self._accesses = self._said = accesses
         self._code, self._at = where
         # Arrays and what else is to live as long as the node.
@@ -169,6 +174,7 @@ class Node:
         )
         made.expression = self.expression
         made.transfer = self.transfer
+        made.steps = self.steps
         made._said = self._said
         return made
 
@@ -206,6 +212,18 @@ class Node:
         made.fn = fn
         return made
 
+    def followed_by(self, steps: Sequence[Node]) -> Node:
+        """A step in the place of this one that calls the functions of `steps`, itself the first."""
+        union = Union()
+        for each in steps:
+            union.add(each.hazards)
+        made = self.at(self.index)
+        made.steps = tuple(steps)
+        made.fn = partial(_call_all, made.steps)
+        made.name = f"{steps[0].name} to {steps[-1].name}"
+        made._accesses = made._said = union.accesses()
+        return made
+
     def launching(self, launch: Launch, accesses: Accesses) -> Node:
         """The same step with a launch that accesses this."""
         made = self.at(self.index)
@@ -238,3 +256,8 @@ class Node:
 
     def __repr__(self) -> str:
         return f"<Node {self.index} {self.name!r} {self.kind.value}>"
+
+
+def _call_all(steps: Sequence[Node]) -> None:
+    for each in steps:
+        each.fn()

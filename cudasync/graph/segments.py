@@ -33,7 +33,9 @@ class Segment:
     @property
     def name(self) -> str:
         """What its op is called."""
-        return self.nodes[0].name if len(self.nodes) == 1 else f"graph of {len(self.nodes)}"
+        if len(self.nodes) == 1 and not self.nodes[0].steps:
+            return self.nodes[0].name
+        return f"graph of {sum(len(node.steps) or 1 for node in self.nodes)}"
 
     def accesses(self) -> Accesses:
         """What it reads from outside and what it writes, as of one op."""

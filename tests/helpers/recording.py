@@ -50,7 +50,7 @@ class Recorded(Runner):
     """A run of a program by a graph."""
 
     def launched(
-        self, times: int, beside: bool, on_stream: bool
+        self, times: int, beside: bool, on_stream: bool, without: tuple[str, ...] = ()
     ) -> tuple[Run, cs.Executable, list[list[bool]]]:
         """Record the program, and launch it so often; the outcome, what was launched, and what of
         the host's arrays and tokens was poisoned.
@@ -67,7 +67,7 @@ class Recorded(Runner):
             self.engine = outside
             self.prepared.clear()
             self.ops.clear()
-            executable = recorded.instantiate()
+            executable = recorded.instantiate(without=without)
             for each in range(times):
                 if beside and each == times - 1:
                     for number, push in enumerate(self.program.pushes):
@@ -119,12 +119,13 @@ def graph_differences(
     *,
     beside: bool = False,
     on_stream: bool = False,
+    without: tuple[str, ...] = (),
 ) -> list[str]:
     """What a graph did otherwise than running its program so often has it."""
     try:
         with open_engine(setting) as engine:
-            launched = Recorded(program, engine, holds=False).launched(times, beside, on_stream)
-            run, executable, poisoned = launched
+            runner = Recorded(program, engine, holds=False)
+            run, executable, poisoned = runner.launched(times, beside, on_stream, without)
             executable.close()
     except (cs.CudasyncError, TimeoutError) as error:
         reset_devices()

@@ -13,6 +13,7 @@ from cudasync.engine.log.node import origins_of
 from cudasync.engine.op import OpKind
 from cudasync.graph.parts.alone import AlonePart
 from cudasync.graph.parts.over import besides, is_silent, tell
+from cudasync.graph.segments import Segment
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -20,8 +21,8 @@ if TYPE_CHECKING:
 
     from cudasync.engine import Engine, Op
     from cudasync.engine.hazards.variable import Var
+    from cudasync.graph.node import Node
     from cudasync.graph.parts.over import Between
-    from cudasync.graph.segments import Segment
 
 # Host functions that take longer than this on average are handed over one by one.
 HAND_OVER_S = 30e-6
@@ -35,18 +36,26 @@ class HostPart:
     """
 
     def __init__(self, segment: Segment) -> None:
-        self.nodes = tuple(segment.nodes)
+        nodes = segment.nodes
+        # A chain by itself is taken apart as any functions are.
+        self.nodes = nodes[0].steps if len(nodes) == 1 and nodes[0].steps else tuple(nodes)
         self._pool = segment.pool
         self._priority = segment.priority
         self.name = segment.name
-        self._alone = [AlonePart(node) for node in self.nodes]
+        # What it is made of when it is spread: a chain is still called in one op, until its own
+        # functions are found to take long.
+        self._alone: list[AlonePart | HostPart] = [
+            HostPart(_chain(node, segment)) if node.steps else AlonePart(node)
+            for node in self.nodes
+        ]
+        self._steps = tuple(step for node in self.nodes for step in node.steps or (node,))
         # As of one op: it writes the variable of the first that writes nothing.
         silent = [over for each in self._alone for over in each.over]
         self._over = tuple(silent[:1])
         regions, read, written = segment.accesses()
         self.accesses = regions, read, (*written, *self._over)
         self.is_spread = False
-        self._functions = [node.fn for node in self.nodes]
+        self._functions = [step.fn for step in self._steps]
 
     @property
     def over(self) -> tuple[Var, ...]:
@@ -83,7 +92,7 @@ class HostPart:
             for fn in functions:
                 fn()
             took = perf_counter() - begun
-            if took > HAND_OVER_S * len(self.nodes) and len(self.nodes) > 1:
+            if took > HAND_OVER_S * len(self._steps) and len(self.nodes) > 1:
                 # For good: who pushes a launch meanwhile looks twice.
                 self.is_spread = True
         except Exception as error:
@@ -105,7 +114,7 @@ class HostPart:
         """Call those from `first` on that need nothing that is wrong; what else becomes of it."""
         damage = op._damage
         for at in range(first, len(self._functions)):
-            accesses = self.nodes[at].hazards
+            accesses = self._steps[at].hazards
             if not damage.reaches(accesses):
                 try:
                     self._functions[at]()
@@ -118,7 +127,7 @@ class HostPart:
             self._fail(at, op)
 
     def _fail(self, at: int, op: Any) -> None:
-        accesses = self.nodes[at].hazards
+        accesses = self._steps[at].hazards
         op._damage.fail(accesses)
         if is_silent(accesses):
             op._damage.fail((((), (), ()), (), self._over))
@@ -129,7 +138,7 @@ class HostPart:
         return MethodType(fn, op)
 
     def _said_of(self, at: int) -> str:
-        node = self.nodes[at]
+        node = self._steps[at]
         return f"node {node.index} ({node.name}), recorded at {node.push_site}"
 
     def raise_if_gone(self) -> None:
@@ -137,3 +146,8 @@ class HostPart:
 
     def close(self) -> None:
         """There is nothing of its own."""
+
+
+def _chain(node: Node, around: Segment) -> Segment:
+    """A node with steps as a segment by itself."""
+    return Segment(None, around.pool, around.priority, is_alone=False, nodes=[node])

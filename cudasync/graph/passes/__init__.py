@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from cudasync.graph.hazards import Hazards
-from cudasync.graph.passes import copies, dead, edges, fusion, reductions
+from cudasync.graph.passes import copies, dead, edges, fusion, host, reductions
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -22,6 +22,7 @@ PASSES = {
     "fusion": fusion.run,
     "reductions": reductions.run,
     "copies": copies.run,
+    "host": host.run,
     "edges": edges.run,
 }
 

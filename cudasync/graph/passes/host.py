@@ -1,0 +1,67 @@
+"""Floor 3, passes. Functions of the host that follow each other become one node.
+
+One is joined with the next where that needs it alone, and nobody else does: no order is added. The
+node has the functions as its steps, so a failure is that of one of them (`parts/host`). Those that
+turn out to take long are handed over one by one, as any others.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from cudasync.graph.hazards import reduced
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from cudasync.graph.node import Node
+
+# Beyond, edges count as they are: the ancestors of all nodes are as many bits, squared.
+_MOST = 10_000
+
+
+def run(nodes: Sequence[Node]) -> tuple[list[Node], str]:
+    """Join chains."""
+    following = _following(nodes)
+    behind = set(following.values())
+    left: list[Node] = []
+    count = 0
+    for node in nodes:
+        if node in behind:
+            continue
+        chain = [node]
+        while chain[-1] in following:
+            chain.append(following[chain[-1]])
+        if len(chain) > 1:
+            count += 1
+            node = node.followed_by([each.at(len(left)) for each in chain])
+        left.append(node)
+    gone = len(nodes) - len(left)
+    return left, f"{gone} of {len(nodes)} nodes joined with those before them, in {count} chains"
+
+
+def _following(nodes: Sequence[Node]) -> dict[Node, Node]:
+    """Of each node the one that it is joined with, where there is one."""
+    if sum(map(_is_on_host, nodes)) < 2:
+        return {}
+    is_small = len(nodes) <= _MOST
+    needed = reduced(tuple(nodes)) if is_small else [node.before for node in nodes]
+    # Of each node the one that comes after it; None if there are several.
+    after: dict[Node, Node | None] = {}
+    for node, before in zip(nodes, needed, strict=True):
+        for other in before:
+            after[other] = None if other in after else node
+    return {
+        before[0]: node
+        for node, before in zip(nodes, needed, strict=True)
+        if len(before) == 1 and after[before[0]] is node and _may_meet(before[0], node)
+    }
+
+
+def _is_on_host(node: Node) -> bool:
+    return node.device is None and node.transfer is None and not node.is_alone
+
+
+def _may_meet(one: Node, other: Node) -> bool:
+    are_on_host = _is_on_host(one) and _is_on_host(other)
+    return are_on_host and (one.pool, one.priority) == (other.pool, other.priority)

@@ -1,0 +1,139 @@
+"""The pass that joins chains of host functions: the same calls and poison, fewer nodes."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from helpers.host_programs import host_programs
+from helpers.programs import settings
+from helpers.recording import graph_differences
+from hypothesis import HealthCheck, given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+
+import cudasync as cs
+from cudasync.graph.parts import host
+from cudasync.graph.passes import host as joining
+
+
+@given(host_programs(), settings(), st.booleans(), st.booleans())
+@hypothesis_settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_outcome_and_poison_are_eager_with_the_pass_on_and_off(
+    monkeypatch, program, setting, is_on, is_spread
+):
+    without = () if is_on else ("host",)
+    with monkeypatch.context() as patch:
+        if is_spread:
+            patch.setattr(host, "HAND_OVER_S", 0.0)
+        assert not graph_differences(program, setting, 3, beside=True, without=without)
+
+
+def joins_what_others_need(nodes):
+    """Each is joined with somebody behind it, whatever else that needs, and whoever needs it."""
+    return {
+        other: node
+        for node in nodes
+        for other in node.before[-1:]
+        if joining._may_meet(other, node)
+    }
+
+
+def fails_as_a_whole(self, at, op):
+    """All functions of a segment have failed where one has."""
+    for each in range(len(self._steps)):
+        FAIL(self, each, op)
+
+
+FAIL = host.HostPart._fail
+
+
+@pytest.mark.parametrize(
+    ("where", "name", "wrong"),
+    [
+        (joining, "_following", joins_what_others_need),
+        (host.HostPart, "_fail", fails_as_a_whole),
+    ],
+    ids=["what others need", "fails as a whole"],
+)
+def test_a_planted_bug_is_found(where, name, wrong, monkeypatch):
+    monkeypatch.setattr(where, name, wrong)
+    found = []
+
+    @hypothesis_settings(max_examples=400, derandomize=True, database=None)
+    @given(host_programs(), settings())
+    def search(program, setting):
+        if not found:
+            found.extend(graph_differences(program, setting, 2, beside=True))
+
+    search()
+    assert found
+
+
+def chain(count, calls, fails_at=None):
+    """A graph that calls `count` functions on one array, after each other."""
+    x = cs.zeros(4, np.int32, device="cpu")
+
+    def call(number):
+        if number == fails_at:
+            raise ValueError("as planned")
+        calls.append(number)
+
+    with cs.graph() as g:
+        for number in range(count):
+            cs.engine().push(
+                lambda number=number: call(number), reads=x, writes=x, name=f"step {number}"
+            )
+    return g, x
+
+
+def test_a_chain_is_one_node_and_all_of_it_is_called():
+    calls = []
+    g, x = chain(5, calls)
+    exe = g.instantiate()
+    assert [node.name for node in exe.nodes] == ["step 0 to step 4"]
+    assert "host: 4 of 5 nodes joined with those before them, in 1 chains" in exe.report()
+    exe.launch()
+    x.wait()
+    assert calls == [*range(5)]
+    plain = g.instantiate(without=("host",))
+    assert len(plain.nodes) == 5
+    assert "host: left out" in plain.report()
+
+
+def test_what_others_need_in_between_is_no_chain():
+    x, y, z = (cs.zeros(4, np.int32, device="cpu") for _ in range(3))
+    with cs.graph() as g:
+        push = cs.engine().push
+        push(lambda: None, writes=x)
+        push(lambda: None, reads=x, writes=y)
+        push(lambda: None, reads=x, writes=z)
+        push(lambda: None, reads=[y, z], writes=x)
+    assert len(g.instantiate().nodes) == 4
+
+
+@pytest.mark.parametrize("is_spread", [False, True])
+def test_a_failure_in_a_chain_names_the_function_that_failed(is_spread, monkeypatch):
+    if is_spread:
+        monkeypatch.setattr(host, "HAND_OVER_S", 0.0)
+    with cs.Engine() as engine:
+        calls = []
+        g, x = chain(4, calls, fails_at=2)
+        other = cs.zeros(4, np.int32, device="cpu")
+        with cs.graph() as both:
+            g.instantiate().launch()
+            cs.engine().push(lambda: None, writes=other, name="beside")
+        op = both.instantiate().launch()
+        with pytest.raises(cs.OpError, match=r"node 0 \(step 2\), recorded at .*test_host_chains"):
+            op.wait()
+        assert calls == [0, 1]
+        with pytest.raises(cs.OpError, match="step 2"):
+            x.numpy()
+        assert other.numpy().tolist() == [0] * 4
+        engine.clear_errors()
+
+
+def test_a_chain_is_measured_as_its_functions_together():
+    g, _ = chain(3, [])
+    exe = g.instantiate()
+    exe.measure()
+    assert [node for node, _ in exe.critical_path()] == list(exe.nodes)
