@@ -4,6 +4,7 @@
 them eagerly. `matmul`: products of matrices on the host, whose order a graph knows beforehand.
 `launch.N`: kernels of a device in one graph, launched until issued; timed beside a bare launch of
 the same graph of the driver. `instantiate`: a graph of empty host functions, made ready.
+`memory.NAME`: bytes of temporaries, counted (`graph_memory.py`).
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ import workloads
 from bench_matmul import BOUND, Products, side_by_side
 from engines import Cudasync, SerialLoop, contend, steps
 from goals import MICROSECONDS, Goal
+from graph_memory import add_memory
 from harness import Case, Contender
 from launch_rig import without_driver
 
@@ -112,6 +114,7 @@ def build(session: Session) -> None:
     add_matmul(session, engine)
     add_launches(session)
     add_instantiation(session, engine)
+    add_memory(session)
 
 
 def replayed(engine: cs.Engine, workload: Workload, functions: Functions) -> Contender:

@@ -10,8 +10,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from cudasync.graph.aiming import Aim, Move, aimed, touches
+from cudasync.graph.hazards import ordered
 from cudasync.graph.instance import Instance, accesses_of
-from cudasync.graph.passes import optimised, ordered
+from cudasync.graph.passes import optimised
 from cudasync.graph.staging import Staged
 
 if TYPE_CHECKING:

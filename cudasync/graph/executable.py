@@ -54,6 +54,9 @@ class Executable:
         # By the places of their arguments, the latest last.
         self._instances: dict[Any, Instance] = {}
         self._instance = self._instance_of(self._values)
+        if not self._arguments:
+            # There will be no other: memory that passes did without goes with what was recorded.
+            self._recorded = ()
 
     @property
     def nodes(self) -> tuple[Node, ...]:
@@ -125,6 +128,8 @@ class Executable:
         return self._instance_of(values).push(current.engine(), frame)
 
     def _instance_of(self, values: Mapping[str, Any]) -> Instance:
+        if not self._arguments and self._instances:
+            return self._instance
         key = tuple(each.key(values[name]) for name, each in self._arguments.items())
         found = self._instances.pop(key, None)
         if found is None:

@@ -250,6 +250,12 @@ class Node:
         self.control = control
         self._accesses = self._said = control.accesses()
 
+    def keeping(self, things: Sequence[Any]) -> Node:
+        """The same step, which keeps these alive and nothing else that it is made of."""
+        made = self.at(self.index)
+        made._keeps = tuple(things)
+        return made
+
     def keep(self, thing: object) -> None:
         """Let `thing`, which is lent to this step, live as long as the graph."""
         self._keeps = (*self._keeps, thing)

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cudasync.graph.hazards import Hazards
-from cudasync.graph.passes import copies, dead, edges, fusion, host, reductions
+from cudasync.graph.hazards import ordered
+from cudasync.graph.passes import copies, dead, edges, fusion, host, memory, reductions
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -23,6 +23,7 @@ PASSES = {
     "reductions": reductions.run,
     "copies": copies.run,
     "host": host.run,
+    "memory": memory.run,
     "edges": edges.run,
 }
 
@@ -47,12 +48,3 @@ def optimised(
         nodes = ordered(left) if len(left) < len(nodes) else left
         said.append(f"{name}: {line}")
     return tuple(nodes), said
-
-
-def ordered(nodes: Sequence[Node]) -> tuple[Node, ...]:
-    """The same nodes as a program of their own: numbered, with the edges among them."""
-    hazards = Hazards()
-    made = tuple(node.at(index) for index, node in enumerate(nodes))
-    for node in made:
-        node.before = hazards.enter(node)
-    return made

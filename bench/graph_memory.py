@@ -1,0 +1,67 @@
+"""The memory of a graph's temporaries, beside the least that their lives allow.
+
+`memory.chain`: each array is made of the one before; `memory.random`: of any two of the latest. All
+but the last are temporaries. The least is that of the most that may be in use at once, in some
+order that the graph allows. Nothing is launched: sizes are known when a graph is instantiated.
+"""
+
+from __future__ import annotations
+
+import checkout
+
+# isort: split
+import sys
+from random import Random
+from typing import TYPE_CHECKING
+
+import numpy as np
+from harness import SEED
+
+import cudasync as cs
+from cudasync.graph.passes import memory, packing
+
+sys.path.insert(1, str(checkout.ROOT / "tests"))
+
+from helpers.antichains import heaviest
+
+if TYPE_CHECKING:
+    from harness import Session
+
+UNIT = 64
+MOST_UNITS = 8
+OF_THE_LEAST = {"chain": 1.1, "random": 1.5}
+# What makes one kernel of operations would leave fewer temporaries.
+WITHOUT = ("dead", "fusion", "reductions", "memory")
+
+
+def add_memory(session: Session) -> None:
+    """Count bytes for both shapes."""
+    count = session.parameter("temporaries", small=12, large=120)
+    for shape, most in OF_THE_LEAST.items():
+        name = f"bench_graph.memory.{shape}"
+        if not session.wants(name):
+            continue
+        before, now, least = bytes_of(shape, count, Random(SEED))
+        session.measure(f"{name}: recorded", before / least, "of the least")
+        session.measure(f"{name}: packed", now / least, "of the least", most)
+
+
+def bytes_of(shape: str, count: int, random: Random) -> tuple[int, int, int]:
+    """For the temporaries of a graph: as recorded, packed, and the least."""
+    outside = cs.zeros(MOST_UNITS * UNIT, np.int32)
+    with cs.graph() as graph:
+        arrays = [outside, outside]
+        for _ in range(count):
+            reach = 1 if shape == "chain" else min(6, len(arrays))
+            one, other = (arrays[-random.randint(1, reach)] for _ in range(2))
+            size = random.randint(1, MOST_UNITS) * UNIT
+            if size > min(one.size, other.size):
+                one, other = one[:1], outside
+            arrays.append(one[:size] + other[:size])
+        last = arrays[-1]
+        del arrays, one, other
+    found = memory.temporaries(graph.instantiate(without=WITHOUT).nodes)
+    del last
+    sizes = [each.size for each in found]
+    least = heaviest(sizes, lambda one, other: found[one].is_over_before(found[other]))
+    return sum(sizes), sum(block.size for block in packing.packed(found)), least

@@ -1,0 +1,142 @@
+"""Floor 3, passes. Temporaries whose lives do not meet share memory.
+
+The life of one is all that touches it. Two do not meet if, by the edges that there are, all that
+touches one comes before what makes the other: in every order that the graph allows. So sharing
+orders nothing that was not in that order, and what may run side by side does so still.
+
+Nothing is allocated: some of the memory that the recording took holds all (`packing`). The rest
+goes back where it came from, once the recording is gone that could be instantiated again.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from typing import TYPE_CHECKING, Any
+
+from cudasync.graph.aiming import Aim, Move, aimed, touches
+from cudasync.graph.hazards import ordered
+from cudasync.graph.passes.packing import Temporary, packed
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from cudasync.engine.hazards.interval_map import Region
+    from cudasync.graph.node import Node
+    from cudasync.graph.passes.packing import Block
+
+# The ancestors of all nodes are as many bits, squared; temporaries are compared with each other.
+_MOST = 10_000
+_MOST_TEMPORARIES = 2_000
+
+
+def run(nodes: Sequence[Node]) -> tuple[Sequence[Node], str]:
+    """Lay temporaries into each other's memory."""
+    if not any(node.expression is not None for node in nodes):
+        return nodes, "there are no temporaries"
+    found = temporaries(nodes)
+    before = sum(each.size for each in found)
+    blocks = packed(found)
+    after = sum(block.size for block in blocks)
+    moved = list(nodes)
+    for place, aim in _aims(blocks).items():
+        (moved[place],) = aimed([nodes[place]], aim)
+    said = f"{len(found)} temporaries take {after} bytes, {before} before"
+    return ordered(_without_the_rest(moved)), said
+
+
+def _aims(blocks: Iterable[Block]) -> dict[int, Aim]:
+    """Where things are now for each node, by its place, that touches what is moved."""
+    aims: dict[int, Aim] = {}
+    for block in blocks:
+        for each, offset in block.inside:
+            by = block.start + offset - each.region.start
+            users = each.users if by else 0
+            while users:
+                place = users.bit_length() - 1
+                users ^= 1 << place
+                aims.setdefault(place, Aim()).moves.append(Move(*each.region, by))
+    return aims
+
+
+def temporaries(nodes: Sequence[Node]) -> list[Temporary]:
+    """Those whose memory can be moved: all that touches them can be aimed."""
+    makers = {
+        node.expression.result.region: node
+        for node in nodes
+        if node.expression is not None
+        and node.expression.is_temporary
+        and node.expression.result.region in node.hazards[0][2]
+    }
+    if len(nodes) > _MOST or not 1 < len(makers) <= _MOST_TEMPORARIES:
+        return []
+    ancestors: dict[Node, int] = {}
+    place = {node: at for at, node in enumerate(nodes)}
+    users = dict.fromkeys(makers, 0)
+    fixed: set[Region] = set()
+    regions = sorted(makers)
+    for node in nodes:
+        behind = 0
+        for other in node.before:
+            behind |= ancestors[other] | 1 << place[other]
+        ancestors[node] = behind
+        for region in _touched(node, regions):
+            users[region] |= 1 << place[node]
+            is_whole = node is makers[region] or users[region] & 1 << place[makers[region]]
+            if node.is_alone or not node.can_be_aimed or not is_whole:
+                fixed.add(region)
+    return [
+        Temporary(region, node.device, place[node], users[region], ancestors[node])
+        for region, node in makers.items()
+        if region not in fixed
+    ]
+
+
+def _touched(node: Node, regions: Sequence[Region]) -> list[Region]:
+    if node.is_alone:
+        return [each for each in regions if touches(node, each)]
+    found: dict[Region, None] = {}
+    for part in node.hazards[0]:
+        for each in part:
+            at = bisect_right(regions, each.start, key=_end)
+            while at < len(regions) and regions[at].start < each.end:
+                found[regions[at]] = None
+                at += 1
+    return list(found)
+
+
+def _end(region: Region) -> int:
+    return region.end
+
+
+def _without_the_rest(nodes: Sequence[Node]) -> list[Node]:
+    """The same steps, which keep alive what they did but for temporaries that none touches."""
+    used = {each.start for node in nodes for part in node.hazards[0] for each in part}
+    kept = {node: _all_kept(node) for node in nodes}
+    gone = {
+        each.expression.result.region.start
+        for _, inside in kept.values()
+        for each in inside
+        if each.expression is not None and each.expression.is_temporary
+    } - used
+    return [
+        node.keeping([each for each in kept[node][0] if getattr(each, "ptr", None) not in gone])
+        for node in nodes
+    ]
+
+
+def _all_kept(node: Node) -> tuple[list[Any], list[Node]]:
+    """What it keeps, and what the nodes do that it was made of; these nodes."""
+    found: dict[int, Any] = {}
+    seen: dict[Node, None] = {}
+    waiting = [node]
+    while waiting:
+        each = waiting.pop()
+        if each in seen:
+            continue
+        seen[each] = None
+        for thing in each.kept:
+            if type(thing) is type(node):
+                waiting.append(thing)
+            else:
+                found[id(thing)] = thing
+    return list(found.values()), list(seen)
