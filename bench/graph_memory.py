@@ -1,8 +1,8 @@
 """The memory of a graph's temporaries, beside the least that their lives allow.
 
 `memory.chain`: each array is made of the one before; `memory.random`: of any two of the latest. All
-but the last are temporaries. The least is that of the most that may be in use at once, in some
-order that the graph allows. Nothing is launched: sizes are known when a graph is instantiated.
+are temporaries. The least is that of the most that may be in use at once, in some
+order that the graph allows. Timed is instantiating with the pass that packs them, and without.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from random import Random
 from typing import TYPE_CHECKING
 
 import numpy as np
-from harness import SEED
+from harness import SEED, Case, Contender, repeat
 
 import cudasync as cs
 from cudasync.graph.passes import memory, packing
@@ -31,23 +31,44 @@ UNIT = 64
 MOST_UNITS = 8
 OF_THE_LEAST = {"chain": 1.1, "random": 1.5}
 # What makes one kernel of operations would leave fewer temporaries.
-WITHOUT = ("dead", "fusion", "reductions", "memory")
+KEEPS = ("dead", "fusion", "reductions")
+PACKED, UNPACKED = "with the pass", "without"
 
 
 def add_memory(session: Session) -> None:
-    """Count bytes for both shapes."""
+    """Count bytes for both shapes, and time the pass."""
     count = session.parameter("temporaries", small=12, large=120)
     for shape, most in OF_THE_LEAST.items():
         name = f"bench_graph.memory.{shape}"
         if not session.wants(name):
             continue
-        before, now, least = bytes_of(shape, count, Random(SEED))
+        graph = recorded(shape, count, Random(SEED))
+        before, now, least = bytes_of(graph)
         session.measure(f"{name}: recorded", before / least, "of the least")
-        session.measure(f"{name}: packed", now / least, "of the least", most)
+        session.measure(
+            f"{name}: packed", now / least, "of the least", None if session.small else most
+        )
+        ways = {UNPACKED: (*KEEPS, "memory"), PACKED: KEEPS}
+        session.add(
+            Case(
+                name=name,
+                contenders=[
+                    Contender(
+                        way,
+                        repeat(lambda g=graph, w=without: g.instantiate(without=w)),
+                        lambda g=graph, w=without: len(g.instantiate(without=w).nodes),
+                    )
+                    for way, without in ways.items()
+                ],
+                baseline=UNPACKED,
+                operations=count,
+                unit="node",
+            )
+        )
 
 
-def bytes_of(shape: str, count: int, random: Random) -> tuple[int, int, int]:
-    """For the temporaries of a graph: as recorded, packed, and the least."""
+def recorded(shape: str, count: int, random: Random) -> cs.RecordedGraph:
+    """Sums of arrays of any sizes, all of which are let go of."""
     outside = cs.zeros(MOST_UNITS * UNIT, np.int32)
     with cs.graph() as graph:
         arrays = [outside, outside]
@@ -58,10 +79,12 @@ def bytes_of(shape: str, count: int, random: Random) -> tuple[int, int, int]:
             if size > min(one.size, other.size):
                 one, other = one[:1], outside
             arrays.append(one[:size] + other[:size])
-        last = arrays[-1]
-        del arrays, one, other
-    found = memory.temporaries(graph.instantiate(without=WITHOUT).nodes)
-    del last
+    return graph
+
+
+def bytes_of(graph: cs.RecordedGraph) -> tuple[int, int, int]:
+    """For the temporaries of a graph: as recorded, packed, and the least."""
+    found = memory.temporaries(graph.instantiate(without=(*KEEPS, "memory")).nodes)
     sizes = [each.size for each in found]
     least = heaviest(sizes, lambda one, other: found[one].is_over_before(found[other]))
     return sum(sizes), sum(block.size for block in packing.packed(found)), least

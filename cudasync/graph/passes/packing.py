@@ -7,6 +7,7 @@ temporaries, as few as hold all of them, and each as small as it can be. What ta
 
 from __future__ import annotations
 
+from bisect import insort
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -18,8 +19,9 @@ if TYPE_CHECKING:
 
 # What memory of a device begins at a multiple of.
 _ALIGNMENT = 256
-# Of so many, choices of blocks are tried.
+# Choices of blocks are tried for so many temporaries, where they take so few blocks.
 _MOST_TRIED = 300
+_MOST_BLOCKS = 8
 
 
 class Temporary(NamedTuple):
@@ -54,12 +56,13 @@ class Block:
 
     start: int
     size: int
+    # By their offsets.
     inside: list[tuple[Temporary, int]] = field(default_factory=list)
 
     def place_for(self, made: Temporary) -> int | None:
         """The lowest offset at which it lies beside all that it meets; None where there is none."""
         at = 0
-        for other, offset in sorted(self.inside, key=lambda each: each[1]):
+        for other, offset in self.inside:
             if at + made.size <= offset:
                 break
             if offset + other.size > at and made.meets(other):
@@ -76,7 +79,7 @@ def packed(found: Iterable[Temporary]) -> list[Block]:
     for some in of_device.values():
         largest = sorted(some, key=lambda each: (-each.size, each.made))
         ways = [_one_by_one(largest)]
-        if len(some) <= _MOST_TRIED:
+        if len(some) <= _MOST_TRIED and len(ways[0]) <= _MOST_BLOCKS:
             ways.append(_as_few(largest))
         blocks += min(ways, key=lambda way: sum(block.size for block in way))
     return blocks
@@ -129,7 +132,7 @@ def _lay(made: Temporary, blocks: Iterable[Block]) -> bool:
     for block in blocks:
         offset = block.place_for(made)
         if offset is not None:
-            block.inside.append((made, offset))
+            insort(block.inside, (made, offset), key=_offset)
             return True
     return False
 
@@ -140,3 +143,7 @@ def _size(each: Temporary) -> int:
 
 def _made(each: Temporary) -> int:
     return each.made
+
+
+def _offset(each: tuple[Temporary, int]) -> int:
+    return each[1]
