@@ -394,4 +394,5 @@ def settings(limits: st.SearchStrategy[int] | None = None) -> st.SearchStrategy[
         workers=st.integers(1, 3),
         io=st.integers(1, 2),
         limit=st.sampled_from([0, 0, 0, 1, 2, 3, 6]) if limits is None else limits,
+        at_once=st.integers(0, 1),
     )

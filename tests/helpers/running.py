@@ -60,7 +60,7 @@ _STEPS = [(x, y, x) for x in (1, None) for y in (1, None, 0)]
 
 
 def open_engine(setting: Setting, *, trace: bool = False) -> cs.Engine:
-    return cs.Engine(
+    engine = cs.Engine(
         "serial" if setting.serial else "async",
         streams=setting.streams,
         workers=setting.workers,
@@ -68,6 +68,9 @@ def open_engine(setting: Setting, *, trace: bool = False) -> cs.Engine:
         max_in_flight=setting.limit or None,
         trace=trace,
     )
+    if not setting.at_once:
+        engine._most_at_once = -1
+    return engine
 
 
 def kernels(device: cs.Device) -> dict[str, cs.Kernel]:
