@@ -60,6 +60,8 @@ _IDLE: list[deque[tuple[np.ndarray[Any, Any], int]]] = [
 class _Held:
     __slots__ = ("bytes",)
 
+    bytes: Any
+
 
 def _references() -> int:
     """What `getrefcount` says of an attribute that nobody else has."""
