@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cache
+from itertools import permutations
 
 from hypothesis import strategies as st
 
@@ -92,6 +93,19 @@ _MIXED = ("add", "total", "inner", "cpu add", "cpu total", "cpu inner", "cpu hol
     "read",
     "batch",
     "renew",
+)
+# The same beside a device that is lost: each op of a step is on one device, or on the CPU.
+_LOSING = ("total", "inner", "total", "inner", "add") + ("copy",) * 5 + (
+    "cpu total",
+    "cpu inner",
+    "cpu hold",
+    "mix",
+    "host mix",
+    "set",
+    "clear",
+    "hold",
+    "read",
+    "wait",
 )
 # Hazards on the CPU alone: what ops there say of themselves is soon found wanting.
 _ON_CPU = ("cpu add", "cpu total", "cpu inner", "cpu hold", "host mix", "copy")
@@ -347,6 +361,33 @@ def crossing_programs(draw, max_steps: int = 16) -> Program:
     room = Room(draw(st.sampled_from(_DEVICES)), hosts=3, tokens=1, loses_device=True)
     program = draw(bodies(room, max_steps, _CROSSING, False, 1))
     return _with_wild(draw, room, program, 1, most=max_steps // 4)
+
+
+@st.composite
+def computing_faults(draw, max_steps: int = 16) -> Program:
+    """A program mostly of operators, reductions and products among them, on several devices and the
+    CPU, with a kernel that takes one of the devices down."""
+    room = Room(draw(st.sampled_from(_DEVICES)), hosts=3, tokens=1, loses_device=True)
+    program = draw(bodies(room, max_steps, _LOSING, False, 1))
+    if draw(st.booleans()):
+        return _with_wild(draw, room, program, 1, most=max_steps // 4)
+    place = draw(st.integers(0, min(max_steps // 4, len(program.pushes))))
+    chain = draw(st.sampled_from(_escapes(room.devices)))
+    kept = tuple(map(_without_batched_notes, program.pushes))
+    return replace(program, pushes=(*kept[:place], *map(Push, chain), *kept[place:]))
+
+
+def _escapes(devices: tuple[int, ...]) -> list[tuple[Step, ...]]:
+    """What is lost is copied to another device, where a reduction or a product takes it in."""
+    half = LENGTH // 2
+    chains: list[tuple[Step, ...]] = []
+    for lost, to in permutations(range(len(devices)), 2):
+        if devices[lost] != devices[to]:
+            wild = Wild(View("d", lost, 0, half))
+            low, high = View("d", to, 0, half), View("d", to, half, LENGTH)
+            moved = wild, Copy(low, wild.target)
+            chains += [(*moved, Total(high, low)), (*moved, Inner(high, low, low))]
+    return chains
 
 
 def _with_wild(

@@ -95,6 +95,7 @@ class Runner:
 
     def __init__(self, program: Program, engine: cs.Engine, *, holds: bool = True) -> None:
         self.program = program
+        self.loses_device = any(isinstance(push.step, Wild) for push in program.pushes)
         self.engine = engine
         self.holds = holds
         count = cs.device_count()
@@ -233,8 +234,22 @@ class Runner:
                 initial("d", step.index) + np.int32(step.value), device=self.devices[step.index]
             )
             self.results[id_] = None
+        elif self.loses_device and isinstance(step, (Add, Total, Inner)):
+            self._compute(id_, push)
         else:
             self.ops[id_] = self._op(id_, push)
+
+    def _compute(self, id_: str, push: Push) -> None:
+        """An operator, maybe on a device that is lost: its kernel can not be loaded then, nor
+        memory be had for what it makes, and the caller is told at once."""
+        try:
+            self.ops[id_] = self._op(id_, push)
+        except cs.OpError as error:
+            self.results[id_] = failed(error.op)
+        except cs.CudaError as error:
+            if not error.sticky:
+                raise
+            self.results[id_] = failed("the device")
 
     def _fetch(self, id_: str, source: View) -> None:
         host = np.empty(len(source.elements), np.int32)
