@@ -18,7 +18,8 @@ from helpers.programs import (
     programs,
     settings,
 )
-from helpers.steps import Program, Setting
+from helpers.running import Runner
+from helpers.steps import Program, Setting, Total
 from hypothesis import HealthCheck, Phase, given, seed
 from hypothesis import settings as hypothesis_settings
 from hypothesis.errors import Flaky
@@ -161,3 +162,15 @@ LOSING = ("a step forgets what it reads", "a fault stays on its device")
 def test_a_bug_of_operators_beside_a_lost_device_is_found(bug, monkeypatch):
     plant(bug, monkeypatch.setattr)
     assert search_faults(200, COMPUTING)
+
+
+def test_an_operator_that_another_device_refuses_is_found(monkeypatch):
+    real = Runner._op
+
+    def planted(self, id_, push):
+        if self.loses_device and isinstance(push.step, Total):
+            raise cs.CudaError(700, "CUDA_ERROR_ILLEGAL_ADDRESS", call="planted")
+        return real(self, id_, push)
+
+    monkeypatch.setattr(Runner, "_op", planted)
+    assert any("was refused" in each for each in search_faults(20, COMPUTING))

@@ -123,6 +123,8 @@ class Runner:
         self.ops: dict[str, cs.Op] = {}
         self.results: dict[str, object] = {}
         self.ran: dict[str, int] = {}
+        # Operators that a lost device refused when they were called.
+        self.refused: list[str] = []
         # Launches of batches, by the step and the arrays of that time.
         self.prepared: dict[object, cs.PreparedLaunch] = {}
         # Of the steps that hold: let go by whoever waits next.
@@ -241,15 +243,14 @@ class Runner:
 
     def _compute(self, id_: str, push: Push) -> None:
         """An operator, maybe on a device that is lost: its kernel can not be loaded then, nor
-        memory be had for what it makes, and the caller is told at once."""
+        memory be had for what it makes. The caller is told at once, and nothing was pushed."""
         try:
             self.ops[id_] = self._op(id_, push)
-        except cs.OpError as error:
-            self.results[id_] = failed(error.op)
-        except cs.CudaError as error:
-            if not error.sticky:
+        except (cs.OpError, cs.CudaError) as error:
+            cause = error.cause if isinstance(error, cs.OpError) else error
+            if not (isinstance(cause, cs.CudaError) and cause.sticky):
                 raise
-            self.results[id_] = failed("the device")
+            self.refused.append(id_)
 
     def _fetch(self, id_: str, source: View) -> None:
         host = np.empty(len(source.elements), np.int32)
