@@ -8,16 +8,11 @@ from __future__ import annotations
 
 import pytest
 from helpers.agreement import Agreement
+from helpers.fault_programs import computing_faults, crossing_programs
 from helpers.faults import differences_after_fault
 from helpers.oracle import differences
 from helpers.planted import FAULTS, NAMES, OPERATORS, plant
-from helpers.programs import (
-    computing_faults,
-    crossing_programs,
-    mixed_programs,
-    programs,
-    settings,
-)
+from helpers.programs import mixed_programs, programs, settings
 from helpers.running import Runner
 from helpers.steps import Program, Setting, Total
 from hypothesis import HealthCheck, Phase, given, seed

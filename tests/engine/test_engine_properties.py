@@ -12,16 +12,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from helpers.fault_programs import computing_faults, crossing_programs, faulting_programs
 from helpers.faults import differences_after_fault
 from helpers.oracle import check, replay_line
-from helpers.programs import (
-    computing_faults,
-    crossing_programs,
-    faulting_programs,
-    mixed_programs,
-    programs,
-    settings,
-)
+from helpers.programs import mixed_programs, programs, settings
 from helpers.steps import Setting
 from hypothesis import given
 from hypothesis import settings as hypothesis_settings

@@ -14,9 +14,10 @@ import traceback
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
+from helpers.fault_programs import computing_faults, crossing_programs
 from helpers.faults import differences_after_fault
 from helpers.oracle import differences, replay_line
-from helpers.programs import computing_faults, crossing_programs, mixed_programs, programs
+from helpers.programs import mixed_programs, programs
 from helpers.programs import settings as engine_settings
 from helpers.steps import Wild
 

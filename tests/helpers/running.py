@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -21,6 +19,7 @@ from cudasync.array.host.memory import view_of
 from cudasync.array.products.operation import product
 from cudasync.array.reductions.operation import reduced
 from cudasync.testing import HostLatch
+from helpers.crew import quick_switches
 from helpers.model import Outcome, failed, initial
 from helpers.op_functions import PATIENCE_S, function_of
 from helpers.steps import (
@@ -392,14 +391,3 @@ def raised(wait) -> object:
     except cs.OpError as error:
         return failed(error.op)
     return None
-
-
-@contextmanager
-def quick_switches() -> Iterator[None]:
-    """Let threads change places far more often than the interpreter would."""
-    usual = sys.getswitchinterval()
-    sys.setswitchinterval(2e-5)
-    try:
-        yield
-    finally:
-        sys.setswitchinterval(usual)
