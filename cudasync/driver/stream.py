@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self, TypeAlias
 
-    from cudasync.driver.buffer import DeviceBuffer
     from cudasync.driver.device import Device, DeviceLike
     from cudasync.driver.graph.capture import Capture, CaptureMode
     from cudasync.driver.interop import SupportsCudaStream
@@ -88,7 +87,7 @@ class Stream:
         self._in_flight = in_flight
         self._tail: Event | None = None
         # Memory that a library's work on this stream may use, and no other: see `blas.handles`.
-        self.workspace: DeviceBuffer | None = None
+        self.workspace: Owned | None = None
 
     @classmethod
     def from_handle(cls, handle: SupportsIndex, device: DeviceLike | None = None) -> Stream:

@@ -183,9 +183,26 @@ def test_each_stream_has_a_workspace_of_its_own(library):
     assert is_one_each(side_by_side(library))
 
 
+def test_a_workspace_goes_with_its_stream(library):
+    device = cs.Device(0)
+    x = xp.ones((4, 4))
+    (x @ x).wait()
+    blas, gemm = blas_of(device).blas, blas_form(problem_of(x.layout, x.layout))
+    result, stream = cs.DeviceBuffer(64, 0), cs.Stream(0)
+    device.synchronize()
+    before = device.memory().free_bytes
+    blas.multiply(gemm, x.ptr, x.ptr, result.ptr, stream)
+    device.synchronize()
+    assert before - device.memory().free_bytes >= 4 << 20
+    stream.close()
+    del stream
+    device.synchronize()
+    assert device.memory().free_bytes == before
+
+
 def test_a_workspace_for_all_is_found(library, monkeypatch):
     shared = cs.DeviceBuffer(32 << 20)
-    monkeypatch.setattr(handles.Blas, "_workspace_of", lambda self, stream: shared)
+    monkeypatch.setattr(handles.Blas, "_workspace_of", lambda self, stream: shared.ptr)
     assert not is_one_each(side_by_side(library))
 
 

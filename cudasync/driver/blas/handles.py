@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 from cuda.bindings import driver
 
 from cudasync.driver.blas.library import refused
-from cudasync.driver.buffer import DeviceBuffer
 from cudasync.driver.capturing import Relaxed
 from cudasync.driver.owned import Owned
 from cudasync.driver.result import failure
@@ -70,7 +69,7 @@ class Blas:
         try:
             # In this order: a new stream takes the workspace away.
             library.call("cublasSetStream_v2", own, int(raw))
-            library.call("cublasSetWorkspace_v2", own, workspace.ptr, workspace.size_bytes)
+            library.call("cublasSetWorkspace_v2", own, workspace, self._workspace_bytes)
             status = library.status(
                 name, own, gemm.a.operation, gemm.b.operation, gemm.m, gemm.n, gemm.k, byref(one),
                 a, gemm.a.leading, gemm.a.stride, b, gemm.b.leading, gemm.b.stride, byref(zero),
@@ -85,15 +84,30 @@ class Blas:
                 raise failure(code, name)
             raise refused(name, status)
 
-    def _workspace_of(self, stream: Stream) -> DeviceBuffer:
+    def _workspace_of(self, stream: Stream) -> int:
+        """The address of the stream's workspace, which work on it may use from now on.
+
+        It is allocated in the order of the stream, which waits for nothing; and freed when the
+        stream is gone, where that makes nobody wait.
+        """
         found = stream.workspace
         if found is None or found.is_closed:
-            # Should two threads come together, the one that is lost waits until it is not in use.
-            found = stream.workspace = DeviceBuffer(self._workspace_bytes, self._device)
-        return found
+            context, raw = self._device.context, stream.enter()
+            ptr = context.allocate(
+                "cuMemAllocAsync",
+                driver.cuMemAllocAsync,
+                self._workspace_bytes,
+                raw,
+                is_placed=True,
+            )
+            found = Owned(context, ptr, driver.cuMemFree, noun="workspace", blocking=True)
+            # Should two threads come together, one of the two is freed once it is not in use.
+            stream.workspace = found
+        return int(found.get())
 
     def _another(self) -> Owned:
-        """A new handle. cuBLAS allocates for it, and may wait for the device."""
+        """A new handle. cuBLAS allocates for it, and may wait for the device: so there is one
+        before the first product, and more only where several threads issue at once."""
         context, library = self._device.context, self.library
         made = c_void_p()
         context.enter_anew()
