@@ -15,6 +15,7 @@ from helpers.crew import together
 from helpers.layouts import laid
 from helpers.products import disagreement
 from helpers.reference_blas import c_compiler, compiled, opened
+from helpers.running import kernels
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -255,6 +256,26 @@ def test_what_the_library_refuses_fails_the_op_by_name_and_poisons_what_reads_it
         assert caught.value.cause.call == "cublasSgemmStridedBatched"
         assert (x @ x).numpy().tolist() == [[4.0] * 4] * 4
         engine.clear_errors()
+
+
+def test_a_lost_device_is_told_of_as_such(library):
+    x = xp.ones((4, 4))
+    (x @ x).wait()
+    blas, gemm = blas_of(x.device).blas, blas_form(problem_of(x.layout, x.layout))
+    result, stream = cs.DeviceBuffer(64, 0), cs.Stream(0)
+    blas.multiply(gemm, x.ptr, x.ptr, result.ptr, stream)
+    stream.synchronize()
+    cs.waitall()
+    cs.launch(kernels(x.device)["wild"], grid=1, block=1, args=(result,), stream=stream)
+    for fails in (
+        stream.synchronize,
+        lambda: blas.multiply(gemm, x.ptr, x.ptr, result.ptr, stream),
+    ):
+        with pytest.raises(cs.CudaError, match="CUDA_ERROR_ILLEGAL_ADDRESS") as caught:
+            fails()
+        assert caught.value.sticky
+    assert caught.value.call == "cublasSgemmStridedBatched"
+    x.device.reset()
 
 
 def test_after_a_reset_there_is_another_handle(library):
