@@ -29,6 +29,17 @@ def test_nothing_runs_before_a_launch_and_each_launch_runs_all(x):
     assert x.numpy().tolist() == [i + 3 for i in range(8)]
 
 
+def test_operators_on_the_cpu_are_recorded_as_those_of_a_device_are():
+    x = xp.asarray([1.0, 2.0, 3.0], device="cpu")
+    with cs.graph() as g:
+        y = x + 1
+        y *= xp.sum(x)
+    assert [node.kind.value for node in g.nodes] == ["host"] * len(g.nodes)
+    with g.instantiate() as executable:
+        executable.launch()
+    assert y.numpy().tolist() == [12.0, 18.0, 24.0]
+
+
 def test_what_is_made_inside_belongs_to_the_graph_and_holds_its_value_after_a_launch(x):
     with cs.graph() as g:
         y = x * 2
