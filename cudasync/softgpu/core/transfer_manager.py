@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from cudasync.softgpu.core.graphs.boxes import HOST, BoxCopy, End
 from cudasync.softgpu.core.results import INVALID_VALUE, DriverFailure
+from cudasync.softgpu.core.rows import move_rows
 from cudasync.softgpu.core.transfers import Copy, Fill, Place
 from cudasync.softgpu.poison import PATTERN
 
@@ -92,10 +93,8 @@ class TransferManager:
         if source.is_pageable and size_bytes and rows and not captured:
             staged = ctypes.create_string_buffer(size_bytes * rows)
             start = ctypes.addressof(staged)
-            for row in range(rows):
-                ctypes.memmove(
-                    start + row * size_bytes, source.address + row * source_pitch, size_bytes
-                )
+            lengths, pitches = (1, rows, size_bytes), ((0, size_bytes), (0, source_pitch))
+            move_rows(start, source.address, lengths, *pitches)
             source, source_pitch = Place(start, None, staged), size_bytes
         command = Copy(
             stream,
