@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from cudasync.driver import memcpy_async, memset_async
 from cudasync.driver.box import Box, memcpy_box_async
+from cudasync.driver.peers import can_access_peer
 from cudasync.engine.hazards.interval_map import Region, keep_what_lies_between
 
 if TYPE_CHECKING:
@@ -52,6 +53,18 @@ class Transfer:
         """What it only reads, updates, and overwrites."""
         read = () if self.source is None else (self.source[0],)
         return keep_what_lies_between(read, (), (self.target[0],))
+
+    @property
+    def is_for_calls(self) -> bool:
+        """True for a copy between devices of which one can not use the other's memory.
+
+        Calls go through the host then; whether a node of the driver's graphs may, nobody says.
+        """
+        to = self.target[1]
+        of = None if self.source is None else self.source[1]
+        if to is None or of is None or to is of:
+            return False
+        return not (can_access_peer(to, of) and can_access_peer(of, to))
 
     def on(self, stream: Stream) -> None:
         """Enqueue it."""
