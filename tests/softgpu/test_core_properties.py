@@ -71,8 +71,21 @@ def test_blocks_of_an_arena_never_touch(actions):
         arena.release(*block)
     assert arena.used_bytes == 0
     whole = (1 << 16) - GUARD_BYTES
-    assert arena.reserve(whole) == arena.base
+    assert arena.reserve(whole) is not None
     assert arena.reserve(1) is None
+
+
+def test_what_is_free_between_small_blocks_can_be_had_in_one_piece():
+    """A GPU maps pages: there, only the sum of what is free counts."""
+    arena = Arena(1 << 16)
+    blocks = []
+    while (start := arena.reserve(1000)) is not None:
+        blocks.append(start)
+    for start in blocks[::2]:
+        arena.release(start, 1000)
+    free = arena.size_bytes - arena.used_bytes
+    assert arena.reserve(free) is None
+    assert arena.reserve(free - GUARD_BYTES) is not None
 
 
 def test_released_memory_is_poisoned_and_reused_last():

@@ -4,6 +4,8 @@ The range is reserved once and its pages come into being when touched, so that g
 nothing until used, and an address of this arena can be told by comparing.
 
 True at every call's end:
+- what is in use is at most the arena's size; there are twice as many addresses, so that holes
+  between small blocks refuse nobody, as they do not on a GPU, which maps pages;
 - allocations start at multiples of 256 and never touch: at least 256 free bytes lie between
   two, so that an access one past the end hits nobody;
 - what is released waits in quarantine and is reused last, so that a use after free finds
@@ -25,19 +27,22 @@ from cudasync.softgpu.core.quarantine import Quarantine
 
 ALIGNMENT: Final = 256
 GUARD_BYTES: Final = 256
+_ADDRESSES_PER_BYTE: Final = 2
 _MAP_NORESERVE: Final = 0x4000
 _PAGE_BYTES: Final = mmap.PAGESIZE
 
 
 class Arena:
-    """Addresses [base, end), handed out by first fit."""
+    """Addresses [base, end), handed out by first fit, `size_bytes` of them at most."""
 
     def __init__(self, size_bytes: int, quarantine: Quarantine | None = None) -> None:
+        addresses = _ADDRESSES_PER_BYTE * size_bytes
         self._map = mmap.mmap(
-            -1, size_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_NORESERVE
+            -1, addresses, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_NORESERVE
         )
         self.base = ctypes.addressof(ctypes.c_char.from_buffer(self._map))
-        self.end = self.base + size_bytes
+        self.end = self.base + addresses
+        self.size_bytes = size_bytes
         self.used_bytes = 0
         # What is free: with pages, and without, which is all that was never used.
         self.warm = FreeRanges()
@@ -48,6 +53,8 @@ class Arena:
     def reserve(self, size_bytes: int) -> int | None:
         """The start of a block of `size_bytes`, to be poisoned; None if there is no room."""
         need = _footprint(size_bytes)
+        if self.used_bytes + need > self.size_bytes:
+            return None
         while True:
             start = self.warm.take(need)
             if start is None:

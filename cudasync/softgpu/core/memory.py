@@ -115,7 +115,7 @@ class AllocationTable:
             raise DriverFailure(
                 OUT_OF_MEMORY,
                 f"{size_bytes} bytes asked for, {self.arena.used_bytes} of "
-                f"{self.arena.end - self.arena.base} in use",
+                f"{self.arena.size_bytes} in use",
             )
         return self._enter(start, size_bytes, kind, context, live=live)
 
