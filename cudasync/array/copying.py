@@ -62,6 +62,7 @@ class _Operand:
             self.shape, self.dtype, self.nbytes = thing.shape, thing.dtype, thing.nbytes
             self.device, contiguous = thing.device, thing.is_contiguous
             if isinstance(thing, Array):
+                thing.form.raise_if_over()
                 self.strides = thing.strides
             self.handle = DeviceBytes(thing.ptr, thing.nbytes, thing.device)
             if role == "target" and thing.is_read_only:
