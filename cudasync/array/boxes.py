@@ -9,14 +9,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from cudasync.array.expressions.layout import collapsed
 from cudasync.driver.box import MAX_PITCH, Box
 
 if TYPE_CHECKING:
-    from typing import Any
-
     # Lengths, strides in bytes, and bytes of an element.
     Lie = tuple[tuple[int, ...], tuple[int, ...], int]
 
@@ -57,21 +53,3 @@ def is_apart(box: Box, distance: int) -> bool:
     where the spans of both do: one has its rows in the gaps of the other."""
     pitch = box.target_pitch
     return pitch == box.source_pitch and box.width <= distance % pitch <= pitch - box.width
-
-
-class _Span:
-    """The bytes of a NumPy array from the lowest to the highest, gaps included."""
-
-    def __init__(self, array: np.ndarray[Any, Any], start: int, end: int) -> None:
-        self._array = array
-        self.__array_interface__ = {
-            "version": 3,
-            "shape": (end - start,),
-            "typestr": "|u1",
-            "data": (start, not array.flags.writeable),
-        }
-
-
-def span_on_host(array: np.ndarray[Any, Any], start: int, end: int) -> np.ndarray[Any, Any]:
-    """The bytes [start, end), among which `array` lies, which they keep alive."""
-    return np.asarray(_Span(array, start, end))

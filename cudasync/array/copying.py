@@ -6,97 +6,23 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from cudasync.array.allocation import DeviceBytes, reap
+from cudasync.array.allocation import reap
 from cudasync.array.array import Array
-from cudasync.array.boxes import box_between, is_apart, span_on_host
-from cudasync.array.foreign import ForeignArray, seen, take_over_foreign
+from cudasync.array.foreign import seen, take_over_foreign
 from cudasync.array.host.memory import CPU, view_of
+from cudasync.array.sides import Side, box_of, meet, raise_unless_alike
 from cudasync.array.staging import staging_of
-from cudasync.driver import DeviceBuffer, DeviceView, memcpy_async
+from cudasync.driver import memcpy_async
 from cudasync.driver.allocations import is_known_to_driver
 from cudasync.driver.box import memcpy_box_async
 from cudasync.driver.operand import address_of
-from cudasync.driver.strides import contiguous_strides
 from cudasync.engine import Op, engine
-from cudasync.engine.hazards.variable import resolve_one
 from cudasync.engine.op import OpKind
 from cudasync.graph.node import Node
 from cudasync.graph.transfers import Transfer
 
 if TYPE_CHECKING:
     from cudasync.driver import Device, Stream
-    from cudasync.driver.box import Box
-    from cudasync.engine.hazards.interval_map import Region
-
-
-class _Operand:
-    """One side of a copy: what the driver takes, and what must match the other side."""
-
-    __slots__ = (
-        "device",
-        "dtype",
-        "handle",
-        "is_contiguous",
-        "is_host",
-        "nbytes",
-        "resource",
-        "shape",
-        "strides",
-    )
-
-    def __init__(self, thing: Any, role: str) -> None:
-        self.resource = thing
-        self.is_host = isinstance(thing, np.ndarray)
-        self.device: Device | None = None
-        self.shape: tuple[int, ...] | None = None
-        # In bytes, where they are not those of C order.
-        self.strides: tuple[int, ...] = ()
-        self.dtype: np.dtype[Any] | None = None
-        if isinstance(thing, np.ndarray):
-            self.shape, self.dtype, self.nbytes = thing.shape, thing.dtype, thing.nbytes
-            self.handle: Any = thing
-            contiguous, self.strides = thing.flags.c_contiguous, thing.strides
-            if role == "target" and not thing.flags.writeable:
-                raise ValueError("the target of the copy is a read-only NumPy array")
-        elif isinstance(thing, (Array, ForeignArray)):
-            self.shape, self.dtype, self.nbytes = thing.shape, thing.dtype, thing.nbytes
-            self.device, contiguous = thing.device, thing.is_contiguous
-            if isinstance(thing, Array):
-                thing.form.raise_if_over()
-                self.strides = thing.strides
-            self.handle = DeviceBytes(thing.ptr, thing.nbytes, thing.device)
-            if role == "target" and thing.is_read_only:
-                raise ValueError("the target of the copy is read-only")
-        elif isinstance(thing, DeviceView):
-            self.shape, self.dtype, self.nbytes = thing.shape, thing.dtype, thing.size_bytes
-            self.device, contiguous = thing.device, True
-            self.handle = DeviceBytes(thing.ptr, thing.size_bytes, thing.device)
-        elif isinstance(thing, DeviceBuffer):
-            self.nbytes, self.device, contiguous = thing.size_bytes, thing.device, True
-            self.handle = DeviceBytes(thing.ptr, thing.size_bytes, thing.device)
-        else:
-            raise TypeError(
-                f"the {role} of a copy is a device array, a DeviceBuffer or a NumPy array, "
-                f"not {type(thing).__name__}"
-            )
-        self.is_contiguous = contiguous
-        if not contiguous and isinstance(thing, ForeignArray):
-            raise ValueError(f"the {role} of the copy, another library's, is not contiguous")
-
-    @property
-    def region(self) -> Region:
-        """Its bytes from the lowest to the highest."""
-        return resolve_one(self.resource, "copies")
-
-    @property
-    def whole(self) -> Any:
-        """These bytes, what lies in its gaps among them, as the driver layer takes them."""
-        if self.is_contiguous:
-            return self.handle
-        start, end = self.region
-        if self.device is None:
-            return span_on_host(self.handle, start, end)
-        return DeviceBytes(start, end - start, self.device)
 
 
 def copy(target: Any, source: Any, *, name: str | None = None, priority: int = 0) -> Op:
@@ -117,17 +43,13 @@ def copy(target: Any, source: Any, *, name: str | None = None, priority: int = 0
     With pageable memory (any other NumPy array) the driver waits while it copies, so a thread of
     the engine issues the copy, once all that it comes after is over; later ops on its operands are
     issued when that is done. A copy with a positive `priority` is behind none without, unless it
-    depends on it. Raises ValueError if shapes or sizes differ, and TypeError if dtypes do.
+    depends on it. Raises ValueError if shapes or sizes differ, TypeError if dtypes do, and
+    ClosedError for memory that was closed or went with a reset of its device.
     """
     reap()
     target, source = _on_host(seen(target)), _on_host(seen(source))
-    to, of = _Operand(target, "target"), _Operand(source, "source")
-    if to.shape is not None and of.shape is not None and to.shape != of.shape:
-        raise ValueError(f"can not copy shape {of.shape} to shape {to.shape}")
-    if to.dtype is not None and of.dtype is not None and to.dtype != of.dtype:
-        raise TypeError(f"can not copy {of.dtype} to {to.dtype}; cast first")
-    if to.nbytes != of.nbytes:
-        raise ValueError(f"can not copy {of.nbytes} bytes to {to.nbytes} bytes")
+    to, of = Side(target, "target"), Side(source, "source")
+    raise_unless_alike(to, of)
     if to.is_host and of.is_host:
 
         def copy_on_host() -> None:
@@ -138,10 +60,10 @@ def copy(target: Any, source: Any, *, name: str | None = None, priority: int = 0
         )
     box = None
     if not (to.is_contiguous and of.is_contiguous):
-        box = _box(to, of)
+        box = box_of(to, of)
         if box is None:
             return _apart(to, of, name, priority)
-    if _meet(to, of, box):
+    if meet(to, of, box):
         return _apart(to, of, name, priority)
     kind = OpKind.DTOH if to.is_host else OpKind.HTOD if of.is_host else OpKind.DTOD
 
@@ -178,7 +100,7 @@ def copy(target: Any, source: Any, *, name: str | None = None, priority: int = 0
     return op
 
 
-def _apart(to: _Operand, of: _Operand, name: str | None, priority: int) -> Op:
+def _apart(to: Side, of: Side, name: str | None, priority: int) -> Op:
     """Copy what one call of the driver does not: by way of contiguous memory beside each side.
 
     That is for most gaps, and for sides that overlap.
@@ -230,33 +152,7 @@ def _apart(to: _Operand, of: _Operand, name: str | None, priority: int) -> Op:
     return op
 
 
-def _box(to: _Operand, of: _Operand) -> Box | None:
-    """What one call of the driver copies though one side or both have gaps; None if none does."""
-    known = to if to.shape is not None else of
-    shape, dtype = known.shape, known.dtype
-    assert shape is not None
-    assert dtype is not None
-    if dtype.hasobject:
-        return None
-    size = dtype.itemsize
-    plain = contiguous_strides(shape, size)
-    return box_between(
-        (shape, plain if to.is_contiguous else to.strides, size),
-        (shape, plain if of.is_contiguous else of.strides, size),
-    )
-
-
-def _meet(to: _Operand, of: _Operand, box: Box | None) -> bool:
-    """True if bytes of one side may be among the other's: the driver's copies are not for that."""
-    if to.device is None or of.device is None:
-        return False
-    target, source = to.region, of.region
-    if source.end <= target.start or target.end <= source.start:
-        return False
-    return box is None or not is_apart(box, target.start - source.start)
-
-
-def _is_pageable(host: _Operand, device: Device) -> bool:
+def _is_pageable(host: Side, device: Device) -> bool:
     """True for host memory that the driver has to be waited for with. (cuPointerGetAttribute)"""
     return bool(host.nbytes) and not is_known_to_driver(address_of(host.handle), device)
 
@@ -274,3 +170,12 @@ def fetched(array: Array, out: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
         raise TypeError(f"out= takes a NumPy array, not {type(out).__name__}")
     copy(out, array, name="numpy").wait()
     return out
+
+
+def fetched_rows(array: Array) -> np.ndarray[Any, Any] | None:
+    """A new NumPy array with the elements of `array`, and nothing of what lies between its rows;
+    waits for that. None where that takes more than one call of the driver."""
+    made = np.empty(array.shape, array.dtype)
+    if not made.size or box_of(Side(made, "target"), Side(array, "source")) is None:
+        return None
+    return fetched(array, made)
