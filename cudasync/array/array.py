@@ -92,7 +92,8 @@ class Array(Arithmetic, Multiplying, Values):
         self.region: Region = span(ptr, shape, strides, dtype.itemsize)
         has_gaps = not is_contiguous(shape, strides, dtype.itemsize)
         # What a kernel looks at.
-        self.form = form_for(type(self), dtype, has_gaps, allocation.only_device)
+        owner = allocation.only_device
+        self.form = form_for(type(self), dtype, has_gaps, owner, allocation.life)
 
     @property
     def device(self) -> Device:
@@ -165,6 +166,7 @@ class Array(Arithmetic, Multiplying, Values):
         seen by the engine before `take_over`. Inside an op's function no stream is named: the op
         is in order already, and a device op's work belongs on the stream that it was given.
         """
+        self.form.raise_if_over()
         stream = None
         if self.nbytes and not current.is_in_op():
             stream = crossing(self.device)
@@ -243,11 +245,19 @@ class Array(Arithmetic, Multiplying, Values):
 
             return fetched(self, out)
         reap()
+        self.form.raise_if_over()
         check_size(self.shape, self.nbytes, CPU)
         low, high = self.region
+        if high - low > 2 * self.nbytes:
+            from cudasync.array.copying import fetched_rows
+
+            rows = fetched_rows(self)
+            if rows is not None:
+                return rows
         host = np.empty(high - low, np.uint8)
         if host.size:
-            # The span is copied and strided on the host: one copy, whatever the strides.
+            # The span is copied and strided on the host: one copy, whatever the strides. Most of it
+            # is the array's, or no one call takes what is from in between.
             source = DeviceBytes(low, high - low, self.device)
 
             def fetch(stream: Stream) -> None:

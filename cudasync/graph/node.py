@@ -105,11 +105,13 @@ class Node:
     @property
     def is_alone(self) -> bool:
         """True for what only the engine can do, by an op of its own: a copy of pageable memory, in
-        which the driver waits, a kernel that may reach all memory, and a block."""
+        which the driver waits, one that the driver takes through the host, a kernel that may reach
+        all memory, and a block."""
         only_read, updated, _ = self._accesses[0]
         return (
             self.is_blocking
             or self.control is not None
+            or (self.transfer is not None and self.transfer.is_for_calls)
             or any(r.__class__ is Everywhere for r in only_read + updated)
         )
 
