@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from cudasync.graph.passes import ordered
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
@@ -79,9 +81,9 @@ def aimed(nodes: Sequence[Node], aim: Aim) -> list[Node]:
 
 def _aimed(node: Node, aim: Aim) -> Node:
     if node.control is not None:
-        return node.controlling(
-            node.control.with_bodies([aimed(b, aim) for b in node.control.bodies])
-        )
+        # What was made anew inside has its edges to be found, too.
+        bodies = [ordered(aimed(body, aim)) for body in node.control.bodies]
+        return node.controlling(node.control.with_bodies(bodies))
     if aim.is_slot(node.fn):
         return node.calling(aim.value(node.fn))
     bound = getattr(node.fn, "args", ())
