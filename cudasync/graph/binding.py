@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from cudasync.graph.aiming import Aim, Move, aimed, touches
+from cudasync.graph.children import expanded
 from cudasync.graph.instance import Instance, accesses_of
 from cudasync.graph.passes import optimised, ordered
 from cudasync.graph.staging import Staged
@@ -32,6 +33,17 @@ def bound(
 
     Raises ValueError where an argument that has to be copied overlaps what the graph touches.
     """
+    again, staged, lines = on_values(nodes, arguments, values)
+    done, said = optimised(again, without)
+    return Instance(done, [*lines, *said], staged)
+
+
+def on_values(
+    nodes: Sequence[Node], arguments: Mapping[str, Argument], values: Mapping[str, Any]
+) -> tuple[Sequence[Node], list[Staged], list[str]]:
+    """The program on these values, without children; what of them is copied in and out; what is
+    to be said of each. Raises as `bound`."""
+    nodes = expanded(nodes)
     aim = Aim()
     copied: list[Argument] = []
     lines: list[str] = []
@@ -54,8 +66,7 @@ def bound(
     accesses = accesses_of(again)
     staged = [Staged(each, values[each.name], accesses) for each in copied]
     _raise_if_mixed(again, staged, values)
-    done, said = optimised(again, without)
-    return Instance(done, [*lines, *said], staged)
+    return again, staged, lines
 
 
 def _raise_if_mixed(

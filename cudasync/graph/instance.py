@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from cudasync.engine.batch.union import Union
 from cudasync.engine.log import fences
+from cudasync.graph import children
 from cudasync.graph.buffers import Buffers
 from cudasync.graph.parts import part_of
 from cudasync.graph.parts.device import DevicePart
@@ -49,18 +50,17 @@ class Instance:
         self._written = list(variables), [*updated, *written, *outside]
 
     def push(self, engine: Any, frame: FrameType, between: Between | None = None) -> Op:
-        """Push all parts; an op that is over when all are."""
+        """Push all parts; an op that is over when all are. In a recording, one node."""
         self.raise_if_gone()
-        is_recording = engine.mode == "recording"
+        if engine.mode == "recording":
+            recorded: Any = children.record(engine, self.nodes, self.staged)
+            return recorded  # type: ignore[no-any-return]
         ops = [op for each in self.staged for op in each.copy_in(engine, between)]
-        if is_recording:
-            ops += [engine.record_again(node) for node in self.nodes]
-        else:
-            ops += [part.push(engine, frame, between) for part in self.parts]
+        ops += [part.push(engine, frame, between) for part in self.parts]
         ops += [op for each in self.staged for op in each.copy_out(engine, between)]
         op: Op = ops[-1] if ops else engine.push(_nothing, name="empty graph")
         is_one = len(ops) < 2 and not any(part.is_spread for part in self.parts)
-        if is_one or is_recording:
+        if is_one:
             return op
         variables, regions = self._written
         return fences.mark(engine, [*variables, *self._over()], regions)
