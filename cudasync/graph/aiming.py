@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from cudasync.graph.passes import ordered
+from cudasync.graph.hazards import ordered
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

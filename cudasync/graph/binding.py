@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from cudasync.errors import CudaError
 from cudasync.graph.aiming import Aim, Move, aimed, touches
 from cudasync.graph.children import expanded
+from cudasync.graph.hazards import ordered
 from cudasync.graph.instance import Instance, accesses_of
-from cudasync.graph.passes import optimised, ordered
+from cudasync.graph.passes import optimised
 from cudasync.graph.staging import Staged
 
 if TYPE_CHECKING:
@@ -35,7 +37,23 @@ def bound(
     """
     again, staged, lines = on_values(nodes, arguments, values)
     done, said = optimised(again, without)
-    return Instance(done, [*lines, *said], staged)
+    try:
+        return Instance(done, [*lines, *said], staged)
+    except CudaError as error:
+        # What a driver takes inside of a conditional node is told by asking it.
+        if error.sticky or not any(map(_is_conditional, done)):
+            raise
+        done, said = optimised(again, [*without, "conditionals"])
+        said.append(f"conditional nodes were refused, blocks are the engine's: {error}")
+        return Instance(done, [*lines, *said], staged)
+
+
+def _is_conditional(node: Node) -> bool:
+    """True for a block that a device has, or with one inside."""
+    control = node.control
+    return control is not None and (
+        node.device is not None or any(_is_conditional(n) for body in control.bodies for n in body)
+    )
 
 
 def on_values(

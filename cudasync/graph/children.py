@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from cudasync.graph.control import Child
-from cudasync.graph.passes import ordered
+from cudasync.graph.hazards import ordered
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

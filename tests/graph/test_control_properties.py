@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from helpers.control_programs import Block, Do, control_differences, control_programs
+from helpers.control_programs import ON_DEVICE, Block, Do, control_differences, control_programs
 from helpers.programs import settings
 from helpers.steps import Setting
 from hypothesis import Phase, given
@@ -15,9 +15,17 @@ from cudasync.engine.hazards.damage import Damage
 from cudasync.graph.control import Cond, Repeat, WhileLoop, accesses
 from cudasync.graph.control.running import Run
 
+# With conditional nodes of the driver, and by the engine alone.
+ways = st.sampled_from([(), ("conditionals",)])
 
-@given(control_programs(), settings(), st.booleans())
-def test_a_graph_does_what_python_does(program, setting, beside):
+
+@given(control_programs(), settings(), st.booleans(), ways)
+def test_a_graph_does_what_python_does(program, setting, beside, without):
+    assert not control_differences(program, setting, beside=beside, without=without)
+
+
+@given(control_programs(names=ON_DEVICE), settings(), st.booleans())
+def test_a_device_does_what_python_does(program, setting, beside):
     assert not control_differences(program, setting, beside=beside)
 
 
