@@ -108,6 +108,15 @@ class Module:
         return cls._from_text(text, given_device(device))
 
     @classmethod
+    def of_generated(
+        cls, source: str, *, device: Device, name: str, options: Sequence[str] = ()
+    ) -> Self:
+        """CUDA C of this package, as by `from_cuda`. Who launches its kernels knows what they do,
+        so the PTX is read by the driver alone: that is half the time where it was kept on disk."""
+        compiled = CudaText(source, name, options, (), None, ()).compiled(device)
+        return cls(load(compiled.ptx, device, name, None), device, compiled.ptx, name, None)
+
+    @classmethod
     def _from_text(cls, text: CudaText, device: Device) -> Self:
         compiled = text.compiled(device)
         made = cls.from_ptx(compiled.ptx, device=device, file=text.name)

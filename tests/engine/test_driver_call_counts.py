@@ -79,7 +79,8 @@ def counting():
     with counted_calls() as calls:
         yield calls
     modes = calls.pop("cuThreadExchangeStreamCaptureMode", 0)
-    assert modes <= 2 * sum(calls[each] for each in calls if each in UNSAFE), calls
+    # A thread of the engine may have begun one before, or end it after.
+    assert modes <= 2 * sum(calls[each] for each in calls if each in UNSAFE) + 2, calls
 
 
 def counted(verb):

@@ -31,6 +31,6 @@ def kernel_for(tree: Expression, kind: LayoutClass, device: Device) -> Kernel:
         key = (tree, kind, device.ordinal, device.context.token)
         name = kernel_name(tree)
         text = source(tree, kind)
-        module = Module.from_cuda(text, device=device, name=f"{name}.cu", options=_OPTIONS)
+        module = Module.of_generated(text, device=device, name=f"{name}.cu", options=_OPTIONS)
         found = _kernels.setdefault(key, module.kernel(name))
     return found

@@ -100,12 +100,13 @@ def _state(job: Job) -> list[str]:
     shifted = "__shfl_down_sync(0xffffffff, {}, by)"
     if reduction.finds:
         better = reduction.finds
-        same = "(a.value == b.value || (a.value != a.value && b.value != b.value))"
+        # Without branches, as everywhere in what combines two: lanes do it side by side.
+        same = "((a.value == b.value) | ((a.value != a.value) & (b.value != b.value)))"
         return [
             _PLACE,
             "__device__ State combine(State a, State b) {",
-            f"    if ({better} || ({same} && a.place < b.place)) return a;",
-            "    return b;\n}",
+            f"    const bool is_first = ({better}) | ({same} & (a.place < b.place));",
+            "    return State{is_first ? a.value : b.value, is_first ? a.place : b.place};\n}",
             "__device__ State start() {",
             f"    return State{{(value_type)({start}), 0x7fffffffffffffffLL}};\n}}",
             "__device__ State lanes_on(State a, unsigned by) {",
@@ -194,7 +195,9 @@ def _across(kind: StageClass, count: str, body: list[str]) -> list[str]:
     threads = kind.threads
     lines = [
         "const unsigned thread = threadIdx.x;",
-        f"const {count} output = blockIdx.x / parts, part = blockIdx.x % parts;",
+        f"const {count} number = ({count})blockIdx.x * blockDim.y + threadIdx.y;",
+        "if (number >= outputs * parts) return;",
+        f"const {count} output = number / parts, part = number % parts;",
         *body,
         f"{count} at = part * chunk;",
         f"const {count} end = length - at < chunk ? length : at + chunk;",

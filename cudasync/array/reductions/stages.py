@@ -5,9 +5,9 @@ into parts of `chunk` elements and leaves one for each part, until one is left. 
 depends on the device or on what else is going on, so the order in which elements are combined is
 always the same.
 
-Two ways to lie. *Across*: the threads of a block go through a part together, which suits elements
-that are close along the reduced axes. *Down*: each thread goes through a part of its own, and its
-neighbours through those beside it, which suits the other case, and few elements for each result.
+Two ways to lie. *Across*: a block of threads, or a warp, goes through a part together, which suits
+elements that are close along the reduced axes. *Down*: each thread goes through a part of its own,
+and its neighbours through those beside it: for the other case, and few elements for each result.
 
 In a stage an element is combined at most `MOST_ROUNDINGS` times: with its seven neighbours as a
 tree (3), along a thread's way (8 across, 16 down, 7 more for what is left of 8), and across, among
@@ -60,7 +60,7 @@ class Axes:
 class StageClass:
     """What the text of a stage depends on, beside the functions.
 
-    `threads` are those of a block across, 0 is down. `steps` has for each operand the stride along
+    `threads` are those that share a part across, 0 is down. `steps` has for each operand the stride along
     the last kept and the last reduced axis: 0, 1, or None for any other.
     """
 
@@ -90,7 +90,9 @@ class Stage:
         """Grid and block."""
         outputs = self.axes.outputs
         if self.kind.threads:
-            return (outputs * self.parts,), (self.kind.threads,)
+            # Of those that share a warp, as many as make a block together.
+            down = min(BLOCK // self.kind.threads, outputs * self.parts)
+            return (-(-outputs * self.parts // down),), (self.kind.threads, down)
         across = min(BLOCK, 1 << (outputs - 1).bit_length())
         down = min(BLOCK // across, self.parts)
         return (-(-outputs // across), -(-self.parts // down)), (across, down)

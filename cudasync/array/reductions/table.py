@@ -166,7 +166,7 @@ def _mean_of(
 
 def _place(name: str, sign: str, start: Mapping[str, str]) -> Reduction:
     # The first NaN wins; among equals the first.
-    better = f"a.value {sign} b.value || (a.value != a.value && b.value == b.value)"
+    better = f"(a.value {sign} b.value) | ((a.value != a.value) & (b.value == b.value))"
     return Reduction(name, "iuf", None, start, None, _as_it_is, _kept, _always(INT64), better)
 
 

@@ -28,7 +28,7 @@ def kernel_of(text: str, name: str, device: Device, options: tuple[str, ...] = _
     key = (text, device.ordinal, device.context.token, options)
     found = _kernels.get(key)
     if found is None:
-        module = Module.from_cuda(text, device=device, name=f"{name}.cu", options=options)
+        module = Module.of_generated(text, device=device, name=f"{name}.cu", options=options)
         if len(_kernels) >= _MOST:
             _kernels.clear()
         found = _kernels.setdefault(key, module.kernel(name))

@@ -1,0 +1,262 @@
+"""Arrays that compute: what an operator costs, how quick large arrays are, what a new kernel takes.
+
+`dispatch.NAME`: a burst of `x + y` of small arrays, whose results are dropped, beside calls of a
+kernel that does the same; timed is the issuing, with the driver's enqueuing calls left out; counted
+are the driver's calls for memory. `cpu.NAME`: additions of tiny arrays on the CPU until the last
+result is there. `large.NAME`: one operation on many elements, until its result is there, beside
+NumPy's one thread. `compile`: from the first call of an elementwise function to its result, in a
+process that has compiled another one before: new on the machine, and kept by an earlier process.
+"""
+
+from __future__ import annotations
+
+import checkout  # noqa: F401
+import one_blas_thread  # noqa: F401
+
+# isort: split
+import statistics
+import time
+from typing import TYPE_CHECKING
+
+import array_peers
+import command
+import numpy as np
+from array_compiling import measure_compiling
+from goals import Goal
+from harness import Case, Contender, repeat
+from launch_counts import counted_calls
+from launch_rig import without_driver
+
+import cudasync as cs
+from cudasync import xp
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from harness import Session
+
+CALLED = "kernel[grid, block](...)"
+OPERATOR = "x + y"
+INTO = "xp.add(x, y, out=z)"
+NUMPY = "numpy"
+NUMPY_OUT = "numpy, out="
+ARRAYS = "cudasync"
+
+OPERATOR_MOST = 1.5
+CPU_MUST, CPU_GOAL = 5.0, 2.5
+ELEMENTWISE_MOST, REDUCTION_MOST = 1.3, 1.5
+FUSED_MOST = 1 / 1.3
+
+SMALL = 128
+SOURCE = """
+extern "C" __global__ void add(const float* x, const float* y, float* z)
+{
+    const int i = blockIdx.x * blockDim.x + threadIdx.x;
+    z[i] = x[i] + y[i];
+}
+"""
+
+
+def build(session: Session) -> None:
+    """Add the cases; measure compiling in processes of their own."""
+    device = cs.Device(0)
+    device.use()
+    session.device = f"{device.name}, compute capability {device.compute_capability}"
+    engine = cs.Engine(workers=2)
+    session.closing.callback(engine.close)
+    session.closing.enter_context(cs.use(engine))
+    burst = session.parameter("burst", small=4, large=32)
+    most = session.parameter("most_bursts", small=2, large=100)
+    for name, width in (("chain", 1), ("independent", burst)):
+        add_dispatch(session, f"bench_arrays.dispatch.{name}", burst, width, most)
+    add_cpu(session)
+    add_large(session)
+    if session.wants("bench_arrays.compile"):
+        measure_compiling(session)
+
+
+def add_dispatch(session: Session, name: str, burst: int, width: int, most: int) -> None:
+    """So many additions, in turn on `width` pairs of arrays."""
+    if not session.wants(name):
+        return
+    kernel = cs.Module.from_cuda(SOURCE).kernel("add")
+    ones = np.ones(SMALL, np.float32)
+    triples = [(cs.array(ones), cs.array(ones), cs.zeros(SMALL, np.float32)) for _ in range(width)]
+    turns = [triples[number % width] for number in range(burst)]
+
+    def called() -> None:
+        for x, y, z in turns:
+            kernel[1, SMALL](x, y, z)
+
+    def operator() -> None:
+        for x, y, _ in turns:
+            x + y
+
+    def into() -> None:
+        for x, y, z in turns:
+            xp.add(x, y, out=z)
+
+    def sum_of(number: int, result: Callable[[int], cs.Array]) -> Callable[[], int]:
+        return lambda: int(sum(result(at).numpy().sum() for at in range(number)))
+
+    def after(run: Callable[[], None]) -> Callable[[int], cs.Array]:
+        def result(at: int) -> cs.Array:
+            if not at:
+                run()
+            return triples[at][2]
+
+        return result
+
+    ways = {
+        CALLED: (called, sum_of(width, after(called))),
+        OPERATOR: (operator, sum_of(width, lambda at: triples[at][0] + triples[at][1])),
+        INTO: (into, sum_of(width, after(into))),
+    }
+    session.add(
+        Case(
+            name=name,
+            contenders=[
+                Contender(way, issuing(run), checksum) for way, (run, checksum) in ways.items()
+            ],
+            baseline=CALLED,
+            operations=burst,
+            unit="call",
+            most_loops=most,
+            goals=[Goal(OPERATOR, CALLED, OPERATOR_MOST)],
+        )
+    )
+    operator()
+    cs.waitall()
+    with counted_calls() as seen:
+        operator()
+    cs.waitall()
+    of_memory = sum(count for called, count in seen.items() if "Mem" in called)
+    session.measure(f"{name}: driver calls for memory", of_memory / burst, "per op", 0)
+
+
+def issuing(run: Callable[[], None]) -> Callable[[int], float]:
+    """Seconds to issue so many bursts, in which the driver enqueues nothing."""
+
+    def bench(loops: int) -> float:
+        taken = []
+        with without_driver():
+            for _ in range(loops):
+                start = time.perf_counter()
+                run()
+                taken.append(time.perf_counter() - start)
+                cs.waitall()
+        return statistics.median(taken) * loops
+
+    return bench
+
+
+def add_cpu(session: Session) -> None:
+    """Tiny arrays on the CPU: a chain of additions, and one by one."""
+    ops = session.parameter("cpu_ops", small=8, large=200)
+    left, right = np.ones(8, np.float32), np.full(8, 2, np.float32)
+    libraries: list[array_peers.OnCpu] = [array_peers.NumPy(), array_peers.Cudasync()]
+    libraries += array_peers.installed(session)
+    torch = array_peers.Torch.name
+    for shape, run_of in (("chain", array_peers.chain), ("one", array_peers.one_by_one)):
+        contenders = []
+        for library in libraries:
+            x, y = library.array(left), library.array(right)
+            run = run_of(library, x, y, ops)
+            contenders.append(
+                Contender(library.name, repeat(run), lambda run=run: int(np.asarray(run()).sum()))
+            )
+        goals = []
+        if any(each.name == torch for each in contenders):
+            mine = array_peers.Cudasync.name
+            goals = [Goal(mine, torch, CPU_MUST), Goal(mine, torch, CPU_GOAL, word="goal")]
+        session.add(
+            Case(
+                name=f"bench_arrays.cpu.{shape}",
+                contenders=contenders,
+                baseline=NUMPY,
+                operations=ops,
+                goals=goals,
+            )
+        )
+
+
+def add_large(session: Session) -> None:
+    """One operation on many elements of float32, and one of float64."""
+    size = session.parameter("elements", small=1 << 10, large=1 << 22)
+    values = np.random.default_rng(1).random((3, size), dtype=np.float32) + np.float32(0.5)
+    a, b, c = values
+    x, y, z = (cs.array(each) for each in values)
+    fused = cs.elementwise(chain_of_five)
+    for name, on_numpy, on_arrays, most in (
+        ("add", lambda: a + b, lambda: x + y, ELEMENTWISE_MOST),
+        ("multiply", lambda: a * b, lambda: x * y, ELEMENTWISE_MOST),
+        ("divide", lambda: a / b, lambda: x / y, ELEMENTWISE_MOST),
+        ("sqrt", lambda: np.sqrt(a), lambda: xp.sqrt(x), ELEMENTWISE_MOST),
+        ("exp", lambda: np.exp(a), lambda: xp.exp(x), ELEMENTWISE_MOST),
+        ("less", lambda: a < b, lambda: x < y, ELEMENTWISE_MOST),
+        ("where", lambda: np.where(a < b, a, b), lambda: xp.where(x < y, x, y), ELEMENTWISE_MOST),
+        ("five.fused", lambda: chain_of_five(a, b, c), lambda: fused(x, y, z), FUSED_MOST),
+        ("sum", lambda: a.sum(), lambda: xp.sum(x), REDUCTION_MOST),
+        ("max", lambda: a.max(), lambda: xp.max(x), REDUCTION_MOST),
+        ("mean", lambda: a.mean(), lambda: xp.mean(x), REDUCTION_MOST),
+        ("argmax", lambda: a.argmax(), lambda: xp.argmax(x), REDUCTION_MOST),
+        (
+            "sum.rows",
+            lambda: a.reshape(-1, 64).sum(axis=1),
+            lambda: xp.sum(xp.reshape(x, (-1, 64)), axis=1),
+            REDUCTION_MOST,
+        ),
+        (
+            "sum.columns",
+            lambda: a.reshape(-1, 64).sum(axis=0),
+            lambda: xp.sum(xp.reshape(x, (-1, 64)), axis=0),
+            REDUCTION_MOST,
+        ),
+    ):
+        ways = ((NUMPY, on_numpy, lambda: None), (ARRAYS, on_arrays, cs.waitall))
+        session.add(
+            Case(
+                name=f"bench_arrays.large.{name}",
+                contenders=[
+                    Contender(way, finished(run, wait), rounded(run)) for way, run, wait in ways
+                ],
+                baseline=NUMPY,
+                operations=1,
+                unit="call",
+                goals=[Goal(ARRAYS, NUMPY, most)],
+            )
+        )
+
+
+def chain_of_five(x: object, y: object, z: object) -> object:
+    """Five operations of arithmetic."""
+    return (x * y + z) / (x + y) - z
+
+
+def finished(run: Callable[[], object], wait: Callable[[], object]) -> Callable[[int], float]:
+    """Seconds for so many calls, each until its result is there; the result lives that long."""
+
+    def bench(loops: int) -> float:
+        start = time.perf_counter()
+        for _ in range(loops):
+            made = run()
+            wait()
+        seconds = time.perf_counter() - start
+        del made
+        return seconds
+
+    return bench
+
+
+def rounded(run: Callable[[], object]) -> Callable[[], int]:
+    """A number that sums of another order have, too."""
+
+    def checksum() -> int:
+        found = np.asarray(run(), np.float64)
+        return int(f"{found.sum():.3e}".replace(".", "").partition("e")[0])
+
+    return checksum
+
+
+if __name__ == "__main__":
+    raise SystemExit(command.main("bench_arrays", __doc__, build))
