@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from cudasync.engine.hazards.interval_map import Region
     from cudasync.graph.arguments import Argument
     from cudasync.graph.node import Node
+    from cudasync.graph.shelf import Shelf
 
 
 def bound(
@@ -30,22 +31,23 @@ def bound(
     arguments: Mapping[str, Argument],
     values: Mapping[str, Any],
     without: Collection[str],
+    shelf: Shelf | None = None,
 ) -> Instance:
-    """An instance of the program with these values.
+    """An instance of the program with these values, by executables of the shelf where it can.
 
     Raises ValueError where an argument that has to be copied overlaps what the graph touches.
     """
     again, staged, lines = on_values(nodes, arguments, values)
     done, said = optimised(again, without)
     try:
-        return Instance(done, [*lines, *said], staged)
+        return Instance(done, [*lines, *said], staged, shelf)
     except CudaError as error:
         # What a driver takes inside of a conditional node is told by asking it.
         if error.sticky or not any(map(_is_conditional, done)):
             raise
         done, said = optimised(again, [*without, "conditionals"])
         said.append(f"conditional nodes were refused, blocks are the engine's: {error}")
-        return Instance(done, [*lines, *said], staged)
+        return Instance(done, [*lines, *said], staged, shelf)
 
 
 def _is_conditional(node: Node) -> bool:

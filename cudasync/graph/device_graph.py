@@ -12,7 +12,7 @@ from cudasync.graph.control import Cond, Repeat
 from cudasync.graph.hazards import reduced
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from cudasync.driver import Device, Launch
     from cudasync.driver.graph import GraphExec, GraphNode
@@ -20,9 +20,13 @@ if TYPE_CHECKING:
 
 
 def device_graph(
-    nodes: Sequence[Node], edges: Sequence[Sequence[Node]], device: Device
+    nodes: Sequence[Node],
+    edges: Sequence[Sequence[Node]],
+    device: Device,
+    ready: Callable[[Graph], GraphExec] = Graph.instantiate,
 ) -> GraphExec:
-    """An executable of `nodes`, each behind those of them that `edges` names, and no others.
+    """An executable of `nodes`, each behind those of them that `edges` names, and no others: what
+    `ready` makes of their graph.
 
     A launch is a node by itself, and a block a conditional node. Any other function is called once,
     with a stream that is captured; what it enqueues is what each launch of the graph does. Raises
@@ -32,7 +36,7 @@ def device_graph(
     stream = Stream(device)
     try:
         _Filling(device, stream).add(graph, nodes, edges)
-        return graph.instantiate()
+        return ready(graph)
     finally:
         stream.close()
         graph.close()

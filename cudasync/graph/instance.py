@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from cudasync.engine.hazards.variable import Var
     from cudasync.graph.node import Node
     from cudasync.graph.parts.over import Between
+    from cudasync.graph.shelf import Shelf
     from cudasync.graph.staging import Staged
 
 
@@ -32,12 +33,16 @@ class Instance:
     """Nodes, cut into parts, and what of their arguments is copied in and out."""
 
     def __init__(
-        self, nodes: Iterable[Node], said: Iterable[str] = (), staged: Iterable[Staged] = ()
+        self,
+        nodes: Iterable[Node],
+        said: Iterable[str] = (),
+        staged: Iterable[Staged] = (),
+        shelf: Shelf | None = None,
     ) -> None:
         self.nodes = tuple(nodes)
         self.said = tuple(said)
         self.staged = tuple(staged)
-        self.parts = [part_of(segment) for segment in cut(self.nodes)]
+        self.parts = [part_of(segment, shelf) for segment in cut(self.nodes)]
         self._buffers = Buffers(self.nodes)
         # The push of the only part, where that is on a device: nothing else is to be asked.
         self.push_only: Callable[[Any, FrameType], Op] | None = None
