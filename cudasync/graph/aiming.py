@@ -6,6 +6,7 @@ Whatever there is an address of a slot is taken for one, by the rule that holds 
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from cudasync.graph.hazards import ordered
@@ -83,7 +84,10 @@ def _aimed(node: Node, aim: Aim) -> Node:
     if node.control is not None:
         # What was made anew inside has its edges to be found, too.
         bodies = [ordered(aimed(body, aim)) for body in node.control.bodies]
-        return node.controlling(node.control.with_bodies(bodies))
+        control: Any = node.control.with_bodies(bodies)
+        if control.flag is not None:
+            control = replace(control, flag=control.flag.aimed(aim))
+        return node.controlling(control)
     if aim.is_slot(node.fn):
         return node.calling(aim.value(node.fn))
     bound = getattr(node.fn, "args", ())

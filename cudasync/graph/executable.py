@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 from cudasync.driver.unpicklable import unpicklable
 from cudasync.engine import current
 from cudasync.errors import ClosedError, RecordingError
-from cudasync.graph.binding import bound
+from cudasync.graph import children
+from cudasync.graph.binding import bound, on_values
 from cudasync.graph.costs import Estimate, critical_path, estimated, measured
 from cudasync.graph.hazards import reduced
 from cudasync.graph.on_stream import launch_on
@@ -96,7 +97,18 @@ class Executable:
         self._raise_if_closed()
         if stream is not None:
             return launch_on(self._instance, stream, engine, frame)
-        return self._instance.push(engine, frame)
+        return self._push(self._instance, self._values, engine, frame)
+
+    def _push(
+        self, instance: Instance, values: Mapping[str, Any], engine: Any, frame: FrameType
+    ) -> Op:
+        if engine.mode != "recording":
+            return instance.push(engine, frame)
+        # What was recorded, not what passes made of it: the outer graph has passes of its own.
+        instance.raise_if_gone()
+        nodes, staged, _ = on_values(self._recorded, self._arguments, values)
+        recorded: Any = children.record(engine, nodes, staged)
+        return recorded  # type: ignore[no-any-return]
 
     def update(self, **values: Any) -> None:
         """Launches from now on have `values` in place of the arguments of these names.
@@ -127,7 +139,7 @@ class Executable:
         """Push a launch with these values for all arguments, whatever `update` has said; pushed at
         `frame`. Any number of threads may do so at once."""
         self._raise_if_closed()
-        return self._instance_of(values).push(current.engine(), frame)
+        return self._push(self._instance_of(values), values, current.engine(), frame)
 
     def _instance_of(self, values: Mapping[str, Any]) -> Instance:
         key = tuple(each.key(values[name]) for name, each in self._arguments.items())

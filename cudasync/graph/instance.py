@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 from cudasync.engine.batch.union import Union
 from cudasync.engine.log import fences
-from cudasync.graph import children
 from cudasync.graph.buffers import Buffers
 from cudasync.graph.parts import part_of
 from cudasync.graph.parts.device import DevicePart
@@ -55,11 +54,8 @@ class Instance:
         self._written = list(variables), [*updated, *written, *outside]
 
     def push(self, engine: Any, frame: FrameType, between: Between | None = None) -> Op:
-        """Push all parts; an op that is over when all are. In a recording, one node."""
+        """Push all parts; an op that is over when all are."""
         self.raise_if_gone()
-        if engine.mode == "recording":
-            recorded: Any = children.record(engine, self.nodes, self.staged)
-            return recorded  # type: ignore[no-any-return]
         ops = [op for each in self.staged for op in each.copy_in(engine, between)]
         ops += [part.push(engine, frame, between) for part in self.parts]
         ops += [op for each in self.staged for op in each.copy_out(engine, between)]

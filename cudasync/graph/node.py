@@ -116,6 +116,8 @@ class Node:
     @property
     def can_be_aimed(self) -> bool:
         """True if it can be made to work on other memory: see `aiming`."""
+        if self.control is not None:
+            return all(each.can_be_aimed for body in self.control.bodies for each in body)
         return self.launch is not None or self.transfer is not None
 
     @property

@@ -161,6 +161,7 @@ def test_operations_of_a_child_are_fused_with_those_around_it(x):
         del y
     executable = outer.instantiate()
     assert len(executable.nodes) == 1
+    assert len(outer.instantiate(without=("fusion",)).nodes) == 2
     executable.launch()
     assert z.numpy().tolist() == [1, 3, 5, 7]
 
@@ -175,3 +176,26 @@ def test_a_failure_in_a_child_names_its_node():
         with pytest.raises(cs.OpError, match=r"node 0 \(divide\), recorded at .*test_children"):
             outer.instantiate().launch().wait()
         engine.clear_errors()
+
+
+def test_an_executable_is_recorded_as_its_graph_was_and_passes_are_the_outer_ones(x):
+    with cs.graph() as inner:
+        y = x * 2
+        z = y + 1
+        with inner.repeat(2):
+            x += 1
+    del y
+    step = inner.instantiate()
+    assert len(step.nodes) == 2
+    with cs.graph() as outer:
+        step.launch()
+    left_out = outer.instantiate(without=("fusion", "conditionals"))
+    assert len(left_out.nodes) == 3
+    assert "1 block" in left_out.report()
+    left_out.launch()
+    outer.instantiate().launch()
+    assert x.numpy().tolist() == [4, 5, 6, 7]
+    assert z.numpy().tolist() == [5, 7, 9, 11]
+    step.close()
+    with pytest.raises(cs.ClosedError), cs.graph():
+        step.launch()

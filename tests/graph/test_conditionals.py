@@ -170,6 +170,7 @@ def test_launches_of_one_loop_do_not_share_rounds(x):
             for each in (x, y):
                 executable.update(target=each)
                 executable.launch()
+        assert "argument target: in place" in executable.report()
     assert x.numpy().tolist() == y.numpy().tolist() == [20] * 4
 
 

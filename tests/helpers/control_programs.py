@@ -275,3 +275,34 @@ def control_differences(
     if notes != model.notes:
         found.append(f"notes are {notes}, not {model.notes}")
     return found
+
+
+def rebound_control_differences(
+    program: tuple[Any, ...], setting: Setting, turns: list[int], without: tuple[str, ...] = ()
+) -> list[str]:
+    """What a graph did otherwise whose arrays, flags too, were other ones with each turn."""
+    models, notes = [Interpreter(), Interpreter()], []
+    with open_engine(setting) as engine, cs.use(engine):
+        made, other = _Graph(), _Graph()
+        sets = [made.arrays, other.arrays]
+        with cs.graph() as g:
+            made.arrays = {name: g.argument(name, array) for name, array in sets[0].items()}
+            made.record(g, program)
+        with g.instantiate(without=without) as executable:
+            for turn in turns:
+                executable.update(**sets[turn])
+                executable.launch()
+                models[turn].notes = notes
+                models[turn].run(program)
+                notes = models[turn].notes
+            engine.waitall(PATIENCE_S)
+        held = [{name: array.numpy().tolist() for name, array in each.items()} for each in sets]
+    found = [
+        f"{name} of set {number} is {values[name]}, not {wanted}"
+        for number, values in enumerate(held)
+        for name, wanted in models[number].values.items()
+        if values[name] != wanted
+    ]
+    if made.notes != notes:
+        found.append(f"notes are {made.notes}, not {notes}")
+    return found

@@ -46,10 +46,6 @@ def _block(node: Node, count: list[int]) -> Node:
     control = node.control
     assert control is not None
     count[1] += 1
-    if node.device is not None:
-        # It was moved when another graph was made ready, which this is a part of.
-        count[0] += 1
-        return node
     bodies = [_moved(body, count) for body in control.bodies]
     control = control.with_bodies(bodies)
     place = _place_of(control)
