@@ -14,6 +14,7 @@ from helpers.steps import Fail
 from hypothesis import Phase, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
+from hypothesis.errors import Flaky
 
 import cudasync as cs
 from cudasync.graph import executable, shelf
@@ -182,15 +183,19 @@ def test_a_graph_that_is_changed_in_place_works_on_its_arguments(program, settin
 def test_changing_what_is_yet_to_be_launched_is_found(monkeypatch):
     """Planted: executables are changed though somebody has them."""
     monkeypatch.setattr(shelf._Lent, "is_back", True)
-    found = []
 
     @hypothesis_settings(
-        max_examples=300, derandomize=True, database=None, deadline=None, phases=[Phase.generate]
+        max_examples=300,
+        derandomize=True,
+        database=None,
+        deadline=None,
+        phases=[Phase.generate],
+        report_multiple_bugs=False,
     )
     @given(some_programs.map(without_failures), settings(), turns)
     def search(program, setting, order):
-        if not found:
-            found.extend(rebound_differences(program, setting, order))
+        assert not rebound_differences(program, setting, order)
 
-    search()
-    assert found
+    # What was changed too early is launched so in one run and not in another.
+    with pytest.raises((AssertionError, Flaky)):
+        search()
