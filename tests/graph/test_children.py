@@ -199,3 +199,24 @@ def test_an_executable_is_recorded_as_its_graph_was_and_passes_are_the_outer_one
     step.close()
     with pytest.raises(cs.ClosedError), cs.graph():
         step.launch()
+
+
+def test_an_executable_of_the_driver_is_a_part_of_the_graph_by_way_of_an_op():
+    buffer = cs.DeviceBuffer(16)
+    words = buffer.view(4, np.int32)
+    by_hand = cs.Graph()
+    by_hand.add_fill(words, np.int32(7))
+    executable = by_hand.instantiate()
+    clear = lambda stream: cs.memset_async(buffer, 0, stream=stream)  # noqa: E731
+    with cs.graph() as g:
+        cs.engine().push(executable.launch, writes=words, device=0, name="by hand")
+    ready = g.instantiate()
+    found = np.empty(4, np.int32)
+    for is_launched in (False, True, True):
+        cs.engine().push(clear, writes=words, device=0)
+        if is_launched:
+            ready.launch()
+        cs.waitall()
+        cs.memcpy_async(found, buffer)
+        cs.Device(0).synchronize()
+        assert found.tolist() == [7 * is_launched] * 4
