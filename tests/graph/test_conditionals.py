@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from helpers.control_programs import ON_DEVICE, control_differences, control_programs
 from helpers.driver_calls import counted_calls
+from helpers.process import run_text
 from helpers.steps import Setting
 from hypothesis import Phase, given
 from hypothesis import settings as hypothesis_settings
@@ -174,18 +175,54 @@ def test_launches_of_one_loop_do_not_share_rounds(x):
     assert x.numpy().tolist() == y.numpy().tolist() == [20] * 4
 
 
-def test_what_a_loop_counts_in_is_declared(monkeypatch):
-    monkeypatch.setenv("CUDASYNC_CHECK", "1")
-    with cs.Engine():
-        x, flag = cs.zeros(4, np.int32), cs.array(np.array([3], np.int32))
-        with cs.graph() as g, g.repeat(2):
-            with g.while_loop(flag):
-                x += 1
-                flag -= 1
-            flag += 1
-        g.instantiate().launch()
-        assert x.numpy().tolist() == [4] * 4
-        cs.waitall()
+CHECKED = r"""
+import numpy as np
+import cudasync as cs
+from cudasync.graph.passes import conditionals
+
+PTX = '''
+.version 6.4
+.target sm_75
+.address_size 64
+.visible .entry stores_if(.param .u64 target, .param .u32 wanted)
+{
+    .reg .pred %p_wanted;
+    .reg .b32 %r_wanted, %r_held;
+    .reg .b64 %rd_target;
+    ld.param.u64 %rd_target, [target];
+    ld.param.u32 %r_wanted, [wanted];
+    setp.ne.u32 %p_wanted, %r_wanted, 0;
+    cvta.to.global.u64 %rd_target, %rd_target;
+    ld.global.u32 %r_held, [%rd_target];
+    add.u32 %r_held, %r_held, %r_wanted;
+    @%p_wanted st.global.u32 [%rd_target], %r_held;
+    ret;
+}
+'''
+
+def stored(wanted):
+    "A kernel that says that it reads, in a loop of loops."
+    x = cs.zeros(4, np.int32)
+    kernel = cs.Module.from_ptx(PTX).kernel("stores_if")
+    with cs.graph() as g, g.repeat(2), g.repeat(2):
+        kernel[1, 1](cs.In(x), np.uint32(wanted))
+    error = g.instantiate().launch().exception()
+    return error is not None and "not declared" in str(error)
+
+said = [stored(0)]
+# Planted: the device has the loop all the same.
+conditionals.is_checked = lambda: False
+said.append(stored(5))
+conditionals.is_checked = lambda: True
+print(*said, stored(5), flush=True)
+cs.engine().clear_errors()
+"""
+
+
+def test_in_checked_mode_each_round_is_held_to_what_it_declares():
+    code, printed = run_text(CHECKED, 60, CUDASYNC_CHECK="1", CUDASYNC_DEVICE="soft")
+    assert printed.split() == ["False", "False", "True"], printed
+    assert code == 0
 
 
 def _done_first(control, condition, device):

@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from cudasync.driver import DeviceBuffer
+from cudasync.driver.checking import is_checked
 from cudasync.driver.graph.setting import COUNTER_BYTES, MOST_ROUNDS, can_decide
 from cudasync.graph.control import Repeat
 from cudasync.graph.hazards import ordered
@@ -23,7 +24,12 @@ if TYPE_CHECKING:
 
 
 def run(nodes: Sequence[Node]) -> tuple[list[Node], str]:
-    """Move what can be moved, blocks in blocks too, and leave out what is repeated 0 times."""
+    """Move what can be moved, blocks in blocks too, and leave out what is repeated 0 times.
+
+    In checked mode nothing is moved: a kernel that is launched by a condition is held to nothing.
+    """
+    if is_checked():
+        return list(nodes), "left to the engine, which checks each round"
     count = [0, 0]
     moved = _moved(nodes, count)
     line = f"{count[0]} of {count[1]} blocks are conditional nodes of the driver"
