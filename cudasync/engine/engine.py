@@ -23,6 +23,7 @@ from cudasync.engine.device import issuing
 from cudasync.engine.device.issuing import Issuer
 from cudasync.engine.hazards.foreign import await_strangers
 from cudasync.engine.hazards.variable import Var, as_tuple, resolve
+from cudasync.engine.host.at_once import MOST_ELEMENTS
 from cudasync.engine.host.pool import COPIERS, COPY_POOL, WorkerPool
 from cudasync.engine.ledger import Ledger
 from cudasync.engine.lifecycle import closing, fork_and_exit, refusal, shutdown
@@ -127,6 +128,8 @@ class Engine:
         self._compute: Any = self._pools["compute"]
         # True while a push, or that of a launch, has nothing to think of but its op.
         self._is_plain = self._is_direct = chosen == "async" and not (trace or max_in_flight)
+        # Results on the CPU of so many elements are computed where they are pushed, if they can be.
+        self._most_at_once = MOST_ELEMENTS
         # True in checked mode, where launches come by the long way.
         self._is_checked = is_checked()
         # Of the `with` blocks that last: the end of the outermost waits, and raises what failed.

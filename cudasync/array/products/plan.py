@@ -12,7 +12,8 @@ from cudasync.array.elementwise.operations import cast_to
 from cudasync.array.elementwise.results import new_result, result_over
 from cudasync.array.memory.pool import Source
 from cudasync.array.products import thin, tiled
-from cudasync.array.products.choosing import chosen
+from cudasync.array.products.blas_step import BlasStep
+from cudasync.array.products.choosing import chosen, library_call
 from cudasync.array.steps.compiling import kernel_of
 from cudasync.array.steps.step import Step
 from cudasync.driver.lending import LENT
@@ -54,9 +55,19 @@ class DevicePlan:
             self._prepare()
 
     def _prepare(self) -> None:
-        """Have the kernel, in this life of the context."""
+        """Have what computes it, in this life of the context."""
         # The first that is looked at: a plan that a reset comes in between of is not used.
         self._token = self._device.context.token
+        call = library_call(self.problem, self._device)
+        self._step: Step | BlasStep
+        if call is None:
+            self._step = self._kernel_step()
+        else:
+            self._step = BlasStep(*call, self._device, self._kernel_step)
+        self._source = Source(self._device, self.result.nbytes)
+
+    def _kernel_step(self) -> Step:
+        """The kernel of our own."""
         choice, device, problem = chosen(self.problem), self._device, self.problem
         kind = choice.kind
         name = f"matmul_{problem.dtype.name}"
@@ -64,7 +75,7 @@ class DevicePlan:
         text = room.source(kind, name)
         letter = "Q" if kind.is_wide else "I"
         sizes = [each.dtype.itemsize for each in (*self.operands, self.result)]
-        self._step = Step(
+        return Step(
             "matmul",
             device,
             kernel_of(text, name, device, _OPTIONS),
@@ -73,7 +84,6 @@ class DevicePlan:
             first=[at * size for at, size in zip(choice.first, sizes, strict=True)],
             numbers=[(v, letter if v >= 0 else letter.lower()) for v in choice.numbers],
         )
-        self._source = Source(device, self.result.nbytes)
 
     def _renewed(self) -> DevicePlan:
         """The same plan, after a reset of the device. Threads may be in the middle of this one."""
