@@ -122,7 +122,7 @@ class Engine:
             self._pools[COPY_POOL] = self._issuer.blocking = copiers
             if max_in_flight is not None:
                 self._rank()
-            # No thread refers to the engine while it sleeps, so one that is dropped can go.
+            # A sleeping thread refers to no engine, so one that is dropped can go.
             last = weakref.finalize(self, closing.dismiss, list(self._pools.values()), self._issuer)
             last.atexit = False
         self._compute: Any = self._pools["compute"]
