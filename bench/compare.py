@@ -43,6 +43,7 @@ PROGRAMS: dict[str, list[str]] = {
     "bench_batch": [],
     "bench_graph": [],
     "bench_dags": [],
+    "bench_arrays": [],
     "bench_driver": [],
     "bench_softgpu": [],
     "bench_peers_gpu": [],

@@ -99,10 +99,10 @@ class CudasyncError(_Portable, Exception):
 
 
 class CudaError(CudasyncError):
-    """The driver refused a call.
+    """The driver refused a call, or cuBLAS did.
 
-    `code` and `name` are the driver's own (700, "CUDA_ERROR_ILLEGAL_ADDRESS"), `call` is the
-    driver function, `hint` says what to do where we know it, and `sticky` is True when the
+    `code` and `name` are its own (700, "CUDA_ERROR_ILLEGAL_ADDRESS"), `call` is the
+    function, `hint` says what to do where we know it, and `sticky` is True when the
     context is unusable until `Device.reset()`.
     """
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import cudasync as cs
 from cudasync.array.staging import KEPT_BYTES
 from cudasync.command.versions import EXTRAS, missing_from, version_of
+from cudasync.driver.blas import blas_of
 from cudasync.driver.checking import can_record, is_checked
 from cudasync.driver.device import driver_version
 from cudasync.driver.memory import held_by_software
@@ -65,6 +66,7 @@ def _found() -> dict[str, Any]:
                 "name": device.name,
                 "compute_capability": list(device.compute_capability),
                 "is_software": device.is_software,
+                "matmul": _matmul(device),
             }
         )
     return found
@@ -88,6 +90,14 @@ def _held() -> str:
     return f"{text}, {software[1] >> 20} MiB of freed memory by the software GPU"
 
 
+def _matmul(device: cs.Device) -> str:
+    """What computes products of float32 and float64 there: found out by having it made."""
+    try:
+        return str(blas_of(device))
+    except CudasyncError as error:
+        return str(error)
+
+
 def _as_text(found: dict[str, Any]) -> list[str]:
     kind = {"cuda": "CUDA", "soft": "the software GPU", None: "none"}[found["chosen"]]
     rows = [
@@ -100,6 +110,9 @@ def _as_text(found: dict[str, Any]) -> list[str]:
         rows.append((f"device {device['ordinal']}", about))
     if found["driver_version"]:
         rows.append(("driver", f"CUDA {found['driver_version']}"))
+    if found["devices"]:
+        ways = dict.fromkeys(each["matmul"] for each in found["devices"])
+        rows.append(("matmul", "; ".join(ways)))
     if found["check"]:
         rows.append(("checked mode", found["check"]))
     if found["held"]:

@@ -10,6 +10,7 @@ EXTRAS = MappingProxyType(
     {
         "soft": ("llvmlite",),
         "arrays": ("nvidia-cuda-nvrtc",),
+        "blas": ("nvidia-cublas",),
         "demo": ("pillow", "matplotlib"),
         "test": ("pytest", "pytest-xdist", "hypothesis", "pillow", "matplotlib", "frontrun"),
     }

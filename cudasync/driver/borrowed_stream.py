@@ -34,6 +34,7 @@ class BorrowedStream(Stream):
         self.priority = 0
         self._raw = driver.CUstream(handle)
         self._owned = None
+        self.workspace = None
         self._is_default = handle <= PER_THREAD
         self._lender = lender
 

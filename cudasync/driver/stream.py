@@ -56,6 +56,7 @@ class Stream:
         "_tail",
         "fixed_device",
         "priority",
+        "workspace",
     )
 
     def __init__(self, device: DeviceLike | None = None, *, priority: int = 0) -> None:
@@ -85,6 +86,8 @@ class Stream:
         self._owned: Owned | None = Owned(context, raw, destroy, noun="stream", blocking=True)
         self._in_flight = in_flight
         self._tail: Event | None = None
+        # Memory that a library's work on this stream may use, and no other: see `blas.handles`.
+        self.workspace: Owned | None = None
 
     @classmethod
     def from_handle(cls, handle: SupportsIndex, device: DeviceLike | None = None) -> Stream:

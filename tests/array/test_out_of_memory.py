@@ -8,8 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from helpers.crew import PATIENCE_S, engine_of, held_by
-from helpers.running import quick_switches
+from helpers.crew import PATIENCE_S, engine_of, held_by, quick_switches
 from helpers.scarce import ROOM, little_memory, settle
 
 import cudasync as cs

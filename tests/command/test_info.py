@@ -45,6 +45,15 @@ def test_it_says_how_much_memory_is_kept_that_nobody_uses(capsys, monkeypatch):
         assert said in capsys.readouterr().out
 
 
+def test_it_names_what_computes_products(capsys, monkeypatch):
+    monkeypatch.setenv("CUDASYNC_CUBLAS", "0")
+    main(["info"])
+    assert "matmul        own kernels (CUDASYNC_CUBLAS=0)" in capsys.readouterr().out
+    monkeypatch.setenv("CUDASYNC_CUBLAS", "/nowhere/libcublas.so")
+    assert main(["info"]) == 0
+    assert "/nowhere/libcublas.so can not be loaded" in capsys.readouterr().out
+
+
 def test_json_holds_the_same(capsys):
     assert main(["info", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
@@ -52,7 +61,7 @@ def test_json_holds_the_same(capsys):
     assert found["why"]
     assert [device["ordinal"] for device in found["devices"]] == list(range(cs.device_count()))
     assert found["packages"]["numpy"]
-    assert set(found["extras"]) == {"soft", "arrays", "demo", "test"}
+    assert set(found["extras"]) == {"soft", "arrays", "blas", "demo", "test"}
 
 
 def test_what_is_missing_comes_with_the_line_that_installs_it(capsys, monkeypatch):

@@ -8,19 +8,24 @@ from __future__ import annotations
 
 import pytest
 from helpers.agreement import Agreement
+from helpers.fault_programs import computing_faults, crossing_programs
 from helpers.faults import differences_after_fault
 from helpers.oracle import differences
 from helpers.planted import FAULTS, NAMES, OPERATORS, plant
-from helpers.programs import crossing_programs, mixed_programs, programs, settings
-from helpers.steps import Program, Setting
+from helpers.programs import mixed_programs, programs, settings
+from helpers.running import Runner
+from helpers.steps import Program, Setting, Total
 from hypothesis import HealthCheck, Phase, given, seed
 from hypothesis import settings as hypothesis_settings
 from hypothesis.errors import Flaky
 from hypothesis.stateful import run_state_machine_as_test
+from hypothesis.strategies import SearchStrategy
 
 import cudasync as cs
 
 pytestmark = pytest.mark.sampled(3)
+
+CROSSING, COMPUTING = crossing_programs(), computing_faults()
 
 # How many programs are run before it is asked whether one differed.
 CHUNK = 20
@@ -80,21 +85,21 @@ def search_operators_chunk(chunk: int, *, on_cpu: bool) -> list[str]:
     return found
 
 
-def search_faults(examples: int) -> list[str]:
+def search_faults(examples: int, faulting: SearchStrategy[Program] = CROSSING) -> list[str]:
     """Run random programs that lose a device until one of them is harmed."""
     for chunk in range(examples // CHUNK):
-        found = search_faults_chunk(chunk)
+        found = search_faults_chunk(chunk, faulting)
         if found:
             return found
     return []
 
 
-def search_faults_chunk(chunk: int) -> list[str]:
+def search_faults_chunk(chunk: int, faulting: SearchStrategy[Program]) -> list[str]:
     found: list[str] = []
 
     @seed(chunk)
     @fixed
-    @given(crossing_programs(), settings())
+    @given(faulting, settings())
     def look(program: Program, setting: Setting) -> None:
         if not found:
             found.extend(differences_after_fault(program, setting))
@@ -105,7 +110,7 @@ def search_faults_chunk(chunk: int) -> list[str]:
 
 def test_the_engine_as_it_is_passes_the_same_search():
     assert search(60) == []
-    assert search_faults(20) == []
+    assert search_faults(20) == search_faults(20, COMPUTING) == []
     assert search_operators(20) == search_operators(20, on_cpu=True) == []
 
 
@@ -142,3 +147,25 @@ def test_a_bug_of_operators_is_found(bug, monkeypatch):
 def test_a_bug_that_needs_a_lost_device_is_found(bug, monkeypatch):
     plant(bug, monkeypatch.setattr)
     assert search_faults(200)
+
+
+# Their step is poisoned by what it reads: a reduction forgets it, a copy does not bring it.
+LOSING = ("a step forgets what it reads", "a fault stays on its device")
+
+
+@pytest.mark.parametrize("bug", LOSING)
+def test_a_bug_of_operators_beside_a_lost_device_is_found(bug, monkeypatch):
+    plant(bug, monkeypatch.setattr)
+    assert search_faults(200, COMPUTING)
+
+
+def test_an_operator_that_another_device_refuses_is_found(monkeypatch):
+    real = Runner._op
+
+    def planted(self, id_, push):
+        if self.loses_device and isinstance(push.step, Total):
+            raise cs.CudaError(700, "CUDA_ERROR_ILLEGAL_ADDRESS", call="planted")
+        return real(self, id_, push)
+
+    monkeypatch.setattr(Runner, "_op", planted)
+    assert any("was refused" in each for each in search_faults(20, COMPUTING))

@@ -12,15 +12,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from helpers.fault_programs import computing_faults, crossing_programs, faulting_programs
 from helpers.faults import differences_after_fault
 from helpers.oracle import check, replay_line
-from helpers.programs import (
-    crossing_programs,
-    faulting_programs,
-    mixed_programs,
-    programs,
-    settings,
-)
+from helpers.programs import mixed_programs, programs, settings
 from helpers.steps import Setting
 from hypothesis import given
 from hypothesis import settings as hypothesis_settings
@@ -75,7 +70,7 @@ def test_back_pressure_changes_nothing_but_the_pace(program, setting):
 
 
 @share(0.5)
-@given(programs(fails=True))
+@given(st.one_of(programs(fails=True), mixed_programs(fails=True)))
 def test_the_serial_engine_does_what_the_model_says(program):
     """Two meanings of "serial", one by the engine's own code and one by none of it."""
     check(program, Setting(serial=1))
@@ -90,6 +85,14 @@ def test_a_lost_device_harms_nothing_that_has_nothing_to_do_with_it(program, set
 
 @given(crossing_programs(), settings(), st.booleans())
 def test_a_fault_crosses_devices_along_data_and_only_so(program, setting, is_serial):
+    setting = replace(setting, limit=0, serial=1) if is_serial else setting
+    found = differences_after_fault(program, setting)
+    assert not found, "\n".join([*found, replay_line(program, setting)])
+
+
+@share(0.5)
+@given(computing_faults(), settings(), st.booleans())
+def test_a_lost_device_harms_no_reduction_or_product_elsewhere(program, setting, is_serial):
     setting = replace(setting, limit=0, serial=1) if is_serial else setting
     found = differences_after_fault(program, setting)
     assert not found, "\n".join([*found, replay_line(program, setting)])

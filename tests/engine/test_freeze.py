@@ -67,6 +67,7 @@ def test_who_is_wrongly_taken_to_be_asleep_costs_no_verdict(scenario, monkeypatc
     [
         host.PushesHostOp,
         host.PushesOnArrays,
+        host.PushesShortOp,
         host.PushesTraced,
         host.PushesInsideOp,
         host.PushesBatch,

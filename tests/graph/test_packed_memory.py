@@ -154,3 +154,19 @@ def test_what_is_not_needed_goes_back_with_the_recording():
     assert idle_bytes() - before == 1536
     exe.launch()
     assert kept[0].numpy().tolist() == [16 * (i + 1) for i in range(6 * UNIT)]
+
+
+def test_a_graph_in_a_graph_is_packed_once():
+    """What shares memory already stays together."""
+    g, kept = recorded([*DEEP[:3], *WIDE])
+    inner = g.instantiate(without=WITHOUT)
+    inner.launch()
+    expected = kept[-1].numpy().tolist()
+    with cs.graph() as outer:
+        inner.launch()
+        doubled = kept[-1] + kept[-1]
+    for without in (WITHOUT, ()):
+        kept[-1][...] = 0
+        outer.instantiate(without=without).launch()
+        assert kept[-1].numpy().tolist() == expected
+        assert doubled.numpy().tolist() == [2 * each for each in expected]

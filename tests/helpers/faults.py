@@ -3,6 +3,7 @@
 What depends on the step carries its failure, on any device: these ops fail as they do serially.
 When a device is lost, its unfinished ops fail, too, whichever these were. So every other op gives
 what it gives serially or fails, and one that has nothing to do with that device does not fail.
+An operator there may be refused when it is called, and then is no part of the program.
 """
 
 from __future__ import annotations
@@ -37,14 +38,25 @@ def _run(program: Program, setting: Setting, engine: cs.Engine) -> list[str]:
     first = raised(engine.waitall)
     engine.clear_errors()
     run = runner.outcome(first, without=lost)
+    found = [
+        f"step {id_}, elsewhere, was refused at its call"
+        for id_ in runner.refused
+        if not _is_on(lost, program.pushes[int(id_)].step.target, runner)
+    ]
+    # To the rest it is as if they were not there.
+    run.order = [id_ for id_ in run.order if id_ not in runner.refused]
     del runner
     lost.reset()
-    found = _harmed(program, run, lost.ordinal)
+    found += _harmed(program, run, lost.ordinal)
     if first is None:
         found.append("waitall raised nothing")
     tame = replace(program, pushes=tuple(map(_tamed, program.pushes)))
     again = compare(tame, Runner(tame, engine, holds=setting.holds).run())
     return found + [f"after the reset: {each}" for each in again]
+
+
+def _is_on(device: cs.Device, view: View, runner: Runner) -> bool:
+    return view.space == "d" and runner.devices[view.index] is device
 
 
 def _lost(runner: Runner) -> cs.Device:

@@ -7,6 +7,7 @@ ones and wait; what may hang is only what comes after an op that the suspended o
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any, ClassVar
@@ -14,6 +15,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 import cudasync as cs
+from cudasync.engine.hazards.variable import resolve_one
+from cudasync.engine.host import at_once
 from cudasync.errors import ClosedError
 from helpers.freeze import Scenario
 from helpers.freezer import PATIENCE_S, Freezer
@@ -117,6 +120,21 @@ class PushesOnArrays(PushesHostOp):
         super().__init__()
         data = np.zeros(24)
         self.x, self.y, self.z = data[:8], data[4:16], data[16:]
+
+
+class PushesShortOp(PushesOnArrays):
+    """It pushes an op that it runs itself: what others push on its variables waits for that."""
+
+    def suspended(self, freezer: Freezer) -> None:
+        regions = [resolve_one(each, "reads") for each in (self.x, self.y)]
+        accesses = (regions[0],), (), (regions[1],)
+        with freezer:
+            self.ops["one"] = at_once.push(
+                self.engine, lambda: self.ran.append("one"), accesses, "one", sys._getframe()
+            )
+
+    def others(self, freezer: Freezer) -> Iterator[str]:
+        yield from self.apart()
 
 
 class PushesBatch(PushesHostOp):

@@ -14,9 +14,12 @@ import traceback
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
+from helpers.fault_programs import computing_faults, crossing_programs
+from helpers.faults import differences_after_fault
 from helpers.oracle import differences, replay_line
-from helpers.programs import programs
+from helpers.programs import mixed_programs, programs
 from helpers.programs import settings as engine_settings
+from helpers.steps import Wild
 
 PROGRAMS = 12
 few = settings(
@@ -27,7 +30,13 @@ few = settings(
     suppress_health_check=list(HealthCheck),
 )
 any_programs = st.one_of(
-    programs(), programs(fails=True), programs(threads=2), programs(threads=3, fails=True)
+    programs(),
+    programs(fails=True),
+    programs(threads=2),
+    programs(threads=3, fails=True),
+    mixed_programs(fails=True),
+    crossing_programs(),
+    computing_faults(),
 )
 
 
@@ -40,7 +49,8 @@ def look(number: int) -> int:
     @few
     @given(any_programs, engine_settings())
     def run(program, setting) -> None:
-        wrong = differences(program, setting)
+        loses_device = any(isinstance(push.step, Wild) for push in program.pushes)
+        wrong = (differences_after_fault if loses_device else differences)(program, setting)
         if wrong:
             found.extend([*wrong, replay_line(program, setting)])
 

@@ -22,7 +22,7 @@ from cudasync.engine.device import completion, following, in_doubt, issuing, lau
 from cudasync.engine.device.timeline import Timeline
 from cudasync.engine.hazards.history import History
 from cudasync.engine.hazards.interval_map import IntervalMap, Region
-from cudasync.engine.host import worker
+from cudasync.engine.host import at_once, worker
 from cudasync.engine.log import histories
 from cudasync.engine.op import DeviceOp, FullOp, PlainOp
 
@@ -124,12 +124,26 @@ def _host_plan_without(module: Any, word: str) -> Callable[[], Any]:
     current_engine = module.current_engine
 
     class Forgetful:
+        _is_direct, _most_at_once = False, -1
+
         def _push(self, fn, kind, **kwargs) -> cs.Op:
             engine = current_engine()
             forgotten = {} if engine.mode == "serial" else {word: ()}
             return engine._push(fn, kind, **kwargs | forgotten)
 
     return Forgetful
+
+
+def _short_op_without(word: str) -> Callable[..., cs.Op]:
+    """A push of a short op on the CPU that forgets what it reads, or what it writes."""
+    push = at_once.push
+
+    def forget(engine, fn, regions, *rest) -> cs.Op:
+        only_read, updated, written = regions
+        kept = ((), (), (*updated, *written)) if word == "reads" else (only_read, (), ())
+        return push(engine, fn, kept, *rest)
+
+    return forget
 
 
 _add = Union.add
@@ -182,6 +196,11 @@ _BUGS |= {
     "an operator on the CPU forgets what it writes": (
         (host_plan, "current_engine", _host_plan_without(host_plan, "writes")),
     ),
+    "a short op on the CPU forgets what it reads": ((at_once, "push", _short_op_without("reads")),),
+    "a short op on the CPU forgets what it writes": (
+        (at_once, "push", _short_op_without("writes")),
+    ),
+    "a short op on the CPU is always clear": ((at_once, "is_clear", lambda op, epoch: True),),
     "a step on the CPU forgets what it reads": (
         (on_host, "current_engine", _host_plan_without(on_host, "reads")),
     ),

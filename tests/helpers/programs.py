@@ -67,19 +67,6 @@ _COMMON = (
 _ORDERED = ("read", "wait", "waitall", "renew", "total", "inner")
 _UNORDERED = ("fetch", "wait", "nest", "nest")
 
-# Data on its way from device to device, and who asks for it.
-_CROSSING = ("copy",) * 5 + (
-    "mix",
-    "add",
-    "set",
-    "clear",
-    "join",
-    "hold",
-    "direct",
-    "read",
-    "wait",
-    "batch",
-)
 # Operators on devices and on the CPU, and what brings data to them.
 _MIXED = ("add", "total", "inner", "cpu add", "cpu total", "cpu inner", "cpu hold") * 2 + (
     "mix",
@@ -95,7 +82,6 @@ _MIXED = ("add", "total", "inner", "cpu add", "cpu total", "cpu inner", "cpu hol
 )
 # Hazards on the CPU alone: what ops there say of themselves is soon found wanting.
 _ON_CPU = ("cpu add", "cpu total", "cpu inner", "cpu hold", "host mix", "copy")
-_DEVICES = ((0, 1), (1, 0), (0, 1, 2), (2, 0, 1), (0, 0, 1), (0, 1, 1))
 
 _FACTORS = st.integers(1, 9)
 _VALUES = st.integers(0, 99)
@@ -333,43 +319,6 @@ def mixed_programs(draw, max_steps: int = 24, fails: bool = False, on_cpu: bool 
     return draw(bodies(room, max_steps, kinds, fails, 1))
 
 
-@st.composite
-def faulting_programs(draw, max_steps: int = 12, threads: int = 1) -> Program:
-    """A program with one step, somewhere, that takes its device down."""
-    room = replace(draw(rooms), loses_device=True)
-    program = draw(bodies(room, max_steps, kinds(ordered=False, fails=False), True, threads))
-    return _with_wild(draw, room, program, threads)
-
-
-@st.composite
-def crossing_programs(draw, max_steps: int = 16) -> Program:
-    """A program of copies between devices, one of which is taken down, mostly early."""
-    room = Room(draw(st.sampled_from(_DEVICES)), hosts=3, tokens=1, loses_device=True)
-    program = draw(bodies(room, max_steps, _CROSSING, False, 1))
-    return _with_wild(draw, room, program, 1, most=max_steps // 4)
-
-
-def _with_wild(
-    draw, room: Room, program: Program, threads: int, most: int | None = None
-) -> Program:
-    """With a wild step among the pushes, after `most` of them at most."""
-    wild = draw(pushes(room, ("wild",), False, threads))
-    count = len(program.pushes)
-    place = draw(st.integers(0, count if most is None else min(most, count)))
-    kept = tuple(map(_without_batched_notes, program.pushes))
-    return replace(program, pushes=(*kept[:place], wild, *kept[place:]))
-
-
-def _without_batched_notes(push: Push) -> Push:
-    """A device that is lost takes a batch with it, and so its notes: logs could not be judged."""
-    step = push.step
-    if isinstance(step, Batch):
-        step = Batch(tuple(each for each in step.inner if not isinstance(each.step, Note)))
-    elif isinstance(step, Nest):
-        step = Nest(step.token, tuple(map(_without_batched_notes, step.inner)))
-    return replace(push, step=step)
-
-
 @cache
 def bodies(
     room: Room, max_steps: int, kinds: tuple[str, ...], fails: bool, threads: int
@@ -394,4 +343,5 @@ def settings(limits: st.SearchStrategy[int] | None = None) -> st.SearchStrategy[
         workers=st.integers(1, 3),
         io=st.integers(1, 2),
         limit=st.sampled_from([0, 0, 0, 1, 2, 3, 6]) if limits is None else limits,
+        at_once=st.integers(0, 1),
     )

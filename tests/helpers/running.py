@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -21,6 +19,7 @@ from cudasync.array.host.memory import view_of
 from cudasync.array.products.operation import product
 from cudasync.array.reductions.operation import reduced
 from cudasync.testing import HostLatch
+from helpers.crew import quick_switches
 from helpers.model import Outcome, failed, initial
 from helpers.op_functions import PATIENCE_S, function_of
 from helpers.steps import (
@@ -60,7 +59,7 @@ _STEPS = [(x, y, x) for x in (1, None) for y in (1, None, 0)]
 
 
 def open_engine(setting: Setting, *, trace: bool = False) -> cs.Engine:
-    return cs.Engine(
+    engine = cs.Engine(
         "serial" if setting.serial else "async",
         streams=setting.streams,
         workers=setting.workers,
@@ -68,6 +67,9 @@ def open_engine(setting: Setting, *, trace: bool = False) -> cs.Engine:
         max_in_flight=setting.limit or None,
         trace=trace,
     )
+    if not setting.at_once:
+        engine._most_at_once = -1
+    return engine
 
 
 def kernels(device: cs.Device) -> dict[str, cs.Kernel]:
@@ -95,6 +97,7 @@ class Runner:
 
     def __init__(self, program: Program, engine: cs.Engine, *, holds: bool = True) -> None:
         self.program = program
+        self.loses_device = any(isinstance(push.step, Wild) for push in program.pushes)
         self.engine = engine
         self.holds = holds
         count = cs.device_count()
@@ -122,6 +125,8 @@ class Runner:
         self.ops: dict[str, cs.Op] = {}
         self.results: dict[str, object] = {}
         self.ran: dict[str, int] = {}
+        # Operators that a lost device refused when they were called.
+        self.refused: list[str] = []
         # Launches of batches, by the step and the arrays of that time.
         self.prepared: dict[object, cs.PreparedLaunch] = {}
         # Of the steps that hold: let go by whoever waits next.
@@ -233,8 +238,21 @@ class Runner:
                 initial("d", step.index) + np.int32(step.value), device=self.devices[step.index]
             )
             self.results[id_] = None
+        elif self.loses_device and isinstance(step, (Add, Total, Inner)):
+            self._compute(id_, push)
         else:
             self.ops[id_] = self._op(id_, push)
+
+    def _compute(self, id_: str, push: Push) -> None:
+        """An operator, maybe on a device that is lost: its kernel can not be loaded then, nor
+        memory be had for what it makes. The caller is told at once, and nothing was pushed."""
+        try:
+            self.ops[id_] = self._op(id_, push)
+        except (cs.OpError, cs.CudaError) as error:
+            cause = error.cause if isinstance(error, cs.OpError) else error
+            if not (isinstance(cause, cs.CudaError) and cause.sticky):
+                raise
+            self.refused.append(id_)
 
     def _fetch(self, id_: str, source: View) -> None:
         host = np.empty(len(source.elements), np.int32)
@@ -376,14 +394,3 @@ def raised(wait) -> object:
     except cs.OpError as error:
         return failed(error.op)
     return None
-
-
-@contextmanager
-def quick_switches() -> Iterator[None]:
-    """Let threads change places far more often than the interpreter would."""
-    usual = sys.getswitchinterval()
-    sys.setswitchinterval(2e-5)
-    try:
-        yield
-    finally:
-        sys.setswitchinterval(usual)

@@ -357,6 +357,8 @@ class Setting:
     limit: int = 0
     # 1 for the serial engine.
     serial: int = 0
+    # 0 for one that leaves short ops of arrays on the CPU to its workers, too.
+    at_once: int = 1
 
     @property
     def holds(self) -> bool:

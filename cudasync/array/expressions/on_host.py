@@ -29,6 +29,15 @@ def compute(tree: Expression, operands: Sequence[Any], result: np.ndarray[Any, A
             np.copyto(result, _value(tree, operands, result), casting="unsafe")
 
 
+def direct(tree: Expression, operands: int) -> np.ufunc | None:
+    """The one ufunc that `tree` is, of all its operands in their order; None where it is more."""
+    if isinstance(tree, Apply) and isinstance(tree.function.host, np.ufunc):
+        places = [each.position for each in tree.operands if isinstance(each, Input)]
+        if places == list(range(operands)) and len(places) == len(tree.operands):
+            return tree.function.host
+    return None
+
+
 def _value(tree: Expression, operands: Sequence[Any], result: np.ndarray[Any, Any]) -> Any:
     if isinstance(tree, Input):
         return operands[tree.position]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections import deque
+from sys import getrefcount
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -46,6 +48,30 @@ class Cpu:
 
 CPU = Cpu()
 
+_MOST_SMALL = 4096
+_ROUNDED = 64
+_MOST_IDLE = 64
+# By size, in units of `_ROUNDED`. A deque, since a finaliser may put something there.
+_IDLE: list[deque[tuple[np.ndarray[Any, Any], int]]] = [
+    deque() for _ in range(_MOST_SMALL // _ROUNDED + 1)
+]
+
+
+class _Held:
+    __slots__ = ("bytes",)
+
+    bytes: Any
+
+
+def _references() -> int:
+    """What `getrefcount` says of an attribute that nobody else has."""
+    held = _Held()
+    held.bytes = np.empty(1, np.uint8)
+    return getrefcount(held.bytes)
+
+
+_ALONE = _references()
+
 
 class HostBytes:
     """Ordinary memory of the process, for one array and its views."""
@@ -54,12 +80,39 @@ class HostBytes:
 
     device = only_device = CPU
     dlpack_device = (DLPACK_CPU, 0)
+    life = None
 
     def __init__(self, size_bytes: int) -> None:
         self.handed = Handed()
         self.bytes = np.empty(size_bytes, np.uint8)
         # So that the engine hears of its end: what comes to lie there is no heir to its failures.
         self.ptr = resolve_one(self.bytes, "writes").start
+
+
+class SmallBytes(HostBytes):
+    """The same for few bytes that an op overwrites whole before anybody reads them: they go on to
+    the next result. For what the engine has to be told of new memory costs more than such an op."""
+
+    __slots__ = ()
+
+    def __init__(self, size_bytes: int) -> None:
+        size = -(-size_bytes // _ROUNDED) * _ROUNDED
+        try:
+            self.bytes, self.ptr = _IDLE[size // _ROUNDED].pop()
+            self.handed = Handed()
+        except IndexError:
+            super().__init__(size)
+
+    def __del__(self) -> None:
+        try:
+            # Neither an op to come has them, nor a view that was handed out.
+            if getrefcount(self.bytes) == _ALONE:
+                idle = _IDLE[self.bytes.size // _ROUNDED]
+                if len(idle) < _MOST_IDLE:
+                    idle.append((self.bytes, self.ptr))
+        except AttributeError:
+            # It was never made: there was no memory.
+            return
 
 
 def view_of(array: Any) -> np.ndarray[Any, Any]:
@@ -73,3 +126,9 @@ def bytes_for(layout: Layout) -> HostBytes:
     """New memory for an array of this layout; MemoryError where there is none."""
     check_size(layout.shape, layout.nbytes, layout.device)
     return HostBytes(layout.nbytes)
+
+
+def bytes_of_result(layout: Layout) -> HostBytes:
+    """As `bytes_for`, for an array that the next op on it overwrites whole."""
+    size = layout.nbytes
+    return SmallBytes(size) if size <= _MOST_SMALL else bytes_for(layout)

@@ -7,14 +7,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from numpy import errstate
+
 from cudasync.array.allocation import DEAD, reap
 from cudasync.array.dtypes.promotion import in_range
 from cudasync.array.elementwise.results import result_over
-from cudasync.array.expressions.on_host import compute
+from cudasync.array.expressions.on_host import compute, direct
 from cudasync.array.expressions.tree import Scalar, leaves, name_of
-from cudasync.array.host.memory import bytes_for, view_of
+from cudasync.array.host.memory import bytes_of_result, view_of
 from cudasync.engine.current import engine as current_engine
 from cudasync.engine.hazards.interval_map import Gapped
+from cudasync.engine.host import at_once
 from cudasync.engine.op import OpKind
 
 if TYPE_CHECKING:
@@ -24,6 +27,7 @@ if TYPE_CHECKING:
     from cudasync.array.elementwise.layouts import Layout
     from cudasync.array.expressions.tree import Expression
     from cudasync.engine import Op
+    from cudasync.engine.hazards.interval_map import Region
 
 _dead = DEAD.items
 
@@ -31,7 +35,7 @@ _dead = DEAD.items
 class HostPlan:
     """`operands` has the layout of each array, and None for a number."""
 
-    __slots__ = ("_are_arrays", "_numbers", "name", "operands", "result", "tree")
+    __slots__ = ("_are_arrays", "_numbers", "_ufunc", "name", "operands", "result", "tree")
 
     def __init__(self, tree: Expression, operands: Sequence[Layout | None], result: Layout) -> None:
         self.tree = tree
@@ -39,11 +43,13 @@ class HostPlan:
         self.result = result
         self.name = name_of(tree)
         self._are_arrays = [each is not None for each in operands]
+        # Of one operation on the operands as they are.
+        self._ufunc = direct(tree, len(self.operands)) if all(self._are_arrays) else None
         self._numbers = [each for each in leaves(tree) if isinstance(each, Scalar)]
 
     def __call__(self, operands: tuple[Any, ...], frame: FrameType) -> Any:
         """Push the operation; a new array with its result, at once."""
-        made = result_over(bytes_for(self.result), self.result)
+        made = result_over(bytes_of_result(self.result), self.result)
         self.into(operands, made, frame)
         return made
 
@@ -56,20 +62,28 @@ class HostPlan:
             return None
         for leaf in self._numbers:
             in_range(leaf.dtype, operands[leaf.position])
-        values = [
-            view_of(each) if is_array else each
-            for each, is_array in zip(operands, self._are_arrays, strict=True)
-        ]
-        result, tree = view_of(target), self.tree
+        values: list[Any] = []
+        reads: tuple[Region, ...] = ()
+        for each, is_array in zip(operands, self._are_arrays, strict=True):
+            if is_array:
+                reads += (each.region,)
+                each = view_of(each)
+            values.append(each)
+        result, tree, ufunc, region = view_of(target), self.tree, self._ufunc, target.region
 
         def run() -> None:
-            compute(tree, values, result)
+            if ufunc is None:
+                compute(tree, values, result)
+            else:
+                with errstate(all="ignore"):
+                    ufunc(*values, out=result)
 
-        region = target.region
-        pairs = zip(operands, self._are_arrays, strict=True)
-        reads = [each.region for each, is_array in pairs if is_array]
+        engine = current_engine()
+        # In this order: what records is not direct, and has no such bound.
+        if engine._is_direct and self.result.size <= engine._most_at_once:
+            is_gapped = region.__class__ is Gapped
+            regions = (reads, (region,), ()) if is_gapped else (reads, (), (region,))
+            return at_once.push(engine, run, regions, self.name, frame)
         if region.__class__ is Gapped:
-            reads.append(region)
-        return current_engine()._push(
-            run, OpKind.HOST, reads=reads, writes=(region,), name=self.name
-        )
+            reads += (region,)
+        return engine._push(run, OpKind.HOST, reads=reads, writes=(region,), name=self.name)

@@ -1,4 +1,4 @@
-"""Floor 4, products. Which kernel computes a product, and how it is launched."""
+"""Floor 4, products. What computes a product: cuBLAS, or which kernel, and how it is launched."""
 
 from __future__ import annotations
 
@@ -8,12 +8,16 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from cudasync.array.expressions.layout import MOST_SHORT, collapsed
 from cudasync.array.expressions.layout import Layout as Axes
+from cudasync.array.products.blas_form import blas_form
 from cudasync.array.products.thin import BLOCK, Thin
 from cudasync.array.products.tiled import COLUMNS, ROWS, SIDE, Tiling
+from cudasync.driver.blas import blas_of
 from cudasync.driver.strides import contiguous_strides
 
 if TYPE_CHECKING:
     from cudasync.array.products.problem import Problem
+    from cudasync.driver import Device
+    from cudasync.driver.blas import Blas, Gemm
 
 # Squares are worth it where no more than this many products are computed for each that counts: on
 # the software GPU, whose blocks fetch an element but once for 32 products.
@@ -35,6 +39,15 @@ class Choice:
     block: tuple[int, ...]
     numbers: tuple[int, ...]
     first: tuple[int, ...]
+
+
+def library_call(problem: Problem, device: Device) -> tuple[Blas, Gemm] | None:
+    """cuBLAS and what to call it with, where the device has it and the product is a call of it."""
+    gemm = blas_form(problem)
+    if gemm is None:
+        return None
+    blas = blas_of(device).blas
+    return None if blas is None else (blas, gemm)
 
 
 def chosen(problem: Problem) -> Choice:

@@ -64,8 +64,8 @@ class Axes:
 class StageClass:
     """What the text of a stage depends on, beside the functions.
 
-    `threads` are those that share a part across, 0 is down. `steps` has for each operand the
-    stride along the last kept and the last reduced axis: 0, 1, or None for any other.
+    `threads` are those that share a part across, 0 is down. `steps` has for each operand the stride
+    along the last kept and the last reduced axis: 0, 1, or None for any other.
     """
 
     threads: int

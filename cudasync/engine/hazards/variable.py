@@ -100,9 +100,14 @@ def resolve_one(thing: Any, word: str) -> Region:
     )
 
 
-def wait_for_writers(things: object, timeout: float | None) -> None:
+def wait_for_writers(things: list[Any], timeout: float | None) -> None:
     """Wait for the ops that wrote `things` last; raise what poisons them."""
-    current.engine()._mark(things).wait(timeout)
+    engine = current.engine()
+    if engine._is_direct and len(things) == 1 and isinstance(things[0], Region):
+        known = COMBINER.known_of(things[0])
+        if known is not None and all(state.is_quiet for state in known):
+            return
+    engine._mark(things).wait(timeout)
 
 
 def span(address: int, shape: Iterable[int], strides: Iterable[int], item_size: int) -> Region:

@@ -79,12 +79,15 @@ class WorkerPool:
         self.is_closed = False
         self._started = Tickets()
         self._ended: list[int] = []
+        # Short ops that were run where they were pushed: see `host.at_once`.
+        self.ran_by_pushers = Tickets()
         self._exits = Bell()
 
     @property
     def ran(self) -> int:
         """How many ops have run to their end without failing."""
-        return sum(worker.ran for worker in list(self.workers)) + sum(self._ended)
+        by_workers = sum(worker.ran for worker in list(self.workers)) + sum(self._ended)
+        return by_workers + self.ran_by_pushers.taken
 
     def rank(self) -> None:
         """From now on plan everything before choosing."""

@@ -75,15 +75,19 @@ class Combiner:
         """Memory was allocated at [start, end): what is known of these addresses is of memory that
         is gone, perhaps with a reset of its device, and then nobody told of its end."""
         region = Region(start, end)
+        # A log that nobody plans does not grow by what a program allocates that pushes nothing.
+        if self.known_of(region) != []:
+            self.log.append(Forget(region))
+
+    def known_of(self, region: Region) -> list[History] | None:
+        """The states of a range; None where an op of it may be planned yet, or is now."""
         if not self.unplanned:
-            # So ops of that memory are in the map, if they are anywhere. A log that nobody plans
-            # does not grow by what a program allocates that pushes nothing.
+            # So ops of that memory are in the map, if they are anywhere.
             ranges = latest(self.ranges)
             # IndexError: another thread plans meanwhile.
             with suppress(IndexError):
-                if ranges is None or not ranges.peek(region):
-                    return
-        self.log.append(Forget(region))
+                return [] if ranges is None else ranges.peek(region)
+        return None
 
     def start_anew(self) -> list[Op]:
         """In a forked child: leave the log behind; the ops in it that were not planned."""
@@ -294,6 +298,8 @@ class Combiner:
             ranges = self.ranges_of(epoch)
             for regions in op._regions:
                 for region in regions:
+                    if not ranges.touches(region):
+                        continue
                     for state in ranges.peek(region):
                         # Only its own states are a combiner's to change.
                         if not (state.rest() if state.epoch == epoch else state.is_quiet):

@@ -9,7 +9,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from cudasync.graph.hazards import ordered
-from cudasync.graph.passes import copies, dead, edges, fusion, host, memory, reductions
+from cudasync.graph.passes import (
+    conditionals,
+    copies,
+    dead,
+    edges,
+    fusion,
+    host,
+    memory,
+    reductions,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -24,6 +33,7 @@ PASSES = {
     "copies": copies.run,
     "host": host.run,
     "memory": memory.run,
+    "conditionals": conditionals.run,
     "edges": edges.run,
 }
 

@@ -34,7 +34,8 @@ def run(nodes: Sequence[Node]) -> tuple[list[Node], str]:
             chain.append(following[chain[-1]])
         if len(chain) > 1:
             count += 1
-            node = node.followed_by([each.at(len(left)) for each in chain])
+            steps = [step for each in chain for step in each.steps or (each,)]
+            node = node.followed_by([step.at(len(left)) for step in steps])
         left.append(node)
     gone = len(nodes) - len(left)
     return left, f"{gone} of {len(nodes)} nodes joined with those before them, in {count} chains"

@@ -60,13 +60,7 @@ def _aims(blocks: Iterable[Block]) -> dict[int, Aim]:
 
 def temporaries(nodes: Sequence[Node]) -> list[Temporary]:
     """Those whose memory can be moved: all that touches them can be aimed."""
-    makers = {
-        node.expression.result.region: node
-        for node in nodes
-        if node.expression is not None
-        and node.expression.is_temporary
-        and node.expression.result.region in node.hazards[0][2]
-    }
+    makers = _makers(nodes)
     if len(nodes) > _MOST or not 1 < len(makers) <= _MOST_TEMPORARIES:
         return []
     ancestors: dict[Node, int] = {}
@@ -82,13 +76,42 @@ def temporaries(nodes: Sequence[Node]) -> list[Temporary]:
         for region in _touched(node, regions):
             users[region] |= 1 << place[node]
             is_whole = node is makers[region] or users[region] & 1 << place[makers[region]]
-            if node.is_alone or not node.can_be_aimed or not is_whole:
+            is_inside = all(
+                region.start <= each.start and each.end <= region.end
+                for part in node.hazards[0]
+                for each in part
+                if each.start < region.end and region.start < each.end
+            )
+            can_be_moved = node.can_be_aimed and not node.is_alone
+            if not (can_be_moved and is_whole and is_inside):
                 fixed.add(region)
     return [
         Temporary(region, node.device, place[node], users[region], ancestors[node])
         for region, node in makers.items()
         if region not in fixed
     ]
+
+
+def _makers(nodes: Sequence[Node]) -> dict[Region, Node]:
+    """Who makes each, but for those that share bytes already: nodes of a graph in this one."""
+    made = [
+        (node.expression.result.region, node)
+        for node in nodes
+        if node.expression is not None
+        and node.expression.is_temporary
+        and node.expression.result.region in node.hazards[0][2]
+    ]
+    made.sort(key=lambda each: each[0])
+    makers: dict[Region, Node] = {}
+    end = -1
+    for at, (region, node) in enumerate(made):
+        is_apart = region.start >= end and (
+            at + 1 == len(made) or region.end <= made[at + 1][0].start
+        )
+        if is_apart:
+            makers[region] = node
+        end = max(end, region.end)
+    return makers
 
 
 def _touched(node: Node, regions: Sequence[Region]) -> list[Region]:

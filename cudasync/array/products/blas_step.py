@@ -1,0 +1,62 @@
+"""Floor 4, products. A product by cuBLAS, as a step: worked out but for the addresses.
+
+It is an op of the device like a launch of our own. Only where a program is recorded it is our own
+kernel: a node of a graph may be aimed at other memory, and what cuBLAS enqueues may not; nor has a
+graph's launch a stream of its own, whose workspace it could use.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from cudasync.engine.current import engine as current_engine
+from cudasync.engine.op import OpKind
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import FrameType
+
+    from cudasync.array.steps.step import Step
+    from cudasync.driver import Device, Stream
+    from cudasync.driver.blas import Blas, Gemm
+
+
+class BlasStep:
+    """`gemm` has the product turned over: its first factor is the right operand. `own` makes the
+    step of our own kernel, when it is first recorded."""
+
+    __slots__ = ("_blas", "_device", "_gemm", "_make_own", "_own")
+
+    def __init__(self, blas: Blas, gemm: Gemm, device: Device, own: Callable[[], Step]) -> None:
+        self._blas = blas
+        self._gemm = gemm
+        self._device = device
+        self._make_own = own
+        self._own: Step | None = None
+
+    def __call__(self, operands: tuple[Any, ...], result: Any, frame: FrameType) -> None:
+        """Push it: reads the operands, overwrites the result; returns at once."""
+        engine = current_engine()
+        if engine.mode == "recording":
+            own = self._own
+            if own is None:
+                # What two threads make at once is alike.
+                own = self._own = self._make_own()
+            own(operands, result, frame)
+            return
+        left, right = operands
+        blas, gemm = self._blas, self._gemm
+
+        def enqueue(stream: Stream) -> None:
+            # It holds the arrays until it is issued.
+            blas.multiply(gemm, right.ptr, left.ptr, result.ptr, stream)
+
+        engine._push(
+            enqueue,
+            OpKind.KERNEL,
+            reads=(left.region, right.region),
+            writes=(result.region,),
+            name="matmul",
+            device=self._device,
+            kernel="cuBLAS",
+        )

@@ -1,0 +1,131 @@
+"""Floor 1, BLAS. The library of cuBLAS: found, loaded, and the types of what is called in it.
+
+It is that of the wheel nvidia-cublas (nvidia-cublas-cu12 for CUDA 12), or a toolkit's. Signatures
+and codes are those of the cuBLAS documentation, which are the same from version 11 to 13.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib
+from ctypes import POINTER, c_double, c_float, c_int, c_longlong, c_size_t, c_void_p
+from functools import cache
+from typing import Any
+
+from cudasync.errors import CudaError, CudasyncError
+
+# Tried by the dynamic loader where cuda.pathfinder is not there to look into wheels.
+_NAMES = ("libcublas.so.13", "libcublas.so.12")
+
+# cublasStatus_t.
+_STATUS = {
+    1: "CUBLAS_STATUS_NOT_INITIALIZED",
+    3: "CUBLAS_STATUS_ALLOC_FAILED",
+    7: "CUBLAS_STATUS_INVALID_VALUE",
+    8: "CUBLAS_STATUS_ARCH_MISMATCH",
+    11: "CUBLAS_STATUS_MAPPING_ERROR",
+    13: "CUBLAS_STATUS_EXECUTION_FAILED",
+    14: "CUBLAS_STATUS_INTERNAL_ERROR",
+    15: "CUBLAS_STATUS_NOT_SUPPORTED",
+    16: "CUBLAS_STATUS_LICENSE_ERROR",
+}
+_HINTS = {
+    1: "this cuBLAS may be newer than the driver: CUDASYNC_CUBLAS=0 does without it",
+    3: "the device has no memory left for it: cs.empty_cache(), or CUDASYNC_CUBLAS=0",
+    8: "this cuBLAS has no code for the device: CUDASYNC_CUBLAS=0 does without it",
+}
+
+
+def _gemm_of(number: Any) -> list[Any]:
+    """Handle, two operations, m, n, k, alpha; A and B, each with its leading dimension and stride;
+    beta; C with the same; how many matrices."""
+    matrix = [c_void_p, c_int, c_longlong]
+    scalar = POINTER(number)
+    return [c_void_p, *[c_int] * 5, scalar, *matrix, *matrix, scalar, *matrix, c_int]
+
+
+_SIGNATURES: dict[str, list[Any]] = {
+    "cublasGetProperty": [c_int, POINTER(c_int)],
+    "cublasCreate_v2": [POINTER(c_void_p)],
+    "cublasDestroy_v2": [c_void_p],
+    "cublasSetStream_v2": [c_void_p, c_void_p],
+    "cublasSetWorkspace_v2": [c_void_p, c_void_p, c_size_t],
+    "cublasSetMathMode": [c_void_p, c_int],
+    "cublasSgemmStridedBatched": _gemm_of(c_float),
+    "cublasDgemmStridedBatched": _gemm_of(c_double),
+}
+
+
+class Library:
+    """The functions of a cuBLAS, by name, and where it is from."""
+
+    def __init__(self, loaded: ctypes.CDLL, path: str) -> None:
+        self.path = path
+        self._functions = {}
+        for name, arguments in _SIGNATURES.items():
+            try:
+                function = getattr(loaded, name)
+            except AttributeError as error:
+                raise CudasyncError(f"{path} has no {name}: it takes cuBLAS 11 or later") from error
+            function.argtypes = arguments
+            function.restype = c_int
+            self._functions[name] = function
+        self.version = ".".join(str(self._property(which)) for which in range(3))
+
+    def _property(self, which: int) -> int:
+        """Major, minor and patch of the version."""
+        value = c_int()
+        self.call("cublasGetProperty", which, value)
+        return value.value
+
+    def call(self, name: str, *arguments: Any) -> None:
+        """Call a function. Raises CudaError with the status that it returns."""
+        status = self._functions[name](*arguments)
+        if status:
+            raise refused(name, status)
+
+    def status(self, name: str, *arguments: Any) -> int:
+        """Call a function; what it returns, 0 being success."""
+        return int(self._functions[name](*arguments))
+
+    def __repr__(self) -> str:
+        return f"cuBLAS {self.version} at {self.path}"
+
+
+def refused(name: str, status: int) -> CudaError:
+    """The error for a status that is not success, to be raised by the caller."""
+    told = _STATUS.get(status, "CUBLAS_STATUS_UNRECOGNIZED")
+    return CudaError(status, told, call=name, hint=_HINTS.get(status, ""))
+
+
+@cache
+def opened(path: str) -> Library:
+    """The library at `path`. CudasyncError if it can not be loaded, or is no cuBLAS."""
+    try:
+        return Library(ctypes.CDLL(path), path)
+    except OSError as error:
+        raise CudasyncError(f"{path} can not be loaded: {error}") from error
+
+
+def found() -> Library | None:
+    """The library of the wheel, or else of a toolkit; None if there is none."""
+    path = _path()
+    return None if path is None else opened(path)
+
+
+def _path() -> str | None:
+    try:
+        finder: Any = importlib.import_module("cuda.pathfinder")
+        # It loads cublasLt first, which cuBLAS needs, and says where it found them.
+        return str(finder.load_nvidia_dynamic_lib("cublas").abs_path)
+    # RuntimeError where there is none; older bindings have no finder, or one that knows less.
+    except (ImportError, AttributeError, RuntimeError, ValueError):
+        return next(filter(_can_be_loaded, _NAMES), None)
+
+
+def _can_be_loaded(name: str) -> bool:
+    try:
+        ctypes.CDLL(name)
+    except OSError:
+        return False
+    return True
