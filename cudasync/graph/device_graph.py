@@ -18,21 +18,24 @@ if TYPE_CHECKING:
 
 def device_graph(
     nodes: Sequence[Node], edges: Sequence[Sequence[Node]], device: Device
-) -> GraphExec:
+) -> tuple[GraphExec, tuple[int, ...]]:
     """An executable of `nodes`, each behind those of them that `edges` names, and no others.
 
     A launch is a node by itself. Any other function is called once, with a stream that is captured;
     what it enqueues is what each launch of the graph does. Raises what it raises.
+    Besides, for each node, how many nodes the driver's graph has up to and with it.
     """
     graph = Graph(device)
     stream = Stream(device)
     # Of each node, what comes last of it.
     ends: dict[Node, Sequence[GraphNode]] = {}
+    counts: list[int] = []
     try:
         for node, before in zip(nodes, edges, strict=True):
             after = [each for other in before for each in ends[other]]
             if node.launch is not None:
                 ends[node] = (graph.add_kernel(node.launch, after),)
+                counts.append(counts[-1] + 1 if counts else 1)
                 continue
             try:
                 # A function that enqueues nothing leaves what it comes after.
@@ -40,7 +43,8 @@ def device_graph(
             except CudasyncError as error:
                 error.add_note(f"node {node.index} ({node.name}), recorded at {node.push_site}")
                 raise
-        return graph.instantiate()
+            counts.append(len(graph))
+        return graph.instantiate(), tuple(counts)
     finally:
         stream.close()
         graph.close()

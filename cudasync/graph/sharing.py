@@ -24,20 +24,24 @@ if TYPE_CHECKING:
 _KNOWN: WeakValueDictionary[Hashable, GraphExec] = WeakValueDictionary()
 
 
-def shared_graph(nodes: Sequence[Node], device: Device) -> tuple[GraphExec, bool]:
-    """An executable of `nodes`, as `device_graph` makes it; True if somebody had it already."""
+def shared_graph(nodes: Sequence[Node], device: Device) -> tuple[GraphExec, bool, tuple[int, ...]]:
+    """An executable of `nodes`, as `device_graph` makes it; True if somebody had it already; and
+    where each node ends in it."""
     # What a node comes after in other segments is not among these.
     inside = set(nodes)
     edges = [tuple(each for each in node.before if each in inside) for node in nodes]
     key = _alike(nodes, edges, device)
     if key is None:
-        return device_graph(nodes, edges, device), False
+        made, ends = device_graph(nodes, edges, device)
+        return made, False, ends
     found = _KNOWN.get(key)
     if found is not None and not found.is_closed:
-        return found, True
+        # Launches alone are compared: a node each.
+        return found, True, tuple(range(1, len(nodes) + 1))
     # Threads that come here together make one each, and each is good.
-    made = _KNOWN[key] = device_graph(nodes, edges, device)
-    return made, False
+    made, ends = device_graph(nodes, edges, device)
+    _KNOWN[key] = made
+    return made, False, ends
 
 
 def _alike(
