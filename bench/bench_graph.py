@@ -3,7 +3,8 @@
 `replay.NAME`: empty host functions, recorded once, beside a plain loop over them and beside pushing
 them eagerly. `matmul`: products of matrices on the host, whose order a graph knows beforehand.
 `launch.N`: kernels of a device in one graph, launched until issued; timed beside a bare launch of
-the same graph of the driver. `instantiate`: a graph of empty host functions, made ready.
+the same graph of the driver. `instantiate`: a graph of empty host functions, made ready. `loop`:
+rounds of one kernel, by conditional nodes of the driver, beside the engine's way.
 """
 
 from __future__ import annotations
@@ -39,6 +40,8 @@ REPLAY = "graph.launch()"
 BARE = "GraphExec.launch(stream)"
 RECORD = "with cs.graph()"
 INSTANTIATE = "graph.instantiate()"
+BY_DEVICE = "conditional nodes"
+BY_ENGINE = "without conditionals"
 
 REPLAY_MOST = 1.2
 OF_THE_BOUND = 1 / 0.95
@@ -112,6 +115,7 @@ def build(session: Session) -> None:
     add_matmul(session, engine)
     add_launches(session)
     add_instantiation(session, engine)
+    add_loops(session, engine)
 
 
 def replayed(engine: cs.Engine, workload: Workload, functions: Functions) -> Contender:
@@ -252,6 +256,40 @@ def add_instantiation(session: Session, engine: cs.Engine) -> None:
             unit="node",
             most_loops=1,
             goals=[Goal(INSTANTIATE, None, INSTANTIATE_MOST_US, MICROSECONDS)],
+        )
+    )
+
+
+def add_loops(session: Session, engine: cs.Engine) -> None:
+    """Rounds on a device: by conditional nodes of the driver, and by the engine, one by one."""
+    rounds = session.parameter("loop_rounds", small=3, large=100)
+
+    def looping(without: tuple[str, ...]) -> tuple[Callable[[], object], Callable[[], int]]:
+        x = cs.zeros(64, np.int32)
+        with cs.use(engine), cs.graph() as graph, graph.repeat(rounds):
+            x += 1
+        executable = graph.instantiate(without=without)
+
+        def run() -> None:
+            with cs.use(engine):
+                executable.launch().wait()
+
+        def checksum() -> int:
+            before = int(x.numpy()[0])
+            run()
+            return int(x.numpy()[0]) - before
+
+        return run, checksum
+
+    ways = {BY_DEVICE: (), BY_ENGINE: ("conditionals",)}
+    made = [(name, *looping(without)) for name, without in ways.items()]
+    session.add(
+        Case(
+            name="bench_graph.loop",
+            contenders=[Contender(name, repeated(run), checksum) for name, run, checksum in made],
+            baseline=BY_ENGINE,
+            operations=rounds,
+            unit="round",
         )
     )
 

@@ -28,6 +28,7 @@ from cudasync.errors import ClosedError, CudaError, CudasyncError
 
 if TYPE_CHECKING:
     from cudasync.driver import Stream
+    from cudasync.driver.life import Life
     from cudasync.engine import Engine
 
 
@@ -77,6 +78,10 @@ class Memory(Protocol):
         """The device that alone reaches it; None if all do."""
 
     @property
+    def life(self) -> Life | None:
+        """The life of its device's context which it ends with; None where nobody knows."""
+
+    @property
     def dlpack_device(self) -> tuple[int, int]:
         """DLPack's type and number of where it is."""
 
@@ -84,7 +89,7 @@ class Memory(Protocol):
 class Allocation:
     """Bytes on a device that live until the last array that uses them is gone."""
 
-    __slots__ = ("__weakref__", "buffer", "handed", "region")
+    __slots__ = ("__weakref__", "buffer", "handed", "life", "region")
 
     region: Region
 
@@ -94,6 +99,7 @@ class Allocation:
         self.buffer = allocated(
             device, size_bytes, partial(_allocate, owner, device, size_bytes, self), reap
         )
+        self.life = self.buffer.life
 
     @property
     def device(self) -> Device:

@@ -92,7 +92,7 @@ class Array(Arithmetic, Multiplying, Values):
         self.region: Region = span(ptr, shape, strides, dtype.itemsize)
         has_gaps = not is_contiguous(shape, strides, dtype.itemsize)
         # What a kernel looks at.
-        self.form = form_for(type(self), dtype, has_gaps, allocation.only_device)
+        self.form = form_for(type(self), dtype, has_gaps, allocation.only_device, allocation.life)
 
     @property
     def device(self) -> Device:
@@ -165,6 +165,7 @@ class Array(Arithmetic, Multiplying, Values):
         seen by the engine before `take_over`. Inside an op's function no stream is named: the op
         is in order already, and a device op's work belongs on the stream that it was given.
         """
+        self.form.raise_if_over()
         stream = None
         if self.nbytes and not current.is_in_op():
             stream = crossing(self.device)
@@ -237,17 +238,22 @@ class Array(Arithmetic, Multiplying, Values):
         The calling thread waits, and no other; Ctrl-C ends the wait. Raises `OpError` if the array
         is poisoned, and for `out` what `copy` raises.
         """
-        if out is not None:
-            # Here, since copies are built upon this file.
-            from cudasync.array.copying import fetched
+        # Here, since copies are built upon this file.
+        from cudasync.array.copying import fetched, fetched_rows
 
+        if out is not None:
             return fetched(self, out)
         reap()
+        self.form.raise_if_over()
         check_size(self.shape, self.nbytes, CPU)
         low, high = self.region
+        if high - low > 2 * self.nbytes:
+            rows = fetched_rows(self)
+            if rows is not None:
+                return rows
         host = np.empty(high - low, np.uint8)
         if host.size:
-            # The span is copied and strided on the host: one copy, whatever the strides.
+            # The span is copied and strided on the host: most of it, or no call takes less.
             source = DeviceBytes(low, high - low, self.device)
 
             def fetch(stream: Stream) -> None:

@@ -75,6 +75,9 @@ class BorrowedMemory:
 
     __slots__ = ("__weakref__", "device", "dlpack_device", "handed")
 
+    # It is the producer's to say when it ends.
+    life = None
+
     def __init__(
         self, owner: Engine, device: Device, tensor: BorrowedTensor, region: Region
     ) -> None:

@@ -6,16 +6,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from cudasync.array.allocation import DeviceBytes, reap
+from cudasync.array.allocation import reap
 from cudasync.array.array import Array
-from cudasync.array.foreign import ForeignArray, seen, take_over_foreign
+from cudasync.array.foreign import seen, take_over_foreign
 from cudasync.array.host.memory import CPU, view_of
+from cudasync.array.sides import Side, box_of, meet, raise_unless_alike
 from cudasync.array.staging import staging_of
-from cudasync.driver import DeviceBuffer, DeviceView, memcpy_async
+from cudasync.driver import memcpy_async
 from cudasync.driver.allocations import is_known_to_driver
+from cudasync.driver.box import memcpy_box_async
 from cudasync.driver.operand import address_of
 from cudasync.engine import Op, engine
-from cudasync.engine.hazards.variable import resolve_one
 from cudasync.engine.op import OpKind
 from cudasync.graph.node import Node
 from cudasync.graph.transfers import Transfer
@@ -24,63 +25,16 @@ if TYPE_CHECKING:
     from cudasync.driver import Device, Stream
 
 
-class _Operand:
-    """One side of a copy: what the driver takes, and what must match the other side."""
-
-    __slots__ = (
-        "device",
-        "dtype",
-        "handle",
-        "is_contiguous",
-        "is_host",
-        "nbytes",
-        "resource",
-        "shape",
-    )
-
-    def __init__(self, thing: Any, role: str) -> None:
-        self.resource = thing
-        self.is_host = isinstance(thing, np.ndarray)
-        self.device: Device | None = None
-        self.shape: tuple[int, ...] | None = None
-        self.dtype: np.dtype[Any] | None = None
-        if isinstance(thing, np.ndarray):
-            self.shape, self.dtype, self.nbytes = thing.shape, thing.dtype, thing.nbytes
-            self.handle: Any = thing
-            contiguous = thing.flags.c_contiguous
-            if role == "target" and not thing.flags.writeable:
-                raise ValueError("the target of the copy is a read-only NumPy array")
-        elif isinstance(thing, (Array, ForeignArray)):
-            self.shape, self.dtype, self.nbytes = thing.shape, thing.dtype, thing.nbytes
-            self.device, contiguous = thing.device, thing.is_contiguous
-            self.handle = DeviceBytes(thing.ptr, thing.nbytes, thing.device)
-            if role == "target" and thing.is_read_only:
-                raise ValueError("the target of the copy is read-only")
-        elif isinstance(thing, DeviceView):
-            self.shape, self.dtype, self.nbytes = thing.shape, thing.dtype, thing.size_bytes
-            self.device, contiguous = thing.device, True
-            self.handle = DeviceBytes(thing.ptr, thing.size_bytes, thing.device)
-        elif isinstance(thing, DeviceBuffer):
-            self.nbytes, self.device, contiguous = thing.size_bytes, thing.device, True
-            self.handle = DeviceBytes(thing.ptr, thing.size_bytes, thing.device)
-        else:
-            raise TypeError(
-                f"the {role} of a copy is a device array, a DeviceBuffer or a NumPy array, "
-                f"not {type(thing).__name__}"
-            )
-        self.is_contiguous = contiguous
-        if not contiguous and isinstance(thing, ForeignArray):
-            raise ValueError(f"the {role} of the copy, another library's, is not contiguous")
-
-
 def copy(target: Any, source: Any, *, name: str | None = None, priority: int = 0) -> Op:
     """Copy `source` to `target`; returns the op at once, and never waits.
 
     Both are device arrays, views, `DeviceBuffer`s or NumPy arrays, of one shape and dtype (sizes,
     where one has no shape), on any devices. Between devices it is a peer copy, which the driver
-    takes through the host where they are no peers. What has gaps, or another order than C, is
-    gathered or scattered on its side: by a kernel, or by a host op through pinned memory; the op
-    that is returned is the last of these, and what other threads push may come in between.
+    takes through the host where they are no peers. Rows that lie apart, and slices of such rows,
+    are copied by one call, too, where a row is a run of elements. What else has gaps, or another
+    order than C, or overlaps, is gathered or scattered on its side: by a kernel, or by a host op
+    through pinned memory; the op that is returned is the last of these, and what other threads
+    push may come in between.
 
     A NumPy array takes part in the hazards like a device array: until the op has finished, change
     or read it only through other ops.
@@ -89,17 +43,13 @@ def copy(target: Any, source: Any, *, name: str | None = None, priority: int = 0
     With pageable memory (any other NumPy array) the driver waits while it copies, so a thread of
     the engine issues the copy, once all that it comes after is over; later ops on its operands are
     issued when that is done. A copy with a positive `priority` is behind none without, unless it
-    depends on it. Raises ValueError if shapes or sizes differ, and TypeError if dtypes do.
+    depends on it. Raises ValueError if shapes or sizes differ, TypeError if dtypes do, and
+    ClosedError for memory that was closed or went with a reset of its device.
     """
     reap()
     target, source = _on_host(seen(target)), _on_host(seen(source))
-    to, of = _Operand(target, "target"), _Operand(source, "source")
-    if to.shape is not None and of.shape is not None and to.shape != of.shape:
-        raise ValueError(f"can not copy shape {of.shape} to shape {to.shape}")
-    if to.dtype is not None and of.dtype is not None and to.dtype != of.dtype:
-        raise TypeError(f"can not copy {of.dtype} to {to.dtype}; cast first")
-    if to.nbytes != of.nbytes:
-        raise ValueError(f"can not copy {of.nbytes} bytes to {to.nbytes} bytes")
+    to, of = Side(target, "target"), Side(source, "source")
+    raise_unless_alike(to, of)
     if to.is_host and of.is_host:
 
         def copy_on_host() -> None:
@@ -108,13 +58,25 @@ def copy(target: Any, source: Any, *, name: str | None = None, priority: int = 0
         return engine().push(
             copy_on_host, reads=[source], writes=[target], name=name or "copy", priority=priority
         )
+    box = None
     if not (to.is_contiguous and of.is_contiguous):
+        box = box_of(to, of)
+        if box is None:
+            return _apart(to, of, name, priority)
+    if meet(to, of, box):
         return _apart(to, of, name, priority)
     kind = OpKind.DTOH if to.is_host else OpKind.HTOD if of.is_host else OpKind.DTOD
 
+    onto, out_of = to.whole, of.whole
+    if box is not None and box.rows == box.slices == 1:
+        # In another order than C, but the same on both sides, and without gaps.
+        box = None
+
     def copy_on_stream(stream: Stream) -> None:
-        if to.nbytes:
-            memcpy_async(to.handle, of.handle, stream=stream)
+        if box is not None:
+            memcpy_box_async(onto, out_of, box, stream=stream)
+        elif to.nbytes:
+            memcpy_async(onto, out_of, stream=stream)
 
     device = of.device if to.device is None else to.device
     assert device is not None
@@ -132,13 +94,17 @@ def copy(target: Any, source: Any, *, name: str | None = None, priority: int = 0
         is_blocking=host is not None and _is_pageable(host, device),
     )
     if pushed.__class__ is Node and to.nbytes and not pushed.is_blocking:
-        pushed.transfer = Transfer(_place(to), _place(of))
+        places = (to.region, to.device), (of.region, of.device)
+        pushed.transfer = Transfer(*places, box=box)
     op: Op = pushed
     return op
 
 
-def _apart(to: _Operand, of: _Operand, name: str | None, priority: int) -> Op:
-    """Copy where one side or both have gaps: contiguous memory beside each, and that in between."""
+def _apart(to: Side, of: Side, name: str | None, priority: int) -> Op:
+    """Copy what one call of the driver does not: by way of contiguous memory beside each side.
+
+    That is for most gaps, and for sides that overlap.
+    """
     # Here, since these are built upon this file.
     from cudasync.array.creation import empty
     from cudasync.array.gathering import gather, scatter
@@ -158,6 +124,11 @@ def _apart(to: _Operand, of: _Operand, name: str | None, priority: int) -> Op:
             source = staged
         else:
             source = gather(source, **aside)
+    elif to.is_contiguous:
+        known = to if to.shape is not None else of
+        made = empty(known.shape or (of.nbytes,), known.dtype or np.uint8, device=device)
+        copy(made, source, **aside)
+        source = made
     if to.is_contiguous:
         op = copy(target, source, name=whole, priority=priority)
     elif to.is_host:
@@ -181,11 +152,7 @@ def _apart(to: _Operand, of: _Operand, name: str | None, priority: int) -> Op:
     return op
 
 
-def _place(operand: _Operand) -> Any:
-    return resolve_one(operand.resource, "copies"), operand.device
-
-
-def _is_pageable(host: _Operand, device: Device) -> bool:
+def _is_pageable(host: Side, device: Device) -> bool:
     """True for host memory that the driver has to be waited for with. (cuPointerGetAttribute)"""
     return bool(host.nbytes) and not is_known_to_driver(address_of(host.handle), device)
 
@@ -203,3 +170,12 @@ def fetched(array: Array, out: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
         raise TypeError(f"out= takes a NumPy array, not {type(out).__name__}")
     copy(out, array, name="numpy").wait()
     return out
+
+
+def fetched_rows(array: Array) -> np.ndarray[Any, Any] | None:
+    """A new NumPy array with the elements of `array`, and nothing of what lies between its rows;
+    waits for that. None where that takes more than one call of the driver."""
+    made = np.empty(array.shape, array.dtype)
+    if not made.size or box_of(Side(made, "target"), Side(array, "source")) is None:
+        return None
+    return fetched(array, made)

@@ -31,6 +31,7 @@ def export(
     copy: bool | None,
 ) -> Any:
     """A capsule, as `Array.__dlpack__` promises it."""
+    array.form.raise_if_over()
     if dl_device is not None:
         wanted = (int(dl_device[0]), int(dl_device[1]))
         if wanted[0] == DLPACK_CPU:

@@ -84,7 +84,7 @@ def strided(array: Any) -> Any:
     if isinstance(array, Array):
         view = array[...]
         form = view.form
-        view.form = form_for(form.kind, form.dtype, False, form.device)
+        view.form = form_for(form.kind, form.dtype, False, form.device, form.life)
         return view
     interface = getattr(array, "__cuda_array_interface__", None)
     if isinstance(interface, dict) and not isinstance(array, (DeviceBuffer, DeviceView)):

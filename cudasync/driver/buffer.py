@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from numpy.typing import DTypeLike
 
     from cudasync.driver.device import Device, DeviceLike
+    from cudasync.driver.life import Life
     from cudasync.driver.stream import Stream, StreamLike
 
 
@@ -86,6 +87,11 @@ class DeviceBuffer:
     @property
     def is_closed(self) -> bool:
         return self._owned.is_closed
+
+    @property
+    def life(self) -> Life | None:
+        """The life of the device's context which the memory ends with, if not before."""
+        return self._owned.token
 
     def view(
         self, shape: Sequence[int] | int, dtype: DTypeLike, *, offset_bytes: int = 0

@@ -46,6 +46,7 @@ def refuse_misfit(
     """
     if parameter.access is Access.VALUE:
         return
+    form.raise_if_over()
     if form.dtype is not None and not _may_hold(form.dtype, parameter.element):
         assert parameter.element is not None
         wanted = _DTYPE_NAMES[parameter.element]

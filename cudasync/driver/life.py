@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from typing import TypeAlias
 
     from cudasync.driver.event import Event
+    from cudasync.driver.form import Form
     from cudasync.driver.in_flight import InFlight
 
     # What a finaliser noted: how to destroy what.
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 class Life:
     """What lives in a context until it is reset. Compared by identity: a handle knows its own."""
 
-    __slots__ = ("blocking_garbage", "garbage", "in_flight", "kept", "kept_for_long")
+    __slots__ = ("blocking_garbage", "forms", "garbage", "in_flight", "kept", "kept_for_long")
 
     def __init__(self) -> None:
         # One for each of our streams that the driver still has, garbage or not.
@@ -34,6 +35,8 @@ class Life:
         self.kept: deque[tuple[Event, object]] = deque()
         # What has no event behind it: until the device is synchronized.
         self.kept_for_long: list[object] = []
+        # Of arrays in memory that ends with it.
+        self.forms: dict[Any, Form] = {}
 
     def end(self) -> None:
         """The context was reset. The work is over one way or another: nothing uses what was kept

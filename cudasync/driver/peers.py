@@ -16,6 +16,23 @@ _ALREADY_ENABLED = 704
 # By the lives of both contexts: a reset ends what was enabled.
 _enabled: set[tuple[object, object]] = set()
 
+# By ordinals: it is the machine's.
+_answers: dict[tuple[int, int], bool] = {}
+
+
+def can_access_peer(device: Device, other: Device) -> bool:
+    """True if kernels on `device` can be let use the memory of `other`, another device.
+
+    Copies between the two need no such access: without it, the driver takes them through the host.
+    (cuDeviceCanAccessPeer)
+    """
+    key = (device.ordinal, other.ordinal)
+    found = _answers.get(key)
+    if found is None:
+        answer = driver.cuDeviceCanAccessPeer(*key)
+        found = _answers[key] = bool(check(answer, "cuDeviceCanAccessPeer"))
+    return found
+
 
 def enable_peer_access(device: Device, other: Device) -> None:
     """Let kernels on `device` use the memory of `other`, allocated before or later.
@@ -28,8 +45,7 @@ def enable_peer_access(device: Device, other: Device) -> None:
     key = (device.context.token, other.context.token)
     if key in _enabled:
         return
-    answer = driver.cuDeviceCanAccessPeer(device.ordinal, other.ordinal)
-    if not check(answer, "cuDeviceCanAccessPeer"):
+    if not can_access_peer(device, other):
         raise ValueError(f"{device!r} has no peer access to the memory of {other!r}: copy it")
     device.context.enter_anew()
     code = driver.cuCtxEnablePeerAccess(theirs, 0)[0]

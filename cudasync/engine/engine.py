@@ -115,21 +115,18 @@ class Engine:
                 ledger, fork_and_exit.close_all_first, streams=streams, timing=trace
             )
             owner = weakref.ref(self)
-            self._pools = {
-                name: WorkerPool(name, size, ledger, owner) for name, size in sizes.items()
-            }
+            self._pools = {n: WorkerPool(n, size, ledger, owner) for n, size in sizes.items()}
             copiers = WorkerPool("copy", COPIERS, ledger, owner)
             self._pools[COPY_POOL] = self._issuer.blocking = copiers
             if max_in_flight is not None:
                 self._rank()
-            # No thread refers to the engine while it sleeps, so one that is dropped can go.
+            # A sleeping thread refers to no engine, so one that is dropped can go.
             last = weakref.finalize(self, closing.dismiss, list(self._pools.values()), self._issuer)
             last.atexit = False
         self._compute: Any = self._pools["compute"]
         # True while a push, or that of a launch, has nothing to think of but its op.
         self._is_plain = self._is_direct = chosen == "async" and not (trace or max_in_flight)
-        # Results on the CPU of so many elements are computed where they are pushed, if they can be.
-        self._most_at_once = MOST_ELEMENTS
+        self._most_at_once = MOST_ELEMENTS  # of a result on the CPU: see `host.at_once`
         # True in checked mode, where launches come by the long way.
         self._is_checked = is_checked()
         # Of the `with` blocks that last: the end of the outermost waits, and raises what failed.

@@ -6,7 +6,10 @@ Whatever there is an address of a slot is taken for one, by the rule that holds 
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
+
+from cudasync.graph.hazards import ordered
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -79,9 +82,12 @@ def aimed(nodes: Sequence[Node], aim: Aim) -> list[Node]:
 
 def _aimed(node: Node, aim: Aim) -> Node:
     if node.control is not None:
-        return node.controlling(
-            node.control.with_bodies([aimed(b, aim) for b in node.control.bodies])
-        )
+        # What was made anew inside has its edges to be found, too.
+        bodies = [ordered(aimed(body, aim)) for body in node.control.bodies]
+        control: Any = node.control.with_bodies(bodies)
+        if control.flag is not None:
+            control = replace(control, flag=control.flag.aimed(aim))
+        return node.controlling(control)
     if aim.is_slot(node.fn):
         return node.calling(aim.value(node.fn))
     bound = getattr(node.fn, "args", ())

@@ -9,9 +9,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from cudasync.errors import CudaError
 from cudasync.graph.aiming import Aim, Move, aimed, touches
+from cudasync.graph.children import expanded
+from cudasync.graph.hazards import ordered
 from cudasync.graph.instance import Instance, accesses_of
-from cudasync.graph.passes import optimised, ordered
+from cudasync.graph.passes import optimised
 from cudasync.graph.staging import Staged
 
 if TYPE_CHECKING:
@@ -20,6 +23,7 @@ if TYPE_CHECKING:
     from cudasync.engine.hazards.interval_map import Region
     from cudasync.graph.arguments import Argument
     from cudasync.graph.node import Node
+    from cudasync.graph.shelf import Shelf
 
 
 def bound(
@@ -27,11 +31,39 @@ def bound(
     arguments: Mapping[str, Argument],
     values: Mapping[str, Any],
     without: Collection[str],
+    shelf: Shelf | None = None,
 ) -> Instance:
-    """An instance of the program with these values.
+    """An instance of the program with these values, by executables of the shelf where it can.
 
     Raises ValueError where an argument that has to be copied overlaps what the graph touches.
     """
+    again, staged, lines = on_values(nodes, arguments, values)
+    done, said = optimised(again, without)
+    try:
+        return Instance(done, [*lines, *said], staged, shelf)
+    except CudaError as error:
+        # What a driver takes inside of a conditional node is told by asking it.
+        if error.sticky or not any(map(_is_conditional, done)):
+            raise
+        done, said = optimised(again, [*without, "conditionals"])
+        said.append(f"conditional nodes were refused, blocks are the engine's: {error}")
+        return Instance(done, [*lines, *said], staged, shelf)
+
+
+def _is_conditional(node: Node) -> bool:
+    """True for a block that a device has, or with one inside."""
+    control = node.control
+    return control is not None and (
+        node.device is not None or any(_is_conditional(n) for body in control.bodies for n in body)
+    )
+
+
+def on_values(
+    nodes: Sequence[Node], arguments: Mapping[str, Argument], values: Mapping[str, Any]
+) -> tuple[Sequence[Node], list[Staged], list[str]]:
+    """The program on these values, without children; what of them is copied in and out; what is
+    to be said of each. Raises as `bound`."""
+    nodes = expanded(nodes)
     aim = Aim()
     copied: list[Argument] = []
     lines: list[str] = []
@@ -54,8 +86,7 @@ def bound(
     accesses = accesses_of(again)
     staged = [Staged(each, values[each.name], accesses) for each in copied]
     _raise_if_mixed(again, staged, values)
-    done, said = optimised(again, without)
-    return Instance(done, [*lines, *said], staged)
+    return again, staged, lines
 
 
 def _raise_if_mixed(

@@ -8,12 +8,13 @@ GPU's does, it is that one; else it may be any of them.
 from __future__ import annotations
 
 import re
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from cudasync.engine.batch.blame import Steps, tells_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from cudasync.errors import CudaError
     from cudasync.graph.node import Node
@@ -36,7 +37,7 @@ class Candidates(Steps):
 
     @classmethod
     def of(cls, nodes: Sequence[Node], ends: Sequence[int] = ()) -> Candidates:
-        made = cls(node.kernel or node.name for node in nodes)
+        made = cls(node.kernel or node.name for node in _inside(nodes))
         made._nodes, made._ends = tuple(nodes), tuple(ends)
         return made
 
@@ -52,11 +53,21 @@ class Candidates(Steps):
         number = _NUMBER.search(error.hint)
         if number is not None:
             exact = self._at(int(number[1]))
-            # A launched function of the user's enqueues kernels whose names are not known here.
-            if exact is not None and (exact.launch is None or tells_of(exact.kernel, error)):
+            # A function of the user's launches kernels whose names are not known here.
+            if exact is not None and (not exact.kernel or tells_of(exact.kernel, error)):
                 return (exact,)
-        return [n for n in self._nodes if tells_of(n.kernel, error)] or self._nodes
+        every = list(_inside(self._nodes))
+        return [n for n in every if tells_of(n.kernel, error)] or every
 
     def _at(self, number: int) -> Node | None:
         pairs = zip(self._nodes, self._ends, strict=False)
         return next((node for node, end in pairs if number < end), None)
+
+
+def _inside(nodes: Iterable[Node]) -> Iterator[Node]:
+    """These, and in the place of a block what is inside."""
+    for node in nodes:
+        if node.control is None:
+            yield node
+        else:
+            yield from _inside(chain.from_iterable(node.control.bodies))

@@ -2,49 +2,115 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from cudasync.driver import Stream
 from cudasync.driver.graph import Graph
+from cudasync.driver.graph.setting import ask, begin, count_down
 from cudasync.errors import CudasyncError
+from cudasync.graph.control import Cond, Repeat
+from cudasync.graph.hazards import reduced
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
-    from cudasync.driver import Device
+    from cudasync.driver import Device, Launch
     from cudasync.driver.graph import GraphExec, GraphNode
     from cudasync.graph.node import Node
 
 
 def device_graph(
-    nodes: Sequence[Node], edges: Sequence[Sequence[Node]], device: Device
+    nodes: Sequence[Node],
+    edges: Sequence[Sequence[Node]],
+    device: Device,
+    ready: Callable[[Graph], GraphExec] = Graph.instantiate,
 ) -> tuple[GraphExec, tuple[int, ...]]:
-    """An executable of `nodes`, each behind those of them that `edges` names, and no others.
+    """An executable of `nodes`, each behind those of them that `edges` names, and no others: what
+    `ready` makes of their graph.
 
-    A launch is a node by itself. Any other function is called once, with a stream that is captured;
-    what it enqueues is what each launch of the graph does. Raises what it raises.
-    Besides, for each node, how many nodes the driver's graph has up to and with it.
+    A launch is a node by itself, and a block a conditional node. Any other function is called once,
+    with a stream that is captured; what it enqueues is what each launch of the graph does. Raises
+    what it raises. Besides, for each node, how many nodes the driver's graph has up to and with it.
     """
     graph = Graph(device)
     stream = Stream(device)
-    # Of each node, what comes last of it.
-    ends: dict[Node, Sequence[GraphNode]] = {}
-    counts: list[int] = []
     try:
+        counts: list[int] = []
+        _Filling(device, stream).add(graph, nodes, edges, counts)
+        return ready(graph), tuple(counts)
+    finally:
+        stream.close()
+        graph.close()
+
+
+class _Filling:
+    """Graphs of the driver while they are filled: that of a segment, and bodies inside."""
+
+    def __init__(self, device: Device, stream: Stream) -> None:
+        self._device = device
+        # What functions are captured on.
+        self._stream = stream
+
+    def add(
+        self,
+        graph: Graph,
+        nodes: Sequence[Node],
+        edges: Sequence[Sequence[Node]],
+        counts: list[int] | None = None,
+    ) -> list[GraphNode]:
+        """The nodes of a program; what comes behind all of them comes behind these. `counts` gets
+        the number of the graph's nodes behind each."""
+        counts = [] if counts is None else counts
+        # Of each node, what comes last of it.
+        ends: dict[Node, Sequence[GraphNode]] = {}
         for node, before in zip(nodes, edges, strict=True):
             after = [each for other in before for each in ends[other]]
             if node.launch is not None:
                 ends[node] = (graph.add_kernel(node.launch, after),)
                 counts.append(counts[-1] + 1 if counts else 1)
                 continue
+            if node.control is not None:
+                ends[node] = (self._add_block(graph, node, after),)
+                counts.append(len(graph))
+                continue
             try:
                 # A function that enqueues nothing leaves what it comes after.
-                ends[node] = graph.add_captured(node.fn, stream, after)
+                ends[node] = graph.add_captured(node.fn, self._stream, after)
             except CudasyncError as error:
                 error.add_note(f"node {node.index} ({node.name}), recorded at {node.push_site}")
                 raise
             counts.append(len(graph))
-        return graph.instantiate(), tuple(counts)
-    finally:
-        stream.close()
-        graph.close()
+        followed = {other for before in edges for other in before}
+        return [each for node in nodes if node not in followed for each in ends[node]]
+
+    def _add_block(self, graph: Graph, node: Node, after: Sequence[GraphNode]) -> GraphNode:
+        """A block: a kernel that sets its condition, and the node that goes by it.
+
+        A loop sets it anew at the end of each round.
+        """
+        control: Any = node.control
+        # The default holds at the beginning of a launch; a block in a loop is begun more often.
+        condition = graph.condition()
+        first, again = _questions(control, condition, self._device)
+        decided = graph.add_kernel(first, after)
+        kind: Any = "if" if isinstance(control, Cond) else "while"
+        made, bodies = graph.add_conditional(kind, condition, [decided], bodies=len(control.bodies))
+        for body, nodes in zip(bodies, control.bodies, strict=True):
+            ends = self.add(body, nodes, reduced(nodes))
+            if again is not None:
+                body.add_kernel(again, ends)
+            elif not nodes:
+                body.add_empty()
+        return made
+
+
+def _questions(control: Any, condition: Any, device: Device) -> tuple[Launch, Launch | None]:
+    """What sets the condition before a block, and at the end of each round of a loop."""
+    if isinstance(control, Repeat):
+        assert control.counter is not None
+        return begin(condition, control.counter, control.times), count_down(
+            condition, control.counter
+        )
+    start, end = control.flag.region
+    asked = ask(condition, start, end - start, device)
+    return asked, asked if control.is_loop else None

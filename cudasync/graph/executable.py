@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Any
 from cudasync.driver.unpicklable import unpicklable
 from cudasync.engine import current
 from cudasync.errors import ClosedError, RecordingError
-from cudasync.graph.binding import bound
+from cudasync.graph import children
+from cudasync.graph.binding import bound, on_values
 from cudasync.graph.costs import Estimate, critical_path, estimated, measured
 from cudasync.graph.hazards import reduced
 from cudasync.graph.on_stream import launch_on
 from cudasync.graph.parts.device import DevicePart
+from cudasync.graph.shelf import Shelf
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -51,6 +53,8 @@ class Executable:
         self._updates = 0
         # What nodes of an instance cost, once that is measured.
         self._costs: tuple[Instance | None, dict[Node, float]] = (None, {})
+        # What the driver instantiated for this program, to be changed in place once it is free.
+        self._shelf = Shelf()
         # By the places of their arguments, the latest last.
         self._instances: dict[Any, Instance] = {}
         self._instance = self._instance_of(self._values)
@@ -93,7 +97,18 @@ class Executable:
         self._raise_if_closed()
         if stream is not None:
             return launch_on(self._instance, stream, engine, frame)
-        return self._instance.push(engine, frame)
+        return self._push(self._instance, self._values, engine, frame)
+
+    def _push(
+        self, instance: Instance, values: Mapping[str, Any], engine: Any, frame: FrameType
+    ) -> Op:
+        if engine.mode != "recording":
+            return instance.push(engine, frame)
+        # What was recorded, not what passes made of it: the outer graph has passes of its own.
+        instance.raise_if_gone()
+        nodes, staged, _ = on_values(self._recorded, self._arguments, values)
+        recorded: Any = children.record(engine, nodes, staged)
+        return recorded  # type: ignore[no-any-return]
 
     def update(self, **values: Any) -> None:
         """Launches from now on have `values` in place of the arguments of these names.
@@ -101,10 +116,12 @@ class Executable:
         An array is of the shape, dtype and device of what was recorded, and C-contiguous; a number
         of its kind; a function is any. Launches that were pushed before go on with what they had.
         What the graph writes to an argument, it writes to the array that is the argument then.
-        `report()` says of each array whether it is used where it is or copied; for the places of
-        arguments that were there lately nothing is made anew.
+        `report()` says of each array whether it is used where it is or copied. For the places of
+        arguments that were there lately nothing is made anew; beyond eight of them, what the driver
+        instantiated for the oldest is changed in place, once all launches of it are issued, and
+        `report()` says so.
 
-        Blocks for as long as instantiating takes. Raises TypeError for a name that is no argument,
+        Blocks for as long as that takes. Raises TypeError for a name that is no argument,
         and with ValueError for what does not fit; then nothing has changed. ClosedError once the
         executable is closed.
         """
@@ -122,18 +139,18 @@ class Executable:
         """Push a launch with these values for all arguments, whatever `update` has said; pushed at
         `frame`. Any number of threads may do so at once."""
         self._raise_if_closed()
-        return self._instance_of(values).push(current.engine(), frame)
+        return self._push(self._instance_of(values), values, current.engine(), frame)
 
     def _instance_of(self, values: Mapping[str, Any]) -> Instance:
         key = tuple(each.key(values[name]) for name, each in self._arguments.items())
         found = self._instances.pop(key, None)
         if found is None:
             self._updates += 1
-            found = bound(self._recorded, self._arguments, values, self._without)
-            # The oldest go; not closed, since a launch of one may have to be issued yet. A list:
-            # threads may launch at once.
+            # The oldest go, and leave what they had of the driver to the new one; not closed, since
+            # a launch of one may have to be issued yet. A list: threads may launch at once.
             for each in list(self._instances)[: max(0, len(self._instances) + 1 - MOST_INSTANCES)]:
                 self._instances.pop(each, None)
+            found = bound(self._recorded, self._arguments, values, self._without, self._shelf)
         self._instances[key] = found
         return found
 
@@ -188,11 +205,19 @@ class Executable:
             f"segments: {len(self.parts)} ({said}), an op each for a launch"
             + (f"; {spread} spread over workers, an op for each node" if spread else ""),
         ]
-        shared = sum(isinstance(part, DevicePart) and part.is_shared for part in self.parts)
+        origins = [part.origin for part in self.parts if isinstance(part, DevicePart)]
+        shared, changed = origins.count("shared"), origins.count("changed")
         if shared:
             lines.append(f"shared with graphs that do the same: {shared} of the driver's graphs")
+        if changed:
+            lines.append(f"changed in place for these arguments: {changed} of the driver's graphs")
         if self._arguments:
-            lines.append(f"instantiated {self._updates} times, for as many places of arguments")
+            shelf = self._shelf
+            lines.append(
+                f"made ready {self._updates} times, for as many places of arguments; of the "
+                f"driver's graphs instantiated {shelf.instantiated}, changed in place "
+                f"{shelf.changed}"
+            )
         return lines
 
     def close(self) -> None:
@@ -202,6 +227,7 @@ class Executable:
             self._is_closed = True
             for each in self._instances.values():
                 each.close()
+            self._shelf.close()
 
     def _raise_if_closed(self) -> None:
         if self._is_closed:

@@ -9,6 +9,8 @@ from cudasync.engine.hazards.interval_map import IntervalMap
 from cudasync.engine.hazards.predecessors import predecessors
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from cudasync.engine.hazards.variable import Var
     from cudasync.graph.node import Node
 
@@ -47,6 +49,15 @@ class Hazards:
         if history is None:
             history = self._variables[variable] = History(0)
         return history
+
+
+def ordered(nodes: Sequence[Node]) -> tuple[Node, ...]:
+    """The same nodes as a program of their own: numbered, with the edges among them."""
+    hazards = Hazards()
+    made = tuple(node.at(index) for index, node in enumerate(nodes))
+    for node in made:
+        node.before = hazards.enter(node)
+    return made
 
 
 def reduced(nodes: tuple[Node, ...]) -> list[tuple[Node, ...]]:

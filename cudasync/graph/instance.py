@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from cudasync.engine.hazards.variable import Var
     from cudasync.graph.node import Node
     from cudasync.graph.parts.over import Between
+    from cudasync.graph.shelf import Shelf
     from cudasync.graph.staging import Staged
 
 
@@ -31,12 +32,16 @@ class Instance:
     """Nodes, cut into parts, and what of their arguments is copied in and out."""
 
     def __init__(
-        self, nodes: Iterable[Node], said: Iterable[str] = (), staged: Iterable[Staged] = ()
+        self,
+        nodes: Iterable[Node],
+        said: Iterable[str] = (),
+        staged: Iterable[Staged] = (),
+        shelf: Shelf | None = None,
     ) -> None:
         self.nodes = tuple(nodes)
         self.said = tuple(said)
         self.staged = tuple(staged)
-        self.parts = [part_of(segment) for segment in cut(self.nodes)]
+        self.parts = [part_of(segment, shelf) for segment in cut(self.nodes)]
         self._buffers = Buffers(self.nodes)
         # The push of the only part, where that is on a device: nothing else is to be asked.
         self.push_only: Callable[[Any, FrameType], Op] | None = None
@@ -51,16 +56,12 @@ class Instance:
     def push(self, engine: Any, frame: FrameType, between: Between | None = None) -> Op:
         """Push all parts; an op that is over when all are."""
         self.raise_if_gone()
-        is_recording = engine.mode == "recording"
         ops = [op for each in self.staged for op in each.copy_in(engine, between)]
-        if is_recording:
-            ops += [engine.record_again(node) for node in self.nodes]
-        else:
-            ops += [part.push(engine, frame, between) for part in self.parts]
+        ops += [part.push(engine, frame, between) for part in self.parts]
         ops += [op for each in self.staged for op in each.copy_out(engine, between)]
         op: Op = ops[-1] if ops else engine.push(_nothing, name="empty graph")
         is_one = len(ops) < 2 and not any(part.is_spread for part in self.parts)
-        if is_one or is_recording:
+        if is_one:
             return op
         variables, regions = self._written
         return fences.mark(engine, [*variables, *self._over()], regions)

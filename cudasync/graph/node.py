@@ -105,17 +105,21 @@ class Node:
     @property
     def is_alone(self) -> bool:
         """True for what only the engine can do, by an op of its own: a copy of pageable memory, in
-        which the driver waits, a kernel that may reach all memory, and a block."""
+        which the driver waits, one that the driver takes through the host, a kernel that may reach
+        all memory, and a block of the engine's."""
         only_read, updated, _ = self._accesses[0]
         return (
             self.is_blocking
-            or self.control is not None
+            or (self.control is not None and self.device is None)
+            or (self.transfer is not None and self.transfer.is_for_calls)
             or any(r.__class__ is Everywhere for r in only_read + updated)
         )
 
     @property
     def can_be_aimed(self) -> bool:
         """True if it can be made to work on other memory: see `aiming`."""
+        if self.control is not None:
+            return all(each.can_be_aimed for body in self.control.bodies for each in body)
         return self.launch is not None or self.transfer is not None
 
     @property
@@ -225,6 +229,12 @@ class Node:
         made = self.at(self.index)
         made.control = control
         made._accesses = made._said = control.accesses()
+        return made
+
+    def on_device(self, device: Device, priority: int) -> Node:
+        """The same block, as work of a device, which has all that is inside."""
+        made = self.at(self.index)
+        made.device, made.priority, made.kind = device, priority, OpKind.KERNEL
         return made
 
     def widen(self, control: Control) -> None:

@@ -221,22 +221,9 @@ class Recorder:
         self.nodes.append(node)
         return node
 
-    def record_again(self, node: Node) -> Node:
-        """A node of another graph, which is launched while this one is recorded."""
-        return self._record(
-            node.fn,
-            node.kind,
-            node.hazards,
-            name=node.name,
-            device=node.device,
-            pool=node.pool,
-            priority=node.priority,
-            kernel=node.kernel,
-            is_blocking=node.is_blocking,
-            launch=node.launch,
-            keeps=(node,),
-            control=node.control,
-        )
+    def beside(self) -> Recorder:
+        """A recorder of a program of its own, with the same engine outside."""
+        return Recorder(self.outside)
 
     def _adopt(self, region: Any, op: Any) -> None:
         self.outside._adopt(region, op)

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any, SupportsIndex
 from cudasync.driver.unpicklable import unpicklable
 from cudasync.engine import current
 from cudasync.errors import RecordingError
-from cudasync.graph import showing
+from cudasync.graph import children, showing
 from cudasync.graph.arguments import argument
+from cudasync.graph.binding import on_values
 from cudasync.graph.control import Cond, Repeat, WhileLoop
 from cudasync.graph.control.block import Block
 from cudasync.graph.control.flag import Flag
@@ -42,9 +43,8 @@ class RecordedGraph:
         if self._recorder is not None:
             raise RecordingError("a graph is recorded once: make another with cs.graph()")
         outside: Any = current.engine()
-        if isinstance(outside, Recorder):
-            raise RecordingError("a recording can not begin inside of another")
-        self._recorder = Recorder(outside)
+        # Inside of another recording: a program of its own, no part of that unless launched there.
+        self._recorder = outside.beside() if isinstance(outside, Recorder) else Recorder(outside)
         recorder: Any = self._recorder
         self._token = current.enter(recorder)
         return self
@@ -125,13 +125,36 @@ class RecordedGraph:
         Raises RecordingError if the recording is not over, or was left by an exception; ValueError
         for a pass that there is not.
         """
+        self._raise_if_not_whole()
+        return Executable(self._nodes, self._arguments, without)
+
+    def launch(self) -> Node:
+        """Inside of another recording: make this program a part of that, as one node. What is
+        launched there is what is recorded here, with the first values of the arguments; passes see
+        both as one. An `Executable` that is launched there does the same with the arguments that
+        it has then.
+
+        Raises RecordingError outside of a recording, and for a graph that is not whole, which the
+        one that is being recorded is not.
+        """
+        engine: Any = current.engine()
+        self._raise_if_not_whole()
+        if not isinstance(engine, Recorder):
+            raise RecordingError(
+                "a recorded graph is launched inside of another recording only: "
+                "g.instantiate() makes what can be launched anywhere"
+            )
+        firsts = {name: each.first for name, each in self._arguments.items()}
+        nodes, staged, _ = on_values(self._nodes, self._arguments, firsts)
+        return children.record(engine, nodes, staged)
+
+    def _raise_if_not_whole(self) -> None:
         if not self._is_whole:
             raise RecordingError(
-                "only a whole recording can be instantiated: leave its `with` block first"
+                "only a whole recording can be made ready: leave its `with` block first"
                 if self._recorder is None or not self._recorder.is_closed
                 else "the recording was left by an exception and is not whole: record it again"
             )
-        return Executable(self._nodes, self._arguments, without)
 
     def to_dot(self) -> str:
         """The graph in Graphviz' language: a box for each node, an arrow for each dependency."""
@@ -152,5 +175,8 @@ def graph() -> RecordedGraph:
     All verbs are recorded: kernels, operators of arrays, copies, host and device ops, batches. What
     asks for a value (`.numpy()`, `print`, `float`, a wait) raises `RecordingError` at once. Memory
     that arrays need is allocated at once and belongs to the graph.
+
+    Inside of another recording this is a program of its own: `g.launch()` there, or a launch of any
+    executable, makes it a node of the other.
     """
     return RecordedGraph()

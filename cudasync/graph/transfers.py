@@ -6,11 +6,13 @@ Who records one says so: a node with a `transfer` does that and nothing else.
 from __future__ import annotations
 
 import ctypes
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from cudasync.driver import memcpy_async, memset_async
-from cudasync.engine.hazards.interval_map import Region
+from cudasync.driver.box import Box, memcpy_box_async
+from cudasync.driver.peers import can_access_peer
+from cudasync.engine.hazards.interval_map import Region, keep_what_lies_between
 
 if TYPE_CHECKING:
     from typing import TypeAlias
@@ -37,29 +39,48 @@ class Bytes:
 class Transfer:
     """Bytes from one place to another, or `value` to each byte of a place where it has no source.
 
+    With a `box` it is that alone which is copied, from the first byte of each place on.
     The memory is kept alive by the node.
     """
 
     target: Place
     source: Place | None = None
     value: int = 0
+    box: Box | None = None
 
     @property
     def regions(self) -> Any:
         """What it only reads, updates, and overwrites."""
         read = () if self.source is None else (self.source[0],)
-        return read, (), (self.target[0],)
+        return keep_what_lies_between(read, (), (self.target[0],))
+
+    @property
+    def is_for_calls(self) -> bool:
+        """True for a copy between devices of which one can not use the other's memory.
+
+        Calls go through the host then; whether a node of the driver's graphs may, nobody says.
+        """
+        to = self.target[1]
+        of = None if self.source is None else self.source[1]
+        if to is None or of is None or to is of:
+            return False
+        return not (can_access_peer(to, of) and can_access_peer(of, to))
 
     def on(self, stream: Stream) -> None:
         """Enqueue it."""
         if self.source is None:
             memset_async(_operand(self.target), self.value, stream=stream)
+        elif self.box is not None:
+            target, source = _operand(self.target), _operand(self.source)
+            memcpy_box_async(target, source, self.box, stream=stream)
         else:
             memcpy_async(_operand(self.target), _operand(self.source), stream=stream)
 
     def joined(self, other: Transfer) -> Transfer | None:
         """Both as one; None where they do not lie beside each other, in one order on both sides."""
         if (self.source is None) != (other.source is None) or self.value != other.value:
+            return None
+        if self.box is not None or other.box is not None:
             return None
         first, last = sorted((self, other), key=lambda each: each.target[0].start)
         target = _joined(first.target, last.target)
@@ -76,7 +97,7 @@ class Transfer:
         """The same between other places."""
         target = aim.region(self.target[0]), self.target[1]
         source = None if self.source is None else (aim.region(self.source[0]), self.source[1])
-        return Transfer(target, source, self.value)
+        return replace(self, target=target, source=source)
 
 
 def _operand(place: Place) -> Any:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from cudasync.errors import CudasyncError, PtxError
 from cudasync.softgpu.abi.install import load_stub, real_driver
 from cudasync.softgpu.core.machine import Machine
+from cudasync.softgpu.core.peers import ALL
 from cudasync.softgpu.core.quarantine import DEFAULT_HELD_BYTES
 from cudasync.softgpu.launching import DEFAULT_BUDGET
 
@@ -52,7 +53,8 @@ def install(
     ("fifo"), CUDASYNC_MEMCHECK (on unless 0), CUDASYNC_CHECK (1: launches are recorded, and what
     an op enqueues is held to what it declares), CUDASYNC_SOFTGPU_REPORT (1: what is wrong with a
     kernel is told on stderr, too, for clients that show codes alone), CUDASYNC_SOFTGPU_BUDGET,
-    CUDASYNC_SOFTGPU_HELD, CUDASYNC_SOFTGPU_LOWERING.
+    CUDASYNC_SOFTGPU_HELD, CUDASYNC_SOFTGPU_LOWERING, CUDASYNC_SOFTGPU_PEERS ("all": which devices
+    reach each other's memory; "none", or pairs such as "0-1,2-3").
     CudasyncError if a real driver is loaded, or could be and `force` is not set, or if llvmlite is
     missing; ValueError for values that make no sense.
     """
@@ -85,6 +87,7 @@ def install(
             held_bytes=held << 20,
             memcheck=memcheck,
             record=record,
+            peers=environment.get("CUDASYNC_SOFTGPU_PEERS") or ALL,
             compile_module=_compiler(
                 environment.get("CUDASYNC_SOFTGPU_LOWERING") or next(iter(_LOWERINGS))
             ),

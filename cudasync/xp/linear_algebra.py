@@ -9,9 +9,11 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
+from cudasync.array.elementwise.operation import COPY
 from cudasync.array.elementwise.plan import user_frame
 from cudasync.array.expressions.layout import broadcast_shapes
 from cudasync.array.products.operation import (
+    check_out,
     check_pair,
     check_result,
     product,
@@ -41,8 +43,9 @@ def matmul(x1: Array, x2: Array, /, *, out: Array | None = None) -> Array:
     return made
 
 
-def vecdot(x1: Array, x2: Array, /, *, axis: int = -1) -> Array:
-    """The sum of products along an axis that both have, counted from the last; others broadcast."""
+def vecdot(x1: Array, x2: Array, /, *, axis: int = -1, out: Array | None = None) -> Array:
+    """The sum of products along an axis that both have, counted from the last; others broadcast.
+    `out` as for `matmul`."""
     _accept("vecdot", x1, x2)
     rank = min(x1.ndim, x2.ndim)
     at = whole(axis, "an axis")
@@ -55,8 +58,13 @@ def vecdot(x1: Array, x2: Array, /, *, axis: int = -1) -> Array:
         raise ValueError(f"vecdot of shapes {x1.shape} and {x2.shape}: axis {axis} differs")
     shape = broadcast_shapes(x1.shape, x2.shape)
     left, right = (_at_end(broadcast_to(each, shape), at) for each in (x1, x2))
-    made: Array = product(left[..., None, :], right[..., None], user_frame())
-    return made[..., 0, 0]
+    row, column = left[..., None, :], right[..., None]
+    if out is None:
+        made: Array = product(row, column, user_frame())
+        return made[..., 0, 0]
+    check_out(out, left.shape[:-1], x1.layout, x2.layout, "vecdot")
+    product_into(row, column, out[..., None, None], user_frame())
+    return out
 
 
 def _at_end(x: Array, axis: int) -> Array:
@@ -65,10 +73,16 @@ def _at_end(x: Array, axis: int) -> Array:
 
 
 def tensordot(
-    x1: Array, x2: Array, /, *, axes: int | tuple[Sequence[int], Sequence[int]] = 2
+    x1: Array,
+    x2: Array,
+    /,
+    *,
+    axes: int | tuple[Sequence[int], Sequence[int]] = 2,
+    out: Array | None = None,
 ) -> Array:
     """Products summed over axes of both: the last `axes` of `x1` with the first of `x2`, or the
-    axes in two sequences, one with one. The result has the others, those of `x1` first."""
+    axes in two sequences, one with one. The result has the others, those of `x1` first. `out` as
+    for `matmul`."""
     _accept("tensordot", x1, x2)
     of_left, of_right = _summed(x1, x2, axes)
     lengths = [x1.shape[i] for i in of_left]
@@ -81,11 +95,21 @@ def tensordot(
     right_over = [i for i in range(x2.ndim) if i not in of_right]
     rows, columns = [x1.shape[i] for i in left_over], [x2.shape[i] for i in right_over]
     depth = math.prod(lengths)
-    check_result((*rows, *columns), x1.layout, x2.layout)
+    shape = (*rows, *columns)
+    check_result(shape, x1.layout, x2.layout)
+    if out is not None:
+        check_out(out, shape, x1.layout, x2.layout, "tensordot")
     left = reshape(x1._permuted((*left_over, *of_left)), (math.prod(rows), depth))
     right = reshape(x2._permuted((*of_right, *right_over)), (depth, math.prod(columns)))
-    made: Array = product(left, right, user_frame())
-    return reshape(made, (*rows, *columns))
+    if out is not None and out.is_contiguous:
+        flat = out.reshape(math.prod(rows), math.prod(columns))
+        product_into(left, right, flat, user_frame())
+        return out
+    made: Array = reshape(product(left, right, user_frame()), shape)
+    if out is None:
+        return made
+    COPY.into((made,), out, user_frame())
+    return out
 
 
 def _summed(x1: Array, x2: Array, axes: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:

@@ -138,12 +138,13 @@ def cumulative_sum(
     axis: int | None = None,
     dtype: DTypeLike | None = None,
     include_initial: bool = False,
+    out: Any = None,
 ) -> Any:
     """The sums of elements up to each along an axis, which only one dimension may leave out.
 
     Dtypes as in `sum`. With `include_initial` a 0 comes first, so there is one result more.
     """
-    return _running("sum", x, axis, dtype, include_initial, _getframe(1))
+    return _running("sum", x, axis, dtype, include_initial, out, _getframe(1))
 
 
 def cumulative_prod(
@@ -153,20 +154,27 @@ def cumulative_prod(
     axis: int | None = None,
     dtype: DTypeLike | None = None,
     include_initial: bool = False,
+    out: Any = None,
 ) -> Any:
     """The products of elements up to each along an axis; see `cumulative_sum`."""
-    return _running("prod", x, axis, dtype, include_initial, _getframe(1))
+    return _running("prod", x, axis, dtype, include_initial, out, _getframe(1))
 
 
 def _running(
-    name: str, x: Any, axis: int | None, dtype: DTypeLike | None, initial: bool, frame: FrameType
+    name: str,
+    x: Any,
+    axis: int | None,
+    dtype: DTypeLike | None,
+    initial: bool,
+    out: Any,
+    frame: FrameType,
 ) -> Any:
     rank = len(array(x, f"cumulative_{name}").shape)
     if axis is None and rank != 1:
         raise ValueError(f"an array of {rank} dimensions is accumulated along one: give axis=")
     at = as_axis(0 if axis is None else axis, rank)
     kind = None if dtype is None else supported(dtype)
-    return scanned(name, x, frame, axis=at, dtype=kind, has_initial=bool(initial))
+    return scanned(name, x, frame, axis=at, dtype=kind, has_initial=bool(initial), out=out)
 
 
 def axes_given(x: Any, axis: Any) -> tuple[int, ...]:

@@ -246,26 +246,6 @@ def test_peer_access_is_there_again_after_a_reset(saxpy):
         cs.Device(1).reset()
 
 
-def test_without_peer_access_the_devices_are_named(saxpy, engine, monkeypatch):
-    """A driver that has no peers: every other call is its own."""
-    from cudasync.driver import peers
-
-    class NoPeers:
-        def __getattr__(self, name):
-            return getattr(peers_driver, name)
-
-        def cuDeviceCanAccessPeer(self, device, other):
-            return peers_driver.CUresult.CUDA_SUCCESS, 0
-
-    peers_driver = peers.driver
-    monkeypatch.setattr(peers, "_enabled", set())
-    monkeypatch.setattr(peers, "driver", NoPeers())
-    x, y = pair(0)[0], pair(1)[1]
-    with pytest.raises(ValueError, match=r"Device\(1\) has no peer access to .* of Device\(0\)"):
-        saxpy[1, 8](*args(x, y), device=1)
-    saxpy[1, 8](*args(*pair(1)), device=1)
-
-
 def test_a_planted_lack_of_peer_access_is_found():
     """The software GPU refuses what was not enabled: so these tests can fail."""
     text = f"""

@@ -20,6 +20,29 @@ def test_into_pinned_memory_it_is_one_copy_of_the_driver():
     assert {name: n for name, n in calls.items() if "Memcpy" in name} == {"cuMemcpyDtoHAsync": 1}
 
 
+@pytest.mark.parametrize(
+    ("index", "call"),
+    [
+        (np.s_[:, :4], "cuMemcpy3DAsync"),
+        (np.s_[::4], "cuMemcpy3DAsync"),
+        (np.s_[:, :20], "cuMemcpyDtoHAsync"),
+        (np.s_[:, ::4], "cuMemcpyDtoHAsync"),
+    ],
+)
+def test_of_rows_far_apart_what_lies_between_is_not_fetched(index, call):
+    """Without `out`, too; and it is one call, whatever the strides."""
+    host = np.arange(24 * 16, dtype=np.int32).reshape(16, 24)
+    x = cs.array(host)
+    cs.waitall()
+    with counted_calls() as calls:
+        found = x[index].numpy()
+    assert found.tolist() == host[index].tolist()
+    assert found.flags.c_contiguous
+    assert found.flags.writeable
+    copies = {name: n for name, n in calls.items() if "Memcpy" in name or "Launch" in name}
+    assert copies == {call: 1}
+
+
 @pytest.mark.parametrize("device", [0, "cpu"])
 def test_any_layout_on_both_sides(device):
     host = np.arange(24, dtype=np.int32).reshape(4, 6)

@@ -38,7 +38,8 @@ def experiments(*arguments):
 def test_it_says_what_was_expected_measured_and_right(capsys):
     assert experiments(*SMALL) == 0
     out, err = capsys.readouterr()
-    assert err == ""
+    # A busy machine may take long enough to be told of what takes so long.
+    assert [line for line in err.splitlines() if not line.endswith(" s so far)")] == []
     for name in EXPERIMENTS:
         assert f"\n{name}: " in out
     assert out.count("  expected ") == out.count("  measured ") == out.count("  results ") == 6

@@ -19,6 +19,7 @@ from helpers.crew import (
     held_by,
     lasting_engine_threads,
 )
+from helpers.keeping import refers_to_itself
 from helpers.process import assert_runs_clean
 
 import cudasync as cs
@@ -150,22 +151,6 @@ def test_ops_that_waited_for_each_other_go_without_the_garbage_collector():
 
 class Refused(Exception):
     """What an op raises here, and nothing else."""
-
-
-def refers_to_itself(thing: object, garbage: list[object]) -> bool:
-    """True in a ring. Without a GIL, the collector also finds what another thread let go of last:
-    it is for the thread that made it to free that, and nothing refers to it."""
-    dead = {id(each) for each in garbage}
-    seen: set[int] = set()
-    todo = gc.get_referents(thing)
-    while todo:
-        each = todo.pop()
-        if each is thing:
-            return True
-        if id(each) in dead and id(each) not in seen:
-            seen.add(id(each))
-            todo += gc.get_referents(each)
-    return False
 
 
 @pytest.mark.parametrize("device", [None, 0])

@@ -150,3 +150,18 @@ def test_misuse_is_said_so(x, flag):
             x += "not a number"
     g.instantiate().launch()
     assert x.numpy().tolist() == [2] * 4
+
+
+def test_what_is_replaced_inside_of_a_block_keeps_its_order():
+    seen, a = [], cs.Var("a")
+    with cs.Engine(pools={"io": 1}):
+        with cs.graph() as g:
+            first = g.argument("first", lambda: seen.append("none"))
+            with g.repeat(2):
+                cs.engine().push(first, writes=a)
+                cs.engine().push(lambda: seen.append(2), writes=a, pool="io")
+                cs.engine().push(lambda: seen.append(3), writes=a)
+        with g.instantiate() as executable:
+            executable.update(first=lambda: seen.append(1))
+            executable.launch().wait()
+    assert seen == [1, 2, 3] * 2

@@ -3,7 +3,14 @@
 from __future__ import annotations
 
 import pytest
-from helpers.control_programs import Block, Do, control_differences, control_programs
+from helpers.control_programs import (
+    ON_DEVICE,
+    Block,
+    Do,
+    control_differences,
+    control_programs,
+    rebound_control_differences,
+)
 from helpers.programs import settings
 from helpers.steps import Setting
 from hypothesis import Phase, given
@@ -13,12 +20,39 @@ from hypothesis.errors import Flaky
 
 from cudasync.engine.hazards.damage import Damage
 from cudasync.graph.control import Cond, Repeat, WhileLoop, accesses
+from cudasync.graph.control.flag import Flag
 from cudasync.graph.control.running import Run
 
+# With conditional nodes of the driver, and by the engine alone.
+ways = st.sampled_from([(), ("conditionals",)])
 
-@given(control_programs(), settings(), st.booleans())
-def test_a_graph_does_what_python_does(program, setting, beside):
+
+@given(control_programs(), settings(), st.booleans(), ways)
+def test_a_graph_does_what_python_does(program, setting, beside, without):
+    assert not control_differences(program, setting, beside=beside, without=without)
+
+
+@given(control_programs(names=ON_DEVICE), settings(), st.booleans())
+def test_a_device_does_what_python_does(program, setting, beside):
     assert not control_differences(program, setting, beside=beside)
+
+
+turns = st.lists(st.integers(0, 1), min_size=1, max_size=5)
+
+
+@given(control_programs(), settings(), turns, ways)
+def test_blocks_work_on_the_arrays_that_are_their_arguments(program, setting, order, without):
+    assert not rebound_control_differences(program, setting, order, without)
+
+
+def test_a_flag_that_stays_in_its_slot_is_found(monkeypatch):
+    """Whatever is in the slot, it is wrong for one of these."""
+    pair = [
+        (Do("set", "df", held), Block("cond", "df", ((Do("add", "d0", 1),),))) for held in (0, 1)
+    ]
+    assert not any(rebound_control_differences(each, Setting(), [0, 1]) for each in pair)
+    monkeypatch.setattr(Flag, "aimed", lambda flag, aim: flag)
+    assert any(rebound_control_differences(each, Setting(), [0, 1]) for each in pair)
 
 
 @given(control_programs(fails=True), settings(), st.booleans())

@@ -111,7 +111,7 @@ def test_so_they_are_where_two_graphs_share_one_of_the_driver(store):
             else:
                 (store[1, 1](x, FAR), sites.append(here()))
         graphs.append(g.instantiate())
-    assert graphs[1].parts[0].is_shared
+    assert graphs[1].parts[0].origin == "shared"
     error = failed(graphs[1], graphs[1].launch())
     assert sites[1] in error.op
     assert sites[0] not in error.op
@@ -157,12 +157,14 @@ def test_a_node_that_is_an_op_of_its_own_is_named_too():
     assert f"(reach), recorded at {site}" in error.op
 
 
-def test_a_fault_in_a_block_names_the_node_inside(store):
+@pytest.mark.parametrize("without", [(), ("conditionals",)], ids=["the driver's", "the engine's"])
+def test_a_fault_in_a_block_names_the_node_inside(store, without):
     x = cs.zeros(4, np.int32)
     with cs.graph() as g, g.repeat(2):
-        store[1, 1](x, NEAR)
+        x += 1
         (store[1, 1](x, FAR), site := here())
-    executable = g.instantiate()
+        store[1, 1](x, NEAR)
+    executable = g.instantiate(without=without)
     assert site in str(failed(executable, executable.launch()))
 
 

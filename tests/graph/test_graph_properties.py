@@ -48,9 +48,9 @@ class ForgetsReaders(Hazards):
         )
 
 
-def backwards(nodes, edges, device):
+def backwards(nodes, edges, device, ready):
     """The driver takes nodes of which none comes after another in any order."""
-    return FORWARDS(nodes[::-1], [() for _ in edges], device)
+    return FORWARDS(nodes[::-1], [() for _ in edges], device, ready)
 
 
 def without_the_last(segment):

@@ -140,3 +140,40 @@ def test_edges_that_others_say_are_left_out():
     assert "edges: 4 of 5 edges are needed" in g.instantiate(without=("fusion",)).report()
     assert "edges: left out" in g.instantiate(without=("edges",)).report()
     y.wait()
+
+
+def test_rows_that_lie_apart_are_a_node_that_is_aimed_and_not_joined():
+    host = np.arange(64, dtype=np.int32).reshape(8, 8)
+    x, y = cs.array(host), cs.array(host + 100)
+    left, right = (cs.zeros((8, 8), np.int32) for _ in range(2))
+    with cs.graph() as g:
+        source, target = g.argument("source", x), g.argument("target", left)
+        cs.copy(target[:, :4], source[:, 4:])
+        cs.copy(target[:4, 4:], source[:4, :4])
+        cs.copy(target[4:, 4:], source[4:, :4])
+    exe = g.instantiate()
+    assert [node.can_be_aimed for node in exe.nodes] == [True] * 3
+    turned = np.roll(host, 4, axis=1)
+    for value, to, expected in ((x, left, turned), (y, right, turned + 100)):
+        exe.update(source=value, target=to)
+        exe.launch()
+        assert to.numpy().tolist() == expected.tolist()
+
+
+def test_poison_in_the_gaps_of_a_target_stays_where_a_graph_writes_rows():
+    def fail():
+        raise ValueError("no data")
+
+    with cs.Engine() as engine:
+        x, y = cs.zeros((8, 8), np.int32), cs.zeros((8, 8), np.int32)
+        with cs.graph() as g:
+            to = g.argument("to", y)
+            cs.copy(to[:, :4], x[:, :4])
+        other = cs.zeros((8, 8), np.int32)
+        exe = g.instantiate()
+        exe.update(to=other)
+        engine.push(fail, writes=[other])
+        exe.launch()
+        with pytest.raises(cs.OpError):
+            other[0, 4:].wait()
+        engine.clear_errors()

@@ -56,7 +56,8 @@ def _steps(names: tuple[str, ...], looping: frozenset[str], *, fails: bool) -> A
                 st.builds(Do, st.just("mix"), st.sampled_from(pair), st.sampled_from(pair))
             )
     hosts = [name for name in wide if name in ON_HOST]
-    kinds.append(st.builds(Do, st.just("note"), st.sampled_from(hosts), numbers))
+    if hosts:
+        kinds.append(st.builds(Do, st.just("note"), st.sampled_from(hosts), numbers))
     if fails:
         also = [name for name in plain if name in ON_HOST]
         kinds.append(st.builds(Do, st.just("fail"), st.sampled_from(also), none))
@@ -64,9 +65,9 @@ def _steps(names: tuple[str, ...], looping: frozenset[str], *, fails: bool) -> A
 
 
 @st.composite
-def control_programs(draw: Any, *, fails: bool = False) -> tuple[Any, ...]:
-    """A program of steps and blocks in blocks; with failures, on the host alone."""
-    names = ON_HOST if fails else ON_DEVICE + ON_HOST
+def control_programs(draw: Any, *, fails: bool = False, names: Any = None) -> tuple[Any, ...]:
+    """Steps and blocks in blocks, on these arrays; with failures, on the host alone."""
+    names = names or (ON_HOST if fails else ON_DEVICE + ON_HOST)
     flags = [name for name in names if name in FLAGS]
 
     def body(depth: int, looping: frozenset[str], least: int = 0) -> tuple[Any, ...]:
@@ -240,7 +241,12 @@ def _fail() -> None:
 
 
 def control_differences(
-    program: tuple[Any, ...], setting: Setting, times: int = 2, *, beside: bool = False
+    program: tuple[Any, ...],
+    setting: Setting,
+    times: int = 2,
+    *,
+    beside: bool = False,
+    without: tuple[str, ...] = (),
 ) -> list[str]:
     """What a graph did otherwise than plain Python; with a step `beside` it between launches."""
     model = Interpreter()
@@ -249,7 +255,7 @@ def control_differences(
         made = _Graph()
         with cs.graph() as g:
             made.record(g, program)
-        executable = g.instantiate()
+        executable = g.instantiate(without=without)
         for _ in range(times):
             executable.launch()
             model.run(program)
@@ -268,4 +274,35 @@ def control_differences(
     ]
     if notes != model.notes:
         found.append(f"notes are {notes}, not {model.notes}")
+    return found
+
+
+def rebound_control_differences(
+    program: tuple[Any, ...], setting: Setting, turns: list[int], without: tuple[str, ...] = ()
+) -> list[str]:
+    """What a graph did otherwise whose arrays, flags too, were other ones with each turn."""
+    models, notes = [Interpreter(), Interpreter()], []
+    with open_engine(setting) as engine, cs.use(engine):
+        made, other = _Graph(), _Graph()
+        sets = [made.arrays, other.arrays]
+        with cs.graph() as g:
+            made.arrays = {name: g.argument(name, array) for name, array in sets[0].items()}
+            made.record(g, program)
+        with g.instantiate(without=without) as executable:
+            for turn in turns:
+                executable.update(**sets[turn])
+                executable.launch()
+                models[turn].notes = notes
+                models[turn].run(program)
+                notes = models[turn].notes
+            engine.waitall(PATIENCE_S)
+        held = [{name: array.numpy().tolist() for name, array in each.items()} for each in sets]
+    found = [
+        f"{name} of set {number} is {values[name]}, not {wanted}"
+        for number, values in enumerate(held)
+        for name, wanted in models[number].values.items()
+        if values[name] != wanted
+    ]
+    if made.notes != notes:
+        found.append(f"notes are {made.notes}, not {notes}")
     return found

@@ -22,3 +22,19 @@ def kept_by(*things: object, kind: type) -> int:
         found += type(thing) is kind
         todo += gc.get_referents(thing)
     return found
+
+
+def refers_to_itself(thing: object, garbage: list[object]) -> bool:
+    """True in a ring. Without a GIL, the collector also finds what another thread let go of last:
+    it is for the thread that made it to free that, and nothing refers to it."""
+    dead = {id(each) for each in garbage}
+    seen: set[int] = set()
+    todo = gc.get_referents(thing)
+    while todo:
+        each = todo.pop()
+        if each is thing:
+            return True
+        if id(each) in dead and id(each) not in seen:
+            seen.add(id(each))
+            todo += gc.get_referents(each)
+    return False

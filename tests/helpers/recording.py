@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -28,6 +29,9 @@ from helpers.steps import (
     WaitAll,
 )
 
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
 # What asks for a value, or makes a new array, or would not end.
 _NOT_RECORDED = (ClearErrors, Fetch, Hold, Nest, Read, Renew, Wait, WaitAll)
 
@@ -50,20 +54,19 @@ class Recorded(Runner):
     """A run of a program by a graph."""
 
     def launched(
-        self, times: int, beside: bool, on_stream: bool
+        self, times: int, beside: bool, on_stream: bool, children: Sequence[Any] = ()
     ) -> tuple[Run, cs.Executable, list[list[bool]]]:
         """Record the program, and launch it so often; the outcome, what was launched, and what of
         the host's arrays and tokens was poisoned.
 
         With something `beside`, the program is pushed once more, eagerly, before the last launch.
-        With `on_stream` launches are between the work of a foreign stream, which has none.
+        With `on_stream` launches are between the work of a foreign stream, which has none. With
+        `children`, runs of so many pushes are graphs of their own, launched within the outer one.
         """
         with cs.use(self.engine):
             outside = self.engine
             with cs.graph() as recorded:
-                self.engine = cs.engine()
-                for number, push in enumerate(self.program.pushes):
-                    self.push(str(number), push)
+                self._record(0, children)
             self.engine = outside
             self.prepared.clear()
             self.ops.clear()
@@ -81,6 +84,30 @@ class Recorded(Runner):
             self.engine.clear_errors()
             self.ops.clear()
             return self.outcome(), executable, wrong
+
+    def _record(self, first: int, children: Sequence[Any]) -> None:
+        """Record the pushes from `first` on, in runs of so many, each as it says: see `runs`."""
+        self.engine = cs.engine()
+        numbered = list(enumerate(self.program.pushes))
+        for count, (is_child, is_executable, is_nested) in children:
+            if not is_child:
+                self._push_all(numbered[first : first + count])
+            else:
+                with cs.graph() as inner:
+                    self.engine = cs.engine()
+                    self._push_all(numbered[first : first + count])
+                if is_nested:
+                    with cs.graph() as between:
+                        inner.launch()
+                    inner = between
+                (inner.instantiate() if is_executable else inner).launch()
+                self.engine = cs.engine()
+            first += count
+        self._push_all(numbered[first:])
+
+    def _push_all(self, numbered: Sequence[tuple[int, Any]]) -> None:
+        for number, push in numbered:
+            self.push(str(number), push)
 
     def rebound(self, turns: list[int]) -> list[list[list[list[int]]]]:
         """Record the program on slots, and launch it with one set of arrays after the other; what
@@ -119,11 +146,14 @@ def graph_differences(
     *,
     beside: bool = False,
     on_stream: bool = False,
+    children: Sequence[Any] = (),
 ) -> list[str]:
     """What a graph did otherwise than running its program so often has it."""
     try:
         with open_engine(setting) as engine:
-            launched = Recorded(program, engine, holds=False).launched(times, beside, on_stream)
+            launched = Recorded(program, engine, holds=False).launched(
+                times, beside, on_stream, children
+            )
             run, executable, poisoned = launched
             executable.close()
     except (cs.CudasyncError, TimeoutError) as error:

@@ -10,6 +10,8 @@ import pytest
 from helpers import ptxas
 from helpers.house import ROOT
 
+from cudasync.driver.graph import setting
+
 pytestmark = pytest.mark.slow
 
 FILES = sorted((ROOT / "ptx").rglob("*.ptx"))
@@ -28,6 +30,12 @@ GOOD = """\
 def test_every_file_assembles_for_its_own_target():
     assert len(FILES) > 300
     assert not ptxas.surprises(FILES)
+
+
+def test_what_sets_conditions_assembles(tmp_path):
+    path = tmp_path / "conditions.ptx"
+    path.write_text(setting.PTX)
+    assert not ptxas.surprises([path])
 
 
 @pytest.mark.parametrize("target", LATER)

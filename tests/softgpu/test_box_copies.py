@@ -9,7 +9,10 @@ import pytest
 from cuda.bindings import driver
 from helpers.abi import held, message, ok
 from helpers.driver_program import run_driver
+from hypothesis import given
+from hypothesis import strategies as st
 
+from cudasync.softgpu.core.rows import move_rows
 from cudasync.softgpu.poison import WORD
 
 R = driver.CUresult
@@ -243,3 +246,30 @@ def test_rows_of_nothing_are_no_rows(context):
     what.Height = 2**40
     ok(driver.cuMemcpy2D(what))
     ok(driver.cuCtxSynchronize())
+
+
+@given(
+    st.tuples(st.integers(0, 3), st.integers(0, 20), st.integers(0, 16)),
+    st.tuples(*[st.integers(0, 9)] * 4),
+    st.sampled_from([1, 2, 4, 8]),
+)
+def test_rows_are_moved_by_row_and_by_column_alike(lengths, gaps, word):
+    slices, rows, width = lengths[0], lengths[1], lengths[2] * word
+    sides = []
+    for gap, more in (gaps[:2], gaps[2:]):
+        pitch = width + gap * word
+        step = rows * pitch + more
+        sides.append((step, pitch, bytearray(slices * step + 1)))
+    (to_step, to_pitch, to), (of_step, of_pitch, of) = sides
+    of[:] = bytes(range(1, 252)) * (len(of) // 251) + bytes(range(len(of) % 251))
+    expected = bytearray(to)
+    for z in range(slices):
+        for y in range(rows):
+            first, start = z * to_step + y * to_pitch, z * of_step + y * of_pitch
+            expected[first : first + width] = of[start : start + width]
+    target, source = ((ctypes.c_char * len(each)).from_buffer(each) for each in (to, of))
+    move_rows(
+        ctypes.addressof(target), ctypes.addressof(source), (slices, rows, width),
+        (to_step, to_pitch), (of_step, of_pitch),
+    )  # fmt: skip
+    assert to == expected

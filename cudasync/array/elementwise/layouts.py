@@ -101,5 +101,23 @@ def layout(form: Form, shape: tuple[int, ...], strides: tuple[int, ...], device:
 
 def contiguous(kind: type[Any], dtype: DType, shape: tuple[int, ...], device: Any) -> Layout:
     """The layout of arrays in C order of this class, on a device."""
-    form = form_for(kind, dtype, False, device)
+    context = getattr(device, "context", None)
+    life = None if context is None else context.token
+    form = form_for(kind, dtype, False, device, life)
     return layout(form, shape, contiguous_strides(shape, dtype.itemsize), device)
+
+
+def of_now(old: Layout) -> Layout:
+    """The same layout of arrays in the life that the device's context has now."""
+    form = old.form
+    life = None if form.life is None else old.device.context.token
+    now = form_for(form.kind, form.dtype, form.has_gaps, form.device, life)
+    return layout(now, old.shape, old.strides, old.device)
+
+
+def raise_if_over(*arrays: Any) -> None:
+    """ClosedError for an array, among operands of any kind, that a reset of its device ended."""
+    for each in arrays:
+        form = getattr(each, "form", None)
+        if form is not None:
+            form.raise_if_over()

@@ -15,6 +15,7 @@ from cudasync.array.allocation import DEAD, reap
 from cudasync.array.dtypes.promotion import in_range
 from cudasync.array.elementwise.accesses import NO_TOKENS
 from cudasync.array.elementwise.compiling import kernel_for
+from cudasync.array.elementwise.layouts import of_now, raise_if_over
 from cudasync.array.elementwise.packers import packer
 from cudasync.array.elementwise.recorded import note
 from cudasync.array.elementwise.results import new_result, result_over
@@ -85,6 +86,7 @@ class DevicePlan:
         """Have the kernel, in this life of the context."""
         # The first that is looked at: a plan that a reset comes in between of is not used.
         self._token = self._device.context.token
+        raise_if_over(*self.operands, self.result)
         result, device = self.result, self._device
         arrays = [each for each in self.operands if each is not None]
         strides = [
@@ -113,11 +115,16 @@ class DevicePlan:
         self._shape = kernel.shape(grid, block, 0)
         self._source = Source(device, result.nbytes)
 
-    def _renewed(self) -> DevicePlan:
-        """The same plan, after a reset of the device. Threads may be in the middle of this one."""
+    def _renewed(self, *arrays: Any) -> DevicePlan:
+        """The same plan, after a reset of the device. Threads may be in the middle of this one.
+
+        Raises ClosedError if the reset took one of these arrays with it.
+        """
+        raise_if_over(*arrays)
         found = self._successor
         if found is None or found._token is not self._device.context.token:
-            found = self._successor = DevicePlan(self.tree, self.operands, self.result)
+            operands = [each and of_now(each) for each in self.operands]
+            found = self._successor = DevicePlan(self.tree, operands, of_now(self.result))
         return found
 
     def __call__(self, operands: tuple[Any, ...], frame: FrameType) -> Any:
@@ -128,7 +135,7 @@ class DevicePlan:
         if not result.size:
             return new_result(result)
         if self._token is not self._device.context.token:
-            return self._renewed()(operands, frame)
+            return self._renewed(*operands)(operands, frame)
         made = result_over(self._source.take(), result)
         launch, regions = self._packed(operands, made)
         op = self._pushed(launch, (regions, (), (made.region,)), frame)
@@ -147,7 +154,7 @@ class DevicePlan:
         if not self.result.size:
             return None
         if self._token is not self._device.context.token:
-            return self._renewed().into(operands, target, frame)
+            return self._renewed(*operands, target).into(operands, target, frame)
         launch, regions = self._packed(operands, target)
         region = target.region
         apart = tuple([each for each in regions if each != region])

@@ -45,6 +45,10 @@ class Held:
         return self._memory.only_device
 
     @property
+    def life(self) -> Any:
+        return self._memory.life
+
+    @property
     def dlpack_device(self) -> Any:
         return self._memory.dlpack_device
 

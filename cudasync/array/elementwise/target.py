@@ -16,8 +16,9 @@ if TYPE_CHECKING:
 
 def check_target(target: Any, device: Any, name: str) -> None:
     """TypeError for what is no array of ours; ValueError for one that is read-only, or of another
-    device than the operands."""
+    device than the operands; ClosedError for one that a reset of its device ended."""
     writable(target, name)
+    target.form.raise_if_over()
     if target.device != device:
         raise ValueError(
             f"{name} takes arrays of one device, not of {device!r} and {target.device!r}: give "

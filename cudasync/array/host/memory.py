@@ -80,6 +80,7 @@ class HostBytes:
 
     device = only_device = CPU
     dlpack_device = (DLPACK_CPU, 0)
+    life = None
 
     def __init__(self, size_bytes: int) -> None:
         self.handed = Handed()

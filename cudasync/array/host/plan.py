@@ -79,7 +79,8 @@ class HostPlan:
                     ufunc(*values, out=result)
 
         engine = current_engine()
-        if self.result.size <= engine._most_at_once and engine._is_direct:
+        # In this order: what records is not direct, and has no such bound.
+        if engine._is_direct and self.result.size <= engine._most_at_once:
             is_gapped = region.__class__ is Gapped
             regions = (reads, (region,), ()) if is_gapped else (reads, (), (region,))
             return at_once.push(engine, run, regions, self.name, frame)

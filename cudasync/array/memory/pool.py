@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from cudasync.driver import Device
+    from cudasync.driver.life import Life
 
 # Idle blocks of one size are kept up to this many bytes, but always one; and of this many sizes.
 KEPT_BYTES = 64 << 20
@@ -65,6 +66,10 @@ class Block:
     @property
     def only_device(self) -> Device | None:
         return self._taken.only_device
+
+    @property
+    def life(self) -> Life | None:
+        return self._taken.life
 
     @property
     def dlpack_device(self) -> tuple[int, int]:

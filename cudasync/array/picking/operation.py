@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from cudasync.array.dtypes.supported import INT64
-from cudasync.array.elementwise.layouts import contiguous
+from cudasync.array.elementwise.layouts import contiguous, raise_if_over
 from cudasync.array.elementwise.results import new_result
 from cudasync.array.host.memory import CPU
 from cudasync.array.memory.limits import check_size
@@ -44,6 +44,7 @@ def _run(
     result = contiguous(model.__cudasync_result__, dtype, shape, model.layout.device)
     if result.device is CPU:
         return computed(name, operands, result, on_host)
+    raise_if_over(*operands)
     check_size(shape, result.nbytes, result.device)
     made = new_result(result)
     if result.size:

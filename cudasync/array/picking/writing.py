@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from cudasync.array.elementwise.layouts import raise_if_over
 from cudasync.array.host.memory import CPU, view_of
 from cudasync.array.picking import kernel
 from cudasync.array.steps.compiling import kernel_of
@@ -34,6 +35,7 @@ def write(target: Any, at: Any, order: Any, values: Any, frame: FrameType) -> No
     if target.layout.device is CPU:
         _write_on_host(target, operands)
         return
+    raise_if_over(*operands, target)
     _, length, inner = target.shape
     threads, numbers = values.size, (at.size, inner, length)
     text = kernel.write(target.dtype.itemsize, is_ordered=order is not None)

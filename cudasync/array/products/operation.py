@@ -9,8 +9,8 @@ import numpy as np
 
 from cudasync.array.dtypes.supported import supported
 from cudasync.array.elementwise.layouts import contiguous
-from cudasync.array.elementwise.operation import NotAnOperand
-from cudasync.array.elementwise.target import delivered
+from cudasync.array.elementwise.operation import NotAnOperand, fits
+from cudasync.array.elementwise.target import check_target, delivered
 from cudasync.array.host.memory import CPU
 from cudasync.array.memory.limits import check_size
 from cudasync.array.products.on_host import HostPlan
@@ -71,6 +71,12 @@ def check_pair(left: Layout, right: Layout, name: str) -> None:
             "move one by x.to_device(...)"
         )
     dtype_of(supported(left.dtype), supported(right.dtype), name)
+
+
+def check_out(target: Any, shape: tuple[int, ...], left: Layout, right: Layout, name: str) -> None:
+    """Raise for a target that can not be given the product of this shape, named so."""
+    check_target(target, left.device, name)
+    fits(target, dtype_of(supported(left.dtype), supported(right.dtype), name), shape, name)
 
 
 def check_result(shape: tuple[int, ...], left: Layout, right: Layout) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from cudasync.array.allocation import DEAD, reap
+from cudasync.array.elementwise.layouts import of_now, raise_if_over
 from cudasync.array.elementwise.operations import cast_to
 from cudasync.array.elementwise.results import new_result, result_over
 from cudasync.array.memory.pool import Source
@@ -58,6 +59,7 @@ class DevicePlan:
         """Have what computes it, in this life of the context."""
         # The first that is looked at: a plan that a reset comes in between of is not used.
         self._token = self._device.context.token
+        raise_if_over(*self.operands, self.result)
         call = library_call(self.problem, self._device)
         self._step: Step | BlasStep
         if call is None:
@@ -85,11 +87,16 @@ class DevicePlan:
             numbers=[(v, letter if v >= 0 else letter.lower()) for v in choice.numbers],
         )
 
-    def _renewed(self) -> DevicePlan:
-        """The same plan, after a reset of the device. Threads may be in the middle of this one."""
+    def _renewed(self, *arrays: Any) -> DevicePlan:
+        """The same plan, after a reset of the device. Threads may be in the middle of this one.
+
+        Raises ClosedError if the reset took one of these arrays with it.
+        """
+        raise_if_over(*arrays)
         found = self._successor
         if found is None or found._token is not self._device.context.token:
-            found = self._successor = DevicePlan(self.problem, self.operands, self.result)
+            operands = [of_now(each) for each in self.operands]
+            found = self._successor = DevicePlan(self.problem, operands, of_now(self.result))
         return found
 
     def __call__(self, operands: tuple[Any, ...], frame: FrameType) -> Any:
@@ -101,7 +108,7 @@ class DevicePlan:
             self._cleared(made, frame)
             return made
         if self._token is not self._device.context.token:
-            return self._renewed()(operands, frame)
+            return self._renewed(*operands)(operands, frame)
         made = result_over(self._source.take(), self.result)
         self._step(operands, made, frame)
         return made
@@ -113,7 +120,7 @@ class DevicePlan:
         if not self.result.size or not self.problem.depth:
             self._cleared(target, frame)
         elif self._token is not self._device.context.token:
-            self._renewed().into(operands, target, frame)
+            self._renewed(*operands, target).into(operands, target, frame)
         else:
             self._step(operands, target, frame)
 

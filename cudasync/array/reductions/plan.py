@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from cudasync.array.allocation import DEAD, reap
+from cudasync.array.elementwise.layouts import of_now, raise_if_over
 from cudasync.array.elementwise.operations import cast_to
 from cudasync.array.elementwise.results import new_result, result_over
 from cudasync.array.expressions.c_types import C_TYPES
@@ -62,6 +63,7 @@ class DevicePlan:
         """Have the kernels, in this life of the context."""
         # The first that is looked at: a plan that a reset comes in between of is not used.
         self._token = self._device.context.token
+        raise_if_over(*self.operands, self.result)
         request, device = self.request, self._device
         strides = [
             broadcast_strides(each.shape, each.element_strides, request.shape)
@@ -109,11 +111,16 @@ class DevicePlan:
             numbers=numbers,
         )
 
-    def _renewed(self) -> DevicePlan:
-        """The same plan, after a reset of the device. Threads may be in the middle of this one."""
+    def _renewed(self, *arrays: Any) -> DevicePlan:
+        """The same plan, after a reset of the device. Threads may be in the middle of this one.
+
+        Raises ClosedError if the reset took one of these arrays with it.
+        """
+        raise_if_over(*arrays)
         found = self._successor
         if found is None or found._token is not self._device.context.token:
-            found = self._successor = DevicePlan(self.request, self.operands, self.result)
+            operands = [of_now(each) for each in self.operands]
+            found = self._successor = DevicePlan(self.request, operands, of_now(self.result))
         return found
 
     def __call__(self, operands: tuple[Any, ...], frame: FrameType) -> Any:
@@ -126,7 +133,7 @@ class DevicePlan:
             self._filled(made, frame)
             return made
         if self._token is not self._device.context.token:
-            return self._renewed()(operands, frame)
+            return self._renewed(*operands)(operands, frame)
         made = result_over(self._source.take(), result)
         self._staged(operands, made, frame)
         return made
@@ -138,7 +145,7 @@ class DevicePlan:
         if not self.stages:
             self._filled(target, frame)
         elif self._token is not self._device.context.token:
-            self._renewed().into(operands, target, frame)
+            self._renewed(*operands, target).into(operands, target, frame)
         else:
             self._staged(operands, target, frame)
 

@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 from cudasync.array.dtypes.supported import supported
 from cudasync.array.elementwise.layouts import contiguous
+from cudasync.array.elementwise.target import delivered
 from cudasync.array.host.memory import CPU
 from cudasync.array.memory.limits import check_size
 from cudasync.array.scans.plan import DevicePlan
 from cudasync.array.scans.request import requested
-from cudasync.array.steps.on_host import computed
+from cudasync.array.steps.on_host import computed, computed_into
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -41,6 +42,10 @@ class HostPlan:
             f"cumulative_{self.request.reduction.name}", operands, self.result, self._run
         )
 
+    def into(self, operands: tuple[Any, ...], target: Any, frame: FrameType) -> None:
+        """Push the scan, to a contiguous array apart from the operand."""
+        computed_into(f"cumulative_{self.request.reduction.name}", operands, target, self._run)
+
     def _run(self, values: np.ndarray[Any, Any], target: np.ndarray[Any, Any]) -> None:
         request = self.request
         before = int(request.has_initial)
@@ -55,10 +60,17 @@ class HostPlan:
 
 
 def scanned(
-    name: str, x: Any, frame: FrameType, *, axis: int, dtype: DType | None, has_initial: bool
+    name: str,
+    x: Any,
+    frame: FrameType,
+    *,
+    axis: int,
+    dtype: DType | None,
+    has_initial: bool,
+    out: Any = None,
 ) -> Any:
     """A new array with the running `name` ("sum" or "prod") of an array along an axis; pushed at
-    once, `frame` being where."""
+    once, `frame` being where. With `out`, that array, which it is written to."""
     layout = x.layout
     key = (name, layout, axis, dtype, has_initial)
     plan = _plans.get(key)
@@ -76,4 +88,6 @@ def scanned(
         if len(_plans) >= _MOST_PLANS:
             _plans.clear()
         _plans[key] = plan
-    return plan((x,), frame)
+    if out is None:
+        return plan((x,), frame)
+    return delivered(plan, (x,), out, f"cumulative_{name}", frame)

@@ -11,6 +11,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from cudasync.array.allocation import DEAD, reap
+from cudasync.array.elementwise.layouts import of_now, raise_if_over
 from cudasync.array.elementwise.operations import cast_to
 from cudasync.array.elementwise.results import new_result, result_over
 from cudasync.array.expressions.layout import MOST_SHORT, Layout, collapsed
@@ -62,6 +63,7 @@ class DevicePlan:
         """Have the kernels, in this life of the context."""
         # The first that is looked at: a plan that a reset comes in between of is not used.
         self._token = self._device.context.token
+        raise_if_over(self.operand, self.result)
         axis = self.request.axis
         operand, result = self.operand, self.result
         others = [i for i in range(len(operand.shape)) if i != axis]
@@ -138,11 +140,17 @@ class DevicePlan:
         self._add(steps, inner, parts, (1, 1), rows, False)
         steps.append((step(has_carry=True, gives_totals=False), None))
 
-    def _renewed(self) -> DevicePlan:
-        """The same plan, after a reset of the device. Threads may be in the middle of this one."""
+    def _renewed(self, *arrays: Any) -> DevicePlan:
+        """The same plan, after a reset of the device. Threads may be in the middle of this one.
+
+        Raises ClosedError if the reset took one of these arrays with it.
+        """
+        raise_if_over(*arrays)
         found = self._successor
         if found is None or found._token is not self._device.context.token:
-            found = self._successor = DevicePlan(self.request, self.operand, self.result)
+            found = self._successor = DevicePlan(
+                self.request, of_now(self.operand), of_now(self.result)
+            )
         return found
 
     def __call__(self, operands: tuple[Any, ...], frame: FrameType) -> Any:
@@ -152,12 +160,31 @@ class DevicePlan:
         result = self.result
         if not self._steps:
             made = new_result(result)
-            if result.size:
-                cast_to(result.dtype).into((self.request.of_nothing,), made, frame)
+            self._filled(made, frame)
             return made
         if self._token is not self._device.context.token:
-            return self._renewed()(operands, frame)
+            return self._renewed(*operands)(operands, frame)
         made = result_over(self._source.take(), result)
+        self._scanned(operands, made, frame)
+        return made
+
+    def into(self, operands: tuple[Any, ...], target: Any, frame: FrameType) -> None:
+        """Push the scan, to a contiguous array apart from the operand."""
+        if _dead or LENT:
+            reap()
+        if not self._steps:
+            self._filled(target, frame)
+        elif self._token is not self._device.context.token:
+            self._renewed(*operands, target).into(operands, target, frame)
+        else:
+            self._scanned(operands, target, frame)
+
+    def _filled(self, target: Any, frame: FrameType) -> None:
+        """With what a scan of nothing begins with."""
+        if self.result.size:
+            cast_to(self.result.dtype).into((self.request.of_nothing,), target, frame)
+
+    def _scanned(self, operands: tuple[Any, ...], made: Any, frame: FrameType) -> None:
         (operand,) = operands
         left = [operand]
         deep = len(self._steps) // 2
@@ -174,4 +201,3 @@ class DevicePlan:
             target = made if scratches is None else scratches.take()
             step((of, *carry), target, frame)
             carry = (target,)
-        return made

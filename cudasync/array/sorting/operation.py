@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from cudasync.array.dtypes.supported import INT64, supported
-from cudasync.array.elementwise.layouts import contiguous
+from cudasync.array.elementwise.layouts import contiguous, raise_if_over
 from cudasync.array.elementwise.results import new_result
 from cudasync.array.host.memory import CPU
 from cudasync.array.memory.limits import check_size
@@ -46,6 +46,7 @@ def sort_rows(x: Any, frame: FrameType, *, gives_places: bool, is_descending: bo
             target[...] = order if gives_places else np.take_along_axis(values, order, -1)
 
         return computed(name, (x,), result, on_host)
+    raise_if_over(x)
     check_size(result.shape, result.nbytes, result.device)
     made = new_result(result)
     if not result.size:

@@ -110,6 +110,14 @@ class GraphExec:
             raise error
         self._keeps = (*self._keeps, *graph.kept())
 
+    def handed_on(self) -> GraphExec:
+        """The same executable as another object, which keeps alive what this one did. Closing one
+        closes both; it is destroyed when both are gone."""
+        made = GraphExec.__new__(GraphExec)
+        made._device, made._owned, made._keeps = self._device, self._owned, self._keeps
+        self._keeps = ()
+        return made
+
     def change(self, node: GraphNode, work: Work) -> None:
         """Have `node`, of the graph that this is of, do `work` of its kind from the next launch on.
 

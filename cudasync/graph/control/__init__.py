@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from typing import TypeAlias
 
+from cudasync.graph.control.child import Child
 from cudasync.graph.control.cond import Cond
 from cudasync.graph.control.repeat import Repeat
 from cudasync.graph.control.while_loop import WhileLoop
 
-Control: TypeAlias = Cond | Repeat | WhileLoop
+Control: TypeAlias = Child | Cond | Repeat | WhileLoop
 
-__all__ = ["Cond", "Control", "Repeat", "WhileLoop"]
+__all__ = ["Child", "Cond", "Control", "Repeat", "WhileLoop"]

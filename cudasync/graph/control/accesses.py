@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from cudasync.engine.batch.union import Union
+from cudasync.engine.hazards.variable import resolve_one
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from cudasync.driver import DeviceBuffer
     from cudasync.engine.hazards.accesses import Accesses
     from cudasync.graph.control.flag import Flag
     from cudasync.graph.node import Node
@@ -22,6 +24,12 @@ def of_body(nodes: Sequence[Node]) -> Accesses:
     for node in nodes:
         union.add(node.hazards)
     return union.accesses()
+
+
+def counted(inside: Accesses, counter: DeviceBuffer) -> Accesses:
+    """The same of rounds that a device counts there."""
+    (only_read, updated, written), read, also_written = inside
+    return (only_read, updated, (*written, resolve_one(counter, "counter"))), read, also_written
 
 
 def decided(flag: Flag, bodies: Sequence[Accesses]) -> Accesses:

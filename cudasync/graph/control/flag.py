@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,6 +13,7 @@ from cudasync.engine.hazards.variable import resolve_one
 
 if TYPE_CHECKING:
     from cudasync.engine.hazards.interval_map import Region
+    from cudasync.graph.aiming import Aim
 
 # The largest integer.
 MOST_BYTES = 8
@@ -49,6 +50,10 @@ class Flag:
         return cls(
             resolve_one(array, "flag"), device if isinstance(device, Device) else None, array
         )
+
+    def aimed(self, aim: Aim) -> Flag:
+        """The flag that is in its place, of the same device."""
+        return replace(self, region=aim.region(self.region))
 
     def read(self) -> bool:
         """Its truth now, where it is memory of the process."""

@@ -11,6 +11,7 @@ from cudasync.graph.control import accesses
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from cudasync.driver import DeviceBuffer
     from cudasync.engine.hazards.accesses import Accesses
     from cudasync.graph.node import Node
 
@@ -21,6 +22,8 @@ class Repeat:
 
     times: int
     bodies: tuple[tuple[Node, ...], ...] = ()
+    # Of a device's loop: the number of rounds that are left. One launch at a time counts there.
+    counter: DeviceBuffer | None = None
 
     flag: ClassVar[None] = None
     is_loop: ClassVar[bool] = True
@@ -46,7 +49,10 @@ class Repeat:
 
     def accesses(self) -> Accesses:
         # However often: what the first round overwrites, the next do not read from outside.
-        return accesses.of_body(self.bodies[0]) if self.times else accesses.NOTHING
+        if not self.times:
+            return accesses.NOTHING
+        inside = accesses.of_body(self.bodies[0])
+        return inside if self.counter is None else accesses.counted(inside, self.counter)
 
     def turns(self, ask: Callable[[], bool]) -> Iterator[int]:
         """The bodies that are done, one after the other."""

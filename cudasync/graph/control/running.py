@@ -72,7 +72,7 @@ class Run:
 
     def _step(self, part: Any) -> None:
         node = part.nodes[0]
-        if node.control is not None:
+        if node.control is not None and node.device is None:
             self.block(part.work)
         elif node.device is None:
             call = partial(self._call, part.nodes)

@@ -12,15 +12,17 @@ from cudasync.graph.segments import cut
 
 if TYPE_CHECKING:
     from cudasync.graph.segments import Segment
+    from cudasync.graph.shelf import Shelf
 
 Part: TypeAlias = AlonePart | BlockPart | DevicePart | HostPart
 
 
-def part_of(segment: Segment) -> Part:
-    """What pushes `segment`."""
+def part_of(segment: Segment, shelf: Shelf | None = None) -> Part:
+    """What pushes `segment`; executables of the driver are those of the shelf, if there is one."""
     if segment.is_alone:
         node = segment.nodes[0]
         if node.control is None:
             return AlonePart(node)
-        return BlockPart(node, [list(map(part_of, cut(body))) for body in node.control.bodies])
-    return HostPart(segment) if segment.device is None else DevicePart(segment)
+        bodies = [[part_of(each, shelf) for each in cut(body)] for body in node.control.bodies]
+        return BlockPart(node, bodies)
+    return HostPart(segment) if segment.device is None else DevicePart(segment, shelf)

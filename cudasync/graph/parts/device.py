@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from cudasync.engine import Engine, Op
     from cudasync.graph.parts.over import Between
     from cudasync.graph.segments import Segment
+    from cudasync.graph.shelf import Shelf
 
 
 class DevicePart:
@@ -28,7 +29,7 @@ class DevicePart:
 
     is_spread = False
 
-    def __init__(self, segment: Segment) -> None:
+    def __init__(self, segment: Segment, shelf: Shelf | None = None) -> None:
         assert segment.device is not None
         self.nodes = tuple(segment.nodes)
         self.accesses, self.over = followed(segment.accesses(), segment.name)
@@ -39,7 +40,7 @@ class DevicePart:
         self.name = segment.name
         # None once it is closed. Launches that were pushed have it still, and are issued.
         self._executable: GraphExec | None
-        self._executable, self.is_shared, ends = shared_graph(self.nodes, segment.device)
+        self._executable, self.origin, ends = shared_graph(self.nodes, segment.device, shelf)
         self.candidates = Candidates.of(self.nodes, ends)
         self._is_direct = not self._priority and not self._is_checked
 

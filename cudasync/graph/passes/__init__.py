@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cudasync.graph.hazards import Hazards
-from cudasync.graph.passes import copies, dead, edges, fusion
+from cudasync.graph.hazards import ordered
+from cudasync.graph.passes import conditionals, copies, dead, edges, fusion
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -17,7 +17,13 @@ if TYPE_CHECKING:
     from cudasync.graph.node import Node
 
 # In this order: what is left out need not be fused, and edges are counted last.
-PASSES = {"dead": dead.run, "fusion": fusion.run, "copies": copies.run, "edges": edges.run}
+PASSES = {
+    "dead": dead.run,
+    "fusion": fusion.run,
+    "copies": copies.run,
+    "conditionals": conditionals.run,
+    "edges": edges.run,
+}
 
 
 def optimised(
@@ -40,12 +46,3 @@ def optimised(
         nodes = ordered(left) if len(left) < len(nodes) else left
         said.append(f"{name}: {line}")
     return tuple(nodes), said
-
-
-def ordered(nodes: Sequence[Node]) -> tuple[Node, ...]:
-    """The same nodes as a program of their own: numbered, with the edges among them."""
-    hazards = Hazards()
-    made = tuple(node.at(index) for index, node in enumerate(nodes))
-    for node in made:
-        node.before = hazards.enter(node)
-    return made

@@ -18,6 +18,7 @@ from cudasync.softgpu.core.results import (
     INVALID_VALUE,
     PEER_ACCESS_ALREADY_ENABLED,
     PEER_ACCESS_NOT_ENABLED,
+    PEER_ACCESS_UNSUPPORTED,
     DriverFailure,
 )
 from cudasync.softgpu.core.streams import HIGHEST_PRIORITY, LOWEST_PRIORITY
@@ -244,6 +245,8 @@ def cu_ctx_enable_peer_access(machine: Machine, peer: int, flags: int) -> None:
     device = machine.contexts.get(peer).device
     if flags or device is context.device:
         raise DriverFailure(INVALID_VALUE, "not a peer of the current device")
+    if not machine.peers.include(context.device, device):
+        raise DriverFailure(PEER_ACCESS_UNSUPPORTED)
     if device in context.peers:
         raise DriverFailure(PEER_ACCESS_ALREADY_ENABLED)
     context.peers.add(device)

@@ -76,7 +76,7 @@ def cu_device_get_luid(machine: Machine, luid: int, mask: int, device: int) -> N
 
 @export("cuDeviceCanAccessPeer")
 def cu_device_can_access_peer(machine: Machine, answer: int, device: int, peer: int) -> None:
-    put_i32(answer, int(machine.device(device) is not machine.device(peer)))
+    put_i32(answer, int(machine.peers.include(machine.device(device), machine.device(peer))))
 
 
 @export("cuDeviceGetP2PAttribute")
@@ -85,8 +85,9 @@ def cu_device_get_p2p_attribute(
 ) -> None:
     if machine.device(source) is machine.device(target):
         raise DriverFailure(INVALID_VALUE, "a device is no peer of itself")
-    # CUdevice_P2PAttribute: rank, access supported, native atomics, array access.
-    put_i32(value, {1: 0, 2: 1, 3: 1, 4: 0}.get(attribute, 0))
+    # CUdevice_P2PAttribute: access supported, native atomics; of rank and array access, 0.
+    reach = machine.peers.include(machine.device(source), machine.device(target))
+    put_i32(value, int(reach and attribute in (2, 3)))
 
 
 @export("cuDeviceGetExecAffinitySupport")
@@ -139,3 +140,5 @@ def cu_device_get_p2p_atomic_capabilities(
     if machine.device(source) is machine.device(target):
         raise DriverFailure(INVALID_DEVICE, "a device is no peer of itself")
     _put_atomics(capabilities, operations, count)
+    if not machine.peers.include(machine.device(source), machine.device(target)):
+        ctypes.memset(capabilities, 0, 4 * count)

@@ -167,6 +167,7 @@ def read_copy(machine: Machine, address: int, context: int) -> CopyWork:
     source = boxes.place_of(machine.memory, box.source, box)
     target = boxes.place_of(machine.memory, box.target, box)
     machine.transfers.check_access(where, target, source)
+    machine.transfers.check_recorded(target, source)
     return CopyWork(box, target, source, where)
 
 

@@ -28,6 +28,7 @@ _WORDS: Final = {
     200: "the module image is not valid",
     201: "invalid device context",
     209: "no code in the image can run on this device: the software GPU runs PTX only",
+    217: "these devices have no access to each other's memory",
     218: "the PTX does not compile",
     301: "file not found",
     400: "invalid resource handle",

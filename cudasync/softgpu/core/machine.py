@@ -22,6 +22,7 @@ from cudasync.softgpu.core.memory import AllocationTable
 from cudasync.softgpu.core.memory_manager import MemoryManager
 from cudasync.softgpu.core.module_manager import ModuleManager
 from cudasync.softgpu.core.native_threads import PerThread
+from cudasync.softgpu.core.peers import ALL, Peers
 from cudasync.softgpu.core.pools import PoolManager
 from cudasync.softgpu.core.quarantine import DEFAULT_HELD_BYTES, AwaitingFrees, Quarantine
 from cudasync.softgpu.core.results import (
@@ -68,6 +69,7 @@ class Machine:
         held_bytes: int = DEFAULT_HELD_BYTES,
         memcheck: bool = True,
         record: bool = False,
+        peers: str = ALL,
         compile_module: Compile = no_compiler,
     ) -> None:
         self.budget = budget
@@ -83,7 +85,8 @@ class Machine:
         self.devices = [Device(ordinal, total_bytes, quarantine) for ordinal in range(devices)]
         self.host_memory = AllocationTable(Arena(total_bytes, quarantine))
         self.contexts: Handles[Context] = Handles("context", code=INVALID_CONTEXT)
-        self.pools = PoolManager(self.devices, self.executor)
+        self.peers = Peers(peers)
+        self.pools = PoolManager(self.devices, self.executor, self.peers)
         for device in self.devices:
             self.contexts.add(device.primary.handle, device.primary)
         # The calling thread's stack of contexts; the top one is current.

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from cudasync.softgpu.core.context import Device
     from cudasync.softgpu.core.executor import Executor
+    from cudasync.softgpu.core.peers import Peers
 
 # CUmemAllocationType.
 PINNED: Final = 1
@@ -171,8 +172,9 @@ def check_access(flags: int) -> None:
 class PoolManager:
     """All pools of a machine: the default ones, those made, and which is used where."""
 
-    def __init__(self, devices: Sequence[Device], executor: Executor) -> None:
+    def __init__(self, devices: Sequence[Device], executor: Executor, peers: Peers) -> None:
         self._devices = devices
+        self._peers = peers
         self._executor = executor
         self._pools: Handles[Pool] = Handles("memory pool", code=INVALID_VALUE)
         # By type and location: the pool that allocations there come from, where it was set.
@@ -274,6 +276,8 @@ class PoolManager:
                 if failure.code != INVALID_DEVICE:
                     raise
                 raise DriverFailure(INVALID_VALUE, failure.detail) from None
+            if device is not None and pool.device is not None and flags == ACCESS_BOTH:
+                self._peers.check(device, pool.device)
             with self._executor.lock:
                 pool.set_access(device, flags)
                 self.access_version += 1

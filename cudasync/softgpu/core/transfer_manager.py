@@ -12,7 +12,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from cudasync.softgpu.core.graphs.boxes import HOST, BoxCopy, End
-from cudasync.softgpu.core.results import INVALID_VALUE, DriverFailure
+from cudasync.softgpu.core.results import INVALID_VALUE, NOT_SUPPORTED, DriverFailure
+from cudasync.softgpu.core.rows import move_rows
 from cudasync.softgpu.core.transfers import Copy, Fill, Place
 from cudasync.softgpu.poison import PATTERN
 
@@ -31,6 +32,7 @@ class TransferManager:
         self._streams = machine.streams
         self._memory = machine.memory
         self._has_others = len(machine.devices) > 1
+        self._peers = machine.peers
 
     def check_access(self, context: Context, *ends: Place) -> None:
         """INVALID_VALUE for memory of a pool that the context's device has no access to."""
@@ -43,6 +45,24 @@ class TransferManager:
             raise DriverFailure(
                 INVALID_VALUE,
                 f"device {context.device.ordinal} has no access to {found.describe()}",
+            )
+
+    def check_recorded(self, target: Place, source: Place) -> None:
+        """NOT_SUPPORTED for a node that copies between devices without access to each other.
+
+        Of calls it is said that the driver goes through the host then, of nodes nothing is.
+        """
+        ends = [end.allocation for end in (target, source)]
+        devices = [
+            each.context.device
+            for each in ends
+            if each is not None and not each.kind.is_host and not each.kind.is_managed
+        ]
+        if len(devices) == 2 and devices[0] is not devices[1] and not self._peers.include(*devices):
+            raise DriverFailure(
+                NOT_SUPPORTED,
+                f"a node can not copy between devices {devices[0].ordinal} and "
+                f"{devices[1].ordinal}, which have no access to each other's memory",
             )
 
     def copy(
@@ -89,13 +109,13 @@ class TransferManager:
             size_bytes, rows = size_bytes * rows, 1
         # What is captured reads memory when the graph runs, whatever memory it is.
         captured = stream.capture is not None
+        if captured:
+            self.check_recorded(target, source)
         if source.is_pageable and size_bytes and rows and not captured:
             staged = ctypes.create_string_buffer(size_bytes * rows)
             start = ctypes.addressof(staged)
-            for row in range(rows):
-                ctypes.memmove(
-                    start + row * size_bytes, source.address + row * source_pitch, size_bytes
-                )
+            lengths, pitches = (1, rows, size_bytes), ((0, size_bytes), (0, source_pitch))
+            move_rows(start, source.address, lengths, *pitches)
             source, source_pitch = Place(start, None, staged), size_bytes
         command = Copy(
             stream,
@@ -128,6 +148,8 @@ class TransferManager:
         if not is_peer:
             self.check_access(stream.context, target, source)
         captured = stream.capture is not None
+        if captured:
+            self.check_recorded(target, source)
         if is_read_now and box.size_bytes and not captured:
             staged = ctypes.create_string_buffer(box.size_bytes)
             there = Place(ctypes.addressof(staged), None, staged)

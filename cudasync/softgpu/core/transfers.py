@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from cudasync.softgpu.core.clock import copy_us
 from cudasync.softgpu.core.commands import Command, Step, Touched
 from cudasync.softgpu.core.results import ILLEGAL_ADDRESS, DriverFailure
+from cudasync.softgpu.core.rows import move_rows
 
 if TYPE_CHECKING:
     from cudasync.softgpu.core.memory import Allocation
@@ -86,10 +87,8 @@ class Copy(Command):
         self.source.check(self.size_bytes, "a copy from")
         self.target.check(self.size_bytes, "a copy to")
         target, source = self.target.address, self.source.address
-        for row in range(self.rows):
-            _memmove(
-                target + row * self.target_pitch, source + row * self.source_pitch, self.size_bytes
-            )
+        pitches = (0, self.target_pitch), (0, self.source_pitch)
+        move_rows(target, source, (1, self.rows, self.size_bytes), *pitches)
         if self.source.keep is not None:
             # Events outlive what they stand for.
             self.source = Place(source, None, keep=True)

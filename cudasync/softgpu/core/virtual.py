@@ -251,6 +251,11 @@ class VirtualMemory:
                 device = location.device(self._machine.devices)
                 if device is None and any(not m.physical.location.is_host for m in mappings):
                     raise DriverFailure(INVALID_VALUE, "the host has no access to a device")
+                if device is not None and flags == ACCESS_BOTH:
+                    for mapping in mappings:
+                        owner = mapping.physical.location.device(self._machine.devices)
+                        if owner is not None:
+                            self._machine.peers.check(device, owner)
                 grants.append((device, flags == ACCESS_BOTH))
             for mapping in mappings:
                 for device, is_granted in grants:

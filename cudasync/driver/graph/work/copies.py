@@ -3,26 +3,14 @@
 from __future__ import annotations
 
 import operator
-from typing import TYPE_CHECKING, Any, NamedTuple, SupportsIndex
+from typing import TYPE_CHECKING, Any, SupportsIndex
 
-from cuda.bindings import driver
-
+from cudasync.driver.box import Box
 from cudasync.driver.graph.work.work import Work
-from cudasync.driver.operand import address_of, memory_of
+from cudasync.driver.operand import memory_of
 
 if TYPE_CHECKING:
     from cudasync.driver.device import Device
-
-_HOST = driver.CUmemorytype.CU_MEMORYTYPE_HOST
-_DEVICE = driver.CUmemorytype.CU_MEMORYTYPE_DEVICE
-
-
-class Rows(NamedTuple):
-    """How many, and how far apart the beginnings are in the target and in the source, in bytes."""
-
-    number: int
-    target_pitch: int
-    source_pitch: int
 
 
 class Copy(Work):
@@ -53,32 +41,12 @@ class Copy(Work):
                 f"the target has {room} bytes, the source {given}: give size_bytes, of a row each"
             )
         size = given if size_bytes is None else operator.index(size_bytes)
-        lines = Rows(*rows) if rows is not None else Rows(1, size, size)
-        if lines.number < 1 or size < 1 or min(lines.target_pitch, lines.source_pitch) < size:
-            raise ValueError(
-                f"{lines.number} rows of {size} bytes, {lines.target_pitch} and "
-                f"{lines.source_pitch} apart: there is nothing to copy, or rows overlap"
-            )
-        for name, most, pitch in (
-            ("target", room, lines.target_pitch),
-            ("source", given, lines.source_pitch),
-        ):
-            if (lines.number - 1) * pitch + size > most:
-                raise ValueError(
-                    f"{lines.number} rows of {size} bytes do not fit the {name}, {most}"
-                )
+        number, target_pitch, source_pitch = (1, size, size) if rows is None else rows
+        box = Box(size, number, 1, target_pitch, source_pitch, number, number)
+        box.raise_unless_it_fits(room, given)
         self._kept = target, source
-        self._sides = ("dst", to, to_device), ("src", of, of_device)
-        self._size = size
-        self._rows = lines
+        self._sides = to, to_device, of, of_device
+        self._box = box
 
     def params(self, device: Device) -> tuple[Any, ...]:
-        params = driver.CUDA_MEMCPY3D()
-        for side, place, on in self._sides:
-            setattr(params, side + "MemoryType", _HOST if on is None else _DEVICE)
-            name = "Host" if on is None else "Device"
-            setattr(params, side + name, address_of(place) if on is None else place)
-        params.dstPitch, params.srcPitch = self._rows.target_pitch, self._rows.source_pitch
-        params.dstHeight = params.srcHeight = self._rows.number
-        params.WidthInBytes, params.Height, params.Depth = self._size, self._rows.number, 1
-        return params, device.context.handle()
+        return self._box.params(*self._sides), device.context.handle()

@@ -5,7 +5,6 @@ A row begins `pitch` bytes after the one before, a slice `pitch * height` bytes 
 
 from __future__ import annotations
 
-import ctypes
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -18,6 +17,7 @@ from cudasync.softgpu.core.results import (
     NOT_SUPPORTED,
     DriverFailure,
 )
+from cudasync.softgpu.core.rows import move_rows
 
 if TYPE_CHECKING:
     from cudasync.softgpu.core.memory_manager import MemoryManager
@@ -29,8 +29,6 @@ HOST: Final = 1
 DEVICE: Final = 2
 ARRAY: Final = 3
 UNIFIED: Final = 4
-
-_memmove = ctypes.memmove
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,11 +122,13 @@ class BoxCopy(Command):
         of_row, of_slice = strides(box.source, box)
         _check(self.source, box, of_row, of_slice, "a copy from")
         _check(self.target, box, to_row, to_slice, "a copy to")
-        for z in range(box.depth):
-            to = self.target.address + z * to_slice
-            of = self.source.address + z * of_slice
-            for y in range(box.height):
-                _memmove(to + y * to_row, of + y * of_row, box.width)
+        move_rows(
+            self.target.address,
+            self.source.address,
+            (box.depth, box.height, box.width),
+            (to_slice, to_row),
+            (of_slice, of_row),
+        )
         return Step.DONE
 
     def touched(self) -> Touched:
