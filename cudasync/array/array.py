@@ -253,7 +253,6 @@ class Array(Arithmetic, Multiplying, Values):
                 return rows
         host = np.empty(high - low, np.uint8)
         if host.size:
-            # The span is copied and strided on the host: most of it, or no call takes less.
             source = DeviceBytes(low, high - low, self.device)
 
             def fetch(stream: Stream) -> None:
