@@ -26,7 +26,7 @@ SCHEDULER = os.environ.get("CUDASYNC_SOFTGPU_SCHEDULER", "fifo")
 # Nothing is found that another run has compiled, and nothing kept in the user's folders.
 keep_nothing()
 
-settings.register_profile("plain", deadline=None, max_examples=20)
+settings.register_profile("plain", deadline=None, max_examples=15)
 settings.register_profile("dev", deadline=None, max_examples=40)
 # For processes that tests start: a look, and no search for a smaller example.
 settings.register_profile(

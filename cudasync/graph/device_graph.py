@@ -24,19 +24,20 @@ def device_graph(
     edges: Sequence[Sequence[Node]],
     device: Device,
     ready: Callable[[Graph], GraphExec] = Graph.instantiate,
-) -> GraphExec:
+) -> tuple[GraphExec, tuple[int, ...]]:
     """An executable of `nodes`, each behind those of them that `edges` names, and no others: what
     `ready` makes of their graph.
 
     A launch is a node by itself, and a block a conditional node. Any other function is called once,
     with a stream that is captured; what it enqueues is what each launch of the graph does. Raises
-    what it raises.
+    what it raises. Besides, for each node, how many nodes the driver's graph has up to and with it.
     """
     graph = Graph(device)
     stream = Stream(device)
     try:
-        _Filling(device, stream).add(graph, nodes, edges)
-        return ready(graph)
+        counts: list[int] = []
+        _Filling(device, stream).add(graph, nodes, edges, counts)
+        return ready(graph), tuple(counts)
     finally:
         stream.close()
         graph.close()
@@ -51,18 +52,26 @@ class _Filling:
         self._stream = stream
 
     def add(
-        self, graph: Graph, nodes: Sequence[Node], edges: Sequence[Sequence[Node]]
+        self,
+        graph: Graph,
+        nodes: Sequence[Node],
+        edges: Sequence[Sequence[Node]],
+        counts: list[int] | None = None,
     ) -> list[GraphNode]:
-        """The nodes of a program; what comes behind all of them comes behind these."""
+        """The nodes of a program; what comes behind all of them comes behind these. `counts` gets
+        the number of the graph's nodes behind each."""
+        counts = [] if counts is None else counts
         # Of each node, what comes last of it.
         ends: dict[Node, Sequence[GraphNode]] = {}
         for node, before in zip(nodes, edges, strict=True):
             after = [each for other in before for each in ends[other]]
             if node.launch is not None:
                 ends[node] = (graph.add_kernel(node.launch, after),)
+                counts.append(counts[-1] + 1 if counts else 1)
                 continue
             if node.control is not None:
                 ends[node] = (self._add_block(graph, node, after),)
+                counts.append(len(graph))
                 continue
             try:
                 # A function that enqueues nothing leaves what it comes after.
@@ -70,6 +79,7 @@ class _Filling:
             except CudasyncError as error:
                 error.add_note(f"node {node.index} ({node.name}), recorded at {node.push_site}")
                 raise
+            counts.append(len(graph))
         followed = {other for before in edges for other in before}
         return [each for node in nodes if node not in followed for each in ends[node]]
 

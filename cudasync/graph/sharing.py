@@ -30,16 +30,18 @@ _KNOWN: WeakValueDictionary[Hashable, GraphExec] = WeakValueDictionary()
 
 def shared_graph(
     nodes: Sequence[Node], device: Device, shelf: Shelf | None = None
-) -> tuple[GraphExec, Origin]:
+) -> tuple[GraphExec, Origin, tuple[int, ...]]:
     """An executable of `nodes`, as `device_graph` makes it, and how: one that somebody had already
-    is "shared", one of the shelf was "changed" in place, any other was "instantiated"."""
+    is "shared", one of the shelf was "changed" in place, any other was "instantiated". Besides,
+    where each node ends in it."""
     # What a node comes after in other segments is not among these.
     inside = set(nodes)
     edges = [tuple(each for each in node.before if each in inside) for node in nodes]
     key = _key(nodes, edges, device, _alike)
     found = None if key is None else _KNOWN.get(key)
     if found is not None and not found.is_closed:
-        return found, "shared"
+        # Launches alone are compared: a node each.
+        return found, "shared", tuple(range(1, len(nodes) + 1))
     shape = None if shelf is None else _key(nodes, edges, device, _alike_in_shape)
     origin: Origin = "instantiated"
 
@@ -52,11 +54,11 @@ def shared_graph(
             origin = "changed"
         return made
 
-    made = device_graph(nodes, edges, device, ready)
+    made, ends = device_graph(nodes, edges, device, ready)
     if key is not None:
         # Threads that come here together make one each, and each is good.
         _KNOWN[key] = made
-    return made, origin
+    return made, origin, ends
 
 
 def _key(

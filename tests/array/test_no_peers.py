@@ -45,6 +45,7 @@ def where_peers_are(peers, body, **environment):
     assert done.out + done.err == ""
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("scheduler", ["fifo", "seed=5", "threaded"])
 def test_any_view_arrives_in_the_order_of_the_engine(scheduler):
     where_peers_are(
@@ -86,6 +87,7 @@ def run(without=()):
 """
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("peers", ["none", "0-2", "all"])
 def test_it_arrives_within_a_graph(peers):
     where_peers_are(peers, GRAPHS + "run()\nrun(without=('copies', 'edges'))")

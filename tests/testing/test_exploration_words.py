@@ -137,7 +137,8 @@ def test_an_engine_and_threads_of_the_program_are_told_apart():
         engine = cs.Engine("async")
         thread = threading.Thread(target=lambda: cs.Device(0).synchronize())
         with engine:
-            cs.zeros(4)
+            # A copy of pageable memory is called by a thread of the engine.
+            cs.zeros(4).numpy()
             thread.start()
             thread.join()
 

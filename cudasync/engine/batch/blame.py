@@ -11,6 +11,14 @@ if TYPE_CHECKING:
     from cudasync.engine.op import DeviceOp, Op
 
 
+class Steps(tuple[str, ...]):
+    """The names of an op's kernels, with more to say of a fault than which of them it was."""
+
+    def said_of(self, error: CudaError) -> str:
+        """Which of them a sticky error may be of."""
+        raise NotImplementedError
+
+
 def name_to_blame(op: Op, error: BaseException) -> str:
     """The name of `op`, which fails with `error`; of a batch, with the step, where that is known.
 
@@ -22,7 +30,7 @@ def name_to_blame(op: Op, error: BaseException) -> str:
     if isinstance(names, tuple):
         index = failed_launch(error)
         if isinstance(error, CudaError) and error.sticky:
-            step = _reported(names, error)
+            step = names.said_of(error) if isinstance(names, Steps) else _reported(names, error)
         elif index is not None:
             step = _words([index], names)
     return f"{op.name}, {step}" if step else op.name
@@ -32,7 +40,7 @@ def is_named(op: DeviceOp, error: BaseException) -> bool:
     """True if the device's report of `error` names a kernel that `op` launches."""
     known = op._kernel
     names = known if isinstance(known, tuple) else (known,)
-    return any(_tells_of(each, error) for each in names)
+    return any(tells_of(each, error) for each in names)
 
 
 def declared_as(name: str, index: int) -> str:
@@ -44,7 +52,7 @@ def _reported(names: tuple[str, ...], error: CudaError) -> str:
     """The steps that the report may be of, "" if it names none."""
     steps = range(len(names))
     found = [i for i in steps if f"op '{declared_as(names[i], i)}' " in error.hint]
-    return _words(found or [i for i in steps if _tells_of(names[i], error)], names)
+    return _words(found or [i for i in steps if tells_of(names[i], error)], names)
 
 
 def _words(indices: list[int], names: tuple[str, ...]) -> str:
@@ -53,5 +61,6 @@ def _words(indices: list[int], names: tuple[str, ...]) -> str:
     return f"step {' or '.join(map(str, indices))} ({names[indices[0]]})"
 
 
-def _tells_of(kernel: str, error: BaseException) -> bool:
+def tells_of(kernel: str, error: BaseException) -> bool:
+    """True if the device's report of `error` names this kernel."""
     return bool(kernel) and isinstance(error, CudaError) and f"kernel {kernel}," in error.hint

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cudasync.engine.batch.blame import is_named
+from cudasync.engine.batch.blame import is_named, name_to_blame
 from cudasync.engine.op import DeviceOp, OpKind
 from cudasync.errors import ClosedError, CudaError
 
@@ -55,7 +55,7 @@ def suspect(
     if not firsts:
         return reporter, []
     firsts.sort(key=_number)
-    return firsts[0], [op.name for op in firsts] if len(firsts) > 1 else []
+    return firsts[0], [name_to_blame(op, error) for op in firsts] if len(firsts) > 1 else []
 
 
 def _number(op: DeviceOp) -> int:

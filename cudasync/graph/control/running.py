@@ -18,6 +18,7 @@ from cudasync.engine import pushing
 from cudasync.engine.device.launching import recorded
 from cudasync.engine.hazards.checked import held
 from cudasync.engine.op import OpKind
+from cudasync.errors import CudaError
 from cudasync.graph.control.flag import MOST_BYTES, truth
 
 if TYPE_CHECKING:
@@ -101,18 +102,22 @@ class Run:
 
     def _enqueue(self, part: Any, node: Node) -> None:
         """Have the nodes of a device done; a segment of several fails as a whole."""
-        op = self._wait_for(node.kind, part.launch, node.pool, node, part.accesses)
+        op = self._wait_for(
+            node.kind, part.launch, node.pool, node, part.accesses, kernel=part.candidates
+        )
         error = op.exception()
         if error is None:
             self.damage.heal(part.accesses)
         else:
-            self._note(error.cause, node)
+            # The driver does not say which of several it was, or only by its report.
+            is_told = isinstance(error.cause, CudaError)
+            self._note(error.cause, node, part.candidates.said_of(error.cause) if is_told else "")
             self.damage.fail(part.accesses)
 
-    def _note(self, error: BaseException, node: Node) -> None:
+    def _note(self, error: BaseException, node: Node, step: str = "") -> None:
         if self.error is None:
             self.error = error
-            step = f"node {node.index} ({node.name}), recorded at {node.push_site}"
+            step = step or f"node {node.index} ({node.name}), recorded at {node.push_site}"
             self.said = ", ".join([*self._rounds, step])
 
     def _ask(self, flag: Flag) -> bool:
@@ -126,8 +131,8 @@ class Run:
             self._word = PinnedBuffer(MOST_BYTES, flag.device)
         size = region.end - region.start
         copy = partial(_copy, self._word, _Bytes(*region), size)
-        accesses: Accesses = ((region,), (), ()), (), ()
-        op = self._wait_for(OpKind.DTOH, copy, "compute", None, accesses, flag.device)
+        # Ours: in checked mode it is held to nothing, as the library's other copies.
+        op = self._wait_for(OpKind.DTOH, copy, "compute", None, None, flag.device)
         error = op.exception()
         if error is not None:
             if self.error is None:
@@ -143,6 +148,7 @@ class Run:
         node: Node | None,
         accesses: Accesses | None = None,
         device: Any = None,
+        kernel: Any = "",
     ) -> Op:
         """Have `fn` called as an op of its own, and wait until it is over."""
         engine = self._engine
@@ -162,7 +168,7 @@ class Run:
             0 if node is None else node.priority,
             device,
             engine._pools[pool],
-            kernel="" if node is None else node.kernel,
+            kernel=kernel,
             bind=_plain if device is None else _with_event,
             is_blocking=node is not None and node.is_blocking,
         )

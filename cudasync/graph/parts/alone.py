@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from cudasync.graph.candidates import Candidates
 from cudasync.graph.parts.over import besides, followed
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ class AlonePart:
     def __init__(self, node: Node) -> None:
         self.nodes = (node,)
         self.accesses, self.over = followed(node.hazards, node.name)
+        self.candidates = Candidates.of(self.nodes)
 
     def push(self, engine: Engine, frame: FrameType, between: Between | None = None) -> Op:
         node = self.nodes[0]
@@ -37,7 +39,7 @@ class AlonePart:
             priority=node.priority,
             device=node.device,
             pool=node.pool,
-            kernel=node.kernel,
+            kernel=self.candidates if node.kernel else "",  # type: ignore[arg-type]
             is_blocking=node.is_blocking,
         )
         op._said = node._said

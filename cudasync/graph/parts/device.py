@@ -9,6 +9,7 @@ from cudasync.engine.device import launching
 from cudasync.engine.log.histories import Known
 from cudasync.engine.op import OpKind
 from cudasync.errors import ClosedError
+from cudasync.graph.candidates import Candidates
 from cudasync.graph.parts.over import besides, followed
 from cudasync.graph.sharing import shared_graph
 
@@ -34,13 +35,13 @@ class DevicePart:
         self.accesses, self.over = followed(segment.accesses(), segment.name)
         self._device = segment.device
         self._priority = segment.priority
-        self._names = tuple(node.kernel or node.name for node in self.nodes)
         self._known = Known()
         self._is_checked = is_checked()
         self.name = segment.name
         # None once it is closed. Launches that were pushed have it still, and are issued.
         self._executable: GraphExec | None
-        self._executable, self.origin = shared_graph(self.nodes, segment.device, shelf)
+        self._executable, self.origin, ends = shared_graph(self.nodes, segment.device, shelf)
+        self.candidates = Candidates.of(self.nodes, ends)
         self._is_direct = not self._priority and not self._is_checked
 
     def push(self, engine: Engine, frame: FrameType, between: Between | None = None) -> Op:
@@ -50,8 +51,8 @@ class DevicePart:
             executable = self._or_raise()
         if engine._is_direct and self._is_direct and between is None:
             return launching.push(
-                engine, executable.launch, accesses, self.name, self._device, frame, self._names,
-                self._known,
+                engine, executable.launch, accesses, self.name, self._device, frame,
+                self.candidates, self._known,
             )  # fmt: skip
         (only_read, updated, written), reads, writes = accesses
         also_read, also_written = besides(between)
@@ -63,7 +64,7 @@ class DevicePart:
             name=self.name,
             priority=self._priority,
             device=self._device,
-            kernel=self._names,  # type: ignore[arg-type]
+            kernel=self.candidates,  # type: ignore[arg-type]
         )
         op._said = accesses
         return op

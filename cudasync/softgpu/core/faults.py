@@ -40,17 +40,24 @@ _NAMED_THREADS: Final = 4
 
 
 def failure_of(
-    fault: Fault, memory: MemoryManager, module: Module, stop_reason: str = ""
+    fault: Fault,
+    memory: MemoryManager,
+    module: Module,
+    stop_reason: str = "",
+    node: int | None = None,
 ) -> DriverFailure:
     """The fault as the failure that becomes sticky on its context.
 
     `stop_reason` is why somebody stopped the kernel; one that heard an interrupt stops by itself.
+    `node` is its number, where a graph launched it.
     """
     code, words = _CODES[fault.kind]
     text = f"{words}: kernel {fault.kernel}, PTX line {fault.line}"
     source = source_of(module, fault.line)
     if source:
         text += f" ({source})"
+    if node is not None:
+        text += f", node {node} of its graph"
     text += f", block {fault.block}"
     if fault.threads:
         named = ", ".join(str(thread) for thread in fault.threads[:_NAMED_THREADS])

@@ -80,6 +80,9 @@ class KernelLaunch(Command):
 
     __slots__ = ("execution", "expectation", "parameters", "plan", "stop_reason", "workspace")
 
+    # Of a node of a graph: which one, in the order in which they were added.
+    graph_node: int | None = None
+
     def __init__(
         self,
         stream: Stream,
@@ -118,7 +121,7 @@ class KernelLaunch(Command):
         self.execution = None
         if outcome.fault is not None:
             memory, source = self.plan.machine.memory, self.function.module.source
-            raise failure_of(outcome.fault, memory, source, self.stop_reason)
+            raise failure_of(outcome.fault, memory, source, self.stop_reason, self.graph_node)
         if expectation is not None:
             failure = expectation.failure(self.function)
             if failure is not None:
@@ -185,6 +188,12 @@ class KernelLaunch(Command):
 
     def dropped(self) -> None:
         self.execution = None
+
+
+class NodeLaunch(KernelLaunch):
+    """A launch by a node of a graph, whose number a fault's report has."""
+
+    __slots__ = ("graph_node",)
 
 
 def launch(

@@ -23,6 +23,7 @@ from cudasync.softgpu.core.graphs.update import pairs, replace
 from cudasync.softgpu.core.graphs.user_objects import exchanged, release_all, taken_from
 from cudasync.softgpu.core.graphs.works import Nothing, RecordWork, WaitWork
 from cudasync.softgpu.core.handles import new_handle
+from cudasync.softgpu.core.launches import NodeLaunch
 from cudasync.softgpu.core.results import INVALID_VALUE, DriverFailure
 from cudasync.softgpu.core.streams import NON_BLOCKING, Stream
 
@@ -251,6 +252,9 @@ class Lanes:
         if isinstance(work, ConditionalWork):
             return self._enqueue_conditional(work, lane, waits)
         command = work.command(lane)
+        if isinstance(command, NodeLaunch):
+            # In a graph inside of a node the number would be taken for one of the whole.
+            command.graph_node = node.number if node.graph is self._launched.graph else None
         if isinstance(work, WaitWork):
             self._executor.hold(lane, work.event)
         self._executor.enqueue(command, waits)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, ClassVar
 from cudasync.softgpu.core.commands import Command, EventRecord, Touched
 from cudasync.softgpu.core.graphs.boxes import BoxCopy
 from cudasync.softgpu.core.host_functions import HostFunction
-from cudasync.softgpu.core.launches import KernelLaunch, Plan
+from cudasync.softgpu.core.launches import NodeLaunch, Plan
 from cudasync.softgpu.core.transfers import Fill
 
 if TYPE_CHECKING:
@@ -129,7 +129,7 @@ class KernelWork(Work):
 
     def command(self, stream: Stream) -> Command:
         plan = Plan(self.machine, self.function, self.grid, self.block, self.shared_bytes)
-        return KernelLaunch(stream, plan, self.parameters, is_cooperative=self.is_cooperative)
+        return NodeLaunch(stream, plan, self.parameters, is_cooperative=self.is_cooperative)
 
     def describe(self) -> str:
         return f"kernel {self.function.name}"

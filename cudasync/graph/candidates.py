@@ -1,0 +1,73 @@
+"""Floor 3. Which nodes of a launch a fault of its device may be of.
+
+A launch of many nodes is one call of the driver, and a fault is told of later. Where the report
+names a kernel, it is a node that launches it; where it has the node's number too, as the software
+GPU's does, it is that one; else it may be any of them.
+"""
+
+from __future__ import annotations
+
+import re
+from itertools import chain
+from typing import TYPE_CHECKING
+
+from cudasync.engine.batch.blame import Steps, tells_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from cudasync.errors import CudaError
+    from cudasync.graph.node import Node
+
+# A message names so many, and says how many more there are.
+_MOST = 8
+# What the software GPU says of a kernel that a graph launched.
+_NUMBER = re.compile(r", node (\d+) of its graph\b")
+
+
+class Candidates(Steps):
+    """The kernels of a launch, and the nodes that they are of.
+
+    `ends` has, for each node, how many nodes of the driver's graph there are up to and with it.
+    """
+
+    # A tuple can have no slots; an instance lives as long as its part.
+    _nodes: tuple[Node, ...]
+    _ends: tuple[int, ...]
+
+    @classmethod
+    def of(cls, nodes: Sequence[Node], ends: Sequence[int] = ()) -> Candidates:
+        made = cls(node.kernel or node.name for node in _inside(nodes))
+        made._nodes, made._ends = tuple(nodes), tuple(ends)
+        return made
+
+    def said_of(self, error: CudaError) -> str:
+        """The nodes that the report of a fault may be of, each with where it was recorded."""
+        found = self._candidates(error)
+        said = [f"node {n.index} ({n.kernel or n.name}), recorded at {n.push_site}" for n in found]
+        if len(said) > _MOST:
+            said[_MOST:] = [f"{len(said) - _MOST} more"]
+        return said[0] if len(said) == 1 else "one of: " + "; ".join(said)
+
+    def _candidates(self, error: CudaError) -> Sequence[Node]:
+        number = _NUMBER.search(error.hint)
+        if number is not None:
+            exact = self._at(int(number[1]))
+            # A function of the user's launches kernels whose names are not known here.
+            if exact is not None and (not exact.kernel or tells_of(exact.kernel, error)):
+                return (exact,)
+        every = list(_inside(self._nodes))
+        return [n for n in every if tells_of(n.kernel, error)] or every
+
+    def _at(self, number: int) -> Node | None:
+        pairs = zip(self._nodes, self._ends, strict=False)
+        return next((node for node, end in pairs if number < end), None)
+
+
+def _inside(nodes: Iterable[Node]) -> Iterator[Node]:
+    """These, and in the place of a block what is inside."""
+    for node in nodes:
+        if node.control is None:
+            yield node
+        else:
+            yield from _inside(chain.from_iterable(node.control.bodies))
