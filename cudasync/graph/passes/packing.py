@@ -37,9 +37,8 @@ class Temporary(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Bytes, as they are laid beside each other."""
-        size = self.region.end - self.region.start
-        return -(-size // _ALIGNMENT) * _ALIGNMENT
+        """Its bytes, which are all that its memory has."""
+        return self.region.end - self.region.start
 
     def is_over_before(self, other: Temporary) -> bool:
         """True if all that touches it comes before what makes the other."""
@@ -52,7 +51,7 @@ class Temporary(NamedTuple):
 
 @dataclass
 class Block:
-    """Memory that one temporary has, and which are laid into it, at which offsets."""
+    """Memory that one temporary has, to its last byte; what is laid into it, at which offsets."""
 
     start: int
     size: int
@@ -66,7 +65,7 @@ class Block:
             if at + made.size <= offset:
                 break
             if offset + other.size > at and made.meets(other):
-                at = offset + other.size
+                at = -(-(offset + other.size) // _ALIGNMENT) * _ALIGNMENT
         return at if at + made.size <= self.size else None
 
 
