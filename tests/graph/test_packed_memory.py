@@ -148,11 +148,11 @@ def test_random_graphs_take_at_most_half_more_than_the_least(seed):
 def test_what_is_not_needed_goes_back_with_the_recording():
     g, kept = recorded(DEEP)
     exe = g.instantiate(without=WITHOUT)
-    assert "memory: 3 temporaries take 3072 bytes, 4608 before" in exe.report()
+    assert "memory: 3 temporaries take 2400 bytes, 3600 before" in exe.report()
     assert "memory: left out" in g.instantiate(without=("memory",)).report()
     before = idle_bytes()
     del g
-    assert idle_bytes() - before == 1536
+    assert idle_bytes() - before == 1200
     exe.launch()
     assert kept[0].numpy().tolist() == [16 * (i + 1) for i in range(6 * UNIT)]
 
