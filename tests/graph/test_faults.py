@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 import sys
+import threading
 
 import numpy as np
 import pytest
 
 import cudasync as cs
+from cudasync.engine.hazards.interval_map import Everywhere
 from cudasync.graph.candidates import Candidates
 
 # In pages: far from any memory.
@@ -155,6 +157,21 @@ def test_a_node_that_is_an_op_of_its_own_is_named_too():
     assert any(len(part.nodes) == 1 and part.nodes[0].is_alone for part in executable.parts)
     error = failed(executable, executable.launch())
     assert f"(reach), recorded at {site}" in error.op
+
+
+def test_a_graph_that_may_reach_all_memory_names_none_that_is_nobodys():
+    test_a_node_that_is_an_op_of_its_own_is_named_too()
+    with cs.Engine() as engine:
+        gate = threading.Event()
+        held = np.zeros(4)
+        engine.push(lambda: gate.wait(20), reads=[held])
+        everywhere = Everywhere(0, 1 << 64)
+        broken = engine.push(lambda: 1 // 0, reads=[everywhere], writes=[everywhere])
+        late = engine.push(lambda: None, reads=[np.ones(64)])
+        gate.set()
+        assert broken.exception() is not None
+        late.wait(20)
+        engine.clear_errors()
 
 
 @pytest.mark.parametrize("without", [(), ("conditionals",)], ids=["the driver's", "the engine's"])
