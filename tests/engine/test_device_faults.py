@@ -32,6 +32,8 @@ def engine(request):
     engine = cs.Engine(request.param)
     with cs.use(engine):
         yield engine
+        # What a kernel that may reach all memory has poisoned of others' is usable again.
+        engine.clear_errors()
     engine.close()
     cs.Device(0).reset()
 
