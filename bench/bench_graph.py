@@ -31,11 +31,13 @@ from launch_rig import without_driver
 import cudasync as cs
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from engines import Functions
     from harness import Session
     from workloads import Workload
+
+    from cudasync.graph.node import Node
 
 EAGER = "cudasync engine"
 REPLAY = "graph.launch()"
@@ -251,7 +253,7 @@ def add_instantiation(session: Session, engine: cs.Engine) -> None:
         Case(
             name="bench_graph.instantiate",
             contenders=[
-                Contender(name, repeated(make), lambda make=make: len(make().nodes))
+                Contender(name, repeated(make), lambda make=make: steps_of(make().nodes))
                 for name, make in ways.items()
             ],
             baseline=RECORD,
@@ -295,6 +297,11 @@ def add_loops(session: Session, engine: cs.Engine) -> None:
             unit="round",
         )
     )
+
+
+def steps_of(nodes: Sequence[Node]) -> int:
+    """How many functions they call: nodes that were joined have several."""
+    return sum(len(node.steps) or 1 for node in nodes)
 
 
 def repeated(make: Callable[[], object]) -> Callable[[int], float]:
