@@ -131,7 +131,7 @@ class Engine:
         self._is_checked = is_checked()
         # Of the `with` blocks that last: the end of the outermost waits, and raises what failed.
         self._scopes: list[Token[Engine | None]] = []
-        fork_and_exit.engines.add(self)
+        fork_and_exit.opened(self)
 
     def push(
         self,

@@ -198,6 +198,9 @@ class Recorder:
         begin = (start - self._began) * 1e6
         self._entries[op] = TraceEntry(op.name, worker, "host", begin, self._now(), queued)
 
+    def ran_in_turn(self, op: Op, start: float) -> None:
+        """A serial engine ran `op`, from `start` until now: its trace is the order of pushes."""
+
     def dropped(self, op: Op) -> None:
         """Forget an op that did not run."""
         self._queued.pop(op, None)
