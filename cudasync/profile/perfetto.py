@@ -84,7 +84,7 @@ def _counted(timed: Sequence[Record], clock: str, pid: int) -> list[dict[str, An
         ("bytes allocated", [(e.end_us, _allocated(e)) for e in mine if _allocated(e)]),
     ):
         value = 0
-        for at, change in sorted(changes):  # type: ignore[type-var]
+        for at, change in sorted(changes):
             value += change
             events.append(
                 {"ph": "C", "name": name, "pid": pid, "tid": 0, "ts": at, "args": {name: value}}

@@ -126,6 +126,6 @@ def _blocker(record: Record, records: Sequence[Record]) -> Record | None:
         and each is not record
         and each.has_times
         and each.clock == record.clock
-        and (each.start_us, each.number) < (record.start_us, record.number)  # type: ignore[operator]
+        and (each.start_us, each.number) < (record.start_us, record.number)
     ]
     return max(earlier, key=lambda each: each.end_us or 0.0, default=None)
