@@ -374,7 +374,7 @@ class Engine:
 
     def _adopt(self, region: Region, op: Op) -> None:
         """Let `op`, which allocated `region`, be its writer."""
-        _LOG.append(Adopt(region, op))
+        _LOG.append(self._ledger.adopted(Adopt(region, op)))
 
     def _blocking(self, op: Op) -> AbstractContextManager[None]:
         return nullcontext() if self._serial is None else self._serial.blocking(op)

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from cudasync.engine.device.events import EventPool, RingEvent
+    from cudasync.engine.hazards.interval_map import Region
     from cudasync.engine.op import Op
 
 
@@ -200,6 +201,9 @@ class Recorder:
 
     def ran_in_turn(self, op: Op, start: float) -> None:
         """A serial engine ran `op`, from `start` until now: its trace is the order of pushes."""
+
+    def adopted(self, op: Op, region: Region) -> None:
+        """`op` allocated `region`, which a trace does not show."""
 
     def dropped(self, op: Op) -> None:
         """Forget an op that did not run."""

@@ -34,6 +34,8 @@ class Recorder:
         # By op, when it was pushed. Ops leave when they end.
         self._queued: dict[Op, float] = {}
         self._issued: dict[Op, tuple[float, Any]] = {}
+        # The memory that allocations made, by their numbers: it may be gone when these have ended.
+        self._allocated: dict[int, Region] = {}
         # What ended: (queued, place, issued, found, start and end on the device's clock).
         self._ended: list[tuple[Any, ...]] = []
 
@@ -100,6 +102,12 @@ class Recorder:
             self.outer.ran_in_turn(op, start)
         self._end(op, "serial", start, None, None)
 
+    def adopted(self, op: Op, region: Region) -> None:
+        """Note which memory the allocation `op` made."""
+        if self.outer is not None:
+            self.outer.adopted(op, region)
+        self._allocated[op.number] = region
+
     def dropped(self, op: Op) -> None:
         """Note an op that failed, or did not run."""
         if self.outer is not None:
@@ -115,7 +123,7 @@ class Recorder:
         self._ended.append(
             (op.number, op.name, op.kind, op._code, op._at, queued, op._reads, op._writes,
              op._regions, getattr(op, "_kernel", ""), _ordinal(op), _pool(op), place, issued,
-             _now(), begin, end, _adopted(op))
+             _now(), begin, end)
         )  # fmt: skip
 
     def records(self) -> list[Record]:
@@ -129,9 +137,10 @@ class Recorder:
     def _record(
         self, number: int, name: str, kind: OpKind, code: Any, at: int, queued: float, reads: Any,
         writes: Any, regions: Any, kernel: Any, ordinal: int | None, pool: str, place: str | None,
-        issued: float | None, found: float, begin: float | None, end: float | None, adopted: Any,
+        issued: float | None, found: float, begin: float | None, end: float | None,
     ) -> Record:  # fmt: skip
         only_read, updated, written = regions or _NONE
+        adopted = (self._allocated[number],) if number in self._allocated else ()
         made = Record(number, name, kind.value, site_of(code, at), self._us(queued), ordinal, pool)
         made.place, made.has_failed = place, place is None
         made.reads = (*only_read, *updated, *reads)
@@ -160,16 +169,6 @@ def _ordinal(op: Op) -> int | None:
 
 def _pool(op: Op) -> str:
     return "" if isinstance(op, DeviceOp) else str(getattr(op._pool, "name", "compute"))
-
-
-def _adopted(op: Op) -> tuple[Region, ...]:
-    """The memory that an allocation made."""
-    if op.kind is not OpKind.ALLOCATE:
-        return ()
-    from cudasync.engine.hazards.interval_map import Region as Bytes
-
-    buffer = getattr(op, "_result", None)
-    return () if buffer is None else (Bytes(buffer.ptr, buffer.ptr + buffer.size_bytes),)
 
 
 def _size(regions: Any) -> int:
