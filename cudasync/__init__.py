@@ -75,6 +75,7 @@ if TYPE_CHECKING:
     )
     from cudasync.graph import Executable, Node, RecordedGraph
     from cudasync.graph.recording import graph  # As `array`.
+    from cudasync.profile.profile import Profile, profile  # As `array`.
 
 __version__ = "0.1.0"
 
@@ -109,6 +110,7 @@ __all__ = [
     "OutOfMemoryError",
     "PinnedBuffer",
     "PreparedLaunch",
+    "Profile",
     "PtxError",
     "RecordedGraph",
     "RecordingError",
@@ -138,6 +140,7 @@ __all__ = [
     "memory_stats",
     "memset_async",
     "pinned_empty",
+    "profile",
     "random",
     "strided",
     "take_over",
@@ -169,7 +172,7 @@ if not TYPE_CHECKING:  # A type checker would take any name for one of these.
         # The uppermost first: `Kernel` and `Module` of the array layer extend those of the driver.
         rooms = [
             importlib.import_module(f"{__name__}.{room}")
-            for room in ("array", "graph", "engine", "driver", "errors")
+            for room in ("array", "graph", "profile", "engine", "driver", "errors")
         ]
         for room in ("xp", "random"):
             globals()[room] = importlib.import_module(f"{__name__}.{room}")

@@ -21,6 +21,8 @@ PUBLIC = {
     "device_count", "launch", "memcpy_async", "memset_async", "pinned_empty",
     # The engine.
     "Engine", "Op", "Statistics", "TraceEntry", "Var", "engine", "use", "waitall",
+    # Seeing.
+    "Profile", "profile",
     # Graphs.
     "Executable", "Node", "RecordedGraph", "graph", "graph_function",
     # Arrays and kernels.
