@@ -33,6 +33,7 @@ FLOORS = {
     "random": "Floor 4",
     "data": "Floor 4",
     "distributed": "Floor 5",
+    "kvstore": "Floor 5",
     "testing": "The tower",
 }
 
