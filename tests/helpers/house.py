@@ -34,6 +34,7 @@ FLOORS = {
     "data": "Floor 4",
     "distributed": "Floor 5",
     "profile": "The tower",
+    "kvstore": "Floor 5",
     "testing": "The tower",
 }
 

@@ -28,6 +28,7 @@ _HOUSE = (
     "random",
     "data",
     "distributed",
+    "kvstore",
     "profile",
 )
 
@@ -46,6 +47,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "random": frozenset((*_GROUND, "driver", "engine", "graph", "array", "xp")),
     "data": frozenset((*_GROUND, "driver", "engine", "graph", "array", "xp")),
     "distributed": frozenset((*_GROUND, "driver", "engine", "graph", "array", "xp", "data")),
+    "kvstore": frozenset((*_GROUND, "driver", "engine", "graph", "array", "xp", "distributed")),
     "profile": frozenset((*_GROUND, "driver", "engine")),
     "testing": frozenset((*_HOUSE, DOOR)),
     "demo": frozenset((*_HOUSE, "testing", DOOR)),
