@@ -14,7 +14,7 @@ import types
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from cudasync import random, xp
+    from cudasync import distributed, random, xp
     from cudasync.array import (
         Array,
         BoundKernel,
@@ -123,6 +123,7 @@ __all__ = [
     "current_device",
     "current_stream",
     "device_count",
+    "distributed",
     "elementwise",
     "empty",
     "empty_cache",
@@ -162,6 +163,9 @@ if not TYPE_CHECKING:  # A type checker would take any name for one of these.
     def __getattr__(name: str) -> object:
         if name not in __all__:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        if name == "distributed":  # Only for who asks for it.
+            globals()[name] = importlib.import_module(f"{__name__}.{name}")
+            return globals()[name]
         # The uppermost first: `Kernel` and `Module` of the array layer extend those of the driver.
         rooms = [
             importlib.import_module(f"{__name__}.{room}")
@@ -170,7 +174,7 @@ if not TYPE_CHECKING:  # A type checker would take any name for one of these.
         for room in ("xp", "random"):
             globals()[room] = importlib.import_module(f"{__name__}.{room}")
         for public in __all__:
-            if public in ("xp", "random"):
+            if public in ("xp", "random", "distributed"):
                 continue
             globals()[public] = next(
                 vars(room)[public]
