@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import cudasync as cs
 from cudasync import xp
-from cudasync.graph.passes import PASSES, fusion
+from cudasync.graph.passes import PASSES, edges, fusion
 
 SIZE = 6
 COUNT = 3
@@ -96,8 +96,8 @@ def differences(steps, without=()):
     ]
 
 
-@example(LATE, ())
-@given(STEPS, st.sampled_from([(), ("fusion",), ("dead",), ("edges",), ("copies", "edges")]))
+@example(LATE, set())
+@given(STEPS, st.sets(st.sampled_from(sorted(PASSES))))
 @settings(max_examples=25)
 def test_results_are_numpys_with_any_pass_on_and_off(steps, without):
     assert not differences(steps, without)
@@ -135,6 +135,68 @@ def test_a_wrong_fusion_is_found(wrong, monkeypatch):
 
     with pytest.raises(AssertionError):
         search()
+
+
+def forgets_nodes_behind(nodes):
+    """Leaves out what makes a temporary, though something reads it."""
+    left = [n for n in nodes if n.expression is None or not n.expression.is_temporary]
+    return left, "planted"
+
+
+def leaves_out_needed_edges(nodes):
+    """Each node comes after the last of those that it needs, and no other."""
+    made, said = edges.run(nodes)
+    for node in made:
+        node.before = node.before[-1:]
+    return made, said
+
+
+@pytest.mark.parametrize(
+    ("name", "wrong"), [("dead", forgets_nodes_behind), ("edges", leaves_out_needed_edges)]
+)
+def test_a_wrong_pass_is_found(name, wrong, monkeypatch):
+    monkeypatch.setitem(PASSES, name, wrong)
+
+    @settings(
+        max_examples=200, deadline=None, database=None, phases=[Phase.generate],
+        report_multiple_bugs=False,
+    )  # fmt: skip
+    @given(STEPS)
+    def search(steps):
+        if name == "edges":
+            assert not missing_orders(steps)
+        else:
+            assert not differences(steps)
+
+    with pytest.raises(AssertionError):
+        search()
+
+
+def orders(executable):
+    """For each node, by its place, all that it comes after, directly or not."""
+    behind: dict = {}
+    for node in executable.nodes:
+        behind[node.index] = set().union(
+            *({each.index} | behind[each.index] for each in node.before)
+        )
+    return behind
+
+
+def missing_orders(steps):
+    """Where the pass over edges changes what comes after what."""
+    arrays = [cs.array(each) for each in values()]
+    with cs.graph() as g:
+        kept = run(steps, arrays)
+    with g.instantiate() as exe, g.instantiate(without=("edges",)) as plain:
+        found, wanted = orders(exe), orders(plain)
+    del kept
+    return found != wanted
+
+
+@given(STEPS)
+@settings(max_examples=25)
+def test_edges_that_are_left_out_are_said_by_others(steps):
+    assert not missing_orders(steps)
 
 
 def test_a_chain_of_operators_is_one_kernel():

@@ -6,8 +6,10 @@ are left and a line of what was done. Whoever takes a pass away gets the same re
 
 from __future__ import annotations
 
+from operator import is_
 from typing import TYPE_CHECKING
 
+from cudasync.graph.figures import figures
 from cudasync.graph.hazards import ordered
 from cudasync.graph.passes import (
     conditionals,
@@ -41,7 +43,8 @@ PASSES = {
 def optimised(
     nodes: Sequence[Node], without: Collection[str]
 ) -> tuple[tuple[Node, ...], list[str]]:
-    """The program after all passes but those, and what each of them did.
+    """The program after all passes but those, and what each of them did, with the
+    figures before and after it.
 
     Raises ValueError for the name of a pass that there is not.
     """
@@ -49,12 +52,16 @@ def optimised(
     if unknown:
         raise ValueError(f"there is no pass {unknown[0]!r}; there are {', '.join(PASSES)}")
     said = []
+    before = figures(nodes)
     for name, run in PASSES.items():
         if name in without:
             said.append(f"{name}: left out")
             continue
         left, line = run(nodes)
         # What has as many nodes as before has its edges.
-        nodes = ordered(left) if len(left) < len(nodes) else left
-        said.append(f"{name}: {line}")
+        left = ordered(left) if len(left) < len(nodes) else left
+        is_same = len(left) == len(nodes) and all(map(is_, left, nodes))
+        after = before if is_same else figures(left)
+        said.append(f"{name}: {line}; {before.until(after)}")
+        nodes, before = left, after
     return tuple(nodes), said
