@@ -14,7 +14,7 @@ import types
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from cudasync import random, xp
+    from cudasync import data, random, xp
     from cudasync.array import (
         Array,
         BoundKernel,
@@ -122,6 +122,7 @@ __all__ = [
     "copy",
     "current_device",
     "current_stream",
+    "data",
     "device_count",
     "elementwise",
     "empty",
@@ -167,10 +168,10 @@ if not TYPE_CHECKING:  # A type checker would take any name for one of these.
             importlib.import_module(f"{__name__}.{room}")
             for room in ("array", "graph", "engine", "driver", "errors")
         ]
-        for room in ("xp", "random"):
+        for room in ("xp", "random", "data"):
             globals()[room] = importlib.import_module(f"{__name__}.{room}")
         for public in __all__:
-            if public in ("xp", "random"):
+            if public in ("xp", "random", "data"):
                 continue
             globals()[public] = next(
                 vars(room)[public]
