@@ -14,7 +14,7 @@ import types
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from cudasync import data, random, xp
+    from cudasync import data, distributed, random, xp
     from cudasync.array import (
         Array,
         BoundKernel,
@@ -124,6 +124,7 @@ __all__ = [
     "current_stream",
     "data",
     "device_count",
+    "distributed",
     "elementwise",
     "empty",
     "empty_cache",
@@ -163,6 +164,9 @@ if not TYPE_CHECKING:  # A type checker would take any name for one of these.
     def __getattr__(name: str) -> object:
         if name not in __all__:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        if name == "distributed":  # Only for who asks for it.
+            globals()[name] = importlib.import_module(f"{__name__}.{name}")
+            return globals()[name]
         # The uppermost first: `Kernel` and `Module` of the array layer extend those of the driver.
         rooms = [
             importlib.import_module(f"{__name__}.{room}")
@@ -171,7 +175,7 @@ if not TYPE_CHECKING:  # A type checker would take any name for one of these.
         for room in ("xp", "random", "data"):
             globals()[room] = importlib.import_module(f"{__name__}.{room}")
         for public in __all__:
-            if public in ("xp", "random", "data"):
+            if public in ("xp", "random", "data", "distributed"):
                 continue
             globals()[public] = next(
                 vars(room)[public]

@@ -1,0 +1,31 @@
+"""Floor 5. Several devices, several processes: collectives as ops, between the ranks of a program.
+
+`cudasync.distributed` is the door; nothing of it is loaded before it is asked for.
+"""
+
+from __future__ import annotations
+
+from cudasync.distributed.communicator import Communicator, Group
+from cudasync.distributed.errors import (
+    BackendUnavailable,
+    CollectiveMismatch,
+    CollectiveTimeout,
+    CommunicatorBroken,
+    DistError,
+    RankFailed,
+)
+from cudasync.distributed.starting import init
+from cudasync.distributed.work import Work
+
+__all__ = [
+    "BackendUnavailable",
+    "CollectiveMismatch",
+    "CollectiveTimeout",
+    "Communicator",
+    "CommunicatorBroken",
+    "DistError",
+    "Group",
+    "RankFailed",
+    "Work",
+    "init",
+]

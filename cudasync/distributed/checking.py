@@ -1,0 +1,101 @@
+"""Floor 5. Arguments of collectives, checked before anything moves."""
+
+from __future__ import annotations
+
+import operator
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+from cudasync.array import Array
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from cudasync.distributed.communicator import Communicator
+
+
+def listed(comm: Communicator, x: Any, what: str, only: Sequence[int] | None = None) -> list[Any]:
+    """One array for each rank of this process. Ranks that are not in `only` may give None."""
+    given = list(x) if isinstance(x, (list, tuple)) else [x]
+    if len(given) != len(comm.ranks):
+        raise ValueError(
+            f"{what} takes one array for each rank of this process, {len(comm.ranks)} in a list, "
+            f"not {len(given)}"
+        )
+    for rank, device, each in zip(comm.ranks, comm.devices, given, strict=True):
+        if only is not None and rank not in only:
+            continue
+        if not isinstance(each, Array):
+            raise TypeError(f"{what} of rank {rank} is an array, not {type(each).__name__}")
+        each.form.raise_if_over()
+        if each.device != device:
+            raise ValueError(
+                f"{what} of rank {rank} is on {each.device}, the rank's arrays are on {device}: "
+                f"use to_device"
+            )
+    return given
+
+
+def alike(arrays: Sequence[Any], shape: tuple[int, ...], dtype: Any, what: str) -> None:
+    """TypeError for another dtype, ValueError for another shape."""
+    for each in arrays:
+        if each.dtype != dtype:
+            raise TypeError(f"{what} is {each.dtype} where {dtype} is needed")
+        if each.shape != shape:
+            raise ValueError(f"{what} has the shape {each.shape} where {shape} is needed")
+
+
+def joined(shape: tuple[int, ...], size: int) -> tuple[int, ...]:
+    """The shape of `size` arrays along the first axis."""
+    return (size * shape[0], *shape[1:]) if shape else (size,)
+
+
+def length_of_part(shape: tuple[int, ...], size: int, what: str) -> int:
+    """The length of one of `size` parts; ValueError where the first axis has no such parts."""
+    if not shape or shape[0] % size:
+        raise ValueError(f"{what} has the shape {shape}: its first axis has no {size} equal parts")
+    return shape[0] // size
+
+
+def part(x: Any, number: int, shape: tuple[int, ...]) -> Any:
+    """Part `number` of `x`, of this shape: a view."""
+    if not shape:
+        return x[number]
+    return x[number * shape[0] : (number + 1) * shape[0]]
+
+
+def as_rank(comm: Communicator, rank: Any, what: str) -> int:
+    """A rank of the communicator; ValueError beyond its size, TypeError for no integer."""
+    found = operator.index(rank)
+    if not 0 <= found < comm.size:
+        raise ValueError(f"{what}={found} is no rank: there are {comm.size}, from 0")
+    return found
+
+
+def writable(outs: Sequence[Any], what: str) -> None:
+    """ValueError for what is read-only, and for arrays that share bytes."""
+    seen: list[tuple[int, int]] = []
+    for each in outs:
+        if each.is_read_only:
+            raise ValueError(f"{what} is read-only: give a copy")
+        seen.append(each.region)
+    ordered = sorted(region[:2] for region in seen if region[0] < region[1])
+    for (_, end), (start, _) in pairwise(ordered):
+        if start < end:
+            raise ValueError(f"{what}: the arrays of two ranks share memory")
+
+
+def apart(outs: Sequence[Any], ins: Sequence[Any], what: str) -> None:
+    """ValueError where an array that is written shares bytes with one that is read, unless they
+    are the same elements on one rank."""
+    for i, out in enumerate(outs):
+        for j, x in enumerate(ins):
+            if out is None or x is None or (i == j and is_same(out, x)):
+                continue
+            if out.region[0] < x.region[1] and x.region[0] < out.region[1]:
+                raise ValueError(f"{what}: out shares memory with another input: give a copy")
+
+
+def is_same(x: Any, y: Any) -> bool:
+    """True for the same elements of the same memory."""
+    return bool(x.ptr == y.ptr and x.shape == y.shape and x.strides == y.strides)

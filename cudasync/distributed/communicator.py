@@ -1,0 +1,184 @@
+"""Floor 5. What every communicator is: ranks, and collectives that are pushed in program order.
+
+A process has one rank of it or several (`ranks`). Every call takes a list with one array for each
+rank of this process; where there is one, the array alone will do. Calls return at once.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from cudasync.distributed.errors import CommunicatorBroken
+from cudasync.errors import ClosedError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from cudasync.distributed.work import Work
+
+
+class Group:
+    """The calls of a `with comm.group()` block; `works` has one entry a call after the block."""
+
+    def __init__(self) -> None:
+        self.works: list[Work] = []
+        self.calls: list[Callable[[], Work]] = []
+        # Of local ones, by the number of the call: the way between two ranks, and the array.
+        self.sent: dict[int, tuple[tuple[int, int], Any]] = {}
+        self.received: dict[int, tuple[tuple[int, int], Any]] = {}
+
+
+class Communicator(ABC):
+    """Ranks that exchange arrays by collectives; made by `init` and `split`.
+
+    `size` ranks in all, of which this process has `ranks`, with their arrays on `devices`; `rank`
+    is the first of them. All ranks make the same calls in the same order.
+    """
+
+    backend: str
+
+    def __init__(self, size: int, ranks: tuple[int, ...], devices: tuple[Any, ...]) -> None:
+        self.size = size
+        self.ranks = ranks
+        self.devices = devices
+        self.broken_by: str | None = None
+        self.is_closed = False
+
+    @property
+    def rank(self) -> int:
+        """The first rank of this process."""
+        return self.ranks[0]
+
+    @property
+    def is_broken(self) -> bool:
+        """True once a collective failed between ranks: every later call raises."""
+        return self.broken_by is not None
+
+    def each(self, make: Callable[[int, Any], Any]) -> list[Any]:
+        """`make(rank, device)` for each rank of this process: what calls take as a list."""
+        return [make(*each) for each in zip(self.ranks, self.devices, strict=True)]
+
+    @abstractmethod
+    def all_reduce(self, x: Any, out: Any = None, *, op: str = "sum", priority: int = 0) -> Any:
+        """Every rank's `out` (default: its `x`) becomes the reduction of all ranks' `x`.
+
+        `op` is "sum", "prod", "min", "max" or "mean" (floats only). All ranks get the same bits,
+        and the same bits each time. TypeError and ValueError before anything moves, as in all
+        collectives; returns the `Work`, or None in a `group()`.
+        """
+
+    @abstractmethod
+    def all_gather(self, x: Any, out: Any, *, priority: int = 0) -> Any:
+        """Every rank's `out` becomes all ranks' `x`, one after the other along the first axis.
+
+        `x` may be its own part of `out`.
+        """
+
+    @abstractmethod
+    def reduce_scatter(self, x: Any, out: Any, *, op: str = "sum", priority: int = 0) -> Any:
+        """Rank r's `out` becomes part r, along the first axis, of the reduction of all `x`.
+
+        `x` has `size` times the length of `out`; `out` may be part r of `x`.
+        """
+
+    @abstractmethod
+    def broadcast(self, x: Any, root: int = 0, *, priority: int = 0) -> Any:
+        """Every rank's `x` becomes that of rank `root`."""
+
+    @abstractmethod
+    def reduce(
+        self, x: Any, out: Any = None, *, op: str = "sum", root: int = 0, priority: int = 0
+    ) -> Any:
+        """The `out` of rank `root` (default: its `x`) becomes the reduction of all `x`.
+
+        Nothing is written on other ranks, whose `out` may be None.
+        """
+
+    @abstractmethod
+    def gather(self, x: Any, out: Any, root: int = 0, *, priority: int = 0) -> Any:
+        """The `out` of `root` becomes all ranks' `x` along the first axis; others give None."""
+
+    @abstractmethod
+    def scatter(self, x: Any, out: Any, root: int = 0, *, priority: int = 0) -> Any:
+        """Rank r's `out` becomes part r of the `x` of `root`; others give None as `x`."""
+
+    @abstractmethod
+    def all_to_all(self, x: Any, out: Any = None, *, priority: int = 0) -> Any:
+        """Part s of rank r's `out` (default: its `x`) becomes part r of rank s's `x`."""
+
+    @abstractmethod
+    def send(self, x: Any, to: int, *, rank: int | None = None, priority: int = 0) -> Any:
+        """Send `x` to rank `to`; `rank` is the sender, where this process has several."""
+
+    @abstractmethod
+    def recv(self, out: Any, source: int, *, rank: int | None = None, priority: int = 0) -> Any:
+        """Receive what `source` sends next to this rank (`rank`, where this process has several).
+
+        Shape and dtype are those of what was sent.
+        """
+
+    @abstractmethod
+    def barrier(self, timeout: float | None = None) -> None:
+        """Block until all ranks are here and this process's earlier collectives are over."""
+
+    @abstractmethod
+    def split(self, color: Any, key: Any = None) -> Any:
+        """Communicators of the ranks with one `color`, ordered by `key`, then by rank.
+
+        A list of colors, one a rank of this process, gives a list; a color alone gives one. None
+        as a color gives None. All ranks call it; blocks between processes.
+        """
+
+    def close(self) -> None:
+        """Refuse further calls. Closing twice is harmless; what was launched goes on."""
+        self.is_closed = True
+
+    def __enter__(self) -> Communicator:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<Communicator {self.backend} ranks {list(self.ranks)} of {self.size}>"
+
+    # Groups: calls are checked when they are made and launched together.
+
+    _group: Group | None = None
+
+    @contextmanager
+    def group(self) -> Iterator[Group]:
+        """Launch the calls of the block together when it ends, and none if it raises.
+
+        A call is checked at once and returns None; `works` of the group has them afterwards. What
+        is received in a group may be sent later in it.
+        """
+        self.raise_if_over()
+        if self._group is not None:
+            raise ValueError("a group of this communicator is open: groups do not nest")
+        self._group = opened = Group()
+        try:
+            yield opened
+        finally:
+            self._group = None
+        self.launch(opened)
+
+    def launch(self, group: Group) -> None:
+        """Launch the calls of a group, in order."""
+        group.works = [call() for call in group.calls]
+
+    def launched(self, call: Callable[[], Work]) -> Work | None:
+        """Launch a call that was checked: now, or with its group."""
+        if self._group is None:
+            return call()
+        self._group.calls.append(call)
+        return None
+
+    def raise_if_over(self) -> None:
+        """CommunicatorBroken or ClosedError, where no call can be made."""
+        if self.broken_by is not None:
+            raise CommunicatorBroken(self.broken_by)
+        if self.is_closed:
+            raise ClosedError("the communicator was closed: make another with init()")

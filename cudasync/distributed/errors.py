@@ -1,0 +1,67 @@
+"""Floor 5. What can go wrong between ranks, and what each error tells."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from cudasync.errors import CudasyncError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+class DistError(CudasyncError):
+    """Base class of what goes wrong between ranks."""
+
+
+class BackendUnavailable(DistError):
+    """A communicator that can not be had here; `backend` is its name, `hint` what to do."""
+
+    def __init__(self, backend: str, reason: str, *, hint: str) -> None:
+        self.backend = backend
+        self.hint = hint
+        super().__init__(f"the {backend} communicator is not available: {reason}; {hint}")
+
+
+class CommunicatorBroken(DistError):
+    """A collective failed earlier: make another communicator, or end. `reason` is what failed."""
+
+    def __init__(self, reason: str) -> None:
+        self.reason = reason
+        super().__init__(f"the communicator is broken, make a new one or end: {reason}")
+
+
+class CollectiveTimeout(DistError, TimeoutError):
+    """A collective did not end in time; the communicator is broken from then on.
+
+    `operation` is its name, `sequence` its number on the communicator, from 0, and `seconds` the
+    limit. Its arrays stay alive until the transport lets go of them.
+    """
+
+    def __init__(self, operation: str, sequence: int, seconds: float) -> None:
+        self.operation = operation
+        self.sequence = sequence
+        self.seconds = seconds
+        super().__init__(
+            f"{operation} (number {sequence} on its communicator) did not end within {seconds:g} s:"
+            f" some rank is late, dead, or calls something else"
+        )
+
+
+class CollectiveMismatch(DistError):
+    """Ranks called different things at one place; raised on all. `calls` is each rank's call."""
+
+    def __init__(self, calls: Sequence[str]) -> None:
+        self.calls = tuple(calls)
+        told = "; ".join(f"rank {rank}: {call}" for rank, call in enumerate(calls))
+        super().__init__(f"the ranks do not call the same thing: {told}")
+
+
+class RankFailed(DistError):
+    """Other ranks of the communicator are dead; `ranks` are those that are known, perhaps none."""
+
+    def __init__(self, operation: str, ranks: Sequence[int], said: str = "") -> None:
+        self.operation = operation
+        self.ranks = tuple(ranks)
+        who = f"rank {', '.join(map(str, self.ranks))}" if self.ranks else "a rank"
+        super().__init__(f"{who} died during {operation}" + (f": {said}" if said else ""))

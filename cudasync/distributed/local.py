@@ -1,0 +1,325 @@
+"""Floor 5. The local communicator: the devices of this process, which drives all ranks.
+
+Each collective is a handful of copies between devices and elementwise operations on them. Hazards,
+poison, graphs and the profile need nothing of it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+from cudasync import xp
+from cudasync.array import copy, empty, empty_like
+from cudasync.distributed import checking
+from cudasync.distributed.checking import alike, joined, length_of_part, listed, part
+from cudasync.distributed.communicator import Communicator, Group
+from cudasync.distributed.reducing import checked
+from cudasync.distributed.steps import (
+    RING_FROM_BYTES,
+    chunks,
+    move,
+    ring_gather,
+    ring_reduce,
+    tree_broadcast,
+    tree_reduce,
+)
+from cudasync.distributed.work import Work, work_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+
+class LocalCommunicator(Communicator):
+    """Ranks that are devices of this process, or the CPU, each named once a rank."""
+
+    backend = "local"
+
+    def __init__(self, devices: Sequence[Any]) -> None:
+        super().__init__(len(devices), tuple(range(len(devices))), tuple(devices))
+        # By sender and receiver: what was sent and not received yet, in memory of the receiver.
+        self._sent: dict[tuple[int, int], deque[Any]] = {}
+        self._last: list[Work] = []
+
+    def all_reduce(self, x: Any, out: Any = None, *, op: str = "sum", priority: int = 0) -> Any:
+        xs, outs = self._in_and_out(x, out)
+        op = checked(op, xs[0].dtype)
+
+        def run() -> list[Any]:
+            if xs[0].nbytes < RING_FROM_BYTES or self.size == 1:
+                tree_reduce(xs, outs[0], op, priority)
+                tree_broadcast(outs, f"all_reduce {op}", priority)
+                return outs
+            flat_in = [_flat(each, is_read=True, priority=priority) for each in xs]
+            flat_out = [
+                came if made is given else _flat(made, is_read=False, priority=priority)
+                for came, given, made in zip(flat_in, xs, outs, strict=True)
+            ]
+            parts = [chunks(each, self.size) for each in flat_in]
+            done = [chunks(each, self.size) for each in flat_out]
+            ring_reduce(parts, [done[c][c] for c in range(self.size)], op, priority)
+            ring_gather(done, f"all_reduce {op}", priority)
+            for made, flat in zip(outs, flat_out, strict=True):
+                if not made.is_contiguous:
+                    copy(made, xp.reshape(flat, made.shape), name="all_reduce", priority=priority)
+            return outs
+
+        return self._launch(f"all_reduce {op}", run)
+
+    def all_gather(self, x: Any, out: Any, *, priority: int = 0) -> Any:
+        xs, outs = self._lists(x, out)
+        shape = xs[0].shape
+        alike(xs, shape, xs[0].dtype, "x")
+        alike(outs, joined(shape, self.size), xs[0].dtype, "out")
+        parts = [[part(made, c, shape) for c in range(self.size)] for made in outs]
+        for rank, each in enumerate(xs):
+            others = [made if r != rank else None for r, made in enumerate(outs)]
+            checking.apart([*others, *parts[rank]], [None] * (self.size + rank) + [each], "x")
+
+        def run() -> list[Any]:
+            for rank, each in enumerate(xs):
+                _set(parts[rank][rank], each, priority)
+            ring_gather(parts, "all_gather", priority)
+            return outs
+
+        return self._launch("all_gather", run)
+
+    def reduce_scatter(self, x: Any, out: Any, *, op: str = "sum", priority: int = 0) -> Any:
+        xs, outs = self._lists(x, out)
+        op = checked(op, xs[0].dtype)
+        alike(xs, xs[0].shape, xs[0].dtype, "x")
+        length = length_of_part(xs[0].shape, self.size, "x")
+        shape = (length, *xs[0].shape[1:])
+        alike(outs, shape, xs[0].dtype, "out")
+        parts = [[part(each, c, shape) for c in range(self.size)] for each in xs]
+        for rank, made in enumerate(outs):
+            read = [each for row in parts for each in row]
+            own = rank * self.size + rank
+            checking.apart([None] * own + [made], read, "x")
+
+        def run() -> list[Any]:
+            if self.size == 1:
+                _set(outs[0], parts[0][0], priority)
+            else:
+                ring_reduce(parts, outs, op, priority)
+            return outs
+
+        return self._launch(f"reduce_scatter {op}", run)
+
+    def broadcast(self, x: Any, root: int = 0, *, priority: int = 0) -> Any:
+        root = checking.as_rank(self, root, "root")
+        xs, _ = self._in_and_out(x, None)
+
+        def run() -> list[Any]:
+            tree_broadcast(_from(xs, root), "broadcast", priority)
+            return xs
+
+        return self._launch("broadcast", run)
+
+    def reduce(
+        self, x: Any, out: Any = None, *, op: str = "sum", root: int = 0, priority: int = 0
+    ) -> Any:
+        self.raise_if_over()
+        root = checking.as_rank(self, root, "root")
+        xs = listed(self, x, "x")
+        target = xs[root] if out is None else listed(self, out, "out", (root,))[root]
+        op = checked(op, xs[0].dtype)
+        alike([*xs, target], xs[0].shape, xs[0].dtype, "x or out")
+        checking.writable([target], "out")
+        checking.apart([None] * root + [target], xs, "x")
+
+        def run() -> list[Any]:
+            tree_reduce(_from(xs, root), target, op, priority)
+            return [target]
+
+        return self._launch(f"reduce {op}", run)
+
+    def gather(self, x: Any, out: Any, root: int = 0, *, priority: int = 0) -> Any:
+        self.raise_if_over()
+        root = checking.as_rank(self, root, "root")
+        xs, target = listed(self, x, "x"), listed(self, out, "out", (root,))[root]
+        shape = xs[0].shape
+        alike(xs, shape, xs[0].dtype, "x")
+        alike([target], joined(shape, self.size), xs[0].dtype, "out")
+        checking.writable([target], "out")
+        parts = [part(target, c, shape) for c in range(self.size)]
+        checking.apart(parts, [each if r == root else None for r, each in enumerate(xs)], "x")
+        checking.apart([target], [None, *xs[:root], *xs[root + 1 :]], "x")
+
+        def run() -> list[Any]:
+            for made, each in zip(parts, xs, strict=True):
+                _set(made, each, priority)
+            return [target]
+
+        return self._launch("gather", run)
+
+    def scatter(self, x: Any, out: Any, root: int = 0, *, priority: int = 0) -> Any:
+        self.raise_if_over()
+        root = checking.as_rank(self, root, "root")
+        source, outs = listed(self, x, "x", (root,))[root], listed(self, out, "out")
+        shape = (length_of_part(source.shape, self.size, "x"), *source.shape[1:])
+        alike(outs, shape, source.dtype, "out")
+        checking.writable(outs, "out")
+        parts = [part(source, c, shape) for c in range(self.size)]
+        checking.apart([each if r == root else None for r, each in enumerate(outs)], parts, "x")
+        checking.apart([*outs[:root], *outs[root + 1 :]], [None] * self.size + [source], "x")
+
+        def run() -> list[Any]:
+            for made, each in zip(outs, parts, strict=True):
+                _set(made, each, priority)
+            return outs
+
+        return self._launch("scatter", run)
+
+    def all_to_all(self, x: Any, out: Any = None, *, priority: int = 0) -> Any:
+        xs, outs = self._in_and_out(x, out)
+        shape = (length_of_part(xs[0].shape, self.size, "x"), *xs[0].shape[1:])
+
+        def run() -> list[Any]:
+            is_in_place = [any(made.ptr == each.ptr for each in xs) for made in outs]
+            arrived = []
+            for rank, made in enumerate(outs):
+                into = empty_like(made) if is_in_place[rank] else made
+                for source, each in enumerate(xs):
+                    _set(part(into, source, shape), part(each, rank, shape), priority)
+                arrived.append(into)
+            for made, into in zip(outs, arrived, strict=True):
+                if into is not made:
+                    copy(made, into, name="all_to_all", priority=priority)
+            return outs
+
+        return self._launch("all_to_all", run)
+
+    def send(self, x: Any, to: int, *, rank: int | None = None, priority: int = 0) -> Any:
+        way, x = self._end(x, rank, to, "to", "x")
+        if self._group is not None:
+            self._group.sent[len(self._group.calls)] = way, x
+
+        def run() -> list[Any]:
+            box = empty(x.shape, x.dtype, device=self.devices[way[1]])
+            move(box, x, f"send to {way[1]}", priority)
+            self._sent.setdefault(way, deque()).append(box)
+            return [box]
+
+        return self._launch(f"send to {to}", run)
+
+    def recv(self, out: Any, source: int, *, rank: int | None = None, priority: int = 0) -> Any:
+        (here, there), out = self._end(out, rank, source, "source", "out")
+        checking.writable([out], "out")
+        way = (there, here)
+        if self._group is not None:
+            self._group.received[len(self._group.calls)] = way, out
+        else:
+            fit([*self._sent.get(way, ())], [out], way)
+
+        def run() -> list[Any]:
+            box = self._sent[way].popleft()
+            move(out, box, f"recv from {way[0]}", priority)
+            return [out]
+
+        return self._launch(f"recv from {source}", run)
+
+    def barrier(self, timeout: float | None = None) -> None:
+        self.raise_if_over()
+        if self._group is not None:
+            raise ValueError("a barrier blocks, and nothing of a group is launched before its end")
+        for work in self._last:
+            work.wait(timeout)
+        self._last.clear()
+
+    def split(self, color: Any, key: Any = None) -> Any:
+        self.raise_if_over()
+        is_alone = not isinstance(color, (list, tuple))
+        colors = [color] if is_alone else list(color)
+        keys = [0] * self.size if key is None else [key] if is_alone else list(key)
+        if len(colors) != self.size or len(keys) != self.size:
+            raise ValueError(f"split takes a list of {self.size} colors, and of as many keys")
+        made: dict[Any, LocalCommunicator] = {}
+        for each in dict.fromkeys(colors):
+            members = sorted((keys[r], r) for r in range(self.size) if colors[r] == each)
+            if each is not None:
+                made[each] = LocalCommunicator([self.devices[r] for _, r in members])
+        found = [made.get(each) for each in colors]
+        return found[0] if is_alone else found
+
+    def launch(self, group: Group) -> None:
+        for way in {way for way, _ in group.received.values()}:
+            sent = [x for at, x in group.sent.values() if at == way]
+            outs = [out for at, out in group.received.values() if at == way]
+            fit([*self._sent.get(way, ()), *sent], outs, way)
+        # What is received before it was sent comes last, in order.
+        late: dict[int, tuple[int, int]] = {}
+        works: dict[int, Work] = {}
+        for number, call in enumerate(group.calls):
+            received = group.received.get(number)
+            if received and (received[0] in late.values() or not self._sent.get(received[0])):
+                late[number] = received[0]
+            else:
+                works[number] = call()
+        works |= {number: group.calls[number]() for number in late}
+        group.works = [works[number] for number in range(len(group.calls))]
+
+    def _lists(self, x: Any, out: Any) -> tuple[list[Any], list[Any]]:
+        self.raise_if_over()
+        xs, outs = listed(self, x, "x"), listed(self, out, "out")
+        checking.writable(outs, "out")
+        return xs, outs
+
+    def _in_and_out(self, x: Any, out: Any) -> tuple[list[Any], list[Any]]:
+        """Of one shape each; what is left out is written in place."""
+        xs, outs = self._lists(x, x if out is None else out)
+        alike([*xs, *outs], xs[0].shape, xs[0].dtype, "x or out")
+        checking.apart(outs, xs, "x")
+        return xs, outs
+
+    def _end(self, x: Any, rank: Any, other: Any, what: str, role: str) -> tuple[Any, Any]:
+        """The way between two ranks, and the one array at this end."""
+        self.raise_if_over()
+        if rank is None and self.size > 1:
+            raise ValueError("rank= says which rank of this process does it: there are several")
+        here = checking.as_rank(self, 0 if rank is None else rank, "rank")
+        there = checking.as_rank(self, other, what)
+        row: list[Any] = [None] * self.size
+        row[here] = x[0] if isinstance(x, (list, tuple)) and len(x) == 1 else x
+        return (here, there), listed(self, row, role, (here,))[here]
+
+    def _launch(self, name: str, run: Callable[[], list[Any]]) -> Any:
+        def call() -> Work:
+            work = work_of(name, run())
+            self._last = [each for each in self._last if not each.is_over]
+            self._last.append(work)
+            return work
+
+        return self.launched(call)
+
+
+def fit(sent: Sequence[Any], outs: Sequence[Any], way: tuple[int, int]) -> None:
+    """ValueError or TypeError where what is received was not sent, or is of another kind."""
+    if len(outs) > len(sent):
+        raise ValueError(
+            f"nothing was sent from rank {way[0]} to rank {way[1]}: one process drives both, so "
+            f"send first, or do both in a group()"
+        )
+    for out, x in zip(outs, sent, strict=False):
+        alike([out], x.shape, x.dtype, "out")
+
+
+def _from(arrays: Sequence[Any], root: int) -> list[Any]:
+    """Arrays by distance from the root."""
+    return [*arrays[root:], *arrays[:root]]
+
+
+def _set(target: Any, source: Any, priority: int) -> None:
+    """Push a copy to a view of the same size, which for 0-d arrays has another shape."""
+    if not checking.is_same(target, source):
+        move(target, source, "part", priority)
+
+
+def _flat(x: Any, *, is_read: bool, priority: int) -> Any:
+    """One dimension of the same memory, or, where it has gaps, of new memory."""
+    if not x.is_contiguous:
+        made = empty_like(x)
+        if is_read:
+            copy(made, x, name="all_reduce (aside)", priority=priority)
+        x = made
+    return xp.reshape(x, (-1,))

@@ -1,0 +1,48 @@
+"""Floor 5. How two parts become one: the reductions by name, and which dtypes each takes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from cudasync import xp
+from cudasync.array.dtypes.supported import supported
+
+NAMES = ("sum", "prod", "min", "max", "mean")
+_NUMBERS = {
+    "sum": xp.add,
+    "mean": xp.add,
+    "prod": xp.multiply,
+    "min": xp.minimum,
+    "max": xp.maximum,
+}
+_TRUTHS = {"min": xp.logical_and, "max": xp.logical_or}
+
+
+def checked(op: Any, dtype: np.dtype[Any]) -> str:
+    """The name of a reduction that takes `dtype`; ValueError for no name, TypeError for a dtype
+    that it does not take."""
+    if op not in NAMES:
+        raise ValueError(f"op= is one of {', '.join(NAMES)}, not {op!r}")
+    try:
+        kind = supported(dtype).kind
+    except NotImplementedError as error:
+        raise TypeError(str(error)) from None
+    if op == "mean" and kind != "f":
+        raise TypeError(f"mean takes floats, not {dtype}: take the sum and divide")
+    if kind == "b" and op not in _TRUTHS:
+        raise TypeError(f"{op} does not take bool: use min (all) or max (any)")
+    return str(op)
+
+
+def combine(op: str, x: Any, y: Any, out: Any) -> None:
+    """Push `out = x (op) y`; the mean is the sum until `finish`."""
+    table = _TRUTHS if x.dtype == np.bool_ else _NUMBERS
+    table[op](x, y, out=out)
+
+
+def finish(op: str, out: Any, size: int) -> None:
+    """Push what is left to do once all ranks are in `out`."""
+    if op == "mean":
+        xp.divide(out, size, out=out)

@@ -1,0 +1,112 @@
+"""Floor 5. What local collectives are made of: chains of copies and reductions, ring and tree.
+
+Every step is a push. Nothing that a caller gave is written before the last step that reads it, by
+the engine's own hazards; parts that are on their way are in new memory.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+from cudasync.array import copy, empty_like
+from cudasync.distributed.reducing import combine, finish
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+# Below so many bytes a tree, which has fewer steps; from there on a ring, which moves less.
+RING_FROM_BYTES = 64 << 10
+
+
+def move(target: Any, source: Any, name: str, priority: int) -> None:
+    """Push a copy, unless both are the same elements."""
+    if target.size and not (target.ptr == source.ptr and target.strides == source.strides):
+        copy(target, source, name=name, priority=priority)
+
+
+class Partial:
+    """A part that goes from rank to rank and takes in what each has of it.
+
+    `at` has each rank's own elements, from the rank where it starts on; `target` is where the last
+    leaves the result, on that rank.
+    """
+
+    def __init__(self, at: Sequence[Any], target: Any, op: str, priority: int) -> None:
+        self.at = at
+        self.target = target
+        self.op = op
+        self.priority = priority
+        self.now = at[0]
+
+    def step(self, number: int) -> None:
+        """Go to the next rank; `number` counts from 1."""
+        own = self.at[number]
+        arrived = empty_like(own)
+        move(arrived, self.now, f"{self.op} hop", self.priority)
+        is_last = number == len(self.at) - 1
+        self.now = self.target if is_last else arrived
+        combine(self.op, arrived, own, self.now)
+        if is_last:
+            finish(self.op, self.now, len(self.at))
+
+
+def ring_reduce(
+    parts: Sequence[Sequence[Any]], targets: Sequence[Any], op: str, priority: int
+) -> None:
+    """`targets[c]`, on rank c, becomes the reduction of `parts[rank][c]` of all ranks.
+
+    Part c starts on rank c + 1 and comes by all, so its bits depend on the ranks and c alone. All
+    parts are on their way at once, each on another rank.
+    """
+    size = len(parts)
+    chains = [
+        Partial([parts[(c + 1 + k) % size][c] for k in range(size)], targets[c], op, priority)
+        for c in range(size)
+        if targets[c].size
+    ]
+    for number in range(1, size):
+        for chain in chains:
+            chain.step(number)
+
+
+def ring_gather(parts: Sequence[Sequence[Any]], name: str, priority: int) -> None:
+    """`parts[rank][c]` becomes `parts[c][c]` on every rank, handed from neighbour to neighbour."""
+    size = len(parts)
+    for step in range(size - 1):
+        for c in range(size):
+            rank = (c + step) % size
+            move(parts[(rank + 1) % size][c], parts[rank][c], name, priority)
+
+
+def tree_reduce(at: Sequence[Any], target: Any, op: str, priority: int) -> None:
+    """`target`, beside `at[0]`, becomes the reduction of all; pairs, pairs of pairs, and so on."""
+    now = list(at)
+    distance = 1
+    while distance < len(now):
+        for low in range(0, len(now) - distance, 2 * distance):
+            arrived = empty_like(at[low])
+            move(arrived, now[low + distance], f"{op} hop", priority)
+            is_last = 2 * distance >= len(now) and low == 0
+            into = target if is_last else arrived
+            combine(op, now[low], arrived, into)
+            now[low] = into
+        distance *= 2
+    if len(at) == 1:
+        move(target, at[0], op, priority)
+    finish(op, target, len(at))
+
+
+def tree_broadcast(at: Sequence[Any], name: str, priority: int) -> None:
+    """All become `at[0]`: each rank that has it hands it on."""
+    distance = 1
+    while distance < len(at):
+        for have in range(min(distance, len(at) - distance)):
+            move(at[have + distance], at[have], name, priority)
+        distance *= 2
+
+
+def chunks(flat: Any, count: int) -> list[Any]:
+    """`flat` in `count` runs whose lengths differ by at most one."""
+    bounds = [flat.size * number // count for number in range(count + 1)]
+    return [flat[start:end] for start, end in pairwise(bounds)]

@@ -1,0 +1,120 @@
+"""Random programs of collectives between ops on several devices, and what they mean to NumPy."""
+
+from __future__ import annotations
+
+import functools
+
+import numpy as np
+from hypothesis import strategies as st
+
+import cudasync as cs
+
+# A tree's size and a ring's (64 KiB and more of int32); no number of ranks divides all parts.
+LENGTHS = (12, 18000)
+_REDUCE = {"sum": np.add, "prod": np.multiply, "min": np.minimum, "max": np.maximum}
+
+_small = st.integers(0, 2)
+_op = st.sampled_from(sorted(_REDUCE))
+STEPS = st.one_of(
+    st.tuples(st.just("scale"), _small, _small, st.integers(2, 5)),
+    st.tuples(st.just("fill"), _small, _small, st.integers(1, 9)),
+    st.tuples(st.just("all_reduce"), _small, _small, _op),
+    st.tuples(st.just("half"), _small, _small, _op),
+    st.tuples(st.just("reduce"), _small, _small, _op),
+    st.tuples(st.just("broadcast"), _small, _small, st.none()),
+    st.tuples(st.just("all_to_all"), _small, _small, st.none()),
+    st.tuples(st.just("parts"), _small, _small, _op),
+    st.tuples(st.just("send"), _small, _small, _small),
+)
+
+
+def programs(length=8):
+    """Steps on three arrays a rank: a kind, two numbers of arrays or ranks, and a value."""
+    return st.tuples(st.sampled_from(LENGTHS), st.lists(STEPS, min_size=1, max_size=length))
+
+
+def start(length, size):
+    return [
+        [((np.arange(length) * (a + 2) + r * 5) % 11 + 1).astype(np.int32) for r in range(size)]
+        for a in range(3)
+    ]
+
+
+def expected(program, size):
+    """What NumPy makes of it, one step after the other."""
+    length, steps = program
+    rows = start(length, size)
+    for kind, a, b, value in steps:
+        x, y, root = rows[a], rows[b], b % size
+        if kind == "scale":
+            x[root] *= np.int32(value)
+        elif kind == "fill":
+            x[root][:] = value
+        elif kind == "all_reduce":
+            total = functools.reduce(_REDUCE[value], x)
+            rows[b] = [total.copy() for _ in range(size)]
+        elif kind == "half":
+            total = functools.reduce(_REDUCE[value], [each[: length // 2] for each in x])
+            for each in x:
+                each[: length // 2] = total
+        elif kind == "reduce":
+            x[root] = functools.reduce(_REDUCE[value], x)
+        elif kind == "broadcast":
+            rows[a] = [x[root].copy() for _ in range(size)]
+        elif kind == "all_to_all":
+            parts = [each.reshape(size, -1) for each in x]
+            rows[b] = [np.concatenate([each[r] for each in parts]) for r in range(size)]
+        elif kind == "parts":
+            total = functools.reduce(_REDUCE[value], x)
+            rows[a] = [total.copy() for _ in range(size)]
+        elif kind == "send":
+            y[value % size] = x[root].copy()
+    return rows
+
+
+def place(program, comm):
+    """The program's arrays, on the communicator's devices."""
+    rows = start(program[0], comm.size)
+    return [
+        comm.each(lambda rank, device, row=row: cs.array(row[rank], device=device)) for row in rows
+    ]
+
+
+def run(program, comm, rows):
+    """Push all of its steps."""
+    length, steps = program
+    for kind, a, b, value in steps:
+        x, y, root = rows[a], rows[b], b % comm.size
+        if kind == "scale":
+            x[root] *= value
+        elif kind == "fill":
+            x[root][:] = value
+        elif kind == "all_reduce":
+            comm.all_reduce(x, y, op=value)
+        elif kind == "half":
+            comm.all_reduce([each[: length // 2] for each in x], op=value)
+        elif kind == "reduce":
+            comm.reduce(x, op=value, root=root)
+        elif kind == "broadcast":
+            comm.broadcast(x, root)
+        elif kind == "all_to_all":
+            comm.all_to_all(x, y)
+        elif kind == "parts":
+            part = length // comm.size
+            own = [each[r * part : (r + 1) * part] for r, each in enumerate(x)]
+            comm.reduce_scatter(x, own, op=value)
+            comm.all_gather(own, x)
+        elif kind == "send":
+            comm.send(x[root], value % comm.size, rank=root)
+            comm.recv(y[value % comm.size], root, rank=value % comm.size)
+
+
+def results(rows):
+    return [[each.numpy() for each in row] for row in rows]
+
+
+def raise_unless_same(found, wanted):
+    """AssertionError that says which array of which rank differs."""
+    for a, (row, want) in enumerate(zip(found, wanted, strict=True)):
+        for rank, (x, y) in enumerate(zip(row, want, strict=True)):
+            assert np.array_equal(x, y), f"array {a} of rank {rank}"
