@@ -1,6 +1,6 @@
 """Floor 4. `prefetch`: items are ready, and copied to the device, before they are asked for.
 
-    pull (one op after the other, by a variable) ──> gather into a pinned slot ──> copy to the device
+    pull (in turn, by a variable) ──> gather into a pinned slot ──> copy to the device
 
 True throughout:
 - at most `depth` items are ahead of the consumer: it pushes the next pull as it takes an item;
