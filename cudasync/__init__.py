@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from cudasync import distributed, kvstore, random, xp
+    from cudasync import data, distributed, random, xp
     from cudasync.array import (
         Array,
         BoundKernel,
@@ -124,6 +125,7 @@ __all__ = [
     "copy",
     "current_device",
     "current_stream",
+    "data",
     "device_count",
     "distributed",
     "elementwise",
@@ -175,10 +177,11 @@ if not TYPE_CHECKING:  # A type checker would take any name for one of these.
             importlib.import_module(f"{__name__}.{room}")
             for room in ("array", "graph", "profile", "engine", "driver", "errors")
         ]
-        for room in ("xp", "random"):
+        for room in ("xp", "random", "data"):
             globals()[room] = importlib.import_module(f"{__name__}.{room}")
         for public in __all__:
             if public in ("xp", "random", "distributed", "kvstore"):
+            if public in ("xp", "random", "data", "distributed"):
                 continue
             globals()[public] = next(
                 vars(room)[public]

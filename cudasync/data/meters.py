@@ -1,0 +1,116 @@
+"""Floor 4. What each stage counts while it runs, and what `stats()` makes of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from threading import Lock
+from typing import Any
+
+
+@dataclass(slots=True)
+class Meter:
+    """Counts of one stage. Several threads add to it, under its lock, once per chunk."""
+
+    stage: str
+    workers: int = 1
+    # The most ops under way at once that the stage asks for; 0 where it has no buffer.
+    capacity: int = 0
+    items: int = 0
+    skipped: int = 0
+    busy_s: float = 0.0
+    # How many of the buffer's entries were ready, summed over the looks that were made.
+    ready: int = 0
+    looks: int = 0
+    waits: int = 0
+    waited_s: float = 0.0
+    lock: Lock = field(default_factory=Lock, repr=False)
+
+    def worked(self, items: int, seconds: float, skipped: int = 0) -> None:
+        with self.lock:
+            self.items += items
+            self.busy_s += seconds
+            self.skipped += skipped
+
+    def looked(self, ready: int) -> None:
+        """Somebody takes from the buffer, and `ready` entries are there."""
+        with self.lock:
+            self.looks += 1
+            self.ready += ready
+
+    def waited(self, seconds: float) -> None:
+        with self.lock:
+            self.waits += 1
+            self.waited_s += seconds
+
+
+@dataclass(frozen=True, slots=True)
+class StageStats:
+    """One stage: samples done and skipped, seconds at work, and how its buffer was found.
+
+    `full` is the share of the buffer that was ready on average when somebody took from it, None
+    without a buffer; `waits` is how often nothing was ready.
+    """
+
+    stage: str
+    items: int
+    skipped: int
+    busy_s: float
+    workers: int
+    full: float | None
+    waits: int
+    waited_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineStats:
+    """What `Pipeline.stats` returns: a line per stage, from the source on.
+
+    `bottleneck` names the stage with the most seconds at work per worker, None before any work.
+    `waits` and `waited_s` are the consuming loop's: how often it asked before the next item was
+    there, and for how long it stood. `delivered` counts what it was given.
+    """
+
+    stages: tuple[StageStats, ...]
+    bottleneck: str | None
+    delivered: int
+    waits: int
+    waited_s: float
+
+    @property
+    def skipped(self) -> int:
+        """Samples that `on_error="skip"` left out, over all stages."""
+        return sum(each.skipped for each in self.stages)
+
+    def __str__(self) -> str:
+        lines = [f"{'stage':24}{'items':>9}{'skipped':>9}{'busy s':>9}{'workers':>9}{'full':>7}"]
+        for each in self.stages:
+            full = "" if each.full is None else f"{each.full:.0%}"
+            lines.append(
+                f"{each.stage:24}{each.items:9}{each.skipped:9}{each.busy_s:9.3f}"
+                f"{each.workers:9}{full:>7}"
+            )
+        lines.append(
+            f"the loop waited {self.waits} times of {self.delivered}, {self.waited_s:.3f} s; "
+            f"bottleneck: {self.bottleneck}"
+        )
+        return "\n".join(lines)
+
+
+def summed(meters: list[Meter], loop: Meter) -> PipelineStats:
+    """The statistics of a run, stages in the order in which data meet them."""
+    stages = tuple(
+        StageStats(
+            each.stage,
+            each.items,
+            each.skipped,
+            each.busy_s,
+            each.workers,
+            each.ready / (each.looks * each.capacity) if each.looks and each.capacity else None,
+            each.waits,
+            each.waited_s,
+        )
+        for each in meters
+    )
+    busiest: Any = max(stages, key=lambda each: each.busy_s / each.workers, default=None)
+    name = busiest.stage if busiest is not None and busiest.busy_s else None
+    return PipelineStats(stages, name, loop.items, loop.waits, loop.waited_s)

@@ -1,0 +1,63 @@
+"""Floor 4. Trees of values: dicts, tuples and named tuples; all else, lists too, is a leaf."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+
+def leaves(tree: Any) -> list[Any]:
+    """The leaves of `tree` in order: dicts by insertion, tuples from the left."""
+    if isinstance(tree, dict):
+        return [leaf for each in tree.values() for leaf in leaves(each)]
+    if isinstance(tree, tuple):
+        return [leaf for each in tree for leaf in leaves(each)]
+    return [tree]
+
+
+def rebuilt(tree: Any, new: Iterable[Any]) -> Any:
+    """A tree of the shape of `tree`, with `new` as its leaves."""
+    return _rebuilt(tree, iter(new))
+
+
+def _rebuilt(tree: Any, new: Iterator[Any]) -> Any:
+    if isinstance(tree, dict):
+        return {key: _rebuilt(each, new) for key, each in tree.items()}
+    if isinstance(tree, tuple):
+        parts = [_rebuilt(each, new) for each in tree]
+        return tree._make(parts) if hasattr(tree, "_make") else tuple(parts)
+    return next(new)
+
+
+def columns(samples: Sequence[Any]) -> list[list[Any]]:
+    """For each leaf, its values in all samples. Raises ValueError if the trees differ."""
+    rows = [leaves(sample) for sample in samples]
+    for at, (sample, row) in enumerate(zip(samples, rows, strict=True)):
+        if len(row) != len(rows[0]) or not alike(sample, samples[0]):
+            raise ValueError(
+                f"sample {at} of the batch is another tree than sample 0: "
+                "have map() return the same dict or tuple for all"
+            )
+        if isinstance(sample, dict) and list(sample) != list(samples[0]):
+            rows[at] = leaves({key: sample[key] for key in samples[0]})
+    return [list(column) for column in zip(*rows, strict=True)]
+
+
+def alike(one: Any, other: Any) -> bool:
+    """True if both are trees of one shape."""
+    if isinstance(one, dict):
+        return (
+            isinstance(other, dict)
+            and one.keys() == other.keys()
+            and all(alike(one[key], other[key]) for key in one)
+        )
+    if isinstance(one, tuple):
+        return isinstance(other, tuple) and len(one) == len(other) and all(map(alike, one, other))
+    return not isinstance(other, dict | tuple)
+
+
+def mapped(fn: Callable[[Any], Any], tree: Any) -> Any:
+    """`tree` with `fn(leaf)` in place of each leaf."""
+    return rebuilt(tree, map(fn, leaves(tree)))

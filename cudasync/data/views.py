@@ -1,0 +1,78 @@
+"""Floor 4. Sequences by index that copy nothing: what stages do where every sample has a number.
+
+A view has a length and gives sample i of it. Any thread may ask, in any order.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from itertools import accumulate
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+class View(Protocol):
+    """Samples by number."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, index: int, /) -> Any: ...
+
+
+class Ranged:
+    """Every `step`-th sample from `start` until before `stop`."""
+
+    def __init__(self, view: View, start: int, stop: int, step: int = 1) -> None:
+        self._view, self._range = view, range(start, max(start, min(stop, len(view))), step)
+
+    def __len__(self) -> int:
+        return len(self._range)
+
+    def __getitem__(self, index: int) -> Any:
+        return self._view[self._range[index]]
+
+
+class Permuted:
+    """The samples in the order that a seed and the epoch decide."""
+
+    def __init__(self, view: View, key: Sequence[int]) -> None:
+        self._view = view
+        self._order = np.random.default_rng(list(key)).permutation(len(view))
+
+    def __len__(self) -> int:
+        return len(self._order)
+
+    def __getitem__(self, index: int) -> Any:
+        return self._view[int(self._order[index])]
+
+
+class Joined:
+    """One view behind the other."""
+
+    def __init__(self, views: Sequence[View]) -> None:
+        self._views = views
+        self._starts = [0, *accumulate(map(len, views))]
+
+    def __len__(self) -> int:
+        return self._starts[-1]
+
+    def __getitem__(self, index: int) -> Any:
+        at = bisect_right(self._starts, index) - 1
+        return self._views[at][index - self._starts[at]]
+
+
+class Zipped:
+    """Tuples of the samples with one number, as many as the shortest has."""
+
+    def __init__(self, views: Sequence[View]) -> None:
+        self._views = views
+
+    def __len__(self) -> int:
+        return min(map(len, self._views), default=0)
+
+    def __getitem__(self, index: int) -> Any:
+        return tuple(view[index] for view in self._views)

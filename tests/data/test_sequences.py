@@ -1,0 +1,150 @@
+"""The sequence of a pipeline is that of plain Python, whatever takes part in making it."""
+
+from __future__ import annotations
+
+import itertools
+from collections import namedtuple
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cudasync import data
+
+Pair = namedtuple("Pair", "image label")
+
+
+def generated():
+    yield from range(10)
+
+
+@pytest.mark.parametrize(
+    "of", [list(range(10)), np.arange(10), range(10), generated, dict.fromkeys(range(10), 0)]
+)
+def test_sources(of):
+    assert list(data.source(of)) == list(range(10))
+    assert [list(data.source(of).take(2)), list(data.source(of).skip(8))] == [[0, 1], [8, 9]]
+
+
+def test_an_iterator_is_one_epoch():
+    pipeline = data.source(iter(range(3)))
+    assert [list(pipeline), list(pipeline)] == [[0, 1, 2], []]
+
+
+def test_memory_mapped_arrays_and_files(tmp_path):
+    np.save(tmp_path / "x.npy", np.arange(6.0))
+    mapped = data.source(np.load(tmp_path / "x.npy", mmap_mode="r"))
+    assert [each.tolist() for each in mapped.batch(4)] == [[0, 1, 2, 3], [4, 5]]
+    (path,) = data.files(str(tmp_path / "*.npy"))
+    assert path == str(tmp_path / "x.npy")
+    with pytest.raises(ValueError, match="no file matches"):
+        data.files(str(tmp_path / "*.jpg"))
+
+
+def test_what_is_no_source_is_refused():
+    with pytest.raises(TypeError, match="no source"):
+        data.source(3)
+
+
+@pytest.mark.parametrize("of", [list(range(10)), generated])
+def test_verbs(of):
+    one = data.source(of)
+    assert list(data.zip(one, one.skip(3))) == list(zip(range(7), range(3, 10), strict=True))
+    assert list(data.concat(one, one.take(2))) == [*range(10), 0, 1]
+    assert list(one.filter(lambda n: n % 2)) == [1, 3, 5, 7, 9]
+    assert list(one.take(2).repeat(3)) == [0, 1] * 3
+    assert list(itertools.islice(one.take(2).repeat(), 5)) == [0, 1, 0, 1, 0]
+    assert list(data.interleave(one.take(5), ["a", "b"], block=2)) == [0, 1, "a", "b", 2, 3, 4]
+    assert [list(one.shard(rank, 3)) for rank in range(3)] == [
+        list(range(r, 10, 3)) for r in range(3)
+    ]
+    assert list(one.take(0).repeat()) == []
+
+
+@pytest.mark.parametrize(("of", "buffer"), [(list(range(50)), None), (lambda: iter(range(50)), 8)])
+def test_shuffles(of, buffer):
+    pipeline = data.source(of).shuffle(3, buffer)
+    first, second = list(pipeline), list(pipeline)
+    assert sorted(first) == sorted(second) == list(range(50))
+    assert first != second
+    assert first != list(range(50))
+    assert list(data.source(of).shuffle(3, buffer)) == first
+    assert list(data.source(of).shuffle(4, buffer)) != first
+
+
+def test_a_shuffle_without_length_wants_a_buffer():
+    with pytest.raises(ValueError, match="buffer=n"):
+        data.source(generated).shuffle(1)
+
+
+def test_trees_are_batched_leaf_by_leaf():
+    samples = [Pair({"a": np.full(2, n), "b": n}, (n, np.float32(n))) for n in range(5)]
+    first, last = data.source(samples).batch(3)
+    assert isinstance(first, Pair)
+    assert first.image["a"].tolist() == [[0, 0], [1, 1], [2, 2]]
+    assert last.label[1].tolist() == [3, 4]
+    assert last.label[1].dtype == np.float32
+    assert len(list(data.source(samples).batch(3, drop_last=True))) == 1
+
+
+def test_ragged_samples_are_padded_or_refused():
+    samples = [np.arange(n) for n in (1, 3)]
+    (batch,) = data.source(samples).batch(2, pad=-1)
+    assert batch.tolist() == [[0, -1, -1], [0, 1, 2]]
+    with pytest.raises(data.DataError, match="pad=value"):
+        list(data.source(samples).batch(2))
+
+
+def test_buckets_by_length():
+    samples = [np.full(n, n) for n in (1, 5, 2, 6, 1)]
+    batches = data.source(samples).bucket_by_length(len, [4], 2)
+    assert [each.tolist() for each in batches] == [
+        [[1, 0], [2, 2]],
+        [[5] * 5 + [0], [6] * 6],
+        [[1]],
+    ]
+
+
+@given(
+    length=st.integers(0, 60), workers=st.integers(1, 3), depth=st.integers(0, 3),
+    size=st.integers(1, 7), seed=st.integers(0, 9), cut=st.integers(0, 9), known=st.booleans(),
+)  # fmt: skip
+def test_workers_and_prefetch_change_nothing_and_the_rest_is_the_same_after_restore(
+    length, workers, depth, size, seed, cut, known
+):
+    def made(workers, depth):
+        of = list(range(length)) if known else lambda: iter(range(length))
+        pipeline = data.source(of).shuffle(seed, None if known else 5)
+        pipeline = pipeline.map(lambda n: n * n, workers=workers).batch(size)
+        return pipeline.prefetch(depth) if depth else pipeline
+
+    order = [each.tolist() for each in made(1, 0)]
+    assert sorted(itertools.chain(*order)) == [n * n for n in range(length)]
+    pipeline = made(workers, depth)
+    begun = [each.tolist() for each in itertools.islice(pipeline, cut)]
+    assert begun == order[:cut]
+    state = pipeline.state()
+    pipeline.close()
+    if cut <= len(order):
+        again = made(workers, depth)
+        again.restore(state)
+        assert [each.tolist() for each in again] == order[cut:]
+
+
+def test_unordered_maps_give_all_and_have_no_state():
+    pipeline = data.source(range(50)).map(lambda n: n + 1, workers=2, ordered=False)
+    assert sorted(pipeline) == list(range(1, 51))
+    with pytest.raises(ValueError, match="no order"):
+        pipeline.state()
+
+
+def test_each_stage_counts_its_samples():
+    pipeline = data.source(range(20_000)).map(abs, workers=2).batch(100).prefetch(2)
+    for _ in pipeline:
+        pass
+    stats = pipeline.stats()
+    assert [each.items for each in stats.stages][1:3] == [20_000, 20_000]
+    assert stats.delivered == 200
+    assert stats.bottleneck
+    assert "bottleneck" in str(stats)
