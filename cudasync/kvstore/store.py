@@ -18,6 +18,7 @@ from cudasync.array.host.memory import CPU
 from cudasync.distributed.work import Work, work_of
 from cudasync.kvstore import states
 from cudasync.kvstore.arguments import Key, arrays_of, checked_keys, pairs, raise_unless_fit
+from cudasync.kvstore.compression import Compression
 from cudasync.kvstore.optimizers import Optimizer, optimizer
 from cudasync.kvstore.updating import Updater
 
@@ -42,6 +43,7 @@ class KVStore:
     def __init__(self, kind: str) -> None:
         self.type = kind
         self._stored: dict[Key, Array] = {}
+        self._compression: Compression | None = None
         self._updater: Callable[[Key, Array, Array], Any] | None = None
         # Held while a call pushes, never while anything runs: two threads' steps do not mix.
         self._lock = threading.Lock()
@@ -86,6 +88,10 @@ class KVStore:
         """
         with self._lock:
             given = self._known(pairs(key, value, "value"), "value")
+            if self._compression is not None:
+                for name, arrays in given:
+                    if arrays[0].dtype.kind != "f":
+                        raise TypeError(f"key {name!r} is {arrays[0].dtype}: floats are compressed")
             for name, arrays in given:
                 self._push(name, arrays, priority)
             return work_of("push", [self._stored[name] for name, _ in given])
@@ -148,6 +154,17 @@ class KVStore:
         with self._lock:
             self._updater = updater
 
+    def set_gradient_compression(self, settings: dict[str, Any]) -> None:
+        """Compress what is pushed: `{"type": "1bit" or "2bit", "threshold": 0.5}`.
+
+        Each place in a key's list has a residual of its own. Floats only: a push of others is a
+        TypeError then.
+        """
+        more = {name: value for name, value in settings.items() if name != "type"}
+        made = Compression(settings.get("type", ""), **more)
+        with self._lock:
+            self._compression = made
+
     def barrier(self) -> None:
         """Block until what this store has pushed is over; raises what failed of it."""
         with self._lock:
@@ -198,6 +215,8 @@ class KVStore:
     def _push(self, key: Key, arrays: list[Array], priority: int) -> None:
         stored = self._stored[key]
         home = stored.device
+        if self._compression is not None:
+            arrays = [self._compression(key, at, each) for at, each in enumerate(arrays)]
         total = self._at(home, arrays[0], priority)
         for each in arrays[1:]:
             total = xp.add(total, self._at(home, each, priority))

@@ -1,0 +1,52 @@
+"""Floor 5. Gradient compression: values of one or two bits, and what they leave out comes later.
+
+As MXNet has it. What a value was short of, its residual, is added to the next one of its place.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+from cudasync import xp
+from cudasync.array.fused.function import Elementwise
+
+if TYPE_CHECKING:
+    from cudasync.array.array import Array
+    from cudasync.kvstore.arguments import Key
+
+TYPES = ("1bit", "2bit")
+
+
+class Compression:
+    """What each key's arrays become, with a residual for each place in its list.
+
+    "2bit": `threshold`, minus it, or 0. "1bit": 1 above `threshold`, else -1.
+    """
+
+    def __init__(self, kind: str, threshold: float = 0.5) -> None:
+        if kind not in TYPES:
+            raise ValueError(f"compression is {' or '.join(TYPES)}, not {kind!r}")
+        bound = float(threshold)
+        if not math.isfinite(bound) or (kind == "2bit" and bound <= 0):
+            raise ValueError(f"a threshold is a finite number above 0, not {threshold}")
+        self._residuals: dict[tuple[Key, int], Array] = {}
+
+        def one_bit(x: Any) -> Any:
+            return xp.where(x > bound, xp.astype(x > bound, x.dtype), -1.0)
+
+        def two_bits(x: Any) -> Any:
+            return xp.where(x >= bound, bound, xp.where(x <= -bound, -bound, x * 0.0))
+
+        self._sent = Elementwise(one_bit if kind == "1bit" else two_bits)
+
+    def __call__(self, key: Key, place: int, value: Array) -> Array:
+        """What is sent of `value`, on its device; the residual is kept there."""
+        kept = self._residuals.get((key, place))
+        if kept is None or kept.device != value.device:
+            start = xp.zeros_like(value) if kept is None else kept.to_device(value.device)
+            kept = self._residuals[key, place] = start
+        xp.add(kept, value, out=kept)
+        sent: Array = self._sent(kept)
+        xp.subtract(kept, sent, out=kept)
+        return sent
