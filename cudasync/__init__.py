@@ -14,8 +14,7 @@ import types
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from cudasync import distributed, kvstore, random, xp
-    from cudasync import data, distributed, random, xp
+    from cudasync import data, distributed, kvstore, random, xp
     from cudasync.array import (
         Array,
         BoundKernel,
@@ -180,8 +179,7 @@ if not TYPE_CHECKING:  # A type checker would take any name for one of these.
         for room in ("xp", "random", "data"):
             globals()[room] = importlib.import_module(f"{__name__}.{room}")
         for public in __all__:
-            if public in ("xp", "random", "distributed", "kvstore"):
-            if public in ("xp", "random", "data", "distributed"):
+            if public in ("xp", "random", "data", "distributed", "kvstore"):
                 continue
             globals()[public] = next(
                 vars(room)[public]
