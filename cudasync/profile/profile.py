@@ -8,6 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from cudasync.driver.unpicklable import unpicklable
 from cudasync.engine import observing
 from cudasync.engine.lifecycle import fork_and_exit
 from cudasync.profile import analysis, dependencies, perfetto, text, waiting
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from cudasync.profile.waiting import Reason
 
 
+@unpicklable("save() it, and send the file")
 class Profile:
     """What ran inside of a `with` block, on any engine and from any thread, where and when.
 

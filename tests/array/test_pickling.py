@@ -37,6 +37,7 @@ def things():
     yield engine.push(int), r"result\(\)"
     yield engine.push(lambda stream: None, device=0), r"result\(\)"
     yield cs.Var("v"), "make a Var"
+    yield cs.Profile(), r"save\(\)"
     driver_graph = cs.Graph()
     yield driver_graph, "make the graph there"
     yield driver_graph.add_empty(), "make the graph there"
