@@ -288,9 +288,7 @@ class MpiCommunicator(Communicator):
             self._due.append(number)
         reads = [] if near_x is None else [near_x]
         writes = [self._token] if near_out is None else [near_out, self._token]
-        current.push(
-            run, reads=reads, writes=writes, name=name, priority=priority, pool=self._pool
-        )
+        current.push(run, reads=reads, writes=writes, name=name, priority=priority, pool=self._pool)
         if near_out is not None and out.device != CPU:
             copy(out, near_out, name=f"{name} (to the device)", priority=priority)
         return work_of(name, [self._token] if out is None else [out, self._token])
@@ -315,7 +313,9 @@ def _with_memory(x: Any, out: Any, does: Does, limit: tuple[str, int, float]) ->
         does(target, target, limit)
         return
     source = None if x is None else view_of(x)
-    if source is not None and (not source.flags.c_contiguous or np.may_share_memory(source, target)):
+    if source is not None and (
+        not source.flags.c_contiguous or np.may_share_memory(source, target)
+    ):
         source = source.copy()
     got = target if is_own else np.empty(target.shape, target.dtype)
     does(source, got, limit)
@@ -327,7 +327,7 @@ def _on_host(x: Any) -> Any:
     """The array, or memory of its size on the CPU."""
     if x is None or x.device == CPU:
         return x
-    return empty(x.shape, x.dtype, device=CPU)
+    return empty(x.shape, x.dtype, device="cpu")
 
 
 def _are_same(x: Any, out: Any) -> bool:

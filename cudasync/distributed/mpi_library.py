@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import importlib
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -17,6 +17,8 @@ from cudasync.distributed.errors import BackendUnavailable, CollectiveTimeout, R
 if TYPE_CHECKING:
     from collections.abc import Hashable
 
+# The name of a call, its number, and its seconds.
+Limit: TypeAlias = tuple[str, int, float]
 # Counts of MPI are C ints.
 MOST = 2**31 - 1
 # What MPI computes with, by NumPy's names; bool as bytes of 0 and 1.
@@ -67,37 +69,35 @@ class Ranks:
         # What MPI may still write to after a deadline.
         self._let_go: list[Any] = []
 
-    def all_reduce(self, sent: Any, got: Any, op: str, limit: tuple[str, int, float]) -> None:
+    def all_reduce(self, sent: Any, got: Any, op: str, limit: Limit) -> None:
         """`sent` may be `got`."""
         MPI = library()
         first = MPI.IN_PLACE if sent is got else _numbers(sent)
         self._end(self.handle.Iallreduce(first, _numbers(got), _op(op)), (sent, got), limit)
 
-    def reduce(self, sent: Any, got: Any, op: str, root: int, limit: tuple[str, int, float]) -> None:
+    def reduce(self, sent: Any, got: Any, op: str, root: int, limit: Limit) -> None:
         into = None if got is None else _numbers(got)
-        self._end(
-            self.handle.Ireduce(_numbers(sent), into, _op(op), root=root), (sent, got), limit
-        )
+        self._end(self.handle.Ireduce(_numbers(sent), into, _op(op), root=root), (sent, got), limit)
 
-    def reduce_scatter(self, sent: Any, got: Any, op: str, limit: tuple[str, int, float]) -> None:
+    def reduce_scatter(self, sent: Any, got: Any, op: str, limit: Limit) -> None:
         request = self.handle.Ireduce_scatter_block(_numbers(sent), _numbers(got), _op(op))
         self._end(request, (sent, got), limit)
 
-    def broadcast(self, x: Any, root: int, limit: tuple[str, int, float]) -> None:
+    def broadcast(self, x: Any, root: int, limit: Limit) -> None:
         self._end(self.handle.Ibcast(_bytes(x), root=root), x, limit)
 
-    def all_gather(self, sent: Any, got: Any, limit: tuple[str, int, float]) -> None:
+    def all_gather(self, sent: Any, got: Any, limit: Limit) -> None:
         self._end(self.handle.Iallgather(_bytes(sent), _bytes(got)), (sent, got), limit)
 
-    def gather(self, sent: Any, got: Any, root: int, limit: tuple[str, int, float]) -> None:
+    def gather(self, sent: Any, got: Any, root: int, limit: Limit) -> None:
         into = None if got is None else _bytes(got)
         self._end(self.handle.Igather(_bytes(sent), into, root=root), (sent, got), limit)
 
-    def scatter(self, sent: Any, got: Any, root: int, limit: tuple[str, int, float]) -> None:
+    def scatter(self, sent: Any, got: Any, root: int, limit: Limit) -> None:
         out_of = None if sent is None else _bytes(sent)
         self._end(self.handle.Iscatter(out_of, _bytes(got), root=root), (sent, got), limit)
 
-    def all_to_all(self, sent: Any, got: Any, limit: tuple[str, int, float]) -> None:
+    def all_to_all(self, sent: Any, got: Any, limit: Limit) -> None:
         self._end(self.handle.Ialltoall(_bytes(sent), _bytes(got)), (sent, got), limit)
 
     def send(self, sent: Any, to: int) -> None:
@@ -105,7 +105,7 @@ class Ranks:
         self._sending.append((self.handle.Isend(_bytes(sent), dest=to), sent))
         self._ended_sends()
 
-    def receive(self, got: Any, source: int, limit: tuple[str, int, float]) -> None:
+    def receive(self, got: Any, source: int, limit: Limit) -> None:
         """Receive as many bytes as `got` has; ValueError for another number."""
         MPI = library()
         status = MPI.Status()
@@ -114,10 +114,10 @@ class Ranks:
         if came != got.nbytes:
             raise ValueError(f"rank {source} sent {came} bytes where {got.nbytes} are received")
 
-    def barrier(self, limit: tuple[str, int, float]) -> None:
+    def barrier(self, limit: Limit) -> None:
         self._end(self.handle.Ibarrier(), None, limit)
 
-    def flush(self, limit: tuple[str, int, float]) -> None:
+    def flush(self, limit: Limit) -> None:
         """Wait until all that was sent is on its way."""
         while self._sending:
             request, sent = self._sending[0]
@@ -135,9 +135,7 @@ class Ranks:
         number = [c for c, _ in rows].index(color)
         return Ranks(self.handle.Split(number, order.index(self.rank)))
 
-    def _end(
-        self, request: Any, used: Any, limit: tuple[str, int, float], status: Any = None
-    ) -> None:
+    def _end(self, request: Any, used: Any, limit: Limit, status: Any = None) -> None:
         """Wait for a request, whose bytes are `used`; CollectiveTimeout at its deadline."""
         name, number, seconds = limit
         MPI = library()
