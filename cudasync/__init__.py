@@ -14,7 +14,7 @@ import types
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from cudasync import distributed, random, xp
+    from cudasync import distributed, kvstore, random, xp
     from cudasync.array import (
         Array,
         BoundKernel,
@@ -75,6 +75,7 @@ if TYPE_CHECKING:
     )
     from cudasync.graph import Executable, Node, RecordedGraph
     from cudasync.graph.recording import graph  # As `array`.
+    from cudasync.profile.profile import Profile, profile  # As `array`.
 
 __version__ = "0.1.0"
 
@@ -109,6 +110,7 @@ __all__ = [
     "OutOfMemoryError",
     "PinnedBuffer",
     "PreparedLaunch",
+    "Profile",
     "PtxError",
     "RecordedGraph",
     "RecordingError",
@@ -133,11 +135,13 @@ __all__ = [
     "graph",
     "graph_function",
     "hand_over",
+    "kvstore",
     "launch",
     "memcpy_async",
     "memory_stats",
     "memset_async",
     "pinned_empty",
+    "profile",
     "random",
     "strided",
     "take_over",
@@ -163,18 +167,18 @@ if not TYPE_CHECKING:  # A type checker would take any name for one of these.
     def __getattr__(name: str) -> object:
         if name not in __all__:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        if name == "distributed":  # Only for who asks for it.
+        if name in ("distributed", "kvstore"):  # Only for who asks for it.
             globals()[name] = importlib.import_module(f"{__name__}.{name}")
             return globals()[name]
         # The uppermost first: `Kernel` and `Module` of the array layer extend those of the driver.
         rooms = [
             importlib.import_module(f"{__name__}.{room}")
-            for room in ("array", "graph", "engine", "driver", "errors")
+            for room in ("array", "graph", "profile", "engine", "driver", "errors")
         ]
         for room in ("xp", "random"):
             globals()[room] = importlib.import_module(f"{__name__}.{room}")
         for public in __all__:
-            if public in ("xp", "random", "distributed"):
+            if public in ("xp", "random", "distributed", "kvstore"):
                 continue
             globals()[public] = next(
                 vars(room)[public]

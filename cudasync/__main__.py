@@ -1,4 +1,4 @@
-"""`python -m cudasync`: info, demo, experiments, run."""
+"""`python -m cudasync`: info, demo, experiments, run, trace."""
 
 from __future__ import annotations
 

@@ -40,6 +40,7 @@ def parser() -> argparse.ArgumentParser:
     _add_demo(programs)
     _add_experiments(programs)
     _add_run(programs)
+    _add_trace(programs)
     return top
 
 
@@ -168,6 +169,34 @@ def _add_run(programs: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     )
     run.add_argument("script", metavar="SCRIPT.py")
     run.add_argument("arguments", nargs=argparse.REMAINDER, metavar="ARGS")
+
+
+def _add_trace(programs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    trace = programs.add_parser(
+        "trace",
+        help="run a program that uses cudasync, and write what ran where and when",
+        usage="cudasync trace [-o FILE] SCRIPT.py [ARGS ...]\n"
+        "       cudasync trace [-o FILE] -m MODULE [ARGS ...]",
+        description="Run SCRIPT.py as `python SCRIPT.py ARGS` would, under cs.profile(): a table "
+        "goes to stderr, and a trace for https://ui.perfetto.dev and chrome://tracing to FILE. The "
+        "device is chosen as ever. The exit status is the script's.",
+    )
+    trace.add_argument(
+        "-o",
+        dest="output",
+        type=Path,
+        metavar="FILE",
+        default=Path("trace.json"),
+        help="where to write the trace (default: %(default)s)",
+    )
+    trace.add_argument(
+        "-m",
+        dest="module",
+        action="store_true",
+        help="run a module by its name, as `python -m MODULE ARGS` would",
+    )
+    trace.add_argument("script", metavar="SCRIPT.py")
+    trace.add_argument("arguments", nargs=argparse.REMAINDER, metavar="ARGS")
 
 
 def _between(least: int, most: int) -> Callable[[str], int]:

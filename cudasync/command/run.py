@@ -15,6 +15,7 @@ import runpy
 import signal
 import sys
 import threading
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,6 +24,7 @@ from cudasync.driver.probe import place_software_gpu
 
 if TYPE_CHECKING:
     import argparse
+    from contextlib import AbstractContextManager
     from types import TracebackType
 
 _CHILDREN = Path(__file__).with_name("children")
@@ -34,12 +36,19 @@ def start(options: argparse.Namespace) -> int:
     if not options.module and not Path(name).exists():
         raise CommandError(f"{name}: there is no such file")
     _install(options)
+    return execute(options, nullcontext())
+
+
+def execute(options: argparse.Namespace, around: AbstractContextManager[object]) -> int:
+    """Run the script, or module, inside of `around`; returns its exit status."""
+    name: str = options.script
     sys.argv = [name, *options.arguments]
     try:
-        if options.module:
-            _run_module(name)
-        else:
-            _run_script(Path(name))
+        with around:
+            if options.module:
+                _run_module(name)
+            else:
+                _run_script(Path(name))
         return _end()
     except CommandError:
         raise

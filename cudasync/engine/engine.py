@@ -131,7 +131,7 @@ class Engine:
         self._is_checked = is_checked()
         # Of the `with` blocks that last: the end of the outermost waits, and raises what failed.
         self._scopes: list[Token[Engine | None]] = []
-        fork_and_exit.engines.add(self)
+        fork_and_exit.opened(self)
 
     def push(
         self,
@@ -374,7 +374,7 @@ class Engine:
 
     def _adopt(self, region: Region, op: Op) -> None:
         """Let `op`, which allocated `region`, be its writer."""
-        _LOG.append(Adopt(region, op))
+        _LOG.append(self._ledger.adopted(Adopt(region, op)))
 
     def _blocking(self, op: Op) -> AbstractContextManager[None]:
         return nullcontext() if self._serial is None else self._serial.blocking(op)

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from cudasync.atomic import Bell
+    from cudasync.engine.log.entries import Adopt
     from cudasync.engine.op import Op
 
 
@@ -38,6 +39,12 @@ class Ledger:
             failure.handle()
         op._engine._failures.note(failure, op)
         return failure
+
+    def adopted(self, entry: Adopt) -> Adopt:
+        """`entry` is about to go into the log: whoever watches is told which memory it is."""
+        if self.recorder is not None:
+            self.recorder.adopted(entry.op, entry.region)
+        return entry
 
     def ended(self) -> None:
         """An op has ended: let those who were held back look again."""

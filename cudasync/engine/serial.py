@@ -10,6 +10,7 @@ One thread at a time has its turn, so this one takes a lock: it makes no claim t
 from __future__ import annotations
 
 import threading
+import time
 from collections import deque
 from contextlib import contextmanager, suppress
 from threading import get_ident
@@ -151,6 +152,15 @@ class SerialDispatcher:
         nodes.finish(op)
 
     def _call(self, op: Op, fn: Callable[..., Any]) -> Any:
+        recorder = self.ledger.recorder
+        if recorder is None:
+            return self._run(op, fn)
+        start = time.perf_counter()
+        result = self._run(op, fn)
+        recorder.ran_in_turn(op, start)
+        return result
+
+    def _run(self, op: Op, fn: Callable[..., Any]) -> Any:
         if not isinstance(op, DeviceOp):
             return fn()
         stream = self._stream(op._device)

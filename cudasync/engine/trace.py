@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from cudasync.engine.device.events import EventPool, RingEvent
+    from cudasync.engine.hazards.interval_map import Region
     from cudasync.engine.op import Op
 
 
@@ -197,6 +198,12 @@ class Recorder:
         queued = self._queued.pop(op, 0.0)
         begin = (start - self._began) * 1e6
         self._entries[op] = TraceEntry(op.name, worker, "host", begin, self._now(), queued)
+
+    def ran_in_turn(self, op: Op, start: float) -> None:
+        """A serial engine ran `op`, from `start` until now: its trace is the order of pushes."""
+
+    def adopted(self, op: Op, region: Region) -> None:
+        """`op` allocated `region`, which a trace does not show."""
 
     def dropped(self, op: Op) -> None:
         """Forget an op that did not run."""

@@ -150,16 +150,45 @@ def test_its_failure_poisons_what_is_ours_and_nothing_that_comes_later(engine):
             engine.push(lambda: None, reads=[ours]).wait(PATIENCE_S)
 
 
-def test_a_failure_in_an_array_of_ours_poisons_it(engine):
+def reads_and_writes(engine, *besides):
+    return engine.push(lambda: None, reads=[ALL, *besides], writes=[ALL])
+
+
+def only_reads(engine, *besides):
+    return engine.push(lambda: None, reads=[ALL, *besides])
+
+
+def only_reads_on_a_device(engine, *besides):
+    return engine.push(lambda stream: None, reads=[ALL, *besides], device=0)
+
+
+def is_a_marker(engine, *besides):
+    return engine._mark([ALL, *besides])
+
+
+EACH_WAY = [reads_and_writes, only_reads, only_reads_on_a_device, is_a_marker]
+
+
+@pytest.mark.parametrize("push", EACH_WAY)
+def test_a_failure_in_an_array_of_ours_poisons_it(engine, push):
     x = cs.zeros(4)
     engine.push(fail, writes=[x])
     with pytest.raises(cs.OpError):
-        engine.push(lambda: None, reads=[ALL], writes=[ALL]).wait(PATIENCE_S)
+        push(engine).wait(PATIENCE_S)
 
 
-def test_a_failure_elsewhere_stays_where_it_is(engine):
+@pytest.mark.parametrize("push", EACH_WAY)
+def test_a_failure_elsewhere_stays_where_it_is(engine, push):
     theirs = np.zeros(4)
     engine.push(fail, writes=[theirs]).exception()
-    engine.push(lambda: None, reads=[ALL], writes=[ALL]).wait(PATIENCE_S)
+    push(engine).wait(PATIENCE_S)
     with pytest.raises(cs.OpError):
         engine.push(lambda: None, reads=[theirs]).wait(PATIENCE_S)
+
+
+@pytest.mark.parametrize("push", EACH_WAY)
+def test_who_names_what_failed_beside_everything_is_told(engine, push):
+    theirs = np.zeros(4)
+    engine.push(fail, writes=[theirs]).exception()
+    with pytest.raises(cs.OpError):
+        push(engine, theirs).wait(PATIENCE_S)

@@ -174,6 +174,12 @@ def test_a_graph_that_may_reach_all_memory_names_none_that_is_nobodys():
         engine.clear_errors()
 
 
+def test_nor_does_its_launch_tell_of_what_failed_in_memory_that_is_not_ours():
+    theirs = np.zeros(4)
+    assert cs.engine().push(lambda: 1 // 0, writes=[theirs]).exception() is not None
+    test_a_node_that_is_an_op_of_its_own_is_named_too()
+
+
 @pytest.mark.parametrize("without", [(), ("conditionals",)], ids=["the driver's", "the engine's"])
 def test_a_fault_in_a_block_names_the_node_inside(store, without):
     x = cs.zeros(4, np.int32)

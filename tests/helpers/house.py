@@ -33,6 +33,8 @@ FLOORS = {
     "random": "Floor 4",
     "data": "Floor 4",
     "distributed": "Floor 5",
+    "profile": "The tower",
+    "kvstore": "Floor 5",
     "testing": "The tower",
 }
 

@@ -18,7 +18,19 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _GROUND = ("errors", "atomic", "kept", "ptx")
-_HOUSE = (*_GROUND, "driver", "engine", "graph", "array", "xp", "random", "data", "distributed")
+_HOUSE = (
+    *_GROUND,
+    "driver",
+    "engine",
+    "graph",
+    "array",
+    "xp",
+    "random",
+    "data",
+    "distributed",
+    "kvstore",
+    "profile",
+)
 
 # What each room may import of the house: down only. `softgpu` is for driver/probe.py alone.
 MAY_IMPORT: dict[str, frozenset[str]] = {
@@ -35,6 +47,8 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "random": frozenset((*_GROUND, "driver", "engine", "graph", "array", "xp")),
     "data": frozenset((*_GROUND, "driver", "engine", "graph", "array", "xp")),
     "distributed": frozenset((*_GROUND, "driver", "engine", "graph", "array", "xp", "data")),
+    "kvstore": frozenset((*_GROUND, "driver", "engine", "graph", "array", "xp", "distributed")),
+    "profile": frozenset((*_GROUND, "driver", "engine")),
     "testing": frozenset((*_HOUSE, DOOR)),
     "demo": frozenset((*_HOUSE, "testing", DOOR)),
     "experiments": frozenset((*_HOUSE, "demo", DOOR)),

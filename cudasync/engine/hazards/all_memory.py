@@ -6,7 +6,7 @@ A gap orders and does not poison: nobody knows whether the op touched what is na
 and most of that is new memory. Device memory of ours is no gap, named or not.
 
 Nor is the op poisoned by a failure in memory that is not ours, or was, and went with a reset:
-mostly nobody can reach that any more. The failure stays there for those who name it.
+mostly nobody can reach that any more. The failure stays there for those who name it: see `unheard`.
 """
 
 from __future__ import annotations

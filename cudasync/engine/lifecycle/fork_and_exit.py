@@ -18,6 +18,8 @@ from cudasync.engine.log.combiner import COMBINER
 from cudasync.errors import ClosedError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from cudasync.engine.op import Op
 
 
@@ -26,6 +28,15 @@ if TYPE_CHECKING:
 
 # Those that are not closed.
 engines: weakref.WeakSet[Engine] = weakref.WeakSet()
+# Called with each engine that is made, by whoever watches all of them.
+openings: list[Callable[[Engine], None]] = []
+
+
+def opened(engine: Engine) -> None:
+    """An engine was made."""
+    engines.add(engine)
+    for each in tuple(openings):
+        each(engine)
 
 
 @atexit.register

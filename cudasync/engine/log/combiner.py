@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING
 
 from cudasync.atomic import DONE, SEAL, Log, Segment, offer
 from cudasync.driver.allocations import ALLOCATIONS
-from cudasync.engine.hazards.all_memory import wrecks
 from cudasync.engine.hazards.damage import Origins
 from cudasync.engine.hazards.history import History
-from cudasync.engine.hazards.interval_map import Everywhere, IntervalMap, Region
+from cudasync.engine.hazards.interval_map import IntervalMap, Region
 from cudasync.engine.hazards.predecessors import predecessors
+from cudasync.engine.hazards.unheard import unheard_of
 from cudasync.engine.log import epoch as epochs
 from cudasync.engine.log import node as nodes
 from cudasync.engine.log.entries import Adopt, Close, Forget
@@ -227,11 +227,10 @@ class Combiner:
         if ranges is not None:
             assert op._regions is not None
             only_read, updated, written = op._regions
-            reads += ranges.read_all(only_read + updated)
+            named = only_read + updated
+            reads += ranges.read_all(named)
             overwritten = updated + written
-            unheard = [state for state in reads if state.is_gap]
-            if overwritten and overwritten[-1].__class__ is Everywhere:
-                unheard += wrecks(ranges, overwritten)
+            unheard = unheard_of(ranges, named, reads)
         node, gate = op._node or nodes.of(op), None
         if not is_over:
             gates = node.gates

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, TypeVar
 
 from cudasync.engine.hazards.history import History
+from cudasync.engine.hazards.interval_map import Everywhere
 
 if TYPE_CHECKING:
     from typing import TypeAlias
@@ -73,6 +74,9 @@ def _find_split(op: DeviceOp, ranges: IntervalMap) -> Found | None:
     """`find` for ranges that are parts of others, or made of several."""
     assert op._regions is not None
     only_read, updated, written = op._regions
+    if Everywhere in map(type, only_read):
+        # Of what it finds, not all poisons it: see `unheard`.
+        return None
     # Before any history is found: it forgets some, and a split takes from what was found before.
     ranges.sweep()
     for region in written:

@@ -1,0 +1,61 @@
+"""Floor 5. What calls of a key-value store take: keys, and arrays for each of them.
+
+A key is an int or a str; a call takes one or a list of either kind, not mixed. For one key there is
+an array, or a list with one for each device; for a list of keys, a list of those.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+from cudasync.array.array import Array
+
+Key: TypeAlias = int | str
+
+
+def pairs(key: Any, value: Any, what: str) -> list[tuple[Key, list[Array]]]:
+    """Each key with its arrays, in order; TypeError and ValueError for anything else."""
+    keys = checked_keys(key)
+    if not isinstance(key, list | tuple):
+        return [(keys[0], arrays_of(value, what))]
+    if not isinstance(value, list | tuple) or len(value) != len(keys):
+        count = len(value) if isinstance(value, list | tuple) else "no list"
+        raise ValueError(f"{len(keys)} keys take a list of as many {what}s, not {count}")
+    return [(k, arrays_of(v, what)) for k, v in zip(keys, value, strict=True)]
+
+
+def checked_keys(key: Any) -> list[Key]:
+    """The keys of a call, each once; TypeError for other types and for both kinds in a call."""
+    keys = list(key) if isinstance(key, list | tuple) else [key]
+    kinds = {type(each) for each in keys}
+    if not keys or not kinds <= {int, str} or len(kinds) > 1:
+        named = ", ".join(sorted(kind.__name__ for kind in kinds)) or "none"
+        raise TypeError(f"keys are ints or strs, all of one kind in a call, not {named}")
+    if len(set(keys)) < len(keys):
+        raise ValueError(f"a key is named twice in {keys}: call once for each")
+    return keys
+
+
+def arrays_of(value: Any, what: str) -> list[Array]:
+    """One array or a list of them, one for each device, as a list."""
+    found = list(value) if isinstance(value, list | tuple) else [value]
+    if not found:
+        raise ValueError(f"a key takes one {what} and more, not an empty list")
+    for each in found:
+        if not isinstance(each, Array):
+            raise TypeError(
+                f"a {what} is an array of cudasync, not {type(each).__name__}: use cs.array(x), "
+                'or xp.asarray(x, device="cpu")'
+            )
+    return found
+
+
+def raise_unless_fit(key: Key, given: list[Array], like: Array, what: str) -> None:
+    """Refuse arrays of another shape or dtype than what the key has."""
+    for each in given:
+        if each.shape != like.shape:
+            raise ValueError(f"key {key!r} has shape {like.shape}, this {what} has {each.shape}")
+        if each.dtype != like.dtype:
+            raise TypeError(f"key {key!r} is {like.dtype}, this {what} is {each.dtype}")
+        if what == "out" and each.is_read_only:
+            raise ValueError(f"the out for key {key!r} is read-only")

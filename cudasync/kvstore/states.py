@@ -1,0 +1,62 @@
+"""Floor 5. One file with arrays in it: whole or not there, and refused where it was changed.
+
+A line of JSON (what it is, and each array's name, dtype and shape), the bytes of the arrays, and
+SHA-256 of all before. It is written beside and renamed, so a full disk leaves the old file whole.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import tempfile
+from contextlib import suppress
+from typing import Any
+
+import numpy as np
+
+_DIGEST = hashlib.sha256().digest_size
+
+
+def save(path: Any, about: dict[str, Any], arrays: list[np.ndarray[Any, Any]]) -> None:
+    """Replace the file at `path`; OSError, which says that the old one is whole, if it can not."""
+    told = [{"dtype": each.dtype.str, "shape": each.shape} for each in arrays]
+    head = json.dumps({"cudasync": 1, "about": about, "arrays": told}).encode() + b"\n"
+    place = os.path.abspath(os.fspath(path))
+    digest = hashlib.sha256()
+    beside = ""
+    try:
+        handle, beside = tempfile.mkstemp(dir=os.path.dirname(place), prefix=".cudasync-")
+        with os.fdopen(handle, "wb") as file:
+            for part in (head, *(np.ascontiguousarray(each).tobytes() for each in arrays)):
+                digest.update(part)
+                file.write(part)
+            file.write(digest.digest())
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(beside, place)
+    except BaseException as error:
+        with suppress(OSError):
+            os.unlink(beside)
+        if isinstance(error, OSError):
+            told_why = f"{error.strerror}: {place} was not written, and is as it was before"
+            raise OSError(error.errno, told_why) from error
+        raise
+
+
+def load(path: Any) -> tuple[dict[str, Any], list[np.ndarray[Any, Any]]]:
+    """What `save` was given; ValueError for a file that is damaged or of another kind."""
+    with open(path, "rb") as file:
+        content = file.read()
+    body, digest = content[:-_DIGEST], content[-_DIGEST:]
+    if hashlib.sha256(body).digest() != digest:
+        raise ValueError(f"{path} is damaged, cut off, or no file of cudasync's: take another")
+    line, _, rest = body.partition(b"\n")
+    head = json.loads(line)
+    arrays, at = [], 0
+    for each in head["arrays"]:
+        kind, shape = np.dtype(each["dtype"]), tuple(each["shape"])
+        count = int(np.prod(shape, dtype=np.int64))
+        arrays.append(np.frombuffer(rest, kind, count, at).reshape(shape).copy())
+        at += count * kind.itemsize
+    return head["about"], arrays

@@ -1,0 +1,7 @@
+"""The tower. Seeing what ran: profiles, why an op waited, traces for Perfetto: see DESIGN.md."""
+
+from __future__ import annotations
+
+from cudasync.profile.profile import Profile, profile
+
+__all__ = ["Profile", "profile"]

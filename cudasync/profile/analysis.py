@@ -1,0 +1,240 @@
+"""The tower. What follows from a profile: shares, overlap, idle time, critical path."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from cudasync.profile.waiting import reason_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from cudasync.profile.record import Record
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """All ops of one name on one device: times in microseconds, `share` of all busy time of the
+    same clock. `device` is None for the host."""
+
+    name: str
+    kind: str
+    device: int | None
+    clock: str
+    count: int
+    total_us: float
+    max_us: float
+    share: float
+    size_bytes: int
+
+    @property
+    def mean_us(self) -> float:
+        return self.total_us / self.count
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """All that one clock timed: from the first start to the last end, and how full that was.
+
+    `overlap` is busy time over elapsed time. `critical` is the longest chain of ops of which each
+    has to come after the one before it, `critical_us` how long these take: with no end of streams
+    and workers it could not be done in less.
+    """
+
+    clock: str
+    begin_us: float
+    end_us: float
+    busy_us: float
+    critical: tuple[Record, ...]
+    critical_us: float
+
+    @property
+    def elapsed_us(self) -> float:
+        return self.end_us - self.begin_us
+
+    @property
+    def overlap(self) -> float:
+        return self.busy_us / self.elapsed_us if self.elapsed_us > 0 else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A stream or worker: how long it was busy and idle on its clock, and why it was idle."""
+
+    name: str
+    clock: str
+    ops: int
+    busy_us: float
+    idle_us: float
+    reasons: dict[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """Copies: bytes, time, and how much of the time a kernel or host op of the same clock ran."""
+
+    kind: str
+    size_bytes: int
+    total_us: float
+    hidden_us: float
+
+    @property
+    def gb_per_s(self) -> float:
+        return self.size_bytes / self.total_us / 1e3 if self.total_us > 0 else 0.0
+
+
+def rows(records: Sequence[Record]) -> list[Row]:
+    """The table by op, what took longest first."""
+    busy: dict[str, float] = {}
+    groups: dict[tuple[str, str, int | None, str], list[Record]] = {}
+    for each in records:
+        if each.has_times:
+            busy[each.clock] = busy.get(each.clock, 0.0) + each.duration_us
+            groups.setdefault((each.name, each.kind, each.device, each.clock), []).append(each)
+    made = []
+    for (name, kind, device, clock), group in groups.items():
+        total_us = sum(each.duration_us for each in group)
+        longest_us = max(each.duration_us for each in group)
+        share = total_us / busy[clock] if busy[clock] > 0 else 0.0
+        size = sum(each.size_bytes for each in group)
+        made.append(Row(name, kind, device, clock, len(group), total_us, longest_us, share, size))
+    return sorted(made, key=lambda row: (row.clock, -row.total_us, row.name))
+
+
+def axes(records: Sequence[Record]) -> list[Axis]:
+    """One for each clock that timed ops."""
+    made = []
+    for clock in sorted({each.clock for each in records if each.has_times}):
+        timed = [each for each in records if each.has_times and each.clock == clock]
+        path = _longest(records, clock)
+        made.append(
+            Axis(
+                clock,
+                min(start_of(each) for each in timed),
+                max(end_of(each) for each in timed),
+                sum(each.duration_us for each in timed),
+                path,
+                sum(each.duration_us for each in path),
+            )
+        )
+    return made
+
+
+def places(records: Sequence[Record]) -> list[Place]:
+    """Streams and workers, by name; each is idle from the first op of its clock to the last,
+    wherever it does nothing."""
+    bounds = {axis.clock: (axis.begin_us, axis.end_us) for axis in axes(records)}
+    made = []
+    for (name, clock), ops in _by_place(records).items():
+        begin, end = bounds[clock]
+        reasons: dict[str, float] = {}
+        last = begin
+        for op in ops:
+            if start_of(op) > last:
+                why = reason_of(op, records).idle
+                reasons[why] = reasons.get(why, 0.0) + start_of(op) - last
+            last = max(last, end_of(op))
+        if end > last:
+            reasons["nothing more to do"] = end - last
+        busy_us = length(_merged(ops))
+        made.append(Place(name, clock, len(ops), busy_us, end - begin - busy_us, reasons))
+    return made
+
+
+def moved(records: Sequence[Record]) -> list[Moved]:
+    """What copies moved, by kind."""
+    made = []
+    copies = [each for each in records if each.is_copy and each.has_times]
+    for kind in sorted({each.kind for each in copies}):
+        group = [each for each in copies if each.kind == kind]
+        hidden_us = 0.0
+        for clock in {each.clock for each in group}:
+            working = _merged(
+                each
+                for each in records
+                if each.has_times and each.clock == clock and each.kind in ("kernel", "host")
+            )
+            mine = [each for each in group if each.clock == clock]
+            hidden_us += sum(
+                max(0.0, min(end, end_of(each)) - max(start, start_of(each)))
+                for each in mine
+                for start, end in working
+            )
+        size = sum(each.size_bytes for each in group)
+        made.append(Moved(kind, size, sum(each.duration_us for each in group), hidden_us))
+    return made
+
+
+def violations(records: Sequence[Record], error_us: float = 1.0) -> list[str]:
+    """What can not be: an op that starts before what it had to come after has ended, or ops of one
+    place that overlap. Empty for a right engine and a right profile."""
+    found = []
+    for each in records:
+        for dependency in each.before:
+            gap_us = each.gap_after_us(dependency.on)
+            if gap_us is not None and gap_us < -error_us:
+                found.append(
+                    f"{each.name} #{each.number} starts {-gap_us:.1f} us before"
+                    f" {dependency.on.name} #{dependency.on.number} ends"
+                    f" ({dependency.hazard} over {dependency.over})"
+                )
+    for (name, _), ops in _by_place(records).items():
+        for first, second in pairwise(ops):
+            if name != "serial" and start_of(second) < end_of(first) - error_us:
+                found.append(f"{first.name} and {second.name} overlap on {name}")
+    return found
+
+
+def _longest(records: Sequence[Record], clock: str) -> tuple[Record, ...]:
+    """The longest chain of dependencies, counting the time of ops of that clock only."""
+    best: dict[Record, float] = {}
+    via: dict[Record, Record | None] = {}
+    for each in records:
+        on = max((d.on for d in each.before), key=lambda r: best.get(r, 0.0), default=None)
+        own = each.duration_us if each.clock == clock else 0.0
+        best[each] = own + (best.get(on, 0.0) if on is not None else 0.0)
+        via[each] = on
+    at = max(best, key=lambda record: best[record], default=None)
+    path = []
+    while at is not None:
+        if at.clock == clock and at.has_times:
+            path.append(at)
+        at = via[at]
+    return tuple(reversed(path))
+
+
+def _by_place(records: Iterable[Record]) -> dict[tuple[str, str], list[Record]]:
+    found: dict[tuple[str, str], list[Record]] = {}
+    for each in records:
+        if each.has_times and each.place is not None:
+            found.setdefault((each.place, each.clock), []).append(each)
+    for ops in found.values():
+        ops.sort(key=lambda op: (start_of(op), end_of(op)))
+    return dict(sorted(found.items()))
+
+
+def _merged(records: Iterable[Record]) -> list[tuple[float, float]]:
+    """The times in which at least one of these ran."""
+    made: list[tuple[float, float]] = []
+    for start, end in sorted((start_of(each), end_of(each)) for each in records):
+        if made and start <= made[-1][1]:
+            made[-1] = made[-1][0], max(end, made[-1][1])
+        else:
+            made.append((start, end))
+    return made
+
+
+def length(intervals: Iterable[tuple[float, float]]) -> float:
+    return sum(end - start for start, end in intervals)
+
+
+def start_of(record: Record) -> float:
+    assert record.start_us is not None
+    return record.start_us
+
+
+def end_of(record: Record) -> float:
+    assert record.end_us is not None
+    return record.end_us

@@ -1,0 +1,108 @@
+"""The tower. A profile in the trace event format, which Perfetto and chrome://tracing open.
+
+Each clock is a process, each stream and worker a thread of it; flows go along dependencies, and
+counters say how many ops are in flight and how much memory arrays allocated from the driver.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from cudasync.profile.record import Record
+
+
+def trace(records: Sequence[Record]) -> dict[str, Any]:
+    """The object to be written as JSON. Times are in microseconds, of the clock of the process."""
+    timed = [each for each in records if each.has_times]
+    clocks = {clock: index + 1 for index, clock in enumerate(sorted({r.clock for r in timed}))}
+    tracks: dict[tuple[str, str], int] = {}
+    for each in sorted(timed, key=lambda record: (record.clock, record.place or "")):
+        tracks.setdefault((each.clock, each.place or ""), len(tracks) + 1)
+    events: list[dict[str, Any]] = [
+        {"ph": "M", "name": "process_name", "pid": pid, "tid": 0, "args": {"name": clock}}
+        for clock, pid in clocks.items()
+    ]
+    for (clock, place), tid in tracks.items():
+        named = {"name": place}
+        events.append(
+            {"ph": "M", "name": "thread_name", "pid": clocks[clock], "tid": tid, "args": named}
+        )
+    flow = 0
+    for each in timed:
+        where = {"pid": clocks[each.clock], "tid": tracks[each.clock, each.place or ""]}
+        events.append(
+            {
+                "ph": "X",
+                "name": each.name,
+                "cat": each.kind,
+                "ts": each.start_us,
+                "dur": each.duration_us,
+                **where,
+                "args": _arguments(each),
+            }
+        )
+        for dependency in each.before:
+            on = dependency.on
+            if not on.has_times or on.clock != each.clock:
+                continue
+            flow += 1
+            said = {"cat": "dependency", "name": dependency.hazard, "id": flow}
+            source = {"pid": clocks[on.clock], "tid": tracks[on.clock, on.place or ""]}
+            events.append({"ph": "s", "ts": on.start_us, **source, **said})
+            events.append({"ph": "f", "bp": "e", "ts": each.start_us, **where, **said})
+    for clock, pid in clocks.items():
+        events += _counted(timed, clock, pid)
+    return {"traceEvents": events, "displayTimeUnit": "ns"}
+
+
+def _arguments(record: Record) -> dict[str, Any]:
+    made: dict[str, Any] = {
+        "number": record.number,
+        "push site": record.push_site,
+        "queued_us": record.queued_us,
+        "reads": [said(each) for each in record.reads],
+        "writes": [said(each) for each in record.writes],
+    }
+    if record.size_bytes:
+        made["bytes"] = record.size_bytes
+        if record.is_copy and record.duration_us > 0:
+            made["GB/s"] = record.size_bytes / record.duration_us / 1e3
+    if record.nodes:
+        made["nodes"] = list(record.nodes)
+    return made
+
+
+def _counted(timed: Sequence[Record], clock: str, pid: int) -> list[dict[str, Any]]:
+    """Ops that run at each moment, and bytes allocated since the profile began."""
+    mine = [each for each in timed if each.clock == clock]
+    events = []
+    for name, changes in (
+        ("ops running", [(e.start_us, 1) for e in mine] + [(e.end_us, -1) for e in mine]),
+        ("bytes allocated", [(e.end_us, _allocated(e)) for e in mine if _allocated(e)]),
+    ):
+        value = 0
+        for at, change in sorted(changes):
+            value += change
+            events.append(
+                {"ph": "C", "name": name, "pid": pid, "tid": 0, "ts": at, "args": {name: value}}
+            )
+    return events
+
+
+def _allocated(record: Record) -> int:
+    if record.kind == "allocate":
+        return record.size_bytes
+    if record.kind == "free":
+        return -sum(getattr(r, "end", 0) - getattr(r, "start", 0) for r in record.writes)
+    return 0
+
+
+def said(what: Any) -> str:
+    """A variable or a range of bytes in words."""
+    start = getattr(what, "start", None)
+    if start is None:
+        return f"variable {what.name!r}"
+    return f"{what.end - what.start} bytes at 0x{start:x}"

@@ -1,0 +1,157 @@
+"""The tower. `with cs.profile() as p:` and what can be asked of it afterwards."""
+
+from __future__ import annotations
+
+import json
+import time
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from cudasync.engine import observing
+from cudasync.engine.lifecycle import fork_and_exit
+from cudasync.profile import analysis, dependencies, perfetto, text, waiting
+from cudasync.profile.recorder import Recorder
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from cudasync.engine import Engine, Op
+    from cudasync.profile.clocks import DeviceClock
+    from cudasync.profile.record import Record
+    from cudasync.profile.waiting import Reason
+
+
+class Profile:
+    """What ran inside of a `with` block, on any engine and from any thread, where and when.
+
+    Entering and leaving wait for all ops of all engines, so an op is seen whole or not at all.
+    Times are in microseconds. Host ops have times of the wall clock from when the block began. So
+    have ops of devices, where the device's clock runs with it (`error_us` says how surely); the
+    software GPU has a virtual clock, one for all its devices, which is shown beside the other.
+    """
+
+    def __init__(self) -> None:
+        self._recorders: dict[Engine, Recorder] = {}
+        self._clocks: dict[int, DeviceClock] = {}
+        self._wall = 0.0
+        self._made: list[Recorder] = []
+        self._is_over = False
+
+    def __enter__(self) -> Profile:
+        if self._wall:
+            raise ValueError("a profile is of one block; make another with cs.profile()")
+        self._wall = time.perf_counter()
+        fork_and_exit.openings.append(self._watch)
+        for engine in observing.every_engine():
+            self._watch(engine)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        fork_and_exit.openings.remove(self._watch)
+        try:
+            for engine, recorder in self._recorders.items():
+                observing.release(engine, recorder.outer)
+            for clock in self._clocks.values():
+                clock.close()
+        finally:
+            # The profile keeps no engine alive.
+            self._recorders = {}
+            self._is_over = True
+
+    @cached_property
+    def records(self) -> list[Record]:
+        """One for each op that was pushed inside, in the order of pushes, with what each had to
+        come after. Raises ValueError inside of the block."""
+        if not self._is_over:
+            raise ValueError("the profile is complete once its block is left")
+        found = [record for each in self._made for record in each.records()]
+        found.sort(key=lambda record: record.number)
+        dependencies.find(found)
+        return found
+
+    @property
+    def error_us(self) -> float:
+        """How far the time of a device may be off on the wall clock; 0 where none is laid on it."""
+        return max((clock.error_us for clock in self._clocks.values()), default=0.0)
+
+    def why(self, op: Op | Record) -> Why:
+        """Why `op` started when it did, and what that waited for, back to a push.
+
+        Raises ValueError for an op that was not pushed inside of the block.
+        """
+        for record in self.records:
+            if record is op or record.number == op.number:
+                return Why(waiting.chain(record, self.records))
+        raise ValueError(f"op {op.name!r} was not pushed while this profile lasted")
+
+    def save(self, file: str | Path) -> None:
+        """Write a trace for https://ui.perfetto.dev and chrome://tracing."""
+        Path(file).write_text(json.dumps(perfetto.trace(self.records)), encoding="utf-8")
+
+    @property
+    def rows(self) -> list[analysis.Row]:
+        """The table by op."""
+        return analysis.rows(self.records)
+
+    @property
+    def axes(self) -> list[analysis.Axis]:
+        """For each clock elapsed and busy time, overlap, and the critical path."""
+        return analysis.axes(self.records)
+
+    @property
+    def places(self) -> list[analysis.Place]:
+        """For each stream and worker how long it was idle, and why."""
+        return analysis.places(self.records)
+
+    @property
+    def moved(self) -> list[analysis.Moved]:
+        """For each kind of copy bytes, time, and how much of that was hidden behind compute."""
+        return analysis.moved(self.records)
+
+    def __str__(self) -> str:
+        if not self._is_over:
+            return repr(self)
+        notes = [
+            f"device {ordinal}: tied to the wall clock within {clock.error_us:.1f} us,"
+            f" drift {clock.drift * 1e6:.0f} in a million"
+            for ordinal, clock in sorted(self._clocks.items())
+            if not clock.is_virtual
+        ]
+        return text.text(self.records, notes)
+
+    def __repr__(self) -> str:
+        return f"<Profile of {len(self.records)} ops>" if self._is_over else "<Profile under way>"
+
+    def _watch(self, engine: Engine) -> None:
+        ledger: Any = engine._ledger
+        recorder = Recorder(self._wall, self._clocks, ledger.recorder)
+        self._made.append(recorder)
+        self._recorders[engine] = recorder
+        observing.observe(engine, recorder)
+        if engine._serial is None:
+            issuer: Any = engine._issuer
+            for device in list(issuer.devices.values()):
+                if device.device.ordinal not in self._clocks and device.fault is None:
+                    recorder.join(device.device)
+
+
+class Why(list["Reason"]):
+    """Reasons, the one that was asked for first; as text, a line for each."""
+
+    def __str__(self) -> str:
+        return "\n".join(str(each) for each in self)
+
+
+def profile() -> Profile:
+    """Watch what runs inside of a `with` block: `with cs.profile() as p: ...`, then `print(p)`.
+
+    Every engine and thread of the process is watched, engines made inside too. Entering and leaving
+    the block wait for all ops; nothing is paid outside of it.
+    """
+    return Profile()

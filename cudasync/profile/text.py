@@ -1,0 +1,70 @@
+"""The tower. A profile as text: what `print(profile)` shows."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from cudasync.profile import analysis
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from cudasync.profile.record import Record
+
+_MOST_ROWS = 30
+_MOST_STEPS = 20
+
+
+def text(records: Sequence[Record], notes: Sequence[str] = ()) -> str:
+    """The table by op, then overlap, idle time, copies and critical path."""
+    timed = sum(each.has_times for each in records)
+    lines = [f"{len(records)} ops, {len(records) - timed} without times", *notes]
+    rows = analysis.rows(records)
+    if rows:
+        width = max(4, *(len(row.name) for row in rows[:_MOST_ROWS]))
+        lines += ["", f"{'op':<{width}}  {'on':<8} {'count':>7} {'total':>9} {'mean':>9} {'max':>9} share"]  # noqa: E501  # fmt: skip
+        for row in rows[:_MOST_ROWS]:
+            where = "host" if row.device is None else f"device {row.device}"
+            lines.append(
+                f"{row.name:<{width}}  {where:<8} {row.count:>7} {duration(row.total_us):>9}"
+                f" {duration(row.mean_us):>9} {duration(row.max_us):>9} {row.share:>5.0%}"
+            )
+        if len(rows) > _MOST_ROWS:
+            lines.append(f"and {len(rows) - _MOST_ROWS} more")
+    for axis in analysis.axes(records):
+        lines += [
+            "",
+            f"{axis.clock}: {duration(axis.elapsed_us)} elapsed, {duration(axis.busy_us)} busy,"
+            f" overlap {axis.overlap:.2f};"
+            f" with no end of streams and workers at least {duration(axis.critical_us)}",
+            "  critical path:",
+        ]
+        shown = axis.critical[-_MOST_STEPS:]
+        if len(shown) < len(axis.critical):
+            lines.append(f"    {len(axis.critical) - len(shown)} ops before these")
+        lines += [
+            f"    {duration(each.duration_us):>9}  {each.name}  {each.push_site}" for each in shown
+        ]
+    lines += ["", "idle:"]
+    for place in analysis.places(records):
+        longest = sorted(place.reasons.items(), key=lambda item: -item[1])[:3]
+        said = ", ".join(f"{why} {duration(time_us)}" for why, time_us in longest)
+        lines.append(
+            f"  {place.name} ({place.clock}): {place.ops} ops, busy {duration(place.busy_us)},"
+            f" idle {duration(place.idle_us)}" + (f": {said}" if said else "")
+        )
+    for copies in analysis.moved(records):
+        share = copies.hidden_us / copies.total_us if copies.total_us else 0.0
+        lines.append(
+            f"{copies.kind}: {copies.size_bytes} bytes in {duration(copies.total_us)},"
+            f" {copies.gb_per_s:.3g} GB/s, {share:.0%} hidden behind compute"
+        )
+    return "\n".join(lines)
+
+
+def duration(time_us: float) -> str:
+    """Three digits and a unit."""
+    for limit, divisor, unit in ((1e3, 1.0, "us"), (1e6, 1e3, "ms")):
+        if abs(time_us) < limit:
+            return f"{time_us / divisor:.3g} {unit}"
+    return f"{time_us / 1e6:.3g} s"

@@ -1,0 +1,131 @@
+"""The tower. Why an op started when it did: the last of all that it had to wait for.
+
+That is, in this order: an op that it comes after, if it ended after the push; else the worker or
+stream that it got, if that was busy until then; else the pusher, who was no earlier.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from cudasync.profile.record import WALL
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from cudasync.profile.record import Dependency, Record
+
+PUSHER, WORKER, STREAM, OP = "the pusher", "a worker", "a stream", "an op"
+_FEW_US = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """What `record` waited for last, and for how long: the time from its push, or across clocks
+    from when that could be compared, to the end of what it waited for, in microseconds.
+
+    `what` is "an op", which `dependency` names; "a worker" or "a stream", which `blocker` had; or
+    "the pusher".
+    """
+
+    record: Record
+    what: str
+    waited_us: float
+    dependency: Dependency | None = None
+    blocker: Record | None = None
+
+    @property
+    def idle(self) -> str:
+        """Why the place of the op was idle before it."""
+        if self.dependency is not None:
+            return f"waits for {self.dependency.on.name}"
+        return "waits for the pusher" if self.what == PUSHER else f"waits for {self.what}"
+
+    def __str__(self) -> str:
+        record = self.record
+        head = f"{record.name} #{record.number}, pushed at {record.push_site},"
+        if record.place is None:
+            return f"{head} did not run, or was not seen to end"
+        if self.dependency is not None:
+            on = self.dependency.on
+            return (
+                f"{head} waited {self.waited_us:.1f} us for {on.name} #{on.number}:"
+                f" {self.dependency.hazard} over {self.dependency.over},"
+                f" pushed at {on.push_site}"
+            )
+        if self.blocker is not None:
+            return (
+                f"{head} waited {self.waited_us:.1f} us for {self.what}: {record.place} was busy"
+                f" with {self.blocker.name} #{self.blocker.number}"
+            )
+        return f"{head} waited for the pusher: nothing that it needs ended after its push"
+
+
+def reason_of(record: Record, records: Sequence[Record]) -> Reason:
+    """What `record` waited for last."""
+    last = _last_dependency(record)
+    blocker = _blocker(record, records)
+    ended = None if last is None else _wall_end(last.on)
+    if last is not None and ended is not None and ended > record.queued_us:
+        waited_us = ended - record.queued_us
+        later = None if blocker is None else blocker.gap_after_us(last.on)
+        if blocker is not None and blocker is not last.on and later is not None and later > 0:
+            # The place was taken by another op once the last dependency was over.
+            return _for_place(record, blocker)
+        return Reason(record, OP, waited_us, last)
+    if blocker is not None:
+        blocked_until = _wall_end(blocker)
+        if blocked_until is not None and blocked_until > record.queued_us + _FEW_US:
+            return _for_place(record, blocker)
+    return Reason(record, PUSHER, 0.0)
+
+
+def chain(record: Record, records: Sequence[Record]) -> list[Reason]:
+    """The reason for `record`, the reason for what that names, and so on back to a push."""
+    made: list[Reason] = []
+    seen: set[Record] = set()
+    at: Record | None = record
+    while at is not None and at not in seen:
+        seen.add(at)
+        reason = reason_of(at, records)
+        made.append(reason)
+        at = reason.dependency.on if reason.dependency is not None else reason.blocker
+    return made
+
+
+def _for_place(record: Record, blocker: Record) -> Reason:
+    waited_us = max(0.0, (_wall_end(blocker) or 0.0) - record.queued_us)
+    return Reason(record, WORKER if record.device is None else STREAM, waited_us, None, blocker)
+
+
+def _last_dependency(record: Record) -> Dependency | None:
+    """Of what it comes after, the one that ended last; ops that did not run have no end."""
+    timed = [each for each in record.before if each.on.found_us is not None]
+    if not timed:
+        return None
+    same = [each for each in timed if each.on.clock == record.clock and record.has_times]
+    if len(same) == len(timed) and record.clock != WALL:
+        return max(timed, key=lambda each: each.on.end_us or 0.0)
+    return max(timed, key=lambda each: _wall_end(each.on) or 0.0)
+
+
+def _wall_end(record: Record) -> float | None:
+    """When it had ended, by the wall clock: as seen, where its own clock is another one."""
+    return record.end_us if record.clock == WALL and record.has_times else record.found_us
+
+
+def _blocker(record: Record, records: Sequence[Record]) -> Record | None:
+    """Whoever was the last to have its stream or worker before it."""
+    if not record.has_times or record.place is None:
+        return None
+    earlier = [
+        each
+        for each in records
+        if each.place == record.place
+        and each is not record
+        and each.has_times
+        and each.clock == record.clock
+        and (each.start_us, each.number) < (record.start_us, record.number)
+    ]
+    return max(earlier, key=lambda each: each.end_us or 0.0, default=None)

@@ -1,0 +1,62 @@
+"""The trace program: the script is as Python runs it, and a trace of its ops is written."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from helpers.house import ROOT
+from helpers.warm import Done, run_warm
+
+PUSHES = """
+import sys
+import cudasync as cs
+with cs.Engine(workers=1) as engine:
+    engine.push(lambda: None, name="work")
+print("arguments", sys.argv[1:])
+"""
+
+
+def trace(*words: str) -> Done:
+    program = "import sys\nfrom cudasync.command import main\n"
+    return run_warm(f"{program}sys.exit(main({['trace', *words]!r}))", 60, PYTHONPATH=str(ROOT))
+
+
+@pytest.fixture
+def traced(tmp_path):
+    """The script's end, and the names of the ops in the trace, None if there is no trace."""
+
+    def traced(text, *arguments):
+        script, output = tmp_path / "script.py", tmp_path / "out.json"
+        script.write_text(text)
+        output.unlink(missing_ok=True)
+        done = trace("-o", str(output), str(script), *arguments)
+        if not output.exists():
+            return done, None
+        events = json.loads(output.read_text())["traceEvents"]
+        return done, [each["name"] for each in events if each["ph"] == "X"]
+
+    return traced
+
+
+def test_a_script_has_its_arguments_and_stdout_and_its_ops_are_in_the_trace(traced):
+    done, names = traced(PUSHES, "a", "-b")
+    assert (done.code, done.out) == (0, "arguments ['a', '-b']\n")
+    assert names == ["work"]
+    assert "critical path" in done.err
+
+
+def test_a_script_that_fails_keeps_its_status_and_traceback_and_is_traced(traced):
+    done, names = traced(PUSHES + "raise SystemExit(7)\n")
+    assert (done.code, names) == (7, ["work"])
+    done, names = traced(PUSHES + "1 / 0\n")
+    assert (done.code, names) == (1, ["work"])
+    assert "ZeroDivisionError" in done.err
+    assert "command/trace.py" not in done.err
+
+
+def test_what_can_not_be_run_or_written_is_one_line(tmp_path):
+    missing = str(tmp_path / "no.py")
+    done = trace(missing)
+    assert done.code == 2
+    assert done.err == f"cudasync trace: {missing}: there is no such file\n"

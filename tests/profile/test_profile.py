@@ -1,0 +1,203 @@
+"""What a profile shows of programs whose course is known."""
+
+from __future__ import annotations
+
+import gc
+import json
+import weakref
+
+import numpy as np
+import pytest
+
+import cudasync as cs
+from cudasync.testing import HostLatch
+
+
+def test_an_op_waited_for_what_it_reads_and_is_told_over_what():
+    value = cs.Var("loss")
+    with cs.profile() as profile, cs.Engine(workers=2) as engine:
+        latch = HostLatch()
+        engine.push(latch.wait, writes=value, name="train")
+        reader = engine.push(lambda: None, reads=value, name="report")
+        latch.release()
+    why = profile.why(reader)
+    assert why[0].what == "an op"
+    assert why[0].dependency.hazard == "RAW"
+    assert why[0].dependency.on.name == "train"
+    assert "RAW over variable 'loss'" in str(why)
+    assert f"pushed at {__file__}" in str(why)
+
+
+@pytest.mark.parametrize(("reads", "hazard"), [(True, "WAR"), (False, "WAW")])
+def test_writes_wait_for_reads_and_writes(reads, hazard):
+    value = cs.Var("value")
+    with cs.profile() as profile, cs.Engine(workers=2) as engine:
+        latch = HostLatch()
+        how = {"reads": value} if reads else {"writes": value}
+        engine.push(latch.wait, name="first", **how)
+        writer = engine.push(lambda: None, writes=value, name="second")
+        latch.release()
+    assert profile.why(writer)[0].dependency.hazard == hazard
+
+
+def test_an_op_waited_for_the_one_worker():
+    with cs.profile() as profile, cs.Engine(workers=1) as engine:
+        latch = HostLatch()
+        engine.push(latch.wait, name="long")
+        short = engine.push(lambda: None, name="short")
+        latch.release()
+    reason = profile.why(short)[0]
+    assert (reason.what, reason.blocker.name) == ("a worker", "long")
+
+
+def test_an_op_waited_for_its_pusher():
+    with cs.profile() as profile, cs.Engine(workers=1) as engine:
+        op = engine.push(lambda: None, name="alone")
+        op.wait()
+    assert profile.why(op)[0].what == "the pusher"
+
+
+def test_copies_have_their_bytes_and_kernels_wait_for_them():
+    with cs.profile() as profile:
+        x = cs.array(np.arange(1000, dtype=np.float32), device=0)
+        y = x + 1
+        y.numpy()
+    copies = {each.kind: each.size_bytes for each in profile.moved}
+    assert copies == {"HtoD": 4000, "DtoH": 4000}
+    add = next(each for each in profile.records if each.name == "add")
+    on = {(each.on.name, each.hazard) for each in add.before}
+    assert ("array", "RAW") in on
+    text = str(profile)
+    for word in ("add", "critical path", "overlap", "idle", "hidden behind compute"):
+        assert word in text
+
+
+def test_a_graph_has_one_op_a_segment_with_its_nodes():
+    x = cs.array(np.ones(100, np.float32), device=0)
+    with cs.graph() as recorded:
+        y = x + 1
+        z = y * 2
+    executable = recorded.instantiate()
+    with cs.profile() as profile:
+        executable.launch()
+        cs.waitall()
+    assert float(z.numpy()[0]) == 4.0
+    assert [len(each.nodes) for each in profile.records if each.nodes] == [2]
+
+
+def test_an_engine_that_is_not_profiled_any_more_is_as_it_was():
+    with cs.Engine() as engine:
+        with cs.profile():
+            assert not engine._is_plain
+            engine.push(lambda: None).wait()
+        assert engine._is_plain
+        assert engine._is_direct
+        assert engine._ledger.recorder is None
+        assert all(pool.is_plain for pool in engine._pools.values())
+        with cs.profile() as again:
+            engine.push(lambda: None, name="second")
+        assert [each.name for each in again.records] == ["second"]
+
+
+def test_a_profile_inside_of_a_profile_and_of_a_trace():
+    with cs.Engine(trace=True) as engine, cs.profile() as outer:
+        engine.push(lambda: None, name="one")
+        with cs.profile() as inner:
+            engine.push(lambda: None, name="two")
+        assert [each.name for each in engine.trace()] == ["one", "two"]
+    assert [each.name for each in outer.records] == ["one", "two"]
+    assert [each.name for each in inner.records] == ["two"]
+
+
+def test_a_profile_keeps_no_result_and_no_engine_alive():
+    class Thing:
+        pass
+
+    def run():
+        with cs.profile() as profile, cs.Engine() as engine:
+            thing = engine.push(Thing).result()
+            found = weakref.ref(thing)
+        return profile, found, weakref.ref(engine)
+
+    profile, thing, engine = run()
+    gc.collect()
+    assert thing() is None
+    assert engine() is None
+    assert len(profile.records) == 1
+
+
+def test_an_op_that_failed_is_there_without_times():
+    with cs.Engine() as engine, cs.profile() as profile:
+        op = engine.push(lambda: 1 / 0, name="wrong")
+        with pytest.raises(cs.OpError):
+            op.wait()
+        engine.clear_errors()
+    (record,) = profile.records
+    assert record.has_failed
+    assert not record.has_times
+    assert "did not run" in str(profile.why(op))
+
+
+def test_what_was_not_pushed_inside_is_refused():
+    with cs.Engine() as engine:
+        op = engine.push(lambda: None)
+        with cs.profile() as profile, pytest.raises(ValueError, match="once its block is left"):
+            profile.why(op)
+        with pytest.raises(ValueError, match="was not pushed"):
+            profile.why(op)
+    with pytest.raises(ValueError, match="one block"), profile:
+        pass
+
+
+def test_the_trace_has_the_form_that_viewers_read(tmp_path):
+    with cs.profile() as profile:
+        x = cs.array(np.arange(100, dtype=np.float32), device=0)
+        (x + 1).numpy()
+        value = cs.Var("v")
+        cs.engine().push(lambda: None, writes=value, name="first")
+        cs.engine().push(lambda: None, reads=value, name="second")
+    profile.save(tmp_path / "trace.json")
+    trace = json.loads((tmp_path / "trace.json").read_text())
+    assert malformed(trace) == []
+    spans = [each for each in trace["traceEvents"] if each["ph"] == "X"]
+    assert sorted(each["name"] for each in spans) == sorted(r.name for r in profile.records)
+    second = next(each for each in spans if each["name"] == "second")
+    assert second["args"]["push site"].startswith(__file__)
+    assert second["args"]["reads"] == ["variable 'v'"]
+    flows = [each["id"] for each in trace["traceEvents"] if each["ph"] == "s"]
+    assert flows
+
+
+def test_a_malformed_trace_is_found():
+    flow = {"ph": "s", "id": 1, "name": "RAW", "cat": "d", "ts": 5, "pid": 1, "tid": 1}
+    assert malformed({"traceEvents": [flow]})
+    assert malformed({"traceEvents": [{"ph": "X", "name": "a", "ts": 1, "pid": 1, "tid": 1}]})
+
+
+def malformed(trace) -> list[str]:
+    """What the trace event format does not allow, and what names no track."""
+    found = []
+    named, spans, flows = set(), [], {}
+    for each in trace["traceEvents"]:
+        missing = {"ph", "name", "pid", "tid"} - each.keys()
+        missing |= {"X": {"ts", "dur"}, "C": {"ts", "args"}, "M": {"args"}}.get(
+            each["ph"], {"ts"}
+        ) - each.keys()
+        if missing:
+            found.append(f"{each} lacks {missing}")
+            continue
+        if each["ph"] == "M" and each["name"] == "thread_name":
+            named.add((each["pid"], each["tid"]))
+        elif each["ph"] == "X":
+            spans.append(each)
+            if each["dur"] < 0:
+                found.append(f"{each['name']} ends before it begins")
+        elif each["ph"] in "sf":
+            flows.setdefault(each["id"], []).append(each["ph"])
+        elif each["ph"] == "C":
+            found += [f"{each}" for v in each["args"].values() if not isinstance(v, int | float)]
+        elif each["ph"] != "M":
+            found.append(f"{each['ph']} is no phase that is known here")
+    found += [f"{s['name']} has no track" for s in spans if (s["pid"], s["tid"]) not in named]
+    found += [f"flow {id_} is {ends}" for id_, ends in flows.items() if sorted(ends) != ["f", "s"]]
+    return found
