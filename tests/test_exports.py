@@ -35,7 +35,9 @@ PUBLIC = {
     "OutOfMemoryError", "PtxError", "RecordingError", "UnhandledFailureWarning", "UnpicklableCause",
 }  # fmt: skip
 
-TESTING = {"Exploration", "HostLatch", "Latch", "explore"}
+TESTING = {
+    "Access", "Exploration", "Finding", "HostLatch", "Latch", "check", "explore", "host_access",
+}  # fmt: skip
 
 DOORS = [(cs, PUBLIC), (cudasync.testing, TESTING)]
 

@@ -162,6 +162,25 @@ def _add_run(programs: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
         help="do not check that kernels stay within their allocations (a little faster)",
     )
     run.add_argument(
+        "--check",
+        metavar="KINDS",
+        help="check the program while it runs: mem, race, init, sync, leak, or some of them with "
+        "commas between; what is found is told on stderr, and makes exit status 0 one of 1",
+    )
+    run.add_argument(
+        "--max-reports",
+        type=_between(1, 1_000_000),
+        metavar="N",
+        help="tell N findings at most (default: 100)",
+    )
+    run.add_argument(
+        "--suppress",
+        type=Path,
+        metavar="FILE",
+        help="a file of lines KIND:PATTERN: findings that match one are counted and not told",
+    )
+    run.add_argument("--json", type=Path, metavar="FILE", help="write the findings to FILE as JSON")
+    run.add_argument(
         "-m",
         dest="module",
         action="store_true",

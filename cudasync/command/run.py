@@ -9,7 +9,9 @@ of ours whose ops failed, and nobody was told of it, ends with status 1.
 from __future__ import annotations
 
 import atexit
+import gc
 import importlib.util
+import json
 import os
 import runpy
 import signal
@@ -20,6 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cudasync.command.arguments import CommandError
+from cudasync.driver import sanitizing
 from cudasync.driver.probe import place_software_gpu
 
 if TYPE_CHECKING:
@@ -27,6 +30,8 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from types import TracebackType
 
+# What the checks have found, known once the program has ended.
+_found: list[object] = []
 _CHILDREN = Path(__file__).with_name("children")
 
 
@@ -73,7 +78,7 @@ def _end() -> int:
     threading._shutdown()  # type: ignore[attr-defined]
     atexit._run_exitfuncs()
     unhandled = sys.modules.get("cudasync.engine.lifecycle.unhandled")
-    return 1 if unhandled is not None and unhandled.REPORTED.taken else 0
+    return 1 if _found or (unhandled is not None and unhandled.REPORTED.taken) else 0
 
 
 def _run_script(script: Path) -> None:
@@ -108,10 +113,30 @@ def _install(options: argparse.Namespace) -> None:
     before = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     folders = [str(_CHILDREN), *(folder for folder in before if folder)]
     os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(folders))
+    if options.check is not None:
+        os.environ["CUDASYNC_CHECKS"] = options.check
+    if options.max_reports is not None:
+        os.environ["CUDASYNC_CHECKS_MOST"] = str(options.max_reports)
+    if options.suppress is not None:
+        os.environ["CUDASYNC_CHECKS_SUPPRESS"] = str(options.suppress.resolve())
     try:
         place_software_gpu()
     except ValueError as error:
         raise CommandError(str(error)) from error
+    if options.check:
+        # Behind all that the program registers, and before the driver is closed.
+        atexit.register(_tell_findings, options.json)
+
+
+def _tell_findings(file: Path | None) -> None:
+    """Say what the checks have found, once the program has ended."""
+    gc.collect()
+    report = sanitizing.report()
+    sanitizing.end()
+    _found.extend(report["findings"])
+    print(f"cudasync check: {report['summary']}", file=sys.stderr)
+    if file is not None:
+        file.write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
 
 
 def _report(error: BaseException) -> None:

@@ -9,17 +9,22 @@ from __future__ import annotations
 import os
 from importlib import import_module
 from importlib.util import find_spec
+from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING
 
 from cudasync.errors import CudasyncError, PtxError
 from cudasync.softgpu.abi.install import load_stub, real_driver
+from cudasync.softgpu.core.checks.at_exit import start_from_process
 from cudasync.softgpu.core.machine import Machine
 from cudasync.softgpu.core.peers import ALL
 from cudasync.softgpu.core.quarantine import DEFAULT_HELD_BYTES
+from cudasync.softgpu.core.results import DriverFailure
 from cudasync.softgpu.launching import DEFAULT_BUDGET
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from cudasync.ptx import ir
     from cudasync.softgpu.abi.table import FunctionTable
     from cudasync.softgpu.launching import Compile, CompiledModule
@@ -41,6 +46,7 @@ def install(
     memcheck: bool | None = None,
     record: bool | None = None,
     report: bool | None = None,
+    checks: str | None = None,
     force: bool = False,
 ) -> None:
     """Make this process's libcuda the software GPU, before its first CUDA call.
@@ -55,6 +61,9 @@ def install(
     kernel is told on stderr, too, for clients that show codes alone), CUDASYNC_SOFTGPU_BUDGET,
     CUDASYNC_SOFTGPU_HELD, CUDASYNC_SOFTGPU_LOWERING, CUDASYNC_SOFTGPU_PEERS ("all": which devices
     reach each other's memory; "none", or pairs such as "0-1,2-3").
+    CUDASYNC_CHECKS ("mem,race,init,sync,leak" or some of them: what a program does wrong is told on
+    stderr while it goes on, and counted when the process ends; CUDASYNC_CHECKS_MOST findings, less
+    what the lines KIND:PATTERN of the file CUDASYNC_CHECKS_SUPPRESS match).
     CudasyncError if a real driver is loaded, or could be and `force` is not set, or if llvmlite is
     missing; ValueError for values that make no sense.
     """
@@ -93,6 +102,26 @@ def install(
             ),
         )
         _tables.append(load_stub(machine, force=force, report=report))
+        kinds = environment.get("CUDASYNC_CHECKS", "") if checks is None else checks
+        if kinds:
+            _check(machine, kinds, environment)
+
+
+def _check(machine: Machine, kinds: str, environment: Mapping[str, str]) -> None:
+    """Check the program from its beginning to its end; ValueError for what can not be checked."""
+    file = environment.get("CUDASYNC_CHECKS_SUPPRESS")
+    try:
+        lines = Path(file).read_text(encoding="utf-8") if file else ""
+        start_from_process(
+            machine,
+            kinds.split(","),
+            most=_number(environment.get("CUDASYNC_CHECKS_MOST"), 0),
+            suppressions=lines,
+        )
+    except DriverFailure as failure:
+        raise ValueError(f"CUDASYNC_CHECKS: {failure.detail}") from None
+    except OSError as problem:
+        raise ValueError(f"CUDASYNC_CHECKS_SUPPRESS: {problem}") from None
 
 
 def _compiler(name: str) -> Compile:

@@ -5,7 +5,8 @@ function after each access to global memory that finds the ranges met and keeps
 
 - for each range, and each of read, written, read before this launch had written it, the PTX line
   and the address of the first such access;
-- a byte for each byte, that says which of the three happened to it, where marks are asked for.
+- a byte for each byte, that says which of the three happened to it, where marks are asked for, and
+  whether that was plain: by what is no atomic, and neither volatile nor ordered by a scope.
 
 An atomic reads, then writes. A launch that is recorded runs on one thread, so that "before" has a
 meaning, and is the same in every run. Code that was compiled without recording pays nothing.
@@ -31,9 +32,25 @@ class Touch(IntFlag):
     READ = 1
     WRITTEN = 2
     READ_FIRST = 4
+    PLAIN_READ = 8
+    PLAIN_WRITE = 16
 
 
 KINDS = (Touch.READ, Touch.WRITTEN, Touch.READ_FIRST)
+_ALL_MARKS = 1 << len(Touch)
+# Modifiers and instructions whose accesses are ordered: two of them at once are no race.
+_STRONG = frozenset({"volatile", "relaxed", "acquire", "release", "acq_rel", "mmio"})
+
+
+def noted(kind: Touch, opcode: str, modifiers: Iterable[str]) -> int:
+    """The bits that an access of this kind by such an instruction is noted with."""
+    if opcode in ("atom", "red") or not _STRONG.isdisjoint(modifiers):
+        return kind.value
+    plain = Touch.PLAIN_READ if kind & Touch.READ else Touch(0)
+    if kind & Touch.WRITTEN:
+        plain |= Touch.PLAIN_WRITE
+    return (kind | plain).value
+
 
 # Words of a row: start, end, where its bytes are kept; then line and address for each kind.
 _START, _END, _KEPT, _FIRSTS = range(4)
@@ -101,9 +118,15 @@ class Recording:
             if kept is not None and first < last:
                 kept[first - low : last - low] = bytes([Touch.WRITTEN]) * (last - first)
 
-    def touched(self, index: int, kind: Touch) -> list[tuple[int, int]]:
-        """The bytes of the range at `index` to which that happened, as (start, end) addresses."""
-        marked = bytes(mark for mark in range(1, 8) if mark & kind)
+    def touched(
+        self, index: int, kind: Touch, without: Touch | None = None
+    ) -> list[tuple[int, int]]:
+        """The bytes of the range at `index` to which that happened, as (start, end) addresses.
+
+        Only those to which `without` did not, if that is given.
+        """
+        bare = without or 0
+        marked = bytes(m for m in range(1, _ALL_MARKS) if m & kind and not m & bare)
         start, _ = self.ranges[index]
         kept = self._kept[index]
         assert kept is not None, f"the range at {start:#x} has no marks"

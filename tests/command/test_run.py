@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -319,3 +320,50 @@ def test_ctrl_c_ends_it_with_its_traceback(tmp_path):
     assert lines[1].startswith(f'  File "{script}", line ')
     assert lines[-1] == "KeyboardInterrupt"
     assert process.returncode == 130
+
+
+RACES = """
+from cuda.bindings import driver as d
+check = lambda r: r[1] if not r[0] and len(r) > 1 else r[0] and 1 / 0
+d.cuInit(0)
+d.cuCtxSetCurrent(check(d.cuDevicePrimaryCtxRetain(0)))
+one, other = check(d.cuStreamCreate(1)), check(d.cuStreamCreate(1))
+p = check(d.cuMemAlloc(64))
+check(d.cuMemsetD8Async(p, 1, 64, one))
+WAIT
+check(d.cuMemsetD8Async(p, 2, 64, other))
+check(d.cuCtxSynchronize())
+print("done")
+"""
+
+
+def test_a_race_is_told_and_is_exit_status_1(run, tmp_path):
+    report = tmp_path / "found.json"
+    options = ["--check=race", "--json", str(report)]
+    done = run(RACES.replace("WAIT", ""), options=options)
+    assert (done.code, done.out) == (1, "done\n")
+    assert "nothing orders the write" in done.err
+    assert done.err.count("script.py:") >= 2
+    assert "1 race found" in done.err
+    (found,) = json.loads(report.read_text())["findings"]
+    assert found["kind"] == "race"
+
+
+def test_a_program_in_order_is_not_told_of(run):
+    done = run(RACES.replace("WAIT", "d.cuStreamSynchronize(one)"), options=["--check=race,mem"])
+    assert (done.code, done.out) == (0, "done\n")
+    assert "nothing found" in done.err
+
+
+def test_what_a_file_suppresses_is_counted_alone(run, tmp_path):
+    file = tmp_path / "known"
+    file.write_text("# Known.\nrace:*script.py*\n")
+    done = run(RACES.replace("WAIT", ""), options=["--check=race", "--suppress", str(file)])
+    assert done.code == 0
+    assert "1 suppressed" in done.err
+
+
+def test_a_check_that_there_is_not_is_refused(run):
+    done = run("print(1)", options=["--check=rase"])
+    assert (done.code, done.out) == (2, "")
+    assert "'rase' to check: there are mem, race, init, sync, leak" in done.err

@@ -9,7 +9,7 @@ import numpy as np
 
 from cudasync.ptx.access import Access
 from cudasync.softgpu.launching import OutcomeKind
-from cudasync.softgpu.recording import Recording, Touch
+from cudasync.softgpu.recording import KINDS, Recording, Touch
 from helpers import direct
 
 if TYPE_CHECKING:
@@ -45,9 +45,9 @@ def happened(recording: Recording, array: np.ndarray) -> Happened:
     index = [low for low, _ in recording.ranges].index(start)
     ranges = [
         [(low - start, high - start) for low, high in recording.touched(index, kind)]
-        for kind in Touch
+        for kind in KINDS
     ]
-    firsts = {kind: recording.first(index, kind) for kind in Touch}
+    firsts = {kind: recording.first(index, kind) for kind in KINDS}
     lines = {kind: first.line for kind, first in firsts.items() if first is not None}
     return Happened(*ranges, lines)
 

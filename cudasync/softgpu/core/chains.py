@@ -193,6 +193,9 @@ class Chains:
         tails = [self.tail(stream) for stream in list(context.streams)]
         return [tail for tail in tails if tail is not None]
 
+    def context_is_idle(self, context: Context) -> None:
+        """A caller has waited for all of a context; a check wants to know."""
+
     # Done
 
     def _release(self, command: Command) -> None:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple, cast
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from cudasync.softgpu.core.checks.order import Stamp
     from cudasync.softgpu.core.streams import Stream
 
 
@@ -54,6 +55,7 @@ class Command:
         "is_wanted",
         "missing",
         "serial",
+        "stamp",
         "stream",
         "time_us",
     )
@@ -63,6 +65,9 @@ class Command:
 
     serial: int
     """Place in the order of all calls; set when enqueued."""
+
+    stamp: Stamp
+    """When it is done by the clocks of a check; set while one is under way, and else never."""
 
     def __init__(self, stream: Stream) -> None:
         self.stream = stream

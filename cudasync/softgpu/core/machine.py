@@ -42,6 +42,7 @@ from cudasync.softgpu.launching import DEFAULT_BUDGET
 
 if TYPE_CHECKING:
     from cudasync.ptx import ir
+    from cudasync.softgpu.core.checks.session import Check
     from cudasync.softgpu.core.exploration.session import Session
     from cudasync.softgpu.launching import Compile, CompiledModule
 
@@ -96,6 +97,8 @@ class Machine:
             self.executor.expectations = self.expectations
         # The exploration under way, if there is one.
         self.exploration: Session | None = None
+        # And the check.
+        self.check_under_way: Check | None = None
         self.streams = StreamManager(self)
         self.virtual = VirtualMemory(self)
         self.memory = MemoryManager(self)

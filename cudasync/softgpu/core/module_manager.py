@@ -51,8 +51,8 @@ class ModuleManager:
     def __init__(self, machine: Machine, compile_module: Compile) -> None:
         self._machine = machine
         self._compile = compile_module
-        self._modules: Handles[Module] = Handles("module")
-        self._libraries: Handles[Library] = Handles("library")
+        self._modules = self.loaded = Handles[Module]("module")
+        self._libraries = self.libraries = Handles[Library]("library")
         self._functions: Handles[Function | LibraryKernel | RefusedFunction] = Handles("function")
         # For who looks up at every launch, and does the rest where that finds nothing.
         self.live_functions = self._functions.objects

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 # Frames of the library itself say nothing to the reader of a report; the bindings have none.
 _OURS = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))) + os.sep
 _ENGINE = os.path.join(_OURS, "engine") + os.sep
+_CELLAR = os.path.join(_OURS, "softgpu") + os.sep
 
 
 def call_site() -> str:
@@ -44,3 +45,11 @@ def is_through_engine() -> bool:
             return True
         frame = frame.f_back
     return False
+
+
+def is_by_library() -> bool:
+    """True if one of cudasync's own objects called the driver, which then sees to the end, too."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and frame.f_code.co_filename.startswith(_CELLAR):
+        frame = frame.f_back
+    return frame is not None and frame.f_code.co_filename.startswith(_OURS)

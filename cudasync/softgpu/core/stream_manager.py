@@ -54,8 +54,8 @@ class StreamManager:
         self._machine = machine
         self._executor = machine.executor
         self._default = _Default()
-        self._streams: Handles[Stream] = Handles("stream")
-        self._events: Handles[Event] = Handles("event")
+        self._streams = self.streams = Handles[Stream]("stream")
+        self._events = self.events = Handles[Event]("event")
         # For who looks up at every call, and does the rest where that finds nothing.
         self.live_streams = self._streams.objects
         self.live_events = self._events.objects
@@ -156,6 +156,7 @@ class StreamManager:
     def synchronize_context(self, context: Context) -> None:
         """Wait for everything enqueued on any stream of a context."""
         self._wait(self._executor.tails(context), context)
+        self._executor.context_is_idle(context)
 
     def record_context(self, event: Event, context: Context) -> None:
         """Let the event stand for all that a context has been given so far."""
@@ -196,6 +197,7 @@ class StreamManager:
         for context in self._machine.contexts:
             if context.device is device:
                 self._executor.synchronize(self._executor.tails(context))
+                self._executor.context_is_idle(context)
 
     def finish(self, command: Command) -> None:
         """Wait for one command."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from cudasync.softgpu.jit.job import Field, Where
 from cudasync.softgpu.jit.masks import mask_word
 from cudasync.softgpu.jit.memcheck import lay_out, next_lane
-from cudasync.softgpu.recording import NOTE, NOTE_NAME
+from cudasync.softgpu.recording import NOTE, NOTE_NAME, noted
 
 if TYPE_CHECKING:
     from cudasync.ptx import ir
@@ -50,7 +50,8 @@ def note(
     builder.functions["@cudasync.note.lanes"] = _LANES
     place, spacing = lay_out(lowering, where.address)
     word = mask_word(builder, lowering.mask)
+    bits = noted(kind, instruction.opcode, instruction.modifiers)
     builder.emit(
         f"call void @cudasync.note.lanes(ptr %job, ptr {place}, i32 {spacing}, i32 {word},"
-        f" i64 {size}, i8 {kind.value}, i64 {instruction.span.line})"
+        f" i64 {size}, i8 {bits}, i64 {instruction.span.line})"
     )

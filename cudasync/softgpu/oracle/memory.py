@@ -14,7 +14,7 @@ from cudasync.ptx.types import ScalarType, StateSpace
 from cudasync.softgpu.oracle.emitter import llvm_type
 from cudasync.softgpu.oracle.places import window
 from cudasync.softgpu.oracle.state import FAULTED, BlockState
-from cudasync.softgpu.recording import NOTE, NOTE_NAME, Touch
+from cudasync.softgpu.recording import NOTE, NOTE_NAME, Touch, noted
 
 if TYPE_CHECKING:
     from cudasync.ptx.ir import Instruction, Operand
@@ -212,13 +212,14 @@ def _note(e: Emitter, i: Instruction, where: str, size: int, *, is_write: bool) 
     kind = Touch.WRITTEN if is_write else Touch.READ
     if is_write and i.opcode in ("atom", "red"):
         kind = Touch.READ | Touch.WRITTEN
+    bits = noted(kind, i.opcode, i.modifiers)
     e.helpers[NOTE_NAME] = NOTE
     block = e.block()
     table = e.field(block, BlockState.recording.offset, "ptr")
     count = e.field(block, BlockState.recording_count.offset, "i64")
     e.line(
         f"call void @{NOTE_NAME}(ptr {table}, i64 {count}, i64 {where}, i64 {size},"
-        f" i8 {kind.value}, i64 {i.span.line})"
+        f" i8 {bits}, i64 {i.span.line})"
     )
 
 

@@ -47,6 +47,8 @@ class Watch:
 class Watching:
     """Has launches recorded."""
 
+    most_bytes = _MOST_BYTES
+
     def __init__(self, machine: Machine) -> None:
         self._machine = machine
         self._twins: dict[Function, Function] = {}
@@ -56,7 +58,7 @@ class Watching:
         if not isinstance(command, KernelLaunch) or command.expectation is not None:
             return
         ranges = self._machine.memory.snapshot(command.stream.context).ranges()
-        if sum(end - start for start, end in ranges) > _MOST_BYTES:
+        if sum(end - start for start, end in ranges) > self.most_bytes:
             return
         twin = self._twin(command.function)
         if twin is not None:

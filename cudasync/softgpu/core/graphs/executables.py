@@ -39,7 +39,7 @@ class Executables:
     def __init__(self, machine: Machine) -> None:
         self._machine = machine
         self._executor = machine.executor
-        self._known: Handles[GraphExec] = Handles("executable graph", code=INVALID_VALUE)
+        self._known = self.made = Handles[GraphExec]("executable graph", code=INVALID_VALUE)
 
     def get(self, handle: int) -> GraphExec:
         """The executable a handle names."""

@@ -69,7 +69,7 @@ class GraphManager:
         self.lock = RLock()
         self.captures = Captures()
         self.resources = Resources(machine)
-        self._graphs: Handles[Graph] = Handles("graph", code=INVALID_VALUE)
+        self._graphs = self.made = Handles[Graph]("graph", code=INVALID_VALUE)
         self._nodes: Handles[Node] = Handles("graph node", code=INVALID_VALUE)
         self._user_objects: Handles[UserObject] = Handles("user object", code=INVALID_VALUE)
 

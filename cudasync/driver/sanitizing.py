@@ -1,0 +1,68 @@
+"""Floor 1. Checks of a program while it runs, where the driver can make them.
+
+A driver that can has functions for it that no other has; they are asked for by name. The software
+GPU has them, unless it works on threads.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+from typing import TYPE_CHECKING, Any
+
+from cudasync.driver.probe import LIBRARY, ensure_driver
+from cudasync.driver.result import failure
+from cudasync.errors import CudasyncError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+_BEGIN, _REPORT = "cudasyncSanitizeBegin", "cudasyncSanitizeReport"
+_HOST, _END = "cudasyncSanitizeHost", "cudasyncSanitizeEnd"
+_REPORT_BYTES = 16 << 20
+
+
+def begin(
+    kinds: Iterable[str],
+    *,
+    most: int = 0,
+    suppressions: Sequence[str] = (),
+    tell: bool = False,
+) -> None:
+    """Check from now on. CudasyncError where the driver is a real one, CudaError if refused."""
+    ensure_driver()
+    if getattr(ctypes.CDLL(LIBRARY), _BEGIN, None) is None:
+        raise CudasyncError(
+            "programs are checked on the software GPU alone: set CUDASYNC_DEVICE=soft"
+        )
+    settings = {
+        "kinds": sorted(kinds),
+        "most": most,
+        "suppressions": list(suppressions),
+        "tell": tell,
+    }
+    _call(_BEGIN, json.dumps(settings).encode())
+
+
+def report() -> dict[str, Any]:
+    """Do what nobody has waited for, look at what is left, and say what was found so far."""
+    text = ctypes.create_string_buffer(_REPORT_BYTES)
+    _call(_REPORT, text, ctypes.c_uint(_REPORT_BYTES))
+    found: dict[str, Any] = json.loads(text.value)
+    return found
+
+
+def host(address: int, size_bytes: int, *, writes: bool) -> None:
+    """The calling thread reads or writes these bytes now."""
+    _call(_HOST, ctypes.c_void_p(address), ctypes.c_size_t(size_bytes), ctypes.c_uint(writes))
+
+
+def end() -> None:
+    """Check no more."""
+    _call(_END)
+
+
+def _call(name: str, *arguments: Any) -> None:
+    code = getattr(ctypes.CDLL(LIBRARY), name)(*arguments)
+    if code:
+        raise failure(code, name)

@@ -1,0 +1,1 @@
+"""Cellar. The sanitizer: what a program did wrong, on runs whose result may be right."""

@@ -1,0 +1,44 @@
+"""Cellar. A check of a whole process: each finding is told when it is made, and all at the end."""
+
+from __future__ import annotations
+
+import atexit
+import gc
+import sys
+from typing import TYPE_CHECKING
+
+from cudasync.softgpu.core.checks.findings import lines_of
+from cudasync.softgpu.core.checks.session import Check
+from cudasync.softgpu.core.results import DriverFailure
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from cudasync.softgpu.core.machine import Machine
+
+
+def start_from_process(
+    machine: Machine, kinds: Iterable[str], *, most: int, suppressions: str
+) -> None:
+    """Check from now on. DriverFailure for kinds and suppressions that there are not."""
+    check = Check(
+        machine,
+        [kind.strip() for kind in kinds],
+        most=most,
+        suppressions=lines_of(suppressions),
+        tell=True,
+    )
+    machine.check_under_way = check
+    # Before the library is closed, and behind whatever the program registers.
+    atexit.register(_summarise, machine, check)
+
+
+def _summarise(machine: Machine, check: Check) -> None:
+    if machine.check_under_way is not check:
+        return  # It was ended by whoever asked for its report.
+    gc.collect()
+    try:
+        check.finish()
+    except DriverFailure as failure:
+        sys.stderr.write(f"cudasync check: work left undone failed: {failure.detail}\n")
+    sys.stderr.write(f"cudasync check: {check.findings.summary()}\n")

@@ -1,0 +1,152 @@
+"""Cellar. The executor of a checked program: what it runs is held against what comes before it.
+
+An executor becomes one of these for as long as a check lasts, as in an exploration. What comes
+before what has to be known of what is done, too, so records and waits are commands. The order in
+which commands run is the one that the program would have had without a check.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from cudasync.softgpu.core.checks.findings import Access, Finding
+from cudasync.softgpu.core.checks.watching import done_by, strong_reads
+from cudasync.softgpu.core.commands import EventWait, Step
+from cudasync.softgpu.core.executor import Executor
+from cudasync.softgpu.core.results import (
+    ASSERT,
+    ILLEGAL_ADDRESS,
+    ILLEGAL_STATE,
+    MISALIGNED_ADDRESS,
+    DriverFailure,
+)
+from cudasync.softgpu.core.sites import call_site
+from cudasync.softgpu.core.streams import NON_BLOCKING
+from cudasync.softgpu.core.wait_values import WaitValue
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from cudasync.softgpu.core.checks.findings import Findings
+    from cudasync.softgpu.core.checks.memory import CheckedMemory
+    from cudasync.softgpu.core.checks.order import Order
+    from cudasync.softgpu.core.checks.watching import LaunchWatching
+    from cudasync.softgpu.core.commands import Command
+    from cudasync.softgpu.core.context import Context
+    from cudasync.softgpu.core.streams import Event, Stream
+
+_BARRIER = "a barrier can never complete"
+
+
+class CheckingExecutor(Executor):
+    """An executor under check."""
+
+    kinds: frozenset[str]
+    findings: Findings
+    order: Order
+    checked: CheckedMemory
+    watching: LaunchWatching | None
+    # The commands that have waited for memory to change.
+    waited: set[Command]
+
+    # What the program does
+
+    def enqueue(self, command: Command, waits: Iterable[Command] = ()) -> None:
+        waits = list(waits)
+        if command.stream.capture is None:
+            # Without the lock, which refuses who holds it: so a finaliser is told.
+            self.order.enqueues(command, waits, call_site())
+        super().enqueue(command, waits)
+
+    def record(self, event: Event, stream: Stream) -> None:
+        self._record_by_command(event, stream)
+
+    def hold(self, stream: Stream, event: Event) -> None:
+        if event.record is not None:
+            self.enqueue(EventWait(stream), (event.record,))
+
+    def tail(self, stream: Stream) -> Command | None:
+        # Its end is that of the streams it would wait for, also of those that are done.
+        if stream.is_legacy and stream.capture is None and not stream.context.error:
+            others = [
+                other.tail.serial
+                for other in list(stream.context.streams)
+                if other.tail is not None and not other.flags & NON_BLOCKING
+            ]
+            tail = stream.tail
+            if others and (tail is None or tail.serial < max(others)):
+                self.enqueue(EventWait(stream))
+        return super().tail(stream)
+
+    def synchronize(self, targets: Iterable[Command]) -> None:
+        targets = list(targets)
+        try:
+            super().synchronize(targets)
+        except DriverFailure as failure:
+            if failure.code == ILLEGAL_STATE and "sync" in self.kinds:
+                self.findings.add(Finding("sync", f"at {call_site()}: {failure.detail}"))
+            raise
+        with self.lock:
+            self.order.host_waited(targets)
+
+    def query(self, target: Command | None) -> bool:
+        is_done = super().query(target)
+        if is_done and target is not None:
+            with self.lock:
+                self.order.host_waited([target])
+        return is_done
+
+    def context_is_idle(self, context: Context) -> None:
+        with self.lock:
+            self.order.host_waited_for_context(context)
+
+    # What is done of it; the lock is held
+
+    def _execute(self, command: Command) -> Step | None:
+        self.order.begins(command)
+        if self.watching is not None:
+            self.watching.watch(command)
+        step = super()._execute(command)
+        if step in (Step.YIELDED, Step.MOVED):
+            self.waited.add(command)
+        elif step is Step.DONE:
+            self._did(command)
+        return step
+
+    def finish_elsewhere(self, command: Command, account: Callable[[], object]) -> None:
+        def and_note() -> None:
+            account()
+            self.order.done(command)
+            # It may tell the host in ways that are not seen.
+            stamp = self.order.stamp_of(command)
+            if stamp is not None:
+                self.order.host_knows(stamp)
+
+        super().finish_elsewhere(command, and_note)
+
+    def _did(self, command: Command) -> None:
+        has_waited = command in self.waited
+        self.waited.discard(command)
+        if has_waited or isinstance(command, WaitValue):
+            self.order.joins(command, self.checked.writers(strong_reads(command)))
+        self.order.done(command)
+        if not isinstance(command, WaitValue):
+            self.checked.command(command, command.stamp, done_by(command))
+
+    def fail(self, context: Context, failure: DriverFailure) -> None:
+        """A fault that is asked for is a finding, and the program goes on."""
+        kind = ""
+        if failure.code in (ILLEGAL_ADDRESS, MISALIGNED_ADDRESS, ASSERT):
+            kind = "mem"
+        elif failure.detail.startswith(_BARRIER):
+            kind = "sync"
+        command = self._executing
+        if kind not in self.kinds or command is None or command.stream.context is not context:
+            super().fail(context, failure)
+            return
+        stamp = command.stamp
+        access = Access(command.describe(), "fault", stamp.site, command.stream.name)
+        self.findings.add(Finding(kind, failure.detail, [access]))
+        self.waited.discard(command)
+        self.order.done(command)
+        self._finish(command)

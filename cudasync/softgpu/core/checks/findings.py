@@ -1,0 +1,132 @@
+"""Cellar. What the checks have found: told once for each pair of places, counted every time.
+
+A finding is known by its kind, the lines of its two accesses and what these were. A suppression is
+a line `kind:pattern` of a file; it silences findings of the kind whose text has a match of the
+shell pattern in any line. `#` begins a comment.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import asdict, dataclass, field
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, Final
+
+from cudasync.softgpu.core.results import INVALID_VALUE, DriverFailure
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+KINDS: Final = ("mem", "race", "init", "sync", "leak")
+DEFAULT_MOST: Final = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """One side of a finding, for people and for JSON. Empty texts and 0 are what is not known."""
+
+    what: str
+    verb: str
+    site: str
+    stream: str = ""
+    ptx_line: int = 0
+    source: str = ""
+
+    def describe(self) -> str:
+        line = f", PTX line {self.ptx_line}" if self.ptx_line else ""
+        source = f" ({self.source})" if self.source else ""
+        stream = f" in {self.stream}" if self.stream else ""
+        return f"{self.verb} by {self.what}{line}{source}{stream}, called at {self.site}"
+
+
+@dataclass(slots=True)
+class Finding:
+    """One defect. `count` is how often it was met."""
+
+    kind: str
+    text: str
+    accesses: list[Access] = field(default_factory=list)
+    memory: str = ""
+    missing: str = ""
+    count: int = 1
+
+    @property
+    def key(self) -> tuple[object, ...]:
+        sides = tuple(sorted((a.what, a.verb, a.site, a.ptx_line) for a in self.accesses))
+        return self.kind, sides or self.text
+
+    def describe(self) -> str:
+        """All of it, a line for each part."""
+        lines = [f"{self.kind}: {self.text}"]
+        lines += [f"    {access.describe()}" for access in self.accesses]
+        lines += [f"    {part}" for part in (self.memory, self.missing) if part]
+        return "\n".join(lines)
+
+
+class Findings:
+    """The findings of one check, in the order in which they were made."""
+
+    def __init__(self, suppressions: Iterable[str] = (), most: int = 0, *, tell: bool) -> None:
+        """`most` different ones are kept (0: DEFAULT_MOST), the others counted alone."""
+        self._most = most or DEFAULT_MOST
+        self._tells = tell
+        self._patterns = [_pattern(each) for each in suppressions]
+        self._found: dict[tuple[object, ...], Finding] = {}
+        self.suppressed = 0
+        self.left_out = 0
+
+    def add(self, finding: Finding) -> None:
+        """Keep it, or count it where it is known."""
+        known = self._found.get(finding.key)
+        if known is not None:
+            known.count += 1
+            return
+        text = finding.describe()
+        if any(
+            kind in (finding.kind, "*")
+            and any(fnmatchcase(line, f"*{pattern}*") for line in text.splitlines())
+            for kind, pattern in self._patterns
+        ):
+            self.suppressed += 1
+            return
+        if len(self._found) >= self._most:
+            self.left_out += 1
+            return
+        self._found[finding.key] = finding
+        if self._tells:
+            sys.stderr.write(f"cudasync check: {text}\n")
+
+    def summary(self) -> str:
+        """One line for the end."""
+        counts = [
+            f"{sum(f.kind == kind for f in self._found.values())} {kind}"
+            for kind in KINDS
+            if any(f.kind == kind for f in self._found.values())
+        ]
+        more = f", {self.left_out} more not told" if self.left_out else ""
+        more += f", {self.suppressed} suppressed" if self.suppressed else ""
+        return (", ".join(counts) or "nothing") + f" found{more}"
+
+    def report(self) -> dict[str, object]:
+        """As it goes into JSON."""
+        return {
+            "findings": [asdict(finding) for finding in self._found.values()],
+            "suppressed": self.suppressed,
+            "left_out": self.left_out,
+            "summary": self.summary(),
+        }
+
+
+def lines_of(text: str) -> list[str]:
+    """The suppressions of a file."""
+    lines = [line.split("#", 1)[0].strip() for line in text.splitlines()]
+    return [line for line in lines if line]
+
+
+def _pattern(line: str) -> tuple[str, str]:
+    kind, colon, pattern = line.partition(":")
+    if not colon or kind not in (*KINDS, "*") or not pattern:
+        raise DriverFailure(
+            INVALID_VALUE, f"{line!r} is no suppression: write KIND:PATTERN, as in race:*relax*"
+        )
+    return kind, pattern.strip()

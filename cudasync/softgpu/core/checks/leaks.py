@@ -1,0 +1,77 @@
+"""Cellar. What a program has made and not ended, with the line that made it.
+
+What cudasync's own objects made is theirs to end: it is kept for the next use, or goes with them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from cudasync.softgpu.core.checks.findings import Access, Finding
+from cudasync.softgpu.core.handles import Handles
+from cudasync.softgpu.core.memory import MemoryKind
+from cudasync.softgpu.core.sites import call_site, is_by_library
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from cudasync.softgpu.core.machine import Machine
+    from cudasync.softgpu.core.memory import Allocation
+
+T = TypeVar("T")
+
+
+class NotedHandles(Handles[T]):
+    """Handles that know where each was made, for as long as a check lasts."""
+
+    sites: dict[int, str]
+
+    def add(self, handle: int, item: T) -> None:
+        if not is_by_library():
+            self.sites[handle] = call_site()
+        super().add(handle, item)
+
+
+class Leaks:
+    """What there is more of than when this was made."""
+
+    def __init__(self, machine: Machine) -> None:
+        self._machine = machine
+        self._old = set(self._allocations())
+        self._tables: dict[str, Handles[Any]] = {
+            "a stream": machine.streams.streams,
+            "an event": machine.streams.events,
+            "a module": machine.modules.loaded,
+            "a library": machine.modules.libraries,
+            "a graph": machine.graphs.made,
+            "an executable graph": machine.executables.made,
+        }
+        for table in self._tables.values():
+            table.__class__ = NotedHandles
+            table.sites = {}  # type: ignore[attr-defined]
+
+    def findings(self) -> Iterator[Finding]:
+        """One for each thing that is left."""
+        for allocation in self._allocations():
+            if not (allocation.is_of_library or allocation.is_freeing or allocation in self._old):
+                access = Access(allocation.kind.value, "allocation", allocation.made_at)
+                text = f"{allocation.size_bytes} bytes of {allocation.kind.value} are never freed"
+                yield Finding("leak", text, [access], missing="missing: the call that frees it")
+        for what, table in self._tables.items():
+            sites: dict[int, str] = table.sites  # type: ignore[attr-defined]
+            for handle, site in sites.items():
+                if handle in table.objects:
+                    access = Access(what, "creation", site)
+                    text = f"{what} is never destroyed"
+                    yield Finding("leak", text, [access], missing="missing: the call that ends it")
+
+    def end(self) -> None:
+        for table in self._tables.values():
+            table.__class__ = Handles
+
+    def _allocations(self) -> Iterator[Allocation]:
+        machine = self._machine
+        for table in [*(device.memory for device in machine.devices), machine.host_memory]:
+            for allocation in table.live():
+                if allocation.kind is not MemoryKind.VARIABLE and allocation.keeper is None:
+                    yield allocation

@@ -1,0 +1,184 @@
+"""Cellar. What commands do to memory, held against what came before: races, and what nobody wrote.
+
+The history of an allocation goes with it. Memory that modules keep for printf and malloc is nobody
+else's, and pageable memory is no command's: its source is read at the call, and its target written
+before the call returns.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from cudasync.softgpu.core.checks.findings import Access, Finding
+from cudasync.softgpu.core.checks.shadow import Shadow, Touch
+from cudasync.softgpu.core.checks.unwritten import Unwritten
+from cudasync.softgpu.core.launches import KernelLaunch
+from cudasync.softgpu.core.memory import MemoryKind
+from cudasync.softgpu.core.sources import source_of
+from cudasync.softgpu.core.stream_ordered import Appear, Vanish
+from cudasync.softgpu.core.transfers import Copy
+from cudasync.softgpu.core.wait_values import WaitValue, WriteValue
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from cudasync.softgpu.core.checks.findings import Findings
+    from cudasync.softgpu.core.checks.order import Stamp
+    from cudasync.softgpu.core.checks.watching import Done
+    from cudasync.softgpu.core.commands import Command
+    from cudasync.softgpu.core.machine import Machine
+    from cudasync.softgpu.core.memory import Allocation
+
+# Of how many allocations the history is kept before that of freed ones is dropped.
+_MOST_HISTORIES = 512
+
+
+class _History(NamedTuple):
+    shadow: Shadow
+    unwritten: Unwritten
+
+
+class CheckedMemory:
+    """The memory of a machine while a check is under way."""
+
+    def __init__(self, machine: Machine, findings: Findings, kinds: frozenset[str]) -> None:
+        self._find = machine.memory.find
+        self._findings = findings
+        self._kinds = kinds
+        self._histories: dict[Allocation, _History] = {}
+        # What is there already may have been written.
+        tables = [*(device.memory for device in machine.devices), machine.host_memory]
+        self._old = {each for table in tables for each in table.live()}
+
+    # What is done to it
+
+    def command(self, command: Command, stamp: Stamp, done: Iterable[Done]) -> None:
+        """A command is done, and did this."""
+        name = command.describe()
+        stream = command.stream.name
+        moved: list[tuple[int, int]] = []
+        for each in done:
+            source = ""
+            if each.line and isinstance(command, KernelLaunch):
+                source = source_of(command.function.module.source, each.line)
+            verb = _verb(command, is_write=each.is_write)
+            access = Access(name, verb, stamp.site, stream, each.line, source)
+            touch = Touch(stamp, access, each.is_write, each.is_strong)
+            self._touch(touch, each.ranges)
+            if isinstance(command, Copy) and not each.is_write:
+                moved += each.ranges
+            elif each.is_write and not isinstance(command, Appear | Vanish):
+                self._written(each.ranges, moved)
+            if each.early:
+                self._read_early(access, each.early)
+
+    def host(self, stamp: Stamp, start: int, end: int, *, is_write: bool) -> None:
+        """The host reads or writes memory now."""
+        access = Access("the host", "write" if is_write else "read", stamp.site)
+        self._touch(Touch(stamp, access, is_write), [(start, end)])
+
+    def writers(self, ranges: Iterable[tuple[int, int]]) -> Iterator[Stamp]:
+        """Who wrote these bytes last, as far as is known."""
+        for allocation, start, end in self._pieces(ranges):
+            yield from self._history(allocation).shadow.writers([(start, end)])
+
+    # Races
+
+    def _touch(self, touch: Touch, ranges: Iterable[tuple[int, int]]) -> None:
+        if "race" not in self._kinds:
+            return
+        for allocation, start, end in self._pieces(ranges):
+            shadow = self._history(allocation).shadow
+            for other, low, high in shadow.take(touch, [(start, end)]):
+                self._findings.add(_race(other, touch, allocation, low, high))
+
+    # What nobody wrote
+
+    def _written(self, ranges: list[tuple[int, int]], moved: list[tuple[int, int]]) -> None:
+        if "init" not in self._kinds:
+            return
+        # A copy brings along what is not written at its source, if its rows have their match.
+        pairs = zip(ranges, moved, strict=True) if len(ranges) == len(moved) else ()
+        holes = [
+            (low - source[0] + target[0], high - source[0] + target[0])
+            for target, source in pairs
+            for allocation, start, end in self._pieces([source])
+            for low, high in self._history(allocation).unwritten.within(start, end)
+        ]
+        for allocation, start, end in self._pieces(ranges):
+            self._history(allocation).unwritten.take_away(start, end)
+        for allocation, start, end in self._pieces(holes):
+            self._history(allocation).unwritten.add(start, end)
+
+    def _read_early(self, access: Access, ranges: Iterable[tuple[int, int]]) -> None:
+        if "init" not in self._kinds:
+            return
+        for allocation, start, end in self._pieces(ranges):
+            unwritten = self._history(allocation).unwritten
+            for low, high in unwritten.within(start, end)[:1]:
+                text = f"{access.what} reads memory that nobody has written"
+                missing = "write it first: a memset, a copy, or a kernel that is ordered before"
+                where = _where(allocation, low, high)
+                self._findings.add(Finding("init", text, [access], where, missing))
+
+    # Histories
+
+    def _pieces(self, ranges: Iterable[tuple[int, int]]) -> Iterator[tuple[Allocation, int, int]]:
+        for start, end in ranges:
+            while start < end:
+                allocation = self._find(start)
+                if allocation is None:
+                    break
+                if not (allocation.kind is MemoryKind.VARIABLE and " " in allocation.name):
+                    yield allocation, start, min(end, allocation.end)
+                start = max(allocation.end, start + 1)
+
+    def _history(self, allocation: Allocation) -> _History:
+        found = self._histories.get(allocation)
+        if found is None:
+            if len(self._histories) > _MOST_HISTORIES:
+                self._histories = {a: h for a, h in self._histories.items() if not a.freed_at}
+            start, end = allocation.start, allocation.end
+            # Others may be written by the host, which is not seen.
+            is_fresh = allocation.kind in (MemoryKind.DEVICE, MemoryKind.POOL)
+            is_fresh = is_fresh and allocation not in self._old
+            found = _History(Shadow(start, end), Unwritten([(start, end)] if is_fresh else []))
+            self._histories[allocation] = found
+        return found
+
+
+def is_strong(command: Command) -> bool:
+    """True for words that commands wait for and write: they are there to be met."""
+    return isinstance(command, WaitValue | WriteValue)
+
+
+def _verb(command: Command, *, is_write: bool) -> str:
+    if isinstance(command, Appear):
+        return "allocation"
+    if isinstance(command, Vanish):
+        return "free"
+    return "write" if is_write else "read"
+
+
+def _race(first: Touch, second: Touch, allocation: Allocation, low: int, high: int) -> Finding:
+    one, two = first.access, second.access
+    text = f"nothing orders the {one.verb} by {one.what} and the {two.verb} by {two.what}"
+    return Finding("race", text, [one, two], _where(allocation, low, high), _missing(one, two))
+
+
+def _missing(one: Access, two: Access) -> str:
+    if two.what == "the host":
+        return f"missing: synchronize {one.stream}, or an event behind the {one.verb}, before this"
+    if one.what == "the host":
+        return f"missing: let the host finish before the {two.verb} is enqueued"
+    if one.stream == two.stream:
+        return f"missing: an edge between the two nodes of {one.stream}, or memory for each"
+    return (
+        f"missing: an event recorded in {one.stream} behind the {one.verb}, for which {two.stream} "
+        f"waits before the {two.verb}; or a wait of the host between the two calls"
+    )
+
+
+def _where(allocation: Allocation, low: int, high: int) -> str:
+    offset = low - allocation.start
+    return f"bytes {offset} to {high - allocation.start - 1} of {allocation.describe()}"

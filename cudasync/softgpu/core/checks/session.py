@@ -1,0 +1,95 @@
+"""Cellar. A check from its beginning to its end."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from cudasync.softgpu.core.checks.executor import CheckingExecutor
+from cudasync.softgpu.core.checks.findings import KINDS, Findings
+from cudasync.softgpu.core.checks.leaks import Leaks
+from cudasync.softgpu.core.checks.memory import CheckedMemory
+from cudasync.softgpu.core.checks.order import Order
+from cudasync.softgpu.core.checks.watching import LaunchWatching
+from cudasync.softgpu.core.executor import Executor
+from cudasync.softgpu.core.results import (
+    INVALID_VALUE,
+    NOT_PERMITTED,
+    NOT_SUPPORTED,
+    DriverFailure,
+)
+from cudasync.softgpu.core.sites import call_site
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from cudasync.softgpu.core.machine import Machine
+
+
+class Check:
+    """One check; the machine's executor is a checking one for as long as it lasts."""
+
+    def __init__(
+        self,
+        machine: Machine,
+        kinds: Iterable[str],
+        *,
+        most: int = 0,
+        suppressions: Iterable[str] = (),
+        tell: bool = False,
+    ) -> None:
+        asked = frozenset(kinds)
+        wrong = sorted(asked - set(KINDS))
+        if wrong or not asked:
+            names = ", ".join(map(repr, wrong)) or "nothing"
+            raise DriverFailure(INVALID_VALUE, f"{names} to check: there are {', '.join(KINDS)}")
+        executor = machine.executor
+        if isinstance(executor, CheckingExecutor):
+            raise DriverFailure(NOT_PERMITTED, "a check is under way already")
+        if type(executor) is not Executor:
+            raise DriverFailure(
+                NOT_SUPPORTED, "checks need a scheduler that does one thing at a time, as fifo does"
+            )
+        self._machine = machine
+        self.findings = Findings(suppressions, most, tell=tell)
+        # What there is already is nobody's to check.
+        self._drain()
+        for context in machine.contexts:
+            for stream in list(context.streams):
+                stream.waits.clear()
+        self._leaks = Leaks(machine) if "leak" in asked else None
+        executor.__class__ = CheckingExecutor
+        assert isinstance(executor, CheckingExecutor)
+        self._executor = executor
+        executor.kinds = asked
+        executor.findings = self.findings
+        executor.order = Order()
+        executor.checked = CheckedMemory(machine, self.findings, asked)
+        executor.watching = LaunchWatching(machine) if asked & {"race", "init"} else None
+        executor.waited = set()
+
+    def host(self, address: int, size_bytes: int, *, is_write: bool) -> None:
+        """The calling thread reads or writes memory now."""
+        with self._executor.lock:
+            stamp = self._executor.order.host(call_site())
+            end = address + size_bytes
+            self._executor.checked.host(stamp, address, end, is_write=is_write)
+
+    def finish(self) -> None:
+        """Do what nobody waited for, and look at what is left."""
+        self._drain()
+        if self._leaks is not None:
+            for finding in self._leaks.findings():
+                self.findings.add(finding)
+            self._leaks.end()
+            self._leaks = None
+
+    def end(self) -> None:
+        """The executor is what it was."""
+        self._executor.__class__ = Executor  # type: ignore[assignment]
+        if self._leaks is not None:
+            self._leaks.end()
+
+    def _drain(self) -> None:
+        for context in self._machine.contexts:
+            if not context.error:
+                self._machine.streams.synchronize_context(context)

@@ -1,0 +1,98 @@
+"""Cellar. For each byte of an allocation: who wrote it last, and who has read it since.
+
+What a program does is brought here in an order that agrees with what comes before what. So it is
+enough to hold an access against the last writes and the reads since: a race that is hidden by a
+later one comes with that one. Two accesses that are strong (atomics, volatile and the like, waits
+for and writes of values) do not race with each other.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from typing import TypeAlias
+
+    from cudasync.softgpu.core.checks.findings import Access
+    from cudasync.softgpu.core.checks.order import Stamp
+
+    # Of one range of bytes: the last writes, which do not come before each other, and the reads.
+    State: TypeAlias = tuple[tuple["Touch", ...], tuple["Touch", ...]]
+
+
+@dataclass(slots=True, eq=False)
+class Touch:
+    """One access to memory: when it was done, how, and what is said of it."""
+
+    stamp: Stamp
+    access: Access
+    is_write: bool
+    is_strong: bool = False
+
+    def races(self, other: Touch) -> bool:
+        """True if nothing puts `other`, which was seen earlier, before this."""
+        return not (self.is_strong and other.is_strong) and not other.stamp.is_before(self.stamp)
+
+
+class Shadow:
+    """The bytes of one allocation, as ranges that have the same history."""
+
+    def __init__(self, start: int, end: int) -> None:
+        self._starts = [start]
+        self._ends = [end]
+        self._states: list[State] = [((), ())]
+
+    def take(
+        self, touch: Touch, ranges: Iterable[tuple[int, int]]
+    ) -> Iterator[tuple[Touch, int, int]]:
+        """Note an access; yields each earlier one that it races with, and over which bytes."""
+        for start, end in ranges:
+            for index in self._cut(start, end):
+                writes, reads = self._states[index]
+                others = (*writes, *reads) if touch.is_write else writes
+                for other in others:
+                    if touch.races(other):
+                        yield other, self._starts[index], self._ends[index]
+                self._states[index] = _after(touch, writes, reads)
+
+    def writers(self, ranges: Iterable[tuple[int, int]]) -> list[Stamp]:
+        """Who wrote these bytes last."""
+        return [
+            write.stamp
+            for start, end in ranges
+            for index in self._cut(start, end)
+            for write in self._states[index][0]
+        ]
+
+    def _cut(self, start: int, end: int) -> range:
+        """The ranges within [start, end), which begin and end there from now on."""
+        first = self._cut_at(start)
+        return range(first, self._cut_at(end))
+
+    def _cut_at(self, address: int) -> int:
+        """The index of the range that begins at `address`, or of what comes behind it."""
+        starts, ends = self._starts, self._ends
+        index = bisect_right(starts, address) - 1
+        if index < 0:
+            return 0
+        if starts[index] == address:
+            return index
+        if ends[index] <= address:
+            return index + 1
+        starts.insert(index + 1, address)
+        ends.insert(index, address)
+        self._states.insert(index + 1, self._states[index])
+        return index + 1
+
+
+def _after(touch: Touch, writes: tuple[Touch, ...], reads: tuple[Touch, ...]) -> State:
+    if touch.is_write:
+        kept: tuple[Touch, ...] = ()
+        if touch.is_strong:
+            kept = tuple(w for w in writes if not w.stamp.is_before(touch.stamp))
+        return (*kept, touch), ()
+    old = tuple(read for read in reads if not read.stamp.is_before(touch.stamp))
+    return writes, (*old, touch)

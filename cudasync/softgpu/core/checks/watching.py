@@ -1,0 +1,89 @@
+"""Cellar. What a command has done to memory, taken apart as a check needs it.
+
+Kernels run as twins that were compiled to be recorded. Of an allocation that a kernel did not touch
+nothing is looked at, so what is allocated costs nothing; marks are pages that come when touched.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from cudasync.softgpu.core.checks.memory import is_strong
+from cudasync.softgpu.core.exploration.watching import Watch, Watching
+from cudasync.softgpu.core.launches import KernelLaunch
+from cudasync.softgpu.recording import KINDS, Touch
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from cudasync.softgpu.core.commands import Command
+
+_MOST_BYTES: Final = 4 << 30
+
+
+class Done(NamedTuple):
+    """Reads or writes of a command. `line` is the PTX line of the first of them in the allocation.
+
+    `early` are bytes that a kernel read before it had written them.
+    """
+
+    ranges: list[tuple[int, int]]
+    is_write: bool
+    is_strong: bool = False
+    line: int = 0
+    early: list[tuple[int, int]] = []  # noqa: RUF012  # Nobody changes it.
+
+
+class LaunchWatching(Watching):
+    """Has launches recorded, whatever is allocated."""
+
+    most_bytes = _MOST_BYTES
+
+
+def done_by(command: Command) -> Iterator[Done]:
+    """What the command did, reads first; nothing where it is not known."""
+    if isinstance(command, KernelLaunch):
+        watch = command.expectation
+        if isinstance(watch, Watch):
+            yield from _recorded(watch)
+        return
+    touched = command.touched()
+    if touched is not None:
+        strong = is_strong(command)
+        if touched.reads:
+            yield Done(list(touched.reads), is_write=False, is_strong=strong)
+        if touched.writes:
+            yield Done(list(touched.writes), is_write=True, is_strong=strong)
+
+
+def strong_reads(command: Command) -> list[tuple[int, int]]:
+    """The words by which a command that waited may have learnt that others were done."""
+    if not isinstance(command, KernelLaunch):
+        touched = command.touched()
+        return [] if touched is None else list(touched.reads)
+    return [r for each in done_by(command) if each.is_strong for r in each.ranges]
+
+
+def _recorded(watch: Watch) -> Iterator[Done]:
+    record = watch.recording
+    for index in range(record.count):
+        read, written, early = (record.first(index, kind) for kind in KINDS)
+        if read is not None:
+            line, plain = read.line, Touch.PLAIN_READ
+            ranges = record.touched(index, Touch.READ, plain)
+            if ranges:
+                yield Done(ranges, is_write=False, is_strong=True, line=line)
+            ranges = record.touched(index, plain)
+            if ranges:
+                yield Done(ranges, is_write=False, line=line)
+        if early is not None:
+            line = early.line
+            yield Done([], False, line=line, early=record.touched(index, Touch.READ_FIRST))
+        if written is not None:
+            line, plain = written.line, Touch.PLAIN_WRITE
+            ranges = record.touched(index, Touch.WRITTEN, plain)
+            if ranges:
+                yield Done(ranges, is_write=True, is_strong=True, line=line)
+            ranges = record.touched(index, plain)
+            if ranges:
+                yield Done(ranges, is_write=True, line=line)
