@@ -6,8 +6,8 @@ True throughout:
 - at most `depth` items are ahead of the consumer: it pushes the next pull as it takes an item;
 - a gather overwrites its slot, and a copy reads it, so the engine orders a slot's next gather
   behind its last copy. Nothing here waits for that, and nothing asks;
-- a device array is new for each batch, so who keeps one keeps its values. Its memory is the pool's,
-  whose reuse comes after every kernel that reads it, by the same hazards.
+- a device array is new for each batch, so who keeps one keeps its values. Its memory is allocated
+  and freed in stream order, behind every kernel that reads it, by the same hazards.
 """
 
 from __future__ import annotations
