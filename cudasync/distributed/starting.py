@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any
 
 from cudasync.distributed.local import LocalCommunicator
@@ -13,20 +14,46 @@ if TYPE_CHECKING:
 
     from cudasync.distributed.communicator import Communicator
 
-BACKENDS = ("auto", "local")
+BACKENDS = ("auto", "local", "mpi")
+# What launchers of MPI tell the processes that they start: Open MPI's, MPICH's and Intel's.
+_LAUNCHERS = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MPI_LOCALNRANKS")
 
 
-def init(backend: str = "auto", *, devices: Sequence[Any] | None = None) -> Communicator:
+def init(
+    backend: str = "auto", *, devices: Sequence[Any] | None = None, timeout: float = 300.0
+) -> Communicator:
     """A communicator of all ranks.
 
     "local": the devices of this process, a rank each, all driven by it; `devices` names them,
-    ordinals, Devices or "cpu", and may name one several times. "auto" is "local". Raises ValueError
-    for another name and for no devices.
+    ordinals, Devices or "cpu", and may name one several times. "mpi": the processes that mpiexec
+    started, a rank each, with their arrays on the one device of `devices` (default: the device with
+    the number that the process has on its machine, modulo their count); blocks until all are here,
+    and a collective that takes longer than `timeout` seconds breaks it. "auto" is "mpi" in a
+    process that mpiexec started, else "local".
+
+    Raises ValueError for another name, no devices, and several for "mpi"; BackendUnavailable
+    without mpi4py.
     """
     if backend not in BACKENDS:
         raise ValueError(f"backend is one of {', '.join(BACKENDS)}, not {backend!r}")
+    if backend == "mpi" or (backend == "auto" and any(each in os.environ for each in _LAUNCHERS)):
+        return _between_processes(devices, timeout)
     given = range(device_count()) if devices is None else devices
     found = [place(each) for each in given]
     if not found:
         raise ValueError("a communicator takes one device and more: devices=[] names none")
     return LocalCommunicator(found)
+
+
+def _between_processes(devices: Sequence[Any] | None, timeout: float) -> Communicator:
+    from cudasync.distributed import mpi_library
+    from cudasync.distributed.mpi import MpiCommunicator
+
+    if devices is not None and len(devices) != 1:
+        raise ValueError(f"a rank of MPI has one device, devices= names {len(devices)}")
+    if not timeout > 0:
+        raise ValueError(f"timeout is a positive number of seconds, not {timeout}")
+    mpi_library.library()
+    if devices is None:
+        devices = [mpi_library.number_on_this_machine() % device_count()]
+    return MpiCommunicator(mpi_library.world(), place(devices[0]), timeout)

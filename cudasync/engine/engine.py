@@ -121,7 +121,7 @@ class Engine:
             if max_in_flight is not None:
                 self._rank()
             # A sleeping thread refers to no engine, so one that is dropped can go.
-            last = weakref.finalize(self, closing.dismiss, list(self._pools.values()), self._issuer)
+            last = weakref.finalize(self, closing.dismiss, self._pools, self._issuer)
             last.atexit = False
         self._compute: Any = self._pools["compute"]
         # True while a push, or that of a launch, has nothing to think of but its op.

@@ -94,6 +94,7 @@ CELLAR: dict[str, frozenset[str]] = {
 OUTSIDE = {
     "cuda": ("driver/", "softgpu/abi/"),
     "llvmlite": ("softgpu/jit/", "softgpu/oracle/"),
+    "mpi4py": ("distributed/mpi_library.py",),
 }
 
 # Who may look at `Device.is_software`: the driver that answers it, and programs that print it.

@@ -35,8 +35,8 @@ def end(engine: Engine) -> None:
     fork_and_exit.engines.discard(engine)
 
 
-def dismiss(pools: list[WorkerPool], issuer: Issuer) -> None:
+def dismiss(pools: dict[str, WorkerPool], issuer: Issuer) -> None:
     """The engine is gone, and so are its ops: let its threads end. Runs in a finaliser."""
-    for pool in pools:
+    for pool in list(pools.values()):
         pool.dismiss()
     issuer.dismiss()

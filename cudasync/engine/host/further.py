@@ -1,0 +1,23 @@
+"""Floor 2. Worker pools that an engine gets after it was made, for the floors above."""
+
+from __future__ import annotations
+
+import weakref
+from typing import TYPE_CHECKING
+
+from cudasync.engine.host.pool import WorkerPool
+
+if TYPE_CHECKING:
+    from cudasync.engine.engine import Engine
+
+
+def with_pool(engine: Engine, name: str, size: int) -> None:
+    """See to it that the engine has a worker pool of this name; on a serial one it is no thread."""
+    if name in engine._pools:
+        return
+    if engine._serial is not None:
+        engine._pools.setdefault(name, engine._serial)
+        return
+    made = WorkerPool(name, size, engine._ledger, weakref.ref(engine))
+    if engine._pools.setdefault(name, made) is made and not engine._compute.is_plain:
+        made.rank()

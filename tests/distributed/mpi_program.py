@@ -1,0 +1,203 @@
+"""What each rank of test_mpi.py runs: every call, on the CPU and a device, against NumPy."""
+
+from __future__ import annotations
+
+import sys
+
+import numpy as np
+
+import cudasync as cs
+
+DTYPES = (np.float32, np.int64, np.uint8)
+REDUCE = {"sum": np.add, "prod": np.multiply, "min": np.minimum, "max": np.maximum}
+
+
+def numbers(comm, dtype, length):
+    """What every rank has, known to all."""
+    return [(np.arange(length) * (r + 3) % 5 + 1).astype(dtype) for r in range(comm.size)]
+
+
+def same(found, wanted, what):
+    np.testing.assert_array_equal(found.numpy(), wanted, err_msg=what, strict=True)
+
+
+def reductions(comm, dtype, make):
+    host = numbers(comm, dtype, 6 * comm.size)
+    for op, function in REDUCE.items():
+        wanted = function.reduce(host, axis=0).astype(dtype)
+        x, out = make(host[comm.rank]), make(np.zeros_like(wanted))
+        comm.all_reduce(x, out, op=op)
+        same(out, wanted, f"all_reduce {op}")
+        same(x, host[comm.rank], "x stays")
+        part = make(np.zeros(6, dtype))
+        comm.reduce_scatter([x], [part], op=op)
+        same(part, wanted[6 * comm.rank : 6 * comm.rank + 6], f"reduce_scatter {op}")
+        comm.reduce(x, op=op, root=comm.size - 1)
+        same(x, wanted if comm.rank == comm.size - 1 else host[comm.rank], f"reduce {op}")
+        x = make(host[comm.rank])
+        comm.all_reduce([x[::2]], op=op)
+        same(x[::2], wanted[::2], f"all_reduce {op} in place, with gaps")
+        same(x[1::2], host[comm.rank][1::2], "what lies between stays")
+    if dtype is np.float32:
+        x = make(host[comm.rank])
+        comm.all_reduce(x, op="mean")
+        same(x, np.add.reduce(host, axis=0) / dtype(comm.size), "mean")
+
+
+def moves(comm, dtype, make):
+    size, rank = comm.size, comm.rank
+    host = numbers(comm, dtype, 3 * size)
+    out = make(np.zeros(3 * size * size, dtype))
+    comm.all_gather(make(host[rank]), out)
+    same(out, np.concatenate(host), "all_gather")
+    scalars = make(np.zeros(size, dtype))
+    comm.all_gather(make(host[rank][0]), scalars)
+    same(scalars, np.array([each[0] for each in host]), "all_gather of scalars")
+    x = make(host[rank])
+    comm.broadcast(x, root=1)
+    same(x, host[1], "broadcast")
+    gathered = make(np.zeros(3 * size * size, dtype)) if rank == 1 else None
+    comm.gather(make(host[rank]), gathered, root=1)
+    if rank == 1:
+        same(gathered, np.concatenate(host), "gather")
+    part = make(np.zeros(3, dtype))
+    comm.scatter(make(host[0]) if rank == 0 else None, part)
+    same(part, host[0][3 * rank : 3 * rank + 3], "scatter")
+    x = make(host[rank])
+    comm.all_to_all(x)
+    same(x, np.concatenate([each[3 * rank : 3 * rank + 3] for each in host]), "all_to_all")
+    # Both send before they receive, more than MPI keeps by itself.
+    long = make(np.full(100_000, rank, dtype))
+    got = make(np.zeros(100_000, dtype))
+    comm.send(long, (rank + 1) % size)
+    long += 1  # What was sent is what was there.
+    long.wait()
+    comm.recv(got, (rank - 1) % size)
+    same(got, np.full(100_000, (rank - 1) % size, dtype), "send and recv")
+    long -= 1
+    with comm.group() as calls:
+        comm.recv(got, (rank + 1) % size)
+        comm.send(long, (rank - 1) % size)
+    same(got, np.full(100_000, (rank + 1) % size, dtype), "recv before send, in a group")
+    assert len(calls.works) == 2
+
+
+def order(comm, make):
+    """Collectives among other ops, in program order, and recorded."""
+    x = make(np.arange(8, dtype=np.float32))
+    for _ in range(3):
+        x += 1
+        comm.all_reduce(x)
+    wanted = np.arange(8, dtype=np.float32)
+    for _ in range(3):
+        wanted = (wanted + 1) * comm.size
+    same(x, wanted, "a chain")
+    with cs.graph() as recorded:
+        x += 1
+        comm.all_reduce(x)
+    program = recorded.instantiate()
+    for _ in range(3):
+        program.launch()
+        wanted = (wanted + 1) * comm.size
+    same(x, wanted, "a chain of launches")
+
+
+def bits(comm, make):
+    """The same bits on all ranks, and again."""
+    x = np.random.default_rng(comm.rank).standard_normal(5000).astype(np.float32)
+    results = []
+    for _ in range(2):
+        out = make(np.zeros_like(x))
+        comm.all_reduce(make(x), out)
+        results.append(out.numpy())
+        rows = make(np.zeros(x.size * comm.size, np.float32))
+        comm.all_gather(out, rows)
+        for row in rows.numpy().reshape(comm.size, -1):
+            np.testing.assert_array_equal(row.view(np.int32), results[0].view(np.int32))
+
+
+def misuse(comm, make):
+    x = make(np.zeros(5, np.float16))
+    for call, kind in (
+        (lambda: comm.all_reduce(x), TypeError),
+        (lambda: comm.all_reduce([x, x]), ValueError),
+        (lambda: comm.all_reduce(np.zeros(3)), TypeError),
+        (lambda: comm.all_to_all(x[: comm.size + 1]), ValueError),
+        (lambda: comm.broadcast(x, root=comm.size), ValueError),
+        (lambda: comm.recv(x, 0, rank=(comm.rank + 1) % comm.size), ValueError),
+    ):
+        try:
+            call()
+        except kind:
+            continue
+        raise AssertionError(f"no {kind.__name__}")
+    comm.broadcast(x)
+    comm.barrier()
+
+
+def splits(comm, make):
+    part = comm.split(comm.rank % 2, -comm.rank)
+    members = [r for r in range(comm.size) if r % 2 == comm.rank % 2][::-1]
+    assert (part.size, part.rank) == (len(members), members.index(comm.rank))
+    x = make(np.array([comm.rank]))
+    part.all_reduce(x)
+    same(x, np.array([sum(members)]), "a part")
+    alone = comm.split("some" if comm.rank == 0 else None)
+    assert (alone is None) == (comm.rank != 0)
+
+
+def skipped(comm, make):
+    """A call whose input failed does not run, and no later call runs in its place."""
+
+    def fail():
+        raise ValueError("planted")
+
+    x, y = make(np.zeros(4)), make(np.zeros(4))
+    x.wait(), y.wait()
+    if comm.rank == 0:
+        cs.engine().push(fail, writes=[x])
+        comm.all_reduce(x)
+        last = comm.all_reduce(y)
+        assert isinstance(last.exception().cause, cs.distributed.CommunicatorBroken)
+        assert comm.is_broken
+        cs.engine().clear_errors()
+        return
+    failure = comm.all_reduce(x).exception()
+    assert isinstance(failure.cause, cs.distributed.CollectiveTimeout), failure
+    try:
+        comm.all_reduce(y)
+    except cs.distributed.CommunicatorBroken:
+        cs.engine().clear_errors()
+    else:
+        raise AssertionError("the communicator goes on")
+
+
+def main():
+    comm = cs.distributed.init()
+    assert comm.backend == "mpi"
+    for device in ("cpu", 0):
+        comm = cs.distributed.init("mpi", devices=[device])
+
+        def make(host, device=device):
+            return cs.array(host, device=cs.Device(0)) if device == 0 else on_cpu(host)
+
+        for dtype in DTYPES:
+            reductions(comm, dtype, make)
+            moves(comm, dtype, make)
+        order(comm, make)
+        bits(comm, make)
+        misuse(comm, make)
+        splits(comm, make)
+        comm.barrier()
+    with cs.Engine(workers=1):
+        order(comm, make)
+    if "--skipped" in sys.argv:
+        skipped(cs.distributed.init("mpi", devices=["cpu"], timeout=0.5), on_cpu)
+    print("ok", comm.rank, "of", comm.size, flush=True)
+
+
+def on_cpu(host):
+    return cs.xp.asarray(host, device="cpu")
+
+
+main()
