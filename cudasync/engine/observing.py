@@ -25,7 +25,7 @@ def observe(engine: Engine, recorder: Any) -> None:
     if engine._serial is None:
         for pool in dict.fromkeys(engine._pools.values()):
             # So that no worker runs ops as it plans them.
-            pool.rank()
+            pool.rank(lasts=False)
         # What is on its way was told to nobody, and its events have no times.
         engine._drain(None)
         _set_timing(engine, True)
@@ -41,9 +41,13 @@ def release(engine: Engine, before: Any) -> None:
         return
     _set_timing(engine, False)
     if engine._max_in_flight is None:
-        for pool in dict.fromkeys(engine._pools.values()):
+        pools = dict.fromkeys(engine._pools.values())
+        for pool in pools:
             pool.is_plain = True
         engine._is_plain = engine._is_direct = True
+        if any(pool.is_ranked for pool in pools):
+            # Looked at after the flags are set: another thread may rank at any moment.
+            engine._rank()
         if engine._is_closed:
             # Closed meanwhile, by another thread.
             engine._is_plain = engine._is_direct = False

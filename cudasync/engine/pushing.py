@@ -177,7 +177,7 @@ def _submit(engine: Engine, op: Op, pool: Any) -> None:
             engine._nested.next()
         engine._serial.submit(op)
     else:
-        if op.priority and pool.is_plain:
+        if op.priority and not pool.is_ranked:
             engine._rank()
         _LOG.append(op)
         if not pool.searching and pool.is_silent():

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from cudasync.profile.waiting import reason_of
+from cudasync.profile.waiting import blockers, reason_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -127,13 +127,14 @@ def places(records: Sequence[Record]) -> list[Place]:
     wherever it does nothing."""
     bounds = {axis.clock: (axis.begin_us, axis.end_us) for axis in axes(records)}
     made = []
+    blocked = blockers(records)
     for (name, clock), ops in _by_place(records).items():
         begin, end = bounds[clock]
         reasons: dict[str, float] = {}
         last = begin
         for op in ops:
             if start_of(op) > last:
-                why = reason_of(op, records).idle
+                why = reason_of(op, blocked).idle
                 reasons[why] = reasons.get(why, 0.0) + start_of(op) - last
             last = max(last, end_of(op))
         if end > last:

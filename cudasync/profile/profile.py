@@ -87,10 +87,18 @@ class Profile:
 
         Raises ValueError for an op that was not pushed inside of the block.
         """
-        for record in self.records:
-            if record is op or record.number == op.number:
-                return Why(waiting.chain(record, self.records))
-        raise ValueError(f"op {op.name!r} was not pushed while this profile lasted")
+        record = self._by_number.get(op.number)
+        if record is None:
+            raise ValueError(f"op {op.name!r} was not pushed while this profile lasted")
+        return Why(waiting.chain(record, self._blockers))
+
+    @cached_property
+    def _by_number(self) -> dict[int, Record]:
+        return {record.number: record for record in self.records}
+
+    @cached_property
+    def _blockers(self) -> dict[Record, Record]:
+        return waiting.blockers(self.records)
 
     def save(self, file: str | Path) -> None:
         """Write a trace for https://ui.perfetto.dev and chrome://tracing."""

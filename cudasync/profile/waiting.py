@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING
 from cudasync.profile.record import WALL
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable
 
     from cudasync.profile.record import Dependency, Record
+
+    Blockers = dict[Record, Record]
 
 PUSHER, WORKER, STREAM, OP = "the pusher", "a worker", "a stream", "an op"
 _FEW_US = 1.0
@@ -62,10 +64,10 @@ class Reason:
         return f"{head} waited for the pusher: nothing that it needs ended after its push"
 
 
-def reason_of(record: Record, records: Sequence[Record]) -> Reason:
-    """What `record` waited for last."""
+def reason_of(record: Record, blocked: Blockers) -> Reason:
+    """What `record` waited for last; `blocked` is of `blockers`."""
     last = _last_dependency(record)
-    blocker = _blocker(record, records)
+    blocker = blocked.get(record)
     ended = None if last is None else _wall_end(last.on)
     if last is not None and ended is not None and ended > record.queued_us:
         waited_us = ended - record.queued_us
@@ -81,14 +83,14 @@ def reason_of(record: Record, records: Sequence[Record]) -> Reason:
     return Reason(record, PUSHER, 0.0)
 
 
-def chain(record: Record, records: Sequence[Record]) -> list[Reason]:
+def chain(record: Record, blocked: Blockers) -> list[Reason]:
     """The reason for `record`, the reason for what that names, and so on back to a push."""
     made: list[Reason] = []
     seen: set[Record] = set()
     at: Record | None = record
     while at is not None and at not in seen:
         seen.add(at)
-        reason = reason_of(at, records)
+        reason = reason_of(at, blocked)
         made.append(reason)
         at = reason.dependency.on if reason.dependency is not None else reason.blocker
     return made
@@ -115,17 +117,18 @@ def _wall_end(record: Record) -> float | None:
     return record.end_us if record.clock == WALL and record.has_times else record.found_us
 
 
-def _blocker(record: Record, records: Sequence[Record]) -> Record | None:
-    """Whoever was the last to have its stream or worker before it."""
-    if not record.has_times or record.place is None:
-        return None
-    earlier = [
-        each
-        for each in records
-        if each.place == record.place
-        and each is not record
-        and each.has_times
-        and each.clock == record.clock
-        and (each.start_us, each.number) < (record.start_us, record.number)
-    ]
-    return max(earlier, key=lambda each: each.end_us or 0.0, default=None)
+def blockers(records: Iterable[Record]) -> Blockers:
+    """For each record whoever was the last to have its stream or worker before it, if anybody."""
+    places: dict[tuple[str, str], list[Record]] = {}
+    for record in records:
+        if record.has_times and record.place is not None:
+            places.setdefault((record.place, record.clock), []).append(record)
+    found: Blockers = {}
+    for group in places.values():
+        group.sort(key=lambda each: (each.start_us or 0.0, each.number))
+        last = group[0]
+        for record in group[1:]:
+            found[record] = last
+            if (record.end_us or 0.0) > (last.end_us or 0.0):
+                last = record
+    return found

@@ -60,6 +60,8 @@ class WorkerPool:
         self.owner = owner
         # False once ops are ranked, traced or counted: then all are planned before one is chosen.
         self.is_plain = ledger.recorder is None
+        # True once ops differ in priority, or count: that lasts, where a profile does not.
+        self.is_ranked = False
         self.regional = _Regional(self)
         # Not 0 while ops are long: then what is ready is shared out, not run by who plans it.
         self.spread = 0
@@ -89,8 +91,9 @@ class WorkerPool:
         by_workers = sum(worker.ran for worker in list(self.workers)) + sum(self._ended)
         return by_workers + self.ran_by_pushers.taken
 
-    def rank(self) -> None:
-        """From now on plan everything before choosing."""
+    def rank(self, *, lasts: bool = True) -> None:
+        """From now on plan everything before choosing; if it `lasts`, also after a profile."""
+        self.is_ranked |= lasts
         self.is_plain = False
         # An entry for nothing: a worker that goes through the log looks up from it.
         heappush(self.heap, (0, 0))

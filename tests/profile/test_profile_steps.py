@@ -1,0 +1,71 @@
+"""A profile leaves engines as the program had them, and its answers take few steps."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+import cudasync as cs
+from cudasync.profile.analysis import places
+from cudasync.profile.record import Record
+from cudasync.profile.waiting import blockers, chain
+from cudasync.testing import HostLatch
+
+
+@pytest.mark.parametrize("when", ["before", "inside", "never"])
+def test_an_engine_is_ranked_after_a_profile_if_the_program_ranked_it(when):
+    with cs.Engine(workers=1) as engine:
+        if when == "before":
+            engine.push(lambda: None, priority=1).wait()
+        with cs.profile():
+            engine.push(lambda: None, priority=int(when == "inside")).wait()
+        pools = engine._pools.values()
+        assert {pool.is_plain for pool in pools} == {when == "never"}
+        assert engine._is_plain == (when == "never")
+        assert engine._is_direct
+        order: list[int] = []
+        latch = HostLatch()
+        engine.push(latch.wait)
+        for priority in (0, 5, -3, 1):
+            engine.push(lambda p=priority: order.append(p), priority=priority)
+        latch.release()
+        engine.waitall()
+        assert order == [5, 1, 0, -3]
+
+
+def on_one_worker(count: int) -> list[Record]:
+    made = []
+    for number in range(count):
+        record = Record(number, "op", "host", "here.py:1", 0.0, place="worker 0")
+        record.issued_us = record.start_us = 10.0 * number
+        record.found_us = record.end_us = 10.0 * number + 5.0
+        made.append(record)
+    return made
+
+
+def calls_of(ask) -> int:
+    count = 0
+
+    def tell(frame, event, argument):
+        nonlocal count
+        count += event in ("call", "c_call")
+
+    before = sys.getprofile()
+    sys.setprofile(tell)
+    try:
+        ask()
+    finally:
+        sys.setprofile(before)
+    return count
+
+
+def test_places_and_why_take_steps_by_the_number_of_ops():
+    few, many = on_one_worker(2000), on_one_worker(8000)
+    assert calls_of(lambda: places(many)) < 5 * calls_of(lambda: places(few))
+
+    def why(records):
+        return chain(records[-1], blockers(records))
+
+    assert len(why(many)) == 8000
+    assert calls_of(lambda: why(many)) < 5 * calls_of(lambda: why(few))
