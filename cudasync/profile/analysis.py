@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
@@ -158,11 +159,13 @@ def moved(records: Sequence[Record]) -> list[Moved]:
                 if each.has_times and each.clock == clock and each.kind in ("kernel", "host")
             )
             mine = [each for each in group if each.clock == clock]
-            hidden_us += sum(
-                max(0.0, min(end, end_of(each)) - max(start, start_of(each)))
-                for each in mine
-                for start, end in working
-            )
+            ends = [end for _, end in working]
+            for each in mine:
+                for at in range(bisect_right(ends, start_of(each)), len(working)):
+                    start, end = working[at]
+                    if start >= end_of(each):
+                        break
+                    hidden_us += min(end, end_of(each)) - max(start, start_of(each))
         size = sum(each.size_bytes for each in group)
         made.append(Moved(kind, size, sum(each.duration_us for each in group), hidden_us))
     return made

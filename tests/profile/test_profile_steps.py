@@ -7,7 +7,7 @@ import sys
 import pytest
 
 import cudasync as cs
-from cudasync.profile.analysis import places
+from cudasync.profile.analysis import moved, places
 from cudasync.profile.record import Record
 from cudasync.profile.waiting import blockers, chain
 from cudasync.testing import HostLatch
@@ -69,3 +69,19 @@ def test_places_and_why_take_steps_by_the_number_of_ops():
 
     assert len(why(many)) == 8000
     assert calls_of(lambda: why(many)) < 5 * calls_of(lambda: why(few))
+
+
+def test_hidden_copies_take_steps_by_the_number_of_ops():
+    def beside_copies(count):
+        working, copies = on_one_worker(count), on_one_worker(count)
+        for copy in copies:
+            # The last microsecond of an op, and one after it.
+            copy.kind, copy.place = "HtoD", "stream 1"
+            copy.start_us += 4.0
+            copy.end_us += 1.0
+        return working + copies
+
+    few, many = beside_copies(500), beside_copies(2000)
+    (said,) = moved(many)
+    assert (said.total_us, said.hidden_us) == (4000.0, 2000.0)
+    assert calls_of(lambda: moved(many)) < 5 * calls_of(lambda: moved(few))
