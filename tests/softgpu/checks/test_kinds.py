@@ -13,7 +13,6 @@ from cudasync.testing import check
 
 pytestmark = pytest.mark.lazy
 
-SAXPY = cs.Module.from_file("ptx/kernels/saxpy.ptx")
 FIRST_LANES_WAIT = """
 .version 6.4
 .target sm_75
@@ -39,7 +38,8 @@ def ok(result):
 
 def saxpy(x, y, count, stream=None):
     args = (np.float32(2), x, y, np.uint32(count))
-    cs.launch(SAXPY.kernel("saxpy"), grid=1, block=64, args=args, stream=stream)
+    kernel = cs.Module.from_file("ptx/kernels/saxpy.ptx").kernel("saxpy")
+    cs.launch(kernel, grid=1, block=64, args=args, stream=stream)
 
 
 @pytest.fixture

@@ -19,7 +19,6 @@ from cudasync.testing import check
 pytestmark = pytest.mark.lazy
 
 SIZE = 64
-SAXPY = cs.Module.from_file("ptx/kernels/saxpy.ptx")
 SPACES = ("a", "b", "pinned")
 STREAMS = (LEGACY, 1, 2, 3, 4)
 # What is drawn twice as often stands twice.
@@ -39,6 +38,7 @@ class Playground:
 
     def __init__(self) -> None:
         cs.Device(0).use()
+        self.saxpy = cs.Module.from_file("ptx/kernels/saxpy.ptx").kernel("saxpy")
         self.places = {name: int(ok(driver.cuMemAlloc(SIZE))) for name in ("a", "b")}
         self.places["pinned"] = int(ok(driver.cuMemHostAlloc(SIZE, 0)))
         for address in self.places.values():
@@ -73,8 +73,7 @@ class Playground:
             case "kernel":
                 x, y = call.reads
                 arguments = (1.0, *(self.places[e[0]] + e[1] for e in (x, y)), (x[2] - x[1]) // 4)
-                kernel = SAXPY.kernel("saxpy")
-                launch(kernel, arguments, stream)
+                launch(self.saxpy, arguments, stream)
             case "record":
                 ok(driver.cuEventRecord(self.events[call.event], stream))
             case "wait":
