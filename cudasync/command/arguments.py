@@ -180,14 +180,7 @@ def _add_run(programs: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
         help="a file of lines KIND:PATTERN: findings that match one are counted and not told",
     )
     run.add_argument("--json", type=Path, metavar="FILE", help="write the findings to FILE as JSON")
-    run.add_argument(
-        "-m",
-        dest="module",
-        action="store_true",
-        help="run a module by its name, as `python -m MODULE ARGS` would",
-    )
-    run.add_argument("script", metavar="SCRIPT.py")
-    run.add_argument("arguments", nargs=argparse.REMAINDER, metavar="ARGS")
+    _add_script(run)
 
 
 def _add_trace(programs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -208,14 +201,19 @@ def _add_trace(programs: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         default=Path("trace.json"),
         help="where to write the trace (default: %(default)s)",
     )
-    trace.add_argument(
+    _add_script(trace)
+
+
+def _add_script(program: argparse.ArgumentParser) -> None:
+    """A script or module, and all that follows it."""
+    program.add_argument(
         "-m",
         dest="module",
         action="store_true",
         help="run a module by its name, as `python -m MODULE ARGS` would",
     )
-    trace.add_argument("script", metavar="SCRIPT.py")
-    trace.add_argument("arguments", nargs=argparse.REMAINDER, metavar="ARGS")
+    program.add_argument("script", metavar="SCRIPT.py")
+    program.add_argument("arguments", nargs=argparse.REMAINDER, metavar="ARGS")
 
 
 def _between(least: int, most: int) -> Callable[[str], int]:

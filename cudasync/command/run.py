@@ -113,6 +113,7 @@ def _install(options: argparse.Namespace) -> None:
     before = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     folders = [str(_CHILDREN), *(folder for folder in before if folder)]
     os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(folders))
+    _raise_unless_told(options)
     if options.check is not None:
         os.environ["CUDASYNC_CHECKS"] = options.check
     if options.max_reports is not None:
@@ -125,7 +126,19 @@ def _install(options: argparse.Namespace) -> None:
         raise CommandError(str(error)) from error
     if options.check:
         # Behind all that the program registers, and before the driver is closed.
-        atexit.register(_tell_findings, options.json)
+        file = None if options.json is None else options.json.resolve()
+        atexit.register(_tell_findings, file)
+
+
+def _raise_unless_told(options: argparse.Namespace) -> None:
+    """CommandError where what the checks find is asked for, and no check is, or has no place."""
+    asked = {"--max-reports": options.max_reports, "--suppress": options.suppress}
+    asked["--json"] = options.json
+    for name, given in asked.items():
+        if given is not None and options.check is None:
+            raise CommandError(f"{name} is for what --check finds: add --check=race,mem,init,sync")
+    if options.json is not None and not options.json.resolve().parent.is_dir():
+        raise CommandError(f"{options.json}: there is no such folder")
 
 
 def _tell_findings(file: Path | None) -> None:

@@ -199,9 +199,10 @@ class Filtered(Cursor):
 class Chained(Cursor):
     """One cursor after the other, each opened when it is needed, closed when it is over."""
 
-    def __init__(self, opens: Iterable[Callable[[], Cursor]]) -> None:
+    def __init__(self, opens: Iterable[Callable[[], Cursor]], *, is_endless: bool = False) -> None:
         super().__init__()
         self._opens = iter(opens)
+        self._is_endless = is_endless
 
     def take(self, count: int) -> list[Any]:
         found: list[Any] = []
@@ -218,15 +219,11 @@ class Chained(Cursor):
                 self.sources = ()
             found += items
             idle = 0 if items else idle + 1
-            if idle > 1 and not found and self._repeats_nothing():
-                break
+            if idle > 1 and not found and self._is_endless:
+                break  # What is repeated without end is empty: it would be so for ever.
         if is_failed(found):
             self._opens = iter(())
         return found
-
-    def _repeats_nothing(self) -> bool:
-        """True where what is repeated without end is empty: it would be so for ever."""
-        return getattr(self, "is_endless", False)
 
 
 class Parallel(Cursor):

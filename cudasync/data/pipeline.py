@@ -117,9 +117,7 @@ class Pipeline:
                     yield partial(self._open, (*key, at), meters if at == 0 else [])
                     at += 1
 
-            chained = Chained(passes())
-            chained.is_endless = count is None  # type: ignore[attr-defined]
-            return chained
+            return Chained(passes(), is_endless=count is None)
 
         return Pipeline(opened, is_ordered=self._is_ordered)
 

@@ -45,6 +45,8 @@ class Communicator(ABC):
         self.devices = devices
         self.broken_by: str | None = None
         self.is_closed = False
+        # What was launched and is not known to be over.
+        self._launched: list[Work] = []
 
     @property
     def rank(self) -> int:
@@ -175,6 +177,21 @@ class Communicator(ABC):
             return call()
         self._group.calls.append(call)
         return None
+
+    def noted(self, work: Work) -> Work:
+        """`work` was launched: a barrier waits for it."""
+        self._launched = [each for each in self._launched if not each.is_over]
+        self._launched.append(work)
+        return work
+
+    def wait_for_launched(self, timeout: float | None) -> None:
+        """This process's part of a barrier; ValueError in a group."""
+        self.raise_if_over()
+        if self._group is not None:
+            raise ValueError("a barrier blocks, and nothing of a group is launched before its end")
+        for work in self._launched:
+            work.wait(timeout)
+        self._launched.clear()
 
     def raise_if_over(self) -> None:
         """CommunicatorBroken or ClosedError, where no call can be made."""

@@ -39,7 +39,6 @@ class LocalCommunicator(Communicator):
         super().__init__(len(devices), tuple(range(len(devices))), tuple(devices))
         # By sender and receiver: what was sent and not received yet, in memory of the receiver.
         self._sent: dict[tuple[int, int], deque[Any]] = {}
-        self._last: list[Work] = []
 
     def all_reduce(self, x: Any, out: Any = None, *, op: str = "sum", priority: int = 0) -> Any:
         xs, outs = self._in_and_out(x, out)
@@ -220,12 +219,7 @@ class LocalCommunicator(Communicator):
         return self._launch(f"recv from {source}", run)
 
     def barrier(self, timeout: float | None = None) -> None:
-        self.raise_if_over()
-        if self._group is not None:
-            raise ValueError("a barrier blocks, and nothing of a group is launched before its end")
-        for work in self._last:
-            work.wait(timeout)
-        self._last.clear()
+        self.wait_for_launched(timeout)
 
     def split(self, color: Any, key: Any = None) -> Any:
         self.raise_if_over()
@@ -285,10 +279,7 @@ class LocalCommunicator(Communicator):
 
     def _launch(self, name: str, run: Callable[[], list[Any]]) -> Any:
         def call() -> Work:
-            work = work_of(name, run())
-            self._last = [each for each in self._last if not each.is_over]
-            self._last.append(work)
-            return work
+            return self.noted(work_of(name, run()))
 
         return self.launched(call)
 

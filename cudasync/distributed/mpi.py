@@ -51,7 +51,6 @@ class MpiCommunicator(Communicator):
         self._pushed = count()
         # The numbers of the ops that were pushed and did not run: each runs, or a later one tells.
         self._due: deque[int] = deque()
-        self._last: list[Work] = []
         # What was sent is still on its way when a program ends.
         atexit.register(_flush, weakref.ref(self))
 
@@ -180,12 +179,7 @@ class MpiCommunicator(Communicator):
         return self._launch(f"recv from {source}", None, out, does, priority)
 
     def barrier(self, timeout: float | None = None) -> None:
-        self.raise_if_over()
-        if self._group is not None:
-            raise ValueError("a barrier blocks, and nothing of a group is launched before its end")
-        for work in self._last:
-            work.wait(timeout)
-        self._last.clear()
+        self.wait_for_launched(timeout)
 
         def does(sent: Any, got: Any, limit: Any) -> None:
             self._ranks.barrier(limit)
@@ -257,10 +251,7 @@ class MpiCommunicator(Communicator):
                 self._group.received[number] = (0, 0), out
 
         def call() -> Work:
-            work = self._push(name, x, out, does, priority)
-            self._last = [each for each in self._last if not each.is_over]
-            self._last.append(work)
-            return work
+            return self.noted(self._push(name, x, out, does, priority))
 
         return self.launched(call)
 

@@ -246,7 +246,7 @@ class Engine:
     def _pool_named(self, pool: str | None) -> Any:
         """The worker pool of that name. Raises ValueError if there is none."""
         if pool is not None and pool not in self._pools:
-            known = ", ".join(repr(each) for each in self._pools if each != COPY_POOL)
+            known = ", ".join(repr(each) for each in list(self._pools) if each != COPY_POOL)
             raise ValueError(f"there is no worker pool {pool!r}; this engine has {known}")
         return self._pools[pool or "compute"]
 
@@ -282,7 +282,7 @@ class Engine:
     def _rank(self) -> None:
         """From now on ops are planned before one is chosen: they differ in priority, or count."""
         self._is_plain = False
-        for pool in self._pools.values():
+        for pool in list(self._pools.values()):
             pool.rank()
 
     def waitall(self, timeout: float | None = None) -> None:
@@ -388,7 +388,7 @@ class Engine:
     @property
     def _ran(self) -> int:
         """How many host ops have run to their end without failing."""
-        return sum(pool.ran for pool in dict.fromkeys(self._pools.values()))
+        return sum(pool.ran for pool in dict.fromkeys(list(self._pools.values())))
 
 
 def waitall(timeout: float | None = None) -> None:

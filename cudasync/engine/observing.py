@@ -23,7 +23,7 @@ def observe(engine: Engine, recorder: Any) -> None:
     are."""
     engine._is_plain = engine._is_direct = False
     if engine._serial is None:
-        for pool in dict.fromkeys(engine._pools.values()):
+        for pool in dict.fromkeys(list(engine._pools.values())):
             # So that no worker runs ops as it plans them.
             pool.rank(lasts=False)
         # What is on its way was told to nobody, and its events have no times.
@@ -41,7 +41,7 @@ def release(engine: Engine, before: Any) -> None:
         return
     _set_timing(engine, False)
     if engine._max_in_flight is None:
-        pools = dict.fromkeys(engine._pools.values())
+        pools = dict.fromkeys(list(engine._pools.values()))
         for pool in pools:
             pool.is_plain = True
         engine._is_plain = engine._is_direct = True

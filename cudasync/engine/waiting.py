@@ -114,7 +114,7 @@ def _stand_in(op: Op) -> None:
     engine = op._engine
     op._pool.query(op)
     if engine._serial is None:
-        for pool in engine._pools.values():
+        for pool in list(engine._pools.values()):
             stand_in(pool)
         for each in list(engine._registered):
             each._pool.query(each)

@@ -46,7 +46,7 @@ class KVStore:
         self._compression: Compression | None = None
         self._updater: Callable[[Key, Array, Array], Any] | None = None
         # Held while a call pushes, never while anything runs: two threads' steps do not mix.
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
 
     def __repr__(self) -> str:
         return f"<KVStore {self.type}, {len(self._stored)} keys>"
@@ -77,8 +77,9 @@ class KVStore:
 
     def broadcast(self, key: Any, value: Any, out: Any, priority: int = 0) -> Work:
         """`init`, then `pull`."""
-        self.init(key, value)
-        return self.pull(key, out, priority)
+        with self._lock:
+            self.init(key, value)
+            return self.pull(key, out, priority)
 
     def push(self, key: Any, value: Any, priority: int = 0) -> Work:
         """Add up the arrays of a key, in the order of the list, and bring the sum in.
@@ -108,9 +109,10 @@ class KVStore:
     def pushpull(self, key: Any, value: Any, out: Any = None, priority: int = 0) -> Work:
         """`push`, then `pull` to `out`, by default to the arrays that were pushed."""
         outs = value if out is None else out
-        self._known(pairs(key, outs, "out"), "out")
-        self.push(key, value, priority)
-        return self.pull(key, outs, priority)
+        with self._lock:
+            self._known(pairs(key, outs, "out"), "out")
+            self.push(key, value, priority)
+            return self.pull(key, outs, priority)
 
     def row_sparse_pull(self, key: Any, out: Any, row_ids: Any, priority: int = 0) -> Work:
         """Copy the rows with these numbers to each `out`: row i of it becomes row `row_ids[i]`.

@@ -48,6 +48,8 @@ class _Bytes:
 
     def reset(self, region: Region, writer: Record) -> None:
         """One state for all of `region`: `writer` wrote it, and nobody has read it."""
+        if region.end <= region.start:
+            return
         first, last = self._split(region.start), self._split(region.end)
         self._starts[first:last] = [region.start]
         self._states[first:last] = [_State(writer)]

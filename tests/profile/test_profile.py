@@ -201,3 +201,13 @@ def malformed(trace) -> list[str]:
     found += [f"{s['name']} has no track" for s in spans if (s["pid"], s["tid"]) not in named]
     found += [f"flow {id_} is {ends}" for id_, ends in flows.items() if sorted(ends) != ["f", "s"]]
     return found
+
+
+def test_a_view_of_no_bytes_orders_nothing():
+    x = cs.zeros(16)
+    with cs.profile() as p:
+        nothing = cs.engine().push(lambda: None, writes=[x[4:4]])
+        cs.engine().push(lambda: None, reads=[x])
+        cs.engine().push(lambda: None, writes=[x])
+    assert all(each.on.number != nothing.number for r in p.records for each in r.before)
+    assert [each.hazard for each in p.records[-1].before] == ["WAR"]

@@ -26,7 +26,7 @@ def end(engine: Engine) -> None:
     COMBINER.log.append(Close(engine))
     COMBINER.plan()
     engine._drain(None)
-    for pool in dict.fromkeys(engine._pools.values()):
+    for pool in dict.fromkeys(list(engine._pools.values())):
         pool.close()
     if engine._serial is None:
         engine._issuer.close()

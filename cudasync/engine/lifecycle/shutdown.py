@@ -215,7 +215,7 @@ class _Leave:
             _say(self._cause, [*parts, "waiting for it; Ctrl-C ends the wait"])
 
     def _running(self) -> list[tuple[Op, str]]:
-        pools = dict.fromkeys(self._engine._pools.values())
+        pools = dict.fromkeys(list(self._engine._pools.values()))
         workers = [worker for pool in pools for worker in list(pool.workers)]
         found = [(worker.op, worker) for worker in workers if worker.is_in_op]
         return [(op, worker.name.removeprefix("worker ")) for op, worker in found if op is not None]

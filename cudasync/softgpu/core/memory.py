@@ -19,7 +19,7 @@ from enum import Enum, unique
 from typing import TYPE_CHECKING, Final
 
 from cudasync.softgpu.core.results import OUT_OF_MEMORY, DriverFailure
-from cudasync.softgpu.core.sites import call_site, is_by_library
+from cudasync.softgpu.core.sites import call_site
 
 if TYPE_CHECKING:
     from cudasync.softgpu.core.arena import Arena
@@ -84,7 +84,7 @@ class Allocation:
     pages: Pages | None = None
     """What was said of managed memory, page by page."""
     is_of_library: bool = False
-    """True where an object of cudasync made it, which frees it."""
+    """True where an object of cudasync made it, which frees it; known while leaks are checked."""
 
     @property
     def end(self) -> int:
@@ -138,7 +138,6 @@ class AllocationTable:
     ) -> Allocation:
         self._made += 1
         made = Allocation(start, size_bytes, kind, context, call_site(), self._made, is_live=live)
-        made.is_of_library = is_by_library()
         insort(self._starts, start)
         self._by_start[start] = made
         self.version += 1

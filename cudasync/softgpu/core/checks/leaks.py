@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from cudasync.softgpu.core.checks.findings import Access, Finding
 from cudasync.softgpu.core.handles import Handles
-from cudasync.softgpu.core.memory import MemoryKind
+from cudasync.softgpu.core.memory import AllocationTable, MemoryKind
 from cudasync.softgpu.core.sites import call_site, is_by_library
 
 if TYPE_CHECKING:
@@ -32,6 +32,17 @@ class NotedHandles(Handles[T]):
         super().add(handle, item)
 
 
+class NotedAllocations(AllocationTable):
+    """Allocations of which it is known whether an object of cudasync made them, likewise."""
+
+    __slots__ = ()
+
+    def _enter(self, *what: Any, live: bool) -> Allocation:
+        made = super()._enter(*what, live=live)
+        made.is_of_library = is_by_library()
+        return made
+
+
 class Leaks:
     """What there is more of than when this was made."""
 
@@ -46,6 +57,8 @@ class Leaks:
             "a graph": machine.graphs.made,
             "an executable graph": machine.executables.made,
         }
+        for memory in self._memories():
+            memory.__class__ = NotedAllocations
         for table in self._tables.values():
             table.__class__ = NotedHandles
             table.sites = {}  # type: ignore[attr-defined]
@@ -68,10 +81,15 @@ class Leaks:
     def end(self) -> None:
         for table in self._tables.values():
             table.__class__ = Handles
+        for memory in self._memories():
+            memory.__class__ = AllocationTable
+
+    def _memories(self) -> list[AllocationTable]:
+        machine = self._machine
+        return [*(device.memory for device in machine.devices), machine.host_memory]
 
     def _allocations(self) -> Iterator[Allocation]:
-        machine = self._machine
-        for table in [*(device.memory for device in machine.devices), machine.host_memory]:
+        for table in self._memories():
             for allocation in table.live():
                 if allocation.kind is not MemoryKind.VARIABLE and allocation.keeper is None:
                     yield allocation

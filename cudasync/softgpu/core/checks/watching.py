@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from cudasync.softgpu.core.commands import Command
+    from cudasync.softgpu.recording import Recording
 
 _MOST_BYTES: Final = 4 << 30
 
@@ -69,21 +70,19 @@ def _recorded(watch: Watch) -> Iterator[Done]:
     for index in range(record.count):
         read, written, early = (record.first(index, kind) for kind in KINDS)
         if read is not None:
-            line, plain = read.line, Touch.PLAIN_READ
-            ranges = record.touched(index, Touch.READ, plain)
-            if ranges:
-                yield Done(ranges, is_write=False, is_strong=True, line=line)
-            ranges = record.touched(index, plain)
-            if ranges:
-                yield Done(ranges, is_write=False, line=line)
+            yield from _of_a_kind(record, index, Touch.READ, read.line)
         if early is not None:
-            line = early.line
-            yield Done([], False, line=line, early=record.touched(index, Touch.READ_FIRST))
+            found = record.touched(index, Touch.READ_FIRST)
+            yield Done([], is_write=False, line=early.line, early=found)
         if written is not None:
-            line, plain = written.line, Touch.PLAIN_WRITE
-            ranges = record.touched(index, Touch.WRITTEN, plain)
-            if ranges:
-                yield Done(ranges, is_write=True, is_strong=True, line=line)
-            ranges = record.touched(index, plain)
-            if ranges:
-                yield Done(ranges, is_write=True, line=line)
+            yield from _of_a_kind(record, index, Touch.WRITTEN, written.line)
+
+
+def _of_a_kind(record: Recording, index: int, kind: Touch, line: int) -> Iterator[Done]:
+    """The strong accesses of a kind, then the plain ones."""
+    is_write = kind is Touch.WRITTEN
+    plain = Touch.PLAIN_WRITE if is_write else Touch.PLAIN_READ
+    if ranges := record.touched(index, kind, plain):
+        yield Done(ranges, is_write, is_strong=True, line=line)
+    if ranges := record.touched(index, plain):
+        yield Done(ranges, is_write, line=line)
