@@ -7,11 +7,9 @@ wait for what is in flight: an op is seen from its push to its end, or not at al
 
 from __future__ import annotations
 
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from cudasync.engine.lifecycle import fork_and_exit
-from cudasync.errors import CudasyncError
 
 if TYPE_CHECKING:
     from cudasync.engine.device.events import EventPool
@@ -65,6 +63,4 @@ def _set_timing(engine: Engine, timing: bool) -> None:
     for device in list(issuer.devices.values()):
         events: EventPool = device.events
         if events.timing != timing:
-            events.timing = timing
-            with suppress(CudasyncError):
-                events.close()
+            events.renew(timing=timing)

@@ -74,10 +74,14 @@ class Recorder:
         self.clocks.setdefault(device.ordinal, clock)
 
     def reached(self, op: DeviceOp) -> None:
-        """Note a device op whose end event is complete."""
+        """Note a device op whose end event is complete, before the caller ends it.
+
+        Several threads may: each reads the times, and the first one's count. So whoever goes on to
+        end the op, and to use its events again, does so behind the note.
+        """
         if self.outer is not None:
             self.outer.reached(op)
-        point, issued = op._point, self._issued.pop(op, None)
+        point, issued = op._point, self._issued.get(op)
         if point is None or issued is None:
             return
         timeline, _, event, _ = point
@@ -87,8 +91,9 @@ class Recorder:
         with suppress(CudasyncError, ValueError):
             begin = issued[1].elapsed_ms(origin) * 1e3
             end = event.elapsed_ms(origin) * 1e3
-        timeline.streams.events.give_back(issued[1])
         self._end(op, timeline.name, issued[0], begin, end)
+        if self._issued.pop(op, None) is not None:
+            timeline.streams.events.give_back(issued[1])
 
     def ran(self, op: Op, worker: str, start: float) -> None:
         """Note a host op that began at `start` (time.perf_counter) and ends now."""

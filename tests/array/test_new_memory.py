@@ -39,7 +39,7 @@ def until_handed_out_again(kind: str, device: cs.Device, address: int):
     for _ in range(40):
         # On the software GPU, what was freed is kept back until much has been freed since.
         cs.DeviceBuffer(64 << 20, device).close()
-        for _ in range(20):
+        for _ in range(100):
             thing, at = make(kind, device)
             if at <= address < at + SIZE:
                 return thing

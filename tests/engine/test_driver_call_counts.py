@@ -22,6 +22,7 @@ import cudasync as cs
 from cudasync.array.allocation import reap
 from cudasync.driver import Stream
 from cudasync.engine.device.issuing import POLL_EVERY
+from cudasync.engine.observing import every_engine
 from cudasync.testing import Latch
 
 PATIENCE_S = 20.0
@@ -64,11 +65,11 @@ def arrays(count):
 
 
 def settle():
-    """Let all ops finish, and what nobody refers to any more be freed."""
-    cs.waitall()
+    """Let all ops of all engines finish, and what nobody refers to any more be freed."""
     gc.collect()
     reap()
-    cs.waitall()
+    for each in every_engine():
+        each._drain(None)
     cs.Device(0).synchronize()
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import resource
+from contextlib import contextmanager
 
 import numpy as np
 import pytest
@@ -80,26 +81,24 @@ def test_a_restored_shard_goes_on_with_the_same_bits(tmp_path, name):
     assert one.pull("w")[1].tobytes() == other.pull("w")[1].tobytes()
 
 
-@pytest.fixture
+@contextmanager
 def short_files():
-    """No file of this process may be longer than 64 bytes: the system's own refusal."""
+    """No file of this process may grow beyond 64 bytes: the system itself refuses."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (64, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
-    def limit():
-        resource.setrlimit(resource.RLIMIT_FSIZE, (64, before[1]))
 
-    yield limit
-    resource.setrlimit(resource.RLIMIT_FSIZE, before)
-
-
-def test_a_file_that_can_not_be_written_leaves_the_old_checkpoint_whole(tmp_path, short_files):
+def test_a_file_that_can_not_be_written_leaves_the_old_checkpoint_whole(tmp_path):
     shard, file = Shard("sgd"), tmp_path / "file"
     shard.init("w", np.ones(3))
     shard.checkpoint(file)
     before = file.read_bytes()
     shard.push(0, 1, "w", np.ones(3))
-    short_files()
-    with pytest.raises(OSError, match="as it was before"):
+    with short_files(), pytest.raises(OSError, match="as it was before"):
         shard.checkpoint(file)
     assert file.read_bytes() == before
     assert os.listdir(tmp_path) == ["file"]

@@ -22,6 +22,8 @@ from cudasync.driver.capturing import Relaxed
 from cudasync.errors import CudasyncError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from cudasync.driver import Device
     from cudasync.engine.op import DeviceOp
     from cudasync.engine.trace import Counters
@@ -62,7 +64,7 @@ class EventPool:
         self._ring: deque[RingEvent] = deque()
         self._take = self._ring.popleft
         # For an event whose op is over and was never pinned; each is given back once.
-        self.give_back = self._ring.append
+        self.give_back: Callable[[RingEvent], None] = self._ring.append
 
     def take(self) -> RingEvent:
         """An event that nobody waits for. One driver call when there is none free, else none."""
@@ -72,6 +74,24 @@ class EventPool:
             event = RingEvent(self.device, timing=self.timing)
             self._counters.events_created.next()
             return event
+
+    def renew(self, *, timing: bool) -> None:
+        """Events from here on have times, or none; those that are free are given up.
+
+        One without a time that comes back later goes with its last user.
+        """
+        free, ring = self._ring, deque[RingEvent]()
+
+        def give_back(event: RingEvent) -> None:
+            if event.timing:
+                ring.append(event)
+
+        self.timing = timing
+        self.give_back = give_back if timing else ring.append
+        self._ring, self._take = ring, ring.popleft
+        while free:
+            with suppress(CudasyncError, IndexError):
+                free.popleft().close()
 
     def pin(self, op: DeviceOp, event: RingEvent) -> bool:
         """Before a wait for `event`, the event of `op`: False if the op is over, and nobody need

@@ -54,7 +54,9 @@ def drain(worker: Worker) -> bool:
     own: object = worker
     places: tuple[object, ...] = ()
     owner = pool.owner()
-    if owner is not None and not owner._sealed_at:
+    # Looked at once it is the combiner: who ranks a pool pushes something behind, and either that
+    # is entered below or this epoch is over.
+    if owner is not None and not owner._sealed_at and pool.is_plain:
         places = pool, pool.regional
         if owner._compute is pool and not pool.spread:
             own = owner
@@ -141,7 +143,7 @@ def drain(worker: Worker) -> bool:
             if not mine.is_over:
                 entries[index] = DONE
             mine.done = index = index + 1
-            if op.__class__ is Close:
+            if op.__class__ is Close or not pool.is_plain:
                 return False
             blocked += 1
             if blocked > AHEAD:
