@@ -21,7 +21,8 @@ from cudasync.engine.device.attribution import is_harmless
 from cudasync.engine.ledger import Ledger, poison
 from cudasync.engine.log import node as nodes
 from cudasync.engine.log.combiner import COMBINER
-from cudasync.engine.op import DeviceOp, Op, claim
+from cudasync.engine.op import Op, claim
+from cudasync.engine.op_classes import DeviceOp
 from cudasync.errors import CudasyncError, DeadlockError
 from cudasync.locks import Lock
 

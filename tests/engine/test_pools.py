@@ -10,7 +10,7 @@ import pytest
 from helpers.crew import PATIENCE_S, Crew, engine_of, hasty, held_by
 
 import cudasync as cs
-from cudasync.engine.op import FullOp
+from cudasync.engine.op_classes import FullOp
 from cudasync.testing import Latch
 
 

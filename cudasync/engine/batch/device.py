@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from cudasync.engine.batch.steps import Step
     from cudasync.engine.engine import Engine
     from cudasync.engine.hazards.accesses import Accesses
-    from cudasync.engine.op import DeviceOp, Op
+    from cudasync.engine.op import Op
+    from cudasync.engine.op_classes import DeviceOp
     from cudasync.engine.pushing import Bind
 
 _KERNEL = OpKind.KERNEL
