@@ -15,10 +15,12 @@ class DistError(CudasyncError):
 
 
 class BackendUnavailable(DistError):
-    """A communicator that can not be had here; `backend` is its name, `hint` what to do."""
+    """A communicator that can not be had here: `backend` is its name, `reason` why not, `hint`
+    what to do."""
 
     def __init__(self, backend: str, reason: str, *, hint: str) -> None:
         self.backend = backend
+        self.reason = reason
         self.hint = hint
         super().__init__(f"the {backend} communicator is not available: {reason}; {hint}")
 

@@ -7,6 +7,9 @@ a deadline. What moves without arithmetic moves as bytes.
 from __future__ import annotations
 
 import importlib
+import importlib.util
+import subprocess
+import sys
 import time
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -36,6 +39,12 @@ _TYPES = {
     "bool": "UINT8_T",
 }
 _OPS = {"sum": "SUM", "mean": "SUM", "prod": "PROD", "min": "MIN", "max": "MAX"}
+_ASK = """
+import mpi4py
+mpi4py.rc.initialize = False
+from mpi4py import MPI
+print(MPI.Get_library_version().splitlines()[0].split(",")[0].rstrip("\\0"))
+"""
 # A wait asks so often at once; then it sleeps between, longer and longer.
 _BUSY_POLLS = 200
 _LONGEST_SLEEP_S = 0.001
@@ -55,6 +64,21 @@ def library() -> Any:
             hint="start it by cudasync, or ask for that level",
         )
     return MPI
+
+
+def about() -> str:
+    """Which MPI it is, asked without starting it; BackendUnavailable where there is none."""
+    hint = "pip install 'cudasync[mpi]'"
+    if importlib.util.find_spec("mpi4py") is None:
+        raise BackendUnavailable("mpi", "mpi4py is not installed", hint=hint)
+    # In a process of its own: one that has loaded it unstarted could not use it.
+    asked = subprocess.run(
+        [sys.executable, "-c", _ASK], capture_output=True, text=True, timeout=60, check=False
+    )
+    if asked.returncode:
+        last = (asked.stderr.strip().splitlines() or ["no message"])[-1]
+        raise BackendUnavailable("mpi", last, hint=f"load this machine's MPI, or {hint}")
+    return asked.stdout.strip()
 
 
 class Ranks:

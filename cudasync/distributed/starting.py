@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
+from cudasync.distributed.errors import BackendUnavailable
 from cudasync.distributed.local import LocalCommunicator
 from cudasync.driver import device_count
 from cudasync.xp.places import place
@@ -15,8 +16,15 @@ if TYPE_CHECKING:
     from cudasync.distributed.communicator import Communicator
 
 BACKENDS = ("auto", "local", "mpi")
-# What launchers of MPI tell the processes that they start: Open MPI's, MPICH's and Intel's.
-_LAUNCHERS = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MPI_LOCALNRANKS")
+# What launchers tell the processes that they start: Open MPI's, MPICH's, Intel's, MVAPICH's, and
+# Slurm's by PMIx.
+_LAUNCHERS = (
+    "OMPI_COMM_WORLD_SIZE",
+    "PMI_SIZE",
+    "MPI_LOCALNRANKS",
+    "MV2_COMM_WORLD_SIZE",
+    "PMIX_RANK",
+)
 
 
 def init(
@@ -36,13 +44,33 @@ def init(
     """
     if backend not in BACKENDS:
         raise ValueError(f"backend is one of {', '.join(BACKENDS)}, not {backend!r}")
-    if backend == "mpi" or (backend == "auto" and any(each in os.environ for each in _LAUNCHERS)):
+    if backend == "mpi" or (backend == "auto" and is_launched()):
         return _between_processes(devices, timeout)
     given = range(device_count()) if devices is None else devices
     found = [place(each) for each in given]
     if not found:
         raise ValueError("a communicator takes one device and more: devices=[] names none")
     return LocalCommunicator(found)
+
+
+def is_launched() -> bool:
+    """True in a process that mpiexec, or another launcher of ranks, started."""
+    return any(each in os.environ for each in _LAUNCHERS)
+
+
+def available() -> dict[str, tuple[bool, str]]:
+    """For each communicator whether it can be had here, and what it is or why not.
+
+    Asks MPI in a process of its own: some tenths of a second where there is one.
+    """
+    from cudasync.distributed import mpi_library
+
+    found = {"local": (True, "the devices of this process")}
+    try:
+        found["mpi"] = True, mpi_library.about()
+    except BackendUnavailable as error:
+        found["mpi"] = False, f"{error.reason}; {error.hint}"
+    return found
 
 
 def _between_processes(devices: Sequence[Any] | None, timeout: float) -> Communicator:
