@@ -6,6 +6,7 @@ import contextlib
 from random import Random
 
 import pytest
+from helpers.communicators import communicator
 from helpers.data_parallel_programs import (
     data_parallel,
     expected,
@@ -21,13 +22,6 @@ from cudasync.parallel import data_parallel as module
 from cudasync.parallel.buckets import Bucket
 
 SIZES = st.sampled_from([2, 3, 1])
-
-
-def communicator(size, *, on_cpu=False):
-    count = cs.device_count()
-    return cs.distributed.init(
-        "local", devices=["cpu"] * size if on_cpu else [r % count for r in range(size)]
-    )
 
 
 def play(drawn, size, *, on_cpu=False, recorded=False):
