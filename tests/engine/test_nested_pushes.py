@@ -1,5 +1,4 @@
-"""What is pushed inside of an op goes to the op's own engine, whoever runs or issues the op, and means
-there what it means outside."""
+"""What is pushed inside of an op goes to its own engine, whoever runs or issues it."""
 
 from __future__ import annotations
 
