@@ -152,9 +152,10 @@ def _prepare(
 
 
 def _let_push(op: DeviceOp) -> bool:
-    """Have a function of the user's called with the thread inside of the op: it may push."""
+    """Have a function of the user's called with the thread inside of the op: it may push, and to
+    the op's own engine."""
     fn: Any = op._fn
-    op._fn = partial(current.call, op, fn)
+    op._fn = partial(current.call_with_its_engine, op, fn)
     return False
 
 
