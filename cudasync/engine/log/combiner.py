@@ -11,6 +11,7 @@ does not matter who does, and does it twice:
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from contextlib import suppress
 from operator import attrgetter
 from threading import get_ident
@@ -295,9 +296,15 @@ class Combiner:
                 return False
         if op._regions is not None:
             ranges = self.ranges_of(epoch)
+            entries = ranges.entries
             for regions in op._regions:
                 for region in regions:
-                    if not ranges.touches(region):
+                    # `peek`, written out for what has no history.
+                    start, end = region
+                    index = bisect_left(entries, (start,))
+                    if not (index and entries[index - 1][1] > start) and (
+                        index == len(entries) or entries[index][0] >= end
+                    ):
                         continue
                     for state in ranges.peek(region):
                         # Only its own states are a combiner's to change.
