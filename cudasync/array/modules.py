@@ -65,4 +65,7 @@ class Module(driver.Module):
         (cuModuleUnload)
         """
         super().close()
+        for each in self._kernels.copy().values():
+            assert isinstance(each, Kernel)
+            each.refuse()
         self.family.close()
