@@ -263,9 +263,7 @@ class Module:
     def _function(self, handle: Any, name: str) -> Any:
         answer = driver.cuModuleGetFunction(handle, name.encode())
         if answer[0]:
-            raise refusal_of_kernel(
-                failure(answer[0], "cuModuleGetFunction"), self.text, self.file
-            )
+            raise refusal_of_kernel(failure(answer[0], "cuModuleGetFunction"), self.text, self.file)
         return answer[1]
 
     def variable_place(self, name: str) -> tuple[int, int]:

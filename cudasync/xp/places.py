@@ -12,8 +12,11 @@ from cudasync.driver.remedies import described
 
 
 def place(device: Any) -> Any:
-    """The device that is meant: None is the current one; an ordinal, a Device, `cs.ANY` or "cpu"."""
-    return CPU if device == CPU else device if device is ANY else given_device(device)
+    """The device that is meant: None is the current one; an ordinal, a Device, "cpu" or `cs.ANY`,
+    which stays that."""
+    if device == CPU:
+        return CPU
+    return device if device is ANY else given_device(device)
 
 
 def whole(value: Any, what: str) -> int:

@@ -55,11 +55,11 @@ class Held:
 
 
 class Placed(NamedTuple):
-    """An operand that is an array: where it is, and how it lies there, where that matters."""
+    """An operand that is an array: where it is, and how it lies there."""
 
     ptr: int
     region: Region
-    layout: Layout | None
+    layout: Layout
 
     def aimed(self, aim: Any) -> Placed:
         """Where it is now: see `graph.aiming`."""

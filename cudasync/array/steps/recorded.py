@@ -78,5 +78,10 @@ def note(node: Any, step: Step, operands: Sequence[Any], made: Any, *, is_new: b
     for each in operands:
         node.keep(memory_of(each))
     arrays = held(node, made, is_new=is_new)
-    places = [Placed(each.ptr, each.region, None) for each in (*operands, made)]
-    node.expression = RecordedStep(step, places[:-1], places[-1], arrays)
+    places = [_placed(each) for each in operands]
+    node.expression = RecordedStep(step, places, _placed(made), arrays)
+
+
+def _placed(each: Any) -> Placed:
+    # How it lies there the step knows.
+    return Placed(each.ptr, each.region, None)  # type: ignore[arg-type]

@@ -122,7 +122,8 @@ class Step:
         if engine._is_direct and not self._is_checked:
             name = self.name
             return _push(engine, launch.on, accesses, name, self.device, frame, kernel)
-        op = engine._push(
+        # A node where it is recorded.
+        op: Any = engine._push(
             launch.on,
             OpKind.KERNEL,
             reads=(*read, *updated),

@@ -52,10 +52,14 @@ class Placed:
         self.refused = 0
         for node in nodes:
             self._add(node, devices.get(node))
+        self._bring_back()
+        self.nodes = ordered(self._made)
+
+    def _bring_back(self) -> None:
+        """What a launch leaves is where it would have been."""
         for piece in self._valid:
             if not piece.is_temporary and piece in self._writers:
                 self._bring(piece.region, piece.device, self._writers[piece])
-        self.nodes = ordered(self._made)
 
     def _add(self, node: Node, device: Device | None) -> None:
         if node.transfer is not None:
@@ -120,10 +124,11 @@ class Placed:
         for region in written:
             piece = self._pieces.of(region)
             valid = self._valid.get(piece)
-            if valid is not None:
+            where = device or piece.device
+            if valid is not None and where is not None:
                 self._writers[piece] = node
                 for at in piece.parts(region):
-                    valid[at] = {device or piece.device}
+                    valid[at] = {where}
 
     def _bring(self, region: Region, device: Device | None, node: Node) -> None:
         """Copies for `node`, so that `region` has its value there; None is where it was."""
@@ -139,12 +144,11 @@ class Placed:
         source: Device | None = None
         for at in (*piece.parts(region), -1):
             has = valid[at] if at >= 0 else None
-            is_there = has is None or device in has
-            comes_from = None if is_there else _first(has, piece.device)
+            comes_from = None if has is None or device in has else _first(has, piece.device)
             if run and comes_from is not source:
                 self._move(piece, run, source, device, node)
                 run = []
-            if not is_there:
+            if comes_from is not None:
                 run.append(at)
                 valid[at] = {*(has or ()), device}
             source = comes_from
@@ -154,10 +158,8 @@ class Placed:
     ) -> None:
         """A copy of these parts, which lie in a row."""
         region = type(piece.region)(piece.cuts[parts[0]], piece.cuts[parts[-1] + 1])
-        transfer = Transfer(
-            (self._there(region, target, piece), target), (self._there(region, source, piece), source)
-        )  # fmt: skip
-        made = node.moving(transfer, target)
+        to, of = (self._there(region, each, piece) for each in (target, source))
+        made = node.moving(Transfer((to, target), (of, source)), target)
         self._keep(made)
         self._made.append(made)
         self.moves += 1
@@ -229,11 +231,9 @@ def _made_for(node: Node, device: Device | None) -> Node | None:
         return None
 
 
-def _first(devices: Any, home: Device | None) -> Device:
+def _first(devices: Collection[Device], home: Device | None) -> Device:
     """One of those that have a value: where it was recorded, if that does."""
-    if home in devices:
-        return home  # type: ignore[return-value]
-    return min(devices, key=_ordinal)
+    return home if home is not None and home in devices else min(devices, key=_ordinal)
 
 
 def _ordinal(device: Device) -> int:
