@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from cudasync.driver.any_device import ANY
 from cudasync.driver.device import Device, as_device
 from cudasync.driver.fitting import is_everywhere
 from cudasync.driver.form import form_of
@@ -44,7 +45,7 @@ def placed(
                 )
             if form.device is kernel.device or not is_everywhere(kernel.device, value.ptr):
                 found.setdefault(form.device, i)
-    if device is not None:
+    if device is not None and device is not ANY:
         on = as_device(device)
         others = [each for each in found if each is not on]
         for each in others:

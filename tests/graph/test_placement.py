@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from helpers.graphs import PTX
 from helpers.placed_programs import SIZE, placed_by, placed_differences, programs
+from helpers.warm import run_warm
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
@@ -210,6 +211,27 @@ def test_outside_of_a_recording_it_is_the_current_device():
     assert cs.Device(cs.ANY) is cs.Device(0)
 
 
+def test_a_kernel_for_any_device_runs_where_its_arrays_are():
+    x = cs.zeros(SIZE, np.int32, device=1)
+    kernel = cs.Module.from_ptx(PTX).kernel("set")
+    kernel[1, 32](x, 5, np.uint32(SIZE), device=cs.ANY)
+    prepared = kernel.prepare(grid=1, block=32, args=(x, 6, np.uint32(SIZE)), device=cs.ANY)
+    assert prepared.kernel.device is cs.Device(1)
+    assert x.numpy().tolist() == [5 + i for i in range(SIZE)]
+
+
+def test_random_numbers_are_the_same_wherever_they_are_drawn():
+    def drawn(device):
+        return cs.random.Generator(3).normal(shape=(SIZE,), device=device)
+
+    with cs.graph() as g:
+        x = drawn(cs.ANY)
+    with placed_by(everything_on(1)), g.instantiate() as executable:
+        assert parts(executable)[1] == 1
+        executable.launch()
+    assert x.numpy().tolist() == drawn(0).numpy().tolist()
+
+
 def test_the_same_function_runs_eagerly_and_as_a_graph():
     def step(x):
         halves = [x[:4].to_device(cs.ANY), x[4:].to_device(cs.ANY)]
@@ -278,6 +300,16 @@ def test_a_temporary_is_not_brought_back():
     assert y.numpy().tolist() == np.cumsum(np.arange(SIZE) + 7).tolist()
 
 
+def test_what_was_brought_and_let_go_is_not_brought_back():
+    x = cs.array(np.arange(SIZE, dtype=np.int32))
+    with cs.graph() as g:
+        y = x.to_device(cs.ANY) * 2
+    with placed_by(everything_on(1)), g.instantiate() as executable:
+        assert [node.name for node in executable.nodes] == ["copy DtoD", "multiply", "move"]
+        executable.launch()
+    assert y.numpy().tolist() == [2 * i for i in range(SIZE)]
+
+
 def test_what_a_failed_op_should_have_written_poisons_what_needs_it_and_no_more():
     def fail():
         raise ValueError("planned")
@@ -326,3 +358,28 @@ def test_a_program_without_any_is_left_as_it_is():
 @settings(max_examples=10)
 def test_a_placed_graph_within_a_graph_does_the_same(program, times):
     assert not placed_differences(program, 7, times=times, within=True)
+
+
+@pytest.mark.sampled(2)
+@pytest.mark.parametrize(
+    "environment",
+    [
+        {"CUDASYNC_SOFTGPU_PEERS": "none"},
+        {"CUDASYNC_CHECK": "1"},
+        {"CUDASYNC_ENGINE": "serial"},
+        {"CUDASYNC_SOFTGPU_SCHEDULER": "seed=3"},
+        {"CUDASYNC_SOFTGPU_SCHEDULER": "threaded"},
+    ],
+    ids=lambda each: "=".join(next(iter(each.items()))),
+)
+def test_results_are_the_same_without_peers_checked_serially_and_in_any_order(environment):
+    body = """
+from helpers.placed_programs import placed_differences, program_of
+for seed in range(5):
+    found = placed_differences(program_of(seed), seed)
+    assert not found, (seed, found)
+"""
+    always = {"CUDASYNC_DEVICE": "soft", "CUDASYNC_SOFTGPU_DEVICES": "3"}
+    done = run_warm(body, 120, **always, **environment)
+    assert done.code == 0, done.err
+    assert done.out + done.err == ""

@@ -216,3 +216,15 @@ def placed_differences(
     found, wanted = world.outcome(), model.outcome()
     executable.close()
     return [pair for pair in zip(found, wanted, strict=True) if pair[0] != pair[1]]
+
+
+def program_of(seed: int) -> list[Step]:
+    """A program by chance, for processes that search by themselves."""
+    draw = Random(seed)
+    return [
+        Step(
+            draw.choice(VERBS), draw.randrange(6), draw.randrange(6), draw.randint(1, SIZE),
+            draw.random() < 0.5,
+        )
+        for _ in range(draw.randint(4, 14))
+    ]  # fmt: skip
