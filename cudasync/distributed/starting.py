@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from cudasync.distributed.communicator import Communicator
 
 BACKENDS = ("auto", "local", "mpi")
+_DEBUG = "CUDASYNC_DISTRIBUTED_DEBUG"
 # What launchers tell the processes that they start: Open MPI's, MPICH's, Intel's, MVAPICH's, and
 # Slurm's by PMIx.
 _LAUNCHERS = (
@@ -28,7 +29,11 @@ _LAUNCHERS = (
 
 
 def init(
-    backend: str = "auto", *, devices: Sequence[Any] | None = None, timeout: float = 300.0
+    backend: str = "auto",
+    *,
+    devices: Sequence[Any] | None = None,
+    timeout: float = 300.0,
+    debug: bool | None = None,
 ) -> Communicator:
     """A communicator of all ranks.
 
@@ -39,13 +44,17 @@ def init(
     and a collective that takes longer than `timeout` seconds breaks it. "auto" is "mpi" in a
     process that mpiexec started, else "local".
 
+    With `debug`, between processes, ranks compare their calls before each: where verb, reduction,
+    shape, dtype or root differ, all raise CollectiveMismatch with the lines that pushed them. It
+    is on for all where it is on for one rank; left out, CUDASYNC_DISTRIBUTED_DEBUG=1 says so.
+
     Raises ValueError for another name, no devices, and several for "mpi"; BackendUnavailable
-    without mpi4py.
+    without mpi4py; CollectiveTimeout where a rank does not come.
     """
     if backend not in BACKENDS:
         raise ValueError(f"backend is one of {', '.join(BACKENDS)}, not {backend!r}")
     if backend == "mpi" or (backend == "auto" and is_launched()):
-        return _between_processes(devices, timeout)
+        return _between_processes(devices, timeout, _is_debugged(debug))
     given = range(device_count()) if devices is None else devices
     found = [place(each) for each in given]
     if not found:
@@ -73,7 +82,16 @@ def available() -> dict[str, tuple[bool, str]]:
     return found
 
 
-def _between_processes(devices: Sequence[Any] | None, timeout: float) -> Communicator:
+def _is_debugged(asked: bool | None) -> bool:
+    if asked is not None:
+        return asked
+    value = os.environ.get(_DEBUG, "0")
+    if value not in ("0", "1"):
+        raise ValueError(f"{_DEBUG} is 0 or 1, not {value!r}")
+    return value == "1"
+
+
+def _between_processes(devices: Sequence[Any] | None, timeout: float, debug: bool) -> Communicator:
     from cudasync.distributed import mpi_library
     from cudasync.distributed.mpi import MpiCommunicator
 
@@ -81,7 +99,7 @@ def _between_processes(devices: Sequence[Any] | None, timeout: float) -> Communi
         raise ValueError(f"a rank of MPI has one device, devices= names {len(devices)}")
     if not timeout > 0:
         raise ValueError(f"timeout is a positive number of seconds, not {timeout}")
-    mpi_library.library()
+    ranks = mpi_library.world(timeout)
     if devices is None:
         devices = [mpi_library.number_on_this_machine() % device_count()]
-    return MpiCommunicator(mpi_library.world(), place(devices[0]), timeout)
+    return MpiCommunicator(ranks, place(devices[0]), timeout, debug=debug)

@@ -11,6 +11,7 @@ from helpers.ranks import lacks_mpi, launch
 import cudasync as cs
 
 PROGRAM = Path(__file__).with_name("mpi_program.py")
+MISMATCHES = Path(__file__).with_name("mismatch_program.py")
 
 
 @pytest.fixture
@@ -19,8 +20,8 @@ def run():
     if why := lacks_mpi():
         pytest.skip(why)
 
-    def start(count, *arguments, **environment):
-        done = launch(count, PROGRAM, *arguments, **environment)
+    def start(count, *arguments, program=PROGRAM, **environment):
+        done = launch(count, program, *arguments, **environment)
         assert done.code == 0, done.out + done.err
         return done.out
 
@@ -28,7 +29,7 @@ def run():
 
 
 def test_every_call_between_two_processes(run):
-    told = run(2, "--skipped")
+    told = run(2, "--skipped", "--parts")
     assert "ok 0 of 2" in told
     assert "ok 1 of 2" in told
 
@@ -37,6 +38,17 @@ def test_every_call_between_four_processes(run):
     told = run(4)
     for rank in range(4):
         assert f"ok {rank} of 4" in told
+
+
+def test_a_right_program_passes_the_comparison_of_debug_mode(run):
+    told = run(3, CUDASYNC_DISTRIBUTED_DEBUG="1")
+    for rank in range(3):
+        assert f"ok {rank} of 3" in told
+
+
+@pytest.mark.parametrize("count", [2, 3])
+def test_a_mismatch_is_told_on_all_ranks_in_debug_mode(run, count):
+    assert run(count, program=MISMATCHES).count("told") == count
 
 
 def test_a_rank_that_listens_is_noticed(run):
