@@ -65,13 +65,10 @@ class Replay(Cudasync):
         self._is_warm = is_warm
 
     def prepare(self, workload: Workload, functions: Functions) -> Callable[[], None]:
-        launch, waitall = recorded(self._engine, workload, functions).launch, self._engine.waitall
-        engine = self._engine
+        launch = recorded(self._engine, workload, functions).launch
 
         def run() -> None:
-            with cs.use(engine):
-                launch()
-            waitall()
+            launch().wait()
 
         if self._is_warm:
             run()
@@ -93,7 +90,7 @@ def build(session: Session) -> None:
     variables = session.parameter("random_variables", small=8, large=64)
     width = session.parameter("fan_width", small=10, large=1_000)
     rounds = session.parameter("fan_rounds", small=3, large=10)
-    engine = cs.Engine(workers=2)
+    session.closing.enter_context(cs.use(engine := cs.Engine(workers=2)))
     session.closing.callback(engine.close)
     loop, eager = SerialLoop(), Cudasync(EAGER, engine)
     for workload in (
