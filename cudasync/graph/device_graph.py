@@ -7,16 +7,20 @@ from typing import TYPE_CHECKING, Any
 from cudasync.driver import Stream
 from cudasync.driver.graph import Graph
 from cudasync.driver.graph.setting import ask, begin, count_down
+from cudasync.driver.stream import highest_priority
 from cudasync.errors import CudasyncError
 from cudasync.graph.control import Cond, Repeat
 from cudasync.graph.hazards import reduced
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Collection, Sequence
 
     from cudasync.driver import Device, Launch
     from cudasync.driver.graph import GraphExec, GraphNode
     from cudasync.graph.node import Node
+
+# As the driver has it, where less goes first.
+_BEFORE_OTHERS = -1
 
 
 def device_graph(
@@ -36,20 +40,31 @@ def device_graph(
     stream = Stream(device)
     try:
         counts: list[int] = []
-        _Filling(device, stream).add(graph, nodes, edges, counts)
+        filling = _Filling(device, stream, urgent(nodes))
+        filling.add(graph, nodes, edges, counts)
         return ready(graph), tuple(counts)
     finally:
         stream.close()
         graph.close()
 
 
+def urgent(nodes: Sequence[Node]) -> set[Node]:
+    """Those whose kernels go before others: on the first stream, where there are several."""
+    if not any(node.stream for node in nodes):
+        return set()
+    # With a priority of the user's the whole segment has that.
+    return {node for node in nodes if not node.stream and not node.priority}
+
+
 class _Filling:
     """Graphs of the driver while they are filled: that of a segment, and bodies inside."""
 
-    def __init__(self, device: Device, stream: Stream) -> None:
+    def __init__(self, device: Device, stream: Stream, first: Collection[Node]) -> None:
         self._device = device
         # What functions are captured on.
         self._stream = stream
+        # Those that go before others, if the device knows of priorities.
+        self._first = first if first and highest_priority(device) else ()
 
     def add(
         self,
@@ -66,7 +81,10 @@ class _Filling:
         for node, before in zip(nodes, edges, strict=True):
             after = [each for other in before for each in ends[other]]
             if node.launch is not None:
-                ends[node] = (graph.add_kernel(node.launch, after),)
+                made = graph.add_kernel(node.launch, after)
+                if node in self._first:
+                    graph.prioritise(made, _BEFORE_OTHERS)
+                ends[node] = (made,)
                 counts.append(counts[-1] + 1 if counts else 1)
                 continue
             if node.control is not None:

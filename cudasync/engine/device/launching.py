@@ -136,7 +136,7 @@ def push(
                 if maybe is None:
                     break
                 found = maybe
-                if known is not None:
+                if known is not None and not (op._reads or op._writes):
                     known.found = maybe
             _, reads, writes, _ = found
 

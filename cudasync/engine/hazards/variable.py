@@ -28,7 +28,7 @@ class Var:
     Ops that name it in `reads=` run together; one that names it in `writes=` runs alone.
     """
 
-    __slots__ = ("__weakref__", "_pushed", "_states", "_written", "name")
+    __slots__ = ("__weakref__", "_pushed", "_rested", "_states", "_written", "name")
 
     # The bytes that it stands for, where it stands for some and that is known.
     memory: Region | None = None
@@ -37,6 +37,8 @@ class Var:
         self.name = name
         # The state by epoch (see the combiner); empty while no op on it had to be remembered.
         self._states: dict[int, History] = {}
+        # The epochs in which it was at rest and a history forgotten: the largest one counts.
+        self._rested: dict[int, None] = {}
         # How many writes were pushed.
         self._pushed = Tickets()
         self._written = self._pushed.count

@@ -18,7 +18,7 @@ from cudasync.engine.log import node as nodes
 from cudasync.engine.log.combiner import COMBINER, SEGMENT
 from cudasync.engine.log.entries import Close
 from cudasync.engine.op import Op
-from cudasync.engine.op_classes import PlainOp
+from cudasync.engine.op_classes import Fence, PlainOp
 
 if TYPE_CHECKING:
     from cudasync.engine.host.worker import Worker
@@ -61,8 +61,13 @@ def drain(worker: Worker) -> bool:
         places = pool, pool.regional
         if owner._compute is pool and not pool.spread:
             own = owner
-    if len(entries) > start + 1 and WATCHING not in pool.states.now():
-        # What comes behind should not have to wait for the first op.
+    behind = entries[start + 1 : start + 3]
+    if (
+        behind
+        and not (len(behind) == 1 and behind[0].__class__ is Fence)
+        and WATCHING not in pool.states.now()
+    ):
+        # What comes behind should not have to wait for the first op; but for what waits for all.
         pool.ring()
     blocked = 0
     worker.count = worker.count[0], mine, start
@@ -156,7 +161,7 @@ def drain(worker: Worker) -> bool:
         # An exception of an op refers to this frame, which must not keep what comes after it:
         # each epoch refers to the next one, each segment too. Nor the engine: it has to go to
         # tell of an exception that nobody waited for.
-        del mine, segment, entries, owner, own
+        del mine, segment, entries, owner, own, behind
         op = fn = things = variable = None
 
 

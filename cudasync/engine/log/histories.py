@@ -27,7 +27,10 @@ T = TypeVar("T")
 
 
 class Known:
-    """The histories that a launch touches, found once, as long as the ranges are as they were."""
+    """The histories that a launch touches, found once, as long as the ranges are as they were.
+
+    Not those of variables, which may be forgotten (`let_rest`).
+    """
 
     __slots__ = ("found",)
 
@@ -103,11 +106,26 @@ def history_of(variable: Var, epoch: int) -> History:
     history = histories.get(epoch)
     if history is None:
         known = latest(histories)
-        fresh = History(epoch) if known is None else known.copy(epoch)
+        if known is None or known.epoch < max(list(variable._rested), default=0):
+            fresh = History(epoch)
+        else:
+            fresh = known.copy(epoch)
         history = histories.setdefault(epoch, fresh)
         if len(histories) > 1:
             drop_older(histories, epoch)
     return history
+
+
+def let_rest(variable: Var, epoch: int) -> None:
+    """Forget the history of a variable, which is at rest in `epoch`.
+
+    Nobody may keep it: see `Known`.
+    """
+    # First the mark: what overtaken combiners add of older epochs does not count any more.
+    variable._rested[epoch] = None
+    if len(variable._rested) > 1:
+        drop_older(variable._rested, epoch)
+    variable._states.pop(epoch, None)
 
 
 def ranges_of(by_epoch: dict[int, IntervalMap], epoch: int) -> IntervalMap:
