@@ -8,11 +8,13 @@ import threading
 from functools import partial
 from pathlib import Path
 
+import numpy as np
 import pytest
 from helpers.crew import held_by
 from helpers.freezer import PATIENCE_S, Freezer, end_tracing
 
 import cudasync as cs
+from cudasync.engine.log import histories
 from cudasync.graph.parts import calling
 from cudasync.graph.parts.calling import AT_ONCE, Calls
 
@@ -143,3 +145,50 @@ def test_tokens_that_were_in_use_are_forgotten_by_the_next_launch():
         assert any(each._states for each in tokens)
         exe.launch().wait(PATIENCE_S)
         assert not any(each._states for each in tokens)
+
+
+COUNTER = """
+__device__ int counter;
+extern "C" __global__ void count(int *out) { out[0] = ++counter; }
+"""
+
+
+def test_a_prepared_launch_is_ordered_by_a_variable_that_was_forgotten_at_rest():
+    module = cs.Module.from_cuda(COUNTER)
+    out = cs.zeros(1, np.int32)
+    with cs.Engine(workers=1) as engine:
+        launch = module.kernel("count").prepare(grid=1, block=1, args=[out])
+        ops: list[cs.Op] = []
+        known: list[bool] = []
+
+        def look() -> None:
+            known.append(all(op.done() for op in ops))
+
+        exe = recorded([look], [module.variable("counter")])
+        for _ in range(3):
+            ops.append(launch.push())
+            engine.waitall()
+            # Alone, so that nothing is remembered of the variable behind it.
+            exe.launch().wait(PATIENCE_S)
+            # On the software GPU it has not run when the next one is pushed: nobody waits.
+            ops.append(launch.push())
+            exe.launch().wait(PATIENCE_S)
+        assert known == [True] * 6
+    exe.close()
+    module.close()
+
+
+def test_a_history_of_an_epoch_before_the_one_at_rest_does_not_count():
+    variable = cs.Var("v")
+    with cs.Engine(workers=1) as engine:
+        failed = engine.push(fails, writes=variable)
+        assert failed.exception(PATIENCE_S)
+        old = histories.latest(variable._states)
+        engine.push(list, writes=variable).wait(PATIENCE_S)
+        epoch = old.epoch + 1
+        assert histories.history_of(variable, epoch).rest()
+        histories.let_rest(variable, epoch)
+        # As a combiner does that was overtaken long ago.
+        variable._states[old.epoch] = old
+        assert histories.history_of(variable, epoch + 1).writer is None
+        engine.clear_errors()

@@ -12,7 +12,7 @@ from cudasync.engine import current
 from cudasync.engine.hazards.interval_map import keep_what_lies_between
 from cudasync.engine.lifecycle import refusal
 from cudasync.engine.log.combiner import COMBINER
-from cudasync.engine.op import FullOp
+from cudasync.engine.op_classes import FullOp
 
 if TYPE_CHECKING:
     from collections.abc import Callable
