@@ -5,7 +5,8 @@
 
 from __future__ import annotations
 
+from cudasync.kvstore.base import KVStore
+from cudasync.kvstore.creating import create
 from cudasync.kvstore.optimizers import LAMB, SGD, AdaGrad, Adam, Optimizer
-from cudasync.kvstore.store import KVStore, create
 
 __all__ = ["LAMB", "SGD", "AdaGrad", "Adam", "KVStore", "Optimizer", "create"]
