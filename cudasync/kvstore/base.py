@@ -127,6 +127,7 @@ class KVStore(ABC):
         workers call it.
         """
 
+    @abstractmethod
     def close(self) -> None:
         """Leave the other workers. Closing twice is harmless; what was pushed goes on."""
 

@@ -46,7 +46,9 @@ class Between:
         of_all = xp.empty((self.size,), dtype=xp.int64, device="cpu")
         self.comm.all_gather(xp.asarray(digest, device="cpu"), of_all)
         if len(set(of_all.numpy().tolist())) > 1:
-            raise ValueError(f"workers init different keys, shapes or dtypes; rank {self.rank}: {told}")
+            raise ValueError(
+                f"workers init different keys, shapes or dtypes; rank {self.rank}: {told}"
+            )
 
     def total(
         self, key: Key, own: Array, into: Array, compression: Compression | None, priority: int
@@ -76,7 +78,7 @@ class Between:
         current.push(add, reads=[of_all], writes=[into], name=f"add {key!r}", priority=priority)
 
     def on_rank_0(self, does: Callable[[], None]) -> None:
-        """Let rank 0 do it and block until it has; what it raises there is a DistError elsewhere."""
+        """Let rank 0 do it, and block until it has; its OSError is a DistError elsewhere."""
         failed: OSError | None = None
         if self.rank == 0:
             try:
