@@ -9,7 +9,6 @@ One thread at a time has its turn, so this one takes a lock: it makes no claim t
 
 from __future__ import annotations
 
-import threading
 import time
 from collections import deque
 from contextlib import contextmanager, suppress
@@ -24,6 +23,7 @@ from cudasync.engine.log import node as nodes
 from cudasync.engine.log.combiner import COMBINER
 from cudasync.engine.op import DeviceOp, Op, claim
 from cudasync.errors import CudasyncError, DeadlockError
+from cudasync.locks import Lock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -41,7 +41,7 @@ class SerialDispatcher:
         # Ops that ran to their end on the host without failing.
         self.ran = 0
         # Held by the thread whose turn it is, from the push until all it entails has run.
-        self._turn = threading.RLock()
+        self._turn = Lock()
         self._queue: deque[Op] = deque()
         self._running: list[Op] = []
         # The thread that began the last of those; only it has a turn until they have run.

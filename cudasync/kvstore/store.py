@@ -7,7 +7,6 @@ processes every worker keeps all values and makes the same updates of the same s
 
 from __future__ import annotations
 
-import threading
 from typing import TYPE_CHECKING, Any
 
 from cudasync import xp
@@ -20,6 +19,7 @@ from cudasync.kvstore.base import KVStore
 from cudasync.kvstore.compression import Compression
 from cudasync.kvstore.optimizers import Optimizer, optimizer
 from cudasync.kvstore.updating import Updater
+from cudasync.locks import Lock
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -44,7 +44,7 @@ class CopiesStore(KVStore):
         self._updater: Callable[[Key, Array, Array], Any] | None = None
         # Held while a call pushes, so that two threads' steps do not mix. Nothing runs under it
         # but what all workers wait for: init, barrier, states.
-        self._lock = threading.RLock()
+        self._lock = Lock()
 
     def __repr__(self) -> str:
         return f"<KVStore {self.type}, {len(self._stored)} keys>"

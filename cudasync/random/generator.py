@@ -9,12 +9,12 @@ from __future__ import annotations
 import math
 import operator
 import os
-import threading
 from typing import TYPE_CHECKING, Any
 
 from cudasync.array.dtypes.limits import iinfo
 from cudasync.array.dtypes.supported import FLOAT32, FLOAT64, INT64, INTEGRAL, UINT64, supported
 from cudasync.array.elementwise.plan import user_frame
+from cudasync.locks import Lock
 from cudasync.random import expressions
 from cudasync.xp.making import to_overwrite
 from cudasync.xp.places import as_shape, place
@@ -43,7 +43,7 @@ class Generator:
         given = int.from_bytes(os.urandom(8), "little") if seed is None else seed
         self._seed = _of_64_bits(given, "a seed")
         self._counter = 0
-        self._lock = threading.Lock()
+        self._lock = Lock()
 
     @property
     def state(self) -> dict[str, int]:

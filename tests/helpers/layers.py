@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-_GROUND = ("errors", "atomic", "kept", "ptx")
+_GROUND = ("errors", "atomic", "locks", "kept", "ptx")
 _HOUSE = (
     *_GROUND,
     "driver",
@@ -36,9 +36,10 @@ _HOUSE = (
 MAY_IMPORT: dict[str, frozenset[str]] = {
     "errors": frozenset(),
     "atomic": frozenset(),
+    "locks": frozenset(),
     "kept": frozenset(),
     "ptx": frozenset({"errors"}),
-    "softgpu": frozenset({"errors", "kept", "ptx"}),
+    "softgpu": frozenset({"errors", "kept", "locks", "ptx"}),
     "driver": frozenset(_GROUND),
     "engine": frozenset((*_GROUND, "driver")),
     "graph": frozenset((*_GROUND, "driver", "engine")),

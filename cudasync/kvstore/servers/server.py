@@ -5,7 +5,6 @@ Any number of threads may ask. A question is a name, plain values, and arrays; s
 
 from __future__ import annotations
 
-import threading
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +14,7 @@ from cudasync.kvstore.errors import ServerLost
 from cudasync.kvstore.packing import Packed
 from cudasync.kvstore.servers.folder import Folder, raise_unless_alike
 from cudasync.kvstore.servers.shard import Shard
+from cudasync.locks import Lock
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -52,7 +52,7 @@ class Server:
         self._heard: dict[str, float] = {}
         self._begun = clock()
         self._arrived: dict[str, int] = {}
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._folder = None if folder is None else Folder(folder, number, **more)
         self.shard = Shard()
         if self._folder is not None:

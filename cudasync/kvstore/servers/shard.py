@@ -7,7 +7,6 @@ of it in one file, the table of sequence numbers too.
 
 from __future__ import annotations
 
-import threading
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +15,7 @@ import numpy as np
 from cudasync.kvstore import states
 from cudasync.kvstore.optimizers import Optimizer, optimizer
 from cudasync.kvstore.servers.arithmetic import Arithmetic
+from cudasync.locks import Lock
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -50,7 +50,7 @@ class Shard:
         self._sequences: dict[Any, int] = {}
         self._members: set[Any] = set()
         # Held while anything changes, so who writes down what changes holds it, too.
-        self.lock = threading.RLock()
+        self.lock = Lock()
         if given is not None:
             self.set_optimizer(given, settings)
 

@@ -7,7 +7,6 @@ so a worker reads what it wrote. Nothing waits for other workers, unless stalene
 from __future__ import annotations
 
 import atexit
-import threading
 import weakref
 from contextlib import suppress
 from itertools import count
@@ -30,6 +29,7 @@ from cudasync.kvstore.compression import Compression
 from cudasync.kvstore.optimizers import Optimizer, optimizer
 from cudasync.kvstore.packing import Packed
 from cudasync.kvstore.servers import saving
+from cudasync.locks import Lock
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -54,7 +54,7 @@ class ServersStore(KVStore):
         self._compression: Compression | None = None
         self._has_optimizer = self._is_closed = False
         # Held while a call pushes, and by calls that block.
-        self._lock = threading.RLock()
+        self._lock = Lock()
         number = next(_numbers)
         self._pools = [f"kvstore {number} server {each}" for each in range(worker.servers)]
         # A pull that waits for other workers must not stand before a push that they wait for.

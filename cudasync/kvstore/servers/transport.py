@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from typing import TYPE_CHECKING, Any, Protocol
 
 from cudasync.kvstore.errors import ServerUnavailable
+from cudasync.locks import Lock
 
 if TYPE_CHECKING:
     import numpy as np
@@ -73,7 +73,7 @@ class Connection:
         self._transport, self._worker, self._timeout = transport, worker, timeout
         # Of pushes: the last that was sent, and the last that was answered.
         self._sequence = self._acknowledged = 0
-        self._lock = threading.Lock()
+        self._lock = Lock()
 
     def ask(
         self, name: str, *values: Any, arrays: list[Value] | None = None, into: Value | None = None

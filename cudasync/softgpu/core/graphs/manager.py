@@ -10,9 +10,9 @@ the executor's, never after.
 from __future__ import annotations
 
 from functools import wraps
-from threading import RLock
 from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
 
+from cudasync.locks import Lock
 from cudasync.softgpu.core.graphs.capture import Capture
 from cudasync.softgpu.core.graphs.captures import Captures
 from cudasync.softgpu.core.graphs.conditionals import (
@@ -66,7 +66,7 @@ class GraphManager:
         self._machine = machine
         self._executor = machine.executor
         # What a finaliser asks for is put off.
-        self.lock = RLock()
+        self.lock = Lock()
         self.captures = Captures()
         self.resources = Resources(machine)
         self._graphs = self.made = Handles[Graph]("graph", code=INVALID_VALUE)

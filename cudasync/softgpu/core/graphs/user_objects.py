@@ -7,9 +7,9 @@ counted when the copy becomes part of something, since a copy may be thrown away
 from __future__ import annotations
 
 import ctypes
-from threading import Lock
 from typing import TYPE_CHECKING
 
+from cudasync.locks import Lock
 from cudasync.softgpu.core.handles import new_handle
 from cudasync.softgpu.core.results import INVALID_VALUE, DriverFailure
 
