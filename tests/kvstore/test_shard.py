@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import os
-import resource
-from contextlib import contextmanager
 
 import numpy as np
 import pytest
+from helpers.short_files import short_files
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -81,17 +80,6 @@ def test_a_restored_shard_goes_on_with_the_same_bits(tmp_path, name):
     other, g = Shard.restore(tmp_path / "file")[0], rng.normal(size=5).astype(np.float32)
     assert one.push(0, 2, "w", g) == other.push(0, 2, "w", g) == 2
     assert one.pull("w")[1].tobytes() == other.pull("w")[1].tobytes()
-
-
-@contextmanager
-def short_files():
-    """No file of this process may grow beyond 64 bytes: the system itself refuses."""
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (64, before[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 def test_a_file_that_can_not_be_written_leaves_the_old_checkpoint_whole(tmp_path):

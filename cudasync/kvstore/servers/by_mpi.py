@@ -73,6 +73,7 @@ def serve(handle: Any, servers: int, server: Server, seconds: float) -> None:
     MPI = library()
     heads = {worker: bytearray(LONGEST_HEAD) for worker in range(handle.size - servers)}
     waiting = {w: handle.Irecv([head, MPI.BYTE], source=w, tag=ASKS) for w, head in heads.items()}
+    named: dict[int, str] = {}
     # Received arrays, one question at a time: new memory for each would cost more than the copy.
     scratch = np.empty(0, np.uint8)
 
@@ -87,6 +88,7 @@ def serve(handle: Any, servers: int, server: Server, seconds: float) -> None:
     def answer(worker: int, length: int) -> None:
         post = Post(MPI, handle, worker, seconds, [])
         told, arrays = post.rest(heads[worker], length, ASKS, memory)
+        named[worker] = told["worker"]
         found, out = messages.answered(server, told["worker"], told["name"], told["values"], arrays)
         post.send(messages.head_of(found, out), out, ANSWERS)
         post.flush()
@@ -103,8 +105,10 @@ def serve(handle: Any, servers: int, server: Server, seconds: float) -> None:
                     answer(worker, status.Get_count(MPI.BYTE))
                     patience = Patience()
             except (Late, MPI.Exception):
-                # Dead, or as good as dead: it asks no more. Others go on.
+                # Dead, or as good as dead: it asks no more. Others go on, and wait not for it.
                 del waiting[worker]
+                if worker in named:
+                    server.ask(named[worker], "leave", [], [])
         patience.wait()
 
 

@@ -28,27 +28,26 @@ LONG_BYTES = 256 << 20
 class Folder:
     """Where server `number` keeps what it has."""
 
-    def __init__(self, path: Any, number: int, long_bytes: int = LONG_BYTES) -> None:
+    def __init__(self, path: Any, about: dict[str, int], long_bytes: int = LONG_BYTES) -> None:
         self._path = os.path.abspath(os.fspath(path))
-        self._number = number
+        # Which server this is, of how many; every file begins with it.
+        self._about, self._number = about, about["server"]
         self._long_bytes = long_bytes
         self._enough_bytes = long_bytes
         self._generation = 0
         self._journal: Journal | None = None
 
-    def open(
-        self, replay: Callable[[Shard, Any, list[Value]], None], about: dict[str, Any]
-    ) -> Shard:
+    def open(self, replay: Callable[[Shard, Any, list[Value]], None]) -> Shard:
         """The shard as it was when its server ended; an empty one in an empty folder.
 
         `replay(shard, record, arrays)` makes a change again. ValueError where the folder is of
-        another set of servers than `about` tells, or damaged.
+        another number of servers, or damaged.
         """
         os.makedirs(self._path, exist_ok=True)
         shard, first = Shard(), 0
         if os.path.exists(self._state):
             shard, told = Shard.restore(self._state)
-            raise_unless_alike(told, about, self._path)
+            raise_unless_alike(told, self._about, self._state)
             first = told["journal"]
         known = [first]
         while os.path.exists(self._journal_path(known[-1] + 1)):
@@ -57,9 +56,12 @@ class Folder:
             path = self._journal_path(generation)
             if os.path.exists(path):
                 for record, arrays in records(path, is_last=generation == known[-1]):
-                    replay(shard, record, arrays)
+                    if isinstance(record, dict):
+                        raise_unless_alike(record, self._about, path)
+                    else:
+                        replay(shard, record, arrays)
         self._generation = known[-1]
-        self._journal = Journal(self._journal_path(self._generation))
+        self._journal = self._begun(self._generation)
         self._drop_before(first)
         return shard
 
@@ -73,17 +75,17 @@ class Folder:
         """True once a checkpoint is due."""
         return self._journal is not None and self._journal.size_bytes > self._enough_bytes
 
-    def checkpoint(self, shard: Shard, about: dict[str, Any]) -> None:
+    def checkpoint(self, shard: Shard) -> None:
         """Write all, and begin a journal from there; OSError leaves all that the folder had."""
         begun = self._generation + 1
 
         def turn() -> dict[str, Any]:
             # No push is on its way: what comes next goes into the new journal.
-            after = Journal(self._journal_path(begun))
+            after = self._begun(begun)
             if self._journal is not None:
                 self._journal.close()
             self._journal, self._generation = after, begun
-            return {**about, "journal": begun}
+            return {**self._about, "journal": begun}
 
         # If it fails, another is tried once the next journal is as long again.
         shard.checkpoint(self._state, turn)
@@ -98,6 +100,18 @@ class Folder:
     @property
     def _state(self) -> str:
         return os.path.join(self._path, f"server-{self._number}.state")
+
+    def _begun(self, generation: int) -> Journal:
+        made = Journal(self._journal_path(generation))
+        try:
+            if not made.size_bytes:
+                made.append(self._about, [])
+        except OSError:
+            # An empty one would say that the one before has ended.
+            made.close()
+            os.unlink(made.path)
+            raise
+        return made
 
     def _journal_path(self, generation: int) -> str:
         return os.path.join(self._path, f"server-{self._number}.{generation}.journal")

@@ -53,10 +53,10 @@ class Server:
         self._begun = clock()
         self._arrived: dict[str, int] = {}
         self._lock = Lock()
-        self._folder = None if folder is None else Folder(folder, number, **more)
+        self._folder = None if folder is None else Folder(folder, self._about, **more)
         self.shard = Shard()
         if self._folder is not None:
-            self.shard = self._folder.open(_replay, self._about)
+            self.shard = self._folder.open(_replay)
 
     def ask(self, worker: str, name: str, values: list[Any], arrays: list[Value]) -> Answer:
         """Do what a worker asks for; `name` is one of `QUESTIONS`. Errors are the worker's."""
@@ -185,7 +185,7 @@ class Server:
         if self._folder is None:
             raise ValueError("checkpoint(folder) takes a folder, or create() does")
         with self._lock:
-            self._folder.checkpoint(self.shard, self._about)
+            self._folder.checkpoint(self.shard)
         return None, []
 
     def restore(self, worker: str, arrays: list[Value], path: str) -> Answer:
@@ -195,7 +195,7 @@ class Server:
         made.forget_members()
         with self._lock:
             if self._folder is not None:
-                self._folder.checkpoint(made, self._about)
+                self._folder.checkpoint(made)
             self.shard = made
         return None, []
 
@@ -213,7 +213,7 @@ class Server:
         with self._lock:
             assert self._folder is not None
             try:
-                self._folder.checkpoint(self.shard, self._about)
+                self._folder.checkpoint(self.shard)
             except OSError:
                 return
 
