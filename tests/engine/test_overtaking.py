@@ -141,14 +141,14 @@ def test_what_a_planner_made_that_comes_late_goes_without_the_garbage_collector(
 
 
 class Clears(Combiner):
-    """Takes every entry out of the log that it has done with, also when it has been overtaken."""
+    """Takes every op out of the log that it has done with, also when it has been overtaken."""
 
     def __init__(self) -> None:
         super().__init__()
         self._entries = self.log.tail.entries
 
-    def enter(self, entry: object, number: int, epoch: int) -> None:
-        super().enter(entry, number, epoch)
+    def enter_op(self, op: Op, number: int, epoch: int) -> None:
+        super().enter_op(op, number, epoch)
         self._entries[number - 1] = None
 
 

@@ -158,7 +158,11 @@ class Combiner:
                 mine, index = following, 0
                 entries, base = mine.segment.entries, mine.segment.base
                 continue
-            self.enter(entry, base + index, mine.states)
+            if isinstance(entry, Op) and not entry._engine._sealed_at:
+                # `enter`, for what most entries are.
+                self.enter_op(entry, base + index, mine.states)
+            else:
+                self.enter(entry, base + index, mine.states)
             if not mine.is_over:
                 # Else the successor enters it once more, on states that may not have it yet.
                 entries[index] = DONE

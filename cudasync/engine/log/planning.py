@@ -15,7 +15,6 @@ from bisect import bisect_left
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
-from cudasync.atomic import offer
 from cudasync.engine.hazards.damage import Origins
 from cudasync.engine.hazards.predecessors import predecessors
 from cudasync.engine.hazards.unheard import unheard_of
@@ -75,8 +74,13 @@ def enter_op(self: Combiner, op: Op, number: int, epoch: int) -> None:
                 # A set: where an op accesses all memory, these are thousands.
                 deaf = set(unheard)
                 sources = [each for each in reads if each not in deaf]
-            made = _plan(op, sources, seen, reads, ranges)
-            gate = offer(gates, made)
+            if seen or sources or op.__class__ is Fence:
+                made = _plan(op, sources, seen, reads, ranges)
+            else:
+                made = OPEN
+            # `offer`, written out.
+            gates.append(made)
+            gate = gates[0]
             if gate is not made and made is not OPEN:
                 # Nobody looks at it, nor lets go for it when the op is over.
                 made.let_go()
