@@ -11,7 +11,6 @@ does not matter who does, and does it twice:
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from contextlib import suppress
 from operator import attrgetter
 from threading import get_ident
@@ -29,7 +28,7 @@ from cudasync.engine.log import node as nodes
 from cudasync.engine.log.entries import Adopt, Close, Forget
 from cudasync.engine.log.histories import history_of, latest, ranges_of
 from cudasync.engine.log.node import OPEN, PLANNING, JoinGate, TracedGate
-from cudasync.engine.op import DataFence, DeviceOp, Fence, FullOp, Op, PlainOp
+from cudasync.engine.op import DataFence, DeviceOp, Fence, FullOp, Op, PlainOp, ShortOp
 
 if TYPE_CHECKING:
     from cudasync.engine.log.epoch import Epoch
@@ -89,6 +88,18 @@ class Combiner:
             with suppress(IndexError):
                 return [] if ranges is None else ranges.peek(region)
         return None
+
+    def is_quiet(self, region: Region) -> bool:
+        """True if nobody has to be waited for who wrote `region`, and nothing failed there."""
+        mine = self.epoch
+        segment = mine.segment
+        # As in `unplanned`: what is appended between the two looks is counted.
+        if mine.done == len(segment.entries) and not mine.successor and not segment.is_sealed:
+            ranges = self.ranges.get(mine.states)
+            if ranges is not None and ranges.exact.get(region, self) is None:
+                return True
+        known = self.known_of(region)
+        return known is not None and all(state.is_quiet for state in known)
 
     def start_anew(self) -> list[Op]:
         """In a forked child: leave the log behind; the ops in it that were not planned."""
@@ -274,7 +285,7 @@ class Combiner:
         else:
             for before in gate.before:
                 kind = before.__class__
-                if kind is PlainOp or kind is FullOp:
+                if kind is PlainOp or kind is FullOp or kind is ShortOp:
                     # `_listen`, written out for what says itself when it is over.
                     (before._node or nodes.of(before)).listeners.append(gate)
                     if before.finished:
@@ -295,18 +306,19 @@ class Combiner:
             if variable._states and not history_of(variable, epoch).rest():
                 return False
         if op._regions is not None:
-            ranges = self.ranges_of(epoch)
-            entries = ranges.entries
+            ranges = self.ranges.get(epoch)
+            if ranges is None:
+                ranges = self.ranges_of(epoch)
+            known = ranges.exact.get
             for regions in op._regions:
                 for region in regions:
-                    # `peek`, written out for what has no history.
-                    start, end = region
-                    index = bisect_left(entries, (start,))
-                    if not (index and entries[index - 1][1] > start) and (
-                        index == len(entries) or entries[index][0] >= end
-                    ):
+                    if known(region, self) is None:
                         continue
-                    for state in ranges.peek(region):
+                    states = ranges.peek(region)
+                    if not states:
+                        # As long as the ranges are as they are.
+                        ranges.exact[region] = None
+                    for state in states:
                         # Only its own states are a combiner's to change.
                         if not (state.rest() if state.epoch == epoch else state.is_quiet):
                             return False
