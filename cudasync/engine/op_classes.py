@@ -61,6 +61,14 @@ class FullOp(Op):
     _step = ""
 
 
+class ShortOp(FullOp):
+    """A host op that the thread which pushes it may run: see `host.at_once`."""
+
+    __slots__ = ("_regions",)
+
+    _regions: Regions | None
+
+
 class DeviceOp(FullOp):
     """An op that enqueues work on a stream."""
 

@@ -13,7 +13,7 @@ from numpy import errstate
 from cudasync.array.allocation import DEAD, reap
 from cudasync.array.dtypes.promotion import in_range
 from cudasync.array.elementwise.results import result_over
-from cudasync.array.expressions.on_host import compute, direct, number, quietly
+from cudasync.array.expressions.on_host import QUIET, compute, direct, number, quiet, quietly
 from cudasync.array.expressions.tree import Scalar, leaves, name_of
 from cudasync.array.host.memory import SmallBytes, bytes_of_result, is_small, view_of
 from cudasync.engine.current import engine as current_engine
@@ -76,6 +76,13 @@ class HostPlan:
         # The same, written out: what is called here counts for as much as the addition.
         if _dead:
             reap()
+        try:
+            context = QUIET.pop()
+        except IndexError:
+            context = quiet()
+        memory = SmallBytes(result)
+        target = memory.known[1]
+        reads: tuple[Region, ...]
         if self._is_pair:
             left, right = operands
             known, x = left._allocation.known
@@ -84,14 +91,16 @@ class HostPlan:
             known, y = right._allocation.known
             if known is not right._layout:
                 y = view_of(right)
-            values: Sequence[Any] = (x, y)
-            reads: tuple[Region, ...] = (left.region, right.region)
+            run = partial(context.run, self._ufunc, x, y, out=target)
+            reads = (left.region, right.region)
         else:
             reads, values = self._taken(operands)
-        memory = SmallBytes(result)
+            run = partial(context.run, self._ufunc, *values, out=target)
         made = result_over(memory, result, memory.region)
-        run = partial(quietly, self._ufunc, *values, out=memory.known[1])
-        at_once.push(engine, run, (reads, (), (memory.region,)), self.name, frame)
+        op = at_once.push(engine, run, (reads, (), (memory.region,)), self.name, frame)
+        if op.finished and op.failure is None:
+            # Else it is a worker's, which will run the op in it.
+            QUIET.append(context)
         return made
 
     def into(self, operands: tuple[Any, ...], target: Any, frame: FrameType) -> Op | None:
@@ -106,7 +115,7 @@ class HostPlan:
         if self._ufunc is None:
             run = partial(compute, self.tree, values, result)
         else:
-            run = partial(quietly, self._ufunc, *values, out=result)
+            run = partial(quietly, partial(self._ufunc, *values, out=result))
         engine = current_engine()
         # In this order: what records is not direct, and has no such bound.
         if engine._is_direct and self.result.size <= engine._most_at_once:

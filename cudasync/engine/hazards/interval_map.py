@@ -8,7 +8,8 @@ Only the combiner changes the map, by one assignment to a slice of `entries` for
 - states handed out belong to the map's epoch: those of an older one are replaced by copies;
 - a state stands for one range as long as it lives, so a split copies it for each part: a successor
   whose map is from before the split may have it still, for the whole;
-- `exact` has some of the ranges by their regions, none that the map does not have as they are.
+- `exact` has some of the ranges by their regions, none that the map does not have as they are, and
+  None for some regions that no range shares a byte with.
 """
 
 from __future__ import annotations
@@ -61,6 +62,8 @@ Entry: TypeAlias = "tuple[int, int, History]"
 
 # The map is first swept at this many ranges; from then on whenever it has doubled.
 SWEEP = 1024
+# As many regions are known to be as they are; then all are looked up anew.
+MOST_EXACT = 1 << 14
 
 
 class IntervalMap:
@@ -73,7 +76,7 @@ class IntervalMap:
         self.entries: list[Entry] = [] if entries is None else entries
         # Most often an array is used whole, again and again: one look-up then. A new one whenever
         # the ranges change, so who finds it the same may rely on the states it found there.
-        self.exact: dict[Region, History] = {}
+        self.exact: dict[Region, History | None] = {}
         self.sweep_at = max(SWEEP, 2 * len(self.entries))
 
     def __len__(self) -> int:
@@ -144,6 +147,13 @@ class IntervalMap:
                         entries[index] = low, high, state
                     known = self.exact[region] = state
         return known
+
+    def note_untouched(self, region: Region) -> None:
+        """Let `exact` say that no range touches `region`, for as long as the ranges stay."""
+        if len(self.exact) >= MOST_EXACT:
+            # A program whose memory is never at the same place changes no range, either.
+            self.exact = {}
+        self.exact[region] = None
 
     def peek(self, region: Region) -> list[History]:
         """The states that touch `region`, nothing split and nothing added."""

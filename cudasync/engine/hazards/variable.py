@@ -105,10 +105,9 @@ def resolve_one(thing: Any, word: str) -> Region:
 def wait_for_writers(things: list[Any], timeout: float | None) -> None:
     """Wait for the ops that wrote `things` last; raise what poisons them."""
     engine = current.engine()
-    if engine._is_direct and len(things) == 1 and isinstance(things[0], Region):
-        known = COMBINER.known_of(things[0])
-        if known is not None and all(state.is_quiet for state in known):
-            return
+    is_simple = engine._is_direct and len(things) == 1 and isinstance(things[0], Region)
+    if is_simple and COMBINER.is_quiet(things[0]):
+        return
     engine._mark(things).wait(timeout)
 
 

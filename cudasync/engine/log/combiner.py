@@ -81,6 +81,18 @@ class Combiner:
                 return [] if ranges is None else ranges.peek(region)
         return None
 
+    def is_quiet(self, region: Region) -> bool:
+        """True if nobody has to be waited for who wrote `region`, and nothing failed there."""
+        mine = self.epoch
+        segment = mine.segment
+        # As in `unplanned`: what is appended between the two looks is counted.
+        if mine.done == len(segment.entries) and not mine.successor and not segment.is_sealed:
+            ranges = self.ranges.get(mine.states)
+            if ranges is not None and ranges.exact.get(region, self) is None:
+                return True
+        known = self.known_of(region)
+        return known is not None and all(state.is_quiet for state in known)
+
     def start_anew(self) -> list[Op]:
         """In a forked child: leave the log behind; the ops in it that were not planned."""
         left = self.left_in_log()

@@ -11,7 +11,6 @@ Both are methods of the combiner, which goes through the log and comes here with
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
@@ -21,7 +20,7 @@ from cudasync.engine.hazards.unheard import unheard_of
 from cudasync.engine.log import node as nodes
 from cudasync.engine.log.histories import history_of, let_rest
 from cudasync.engine.log.node import OPEN, PLANNING, JoinGate, TracedGate
-from cudasync.engine.op_classes import DeviceOp, Fence, FullOp, PlainOp
+from cudasync.engine.op_classes import DeviceOp, Fence, FullOp, PlainOp, ShortOp
 
 if TYPE_CHECKING:
     from cudasync.engine.hazards.history import History
@@ -105,7 +104,7 @@ def enter_op(self: Combiner, op: Op, number: int, epoch: int) -> None:
     else:
         for before in gate.before:
             kind = before.__class__
-            if kind is PlainOp or kind is FullOp:
+            if kind is PlainOp or kind is FullOp or kind is ShortOp:
                 # `_listen`, written out for what says itself when it is over.
                 (before._node or nodes.of(before)).listeners.append(gate)
                 if before.finished:
@@ -134,18 +133,18 @@ def is_clear(self: Combiner, op: Op, epoch: int) -> bool:
                     # At rest is as good as none, and is seen sooner the next time.
                     let_rest(variable, epoch)
     if op._regions is not None:
-        ranges = self.ranges_of(epoch)
-        entries = ranges.entries
+        ranges = self.ranges.get(epoch)
+        if ranges is None:
+            ranges = self.ranges_of(epoch)
+        known = ranges.exact.get
         for regions in op._regions:
             for region in regions:
-                # `peek`, written out for what has no history.
-                start, end = region
-                index = bisect_left(entries, (start,))
-                if not (index and entries[index - 1][1] > start) and (
-                    index == len(entries) or entries[index][0] >= end
-                ):
+                if known(region, self) is None:
                     continue
-                for state in ranges.peek(region):
+                states_there = ranges.peek(region)
+                if not states_there:
+                    ranges.note_untouched(region)
+                for state in states_there:
                     # Only its own states are a combiner's to change.
                     if not (state.rest() if state.epoch == epoch else state.is_quiet):
                         return False
