@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cudasync.engine.hazards.history import History
 from cudasync.engine.hazards import interval_map
+from cudasync.engine.hazards.history import History
 from cudasync.engine.hazards.interval_map import IntervalMap, Region
 
 SIZE = 12
