@@ -28,15 +28,15 @@ class Var:
     Ops that name it in `reads=` run together; one that names it in `writes=` runs alone.
     """
 
-    __slots__ = ("__weakref__", "_pushed", "_states", "_written", "name")
+    __slots__ = ("__weakref__", "_histories", "_pushed", "_written", "name")
 
     # The bytes that it stands for, where it stands for some and that is known.
     memory: Region | None = None
 
     def __init__(self, name: str = "") -> None:
         self.name = name
-        # The state by epoch (see the combiner); empty while no op on it had to be remembered.
-        self._states: dict[int, History] = {}
+        # The history by epoch (see the combiner); empty while no op on it had to be remembered.
+        self._histories: dict[int, History] = {}
         # How many writes were pushed.
         self._pushed = Tickets()
         self._written = self._pushed.count
@@ -105,7 +105,7 @@ def wait_for_writers(things: list[Any], timeout: float | None) -> None:
     engine = current.engine()
     if engine._is_direct and len(things) == 1 and isinstance(things[0], Region):
         known = COMBINER.known_of(things[0])
-        if known is not None and all(state.is_quiet for state in known):
+        if known is not None and all(history.is_quiet for history in known):
             return
     engine._mark(things).wait(timeout)
 

@@ -112,7 +112,7 @@ def _run(op: FullOp, mine: Epoch, token: int) -> bool:
     if mine.is_over or mine.done != index:
         return False
     fn = None
-    if is_clear(op, mine.states):
+    if is_clear(op, mine.histories_of):
         fn = claim(op, token)
     if fn is None:
         # Nothing has changed: it can be begun anew.

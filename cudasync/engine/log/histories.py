@@ -99,7 +99,7 @@ def _find_split(op: DeviceOp, ranges: IntervalMap) -> Found | None:
 
 def history_of(variable: Var, epoch: int) -> History:
     """The history of a variable as the combiner of `epoch` knows it: copied at the first need."""
-    histories = variable._states
+    histories = variable._histories
     history = histories.get(epoch)
     if history is None:
         known = latest(histories)
