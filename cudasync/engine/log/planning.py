@@ -11,6 +11,7 @@ Both are methods of the combiner, which goes through the log and comes here with
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
@@ -127,9 +128,15 @@ def is_clear(self: Combiner, op: Op, epoch: int) -> bool:
             return False
     if op._regions is not None:
         ranges = self.ranges_of(epoch)
+        entries = ranges.entries
         for regions in op._regions:
             for region in regions:
-                if not ranges.touches(region):
+                # `peek`, written out for what has no history.
+                start, end = region
+                index = bisect_left(entries, (start,))
+                if not (index and entries[index - 1][1] > start) and (
+                    index == len(entries) or entries[index][0] >= end
+                ):
                     continue
                 for history in ranges.peek(region):
                     # Only its own histories are a combiner's to change.
