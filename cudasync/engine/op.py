@@ -88,8 +88,8 @@ class Op:
     _before: tuple[Op, ...] | None = None
     # Byte ranges; None if there are none.
     _regions: Regions | None = None
-    # Of one that is pushed again and again: the states of its variables, see `host.resolved`.
-    _states: tuple[dict[int, Any], ...] | None = None
+    # Of one that is pushed again and again: the histories of its variables, see `host.resolved`.
+    _histories: tuple[dict[int, Any], ...] | None = None
     # Of a launch that came by the long way: what it accesses, with the reasons.
     _said: Accesses | None = None
     # Of one that failed in part: what it left wrong. None for all that it writes.

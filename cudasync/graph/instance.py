@@ -75,7 +75,7 @@ class Instance:
         if is_one:
             return op
         variables, regions = self._written
-        return fences.mark(engine, [*variables, *self._over()], regions)
+        return fences.behind(engine, [*variables, *self._over()], regions)
 
     def _over(self) -> list[Var]:
         return [variable for part in self.parts for variable in part.over]

@@ -107,7 +107,7 @@ def left_alive(run: Callable[[Rig], None], at: int | None) -> tuple[int, Freezer
     assert sorted(rig.ran) == sorted(PROGRAM)
     # Who wrote last is remembered.
     for variable in rig.variables.values():
-        variable._states.clear()
+        variable._histories.clear()
     del rig
     return count_planned() - before, freezer
 

@@ -142,9 +142,9 @@ def test_tokens_that_were_in_use_are_forgotten_by_the_next_launch():
         gate.set()
         for op in (first, second):
             op.wait(PATIENCE_S)
-        assert any(each._states for each in tokens)
+        assert any(each._histories for each in tokens)
         exe.launch().wait(PATIENCE_S)
-        assert not any(each._states for each in tokens)
+        assert not any(each._histories for each in tokens)
 
 
 COUNTER = """
@@ -183,12 +183,12 @@ def test_a_history_of_an_epoch_before_the_one_at_rest_does_not_count():
     with cs.Engine(workers=1) as engine:
         failed = engine.push(fails, writes=variable)
         assert failed.exception(PATIENCE_S)
-        old = histories.latest(variable._states)
+        old = histories.latest(variable._histories)
         engine.push(list, writes=variable).wait(PATIENCE_S)
         epoch = old.epoch + 1
         assert histories.history_of(variable, epoch).rest()
         histories.let_rest(variable, epoch)
         # As a combiner does that was overtaken long ago.
-        variable._states[old.epoch] = old
+        variable._histories[old.epoch] = old
         assert histories.history_of(variable, epoch + 1).writer is None
         engine.clear_errors()

@@ -127,9 +127,9 @@ def push(
             streams = issuer.devices.get(device.context.token)
             if engine._sealed_at or streams is None:
                 break
-            ranges = _RANGES.get(mine.states)
+            ranges = _RANGES.get(mine.histories_of)
             if ranges is None:
-                ranges = COMBINER.ranges_of(mine.states)
+                ranges = COMBINER.ranges_of(mine.histories_of)
             found = _NOTHING if known is None else known.found
             if found[0] is not ranges.exact:
                 maybe = histories.find(op, ranges)

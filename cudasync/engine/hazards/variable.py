@@ -28,15 +28,15 @@ class Var:
     Ops that name it in `reads=` run together; one that names it in `writes=` runs alone.
     """
 
-    __slots__ = ("__weakref__", "_pushed", "_rested", "_states", "_written", "name")
+    __slots__ = ("__weakref__", "_histories", "_pushed", "_rested", "_written", "name")
 
     # The bytes that it stands for, where it stands for some and that is known.
     memory: Region | None = None
 
     def __init__(self, name: str = "") -> None:
         self.name = name
-        # The state by epoch (see the combiner); empty while no op on it had to be remembered.
-        self._states: dict[int, History] = {}
+        # The history by epoch (see the combiner); empty while no op on it had to be remembered.
+        self._histories: dict[int, History] = {}
         # The epochs in which it was at rest and a history forgotten: the largest one counts.
         self._rested: dict[int, None] = {}
         # How many writes were pushed.

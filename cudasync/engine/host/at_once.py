@@ -112,7 +112,7 @@ def _run(op: ShortOp, mine: Epoch, token: int) -> bool:
     if mine.is_over or mine.done != index:
         return False
     fn = None
-    if is_clear(op, mine.states):
+    if is_clear(op, mine.histories_of):
         # `claim`, written out.
         claims = op._claims
         claims.append(token)

@@ -30,15 +30,14 @@ _maybe_inside = current.maybe_inside
 class Resolved:
     """What an op accesses, as it stands in the op."""
 
-    __slots__ = ("_counts", "has_regions", "reads", "regions", "states", "writes")
+    __slots__ = ("_counts", "has_regions", "histories", "reads", "regions", "writes")
 
     def __init__(self, accesses: Accesses) -> None:
         (only_read, updated, written), self.reads, self.writes = accesses
         self.regions = keep_what_lies_between(only_read + updated, (), updated + written)
         self.has_regions = any(self.regions)
-        # The states of its variables: none of them has any while all that touched it left nothing
-        # to remember.
-        self.states = tuple(each._states for each in dict.fromkeys(self.reads + self.writes))
+        # Those of its variables: none has any while all that touched it left nothing to remember.
+        self.histories = tuple(each._histories for each in dict.fromkeys(self.reads + self.writes))
         self._counts = tuple(each._written for each in self.writes)
 
     def count(self) -> None:
@@ -64,7 +63,7 @@ def push(
     op._claims = []
     op._reads = accesses.reads
     op._writes = accesses.writes
-    op._states = accesses.states
+    op._histories = accesses.histories
     op._pool = pool
     if accesses.has_regions:
         op._regions = accesses.regions

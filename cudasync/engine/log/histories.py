@@ -102,7 +102,7 @@ def _find_split(op: DeviceOp, ranges: IntervalMap) -> Found | None:
 
 def history_of(variable: Var, epoch: int) -> History:
     """The history of a variable as the combiner of `epoch` knows it: copied at the first need."""
-    histories = variable._states
+    histories = variable._histories
     history = histories.get(epoch)
     if history is None:
         known = latest(histories)
@@ -125,7 +125,7 @@ def let_rest(variable: Var, epoch: int) -> None:
     variable._rested[epoch] = None
     if len(variable._rested) > 1:
         drop_older(variable._rested, epoch)
-    variable._states.pop(epoch, None)
+    variable._histories.pop(epoch, None)
 
 
 def ranges_of(by_epoch: dict[int, IntervalMap], epoch: int) -> IntervalMap:

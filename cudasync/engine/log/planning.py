@@ -36,7 +36,7 @@ def enter_op(self: Combiner, op: Op, number: int, epoch: int) -> None:
     is_over = op.finished
     if is_over and op.failure is None and op._node is None and op._before is None:
         # It has run and left nothing to remember. (With `_before`, its push has issued it: it
-        # may have overwritten what a failure had poisoned, on states that were copied since.)
+        # may have overwritten what a failure had poisoned, on histories that were copied since.)
         op.number = number
         return
     ranges = self.ranges_of(epoch) if op._regions is not None else None
@@ -44,9 +44,9 @@ def enter_op(self: Combiner, op: Op, number: int, epoch: int) -> None:
     writes: list[History] = []
     # A comprehension over nothing costs a call all the same.
     if op._reads:
-        reads = [each._states.get(epoch) or history_of(each, epoch) for each in op._reads]
+        reads = [each._histories.get(epoch) or history_of(each, epoch) for each in op._reads]
     if op._writes:
-        writes = [each._states.get(epoch) or history_of(each, epoch) for each in op._writes]
+        writes = [each._histories.get(epoch) or history_of(each, epoch) for each in op._writes]
     overwritten: tuple[Region, ...] = ()
     # What orders the op and does not poison it.
     unheard: list[History] = []
@@ -87,10 +87,10 @@ def enter_op(self: Combiner, op: Op, number: int, epoch: int) -> None:
         op._number = number
     else:
         op.number = number
-    for state in reads:
-        state.add_reader(op)
-    for state in writes:
-        state.overwrite(op)
+    for history in reads:
+        history.add_reader(op)
+    for history in writes:
+        history.overwrite(op)
     if ranges is not None:
         for region in overwritten:
             ranges.overwrite(region, op)
@@ -122,14 +122,14 @@ def enter_op(self: Combiner, op: Op, number: int, epoch: int) -> None:
 
 def is_clear(self: Combiner, op: Op, epoch: int) -> bool:
     """True if `op` may run at once, and need not be remembered while the combiner runs it."""
-    states = op._states
-    # Of many variables, it is one C call to see that none has a state.
-    if states is None or any(states):
+    histories = op._histories
+    # Of many variables, it is one C call to see that none has a history.
+    if histories is None or any(histories):
         for variable in op._reads + op._writes:
-            if variable._states:
+            if variable._histories:
                 if not history_of(variable, epoch).rest():
                     return False
-                if states is not None:
+                if histories is not None:
                     # At rest is as good as none, and is seen sooner the next time.
                     let_rest(variable, epoch)
     if op._regions is not None:
@@ -141,12 +141,12 @@ def is_clear(self: Combiner, op: Op, epoch: int) -> bool:
             for region in regions:
                 if known(region, self) is None:
                     continue
-                states_there = ranges.peek(region)
-                if not states_there:
+                there = ranges.peek(region)
+                if not there:
                     ranges.note_untouched(region)
-                for state in states_there:
-                    # Only its own states are a combiner's to change.
-                    if not (state.rest() if state.epoch == epoch else state.is_quiet):
+                for history in there:
+                    # Only its own histories are a combiner's to change.
+                    if not (history.rest() if history.epoch == epoch else history.is_quiet):
                         return False
     return True
 
