@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cudasync.array.functions import philox, quantile
+from cudasync.array.functions import philox, powers, quantile
 
 # By name, with the names of those that each calls itself: a kernel gets what it uses.
 HELPERS: dict[str, str] = {
@@ -103,6 +103,7 @@ template <class T> __device__ T log_add_exp(T a, T b) {
     if (apart <= 0) return b + log1p(exp(apart));
     return apart;
 }""",
+    "power_of_floats": powers.POWER,
     "philox": philox.PHILOX,
     "random_below": philox.BELOW,
     "random_quantile": quantile.QUANTILE,
