@@ -34,7 +34,6 @@ from cudasync.array.uses import (
     push_otherwise,
     reasoned,
 )
-from cudasync.driver.device import as_device
 from cudasync.driver.lending import LENT
 from cudasync.driver.packing import OUT_OF_RANGE, PackerTable, Packing
 from cudasync.driver.unpicklable import unpicklable
@@ -87,16 +86,6 @@ class Kernel(driver.Kernel):
         # What holds calls to what they declare; None but in checked mode.
         self.check: Callable[[Any], None] | None = check_of(self, declared)
         self._with_peers: Kernel | None = None
-
-    def on(self, device: DeviceLike) -> Kernel:
-        """This kernel on `device`, loaded there at the first call: itself where it is on.
-
-        A call finds it by its arrays; this is for one without arrays.
-        """
-        on = as_device(device)
-        if on is self.device:
-            return self
-        return self.module.on(on).kernel(self.name)
 
     @property
     def with_peers(self) -> Kernel:

@@ -122,6 +122,16 @@ def of_now(old: Layout) -> Layout:
     return layout(now, old.shape, old.strides, old.device)
 
 
+def on_device(old: Layout, device: Any) -> Layout:
+    """The same layout of arrays on another device, as it is now."""
+    device.context.enter()
+    form = old.form
+    where = None if form.device is None else device
+    life = None if form.life is None else device.context.token
+    there = form_for(form.kind, form.dtype, form.has_gaps, where, life)
+    return layout(there, old.shape, old.strides, device)
+
+
 def raise_if_over(*arrays: Any) -> None:
     """ClosedError for an array, among operands of any kind, that a reset of its device ended."""
     for each in arrays:

@@ -20,7 +20,6 @@ from cudasync.array.indexing import has_arrays
 from cudasync.array.memory.limits import check_size
 from cudasync.array.operators.assigning import assign
 from cudasync.array.operators.values import outline
-from cudasync.driver.device import as_device
 from cudasync.engine.hazards.variable import wait_for_writers
 
 if TYPE_CHECKING:
@@ -108,7 +107,7 @@ class HostArray(Array):
         if device == CPU:
             return self
         source = self if self.is_contiguous else self.copy()
-        made = empty(self.shape, self.dtype, device=as_device(device))
+        made = empty(self.shape, self.dtype, device=device)
         copy(made, view_of(source))
         return made
 

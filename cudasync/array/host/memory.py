@@ -126,6 +126,9 @@ def view_of(array: Any) -> np.ndarray[Any, Any]:
     known, view = memory.known
     if known is layout:
         return view  # type: ignore[no-any-return]
+    if not array.size:
+        # It may begin behind the end of its memory.
+        return np.empty(array.shape, array.dtype)
     held, place = memory.bytes, array.ptr - memory.ptr
     view = np.ndarray(array.shape, array.dtype, held, place, array.strides)
     if memory.known is UNKNOWN and layout is not None and layout.high - layout.low == held.nbytes:

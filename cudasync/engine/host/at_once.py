@@ -19,11 +19,12 @@ from typing import TYPE_CHECKING, Any
 
 from cudasync.atomic import DONE
 from cudasync.engine import current
-from cudasync.engine.device import issuing
+from cudasync.engine.device.ready import settle
 from cudasync.engine.lifecycle import refusal
 from cudasync.engine.log import node as nodes
 from cudasync.engine.log.combiner import COMBINER, SEGMENT
-from cudasync.engine.op import ShortOp, is_claimed_by
+from cudasync.engine.op import is_claimed_by
+from cudasync.engine.op_classes import ShortOp
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -133,7 +134,7 @@ def _run(op: ShortOp, mine: Epoch, token: int) -> bool:
     op.finished = True
     if op._node is not None:
         nodes.finish(op)
-        issuing.settle()
+        settle()
     if not mine.is_over:
         entries[index] = DONE
     mine.done = index + 1
@@ -148,4 +149,4 @@ def _fail(op: ShortOp, error: BaseException) -> None:
     ledger.fail(op, error)
     ledger.counters.failed_ops.next()
     nodes.finish(op)
-    issuing.settle()
+    settle()
