@@ -136,7 +136,8 @@ class DevicePlan:
             return new_result(result)
         if self._token is not self._device.context.token:
             return self._renewed(*operands)(operands, frame)
-        made = result_over(self._source.take(), result)
+        block = self._source.take()
+        made = result_over(block, result, block.region)
         launch, regions = self._packed(operands, made)
         op = self._pushed(launch, (regions, (), (made.region,)), frame)
         if op.__class__ is Node:
