@@ -13,6 +13,7 @@ from helpers.crew import held_by
 from helpers.freezer import PATIENCE_S, Freezer, end_tracing
 
 import cudasync as cs
+from cudasync.engine.hazards.variable import counted_together
 from cudasync.graph.parts import calling
 from cudasync.graph.parts.calling import AT_ONCE, Calls
 
@@ -143,3 +144,27 @@ def test_tokens_that_were_in_use_are_forgotten_by_the_next_launch():
         assert any(each._states for each in tokens)
         exe.launch().wait(PATIENCE_S)
         assert not any(each._states for each in tokens)
+
+
+def test_executables_that_write_the_same_tokens_share_their_count():
+    tokens = [cs.Var("one"), cs.Var("other")]
+    with cs.Engine(workers=1), cs.graph() as g:
+        cs.engine().push(lambda: None, writes=tokens)
+    before = [len(each._counts) for each in tokens]
+    for count in range(1, 4):
+        with cs.Engine(workers=1), g.instantiate() as exe:
+            exe.launch()
+            assert [each.version for each in tokens] == [count, count]
+    assert [len(each._counts) - b for each, b in zip(tokens, before, strict=True)] == [2, 1]
+
+
+def test_a_count_is_no_longer_shared_with_a_token_that_is_gone():
+    kept = cs.Var("kept")
+    gone = cs.Var("gone")
+    counted_together((kept, gone)).next()
+    # As if the next one had its number.
+    stale = kept._counts.pop((id(kept), id(gone)))
+    fresh = cs.Var("fresh")
+    kept._counts[id(kept), id(fresh)] = stale
+    counted_together((kept, fresh)).next()
+    assert (kept.version, fresh.version) == (2, 1)

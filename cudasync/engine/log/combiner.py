@@ -290,14 +290,13 @@ class Combiner:
 
     def is_clear(self, op: Op, epoch: int) -> bool:
         """True if `op` may run at once, and need not be remembered while the combiner runs it."""
-        states = op._states
-        # Of many variables, it is one C call to see that none has a state.
-        if states is None or any(states):
+        resolved = op._resolved
+        if resolved is None or resolved.has_states():
             for variable in op._reads + op._writes:
                 if variable._states:
                     if not history_of(variable, epoch).rest():
                         return False
-                    if states is not None:
+                    if resolved is not None:
                         # At rest is as good as none, and is seen sooner the next time.
                         variable._states.pop(epoch, None)
         if op._regions is not None:

@@ -35,6 +35,22 @@ class Known:
         self.found: Found = (None, [], [], 0)
 
 
+class Made:
+    """`latest` is another object whenever a variable has got a state since.
+
+    Only combiners make states, and one that was overtaken has made none that counts. So a combiner
+    that finds the object of an earlier look knows that none was made in between.
+    """
+
+    __slots__ = ("latest",)
+
+    def __init__(self) -> None:
+        self.latest = object()
+
+
+MADE = Made()
+
+
 def find(op: DeviceOp, ranges: IntervalMap) -> Found | None:
     """The histories that `op` touches; None if one of the ranges that it writes has several, or one
     that it touches is a gap.
@@ -104,6 +120,7 @@ def history_of(variable: Var, epoch: int) -> History:
     if history is None:
         known = latest(histories)
         fresh = History(epoch) if known is None else known.copy(epoch)
+        MADE.latest = object()
         history = histories.setdefault(epoch, fresh)
         if len(histories) > 1:
             drop_older(histories, epoch)

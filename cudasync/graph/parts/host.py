@@ -105,7 +105,10 @@ class HostPart:
     def _run(self, op: Any) -> None:
         """Call each function. What needs what one that failed should have written is left out, all
         else is called. Raises what the first that failed raised."""
+        recorder = op._engine._ledger.recorder
         calls = self._calls
+        if recorder is not None and recorder.times_functions:
+            calls = self._timed(op)
         # They know how far it came: a counter would cost as much as a call.
         place = calls.begin()
         begun = perf_counter()
@@ -124,6 +127,22 @@ class HostPart:
             raise error from error.__cause__
         finally:
             op = None
+
+    def _timed(self, op: Any) -> Calls:
+        """The same calls, which note when each began and ended; for who watches."""
+        op.node_times = noted = []
+
+        def timed(step: Node) -> Callable[[], None]:
+            def call() -> None:
+                begun = perf_counter()
+                try:
+                    step.fn()
+                finally:
+                    noted.append((step, begun, perf_counter()))
+
+            return call
+
+        return Calls([timed(step) for step in self._steps])
 
     def _salvage(self, op: Any) -> None:
         """Call each function that needs nothing of what was to be written before and failed."""
