@@ -53,8 +53,9 @@ def trace(records: Sequence[Record]) -> dict[str, Any]:
                 key = each.clock, f"{place}, nodes {lane}"
                 if key not in beside:
                     beside[key] = len(tracks) + len(beside) + 1
-                    named = {"ph": "M", "name": "thread_name", "args": {"name": key[1]}}
-                    events.append({**named, "pid": where["pid"], "tid": beside[key]})
+                    at = {"pid": where["pid"], "tid": beside[key]}
+                    said = {"name": key[1]}
+                    events.append({"ph": "M", "name": "thread_name", **at, "args": said})
                 track = beside[key]
             events.append(
                 {

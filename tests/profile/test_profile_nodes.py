@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 
 import numpy as np
@@ -142,7 +143,7 @@ def test_a_trace_has_nodes_within_their_launches(tmp_path):
         tracks.setdefault((node["pid"], node["tid"]), []).append((node["ts"], node["dur"]))
     for track in tracks.values():
         track.sort()
-        for (start, length), (following, _) in zip(track, track[1:], strict=False):
+        for (start, length), (following, _) in itertools.pairwise(track):
             assert start + length <= following + 1e-6
 
 
