@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from cudasync.driver import Stream
+from cudasync.driver.device import highest_priority
 from cudasync.driver.graph import Graph
 from cudasync.driver.graph.setting import ask, begin, count_down
-from cudasync.driver.stream import highest_priority
 from cudasync.errors import CudasyncError
 from cudasync.graph.control import Cond, Repeat
 from cudasync.graph.hazards import reduced

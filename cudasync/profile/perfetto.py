@@ -53,9 +53,12 @@ def trace(records: Sequence[Record]) -> dict[str, Any]:
                 key = each.clock, f"{place}, nodes {lane}"
                 if key not in beside:
                     beside[key] = len(tracks) + len(beside) + 1
-                    at = {"pid": where["pid"], "tid": beside[key]}
-                    said = {"name": key[1]}
-                    events.append({"ph": "M", "name": "thread_name", **at, "args": said})
+                    named = {"name": key[1]}
+                    tid = beside[key]
+                    events.append(
+                        {"ph": "M", "name": "thread_name", "pid": where["pid"], "tid": tid,
+                         "args": named}
+                    )  # fmt: skip
                 track = beside[key]
             events.append(
                 {

@@ -14,7 +14,7 @@ from cudasync.engine.hazards.variable import counted_together
 from cudasync.engine.lifecycle import refusal
 from cudasync.engine.log.combiner import COMBINER
 from cudasync.engine.log.histories import MADE
-from cudasync.engine.op import FullOp
+from cudasync.engine.op_classes import FullOp
 
 if TYPE_CHECKING:
     from collections.abc import Callable
