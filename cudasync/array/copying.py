@@ -133,11 +133,12 @@ def _copy_first(
     most = min(each.size for each in flat)
     if not 0 <= first <= most:
         raise ValueError(f"count is {first}, and the smaller array has {most} elements")
-    op: Any = copy(flat[0][:first], flat[1][:first], name=name, priority=priority)
-    if op.__class__ is Node and op.transfer is not None:
+    op = copy(flat[0][:first], flat[1][:first], name=name, priority=priority)
+    node: Any = op
+    if node.__class__ is Node and node.transfer is not None:
         element_bytes = flat[0].dtype.itemsize
-        op.transfer = replace(op.transfer, count=count, element_bytes=element_bytes, most=most)
-        op.fn = op.transfer.on
+        node.transfer = replace(node.transfer, count=count, element_bytes=element_bytes, most=most)
+        node.fn = node.transfer.on
     return op
 
 
