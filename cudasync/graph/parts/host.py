@@ -15,7 +15,7 @@ from cudasync.engine.op import OpKind
 from cudasync.graph.parts.alone import AlonePart
 from cudasync.graph.parts.calling import Calls
 from cudasync.graph.parts.over import besides, is_silent, tell
-from cudasync.graph.parts.spreading import Spreading
+from cudasync.graph.parts.spreading import Spreading, urgent_first
 from cudasync.graph.segments import Segment
 
 if TYPE_CHECKING:
@@ -135,7 +135,12 @@ class HostPart:
         seconds = {node: sum(took[step] for step in node.steps or (node,)) for node in self.nodes}
         # A serial engine has no workers, and one thread.
         workers = getattr(op._engine._pools[self._pool], "size", 1)
-        return self._spreading.pays_by(seconds, workers)
+        if not self._spreading.pays_by(seconds, workers):
+            return False
+        # Of what is ready workers take what was pushed first.
+        parts = dict(zip(self.nodes, self._alone, strict=True))
+        self._alone = [parts[node] for node in urgent_first(self.nodes, seconds)]
+        return True
 
     def _timed(self, op: Any) -> Calls:
         """The same calls, which note when each began and ended; for who watches."""

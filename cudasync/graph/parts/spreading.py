@@ -54,6 +54,17 @@ class Spreading:
         )
 
 
+def urgent_first(nodes: Sequence[Node], seconds: Mapping[Node, float]) -> list[Node]:
+    """The nodes, that with the longest way to the end first: an order that all of them allow."""
+    left = dict(seconds)
+    for node in reversed(nodes):
+        for other in node.before:
+            if other in left:
+                left[other] = max(left[other], seconds[other] + left[node])
+    # Of those that are as far from the end, as when they take no time, each stands where it did.
+    return sorted(nodes, key=left.__getitem__, reverse=True)
+
+
 def together(nodes: Sequence[Node], seconds: Mapping[Node, float], workers: int) -> float:
     """How long so many workers take, an op for each node, if each begins as soon as it can."""
     free = [0.0] * workers
