@@ -58,7 +58,8 @@ class Replay(Cudasync):
         def run() -> None:
             launch().wait()
 
-        if self._is_warm:
+        # Of three launches, the third is what all later ones are: see `parts/spreading`.
+        for _ in range(3 if self._is_warm else 0):
             run()
         return run
 

@@ -14,6 +14,7 @@ from helpers.crew import held_by
 from helpers.freezer import PATIENCE_S, Freezer, end_tracing
 
 import cudasync as cs
+from cudasync.engine.hazards.variable import counted_together
 from cudasync.engine.log import histories
 from cudasync.graph.parts import calling
 from cudasync.graph.parts.calling import AT_ONCE, Calls
@@ -192,3 +193,27 @@ def test_a_history_of_an_epoch_before_the_one_at_rest_does_not_count():
         variable._histories[old.epoch] = old
         assert histories.history_of(variable, epoch + 1).writer is None
         engine.clear_errors()
+
+
+def test_executables_that_write_the_same_tokens_share_their_count():
+    tokens = [cs.Var("one"), cs.Var("other")]
+    with cs.Engine(workers=1), cs.graph() as g:
+        cs.engine().push(lambda: None, writes=tokens)
+    before = [len(each._counts) for each in tokens]
+    for count in range(1, 4):
+        with cs.Engine(workers=1), g.instantiate() as exe:
+            exe.launch()
+            assert [each.version for each in tokens] == [count, count]
+    assert [len(each._counts) - b for each, b in zip(tokens, before, strict=True)] == [2, 1]
+
+
+def test_a_count_is_no_longer_shared_with_a_token_that_is_gone():
+    kept = cs.Var("kept")
+    gone = cs.Var("gone")
+    counted_together((kept, gone)).next()
+    # As if the next one had its number.
+    stale = kept._counts.pop((id(kept), id(gone)))
+    fresh = cs.Var("fresh")
+    kept._counts[id(kept), id(fresh)] = stale
+    counted_together((kept, fresh)).next()
+    assert (kept.version, fresh.version) == (2, 1)

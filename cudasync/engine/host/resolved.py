@@ -1,7 +1,7 @@
 """Floor 2. Host ops that are pushed again and again with the same accesses: segments of graphs.
 
-What an op accesses is resolved once. A launch then costs the same, however many variables these
-are, but for what one C call does for each of them.
+What an op accesses is resolved once. A push then costs the same, however many variables these are:
+they are counted together, and looked at only where some variable has got a state meanwhile.
 """
 
 from __future__ import annotations
@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from cudasync.engine import current
 from cudasync.engine.hazards.interval_map import keep_what_lies_between
+from cudasync.engine.hazards.variable import counted_together
 from cudasync.engine.lifecycle import refusal
 from cudasync.engine.log.combiner import COMBINER
+from cudasync.engine.log.histories import MADE
 from cudasync.engine.op_classes import FullOp
 
 if TYPE_CHECKING:
@@ -30,20 +32,28 @@ _maybe_inside = current.maybe_inside
 class Resolved:
     """What an op accesses, as it stands in the op."""
 
-    __slots__ = ("_counts", "has_regions", "histories", "reads", "regions", "writes")
+    __slots__ = ("_clear_at", "_histories", "count", "has_regions", "reads", "regions", "writes")
 
     def __init__(self, accesses: Accesses) -> None:
         (only_read, updated, written), self.reads, self.writes = accesses
         self.regions = keep_what_lies_between(only_read + updated, (), updated + written)
         self.has_regions = any(self.regions)
-        # Those of its variables: none has any while all that touched it left nothing to remember.
-        self.histories = tuple(each._histories for each in dict.fromkeys(self.reads + self.writes))
-        self._counts = tuple(each._written for each in self.writes)
+        # By variable; empty while all that touched it left nothing to remember.
+        self._histories = tuple(each._histories for each in dict.fromkeys(self.reads + self.writes))
+        # What was made latest when all of these were empty: while it is, they are.
+        self._clear_at: object = None
+        # Each variable that it writes was written once more.
+        self.count = counted_together(self.writes).next
 
-    def count(self) -> None:
-        """Each variable that it writes was written once more."""
-        # One step of `zip` is one of each of these.
-        next(zip(*self._counts, strict=False), None)
+    def has_histories(self) -> bool:
+        """True if one of its variables has a history. For the combiner."""
+        latest = MADE.latest
+        if self._clear_at is latest:
+            return False
+        if any(self._histories):
+            return True
+        self._clear_at = latest
+        return False
 
 
 def push(
@@ -63,7 +73,7 @@ def push(
     op._claims = []
     op._reads = accesses.reads
     op._writes = accesses.writes
-    op._histories = accesses.histories
+    op._resolved = accesses
     op._pool = pool
     if accesses.has_regions:
         op._regions = accesses.regions

@@ -38,6 +38,23 @@ class Known:
         self.found: Found = (None, [], [], 0)
 
 
+class Made:
+    """`latest` is another object whenever a variable has got a history since.
+
+    Only combiners make histories, and one that was overtaken has made none that counts. So a
+    combiner that finds the object of an earlier look, by whichever thread, knows that none was made
+    in between. Who looks takes the object first; who makes a history stores it last.
+    """
+
+    __slots__ = ("latest",)
+
+    def __init__(self) -> None:
+        self.latest = object()
+
+
+MADE = Made()
+
+
 def find(op: DeviceOp, ranges: IntervalMap) -> Found | None:
     """The histories that `op` touches; None if one of the ranges that it writes has several, or one
     that it touches is a gap.
@@ -111,6 +128,8 @@ def history_of(variable: Var, epoch: int) -> History:
         else:
             fresh = known.copy(epoch)
         history = histories.setdefault(epoch, fresh)
+        # Behind it: who has seen the new mark sees the history, too.
+        MADE.latest = object()
         if len(histories) > 1:
             drop_older(histories, epoch)
     return history

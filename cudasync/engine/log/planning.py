@@ -122,14 +122,13 @@ def enter_op(self: Combiner, op: Op, number: int, epoch: int) -> None:
 
 def is_clear(self: Combiner, op: Op, epoch: int) -> bool:
     """True if `op` may run at once, and need not be remembered while the combiner runs it."""
-    histories = op._histories
-    # Of many variables, it is one C call to see that none has a history.
-    if histories is None or any(histories):
+    resolved = op._resolved
+    if resolved is None or resolved.has_histories():
         for variable in op._reads + op._writes:
             if variable._histories:
                 if not history_of(variable, epoch).rest():
                     return False
-                if histories is not None:
+                if resolved is not None:
                     # At rest is as good as none, and is seen sooner the next time.
                     let_rest(variable, epoch)
     if op._regions is not None:

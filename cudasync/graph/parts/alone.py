@@ -28,14 +28,15 @@ class AlonePart:
         self.nodes = (node,)
         self.accesses, self.over = followed(node.hazards, node.name)
         self.candidates = Candidates.of(self.nodes)
-        # Of a function of the host, which may be pushed with each launch of its segment.
-        self._resolved = None
-        if node.device is None and not node.is_blocking and not node.priority:
-            self._resolved = Resolved(self.accesses)
+        # A function of the host may be pushed with each launch of its segment, or never.
+        self._is_simple = node.device is None and not node.is_blocking and not node.priority
+        self._resolved: Resolved | None = None
 
     def push(self, engine: Engine, frame: FrameType, between: Between | None = None) -> Op:
         node = self.nodes[0]
-        if self._resolved is not None and between is None and engine._is_direct:
+        if self._is_simple and between is None and engine._is_direct:
+            if self._resolved is None:
+                self._resolved = Resolved(self.accesses)
             pool = engine._pools[node.pool]
             op: Op = resolved.push(engine, self._begin, self._resolved, node.name, pool, frame)
             op._said = node._said

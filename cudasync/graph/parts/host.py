@@ -15,6 +15,7 @@ from cudasync.engine.op import OpKind
 from cudasync.graph.parts.alone import AlonePart
 from cudasync.graph.parts.calling import Calls
 from cudasync.graph.parts.over import besides, is_silent, tell
+from cudasync.graph.parts.spreading import Spreading, urgent_first
 from cudasync.graph.segments import Segment
 
 if TYPE_CHECKING:
@@ -26,15 +27,12 @@ if TYPE_CHECKING:
     from cudasync.graph.node import Node
     from cudasync.graph.parts.over import Between
 
-# Host functions that take longer than this on average are handed over one by one.
-HAND_OVER_S = 30e-6
-
 
 class HostPart:
     """Host functions of one pool: a worker calls them in a loop.
 
-    Where a launch has shown that they take long enough to be worth a hand-over, they are ops of
-    their own from then on, for all workers of the pool.
+    Where launches have shown that it pays (`spreading`), they are ops of their own from then on,
+    for all workers of the pool.
     """
 
     def __init__(self, segment: Segment) -> None:
@@ -57,6 +55,7 @@ class HostPart:
         regions, read, written = segment.accesses()
         self.accesses = regions, read, (*written, *self._over)
         self.is_spread = False
+        self._spreading = Spreading(self.nodes, is_chain=self.nodes is nodes[0].steps)
         self._calls = Calls([step.fn for step in self._steps])
         self._resolved = resolved.Resolved(self.accesses)
 
@@ -105,14 +104,19 @@ class HostPart:
     def _run(self, op: Any) -> None:
         """Call each function. What needs what one that failed should have written is left out, all
         else is called. Raises what the first that failed raised."""
+        recorder = op._engine._ledger.recorder
         calls = self._calls
+        wants_times = self._spreading.wants_times
+        if wants_times or (recorder is not None and recorder.times_functions):
+            calls = self._timed(op)
         # They know how far it came: a counter would cost as much as a call.
         place = calls.begin()
         begun = perf_counter()
         try:
             calls.go(*place)
-            took = perf_counter() - begun
-            if took > HAND_OVER_S * len(calls) and len(self.nodes) > 1:
+            if self._spreading.pays(perf_counter() - begun, len(calls)) or (
+                wants_times and self._pays(op)
+            ):
                 # For good: who pushes a launch meanwhile looks twice.
                 self.is_spread = True
         except Exception as error:
@@ -124,6 +128,35 @@ class HostPart:
             raise error from error.__cause__
         finally:
             op = None
+
+    def _pays(self, op: Any) -> bool:
+        """True if it is to be spread, by the times that a launch has noted."""
+        took = {step: end - begin for step, begin, end in op.node_times}
+        seconds = {node: sum(took[step] for step in node.steps or (node,)) for node in self.nodes}
+        # A serial engine has no workers, and one thread.
+        workers = getattr(op._engine._pools[self._pool], "size", 1)
+        if not self._spreading.pays_by(seconds, workers):
+            return False
+        # Of what is ready workers take what was pushed first.
+        parts = dict(zip(self.nodes, self._alone, strict=True))
+        self._alone = [parts[node] for node in urgent_first(self.nodes, seconds)]
+        return True
+
+    def _timed(self, op: Any) -> Calls:
+        """The same calls, which note when each began and ended; for who watches."""
+        op.node_times = noted = []
+
+        def timed(step: Node) -> Callable[[], None]:
+            def call() -> None:
+                begun = perf_counter()
+                try:
+                    step.fn()
+                finally:
+                    noted.append((step, begun, perf_counter()))
+
+            return call
+
+        return Calls([timed(step) for step in self._steps])
 
     def _salvage(self, op: Any) -> None:
         """Call each function that needs nothing of what was to be written before and failed."""
