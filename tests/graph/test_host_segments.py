@@ -15,6 +15,8 @@ from helpers.freezer import PATIENCE_S, Freezer, end_tracing
 
 import cudasync as cs
 from cudasync.engine.hazards.variable import counted_together
+from cudasync.engine.host import resolved as resolving
+from cudasync.engine.host.resolved import Resolved
 from cudasync.engine.log import histories
 from cudasync.graph.parts import calling
 from cudasync.graph.parts.calling import AT_ONCE, Calls
@@ -217,3 +219,28 @@ def test_a_count_is_no_longer_shared_with_a_token_that_is_gone():
     kept._counts[id(kept), id(fresh)] = stale
     counted_together((kept, fresh)).next()
     assert (kept.version, fresh.version) == (2, 1)
+
+
+def test_an_overtaken_combiner_that_looks_meanwhile_hides_no_history(monkeypatch):
+    variable = cs.Var("v")
+    resolved = Resolved(((((), (), ())), (variable,), ()))
+
+    class Watched:
+        """Somebody else looks whenever a history was made."""
+
+        _latest = object()
+
+        @property
+        def latest(self):
+            return self._latest
+
+        @latest.setter
+        def latest(self, made):
+            self._latest = made
+            resolved.has_histories()
+
+    monkeypatch.setattr(histories, "MADE", Watched())
+    monkeypatch.setattr(resolving, "MADE", histories.MADE)
+    assert not resolved.has_histories()
+    histories.history_of(variable, 1)
+    assert resolved.has_histories()
