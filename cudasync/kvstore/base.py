@@ -131,6 +131,16 @@ class KVStore(ABC):
     def close(self) -> None:
         """Leave the other workers. Closing twice is harmless; what was pushed goes on."""
 
+    @abstractmethod
+    def _value(self, key: Key) -> Any:
+        """What has the shape and dtype of a key; KeyError before `init`."""
+
+    def _known(self, given: list[tuple[Key, list[Array]]], what: str) -> Any:
+        """`given`; raises for keys and arrays that do not fit what is stored."""
+        for key, arrays in given:
+            raise_unless_fit(key, arrays, self._value(key), what)
+        return given
+
     def __enter__(self) -> KVStore:
         return self
 

@@ -14,7 +14,7 @@ from cudasync.array.copying import copy
 from cudasync.array.host.memory import CPU
 from cudasync.distributed.work import Work, work_of
 from cudasync.kvstore import base, states, summing
-from cudasync.kvstore.arguments import Key, arrays_of, checked_keys, pairs, raise_unless_fit
+from cudasync.kvstore.arguments import Key, arrays_of, checked_keys, pairs
 from cudasync.kvstore.base import KVStore
 from cudasync.kvstore.compression import Compression
 from cudasync.kvstore.optimizers import Optimizer, optimizer
@@ -179,11 +179,6 @@ class CopiesStore(KVStore):
             self._updater(key, found, stored)
         elif found is not stored:
             copy(stored, found, priority=priority)
-
-    def _known(self, given: list[tuple[Key, list[Array]]], what: str) -> Any:
-        for name, arrays in given:
-            raise_unless_fit(name, arrays, self._value(name), what)
-        return given
 
     def _value(self, key: Key) -> Array:
         if key not in self._stored:

@@ -23,7 +23,7 @@ from cudasync.engine.host.further import with_pool
 from cudasync.errors import ClosedError, CudasyncError
 from cudasync.graph.recorder import Recorder
 from cudasync.kvstore import base, summing
-from cudasync.kvstore.arguments import Key, arrays_of, checked_keys, pairs, raise_unless_fit
+from cudasync.kvstore.arguments import Key, arrays_of, checked_keys, pairs
 from cudasync.kvstore.base import KVStore
 from cudasync.kvstore.compression import Compression
 from cudasync.kvstore.optimizers import Optimizer, optimizer
@@ -269,13 +269,8 @@ class ServersStore(KVStore):
                 raise ValueError("dist_async updates by an optimizer: call set_optimizer first")
             self._has_optimizer = True
 
-    def _known(self, given: list[tuple[Key, list[Array]]], what: str) -> Any:
-        self._raise_if_closed()
-        for name, arrays in given:
-            raise_unless_fit(name, arrays, self._value(name), what)
-        return given
-
     def _value(self, key: Key) -> Placed:
+        self._raise_if_closed()
         if key not in self._keys:
             raise KeyError(f"key {key!r} has no value yet: init it first")
         return self._keys[key]
