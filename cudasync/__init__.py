@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from cudasync.array.fused.function import elementwise  # As `array`.
     from cudasync.array.traced.function import graph_function  # As `array`.
     from cudasync.driver import (
+        ANY,
         LEGACY_STREAM,
         PER_THREAD_STREAM,
         Device,
@@ -81,6 +82,7 @@ __version__ = "0.1.0"
 
 
 __all__ = [
+    "ANY",
     "LEGACY_STREAM",
     "PER_THREAD_STREAM",
     "Array",

@@ -16,7 +16,7 @@ import cudasync.testing
 
 PUBLIC = {
     # The driver layer.
-    "Device", "DeviceBuffer", "Event", "Graph", "GraphExec", "GraphNode", "LEGACY_STREAM",
+    "ANY", "Device", "DeviceBuffer", "Event", "Graph", "GraphExec", "GraphNode", "LEGACY_STREAM",
     "PER_THREAD_STREAM", "PinnedBuffer", "Stream", "current_device", "current_stream",
     "device_count", "launch", "memcpy_async", "memset_async", "pinned_empty",
     # The engine.
