@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from cudasync.kvstore.arguments import Key, raise_unless_fit
+from cudasync.kvstore.compression import Compression
+from cudasync.locks import Lock
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -34,6 +36,12 @@ class KVStore(ABC):
     num_workers = 1
     # What `is_capable` says yes to.
     capable: frozenset[str] = frozenset({"optimizer", "row_sparse"})
+
+    def __init__(self) -> None:
+        self._compression: Compression | None = None
+        # Held while a call pushes, so that two threads' steps do not mix. Nothing runs under it
+        # but what blocks by its name: init, barriers, files.
+        self._lock = Lock()
 
     def is_capable(self, capability: str) -> bool:
         """Whether it has an "optimizer", "row_sparse" pulls, "async" updates, a "checkpoint".
@@ -95,7 +103,6 @@ class KVStore(ABC):
         It runs in the caller's thread, under the store's lock, so it must not call the store.
         """
 
-    @abstractmethod
     def set_gradient_compression(self, settings: dict[str, Any]) -> None:
         """Compress what is pushed: `{"type": "1bit" or "2bit", "threshold": 0.5}`.
 
@@ -103,6 +110,9 @@ class KVStore(ABC):
         list has a residual of its own; between processes each worker's sum is compressed, and
         moves as one or two bits an element.
         """
+        made = Compression.of(settings)
+        with self._lock:
+            self._compression = made
 
     @abstractmethod
     def barrier(self) -> None:
@@ -130,6 +140,16 @@ class KVStore(ABC):
     @abstractmethod
     def close(self) -> None:
         """Leave the other workers. Closing twice is harmless; what was pushed goes on."""
+
+    @abstractmethod
+    def _value(self, key: Key) -> Any:
+        """What has the shape and dtype of a key; KeyError before `init`."""
+
+    def _known(self, given: list[tuple[Key, list[Array]]], what: str) -> Any:
+        """`given`; raises for keys and arrays that do not fit what is stored."""
+        for key, arrays in given:
+            raise_unless_fit(key, arrays, self._value(key), what)
+        return given
 
     def __enter__(self) -> KVStore:
         return self

@@ -14,12 +14,10 @@ from cudasync.array.copying import copy
 from cudasync.array.host.memory import CPU
 from cudasync.distributed.work import Work, work_of
 from cudasync.kvstore import base, states, summing
-from cudasync.kvstore.arguments import Key, arrays_of, checked_keys, pairs, raise_unless_fit
+from cudasync.kvstore.arguments import Key, arrays_of, checked_keys, pairs
 from cudasync.kvstore.base import KVStore
-from cudasync.kvstore.compression import Compression
 from cudasync.kvstore.optimizers import Optimizer, optimizer
 from cudasync.kvstore.updating import Updater
-from cudasync.locks import Lock
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -35,16 +33,13 @@ class CopiesStore(KVStore):
     """
 
     def __init__(self, kind: str, between: Between | None = None) -> None:
+        super().__init__()
         self.type = kind
         self._between = between
         if between is not None:
             self.rank, self.num_workers = between.rank, between.size
         self._stored: dict[Key, Array] = {}
-        self._compression: Compression | None = None
         self._updater: Callable[[Key, Array, Array], Any] | None = None
-        # Held while a call pushes, so that two threads' steps do not mix. Nothing runs under it
-        # but what all workers wait for: init, barrier, states.
-        self._lock = Lock()
 
     def __repr__(self) -> str:
         return f"<KVStore {self.type}, {len(self._stored)} keys>"
@@ -108,11 +103,6 @@ class CopiesStore(KVStore):
             raise TypeError(f"an updater is a function, not {type(updater).__name__}")
         with self._lock:
             self._updater = updater
-
-    def set_gradient_compression(self, settings: dict[str, Any]) -> None:
-        made = Compression.of(settings)
-        with self._lock:
-            self._compression = made
 
     def barrier(self) -> None:
         with self._lock:
@@ -179,11 +169,6 @@ class CopiesStore(KVStore):
             self._updater(key, found, stored)
         elif found is not stored:
             copy(stored, found, priority=priority)
-
-    def _known(self, given: list[tuple[Key, list[Array]]], what: str) -> Any:
-        for name, arrays in given:
-            raise_unless_fit(name, arrays, self._value(name), what)
-        return given
 
     def _value(self, key: Key) -> Array:
         if key not in self._stored:

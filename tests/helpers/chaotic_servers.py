@@ -31,7 +31,7 @@ class ChaoticServers(InProcessServers):
         self.moved = threading.Event()
         self.late = [[] for _ in range(servers)]
 
-    def ask(self, server, worker, name, values, arrays, into, seconds):
+    def ask(self, server, question, into, seconds):
         fate = next(self.fates)
         self.met.add(fate)
         if fate == "delayed":
@@ -40,20 +40,19 @@ class ChaoticServers(InProcessServers):
             self.moved.wait(MOMENT_S)
         with self.locks[server]:
             self.moved.set()
-            question = worker, name, list(values), [each.copy() for each in arrays]
+            # What it is now; the caller may use the arrays again.
+            question = question._replace(arrays=[each.copy() for each in question.arrays])
             return self.met_by(fate, server, question, into)
 
     def met_by(self, fate, server, question, into):
         def answer(target=None):
-            worker, name, values, arrays = question
-            return super(ChaoticServers, self).ask(server, worker, name, values, arrays, target, 0)
+            return super(ChaoticServers, self).ask(server, question, target, 0)
 
         def gone(why):
             raise ServerUnavailable(server, why)
 
         while self.late[server]:
-            worker, name, values, arrays = self.late[server].pop()
-            super().ask(server, worker, name, values, arrays, None, 0)
+            super().ask(server, self.late[server].pop(), None, 0)
         if fate == "dropped":
             gone("the question was lost")
         if fate == "dies before":
@@ -69,7 +68,7 @@ class ChaoticServers(InProcessServers):
         if fate in ("unanswered", "dies after"):
             gone("the answer was lost")
         # What is asked about moves nothing, so it may come again whenever it likes.
-        if fate == "again later" and question[1] == "push":
+        if fate == "again later" and question.name == "push":
             self.late[server].append(question)
         return answer(into)
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import threading
-
 import numpy as np
 import pytest
 from helpers.async_worker import BIG_ELEMENTS, does_all
+from helpers.crew import together
 from helpers.short_files import short_files
 
 import cudasync as cs
@@ -25,22 +24,12 @@ def worker(servers, rank=0, workers=1, **more):
 @pytest.mark.parametrize("is_kept", [False, True])
 def test_workers_that_are_threads_do_every_call(tmp_path, count, is_kept):
     servers = cs.kvstore.InProcessServers(count, tmp_path / "kept" if is_kept else None)
-    failed = []
 
     def work(rank):
-        try:
-            with worker(servers, rank, 3, timeout=60, big_elements=BIG_ELEMENTS) as store:
-                does_all(store, tmp_path)
-        except BaseException as error:
-            failed.append(error)
+        with worker(servers, rank, 3, timeout=60, big_elements=BIG_ELEMENTS) as store:
+            does_all(store, tmp_path)
 
-    threads = [threading.Thread(target=work, args=[rank]) for rank in range(3)]
-    for each in threads:
-        each.start()
-    for each in threads:
-        each.join()
-    if failed:
-        raise failed[0]
+    together(*(lambda rank=rank: work(rank) for rank in range(3)))
 
 
 SGD = {"learning_rate": 1.0}

@@ -132,11 +132,11 @@ def test_an_acknowledgement_that_is_only_believed_is_found(tmp_path, monkeypatch
     """Planted: a push whose answer is lost is not sent again."""
     plain = transport.Connection._ask
 
-    def believes(self, name, values, arrays, into):
-        if name != "push":
-            return plain(self, name, values, arrays, into)
+    def believes(self, question, into):
+        if question.name != "push":
+            return plain(self, question, into)
         try:
-            return self._transport.ask(self.server, self._worker, name, values, arrays, into, 1)
+            return self._transport.ask(self.server, question, into, 1)
         except cs.kvstore.ServerUnavailable:
             return 1 << 30, []
 
@@ -165,9 +165,9 @@ class Watched(ChaoticServers):
         super().__init__(*arguments, **more)
         self.answered = HostLatch()
 
-    def ask(self, server, worker, name, *rest):
-        found = super().ask(server, worker, name, *rest)
-        if name == "pull" and worker.startswith("0-"):
+    def ask(self, server, question, *rest):
+        found = super().ask(server, question, *rest)
+        if question.name == "pull" and question.worker.startswith("0-"):
             self.answered.release()
         return found
 

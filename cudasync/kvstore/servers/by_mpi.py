@@ -14,7 +14,7 @@ from cudasync.distributed.mpi_library import library
 from cudasync.kvstore.errors import ServerLost
 from cudasync.kvstore.servers import messages
 from cudasync.kvstore.servers.mpi_posts import ANSWERS, ASKS, LONGEST_HEAD, Late, Patience, Post
-from cudasync.kvstore.servers.server import Server
+from cudasync.kvstore.servers.server import Question, Server
 
 if TYPE_CHECKING:
     from cudasync.kvstore.servers.server import Answer
@@ -33,19 +33,11 @@ class MpiServers:
         # What MPI may still read or write after a deadline.
         self._let_go: list[Any] = []
 
-    def ask(
-        self,
-        server: int,
-        worker: str,
-        name: str,
-        values: list[Any],
-        arrays: list[Value],
-        into: Value | None,
-        seconds: float,
-    ) -> Answer:
+    def ask(self, server: int, question: Question, into: Value | None, seconds: float) -> Answer:
         """As `Transport.ask`. MPI loses nothing, so a server that is late is lost."""
         if server in self._lost:
             raise ServerLost(server, self._lost[server])
+        worker, name, values, arrays = question
         told = {"worker": worker, "name": name, "values": values}
         post = Post(self._MPI, self._handle, self._first + server, seconds, self._let_go)
         head = messages.head_of(told, arrays)
@@ -89,7 +81,8 @@ def serve(handle: Any, servers: int, server: Server, seconds: float) -> None:
         post = Post(MPI, handle, worker, seconds, [])
         told, arrays = post.rest(heads[worker], length, ASKS, memory)
         named[worker] = told["worker"]
-        found, out = messages.answered(server, told["worker"], told["name"], told["values"], arrays)
+        question = Question(told["worker"], told["name"], told["values"], arrays)
+        found, out = messages.answered(server, question)
         post.send(messages.head_of(found, out), out, ANSWERS)
         post.flush()
         if told["name"] == "leave":
@@ -108,7 +101,7 @@ def serve(handle: Any, servers: int, server: Server, seconds: float) -> None:
                 # Dead, or as good as dead: it asks no more. Others go on, and wait not for it.
                 del waiting[worker]
                 if worker in named:
-                    server.ask(named[worker], "leave", [], [])
+                    server.ask(Question(named[worker], "leave", [], []))
         patience.wait()
 
 

@@ -20,7 +20,7 @@ from cudasync.kvstore.servers.server import Server
 if TYPE_CHECKING:
     import numpy as np
 
-    from cudasync.kvstore.servers.server import Answer
+    from cudasync.kvstore.servers.server import Answer, Question
 
     Value = np.ndarray[Any, Any]
 
@@ -70,11 +70,9 @@ class ServerActor:
     def __init__(self, number: int, count: int, folder: Any, silence_s: float) -> None:
         self._server = Server(number, count, folder, silence_s=silence_s, copies=False)
 
-    def ask(
-        self, worker: str, name: str, values: list[Any], arrays: list[Value]
-    ) -> tuple[dict[str, Any], list[Value]]:
+    def ask(self, question: Question) -> tuple[dict[str, Any], list[Value]]:
         """The answer, or what was raised, as plain values; Ray copies arrays before the next."""
-        return messages.answered(self._server, worker, name, values, arrays)
+        return messages.answered(self._server, question)
 
     def process(self) -> int:
         """The number of its process."""
@@ -105,20 +103,11 @@ class RayServers:
             for number in range(servers)
         ]
 
-    def ask(
-        self,
-        server: int,
-        worker: str,
-        name: str,
-        values: list[Any],
-        arrays: list[Value],
-        into: Value | None,
-        seconds: float,
-    ) -> Answer:
+    def ask(self, server: int, question: Question, into: Value | None, seconds: float) -> Answer:
         """As `Transport.ask`."""
         errors = self._ray.exceptions
         try:
-            asked = self.actors[server].ask.remote(worker, name, values, arrays)
+            asked = self.actors[server].ask.remote(question)
             told, got = self._ray.get(asked, timeout=seconds)
         except errors.GetTimeoutError as error:
             raise ServerUnavailable(server, f"nothing came in {seconds:g} s") from error

@@ -9,7 +9,7 @@ import numpy as np
 from cudasync.kvstore.servers.server import Server
 
 if TYPE_CHECKING:
-    from cudasync.kvstore.servers.server import Answer
+    from cudasync.kvstore.servers.server import Answer, Question
 
     Value = np.ndarray[Any, Any]
 
@@ -30,19 +30,10 @@ class InProcessServers:
         self.running[server].close()
         self.running[server] = self._begun(server)
 
-    def ask(
-        self,
-        server: int,
-        worker: str,
-        name: str,
-        values: list[Any],
-        arrays: list[Value],
-        into: Value | None,
-        seconds: float,
-    ) -> Answer:
+    def ask(self, server: int, question: Question, into: Value | None, seconds: float) -> Answer:
         """As `Transport.ask`, in the caller's thread."""
-        given = [each.copy() for each in arrays]
-        found, answered = self.running[server].ask(worker, name, values, given)
+        given = question._replace(arrays=[each.copy() for each in question.arrays])
+        found, answered = self.running[server].ask(given)
         return found, received(answered, into)
 
     def _begun(self, number: int) -> Server:

@@ -13,7 +13,7 @@ import numpy as np
 from cudasync.kvstore.errors import ServerLost
 
 if TYPE_CHECKING:
-    from cudasync.kvstore.servers.server import Answer, Server
+    from cudasync.kvstore.servers.server import Answer, Question, Server
 
     Value = np.ndarray[Any, Any]
 
@@ -32,12 +32,10 @@ def told_by(head: bytes) -> tuple[dict[str, Any], list[tuple[np.dtype[Any], tupl
     return told, [(np.dtype(dtype), tuple(shape)) for dtype, shape in told.pop("arrays")]
 
 
-def answered(
-    server: Server, worker: str, name: str, values: list[Any], arrays: list[Value]
-) -> tuple[dict[str, Any], list[Value]]:
+def answered(server: Server, question: Question) -> tuple[dict[str, Any], list[Value]]:
     """A server's answer as plain values; what it raises is one, too."""
     try:
-        found, out = server.ask(worker, name, values, arrays)
+        found, out = server.ask(question)
     except ServerLost as error:
         return {"error": ["ServerLost", error.reason, None]}, []
     except OSError as error:

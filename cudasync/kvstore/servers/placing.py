@@ -31,7 +31,9 @@ class Part:
         self.version = 0
 
     def of(self, x: Array) -> Array:
-        """The elements of an array of the key's size, which is contiguous: a view."""
+        """The elements of an array of the key's size, which is contiguous: a view, or itself."""
+        if x.size == self.stop - self.start:
+            return x
         return x.reshape(-1)[self.start : self.stop]
 
 

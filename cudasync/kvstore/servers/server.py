@@ -6,7 +6,7 @@ Any number of threads may ask. A question is a name, plain values, and arrays; s
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -23,6 +23,16 @@ if TYPE_CHECKING:
 
     Value = np.ndarray[Any, Any]
     Answer = tuple[Any, list[Value]]
+
+
+class Question(NamedTuple):
+    """What `worker` asks: a name of `QUESTIONS`, plain values, and arrays."""
+
+    worker: str
+    name: str
+    values: list[Any]
+    arrays: list[Value]
+
 
 # A worker that has not been heard of for so long is not waited for.
 SILENCE_S = 60.0
@@ -58,8 +68,9 @@ class Server:
         if self._folder is not None:
             self.shard = self._folder.open(_replay)
 
-    def ask(self, worker: str, name: str, values: list[Any], arrays: list[Value]) -> Answer:
-        """Do what a worker asks for; `name` is one of `QUESTIONS`. Errors are the worker's."""
+    def ask(self, question: Question) -> Answer:
+        """Do what a worker asks for. Errors are the worker's."""
+        worker, name, values, arrays = question
         if name not in QUESTIONS:
             raise ValueError(f"a server knows no {name!r}")
         self._heard[worker] = self._clock()

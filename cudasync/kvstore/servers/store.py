@@ -7,7 +7,6 @@ so a worker reads what it wrote. Nothing waits for other workers, unless stalene
 from __future__ import annotations
 
 import atexit
-import weakref
 from contextlib import suppress
 from itertools import count
 from typing import TYPE_CHECKING, Any
@@ -23,13 +22,11 @@ from cudasync.engine.host.further import with_pool
 from cudasync.errors import ClosedError, CudasyncError
 from cudasync.graph.recorder import Recorder
 from cudasync.kvstore import base, summing
-from cudasync.kvstore.arguments import Key, arrays_of, checked_keys, pairs, raise_unless_fit
+from cudasync.kvstore.arguments import Key, arrays_of, checked_keys, pairs
 from cudasync.kvstore.base import KVStore
-from cudasync.kvstore.compression import Compression
 from cudasync.kvstore.optimizers import Optimizer, optimizer
 from cudasync.kvstore.packing import Packed
 from cudasync.kvstore.servers import saving
-from cudasync.locks import Lock
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -48,19 +45,18 @@ class ServersStore(KVStore):
     capable = frozenset({"optimizer", "row_sparse", "async", "checkpoint"})
 
     def __init__(self, worker: Worker) -> None:
+        super().__init__()
         self.rank, self.num_workers = worker.rank, worker.num_workers
         self._worker = worker
         self._keys: dict[Key, Placed] = {}
-        self._compression: Compression | None = None
         self._has_optimizer = self._is_closed = False
-        # Held while a call pushes, and by calls that block.
-        self._lock = Lock()
         number = next(_numbers)
         self._pools = [f"kvstore {number} server {each}" for each in range(worker.servers)]
         # A pull that waits for other workers must not stand before a push that they wait for.
         waiting = "" if worker.staleness is None else " pulls"
         self._pull_pools = [pool + waiting for pool in self._pools]
-        atexit.register(_close, weakref.ref(self))
+        # Servers have to learn that this worker is gone, also from a program that just ends.
+        atexit.register(self.close)
 
     def __repr__(self) -> str:
         told = f"worker {self.rank} of {self.num_workers}, {self._worker.servers} servers"
@@ -151,11 +147,6 @@ class ServersStore(KVStore):
             "set_optimizer, or a store of type dist_sync"
         )
 
-    def set_gradient_compression(self, settings: dict[str, Any]) -> None:
-        made = Compression.of(settings)
-        with self._lock:
-            self._compression = made
-
     def barrier(self) -> None:
         """As `KVStore.barrier`; WorkersBehind after `timeout` seconds."""
         with self._lock:
@@ -217,6 +208,7 @@ class ServersStore(KVStore):
             with suppress(CudasyncError):
                 self._settle()
             self._worker.leave()
+            atexit.unregister(self.close)
 
     def _push(self, key: Key, arrays: list[Array], outs: list[Array] | None, priority: int) -> None:
         placed, compression, packed = self._keys[key], self._compression, None
@@ -269,13 +261,8 @@ class ServersStore(KVStore):
                 raise ValueError("dist_async updates by an optimizer: call set_optimizer first")
             self._has_optimizer = True
 
-    def _known(self, given: list[tuple[Key, list[Array]]], what: str) -> Any:
-        self._raise_if_closed()
-        for name, arrays in given:
-            raise_unless_fit(name, arrays, self._value(name), what)
-        return given
-
     def _value(self, key: Key) -> Placed:
+        self._raise_if_closed()
         if key not in self._keys:
             raise KeyError(f"key {key!r} has no value yet: init it first")
         return self._keys[key]
@@ -307,10 +294,3 @@ def _spread(near: Any, outs: list[Array], priority: int) -> None:
     for each in outs:
         if each is not near:
             copy(each, near, priority=priority)
-
-
-def _close(ref: weakref.ref[ServersStore]) -> None:
-    """At exit: servers learn that this worker is gone."""
-    store = ref()
-    if store is not None:
-        store.close()

@@ -6,6 +6,7 @@ import time
 from typing import TYPE_CHECKING, Any, Protocol
 
 from cudasync.kvstore.errors import ServerUnavailable
+from cudasync.kvstore.servers.server import Question
 from cudasync.locks import Lock
 
 if TYPE_CHECKING:
@@ -25,16 +26,7 @@ class Transport(Protocol):
 
     servers: int
 
-    def ask(
-        self,
-        server: int,
-        worker: str,
-        name: str,
-        values: list[Any],
-        arrays: list[Value],
-        into: Value | None,
-        seconds: float,
-    ) -> Answer:
+    def ask(self, server: int, question: Question, into: Value | None, seconds: float) -> Answer:
         """What the server answers; its first array is in `into`, where that is given.
 
         Raises what the server raised; ServerUnavailable if no answer came, so that nobody knows
@@ -80,7 +72,7 @@ class Connection:
     ) -> Answer:
         """What the server answers; asked again while none comes, until the timeout."""
         with self._lock:
-            return self._ask(name, list(values), arrays or [], into)
+            return self._ask(Question(self._worker, name, list(values), arrays or []), into)
 
     def push(
         self, key: Key, gradient: Value, packed: list[Any] | None, into: Value | None = None
@@ -89,17 +81,15 @@ class Connection:
         with self._lock:
             self._sequence += 1
             values = [self._sequence, self._acknowledged, key, packed, into is not None]
-            answer = self._ask("push", values, [gradient], into)
+            answer = self._ask(Question(self._worker, "push", values, [gradient]), into)
             self._acknowledged = self._sequence
             return answer
 
-    def _ask(self, name: str, values: list[Any], arrays: list[Value], into: Any) -> Answer:
+    def _ask(self, question: Question, into: Value | None) -> Answer:
         pause = Pause(self._timeout)
         while True:
             try:
-                return self._transport.ask(
-                    self.server, self._worker, name, values, arrays, into, self._timeout
-                )
+                return self._transport.ask(self.server, question, into, self._timeout)
             except ServerUnavailable:
                 if pause.is_over:
                     raise
