@@ -113,4 +113,5 @@ def summed(meters: list[Meter], loop: Meter) -> PipelineStats:
     )
     busiest: Any = max(stages, key=lambda each: each.busy_s / each.workers, default=None)
     name = busiest.stage if busiest is not None and busiest.busy_s else None
-    return PipelineStats(stages, name, loop.items, loop.waits, loop.waited_s)
+    waits = meters[-1].waits if meters else 0
+    return PipelineStats(stages, name, loop.items, waits, loop.waited_s)

@@ -1,0 +1,97 @@
+"""Floor 4. Verbs that do something to the items: map, batch, buckets, cache, prefetch."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from cudasync.data.batching import Batched, Bucketed
+from cudasync.data.failures import raise_unless_policy
+from cudasync.data.mapping import Mapped
+from cudasync.data.ring import Prefetched
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from cudasync.data.cursors import Cursor
+    from cudasync.data.opening import Opening
+    from cudasync.data.pipeline import Key, Pipeline
+
+
+def map(  # noqa: A001 - a verb of tf.data
+    self: Pipeline,
+    fn: Callable[[Any], Any],
+    *,
+    workers: int = 1,
+    ordered: bool = True,
+    on_error: str = "raise",
+) -> Pipeline:
+    """`fn(item)` for each item, by `workers` threads ahead of their use.
+
+    Threads fetch the samples of a map-style source, too. With `ordered=False` items come as
+    they are ready. `on_error="skip"` leaves out an item whose `fn`, or fetching, raises;
+    `stats().skipped` counts them.
+    """
+    raise_unless_policy(on_error)
+    if workers < 1:
+        raise ValueError(f"{workers} workers: at least 1")
+
+    def opened(source: Cursor, key: Key, opening: Opening) -> Cursor:
+        meter = opening.meter("map", workers)
+        return Mapped(source, fn, meter, workers=workers, ordered=ordered, on_error=on_error)
+
+    return self._then(("map", fn, on_error), opened, is_ordered=ordered)
+
+
+def batch(self: Pipeline, size: int, *, drop_last: bool = False, pad: Any = None) -> Pipeline:
+    """Batches of `size` samples: each leaf an array with one more axis in front.
+
+    With `pad`, leaves of several shapes are filled up with that value to the largest extents.
+    """
+    if size < 1:
+        raise ValueError(f"a batch of {size}")
+    return self._then(
+        ("batch", size, drop_last, pad),
+        lambda source, key, opening: Batched(source, size, drop_last, pad, opening.meter("batch")),
+    )
+
+
+def bucket_by_length(
+    self: Pipeline,
+    length: Callable[[Any], int],
+    bounds: Sequence[int],
+    size: int,
+    *,
+    drop_last: bool = False,
+    pad: Any = 0,
+) -> Pipeline:
+    """Batches of `size` samples of like length, `pad` behind the shorter ones.
+
+    `length(sample)` decides the bucket: below the first of `bounds`, between two of them, or
+    from the last on.
+    """
+    if size < 1:
+        raise ValueError(f"a batch of {size}")
+
+    def opened(source: Cursor, key: Key, opening: Opening) -> Cursor:
+        meter = opening.meter("bucket_by_length")
+        return Bucketed(source, length, bounds, size, drop_last, pad, meter)
+
+    return self._then(
+        ("bucket_by_length", length, tuple(bounds), size, drop_last, pad),
+        opened,
+    )
+
+
+def prefetch(self: Pipeline, depth: int, *, device: int | None = None) -> Pipeline:
+    """Make `depth` items ready ahead of their use, on a thread of their own.
+
+    With `device`, an ordinal, leaves become device arrays: gathered into a ring of `depth`
+    pinned buffers and copied on the copy stream. Nothing waits for the copies but what reads
+    the arrays.
+    """
+    if depth < 1:
+        raise ValueError(f"prefetch({depth}): at least 1")
+    return self._then(
+        ("prefetch", device),
+        lambda source, key, opening: Prefetched(source, depth, device, opening.meter("prefetch")),
+    )
