@@ -18,6 +18,8 @@ class Meter:
     items: int = 0
     skipped: int = 0
     busy_s: float = 0.0
+    # Of the processor: less than `busy_s` where the stage waited for something else.
+    cpu_s: float = 0.0
     # How many of the buffer's entries were ready, summed over the looks that were made.
     ready: int = 0
     looks: int = 0
@@ -25,10 +27,13 @@ class Meter:
     waited_s: float = 0.0
     lock: Lock = field(default_factory=Lock, repr=False)
 
-    def worked(self, items: int, seconds: float, skipped: int = 0) -> None:
+    def worked(
+        self, items: int, seconds: float, skipped: int = 0, cpu_s: float | None = None
+    ) -> None:
         with self.lock:
             self.items += items
             self.busy_s += seconds
+            self.cpu_s += seconds if cpu_s is None else cpu_s
             self.skipped += skipped
 
     def looked(self, ready: int) -> None:

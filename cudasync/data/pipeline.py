@@ -56,6 +56,7 @@ class Pipeline:
     repeat = selecting.repeat
     shuffle = selecting.shuffle
     map = working.map
+    cache = working.cache
     batch = working.batch
     bucket_by_length = working.bucket_by_length
     prefetch = working.prefetch

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from _thread import start_new_thread
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from cudasync.data.failures import Failed
@@ -59,6 +61,9 @@ class Run:
             cursor.close()
 
     def __del__(self) -> None:
-        # Nothing is waited for in a finaliser: threads end with the op that they are in.
+        # A finaliser runs anywhere, also inside of what would be waited for. A bare thread takes no
+        # lock to start; at the end of the interpreter there is none, and all ends anyhow.
         if (cursor := getattr(self, "_cursor", None)) is not None:
             cursor.stop()
+            with suppress(RuntimeError):
+                start_new_thread(cursor.close, ())

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cudasync.data.batching import Batched, Bucketed
+from cudasync.data.caching import fingerprint
+from cudasync.data.caching.cached import Cached
+from cudasync.data.caching.in_folder import InFolder
+from cudasync.data.caching.store import InMemory
 from cudasync.data.failures import raise_unless_policy
 from cudasync.data.mapping import Mapped
+from cudasync.data.processes.crew import pickled
 from cudasync.data.ring import Prefetched
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from cudasync.data.caching.store import Store
     from cudasync.data.cursors import Cursor
     from cudasync.data.opening import Opening
     from cudasync.data.pipeline import Key, Pipeline
@@ -23,23 +31,62 @@ def map(  # noqa: A001 - a verb of tf.data
     *,
     workers: int = 1,
     ordered: bool = True,
+    processes: bool = False,
     on_error: str = "raise",
 ) -> Pipeline:
     """`fn(item)` for each item, by `workers` threads ahead of their use.
 
-    Threads fetch the samples of a map-style source, too. With `ordered=False` items come as
-    they are ready. `on_error="skip"` leaves out an item whose `fn`, or fetching, raises;
+    They fetch the samples of a map-style source, too. With `ordered=False` items come as they are
+    ready. `on_error="skip"` leaves out an item whose `fn`, or fetching, raises;
     `stats().skipped` counts them.
+
+    With `processes=True` workers are processes, for what holds the GIL. They are started anew in
+    each epoch ("spawn", so `fn` must be picklable: TypeError if not, and the program is written
+    below `if __name__ == "__main__":`). Arrays come back in shared memory; other leaves are
+    pickled. A dataset that pickles to 16 MiB or more stays here, and its samples are sent.
+    A process that dies is named in the `DataError`, whatever `on_error` says.
     """
     raise_unless_policy(on_error)
     if workers < 1:
         raise ValueError(f"{workers} workers: at least 1")
+    sent = pickled(fn) if processes else None
 
     def opened(source: Cursor, key: Key, opening: Opening) -> Cursor:
         meter = opening.meter("map", workers)
-        return Mapped(source, fn, meter, workers=workers, ordered=ordered, on_error=on_error)
+        return Mapped(
+            source, fn, meter, workers=workers, ordered=ordered, on_error=on_error, sent=sent
+        )
 
     return self._then(("map", fn, on_error), opened, is_ordered=ordered)
+
+
+def cache(self: Pipeline, where: str | os.PathLike[str], *, key: str = "") -> Pipeline:
+    """Keep the items of the first pass, in memory for `"memory"`, else in the folder `where`.
+
+    Later passes, of this and of all pipelines that are made of it, take them from there; with a
+    folder also those of later processes. What stands before it is always as in the first epoch:
+    shuffle behind it. Arrays come read-only, in all passes. A pass that ends early, also by a
+    kill, leaves what it has, and the next goes on there. Behind `map(ordered=False)` it begins anew.
+
+    ValueError if the folder was made by another pipeline: by other verbs, functions (their code
+    counts) or data (of which some is looked at). `key` stands for what can not be seen, such as
+    a version of the data. What can not be written, as on a full disk, is a `DataError`.
+    """
+    if os.fspath(where) == "memory":
+        store: Store = InMemory()
+    else:
+        made = (*self._made, ("cache", key))
+        store = InFolder(Path(where), lambda: fingerprint.lines(made))
+    is_ordered = self._is_ordered
+
+    def opened(key: Key, opening: Opening) -> Cursor:
+        part = opening.part()
+        if not (is_ordered or store.is_whole):
+            store.forget()
+        # All passes are of one epoch, so that who begins with a later one keeps the same.
+        return Cached(store, lambda: self._open((0,), part), opening.meter("cache"))
+
+    return self._of(("cache", key), opened)
 
 
 def batch(self: Pipeline, size: int, *, drop_last: bool = False, pad: Any = None) -> Pipeline:
