@@ -17,6 +17,8 @@ from cudasync.data.chunks import Outcome, done
 from cudasync.data.cursors import Cursor, Numbered
 from cudasync.data.failures import DataError, Failed, is_failed
 from cudasync.data.processes.crew import Crew
+from cudasync.data.pushing import AsChosen, AtOnce
+from cudasync.data.tuning import MOST_PER_CORE, Climber, cores
 from cudasync.engine import Engine
 
 if TYPE_CHECKING:
@@ -34,7 +36,8 @@ MOST_SAMPLES = 256
 class Mapped(Cursor):
     """`fn` of each sample of the source, computed ahead by `workers` threads.
 
-    With `sent`, which is `fn` pickled, each of these hands its chunks to a process.
+    With `sent`, which is `fn` pickled, each of these hands its chunks to a process. With `chose`,
+    which is told, the number of workers changes as it is worth it, beginning with `workers`.
     """
 
     def __init__(
@@ -47,25 +50,31 @@ class Mapped(Cursor):
         ordered: bool,
         on_error: str,
         sent: bytes | None = None,
+        chose: Callable[[int], None] | None = None,
     ) -> None:
         super().__init__(source)
         self._source, self.meter = source, meter
         self._ordered, self._skips = ordered, on_error == "skip"
-        self._engine: Any = Engine("async", workers=workers)
+        most = workers if chose is None else max(workers, MOST_PER_CORE * cores())
+        self._engine: Any = Engine("async", workers=most)
         # The workers fetch the samples, too.
-        fetches = isinstance(source, Numbered) and source.on_error == "raise"
-        self._numbered: Any = source if fetches else None
+        self._numbered: Any = None
+        if isinstance(source, Numbered) and source.on_error == "raise":
+            self._numbered = source
         self._crew = None
         self._least_s, self._most_s = THREADS_S
         if sent is None:
             self._done: Callable[..., Outcome] = partial(done, fn)
         else:
             self._least_s, self._most_s = PROCESSES_S
-            view = self._numbered.view if fetches else None
-            self._crew = Crew(meter.stage, workers, sent, view)
+            view = None if self._numbered is None else self._numbered.view
+            self._crew = Crew(meter.stage, most, sent, view)
             self._done = self._crew.done
         # Two chunks a worker: one in hand, one ready to begin.
-        self._most = meter.capacity = 2 * workers
+        meter.capacity = 2 * workers
+        self._pushing = AtOnce(self._engine, meter, workers)
+        if chose is not None:
+            self._pushing = AsChosen(self._engine, meter, Climber(most, workers), chose)
         self._under_way: deque[Op] = deque()
         self._chunk = 1
         self._given: deque[Any] = deque()
@@ -99,7 +108,7 @@ class Mapped(Cursor):
             self._seen += count
 
     def _fill(self) -> None:
-        while not self._is_over and len(self._under_way) < self._most:
+        while not self._is_over and len(self._under_way) < self.meter.capacity:
             first = self._seen
             items: Sequence[Any]
             if self._numbered is not None:
@@ -115,8 +124,7 @@ class Mapped(Cursor):
         def run() -> tuple[list[Any], float]:
             return self._run(items, first)
 
-        op: Op = self._engine.push(run, name=self.meter.stage)
-        return op
+        return self._pushing.push(run)
 
     def _run(self, items: Sequence[Any], first: int) -> tuple[list[Any], float]:
         last = [items[-1]] if items[-1].__class__ is Failed else []
@@ -147,6 +155,7 @@ class Mapped(Cursor):
             op.wait()
             self.meter.waited(time.perf_counter() - began)
         ops.remove(op)
+        self._pushing.taken()
         found, seconds = op.result()
         if seconds < self._least_s:
             self._chunk = min(MOST_SAMPLES, 2 * self._chunk)

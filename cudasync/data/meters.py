@@ -52,6 +52,7 @@ class Meter:
 class StageStats:
     """One stage: samples done and skipped, seconds at work, and how its buffer was found.
 
+    `cpu_s` is how long it computed of that, and did not wait for something else.
     `full` is the share of the buffer that was ready on average when somebody took from it, None
     without a buffer; `waits` is how often nothing was ready.
     """
@@ -60,6 +61,7 @@ class StageStats:
     items: int
     skipped: int
     busy_s: float
+    cpu_s: float
     workers: int
     full: float | None
     waits: int
@@ -109,6 +111,7 @@ def summed(meters: list[Meter], loop: Meter) -> PipelineStats:
             each.items,
             each.skipped,
             each.busy_s,
+            each.cpu_s,
             each.workers,
             each.ready / (each.looks * each.capacity) if each.looks and each.capacity else None,
             each.waits,

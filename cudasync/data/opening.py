@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from cudasync.data.meters import Meter
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
 
 class Opening:
@@ -17,7 +17,7 @@ class Opening:
     has a `part` of its own, which keeps the place. A part that is opened again has the same meters.
     """
 
-    def __init__(self, chosen: Mapping[str, int], names: dict[str, int] | None = None) -> None:
+    def __init__(self, chosen: dict[str, int], names: dict[str, int] | None = None) -> None:
         self._chosen = chosen
         # How many stages of each verb there are, over all parts.
         self._names: dict[str, int] = {} if names is None else names
@@ -45,8 +45,12 @@ class Opening:
         return self
 
     def workers(self, stage: str) -> int | None:
-        """How many `Pipeline.tune` has chosen for a stage; None if nothing."""
+        """How many were chosen for a stage in an epoch before; None if nothing."""
         return self._chosen.get(stage)
+
+    def chose(self, stage: str, workers: int) -> None:
+        """From the next epoch on the stage begins with so many."""
+        self._chosen[stage] = workers
 
     def meters(self) -> list[Meter]:
         """All of them, in the order in which data meet the stages."""

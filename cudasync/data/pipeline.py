@@ -10,6 +10,7 @@ from cudasync.data.cursors import Numbered
 from cudasync.data.meters import Meter, PipelineStats, summed
 from cudasync.data.opening import Opening
 from cudasync.data.running import Run
+from cudasync.data.tuning import chosen
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -45,6 +46,8 @@ class Pipeline:
         # For each stage its verb, and what it was given.
         self._made = made
         self._epoch = self._delivered = 0
+        # How many items the next iteration leaves out.
+        self._resumes_at = 0
         self._chosen: dict[str, int] = {}
         self._opening, self._loop = Opening(self._chosen), Meter("loop")
         self._run: Run | None = None
@@ -94,7 +97,10 @@ class Pipeline:
         return Pipeline(opened, view, is_ordered=is_ordered, made=(*self._made, made))
 
     def __iter__(self) -> Run:
-        """Begin the epoch that is next: after `restore`, the rest of the one that was left."""
+        """Begin the epoch that is next: after `restore` its rest.
+
+        One that was left, by `break` or an error, is begun again.
+        """
         if self._run is not None:
             self._run.close()
         run = Run(self)
@@ -118,10 +124,27 @@ class Pipeline:
         """
         self.close()
         self._epoch, self._delivered = state["epoch"], state["delivered"]
+        self._resumes_at = self._delivered
 
     def stats(self) -> PipelineStats:
         """Counts of the epoch that runs, or ran last."""
         return summed(self._opening.meters(), self._loop)
+
+    def tune(self) -> dict[str, int]:
+        """Choose how many workers each `map` has, from the counts of the epoch that runs, or ran.
+
+        As few as keep up with the loop, as many as the processors allow; returned by stage, and
+        used from the next iteration on, in this pipeline alone. The sequence stays what it is.
+        ValueError before anything was counted.
+        """
+        loop = self._loop
+        if not loop.items:
+            raise ValueError("nothing was counted yet: iterate over some items first")
+        stages = {each.stage: each for each in self.stats().stages}
+        maps = {name: stages[name] for name in stages if name.partition(" ")[0] == "map"}
+        found = chosen(maps, (loop.busy_s - loop.waited_s) / loop.items, loop.items)
+        self._chosen.update(found)
+        return found
 
     def close(self) -> None:
         """End the epoch that runs, its threads and pinned memory. Closing twice is harmless."""

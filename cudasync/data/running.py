@@ -25,6 +25,7 @@ class Run:
         self._cursor: Cursor | None = None
         self._began = time.perf_counter()
         self._cursor = pipeline._open((pipeline._epoch,), pipeline._opening)
+        pipeline._delivered, pipeline._resumes_at = pipeline._resumes_at, 0
         if pipeline._delivered:
             self._cursor.advance(pipeline._delivered)
 

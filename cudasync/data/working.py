@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from cudasync.data.batching import Batched, Bucketed
 from cudasync.data.caching import fingerprint
@@ -29,16 +30,17 @@ def map(  # noqa: A001 - a verb of tf.data
     self: Pipeline,
     fn: Callable[[Any], Any],
     *,
-    workers: int = 1,
+    workers: int | Literal["auto"] = 1,
     ordered: bool = True,
     processes: bool = False,
     on_error: str = "raise",
 ) -> Pipeline:
     """`fn(item)` for each item, by `workers` threads ahead of their use.
 
-    They fetch the samples of a map-style source, too. With `ordered=False` items come as they are
-    ready. `on_error="skip"` leaves out an item whose `fn`, or fetching, raises;
-    `stats().skipped` counts them.
+    They fetch the samples of a map-style source, too. `"auto"` begins with one, and adds more as
+    long as samples come faster by it; the next epoch begins with what was found.
+    With `ordered=False` items come as they are ready. `on_error="skip"` leaves out an item whose
+    `fn`, or fetching, raises; `stats().skipped` counts them.
 
     With `processes=True` workers are processes, for what holds the GIL. They are started anew in
     each epoch ("spawn", so `fn` must be picklable: TypeError if not, and the program is written
@@ -47,15 +49,16 @@ def map(  # noqa: A001 - a verb of tf.data
     A process that dies is named in the `DataError`, whatever `on_error` says.
     """
     raise_unless_policy(on_error)
-    if workers < 1:
-        raise ValueError(f"{workers} workers: at least 1")
+    if workers != "auto" and not (isinstance(workers, int) and workers >= 1):
+        raise ValueError(f"{workers!r} workers: at least 1, or 'auto'")
     sent = pickled(fn) if processes else None
 
     def opened(source: Cursor, key: Key, opening: Opening) -> Cursor:
-        meter = opening.meter("map", workers)
-        return Mapped(
-            source, fn, meter, workers=workers, ordered=ordered, on_error=on_error, sent=sent
-        )
+        meter = opening.meter("map")
+        begin = opening.workers(meter.stage) or (1 if workers == "auto" else workers)
+        chose = partial(opening.chose, meter.stage) if workers == "auto" else None
+        how: Any = {"ordered": ordered, "on_error": on_error, "sent": sent, "chose": chose}
+        return Mapped(source, fn, meter, workers=begin, **how)
 
     return self._then(("map", fn, on_error), opened, is_ordered=ordered)
 
@@ -66,7 +69,7 @@ def cache(self: Pipeline, where: str | os.PathLike[str], *, key: str = "") -> Pi
     Later passes, of this and of all pipelines that are made of it, take them from there; with a
     folder also those of later processes. What stands before it is always as in the first epoch:
     shuffle behind it. Arrays come read-only, in all passes. A pass that ends early, also by a
-    kill, leaves what it has, and the next goes on there. Behind `map(ordered=False)` it begins anew.
+    kill, leaves what it has, and the next goes on there (not behind `map(ordered=False)`).
 
     ValueError if the folder was made by another pipeline: by other verbs, functions (their code
     counts) or data (of which some is looked at). `key` stands for what can not be seen, such as

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -20,14 +20,15 @@ def children(of=None):
     """The processes that a process started, but multiprocessing's resource tracker."""
     pid = of or os.getpid()
     found = set()
-    for tasks in Path(f"/proc/{pid}/task").glob("*/children"):
-        for child in tasks.read_text().split():
-            try:
-                command = Path(f"/proc/{child}/cmdline").read_bytes()
-            except OSError:
-                continue
-            if b"resource_tracker" not in command:
-                found.add(int(child))
+    for tasks in Path(f"/proc/{pid}/task").iterdir():
+        # Threads and processes may end while they are looked at.
+        with suppress(OSError):
+            for child in (tasks / "children").read_text().split():
+                command = b"resource_tracker"
+                with suppress(OSError):
+                    command = Path(f"/proc/{child}/cmdline").read_bytes()
+                if b"resource_tracker" not in command:
+                    found.add(int(child))
     return found
 
 

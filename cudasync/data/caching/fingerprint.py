@@ -2,7 +2,7 @@
 
 Of functions it is the code that counts, with its constants, defaults and what it encloses; of
 lists and arrays their length and some of their items; of files their size and date as well. What
-can not be seen so (what a function reads elsewhere, the content of a dataset) is the user's to tell.
+can not be seen so (what a function reads elsewhere, what a dataset holds) is the user's to tell.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ def _said(value: Any) -> str:
     if isinstance(value, tuple) and not hasattr(value, "_fields"):
         return f"({', '.join(map(_said, value))})"
     if isinstance(value, functools.partial):
-        return f"partial {_said(value.func)} {_said(value.args)} {_said(tuple(value.keywords.items()))}"
+        named = _said(tuple(value.keywords.items()))
+        return f"partial {_said(value.func)} {_said(value.args)} {named}"
     if isinstance(value, types.MethodType):
         return f"{_said(value.__func__)} of {_said(value.__self__)}"
     if isinstance(value, types.FunctionType):
@@ -48,7 +49,7 @@ def _said(value: Any) -> str:
         return f"{kind} {value.dtype} {value.shape} #{_sum_of_items(value):08x}"
     if isinstance(value, list | range):
         return f"{kind} of {len(value)} #{_sum_of_items(value):08x}"
-    call = getattr(type(value), "__call__", None)
+    call = vars(type(value)).get("__call__")
     if isinstance(call, types.FunctionType):
         inside = [(name, each) for name, each in vars(value).items() if isinstance(each, _PLAIN)]
         return f"{kind} {_said(call)} {_said(tuple(inside))}"
@@ -69,7 +70,8 @@ def _sum_of_items(sequence: Any) -> int:
         if isinstance(item, str | os.PathLike) and os.path.isfile(item):
             state = os.stat(item)
             head += f"{state.st_size} {state.st_mtime_ns}".encode()
-        for part in (head, *buffers):
+        found = zlib.crc32(head, found)
+        for part in buffers:
             found = zlib.crc32(part, found)
     return found
 

@@ -15,7 +15,6 @@ import json
 import os
 import struct
 import zlib
-from pathlib import Path
 from threading import RLock
 from typing import TYPE_CHECKING, Any
 
@@ -23,11 +22,13 @@ from cudasync.data.packing import packed, places, unpacked
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from pathlib import Path
 
 _FORMAT = 1
 _ENTRY = struct.Struct("<Q")
-# Of an item: how many buffers, how long the pickle is, and a checksum of the pickle.
-_HEAD = struct.Struct("<IQI")
+# Of an item: how many buffers, how long the pickle is, and a checksum of the pickle. It begins with
+# something, so that zeros, which a file has where it was not written, are never right.
+_HEAD, _CHECK = struct.Struct("<IQI"), 1
 
 
 class InFolder:
@@ -59,7 +60,7 @@ class InFolder:
         sizes = struct.unpack_from(f"<{buffers}Q", item, _HEAD.size)
         head_at, *starts = places([_HEAD.size + 8 * buffers, head_size, *sizes])[0][1:]
         head = item[head_at : head_at + head_size]
-        if zlib.crc32(head) != checksum:
+        if zlib.crc32(head, _CHECK) != checksum:
             raise OSError(f"{self._folder} is damaged at item {number}: delete the folder")
         whole = memoryview(item)
         parts = [whole[at : at + size] for at, size in zip(starts, sizes, strict=True)]
@@ -68,7 +69,7 @@ class InFolder:
     def put(self, number: int, item: Any) -> None:
         head, buffers = packed(item)
         sizes = [each.nbytes for each in buffers]
-        first = _HEAD.pack(len(buffers), len(head), zlib.crc32(head))
+        first = _HEAD.pack(len(buffers), len(head), zlib.crc32(head, _CHECK))
         first += struct.pack(f"<{len(buffers)}Q", *sizes)
         parts = [first, head, *buffers]
         starts, size = places([len(first), len(head), *sizes])

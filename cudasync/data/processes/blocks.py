@@ -55,7 +55,7 @@ class Block:
     def lend(self) -> memoryview:
         """Its bytes, for arrays; it is not free until the last of these has gone."""
         # One object for each time, which all of them keep.
-        use = np.frombuffer(self._memory, np.uint8)
+        use: Any = np.frombuffer(self._memory, np.uint8)
         self._use = weakref.ref(use)
         return memoryview(use)
 

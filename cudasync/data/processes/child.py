@@ -104,9 +104,9 @@ class _Served:
         if end and (block is None or end > block.size):
             self._pipe.send(end)
             block = self._attached(self._pipe.recv())
+        memory: Any = None if block is None else block.buf
         for start, size, array in zip(starts, sizes, arrays, strict=True):
-            assert block is not None
-            block.buf[start : start + size] = array
+            memory[start : start + size] = array
         error, told = (None, "") if outcome.error is None else _portable(outcome.error)
         outcome.error, outcome.found = None, []
         self._pipe.send(tuple(Answer(outcome, sizes, error, told)))
