@@ -6,12 +6,12 @@ is the engine's to order, and what goes past the engine is refused, unless an op
 
 from __future__ import annotations
 
-from threading import RLock
 from typing import TYPE_CHECKING, Any
 
 from cudasync.array.operators.values import outline
 from cudasync.driver.current_stream import as_stream
 from cudasync.engine import current
+from cudasync.locks import Lock
 
 if TYPE_CHECKING:
     from typing import TypeAlias
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _LEGACY = 1
 # Held by whoever changes what was handed, of any allocation: that is seldom, and quick. Reentrant,
 # for a finaliser of the program's that comes in between.
-_changing = RLock()
+_changing = Lock()
 
 
 class Handed:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from threading import Lock
 from typing import Any
+
+from cudasync.locks import Lock
 
 
 @dataclass(slots=True)

@@ -22,6 +22,7 @@ from cudasync.driver.life import Life
 from cudasync.driver.probe import ensure_driver
 from cudasync.driver.result import check, failure
 from cudasync.errors import ClosedError, CudaError
+from cudasync.locks import Lock
 
 if TYPE_CHECKING:
     from collections import deque
@@ -50,7 +51,7 @@ class Context:
         self.ordinal = ordinal
         self.token = Life()
         # Held while the driver retains or resets.
-        self._lock = threading.Lock()
+        self._lock = Lock()
         # None until it is retained in this life.
         self._handle: Any = None
 

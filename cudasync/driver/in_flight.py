@@ -10,11 +10,11 @@ belong to the graph. What captured copies use has to live as long as the graph: 
 
 from __future__ import annotations
 
-import threading
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from cudasync.driver.capturing import Relaxed, is_captured
+from cudasync.locks import Lock
 
 if TYPE_CHECKING:
     from cudasync.driver.event import Event
@@ -36,7 +36,7 @@ class InFlight:
         self._kept: list[object] = []
         self._bytes = 0
         self._batches: deque[tuple[Event, list[object]]] = deque()
-        self._marking = threading.Lock()
+        self._marking = Lock()
 
     def keep(self, stream: Stream, operand: object, size_bytes: int) -> None:
         """Keep `operand` until `stream` has passed all that is enqueued on it now."""
@@ -47,11 +47,13 @@ class InFlight:
             self._mark(stream)
 
     def _mark(self, stream: Stream) -> None:
-        # One marker at a time, and nobody waits for it: who comes second has nothing to do.
-        if not self._marking.acquire(blocking=False):
+        marking = self._marking
+        # One marker at a time, and nobody waits for it: who comes second has nothing to do, and a
+        # finaliser in the middle of it has nothing to do either.
+        if marking.is_held_here() or is_captured(self.raw_stream):
             return
         try:
-            if is_captured(self.raw_stream):
+            if not marking.acquire(blocking=False):
                 return
             batches = self._batches
             marker = None
@@ -62,8 +64,11 @@ class InFlight:
             self._bytes = 0
             # A marker that was reached serves again, so that marking makes no events.
             batches.append((stream.record(marker), batch))
-        finally:
-            self._marking.release()
+            marking.release()
+        except BaseException:
+            if marking.is_held_here():
+                marking.release()
+            raise
 
     def take(self) -> list[object]:
         """Everything kept until now; the caller holds it while it waits for the stream."""

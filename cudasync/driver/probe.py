@@ -11,13 +11,13 @@ from __future__ import annotations
 import ctypes
 import importlib.util
 import os
-import threading
 from typing import NamedTuple
 
 from cuda.bindings import driver
 
 from cudasync.driver.result import check
 from cudasync.errors import CudasyncError
+from cudasync.locks import Lock
 
 LIBRARY = "libcuda.so.1"
 VARIABLE = "CUDASYNC_DEVICE"
@@ -37,7 +37,7 @@ class Choice(NamedTuple):
 
 
 _choice: Choice | None = None
-_lock = threading.Lock()
+_lock = Lock()
 _forked = False
 
 

@@ -7,13 +7,13 @@ of it in one file, the table of sequence numbers too.
 
 from __future__ import annotations
 
-import threading
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from cudasync.kvstore import states
 from cudasync.kvstore.optimizers import Optimizer, optimizer
+from cudasync.locks import Lock
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -37,7 +37,7 @@ class Shard:
         self._states: dict[Key, dict[str, Value]] = {}
         self._versions: dict[Key, int] = {}
         self._sequences: dict[int, int] = {}
-        self._lock = threading.Lock()
+        self._lock = Lock()
 
     def init(self, key: Key, value: Value) -> int:
         """Give a key its value unless it has one; the version, which is 0 at first."""

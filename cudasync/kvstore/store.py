@@ -7,7 +7,6 @@ as everywhere.
 
 from __future__ import annotations
 
-import threading
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,6 +20,7 @@ from cudasync.kvstore.arguments import Key, arrays_of, checked_keys, pairs, rais
 from cudasync.kvstore.compression import Compression
 from cudasync.kvstore.optimizers import Optimizer, optimizer
 from cudasync.kvstore.updating import Updater
+from cudasync.locks import Lock
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -46,7 +46,7 @@ class KVStore:
         self._compression: Compression | None = None
         self._updater: Callable[[Key, Array, Array], Any] | None = None
         # Held while a call pushes, never while anything runs: two threads' steps do not mix.
-        self._lock = threading.RLock()
+        self._lock = Lock()
 
     def __repr__(self) -> str:
         return f"<KVStore {self.type}, {len(self._stored)} keys>"

@@ -10,10 +10,10 @@ import os
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from threading import Lock
 from typing import TYPE_CHECKING
 
 from cudasync.errors import CudasyncError, PtxError
+from cudasync.locks import Lock
 from cudasync.softgpu.abi.install import load_stub, real_driver
 from cudasync.softgpu.core.checks.at_exit import start_from_process
 from cudasync.softgpu.core.machine import Machine

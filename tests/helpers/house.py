@@ -22,6 +22,7 @@ PROGRAMS = frozenset({"demo", "experiments", "command", "__main__"})
 FLOORS = {
     "errors": "Floor 0",
     "atomic": "Floor 0",
+    "locks": "Floor 0",
     "kept": "Floor 0",
     "ptx": "Floor 0",
     "softgpu": "Cellar",
@@ -35,6 +36,7 @@ FLOORS = {
     "distributed": "Floor 5",
     "profile": "The tower",
     "kvstore": "Floor 5",
+    "parallel": "Floor 5",
     "testing": "The tower",
 }
 

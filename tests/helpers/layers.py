@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-_GROUND = ("errors", "atomic", "kept", "ptx")
+_GROUND = ("errors", "atomic", "locks", "kept", "ptx")
 _HOUSE = (
     *_GROUND,
     "driver",
@@ -29,6 +29,7 @@ _HOUSE = (
     "data",
     "distributed",
     "kvstore",
+    "parallel",
     "profile",
 )
 
@@ -36,9 +37,10 @@ _HOUSE = (
 MAY_IMPORT: dict[str, frozenset[str]] = {
     "errors": frozenset(),
     "atomic": frozenset(),
+    "locks": frozenset(),
     "kept": frozenset(),
     "ptx": frozenset({"errors"}),
-    "softgpu": frozenset({"errors", "kept", "ptx"}),
+    "softgpu": frozenset({"errors", "kept", "locks", "ptx"}),
     "driver": frozenset(_GROUND),
     "engine": frozenset((*_GROUND, "driver")),
     "graph": frozenset((*_GROUND, "driver", "engine")),
@@ -48,6 +50,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "data": frozenset((*_GROUND, "driver", "engine", "graph", "array", "xp")),
     "distributed": frozenset((*_GROUND, "driver", "engine", "graph", "array", "xp", "data")),
     "kvstore": frozenset((*_GROUND, "driver", "engine", "graph", "array", "xp", "distributed")),
+    "parallel": frozenset((*_GROUND, "driver", "engine", "graph", "array", "xp", "distributed")),
     "profile": frozenset((*_GROUND, "driver", "engine")),
     "testing": frozenset((*_HOUSE, DOOR)),
     "demo": frozenset((*_HOUSE, "testing", DOOR)),

@@ -7,10 +7,10 @@ changes hands: so who uses memory again pays nothing for the books. Who asks goe
 from __future__ import annotations
 
 from collections import deque
-from threading import Lock
 from typing import TYPE_CHECKING
 
 from cudasync.atomic import Roll, Tickets
+from cudasync.locks import Lock
 
 if TYPE_CHECKING:
     import weakref
@@ -73,14 +73,20 @@ class Tally:
     def add(self, size_bytes: int) -> None:
         """So many more; a negative number is so many less."""
         self._changes.append(size_bytes)
-        changes = self._changes
-        while changes and self._adding.acquire(blocking=False):
+        changes, adding = self._changes, self._adding
+        # A finaliser in the middle of it leaves its own to whom it interrupts.
+        while changes and not adding.is_held_here():
             try:
+                if not adding.acquire(blocking=False):
+                    return
                 while changes:
                     self._now += changes.popleft()
                     self._peak = max(self._peak, self._now)
-            finally:
-                self._adding.release()
+                adding.release()
+            except BaseException:
+                if adding.is_held_here():
+                    adding.release()
+                raise
 
     @property
     def peak(self) -> int:

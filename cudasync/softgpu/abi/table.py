@@ -13,12 +13,12 @@ from __future__ import annotations
 import ctypes
 import re
 import sys
-import threading
 from dataclasses import replace
 from functools import cache, partial
 from types import CodeType, FunctionType
 from typing import TYPE_CHECKING, Any, Final
 
+from cudasync.locks import Lock
 from cudasync.softgpu.abi import entry as native
 from cudasync.softgpu.abi import registry
 from cudasync.softgpu.abi.elf import TRAMPOLINE_BYTES
@@ -95,7 +95,7 @@ class FunctionTable:
         self._symbols = exported.slots
         self._addresses: dict[Key, int] = {}
         self._lasting: set[int] = set()
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._names: list[str] = []
         self.asked: set[tuple[str, int]] = set()
         self._told: set[str] = set()

@@ -11,9 +11,9 @@ from __future__ import annotations
 from bisect import insort
 from itertools import count
 from operator import attrgetter
-from threading import RLock
 from typing import TYPE_CHECKING
 
+from cudasync.locks import Lock
 from cudasync.softgpu.core.commands import NO_COMMANDS, EventRecord, EventWait
 from cudasync.softgpu.core.dependencies import want
 from cudasync.softgpu.core.results import NOT_PERMITTED, DriverFailure
@@ -49,8 +49,8 @@ class Chains:
         # often contexts are. It is held for a few steps of bookkeeping, never while a command runs,
         # memory is filled or anything is compiled. The lock of graphs is taken before it.
         # Reentrant, so that a thread can tell that it holds it: finalisers are put off there.
-        self.lock = RLock()
-        self._owns_lock: Callable[[], bool] = self.lock._is_owned  # type: ignore[attr-defined]
+        self.lock = Lock()
+        self._owns_lock: Callable[[], bool] = self.lock.is_held_here
 
     # Enqueueing
 

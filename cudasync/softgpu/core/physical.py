@@ -20,8 +20,7 @@ from cudasync.softgpu.core.results import INVALID_VALUE, OUT_OF_MEMORY, DriverFa
 from cudasync.softgpu.poison import poison
 
 if TYPE_CHECKING:
-    from threading import RLock
-
+    from cudasync.locks import Lock
     from cudasync.softgpu.core.context import Device
     from cudasync.softgpu.core.machine import Machine
     from cudasync.softgpu.core.memory import AllocationTable
@@ -109,7 +108,7 @@ class PhysicalMemory:
         self._used: dict[Device | None, int] = {}
 
     @property
-    def _lock(self) -> RLock:
+    def _lock(self) -> Lock:
         return self._machine.executor.lock
 
     def get(self, handle: int) -> Physical:

@@ -15,10 +15,11 @@ from __future__ import annotations
 
 from _thread import start_new_thread
 from os import cpu_count
-from threading import Condition, RLock, get_ident
+from threading import Condition, get_ident
 from time import monotonic, perf_counter_ns, sleep
 from typing import TYPE_CHECKING, Final
 
+from cudasync.locks import Lock
 from cudasync.softgpu.core.commands import Step
 from cudasync.softgpu.core.dependencies import deadlock_report
 from cudasync.softgpu.core.executor import POLL_S, Executor
@@ -61,8 +62,8 @@ class ThreadedExecutor(Executor):
         # For workers; `_changed` is for who waits.
         self._work = Condition(self.lock)
         # Machine code is made by one at a time, and what kernels print is printed by one.
-        self._one_starts = RLock()
-        self._one_prints = RLock()
+        self._one_starts = Lock()
+        self._one_prints = Lock()
         self._threads: list[None] = []
 
     def after_fork(self) -> None:

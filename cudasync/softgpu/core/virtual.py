@@ -32,8 +32,8 @@ from cudasync.softgpu.core.transfers import Place
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from threading import RLock
 
+    from cudasync.locks import Lock
     from cudasync.softgpu.core.context import Device
     from cudasync.softgpu.core.locations import Location
     from cudasync.softgpu.core.machine import Machine
@@ -98,7 +98,7 @@ class VirtualMemory:
         self.access_version = 0
 
     @property
-    def _lock(self) -> RLock:
+    def _lock(self) -> Lock:
         return self._machine.executor.lock
 
     # Addresses

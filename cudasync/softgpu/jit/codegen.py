@@ -15,7 +15,6 @@ from __future__ import annotations
 import ctypes
 import functools
 import struct
-import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -25,6 +24,7 @@ import llvmlite
 import llvmlite.binding as llvm
 
 from cudasync.errors import CudasyncError
+from cudasync.locks import Lock
 from cudasync.softgpu.jit import flags, kept
 from cudasync.softgpu.jit.cutting import cut, weight
 from cudasync.softgpu.jit.helpers import PROCESSORS, Job
@@ -32,7 +32,7 @@ from cudasync.softgpu.jit.objects import missing_symbols
 
 _ENTRY = "kernel"
 # One compilation at a time: texts are compiled once, and LLVM is not asked twice at once.
-_lock = threading.Lock()
+_lock = Lock()
 # How many texts were compiled, and how many found on disk instead.
 counts = {"compiled": 0, "found": 0}
 # The engines that own the shared functions, by the functions' names.

@@ -10,12 +10,12 @@ time. So does one that is recorded, since a record says what came before what.
 
 from __future__ import annotations
 
-import threading
 from dataclasses import replace
 from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING
 
+from cudasync.locks import Lock
 from cudasync.softgpu.jit.helpers import PROCESSORS, Job
 from cudasync.softgpu.jit.job import Status
 from cudasync.softgpu.launching import Fault, FaultKind, Outcome, OutcomeKind
@@ -56,7 +56,7 @@ class JitExecution:
         x, y, z = launch.grid
         self._block_count = x * y * z
         self._next_block = 0
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._waiting: list[Slot] = []
         # The slot of the thread that launches, if it runs blocks now or was interrupted: and those
         # blocks.

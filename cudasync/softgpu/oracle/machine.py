@@ -6,11 +6,12 @@ Assumes that llvmlite's MCJIT finds C library functions by name once they are re
 from __future__ import annotations
 
 import ctypes
-import threading
 from ctypes.util import find_library
 from typing import Any
 
 import llvmlite.binding as llvm
+
+from cudasync.locks import Lock
 
 _PROTOTYPE = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p)
 _FROM_C = (
@@ -18,7 +19,7 @@ _FROM_C = (
     "rint", "trunc", "floor", "ceil",
 )  # fmt: skip
 # LLVM's global state (target registry, symbol table) is filled once.
-_lock = threading.Lock()
+_lock = Lock()
 _is_ready = False
 
 

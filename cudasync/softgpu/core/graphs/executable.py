@@ -7,9 +7,9 @@ end of the same executable's launch before, so that it never runs twice at once.
 
 from __future__ import annotations
 
-from threading import RLock
 from typing import TYPE_CHECKING, Final, TypeVar
 
+from cudasync.locks import Lock
 from cudasync.softgpu.core.commands import Command, EventRecord, Step, Touched
 from cudasync.softgpu.core.graphs.conditionals import (
     Assignment,
@@ -59,7 +59,7 @@ class GraphExec:
         self.executor = executor
         self._order: dict[Graph, list[Node]] = {}
         # Held while a launch is enqueued, so that two threads do not mix theirs.
-        self._lock = RLock()
+        self._lock = Lock()
         self.order(self.graph)
         works = [node.work for node in self.graph.everything()]
         # Of memory and kernels that its nodes name; no update brings others.

@@ -1,0 +1,93 @@
+"""Floor 0: Ctrl-C leaves a lock free, wherever in its `with` it comes."""
+
+from __future__ import annotations
+
+import re
+import signal
+import sys
+import threading
+from threading import RLock
+
+import pytest
+from helpers.crew import PATIENCE_S
+from helpers.house import python_files
+
+from cudasync.locks import Lock
+
+INTERRUPTS = 500
+AFTER_S = 1e-4
+MOST = 1_000_000
+
+
+@pytest.fixture(autouse=True)
+def alarms_interrupt():
+    before = signal.signal(signal.SIGALRM, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGALRM, before)
+
+
+def take_until_interrupted(lock: Lock | RLock) -> None:
+    try:
+        signal.setitimer(signal.ITIMER_REAL, AFTER_S)
+        # Not for ever: an interrupt in a finaliser or in a callback of the collector is ignored.
+        for _ in range(MOST):
+            with lock:
+                pass
+    except KeyboardInterrupt:
+        pass
+
+
+def how_often_held(lock: Lock | RLock) -> int:
+    """After how many interrupts this thread held `lock`, which it had left."""
+    held = 0
+    for _ in range(INTERRUPTS):
+        take_until_interrupted(lock)
+        while lock._is_owned():
+            held += 1
+            lock.release()
+    return held
+
+
+def test_an_interrupt_leaves_the_lock_free():
+    assert how_often_held(Lock()) == 0
+
+
+@pytest.mark.skipif(sys.version_info < (3, 14), reason="`with` takes a lock in one instruction")
+def test_the_same_interrupts_find_a_plain_lock_held():
+    assert how_often_held(RLock()) > 0
+
+
+def test_an_interrupt_leaves_a_lock_that_was_held_before_as_it_was():
+    lock = Lock()
+    with lock:
+        for _ in range(INTERRUPTS):
+            take_until_interrupted(lock)
+        assert lock.is_held_here()
+    assert not lock.is_held_here()
+
+
+def test_others_wait_while_it_is_held():
+    lock, order = Lock(), []
+
+    def take() -> None:
+        with lock:
+            order.append("other")
+
+    thread = threading.Thread(target=take)
+    with lock:
+        thread.start()
+        order.append("holder")
+    thread.join(PATIENCE_S)
+    assert order == ["holder", "other"]
+    assert not lock.is_held_here()
+
+
+def test_the_package_has_no_other_locks():
+    others = [
+        f"{path.name}: {line.strip()}"
+        for path in python_files("cudasync")
+        if path.name != "locks.py"
+        for line in path.read_text().splitlines()
+        if re.search(r"\bthreading\.R?Lock\b|from (threading|_thread) import.*\bR?Lock\b", line)
+    ]
+    assert others == []
