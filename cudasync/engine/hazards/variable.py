@@ -35,7 +35,7 @@ class Var:
 
     def __init__(self, name: str = "") -> None:
         self.name = name
-        # The history by epoch (see the combiner); empty while no op on it had to be remembered.
+        # The history by epoch (see `log.epoch`); empty while no op on it had to be remembered.
         self._histories: dict[int, History] = {}
         # How many writes were pushed.
         self._pushed = Tickets()
