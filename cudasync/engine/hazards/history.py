@@ -24,7 +24,7 @@ class History:
 
     __slots__ = ("epoch", "readers", "sweep_at", "writer")
 
-    # True for one that orders and does not poison: see `everywhere`.
+    # True for one that orders and does not poison: see `all_memory`.
     is_gap = False
 
     def __init__(self, epoch: int, writer: Op | None = None) -> None:

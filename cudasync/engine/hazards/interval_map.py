@@ -38,7 +38,7 @@ class Gapped(Region):
 
 
 class Everywhere(Region):
-    """All memory from `start` to `end`, whoever's it is: see `everywhere`."""
+    """All memory from `start` to `end`, whoever's it is: see `all_memory`."""
 
     __slots__ = ()
 

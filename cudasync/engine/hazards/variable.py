@@ -43,7 +43,7 @@ class Var:
 
     def __init__(self, name: str = "") -> None:
         self.name = name
-        # The history by epoch (see the combiner); empty while no op on it had to be remembered.
+        # The history by epoch (see `log.epoch`); empty while no op on it had to be remembered.
         self._histories: dict[int, History] = {}
         # The epochs in which it was at rest and a history forgotten: the largest one counts.
         self._rested: dict[int, None] = {}
