@@ -58,7 +58,7 @@ def explore(
             try:
                 program()
                 _sweep()
-            except Exception as error:
+            except BaseException as error:  # pytest's own failures are no Exception.
                 _tell(error)
                 raise
         report = exploring.report()
@@ -94,3 +94,12 @@ def _tell(error: BaseException) -> None:
         f"in order {number} that was explored:\n{steps}\n"
         f'  replay: cudasync.testing.explore(program, order="{report.order}")'
     )
+
+
+def order_of(error: BaseException) -> str:
+    """The order in which an exploration failed with `error`; "" if it did not."""
+    for note in getattr(error, "__notes__", ()):
+        _, found, rest = note.partition('  replay: cudasync.testing.explore(program, order="')
+        if found:
+            return str(rest).removesuffix('")')
+    return ""
