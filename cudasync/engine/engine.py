@@ -94,7 +94,7 @@ class Engine:
         self.mode = chosen
         self._ledger = ledger = Ledger(trace=trace)
         self._failures = Failures()
-        # A serial engine has nothing unfinished but the op that pushes, which would wait for itself.
+        # On a serial engine nothing is unfinished but the op that pushes: it would wait for itself.
         self._max_in_flight = max_in_flight if chosen == "async" else None
         # Ops that were planned with a node and are not over.
         self._registered: dict[Op, None] = {}

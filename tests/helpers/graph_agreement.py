@@ -83,9 +83,7 @@ class GraphParticipant(Participant):
         self, pushed: list[tuple[str, Push]], without: tuple[str, ...], within: int | None
     ) -> None:
         first = None if within is None else self.recordings[within]
-        made = Recording(
-            pushed, list(self.runner.arrays), first and (first, list(first.arrays))
-        )
+        made = Recording(pushed, list(self.runner.arrays), first and (first, list(first.arrays)))
         self.recordings.append(made)
         if self.records:
             with cs.use(self.engine):
