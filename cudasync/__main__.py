@@ -1,4 +1,4 @@
-"""`python -m cudasync`: info, demo, experiments, run, trace."""
+"""`python -m cudasync`: info, demo, experiments, run, trace, launch."""
 
 from __future__ import annotations
 

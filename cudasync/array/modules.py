@@ -48,3 +48,13 @@ class Module(driver.Module):
         kernel = super().kernel(name)
         assert isinstance(kernel, Kernel)
         return kernel
+
+    def close(self) -> None:
+        """Unload the module, on all devices, once no kernel of it runs. Closing twice is harmless.
+
+        (cuModuleUnload)
+        """
+        super().close()
+        for each in self._kernels.copy().values():
+            assert isinstance(each, Kernel)
+            each.refuse()

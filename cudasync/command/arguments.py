@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 _LONGEST_SIDE = 30_000
 # Matrices of more than a gigabyte are as well.
 _LARGEST_MATRIX = 16_384
+_MOST_RANKS = 1 << 16
 
 
 class CommandError(Exception):
@@ -41,6 +42,7 @@ def parser() -> argparse.ArgumentParser:
     _add_experiments(programs)
     _add_run(programs)
     _add_trace(programs)
+    _add_launch(programs)
     return top
 
 
@@ -202,6 +204,41 @@ def _add_trace(programs: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         help="where to write the trace (default: %(default)s)",
     )
     _add_script(trace)
+
+
+def _add_launch(programs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    launch = programs.add_parser(
+        "launch",
+        help="run a program in several processes, the ranks of cs.distributed.init()",
+        usage="cudasync launch -n N [options] SCRIPT.py [ARGS ...]\n"
+        "       cudasync launch -n N [options] -m MODULE [ARGS ...]",
+        description="Run SCRIPT.py in N processes that mpiexec starts. Lines of rank 1 begin with "
+        "[1]. A rank that fails ends the others; the exit status is that of the first that failed, "
+        "or 128 and the number of the signal that ended it. Ctrl-C ends all ranks, and what they "
+        "started.",
+    )
+    launch.add_argument(
+        "-n",
+        dest="count",
+        type=_between(1, _MOST_RANKS),
+        metavar="N",
+        required=True,
+        help="how many ranks",
+    )
+    launch.add_argument(
+        "--hosts",
+        type=Path,
+        metavar="FILE",
+        help="lines HOST, HOST:4 or HOST slots=4: where ranks run, and how many on each (default: "
+        "here, and no rank opens a port)",
+    )
+    launch.add_argument(
+        "--fault-tolerant",
+        action="store_true",
+        help="a rank that is killed does not end the others, whose collectives raise RankFailed, "
+        "nor does it count in the exit status (Open MPI's ULFM)",
+    )
+    _add_script(launch)
 
 
 def _add_script(program: argparse.ArgumentParser) -> None:

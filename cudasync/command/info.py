@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import cudasync as cs
 from cudasync.array.staging import KEPT_BYTES
 from cudasync.command.versions import EXTRAS, missing_from, version_of
+from cudasync.distributed.starting import available, is_launched
 from cudasync.driver.blas import blas_of
 from cudasync.driver.checking import can_record, is_checked
 from cudasync.driver.device import driver_version
@@ -38,6 +39,7 @@ def _found() -> dict[str, Any]:
         "check": None,
         "held": None,
         "devices": [],
+        "communicators": _communicators(),
         "python": platform.python_version(),
         "platform": f"{platform.system()} {platform.machine()}",
         "packages": {name: version_of(name) for name in _PACKAGES},
@@ -70,6 +72,15 @@ def _found() -> dict[str, Any]:
             }
         )
     return found
+
+
+def _communicators() -> dict[str, dict[str, Any]]:
+    """Which ranks collectives can be between; the one that `init()` takes here is chosen."""
+    chosen_one = "mpi" if is_launched() else "local"
+    return {
+        name: {"is_available": can, "about": text, "is_chosen": name == chosen_one}
+        for name, (can, text) in available().items()
+    }
 
 
 def _check() -> str:
@@ -113,6 +124,10 @@ def _as_text(found: dict[str, Any]) -> list[str]:
     if found["devices"]:
         ways = dict.fromkeys(each["matmul"] for each in found["devices"])
         rows.append(("matmul", "; ".join(ways)))
+    for name, each in found["communicators"].items():
+        lead = "" if each["is_available"] else "not available: "
+        chosen_one = " (what init() takes here)" if each["is_chosen"] else ""
+        rows.append((f"{name} ranks", f"{lead}{each['about']}{chosen_one}"))
     if found["check"]:
         rows.append(("checked mode", found["check"]))
     if found["held"]:

@@ -43,7 +43,6 @@ class Communicator(ABC):
         self.size = size
         self.ranks = ranks
         self.devices = devices
-        self.broken_by: str | None = None
         self.is_closed = False
         # What was launched and is not known to be over.
         self._launched: list[Work] = []
@@ -52,6 +51,11 @@ class Communicator(ABC):
     def rank(self) -> int:
         """The first rank of this process."""
         return self.ranks[0]
+
+    @property
+    def broken_by(self) -> str | None:
+        """What failed first between ranks; None where nothing did."""
+        return None
 
     @property
     def is_broken(self) -> bool:

@@ -15,10 +15,12 @@ class DistError(CudasyncError):
 
 
 class BackendUnavailable(DistError):
-    """A communicator that can not be had here; `backend` is its name, `hint` what to do."""
+    """A communicator that can not be had here: `backend` is its name, `reason` why not, `hint`
+    what to do."""
 
     def __init__(self, backend: str, reason: str, *, hint: str) -> None:
         self.backend = backend
+        self.reason = reason
         self.hint = hint
         super().__init__(f"the {backend} communicator is not available: {reason}; {hint}")
 
@@ -35,21 +37,33 @@ class CollectiveTimeout(DistError, TimeoutError):
     """A collective did not end in time; the communicator is broken from then on.
 
     `operation` is its name, `sequence` its number on the communicator, from 0, and `seconds` the
-    limit. Its arrays stay alive until the transport lets go of them.
+    limit; `rank` is one that was waited for, where that is known. Its arrays stay alive until the
+    transport lets go of them.
     """
 
-    def __init__(self, operation: str, sequence: int, seconds: float) -> None:
+    def __init__(
+        self, operation: str, sequence: int, seconds: float, *, rank: int | None = None
+    ) -> None:
         self.operation = operation
         self.sequence = sequence
         self.seconds = seconds
+        self.rank = rank
+        why = (
+            "some rank is late, dead, or calls something else (debug=True of init() compares calls)"
+            if rank is None
+            else f"rank {rank} has called nothing yet that it waits for"
+        )
         super().__init__(
             f"{operation} (number {sequence} on its communicator) did not end within {seconds:g} s:"
-            f" some rank is late, dead, or calls something else"
+            f" {why}"
         )
 
 
 class CollectiveMismatch(DistError):
-    """Ranks called different things at one place; raised on all. `calls` is each rank's call."""
+    """Ranks called different things at one place; raised on all that call. Of debug mode.
+
+    `calls` has each rank's call, with the line that pushed it.
+    """
 
     def __init__(self, calls: Sequence[str]) -> None:
         self.calls = tuple(calls)

@@ -7,6 +7,9 @@ a deadline. What moves without arithmetic moves as bytes.
 from __future__ import annotations
 
 import importlib
+import importlib.util
+import subprocess
+import sys
 import time
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -15,7 +18,7 @@ import numpy as np
 from cudasync.distributed.errors import BackendUnavailable, CollectiveTimeout, RankFailed
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable
+    from collections.abc import Callable, Hashable
 
 # The name of a call, its number, and its seconds.
 Limit: TypeAlias = tuple[str, int, float]
@@ -36,6 +39,12 @@ _TYPES = {
     "bool": "UINT8_T",
 }
 _OPS = {"sum": "SUM", "mean": "SUM", "prod": "PROD", "min": "MIN", "max": "MAX"}
+_ASK = """
+import mpi4py
+mpi4py.rc.initialize = False
+from mpi4py import MPI
+print(MPI.Get_library_version().splitlines()[0].split(",")[0].rstrip("\\0"))
+"""
 # A wait asks so often at once; then it sleeps between, longer and longer.
 _BUSY_POLLS = 200
 _LONGEST_SLEEP_S = 0.001
@@ -55,6 +64,21 @@ def library() -> Any:
             hint="start it by cudasync, or ask for that level",
         )
     return MPI
+
+
+def about() -> str:
+    """Which MPI it is, asked without starting it; BackendUnavailable where there is none."""
+    hint = "pip install 'cudasync[mpi]'"
+    if importlib.util.find_spec("mpi4py") is None:
+        raise BackendUnavailable("mpi", "mpi4py is not installed", hint=hint)
+    # In a process of its own: one that has loaded it unstarted could not use it.
+    asked = subprocess.run(
+        [sys.executable, "-c", _ASK], capture_output=True, text=True, timeout=60, check=False
+    )
+    if asked.returncode:
+        last = (asked.stderr.strip().splitlines() or ["no message"])[-1]
+        raise BackendUnavailable("mpi", last, hint=f"load this machine's MPI, or {hint}")
+    return asked.stdout.strip()
 
 
 class Ranks:
@@ -100,19 +124,54 @@ class Ranks:
     def all_to_all(self, sent: Any, got: Any, limit: Limit) -> None:
         self._end(self.handle.Ialltoall(_bytes(sent), _bytes(got)), (sent, got), limit)
 
-    def send(self, sent: Any, to: int) -> None:
-        """Start to send bytes that nobody else has; `flush` waits for the end."""
-        self._sending.append((self.handle.Isend(_bytes(sent), dest=to), sent))
+    def send(self, sent: Any, to: int, left: int = 0) -> None:
+        """Start to send bytes that nobody else has; `flush` waits for the end. `left` parts of the
+        same array follow."""
+        self._sending.append((self.handle.Isend(_bytes(sent), dest=to, tag=left), sent))
         self._ended_sends()
 
-    def receive(self, got: Any, source: int, limit: Limit) -> None:
-        """Receive as many bytes as `got` has; ValueError for another number."""
+    def receive(self, got: Any, source: int, limit: Limit, left: int = 0) -> None:
+        """Receive as many bytes as `got` has, and know that `left` parts follow; ValueError for
+        another number of either."""
         MPI = library()
         status = MPI.Status()
-        self._end(self.handle.Irecv(_bytes(got), source=source), got, limit, status)
-        came = status.Get_count(MPI.BYTE)
-        if came != got.nbytes:
-            raise ValueError(f"rank {source} sent {came} bytes where {got.nbytes} are received")
+        request = self.handle.Irecv(_bytes(got), source=source, tag=MPI.ANY_TAG)
+        self._end(request, got, limit, status)
+        came, more = status.Get_count(MPI.BYTE), status.Get_tag()
+        if (came, more) != (got.nbytes, left):
+            parts = f" and {more} more parts" if more != left else ""
+            raise ValueError(
+                f"rank {source} sent {came} bytes{parts} where {got.nbytes} are received: the "
+                f"arrays differ in size"
+            )
+
+    def tell(self, to: int, message: bytes) -> None:
+        """Start to send a message."""
+        self.send(np.frombuffer(message, np.uint8), to)
+
+    def hear(self, source: int, limit: Limit) -> bytes:
+        """The next message from there; CollectiveTimeout names it."""
+        MPI = library()
+        status = MPI.Status()
+
+        def came() -> bool:
+            return bool(self.handle.Iprobe(source=source, tag=MPI.ANY_TAG, status=status))
+
+        if not self._wait(came, limit):
+            raise CollectiveTimeout(*limit, rank=source)
+        message = np.empty(status.Get_count(MPI.BYTE), np.uint8)
+        self.handle.Recv(_bytes(message), source=source, tag=status.Get_tag())
+        return message.tobytes()
+
+    def any(self, flags: list[bool], limit: Limit) -> list[bool]:
+        """For each flag whether some rank has set it."""
+        found = np.array(flags, np.uint8)
+        self.all_reduce(found, found, "max", limit)
+        return [bool(each) for each in found]
+
+    def duplicate(self) -> Ranks:
+        """The same ranks, apart from what they say here. All ranks call it, and are here."""
+        return Ranks(self.handle.Dup())
 
     def barrier(self, limit: Limit) -> None:
         self._end(self.handle.Ibarrier(), None, limit)
@@ -124,9 +183,11 @@ class Ranks:
             self._end(request, sent, limit)
             del self._sending[0]
 
-    def split(self, color: Hashable, key: Any) -> Ranks | None:
+    def split(self, color: Hashable, key: Any, limit: Limit) -> Ranks | None:
         """The ranks with one color, by key; None for the color None. Blocks until all are here."""
         MPI = library()
+        # What follows has no deadline, and is soon over where all are here.
+        self.barrier(limit)
         rows = self.handle.allgather((color, key))
         if color is None:
             self.handle.Split(MPI.UNDEFINED, 0)
@@ -137,34 +198,55 @@ class Ranks:
 
     def _end(self, request: Any, used: Any, limit: Limit, status: Any = None) -> None:
         """Wait for a request, whose bytes are `used`; CollectiveTimeout at its deadline."""
-        name, number, seconds = limit
-        MPI = library()
-        start, polls, pause = time.monotonic(), 0, 1e-5
         try:
-            while not request.Test(status):
-                polls += 1
-                self._ended_sends()
-                if polls < _BUSY_POLLS:
-                    time.sleep(0)
-                    continue
-                if time.monotonic() - start > seconds:
-                    self._let_go.append((request, used))
-                    raise CollectiveTimeout(name, number, seconds)
-                time.sleep(pause)
-                pause = min(2 * pause, _LONGEST_SLEEP_S)
-        except MPI.Exception as error:
+            if not self._wait(lambda: request.Test(status), limit):
+                raise CollectiveTimeout(*limit)
+        except Exception:
             self._let_go.append((request, used))
-            if error.Get_error_class() == getattr(MPI, "ERR_PROC_FAILED", -1):
-                raise RankFailed(name, (), str(error)) from None
             raise
+
+    def _wait(self, is_over: Callable[[], Any], limit: Limit) -> bool:
+        """Ask until it is so; False at the deadline, RankFailed where a rank is dead."""
+        start, polls, pause = time.monotonic(), 0, 1e-5
+        while True:
+            try:
+                if is_over():
+                    return True
+            except library().Exception as error:
+                raise self._told(error, limit) from None
+            polls += 1
+            self._ended_sends()
+            if polls < _BUSY_POLLS:
+                time.sleep(0)
+                continue
+            if time.monotonic() - start > limit[2]:
+                return False
+            time.sleep(pause)
+            pause = min(2 * pause, _LONGEST_SLEEP_S)
+
+    def _told(self, error: Any, limit: Limit) -> Exception:
+        """What MPI's error is to callers. (User Level Failure Mitigation, where it is on)"""
+        MPI = library()
+        dead = {
+            getattr(MPI, name, None)
+            for name in ("ERR_PROC_FAILED", "ERR_PROC_FAILED_PENDING", "ERR_REVOKED")
+        }
+        if error.Get_error_class() not in dead:
+            return error  # type: ignore[no-any-return]
+        # Ranks that wait for others than the dead one hear of it, too.
+        self.handle.Revoke()
+        ranks = self.handle.Get_failed().Translate_ranks(None, self.handle.Get_group())
+        return RankFailed(limit[0], sorted(ranks), str(error))
 
     def _ended_sends(self) -> None:
         self._sending = [each for each in self._sending if not each[0].Test()]
 
 
-def world() -> Ranks:
-    """All ranks, in a communicator of its own. Blocks until all are here."""
-    return Ranks(library().COMM_WORLD.Dup())
+def world(seconds: float) -> Ranks:
+    """All ranks, in a communicator of its own. Blocks until all are here; CollectiveTimeout."""
+    first = Ranks(library().COMM_WORLD)
+    first.barrier(("init", 0, seconds))
+    return first.duplicate()
 
 
 def number_on_this_machine() -> int:

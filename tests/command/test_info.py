@@ -11,9 +11,11 @@ import tomllib
 
 import pytest
 from helpers.house import ROOT
+from helpers.ranks import lacks_mpi
 
 import cudasync as cs
 from cudasync.command import info, main, versions
+from cudasync.distributed import mpi_library, starting
 
 
 def test_it_names_the_device_and_the_reason(capsys):
@@ -52,6 +54,40 @@ def test_it_names_what_computes_products(capsys, monkeypatch):
     monkeypatch.setenv("CUDASYNC_CUBLAS", "/nowhere/libcublas.so")
     assert main(["info"]) == 0
     assert "/nowhere/libcublas.so can not be loaded" in capsys.readouterr().out
+
+
+def test_it_says_which_communicators_there_are_and_why_not(capsys, monkeypatch):
+    for launcher in starting._LAUNCHERS:
+        monkeypatch.delenv(launcher, raising=False)
+    monkeypatch.setattr(mpi_library, "about", lambda: "Some MPI 7")
+    main(["info"])
+    said = capsys.readouterr().out
+    assert "local ranks   the devices of this process (what init() takes here)" in said
+    assert "mpi ranks     Some MPI 7\n" in said
+    monkeypatch.setenv("PMI_SIZE", "2")
+    main(["info"])
+    assert "mpi ranks     Some MPI 7 (what init() takes here)" in capsys.readouterr().out
+
+
+def test_an_mpi_that_is_not_there_or_does_not_load_says_so(monkeypatch):
+    monkeypatch.setattr(mpi_library.importlib.util, "find_spec", lambda name: None)
+    assert starting.available()["mpi"] == (
+        False,
+        "mpi4py is not installed; pip install 'cudasync[mpi]'",
+    )
+    monkeypatch.undo()
+    monkeypatch.setattr(mpi_library.importlib.util, "find_spec", lambda name: name)
+    monkeypatch.setattr(mpi_library, "_ASK", "raise RuntimeError('cannot load MPI library')")
+    can, why = starting.available()["mpi"]
+    assert not can
+    assert why.startswith("RuntimeError: cannot load MPI library; load this machine's MPI, or pip")
+
+
+@pytest.mark.skipif(bool(lacks_mpi()), reason=lacks_mpi())
+def test_an_mpi_that_is_there_is_named():
+    can, what = starting.available()["mpi"]
+    assert can
+    assert "MPI" in what
 
 
 def test_json_holds_the_same(capsys):

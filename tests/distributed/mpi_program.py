@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import sys
+from pathlib import Path
 
 import numpy as np
 
 import cudasync as cs
+from cudasync.distributed import mpi
 
+MOST = mpi.STAGED_BYTES, mpi.MOST_BYTES
 DTYPES = (np.float32, np.int64, np.uint8)
 REDUCE = {"sum": np.add, "prod": np.multiply, "min": np.minimum, "max": np.maximum}
 
@@ -44,7 +48,7 @@ def reductions(comm, dtype, make):
         same(x, np.add.reduce(host, axis=0) / dtype(comm.size), "mean")
 
 
-def moves(comm, dtype, make):
+def moves(comm, dtype, make, length=100_000):
     size, rank = comm.size, comm.rank
     host = numbers(comm, dtype, 3 * size)
     out = make(np.zeros(3 * size * size, dtype))
@@ -67,18 +71,18 @@ def moves(comm, dtype, make):
     comm.all_to_all(x)
     same(x, np.concatenate([each[3 * rank : 3 * rank + 3] for each in host]), "all_to_all")
     # Both send before they receive, more than MPI keeps by itself.
-    long = make(np.full(100_000, rank, dtype))
-    got = make(np.zeros(100_000, dtype))
+    long = make(np.full(length, rank, dtype))
+    got = make(np.zeros(length, dtype))
     comm.send(long, (rank + 1) % size)
     long += 1  # What was sent is what was there.
     long.wait()
     comm.recv(got, (rank - 1) % size)
-    same(got, np.full(100_000, (rank - 1) % size, dtype), "send and recv")
+    same(got, np.full(length, (rank - 1) % size, dtype), "send and recv")
     long -= 1
     with comm.group() as calls:
         comm.recv(got, (rank + 1) % size)
         comm.send(long, (rank - 1) % size)
-    same(got, np.full(100_000, (rank + 1) % size, dtype), "recv before send, in a group")
+    same(got, np.full(length, (rank + 1) % size, dtype), "recv before send, in a group")
     assert len(calls.works) == 2
 
 
@@ -172,9 +176,55 @@ def skipped(comm, make):
         raise AssertionError("the communicator goes on")
 
 
+def listened_to():
+    """The ports that this process listens on."""
+    own = {os.readlink(link) for link in Path("/proc/self/fd").iterdir() if link.is_symlink()}
+    rows = [
+        line.split()
+        for table in ("tcp", "tcp6")
+        for line in Path(f"/proc/self/net/{table}").read_text().splitlines()[1:]
+    ]
+    return [row[1] for row in rows if row[3] == "0A" and f"socket:[{row[9]}]" in own]
+
+
+def in_parts(comm, make):
+    """Parts of a few elements are what the whole is, on the CPU, a device, and both."""
+    mpi.STAGED_BYTES = mpi.MOST_BYTES = 64
+    for dtype in DTYPES:
+        reductions(comm, dtype, make)
+        moves(comm, dtype, make, 100)
+    order(comm, make)
+    for rows in (make(np.zeros((3 * comm.size, 5), np.int32)), make(np.zeros(200, np.int32))[::2]):
+        rows += comm.rank + 1
+        comm.all_reduce(rows)
+        same(rows, np.full(rows.shape, sum(range(comm.size + 1)), np.int32), "rows, or gaps")
+    length = 50
+    whole = make(np.arange(length * comm.size) * (comm.rank + 1))
+    own = whole[length * comm.rank : length * (comm.rank + 1)]
+    comm.reduce_scatter(whole, own)
+    comm.all_gather(own, whole)
+    wanted = np.arange(length * comm.size) * sum(range(comm.size + 1))
+    same(whole, wanted, "one's own part, in place")
+    shifted = make(np.arange(101.0))
+    comm.all_reduce(shifted[:100], shifted[1:])
+    same(shifted[1:], np.arange(100.0) * comm.size, "out a step beside x")
+    # Of other sizes: the first parts fit, and it is seen.
+    comm.barrier()
+    x = make(np.zeros(40 if comm.rank else 24, np.float64))
+    work = comm.send(x, 1 - comm.rank) if comm.rank else comm.recv(x, 1)
+    if comm.rank == 0:
+        assert "differ in size" in str(work.exception()), work.exception()
+        cs.engine().clear_errors()
+    work.exception()
+    mpi.STAGED_BYTES, mpi.MOST_BYTES = MOST
+
+
 def main():
     comm = cs.distributed.init()
     assert comm.backend == "mpi"
+    assert bool(listened_to()) == ("--listens" in sys.argv), listened_to()
+    if "--listens" in sys.argv:
+        return
     for device in ("cpu", 0):
         comm = cs.distributed.init("mpi", devices=[device])
 
@@ -189,6 +239,12 @@ def main():
         misuse(comm, make)
         splits(comm, make)
         comm.barrier()
+        if "--parts" in sys.argv:
+            in_parts(cs.distributed.init("mpi", devices=[device]), make)
+    if "--parts" in sys.argv:
+        # Ranks with their arrays on the CPU beside ranks with a device.
+        device = "cpu" if comm.rank == 0 else 0
+        in_parts(cs.distributed.init("mpi", devices=[device]), make if comm.rank else on_cpu)
     with cs.Engine(workers=1):
         order(comm, make)
     if "--skipped" in sys.argv:

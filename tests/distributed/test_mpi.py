@@ -2,72 +2,34 @@
 
 from __future__ import annotations
 
-import importlib.util
-import os
-import shutil
-import signal
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from helpers.ranks import lacks_mpi, launch
 
 import cudasync as cs
 
 PROGRAM = Path(__file__).with_name("mpi_program.py")
-ROOT = Path(__file__).parents[2]
-MOST_S = 60
-
-
-def mpiexec():
-    beside = Path(sys.executable).with_name("mpiexec")
-    return str(beside) if beside.exists() else shutil.which("mpiexec")
+MISMATCHES = Path(__file__).with_name("mismatch_program.py")
 
 
 @pytest.fixture
 def run():
     """`run(count, *arguments)`: what the ranks of the program print."""
-    if importlib.util.find_spec("mpi4py") is None or mpiexec() is None:
-        pytest.skip("needs mpi4py and mpiexec: pip install 'cudasync[mpi]'")
+    if why := lacks_mpi():
+        pytest.skip(why)
 
-    def start(count, *arguments):
-        environment = os.environ | {
-            "PYTHONPATH": str(ROOT),
-            "OMP_NUM_THREADS": "1",
-            # Open MPI: it refuses root, and binds each rank to cores of its own.
-            "OMPI_ALLOW_RUN_AS_ROOT": "1",
-            "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
-            "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
-            "PRTE_MCA_hwloc_default_binding_policy": "none",
-            "OMPI_MCA_pml": "ob1",
-            "OMPI_MCA_btl": "self,sm",
-            "OMPI_MCA_mpi_yield_when_idle": "1",
-        }
-        # `-m mpi4py` ends all ranks when one raises.
-        command = [mpiexec(), "-n", str(count), sys.executable, "-m", "mpi4py", str(PROGRAM)]
-        child = subprocess.Popen(
-            [*command, *arguments],
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            start_new_session=True,
-        )
-        try:
-            told, _ = child.communicate(timeout=MOST_S)
-        finally:
-            if child.poll() is None:
-                os.killpg(child.pid, signal.SIGKILL)
-                child.wait()
-        assert child.returncode == 0, told
-        return told
+    def start(count, *arguments, program=PROGRAM, **environment):
+        done = launch(count, program, *arguments, **environment)
+        assert done.code == 0, done.out + done.err
+        return done.out
 
     return start
 
 
 def test_every_call_between_two_processes(run):
-    told = run(2, "--skipped")
+    told = run(2, "--skipped", "--parts")
     assert "ok 0 of 2" in told
     assert "ok 1 of 2" in told
 
@@ -76,6 +38,21 @@ def test_every_call_between_four_processes(run):
     told = run(4)
     for rank in range(4):
         assert f"ok {rank} of 4" in told
+
+
+def test_a_right_program_passes_the_comparison_of_debug_mode(run):
+    told = run(3, CUDASYNC_DISTRIBUTED_DEBUG="1")
+    for rank in range(3):
+        assert f"ok {rank} of 3" in told
+
+
+@pytest.mark.parametrize("count", [2, 3])
+def test_a_mismatch_is_told_on_all_ranks_in_debug_mode(run, count):
+    assert run(count, program=MISMATCHES).count("told") == count
+
+
+def test_a_rank_that_listens_is_noticed(run):
+    run(2, "--listens", OMPI_MCA_btl="self,sm,tcp")
 
 
 def test_without_mpi4py_the_error_says_what_to_install(monkeypatch):

