@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from cudasync.distributed.comparing import Comparing, Told
+    from cudasync.distributed.mpi_library import Ranks
 
     # What a call does on host memory: its input and output, contiguous, None where there is none.
     # `limit` is its name, number and seconds; so many parts of the same array are `left`.
@@ -35,7 +36,8 @@ _numbers = count()
 class Line:
     """The calls of one communicator, on one worker; `broken_by` is what failed first."""
 
-    def __init__(self, timeout: float, comparing: Comparing | None) -> None:
+    def __init__(self, ranks: Ranks, timeout: float, comparing: Comparing | None) -> None:
+        self._ranks = ranks
         self.token = Var()
         self.broken_by: str | None = None
         self._timeout = timeout
@@ -74,8 +76,11 @@ class Line:
                     comparing.compare(told, limit)
                 _with_memory(x, out, does, limit, left)
             except BaseException as error:
-                self.broken_by = f"{name}: {error}"
-                raise
+                known = self._ranks.known(error, limit)
+                self.broken_by = f"{name}: {known}"
+                if known is error:
+                    raise
+                raise known from None
 
         if number >= 0:
             self._due.append(number)

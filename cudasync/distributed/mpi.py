@@ -54,7 +54,7 @@ class MpiCommunicator(Communicator):
         # Parts and comparisons are the same on all ranks, or messages would not fit.
         self._is_staged, self.debug = ranks.any([device != CPU, debug], ("init", 0, timeout))
         self._slots = Slots(device)
-        self._line = Line(timeout, Comparing(ranks.duplicate()) if self.debug else None)
+        self._line = Line(ranks, timeout, Comparing(ranks.duplicate()) if self.debug else None)
         # What was sent is still on its way when a program ends.
         atexit.register(_flush, weakref.ref(self))
 
@@ -214,6 +214,16 @@ class MpiCommunicator(Communicator):
             device, timeout = self.devices[0], self.timeout
             found = MpiCommunicator(made[0], device, timeout, debug=self.debug)
         return found if is_alone else [found]
+
+    def shrink(self) -> MpiCommunicator:
+        """A communicator of the ranks that are alive, in their order, once one has failed.
+
+        All of them call it; blocks until they do. What was launched before raises, or has raised
+        RankFailed. CollectiveTimeout after `timeout`; BackendUnavailable where MPI runs without
+        User Level Failure Mitigation (`cudasync launch --fault-tolerant`).
+        """
+        ranks = self._ranks.shrink(("shrink", 0, self.timeout))
+        return MpiCommunicator(ranks, self.devices[0], self.timeout, debug=self.debug)
 
     def launch(self, group: Group) -> None:
         # Sends never wait for another rank, so each goes before what may, unless that writes to it.
