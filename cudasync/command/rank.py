@@ -13,6 +13,8 @@ from contextlib import nullcontext, suppress
 
 from cudasync.command.run import execute
 
+_LAST_S = 5.0
+
 
 def main() -> None:
     """Run `[-m] SCRIPT ARGS`."""
@@ -32,11 +34,18 @@ def main() -> None:
         else:
             print(error.code, file=sys.stderr)
             status = 1
-    if status:
+    if status or not _finalized():
         for stream in (sys.stdout, sys.stderr):
             with suppress(OSError, ValueError):
                 stream.flush()
         os._exit(status)
+
+
+def _finalized() -> bool:
+    """False where MPI, which has lost a rank, is not known to end by itself: Open MPI 5.0 waits for
+    the dead now and then."""
+    library = sys.modules.get("cudasync.distributed.mpi_library")
+    return library is None or not library.DEAD or library.finalize(_LAST_S)
 
 
 if __name__ == "__main__":

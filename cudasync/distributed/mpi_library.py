@@ -49,6 +49,8 @@ mpi4py.rc.initialize = False
 from mpi4py import MPI
 print(MPI.Get_library_version().splitlines()[0].split(",")[0].rstrip("\\0"))
 """
+# Ranks that have died, by their numbers on the communicator that found it out.
+DEAD: set[int] = set()
 # Of Open MPI, in its spelling.
 _TOLERANT = "OMPI_MCA_mpi_ft_enable"
 # A rank that is told that some rank has died waits so long to learn which.
@@ -219,11 +221,8 @@ class Ranks:
             self.handle.Revoke()
             made.append(self.handle.Shrink())
 
-        # On a thread of its own, for the deadline: Open MPI 5.0's Ishrink fails on what is revoked.
-        thread = threading.Thread(target=shrink, name="cudasync shrink", daemon=True)
-        thread.start()
-        thread.join(limit[2])
-        if not made:
+        # Open MPI 5.0's Ishrink, which has a request to poll, fails on what is revoked.
+        if not _in_time(shrink, limit[2]):
             raise CollectiveTimeout(*limit)
         return Ranks(made[0])
 
@@ -266,7 +265,9 @@ class Ranks:
             return known
         # Ranks that wait for others than the dead one hear of it, too.
         self.handle.Revoke()
-        return RankFailed(limit[0], self._dead(), str(error))
+        found = self._dead()
+        DEAD.update(found)
+        return RankFailed(limit[0], found, str(error))
 
     def _dead(self) -> list[int]:
         """The ranks that are known to be dead. Who hears of it by another knows a little later."""
@@ -283,6 +284,19 @@ class Ranks:
         self._sending = [each for each in self._sending if not each[0].Test()]
         if LET_GO:
             _end_what_was_let_go()
+
+
+def finalize(seconds: float) -> bool:
+    """End MPI, for good; False where it has not ended after so many seconds."""
+    return _in_time(library().Finalize, seconds)
+
+
+def _in_time(call: Callable[[], None], seconds: float) -> bool:
+    """Make a call of MPI that has no deadline of its own; it may go on after ours."""
+    thread = threading.Thread(target=call, name="cudasync mpi", daemon=True)
+    thread.start()
+    thread.join(seconds)
+    return not thread.is_alive()
 
 
 def _end_what_was_let_go() -> None:
