@@ -13,8 +13,6 @@ from contextlib import nullcontext, suppress
 
 from cudasync.command.run import execute
 
-_LAST_S = 5.0
-
 
 def main() -> None:
     """Run `[-m] SCRIPT ARGS`."""
@@ -34,18 +32,18 @@ def main() -> None:
         else:
             print(error.code, file=sys.stderr)
             status = 1
-    if status or not _finalized():
+    if status or _has_lost_a_rank():
         for stream in (sys.stdout, sys.stderr):
             with suppress(OSError, ValueError):
                 stream.flush()
         os._exit(status)
 
 
-def _finalized() -> bool:
-    """False where MPI, which has lost a rank, is not known to end by itself: Open MPI 5.0 waits for
-    the dead now and then."""
+def _has_lost_a_rank() -> bool:
+    """True where MPI can not be finalised for sure: Open MPI 5.0 waits for the dead now and then,
+    and mpi4py holds the GIL meanwhile."""
     library = sys.modules.get("cudasync.distributed.mpi_library")
-    return library is None or not library.DEAD or library.finalize(_LAST_S)
+    return library is not None and bool(library.DEAD)
 
 
 if __name__ == "__main__":

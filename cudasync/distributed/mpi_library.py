@@ -286,11 +286,6 @@ class Ranks:
             _end_what_was_let_go()
 
 
-def finalize(seconds: float) -> bool:
-    """End MPI, for good; False where it has not ended after so many seconds."""
-    return _in_time(library().Finalize, seconds)
-
-
 def _in_time(call: Callable[[], None], seconds: float) -> bool:
     """Make a call of MPI that has no deadline of its own; it may go on after ours."""
     thread = threading.Thread(target=call, name="cudasync mpi", daemon=True)
