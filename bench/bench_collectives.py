@@ -14,6 +14,7 @@ from __future__ import annotations
 import checkout  # noqa: F401
 
 # isort: split
+import os
 import statistics
 from typing import TYPE_CHECKING
 
@@ -28,6 +29,8 @@ import cudasync as cs
 if TYPE_CHECKING:
     from harness import Session
 
+# The software GPU has as many devices as one asks for.
+os.environ.setdefault("CUDASYNC_SOFTGPU_DEVICES", "2")
 BARE = "mpi4py"
 OURS = "cudasync"
 GLOO = "torch, gloo"

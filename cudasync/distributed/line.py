@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from cudasync.distributed.comparing import Comparing, Told
     from cudasync.distributed.mpi_library import Ranks
+    from cudasync.engine import Op
 
     # What a call does on host memory: its input and output, contiguous, None where there is none.
     # `limit` is its name, number and seconds; so many parts of the same array are `left`.
@@ -57,7 +58,7 @@ class Line:
         left: int,
         *,
         is_first: bool = True,
-    ) -> None:
+    ) -> Op:
         """Push the host op of one part of a call, on arrays of the CPU or NumPy's."""
         name = told.call or "flush"
         current: Any = engine()
@@ -86,7 +87,10 @@ class Line:
             self._due.append(number)
         reads = [] if x is None else [x]
         writes = [self.token] if out is None else [out, self.token]
-        current.push(run, reads=reads, writes=writes, name=name, priority=priority, pool=self._pool)
+        op: Op = current.push(
+            run, reads=reads, writes=writes, name=name, priority=priority, pool=self._pool
+        )
+        return op
 
     def _in_turn(self, number: int) -> None:
         """CommunicatorBroken where an earlier call failed, or was poisoned and never ran: what

@@ -34,6 +34,7 @@ from cudasync.distributed.reducing import checked
 from cudasync.distributed.work import Work, work_of
 from cudasync.engine import engine
 from cudasync.errors import ClosedError
+from cudasync.graph.node import Node
 from cudasync.graph.recorder import Recorder
 
 if TYPE_CHECKING:
@@ -293,16 +294,17 @@ class MpiCommunicator(Communicator):
         rows: tuple[int, int] = (1, 1),
     ) -> Work:
         """Push the copies and host ops of one call."""
-        given = x if x is not None else out
-        length = 0 if given is None else given.size // rows[0 if x is not None else 1]
-        itemsize = 1 if given is None else given.dtype.itemsize
-        most = STAGED_BYTES if self._is_staged else MOST_BYTES
-        parts = columns(max(rows), length, itemsize, most)
+        parts = [(0, 0)]
+        given, of = (x, rows[0]) if x is not None else (out, rows[1])
+        if given is not None:
+            most = STAGED_BYTES if self._is_staged else MOST_BYTES
+            parts = columns(max(rows), given.size // of, given.dtype.itemsize, most)
         if len(parts) == 1 and self.devices[0] == CPU:
             near_out = x if out is not None and x is not None and checking.is_same(x, out) else out
-            self._line.push(told, x, near_out, does, priority, 0)
-        else:
-            self._push_parts(told, x, out, does, priority, rows, parts)
+            op: Any = self._line.push(told, x, near_out, does, priority, 0)
+            # All of the call is that op, unless it is a node of a graph.
+            return Work(told.call, None if isinstance(op, Node) else op)
+        self._push_parts(told, x, out, does, priority, rows, parts)
         token = self._line.token
         return work_of(told.call, [token] if out is None else [out, token])
 

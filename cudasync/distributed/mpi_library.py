@@ -15,6 +15,7 @@ import threading
 import time
 from collections import deque
 from contextlib import suppress
+from functools import cache
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -59,10 +60,12 @@ _HEARSAY_S = 2.0
 # all communicators, since their own may be gone.
 LET_GO: deque[tuple[Any, Any]] = deque()
 # A wait asks so often at once; then it sleeps between, longer and longer.
+_SPINS = 20
 _BUSY_POLLS = 200
 _LONGEST_SLEEP_S = 0.001
 
 
+@cache
 def library() -> Any:
     """The module `mpi4py.MPI`, which starts MPI when it is first loaded. BackendUnavailable where
     it is missing, or where MPI takes calls of one thread alone."""
@@ -240,9 +243,12 @@ class Ranks:
         start, polls, pause = time.monotonic(), 0, 1e-5
         while not is_over():
             polls += 1
-            self._ended_sends()
+            if self._sending or LET_GO:
+                self._ended_sends()
             if polls < _BUSY_POLLS:
-                time.sleep(0)
+                # Others get the interpreter, and after a while the processor.
+                if polls > _SPINS:
+                    time.sleep(0)
                 continue
             if time.monotonic() - start > limit[2]:
                 return False
@@ -319,19 +325,27 @@ def number_on_this_machine() -> int:
     return found
 
 
+@cache
 def raise_unless_it_computes(dtype: np.dtype[Any]) -> None:
     """TypeError for a dtype that no reduction of MPI takes."""
+    # What raises is not kept; the rest is asked once, since NumPy makes a name anew each time.
     if dtype.name not in _TYPES:
         raise TypeError(f"MPI does not compute with {dtype}: it takes {', '.join(_TYPES)}")
 
 
+@cache
 def _op(name: str) -> Any:
     return getattr(library(), _OPS[name])
 
 
+@cache
+def _type(dtype: np.dtype[Any]) -> Any:
+    return getattr(library(), _TYPES[dtype.name])
+
+
 def _numbers(x: Any) -> list[Any]:
     plain = x.view(np.uint8) if x.dtype == np.bool_ else x
-    return [plain, getattr(library(), _TYPES[x.dtype.name])]
+    return [plain, _type(x.dtype)]
 
 
 def _bytes(x: Any) -> list[Any]:
