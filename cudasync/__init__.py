@@ -14,7 +14,7 @@ import types
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from cudasync import data, distributed, kvstore, random, xp
+    from cudasync import data, distributed, kvstore, parallel, random, xp
     from cudasync.array import (
         Array,
         BoundKernel,
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from cudasync.array.fused.function import elementwise  # As `array`.
     from cudasync.array.traced.function import graph_function  # As `array`.
     from cudasync.driver import (
+        ANY,
         LEGACY_STREAM,
         PER_THREAD_STREAM,
         Device,
@@ -81,6 +82,7 @@ __version__ = "0.1.0"
 
 
 __all__ = [
+    "ANY",
     "LEGACY_STREAM",
     "PER_THREAD_STREAM",
     "Array",
@@ -141,6 +143,7 @@ __all__ = [
     "memcpy_async",
     "memory_stats",
     "memset_async",
+    "parallel",
     "pinned_empty",
     "profile",
     "random",
@@ -168,7 +171,7 @@ if not TYPE_CHECKING:  # A type checker would take any name for one of these.
     def __getattr__(name: str) -> object:
         if name not in __all__:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        if name in ("distributed", "kvstore"):  # Only for who asks for it.
+        if name in ("distributed", "kvstore", "parallel"):  # Only for who asks for it.
             globals()[name] = importlib.import_module(f"{__name__}.{name}")
             return globals()[name]
         # The uppermost first: `Kernel` and `Module` of the array layer extend those of the driver.
@@ -179,7 +182,7 @@ if not TYPE_CHECKING:  # A type checker would take any name for one of these.
         for room in ("xp", "random", "data"):
             globals()[room] = importlib.import_module(f"{__name__}.{room}")
         for public in __all__:
-            if public in ("xp", "random", "data", "distributed", "kvstore"):
+            if public in ("xp", "random", "data", "distributed", "kvstore", "parallel"):
                 continue
             globals()[public] = next(
                 vars(room)[public]

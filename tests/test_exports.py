@@ -16,7 +16,7 @@ import cudasync.testing
 
 PUBLIC = {
     # The driver layer.
-    "Device", "DeviceBuffer", "Event", "Graph", "GraphExec", "GraphNode", "LEGACY_STREAM",
+    "ANY", "Device", "DeviceBuffer", "Event", "Graph", "GraphExec", "GraphNode", "LEGACY_STREAM",
     "PER_THREAD_STREAM", "PinnedBuffer", "Stream", "current_device", "current_stream",
     "device_count", "launch", "memcpy_async", "memset_async", "pinned_empty",
     # The engine.
@@ -29,7 +29,7 @@ PUBLIC = {
     "Array", "BoundKernel", "In", "InOut", "Kernel", "MemoryStats", "Module", "Out",
     "PreparedLaunch", "array", "copy", "elementwise", "empty", "empty_cache", "empty_like",
     "from_dlpack", "hand_over", "memory_stats", "strided", "take_over", "zeros", "random", "xp",
-    "data", "distributed", "kvstore", "zeros_like",
+    "data", "distributed", "kvstore", "parallel", "zeros_like",
     # Errors.
     "ClosedError", "CompileError", "CudaError", "CudasyncError", "DeadlockError", "OpError",
     "OutOfMemoryError", "PtxError", "RecordingError", "UnhandledFailureWarning", "UnpicklableCause",
@@ -54,7 +54,7 @@ def test_the_door_lets_out_these_names_and_no_other(door, names):
         and not isinstance(value, types.ModuleType)
         and name not in {"annotations", "TYPE_CHECKING"}
     }
-    assert visible == names - {"data", "distributed", "kvstore", "random", "xp"}
+    assert visible == names - {"data", "distributed", "kvstore", "parallel", "random", "xp"}
 
 
 def test_each_name_and_each_thing_has_one_door():

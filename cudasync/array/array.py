@@ -26,7 +26,6 @@ from cudasync.array.operators.assigning import assign
 from cudasync.array.operators.multiplying import Multiplying
 from cudasync.array.operators.values import Values
 from cudasync.driver import memcpy_async
-from cudasync.driver.device import as_device
 from cudasync.driver.form import form_for
 from cudasync.driver.strides import contiguous_strides, is_contiguous
 from cudasync.engine import current, engine
@@ -345,9 +344,11 @@ class Array(Arithmetic, Multiplying, Values):
 
     def to_device(self, device: Any, /, *, stream: None = None) -> Array:
         """This array on another device, an ordinal, `cs.Device` or "cpu"; itself if it is there.
+        With `cs.ANY`, in `with cs.graph()`, a copy that may be on any; elsewhere itself.
 
         A push: it returns at once, and the engine chooses the stream. A copy is contiguous.
         """
+        from cudasync.array.anywhere import is_on
         from cudasync.array.copying import copy
         from cudasync.array.creation import empty
 
@@ -357,10 +358,9 @@ class Array(Arithmetic, Multiplying, Values):
             from cudasync.array.host.array import to_host
 
             return to_host(self)
-        target = as_device(device)
-        if target == self.device:
+        if is_on(self, device):
             return self
-        made = empty(self.shape, self.dtype, device=target)
+        made = empty(self.shape, self.dtype, device=device)
         copy(made, self)
         return made
 

@@ -96,6 +96,8 @@ def copy(target: Any, source: Any, *, name: str | None = None, priority: int = 0
     if pushed.__class__ is Node and to.nbytes and not pushed.is_blocking:
         places = (to.region, to.device), (of.region, of.device)
         pushed.transfer = Transfer(*places, box=box)
+        # Which knows of no arrays: it shows then when the program has let go of these.
+        pushed.fn = pushed.transfer.on
     op: Op = pushed
     return op
 

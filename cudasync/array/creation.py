@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from cudasync.array.allocation import Allocation, DeviceBytes
+from cudasync.array.anywhere import anywhere, is_anywhere
 from cudasync.array.array import Array
 from cudasync.array.host.memory import CPU, view_of
 from cudasync.array.staging import staging_of
-from cudasync.driver import memcpy_async, memset_async
+from cudasync.driver import ANY, memcpy_async, memset_async
 from cudasync.driver.device import as_device
 from cudasync.driver.strides import contiguous_strides
 from cudasync.engine import engine
@@ -78,7 +79,10 @@ def as_numpy(data: ArrayLike, dtype: DTypeLike | None) -> np.ndarray[Any, Any]:
 
 
 def empty(shape: Any, dtype: DTypeLike = np.float32, *, device: Place = 0) -> Array:
-    """An array on a device, or on the CPU ("cpu"), with whatever the memory held. Does not wait."""
+    """An array on a device, or on the CPU ("cpu"), with whatever the memory held. Does not wait.
+
+    With `cs.ANY`, in `with cs.graph()`, instantiating chooses the device of what is computed there.
+    """
     kind = np.dtype(dtype)
     if kind.hasobject:
         raise TypeError(f"dtype {kind} has no fixed size; a device can not hold it")
@@ -92,7 +96,8 @@ def empty(shape: Any, dtype: DTypeLike = np.float32, *, device: Place = 0) -> Ar
     size = max(1, math.prod(sizes) * kind.itemsize)
     allocation = Allocation(engine(), where, size)
     strides = contiguous_strides(sizes, kind.itemsize)
-    return Array(allocation, allocation.buffer.ptr, sizes, strides, kind)
+    made = Array(allocation, allocation.buffer.ptr, sizes, strides, kind)
+    return made if device is not ANY else anywhere(made)
 
 
 def zeros(shape: Any, dtype: DTypeLike = np.float32, *, device: Place = 0) -> Array:
@@ -116,12 +121,16 @@ def zeros(shape: Any, dtype: DTypeLike = np.float32, *, device: Place = 0) -> Ar
 
 def empty_like(like: Array) -> Array:
     """`empty` with the shape, dtype and device of `like`; always contiguous."""
-    return empty(like.shape, like.dtype, device=like.device)
+    return empty(like.shape, like.dtype, device=_device_of(like))
 
 
 def zeros_like(like: Array) -> Array:
     """`zeros` with the shape, dtype and device of `like`; always contiguous."""
-    return zeros(like.shape, like.dtype, device=like.device)
+    return zeros(like.shape, like.dtype, device=_device_of(like))
+
+
+def _device_of(like: Array) -> Any:
+    return ANY if is_anywhere(like) else like.device
 
 
 def _is_of_python(data: Any) -> bool:

@@ -1,15 +1,15 @@
 """Floor 4. Where a call runs: on the device that its memory is on.
 
 A module is loaded on one device when it is made, and on any other when a kernel of it is first
-needed there; each of these is a `Module` of its own, with its own kernels and variables. Which one
-a call is for is worked out where the arguments are not those that the kernel had before: so a
-kernel that stays on its device never comes here.
+needed there (`driver/family`). Which one a call is for is worked out where the arguments are not
+those that the kernel had before: so a kernel that stays on its device never comes here.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from cudasync.driver.any_device import ANY
 from cudasync.driver.device import Device, as_device
 from cudasync.driver.fitting import is_everywhere
 from cudasync.driver.form import form_of
@@ -20,37 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from cudasync.array.kernels import Kernel
-    from cudasync.array.modules import Module
     from cudasync.driver.device import DeviceLike
-
-
-class Family:
-    """One text as it is loaded on several devices: `home` is where it was first."""
-
-    __slots__ = ("_home", "_loaded")
-
-    def __init__(self, home: Module) -> None:
-        self._home = home
-        # By ordinal. Written by any thread: a module too many is unloaded with its last kernel.
-        self._loaded: dict[int, Module] = {}
-
-    def on(self, device: Device) -> Module:
-        """The module there, loaded now if it is not, or went with a reset of the device."""
-        home = self._home
-        if device is home.device:
-            return home
-        home.get()
-        found = self._loaded.get(device.ordinal)
-        if found is None or found.is_closed:
-            found = home.loaded_on(device)
-            found.family = self
-            self._loaded[device.ordinal] = found
-        return found
-
-    def close(self) -> None:
-        """Close all but `home`, which closes itself."""
-        while self._loaded:
-            self._loaded.popitem()[1].close()
 
 
 def placed(
@@ -75,7 +45,7 @@ def placed(
                 )
             if form.device is kernel.device or not is_everywhere(kernel.device, value.ptr):
                 found.setdefault(form.device, i)
-    if device is not None:
+    if device is not None and device is not ANY:
         on = as_device(device)
         others = [each for each in found if each is not on]
         for each in others:

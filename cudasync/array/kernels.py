@@ -34,7 +34,6 @@ from cudasync.array.uses import (
     push_otherwise,
     reasoned,
 )
-from cudasync.driver.device import as_device
 from cudasync.driver.lending import LENT
 from cudasync.driver.packing import OUT_OF_RANGE, PackerTable, Packing
 from cudasync.driver.unpicklable import unpicklable
@@ -42,11 +41,11 @@ from cudasync.engine.current import engine as current_engine
 from cudasync.engine.device import launching
 from cudasync.engine.hazards.interval_map import keep_what_lies_between
 from cudasync.engine.hazards.variable import resolve_one
+from cudasync.errors import ClosedError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
-    from cudasync.array.checked import Check
     from cudasync.array.modules import Module
     from cudasync.array.uses import Uses
     from cudasync.driver import Launch, Parameter
@@ -85,18 +84,8 @@ class Kernel(driver.Kernel):
         self.calls = PackerTable(self.packing, self._call_packer)
         self._bound: dict[Any, BoundKernel] = {}
         # What holds calls to what they declare; None but in checked mode.
-        self.check: Check | None = check_of(self, declared)
+        self.check: Callable[[Any], None] | None = check_of(self, declared)
         self._with_peers: Kernel | None = None
-
-    def on(self, device: DeviceLike) -> Kernel:
-        """This kernel on `device`, loaded there at the first call: itself where it is on.
-
-        A call finds it by its arrays; this is for one without arrays.
-        """
-        on = as_device(device)
-        if on is self.device:
-            return self
-        return self.module.on(on).kernel(self.name)
 
     @property
     def with_peers(self) -> Kernel:
@@ -111,6 +100,15 @@ class Kernel(driver.Kernel):
             twin.calls = PackerTable(twin.packing, twin._call_packer)
             self._with_peers = twin
         return twin
+
+    def refuse(self) -> None:
+        """Have calls and prepared launches raise ClosedError: the module is closed.
+
+        Before they push anything, and at no cost for those of other kernels.
+        """
+        self.check = _raise_closed
+        if self._with_peers is not None:
+            self._with_peers.refuse()
 
     def __getitem__(self, shape: Any) -> BoundKernel:
         """`kernel[grid, block]` or `kernel[grid, block, shared_bytes]`, counts of blocks and of
@@ -213,6 +211,10 @@ class Kernel(driver.Kernel):
         return self.packing.packer(values, places=places, guards=guards, answer=answer, names=names)
 
 
+def _raise_closed(_: Any) -> None:
+    raise ClosedError("the module is closed")
+
+
 @unpicklable("send the PTX and load it there with Module.from_ptx")
 class BoundKernel:
     """A kernel with its launch shape; call it with the kernel's arguments."""
@@ -307,6 +309,7 @@ class BoundKernel:
                 packed = other._packed(args)
                 if packed is not None:
                     return packed
+        self.kernel.get()
         values = [seen(a.array if type(a) in NARROWED else a) for a in args]
         kernel = placed(self.kernel, args, values, device)
         bound = self

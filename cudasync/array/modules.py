@@ -6,10 +6,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from cudasync import driver
 from cudasync.array.checked import variable_of
-from cudasync.array.following import Family
 from cudasync.array.kernels import Kernel
 from cudasync.array.reach import note_module
-from cudasync.driver.device import as_device
 from cudasync.ptx.types import StateSpace
 
 if TYPE_CHECKING:
@@ -24,7 +22,6 @@ class Module(driver.Module):
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
-        self.family = Family(self)
         note_module(self)
 
     @property
@@ -32,13 +29,6 @@ class Module(driver.Module):
         """The tokens of all variables that a kernel could write."""
         declared = self._parsed.variables if self._parsed is not None else ()
         return [self.variable(each.name) for each in declared if each.space is StateSpace.GLOBAL]
-
-    def on(self, device: DeviceLike) -> Module:
-        """The same text on `device`, loaded there at the first call: itself where it is on.
-
-        Each has variables of its own: what a kernel leaves in one is not seen on other devices.
-        """
-        return self.family.on(as_device(device))
 
     def variable(self, name: str, *, device: DeviceLike | None = None) -> Var:
         """The token that orders launches which share the module's global `name`.
@@ -65,4 +55,6 @@ class Module(driver.Module):
         (cuModuleUnload)
         """
         super().close()
-        self.family.close()
+        for each in self._kernels.copy().values():
+            assert isinstance(each, Kernel)
+            each.refuse()

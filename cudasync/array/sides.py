@@ -48,7 +48,7 @@ class Side:
             self.handle: Any = thing
             contiguous, self.strides = thing.flags.c_contiguous, thing.strides
             if role == "target" and not thing.flags.writeable:
-                raise ValueError("the target of the copy is a read-only NumPy array")
+                raise ValueError("the target of the copy is read-only")
         elif isinstance(thing, (Array, ForeignArray)):
             self.shape, self.dtype, self.nbytes = thing.shape, thing.dtype, thing.nbytes
             self.device, contiguous = thing.device, thing.is_contiguous

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from cudasync.driver.any_device import ANY
 from cudasync.driver.buffer import DeviceBuffer, DeviceView
 from cudasync.driver.copy import memcpy_async, memset_async
 from cudasync.driver.current import current_device
@@ -25,6 +26,7 @@ from cudasync.driver.result import check
 from cudasync.driver.stream import Stream
 
 __all__ = [
+    "ANY",
     "LEGACY_STREAM",
     "PER_THREAD_STREAM",
     "Choice",

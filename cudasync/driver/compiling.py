@@ -110,7 +110,13 @@ def _check(source: str, name: str, options: Sequence[str], expressions: Sequence
 def _named(architecture: Architecture | None) -> str:
     if isinstance(architecture, str):
         return architecture
-    return nvrtc.architecture_for(architecture or given_device(None).compute_capability)
+    capability = architecture or given_device(None).compute_capability
+    if not isinstance(capability, tuple) or [type(each) for each in capability] != [int, int]:
+        raise TypeError(
+            "architecture is a compute capability, (8, 0), or a name for one, 'sm_90a', "
+            f"not {architecture!r}"
+        )
+    return nvrtc.architecture_for(capability)
 
 
 def _key(

@@ -159,3 +159,13 @@ def driver_version() -> tuple[int, int]:
     # 1000 * major + 10 * minor, as the reference has it.
     version = int(check(driver.cuDriverGetVersion(), "cuDriverGetVersion"))
     return version // 1000, version % 1000 // 10
+
+
+def highest_priority(device: Device) -> int:
+    """How far above the usual priority the device's streams can be; 0 if all are the same.
+
+    (cuCtxGetStreamPriorityRange)
+    """
+    device.context.enter_anew()
+    code, _, greatest = driver.cuCtxGetStreamPriorityRange()
+    return 0 if code else max(0, -greatest)

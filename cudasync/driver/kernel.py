@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from cuda.bindings import driver
 
+from cudasync.driver.device import as_device
 from cudasync.driver.launch import Launch
 from cudasync.driver.packing import Packing, PreparedArguments
 from cudasync.driver.result import check
@@ -19,9 +20,9 @@ from cudasync.driver.unpicklable import unpicklable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from typing import TypeAlias
+    from typing import Self, TypeAlias
 
-    from cudasync.driver.device import Device
+    from cudasync.driver.device import Device, DeviceLike
     from cudasync.driver.module import Module
     from cudasync.driver.parameter import Parameter
     from cudasync.ptx.access import Access
@@ -72,6 +73,17 @@ class Kernel:
     def _attribute(self, attribute: Any) -> int:
         answer = driver.cuFuncGetAttribute(attribute, self.function)
         return int(check(answer, "cuFuncGetAttribute"))
+
+    def on(self, device: DeviceLike) -> Self:
+        """This kernel on `device`, loaded there at the first call: itself where it is on.
+
+        A call finds it by its arrays; this is for one without arrays.
+        """
+        on = as_device(device)
+        if on is self.device:
+            return self
+        found: Any = self.module.on(on).kernel(self.name)
+        return found  # type: ignore[no-any-return]
 
     def get(self) -> Any:
         """The driver's CUfunction. Raises ClosedError once the module is closed."""

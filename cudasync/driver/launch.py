@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections import deque
     from collections.abc import Callable, Mapping, Sequence
 
+    from cudasync.driver.device import Device
     from cudasync.driver.event import Event
     from cudasync.driver.kernel import Kernel, Shape
     from cudasync.driver.packing import Block
@@ -159,6 +160,16 @@ class Launch:
         be an address, and `values` by their positions. It keeps none of them alive."""
         block = self.kernel.packing.aimed(self.block, address, values)
         return Launch(self.kernel, self.shape, block, None)
+
+    def elsewhere(self, device: Device) -> Launch:
+        """The same launch on another device, with the arguments as they are.
+
+        Raises what loading the kernel there raises, and ValueError for a shape that is too much.
+        """
+        kernel = self.kernel.on(device)
+        x, y, z, *block, shared = self.shape
+        shape = kernel.shape((x, y, z), tuple(block), shared)
+        return Launch(kernel, shape, kernel.packing.aimed(self.block, None, {}), self.kept)
 
     def _on_another(self, stream: StreamLike | None) -> tuple[Any, ...]:
         """What to call the driver with on another stream than the last, or not as easily."""

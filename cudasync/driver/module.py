@@ -16,6 +16,8 @@ from cuda.bindings import driver
 
 from cudasync.driver.cuda_text import CudaText, label_of, own_variables, squeezed, symbol_for
 from cudasync.driver.current import given_device
+from cudasync.driver.device import as_device
+from cudasync.driver.family import Family
 from cudasync.driver.kernel import Kernel
 from cudasync.driver.loading import decoded, load, refusal_of_kernel
 from cudasync.driver.owned import Owned
@@ -41,13 +43,16 @@ class Module:
     kernel_type: ClassVar[type[Kernel]] = Kernel
     """What `kernel` makes; a subclass may give another."""
 
+    is_generated = False
+    """True for text of this package: who launches its kernels tells exactly what they do."""
+
     def __init__(
         self, handle: Any, device: Device, text: str, file: str, parsed: ir.Module | None
     ) -> None:
         self.device = device
         self.file = file
         self._parsed = parsed
-        self._text = text
+        self.text = text
         self.owned = Owned(
             device.context, handle, driver.cuModuleUnload, noun="module", blocking=True
         )
@@ -58,6 +63,8 @@ class Module:
         self._cuda: CudaText | None = None
         self._lowered: Mapping[str, str] = {}
         self._instances: dict[str, Self] = {}
+        # Once it was asked for elsewhere: until then nothing but its user keeps it.
+        self.family: Family | None = None
 
     @classmethod
     def from_ptx(
@@ -114,7 +121,9 @@ class Module:
         """CUDA C of this package, as by `from_cuda`. Who launches its kernels knows what they do,
         so the PTX is read by the driver alone: that is half the time where it was kept on disk."""
         compiled = CudaText(source, name, options, (), None, ()).compiled(device)
-        return cls(load(compiled.ptx, device, name, None), device, compiled.ptx, name, None)
+        made = cls(load(compiled.ptx, device, name, None), device, compiled.ptx, name, None)
+        made.is_generated = True
+        return made
 
     @classmethod
     def _from_text(cls, text: CudaText, device: Device) -> Self:
@@ -142,7 +151,27 @@ class Module:
         """
         if self._cuda is not None:
             return self._from_text(self._cuda, device)
-        return self.from_ptx(self._text, device=device, file=self.file)
+        if self._parsed is None:
+            # The driver alone has read it, and so it stays.
+            raw = load(self.text, device, self.file, None)
+            made = type(self)(raw, device, self.text, self.file, None)
+            made.is_generated = self.is_generated
+            return made
+        return self.from_ptx(self.text, device=device, file=self.file)
+
+    def on(self, device: DeviceLike) -> Self:
+        """The same text on `device`, loaded there at the first call: itself where it is on.
+
+        Each has variables of its own: what a kernel leaves in one is not seen on other devices.
+        """
+        on = as_device(device)
+        if on is self.device:
+            return self
+        if self.family is None:
+            # Threads that come here together may load it once too often.
+            self.family = Family(self)
+        found: Self = self.family.on(on)
+        return found
 
     def get(self) -> Any:
         """The driver's CUmodule. Raises ClosedError once closed."""
@@ -164,7 +193,7 @@ class Module:
         """The kernels by their names in the PTX."""
         if self._parsed is not None:
             return tuple(function.name for function in self._parsed.kernels)
-        return tuple(re.findall(r"\.entry\s+([\w$%]+)", self._text))
+        return tuple(re.findall(r"\.entry\s+([\w$%]+)", self.text))
 
     def kernel(self, name: str) -> Kernel:
         """The kernel called `name`, the same object each time.
@@ -234,9 +263,7 @@ class Module:
     def _function(self, handle: Any, name: str) -> Any:
         answer = driver.cuModuleGetFunction(handle, name.encode())
         if answer[0]:
-            raise refusal_of_kernel(
-                failure(answer[0], "cuModuleGetFunction"), self._text, self.file
-            )
+            raise refusal_of_kernel(failure(answer[0], "cuModuleGetFunction"), self.text, self.file)
         return answer[1]
 
     def variable_place(self, name: str) -> tuple[int, int]:
@@ -251,7 +278,7 @@ class Module:
         return int(start), int(size_bytes)
 
     def close(self) -> None:
-        """Unload the module, once no kernel of it runs. Closing twice is harmless.
+        """Unload the module, on all devices, once no kernel of it runs. Closing twice is harmless.
 
         (cuModuleUnload)
         """
@@ -260,6 +287,8 @@ class Module:
         self.owned.close()
         for each in self._instances.copy().values():
             each.close()
+        if self.family is not None:
+            self.family.close()
 
     def __repr__(self) -> str:
         return f"<Module {self.file} on {self.device!r}>"

@@ -83,7 +83,7 @@ def architecture_for(capability: tuple[int, int]) -> str:
         oldest = "{}.{}".format(*divmod(architectures()[0], 10))
         raise CudasyncError(
             f"NVRTC {'{}.{}'.format(*version())} compiles for compute capability {oldest} and "
-            f"later, the device has {major}.{minor}: it needs an older NVRTC"
+            f"later: {major}.{minor} needs an older NVRTC"
         )
     return f"compute_{known[-1]}"
 

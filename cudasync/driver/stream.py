@@ -13,11 +13,10 @@ from typing import TYPE_CHECKING, Any, SupportsIndex
 
 from cuda.bindings import driver
 
+from cudasync.driver import stream_commands as commands
 from cudasync.driver.capturing import is_captured
 from cudasync.driver.context import here
 from cudasync.driver.current import Entered, current_device, entered, given_device
-from cudasync.driver.event import Event
-from cudasync.driver.host_function import launch_host_function, refuse_python
 from cudasync.driver.in_flight import InFlight
 from cudasync.driver.interop import stream_handle
 from cudasync.driver.owned import Owned
@@ -30,6 +29,7 @@ if TYPE_CHECKING:
     from typing import Self, TypeAlias
 
     from cudasync.driver.device import Device, DeviceLike
+    from cudasync.driver.event import Event
     from cudasync.driver.graph.capture import Capture, CaptureMode
     from cudasync.driver.interop import SupportsCudaStream
 
@@ -144,62 +144,8 @@ class Stream:
             return raw
         return owned.ready()
 
-    def record(self, event: Event | None = None) -> Event:
-        """Record `event` (or a new one) behind all work enqueued so far, and return it.
-
-        Returns at once. Raises ValueError for an event of another device. (cuEventRecord)
-        """
-        if event is None:
-            event = Event(self.device)
-        owned, theirs = self._owned, event.owned
-        onto = raw = None
-        if owned is not None and here.token is owned.token is theirs.token is owned.context.token:
-            onto, raw = owned.raw, theirs.raw
-        if onto is None or raw is None:
-            onto, raw = self.enter(), event.get()
-            if self.device is not event.device:
-                raise ValueError(
-                    f"an event of {event.device!r} can not be recorded on {self.device!r}"
-                )
-        code = driver.cuEventRecord(raw, onto)[0]
-        if code:
-            raise failure(code, "cuEventRecord")
-        event.was_recorded = True
-        return event
-
-    def wait(self, other: Event | StreamLike) -> None:
-        """Make later work here wait for an event's last recording, or for a stream's work so far.
-
-        Returns at once; the host does not wait. An event or stream of another device will do. An
-        event that was never recorded is not waited for. (cuStreamWaitEvent)
-        """
-        if not isinstance(other, Event):
-            from cudasync.driver.current_stream import as_stream
-
-            other = as_stream(other, self.device)._record_tail()
-        owned, theirs = self._owned, other.owned
-        onto = raw = None
-        if owned is not None and here.token is owned.token is owned.context.token:
-            onto = owned.raw
-            # It may be an event of another device.
-            if theirs.token is theirs.context.token:
-                raw = theirs.raw
-        if onto is None or raw is None:
-            onto, raw = self.enter(), other.get()
-        code = driver.cuStreamWaitEvent(onto, raw, 0)[0]
-        if code:
-            raise failure(code, "cuStreamWaitEvent")
-
-    def _record_tail(self) -> Event:
-        """The stream's own event, recorded behind its work so far.
-
-        Sharing one between threads is sound: a recording that another thread makes in between
-        is later, so waiting for it waits for no less, and only for work enqueued before it.
-        """
-        tail = self._tail
-        if tail is None or tail.is_closed:
-            tail = self._tail = Event(self.device)
-        return self.record(tail)
+    record, wait, _record_tail = commands.record, commands.wait, commands.record_tail
+    launch_host, wait_value = commands.launch_host, commands.wait_value
 
     def synchronize(self) -> None:
         """Block until all work enqueued so far is done, with the GIL released.
@@ -225,26 +171,6 @@ class Stream:
         if int(code) == _NOT_READY:
             return False
         raise failure(code, "cuStreamQuery")
-
-    def launch_host(self, function: int, user_data: int = 0) -> None:
-        """Call the native `function(void *user_data)` once all earlier work is done.
-
-        `function` is the address of machine code that touches no Python (libc's sem_post will do)
-        and makes no CUDA call: it runs on the driver's own thread, where waiting for the GIL can
-        deadlock. Later work of the stream waits for it. Returns at once. (cuLaunchHostFunc)
-        """
-        refuse_python(function)
-        launch_host_function(int(self.enter()), function, user_data)
-
-    def wait_value(self, address: int, value: int) -> None:
-        """Make later work wait until the 32-bit word at `address` has come to `value` or past it.
-
-        `address` is in device memory or page-locked host memory; "past" is by the sign of the
-        difference, modulo 2**32. Returns at once. (cuStreamWaitValue32, CU_STREAM_WAIT_VALUE_GEQ)
-        """
-        code = driver.cuStreamWaitValue32(self.enter(), address, value, 0)[0]
-        if code:
-            raise failure(code, "cuStreamWaitValue32")
 
     def keep(self, operand: object, size_bytes: int = 0) -> None:
         """Keep `operand` alive until the work enqueued so far has run.
@@ -313,13 +239,3 @@ class Stream:
         if self.fixed_device is None:
             return f"<Stream default {int(self._raw)}>"
         return f"<Stream {int(self._raw):#x} of {self.fixed_device!r}>"
-
-
-def highest_priority(device: Device) -> int:
-    """How far above the usual priority the device's streams can be; 0 if all are the same.
-
-    (cuCtxGetStreamPriorityRange)
-    """
-    device.context.enter_anew()
-    code, _, greatest = driver.cuCtxGetStreamPriorityRange()
-    return 0 if code else max(0, -greatest)

@@ -180,6 +180,17 @@ def call(op: Op, fn: Callable[..., T], *args: object) -> T:
             _place.reset(token)
 
 
+def call_with_its_engine(op: Op, fn: Callable[..., T], *args: object) -> T:
+    """`call` for a function of the user's: it has the engine of `op`, whoever issues that."""
+    before = _current.get()
+    # Set twice, not reset by a token: Ctrl-C may come before that is noted.
+    try:
+        _current.set(op._engine)
+        return call(op, fn, *args)
+    finally:
+        _current.set(before)
+
+
 @contextmanager
 def working(worker: Worker | None) -> Iterator[None]:
     """Around the life of a thread that the engine started."""

@@ -1,7 +1,8 @@
 """Floor 2. One op: a function, what it reads and writes, and how it ended.
 
 Life: in the log, then planned, then running (host) or issued (device), then over. An op that is run
-at once by the worker that plans it skips "planned": nobody else has to know of it.
+at once by the worker that plans it skips "planned": nobody else has to know of it. Which fields an
+op has from the start depends on its class: see `op_classes`.
 
 What may be written by whom:
 - `_claims` is a cell: who is first in it runs or issues the op, and takes `_fn` out; see `claim`;
@@ -27,9 +28,6 @@ if TYPE_CHECKING:
     from types import CodeType
     from typing import TypeAlias
 
-    from cudasync.driver import Device
-    from cudasync.engine.device.in_doubt import Doubt
-    from cudasync.engine.device.issuing import Issuer
     from cudasync.engine.device.timeline import Point
     from cudasync.engine.engine import Engine
     from cudasync.engine.failure import Failure
@@ -218,109 +216,6 @@ class Op:
     @property
     def _is_issued(self) -> bool:
         return False
-
-
-class PlainOp(Op):
-    """A function on variables, for the compute workers: what `Engine.push` mostly makes.
-
-    It is written by it field by field, since a constructor would cost as much as the rest. Each
-    field costs 10 ns, a part of them the garbage collector's; so what can be told without is left
-    out. Only for these is that worth it: see `FullOp`.
-    """
-
-    __slots__ = ("_failure", "_number", "_step")
-
-    @property
-    def number(self) -> int:
-        return getattr(self, "_number", 0)
-
-    @number.setter
-    def number(self, number: int) -> None:
-        self._number = number
-
-    @property
-    def failure(self) -> Failure | None:
-        return getattr(self, "_failure", None)
-
-    @failure.setter
-    def failure(self, failure: Failure | None) -> None:
-        self._failure = failure
-
-    @property
-    def _pool(self) -> Place:  # type: ignore[override]
-        place: Place = self._engine._compute
-        return place
-
-
-class FullOp(Op):
-    """Any other op: its fields are all there from the start."""
-
-    __slots__ = ("__dict__", "_pool", "failure", "number")
-
-    # Of a batch that failed: at which of its steps. (A `PlainOp` has none until it is written.)
-    _step = ""
-
-
-class DeviceOp(FullOp):
-    """An op that enqueues work on a stream."""
-
-    __slots__ = (
-        "_before",
-        "_device",
-        "_is_awaited",
-        "_is_watched",
-        "_kernel",
-        "_outcome",
-        "_point",
-        "_regions",
-        "kind",
-    )
-
-    kind: OpKind
-    _regions: Regions | None
-    _before: tuple[Op, ...] | None
-    _device: Device
-    _pool: Issuer
-    # The kernel that it launches, where that is known: a device's fault report may name it. For a
-    # batch the names of all its steps.
-    _kernel: str | tuple[str, ...]
-    # True while its push is going to issue it itself: an allocation, whose address it needs.
-    _is_owned = False
-    # True for a copy from or to pageable memory: the driver may wait while it is enqueued. So it is
-    # issued by a thread that may, and once what it comes after is over.
-    _is_blocking = False
-    # Where it was issued, and what can be waited for; None before and after.
-    _point: Point | None
-    # A cell: how it ended, as far as the device is concerned. The first to say so is believed.
-    _outcome: list[tuple[Failure | None]]
-    # A slot beside `_point`: see the table of pairs in DESIGN.md.
-    _is_watched: bool
-    # Another one: somebody may be about to wait for its event. See `events`.
-    _is_awaited: bool
-    # True for a batch that has functions of users among its launches.
-    _calls_users = False
-    # What it came after on other devices; None for most, and once it is over.
-    _doubt: Doubt | None = None
-
-    @property
-    def _is_issued(self) -> bool:
-        return self._point is not None
-
-    def _failed_at(self, index: int) -> None:
-        """The step of that index of the batch that it is can not be enqueued."""
-        self._step = f"step {index} ({self._kernel[index]})"
-
-
-class DataFence(FullOp):
-    """An op without a function: it is over as soon as what it reads is."""
-
-    __slots__ = ()
-
-
-class Fence(DataFence):
-    """A marker for everything that its engine was pushed before."""
-
-    __slots__ = ()
 
 
 def site_of(code: CodeType, at: int) -> str:

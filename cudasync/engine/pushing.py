@@ -12,13 +12,16 @@ from typing import TYPE_CHECKING, Any
 
 from cudasync.atomic import Bell
 from cudasync.engine import current
-from cudasync.engine.device import issuing, launching
+from cudasync.engine.device import launching
+from cudasync.engine.device.events import recorded
+from cudasync.engine.device.ready import settle
 from cudasync.engine.hazards.checked import free, held
 from cudasync.engine.hazards.interval_map import keep_what_lies_between
 from cudasync.engine.hazards.variable import resolve
 from cudasync.engine.lifecycle import refusal
 from cudasync.engine.log.combiner import COMBINER
-from cudasync.engine.op import DeviceOp, FullOp, Op, OpKind
+from cudasync.engine.op import Op, OpKind
+from cudasync.engine.op_classes import DeviceOp, FullOp
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -86,7 +89,7 @@ def push(
             prepare = partial(_prepare, engine, priority, is_users, is_blocking, bind)
         return launching.push(
             engine,
-            partial(launching.recorded, fn) if bind is None else fn,
+            partial(recorded, fn) if bind is None else fn,
             (regions, *variables),
             name,
             device,
@@ -149,9 +152,10 @@ def _prepare(
 
 
 def _let_push(op: DeviceOp) -> bool:
-    """Have a function of the user's called with the thread inside of the op: it may push."""
+    """Have a function of the user's called with the thread inside of the op: it may push, and to
+    the op's own engine."""
     fn: Any = op._fn
-    op._fn = partial(current.call, op, fn)
+    op._fn = partial(current.call_with_its_engine, op, fn)
     return False
 
 
@@ -207,7 +211,7 @@ def _hold_back(engine: Engine, limit: int) -> None:
         while True:
             # An engine with a limit runs no op without a node: all that is planned shows.
             COMBINER.plan()
-            issuing.settle()
+            settle()
             unfinished = list(engine._registered)
             if len(unfinished) < limit:
                 return

@@ -21,7 +21,8 @@ from cudasync.engine.device.attribution import is_harmless
 from cudasync.engine.ledger import Ledger, poison
 from cudasync.engine.log import node as nodes
 from cudasync.engine.log.combiner import COMBINER
-from cudasync.engine.op import DeviceOp, Op, claim
+from cudasync.engine.op import Op, OpKind, claim
+from cudasync.engine.op_classes import DeviceOp
 from cudasync.errors import CudasyncError, DeadlockError
 from cudasync.locks import Lock
 
@@ -46,12 +47,22 @@ class SerialDispatcher:
         self._running: list[Op] = []
         # The thread that began the last of those; only it has a turn until they have run.
         self._runner = 0
-        self._streams: dict[int, Stream] = {}
+        # By the device's ordinal, and how many ops of devices are in their functions.
+        self._streams: dict[tuple[int, int], Stream] = {}
 
     def submit(self, op: Op) -> None:
-        """Push `op`: plan it, and run it unless another op is running."""
+        """Push `op`: plan it, and run it unless another op is running.
+
+        An allocation comes after nothing, and its push needs the address: so it runs all the same.
+        """
         with self._turn:
             COMBINER.log.append(op)
+            if op.kind is OpKind.ALLOCATE:
+                COMBINER.plan(op)
+                if not op.finished:
+                    # Else it was refused.
+                    self._run(op)
+                return
             self._queue.append(op)
             COMBINER.plan(op)
             if not self._running:
@@ -115,6 +126,10 @@ class SerialDispatcher:
             if not before.finished:
                 waiting.wait_for(before, None, caller_raises=False)
         self._queue.popleft()
+        self._run(op)
+
+    def _run(self, op: Op) -> None:
+        """Run an op that nothing blocks."""
         failure = poison(op, nodes.gate_of(op).sources)
         fn = claim(op, get_ident())
         assert fn is not None, "it runs one op at a time"
@@ -154,13 +169,13 @@ class SerialDispatcher:
     def _call(self, op: Op, fn: Callable[..., Any]) -> Any:
         recorder = self.ledger.recorder
         if recorder is None:
-            return self._run(op, fn)
+            return self._enqueue(op, fn)
         start = time.perf_counter()
-        result = self._run(op, fn)
+        result = self._enqueue(op, fn)
         recorder.ran_in_turn(op, start)
         return result
 
-    def _run(self, op: Op, fn: Callable[..., Any]) -> Any:
+    def _enqueue(self, op: Op, fn: Callable[..., Any]) -> Any:
         if not isinstance(op, DeviceOp):
             return fn()
         stream = self._stream(op._device)
@@ -179,9 +194,11 @@ class SerialDispatcher:
         return result
 
     def _stream(self, device: Device) -> Stream:
-        stream = self._streams.get(device.ordinal)
+        # What an op of a device waits for inside of its function is not behind its own work.
+        key = device.ordinal, sum(isinstance(each, DeviceOp) for each in self._running)
+        stream = self._streams.get(key)
         # A reset of the device closes its streams.
         if stream is None or stream.is_closed:
-            stream = self._streams[device.ordinal] = Stream(device)
+            stream = self._streams[key] = Stream(device)
             self.ledger.counters.streams_used.next()
         return stream

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from cudasync.atomic import Tickets
 from cudasync.driver import Event, Stream
-from cudasync.engine.op import DeviceOp, OpKind
+from cudasync.engine.op import OpKind
+from cudasync.engine.op_classes import DeviceOp
 from cudasync.errors import CudasyncError
 
 if TYPE_CHECKING:

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING
 
 from cudasync.atomic import Bell
 from cudasync.engine import current
-from cudasync.engine.device import issuing
+from cudasync.engine.device.ready import settle
 from cudasync.engine.host.watchdog import stand_in
 from cudasync.engine.lifecycle import interrupts
 from cudasync.engine.log import node as nodes
 from cudasync.engine.log.combiner import COMBINER
-from cudasync.engine.op import DeviceOp
+from cudasync.engine.op_classes import DeviceOp
 from cudasync.errors import DeadlockError
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def wait_for(op: Op, deadline: float | None, *, caller_raises: bool = True) -> b
         inside = current.inside()
         if inside or COMBINER.unplanned <= FEW:
             COMBINER.plan(op)
-            issuing.settle()
+            settle()
         if deadline is None and not inside and _ends_soon(op):
             return True
         op._pool.watch(op)
@@ -101,7 +101,7 @@ def _sleep(op: Op, bell: Bell, deadline: float | None) -> bool:
                 # Not up to `op` only: it may wait for something behind it, in its function.
                 COMBINER.plan(most=PIECE)
                 progress = COMBINER.progress, progress[1]
-            issuing.settle()
+            settle()
             if nap >= LONGEST_NAP_S:
                 _stand_in(op)
         seen = progress

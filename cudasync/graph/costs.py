@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from cudasync.driver import Event
 from cudasync.graph.parts import part_of
 from cudasync.graph.parts.alone import AlonePart
+from cudasync.graph.placement import costs as placement_costs
 from cudasync.graph.segments import cut
 
 if TYPE_CHECKING:
@@ -54,6 +55,8 @@ def measured(nodes: Sequence[Node], engine: Any, frame: FrameType) -> dict[Node,
     for node, (start, end) in pairs.items():
         end.synchronize()
         seconds[node] = end.elapsed_ms(start) / 1000
+    for node in pairs:
+        placement_costs.note(node, seconds[node])
     for node in nodes:
         if node.steps:
             seconds[node] = sum(map(seconds.pop, node.steps))

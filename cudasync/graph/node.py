@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from cudasync.driver import Device, Launch
     from cudasync.engine.hazards.accesses import Accessed, Accesses
     from cudasync.graph.control import Control
+    from cudasync.graph.placement.memory import Anywhere
     from cudasync.graph.transfers import Transfer
 
 
@@ -36,6 +37,7 @@ class Node:
         "_code",
         "_keeps",
         "_said",
+        "anywhere",
         "before",
         "control",
         "device",
@@ -95,6 +97,8 @@ class Node:
         self.expression: Any = None
         # The copy or fill that it is, if it is one and says so.
         self.transfer: Transfer | None = None
+        # What of its memory may be on any device: see `placement`.
+        self.anywhere: tuple[Anywhere, ...] = ()
         # The functions of the host that it calls one after the other, where these are several.
         self.steps: tuple[Node, ...] = ()
         self._accesses = self._said = accesses
@@ -179,6 +183,7 @@ class Node:
         made.expression = self.expression
         made.transfer = self.transfer
         made.steps = self.steps
+        made.anywhere = self.anywhere
         made._said = self._said
         return made
 
@@ -199,6 +204,7 @@ class Node:
             keeps=(self, *others),
         )
         made.expression = expression
+        made.anywhere = tuple(dict.fromkeys(a for each in (self, *others) for a in each.anywhere))
         return made
 
     def transferring(self, transfer: Transfer, others: Sequence[Node] = ()) -> Node:
@@ -209,6 +215,15 @@ class Node:
         made._accesses = made._said = (transfer.regions, (), ())
         made._keeps = (self, *others)
         return made
+
+    def moving(self, transfer: Transfer, device: Device) -> Node:
+        """A copy that this step needs, as work of `device`."""
+        made = self.at(self.index)
+        made.name, made.kind, made.device = "move", OpKind.DTOD, device
+        made.kernel, made.is_blocking, made.pool = "", False, "compute"
+        made.launch = made.expression = made.control = None
+        made.steps = made.anywhere = ()
+        return made.transferring(transfer)
 
     def calling(self, fn: Callable[..., Any]) -> Node:
         """The same step with another function."""

@@ -23,6 +23,7 @@ from cudasync.engine.pushing import name_of, push_site
 from cudasync.errors import RecordingError
 from cudasync.graph.hazards import Hazards
 from cudasync.graph.node import Node
+from cudasync.graph.placement.memory import Anywhere, AnywhereMap, lasting
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -51,6 +52,8 @@ class Recorder:
         self.is_closed = self._is_closed = False
         self._is_checked = is_checked()
         self._hazards = Hazards()
+        # Memory that passes may have on other devices. Graphs inside of this one see it, too.
+        self._anywhere = AnywhereMap()
         # Programs that wait for the end of a block inside of them, the outermost first.
         self._around: list[tuple[list[Node], Hazards]] = []
 
@@ -186,7 +189,7 @@ class Recorder:
             kernel=kernel,
             is_blocking=is_blocking,
             launch=owner if isinstance(owner, Launch) else None,
-            keeps=(*as_tuple(reads), *as_tuple(writes)),
+            keeps=lasting((*as_tuple(reads), *as_tuple(writes))),
         )
 
     def _record(
@@ -206,6 +209,8 @@ class Recorder:
             )
         if launch is not None:
             launch = launch.kept_for_good()
+            if self._anywhere and launch.kept is not None:
+                launch.kept = lasting(launch.kept)
             fn = launch.on
         frame = push_site()
         node = Node(
@@ -218,12 +223,21 @@ class Recorder:
             **said,
         )
         node.before = self._hazards.enter(node)
+        node.anywhere = tuple(self._anywhere.touched(accesses))
         self.nodes.append(node)
         return node
 
+    def let_be_anywhere(self, region: Any, device: Device, memory: Any, arrays: Any) -> None:
+        """What is recorded on this memory may be done on other devices, which instantiating
+        decides. `arrays` is a weak reference that is dead once the program has none on it."""
+        self._raise_if_over()
+        self._anywhere.add(Anywhere(region, device, memory, arrays))
+
     def beside(self) -> Recorder:
         """A recorder of a program of its own, with the same engine outside."""
-        return Recorder(self.outside)
+        made = Recorder(self.outside)
+        made._anywhere = self._anywhere
+        return made
 
     def _adopt(self, region: Any, op: Any) -> None:
         self.outside._adopt(region, op)

@@ -10,7 +10,8 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from cudasync.engine.op import DeviceOp, OpKind, site_of
+from cudasync.engine.op import OpKind, site_of
+from cudasync.engine.op_classes import DeviceOp
 from cudasync.errors import CudasyncError
 from cudasync.profile.clocks import DeviceClock
 from cudasync.profile.record import VIRTUAL, WALL, Record

@@ -70,7 +70,7 @@ class Generator:
 
     def uniform(
         self,
-        low: float = 0.0,
+        low: float | tuple[int, ...] = 0.0,
         high: float = 1.0,
         shape: Any = (),
         *,
@@ -78,7 +78,12 @@ class Generator:
         device: Any = None,
     ) -> Array:
         """Numbers from `low` to `high`: `low + (high - low) * random()`, rounded, so `high` itself
-        may come. ValueError unless both are finite and low <= high."""
+        may come. A shape may stand first, in the place of `low`: `uniform((3, 4))`.
+
+        ValueError unless both are finite and low <= high.
+        """
+        if isinstance(low, (tuple, list)):
+            low, shape = 0.0, _first(low, shape)
         kind, first, last = _float(dtype), float(low), float(high)
         if not (first <= last and math.isfinite(last - first)):
             raise ValueError(f"uniform takes finite low <= high, not {low} and {high}")
@@ -86,7 +91,7 @@ class Generator:
 
     def normal(
         self,
-        loc: float = 0.0,
+        loc: float | tuple[int, ...] = 0.0,
         scale: float = 1.0,
         shape: Any = (),
         *,
@@ -94,7 +99,12 @@ class Generator:
         device: Any = None,
     ) -> Array:
         """Normal numbers of mean `loc` and standard deviation `scale`, by the quantile of one
-        uniform number each. ValueError for a scale below 0, and for what is not finite."""
+        uniform number each. A shape may stand first, in the place of `loc`: `normal((3, 4))`.
+
+        ValueError for a scale below 0, and for what is not finite.
+        """
+        if isinstance(loc, (tuple, list)):
+            loc, shape = 0.0, _first(loc, shape)
         kind, mean, deviation = _float(dtype), float(loc), float(scale)
         if not (deviation >= 0 and math.isfinite(mean) and math.isfinite(deviation)):
             raise ValueError(f"normal takes a finite loc and scale >= 0, not {loc} and {scale}")
@@ -156,6 +166,13 @@ class Generator:
             # One axis, whatever the shape: the index counts the elements in C order.
             operation.into((seed, start, *numbers), made.reshape(made.size), user_frame())
         return made
+
+
+def _first(shape: Any, other: Any) -> Any:
+    """A shape that stands first; TypeError where there is another one."""
+    if other != ():
+        raise TypeError(f"there are two shapes, {shape} and {other}")
+    return shape
 
 
 def _float(dtype: DTypeLike) -> DType:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 
 from cudasync.array import namespace
+from cudasync.xp import missing
 from cudasync.xp.constants import e, inf, nan, newaxis, pi
 from cudasync.xp.creation import (
     asarray,
@@ -308,3 +309,4 @@ __all__ = [
 ]
 
 namespace.provide(sys.modules[__name__])
+__getattr__ = missing.get

@@ -6,12 +6,15 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from cudasync.array import creation
+from cudasync.array.anywhere import anywhere
 from cudasync.array.array import Array
 from cudasync.array.elementwise.layouts import contiguous
 from cudasync.array.elementwise.results import new_result
 from cudasync.array.host.array import new_on_host, uploaded
 from cudasync.array.host.memory import CPU, view_of
 from cudasync.array.memory.limits import check_size
+from cudasync.driver import ANY
+from cudasync.driver.device import as_device
 
 if TYPE_CHECKING:
     from cudasync.array.dtypes.supported import DType
@@ -21,7 +24,7 @@ def unwritten(shape: tuple[int, ...], dtype: DType, device: Any) -> Array:
     """With whatever the memory held, which may be read."""
     if device is CPU:
         return new_on_host(shape, dtype)
-    check_size(shape, math.prod(shape) * dtype.itemsize, device)
+    check_size(shape, math.prod(shape) * dtype.itemsize, as_device(device))
     return creation.empty(shape, dtype, device=device)
 
 
@@ -31,7 +34,7 @@ def zeroed(shape: tuple[int, ...], dtype: DType, device: Any) -> Array:
         made = new_on_host(shape, dtype)
         view_of(made)[...] = 0
         return made
-    check_size(shape, math.prod(shape) * dtype.itemsize, device)
+    check_size(shape, math.prod(shape) * dtype.itemsize, as_device(device))
     return creation.zeros(shape, dtype, device=device)
 
 
@@ -39,6 +42,8 @@ def to_overwrite(shape: tuple[int, ...], dtype: DType, device: Any) -> Array:
     """The next op on it has to overwrite it whole."""
     if device is CPU:
         return new_on_host(shape, dtype)
+    if device is ANY:
+        return anywhere(to_overwrite(shape, dtype, as_device(ANY)))
     layout = contiguous(Array, dtype, shape, device)
     check_size(shape, layout.nbytes, device)
     made: Array = new_result(layout)

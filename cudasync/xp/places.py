@@ -6,13 +6,17 @@ import operator
 from typing import Any
 
 from cudasync.array.host.memory import CPU
+from cudasync.driver import ANY
 from cudasync.driver.current import given_device
 from cudasync.driver.remedies import described
 
 
 def place(device: Any) -> Any:
-    """The device that is meant: None is the current one; an ordinal, a Device, or "cpu"."""
-    return CPU if device == CPU else given_device(device)
+    """The device that is meant: None is the current one; an ordinal, a Device, "cpu" or `cs.ANY`,
+    which stays that."""
+    if device == CPU:
+        return CPU
+    return device if device is ANY else given_device(device)
 
 
 def whole(value: Any, what: str) -> int:

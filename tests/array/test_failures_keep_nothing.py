@@ -17,6 +17,7 @@ import pytest
 from helpers.crew import PATIENCE_S, engine_of
 
 import cudasync as cs
+from cudasync import driver
 
 KERNELS = Path(__file__).parent.parent / "helpers" / "kernels.ptx"
 WILD = """
@@ -44,10 +45,10 @@ def engine(request):
 
 
 def refused(x: cs.Array) -> cs.PreparedLaunch:
-    """A launch that fails as soon as it is issued: its module is closed."""
+    """A launch that fails as soon as it is issued: its module is closed, behind its back."""
     mix = cs.Module.from_file(KERNELS).kernel("mix")
     launch = mix.prepare(grid=1, block=8, args=(x, x, np.int32(1), np.uint32(8)))
-    mix.module.close()
+    driver.Module.close(mix.module)
     return launch
 
 

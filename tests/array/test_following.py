@@ -311,6 +311,34 @@ def test_a_closed_module_is_closed_everywhere(saxpy):
         saxpy.on(1)
 
 
+def number_of_the_next() -> int:
+    op = cs.engine().push(lambda: None)
+    op.wait()
+    return op.number
+
+
+def test_calls_of_a_closed_module_are_refused_before_anything_is_pushed(saxpy):
+    count = np.uint32(8)
+    here, there = (cs.zeros(8, np.float32, device=at) for at in (0, 1))
+    launches = [
+        saxpy.prepare(grid=1, block=8, args=(np.float32(1), x, x, count)) for x in (here, there)
+    ]
+    for launch in launches:
+        launch.push().wait()
+    saxpy.module.close()
+    before = number_of_the_next()
+    for x, launch in zip((here, there), launches, strict=True):
+        with pytest.raises(cs.ClosedError, match="module is closed"):
+            saxpy[1, 8](np.float32(1), x, x, count)
+        with pytest.raises(cs.ClosedError, match="module is closed"):
+            launch.push()
+    with pytest.raises(cs.ClosedError, match="module is closed"):
+        saxpy[1, 8](np.float32(1), here, there, count, device=0)
+    with pytest.raises(cs.ClosedError, match="module is closed"):
+        cs.engine().push_many(launches[:1] * 2)
+    assert number_of_the_next() == before + 1
+
+
 def test_nothing_of_it_is_left_when_nobody_has_it(engine):
     kernel = cs.Module.from_file(SAXPY, device=0).kernel("saxpy")
     for device in (0, 1):

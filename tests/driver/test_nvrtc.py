@@ -92,13 +92,16 @@ def test_of_what_nvrtc_knows_the_newest_that_the_device_runs_is_taken():
 
 
 def test_a_device_that_is_too_old_for_this_nvrtc_is_told_so():
-    with pytest.raises(cs.CudasyncError, match=r"has 1\.0: it needs an older NVRTC"):
+    with pytest.raises(cs.CudasyncError, match=r"1\.0 needs an older NVRTC"):
         nvrtc.architecture_for((1, 0))
 
 
 def test_an_architecture_may_be_given_as_a_capability_a_name_or_an_option():
     assert target(compile_cuda(PLAIN, architecture=(9, 0)).ptx) == "sm_90"
     assert target(compile_cuda(PLAIN, architecture="sm_90a").ptx) == "sm_90a"
+    for wrong in (3.5, 80, (8,), ("8", "0"), [8, 0]):
+        with pytest.raises(TypeError, match="architecture is a compute capability"):
+            compile_cuda(PLAIN, architecture=wrong)
     assert target(compile_cuda(PLAIN, options=["-arch=compute_90"]).ptx) == "sm_90"
     assert target(compile_cuda(PLAIN, options=["-arch", "compute_90"]).ptx) == "sm_90"
 

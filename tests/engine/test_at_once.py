@@ -140,6 +140,43 @@ def test_the_bytes_of_a_small_result_go_on_to_the_next_unless_somebody_has_them(
     assert kept.tolist() == [3, 4]
 
 
+def test_a_result_that_is_only_looked_at_leaves_its_bytes_to_the_next():
+    x = on_cpu(1, 2)
+    idle = x.layout.idle
+    idle.clear()
+    for number in range(5):
+        assert (x + number).numpy().tolist() == [1 + number, 2 + number]
+        assert len(idle) == 1
+    kept = [x + number for number in range(200)]
+    assert len({each.ptr for each in kept}) == 200
+    del kept
+    # So many are kept, and no more.
+    assert len(idle) == idle.maxlen
+
+
+def test_arrays_of_one_layout_in_one_memory_are_each_what_they_are():
+    """The memory knows NumPy's view of the whole of it, which is no other array's."""
+    x = on_cpu(1, 2, 3, 4)
+    rows = [xp.broadcast_to(x[at : at + 2], (2, 2)) for at in (0, 2)]
+    assert rows[0].layout is rows[1].layout
+    backwards = x[::-1]
+    for _ in range(2):
+        assert [(each + 0).numpy()[0].tolist() for each in rows] == [[1, 2], [3, 4]]
+        assert (backwards + x).numpy().tolist() == [5, 5, 5, 5]
+        assert (x[1:] + x[:-1]).numpy().tolist() == [3, 5, 7]
+
+
+def test_the_same_number_as_before_is_the_same_and_another_is_another():
+    x = on_cpu(1.0, 2.0)
+    for number in (2, 2, 2.5, np.float64(3), 1e300, 1e300):
+        assert (x * number).numpy().tolist() == [number, 2 * number]
+    small = xp.astype(x, xp.float32)
+    assert (small * 1e300).numpy().tolist() == [np.inf, np.inf]
+    assert (xp.astype(x, xp.int8) + 5).numpy().tolist() == [6, 7]
+    with pytest.raises(OverflowError):
+        xp.astype(x, xp.int8) + 500
+
+
 def test_threads_that_push_short_ops_at_once_each_get_the_serial_answer():
     with engine_of(workers=2):
         shared = on_cpu(0, 0, 0)

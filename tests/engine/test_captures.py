@@ -13,7 +13,7 @@ from helpers.captures import ACTIVE, GLOBAL, RELAXED, THREAD_LOCAL, begin, end, 
 
 import cudasync as cs
 from cudasync.driver import capturing
-from cudasync.engine.device.issuing import POLL_EVERY
+from cudasync.engine.device.watching import POLL_EVERY
 
 KERNELS = Path(__file__).parents[1] / "helpers" / "kernels.ptx"
 MODES = pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from helpers.driver_calls import counted_calls
 import cudasync as cs
 from cudasync.array.allocation import reap
 from cudasync.driver import Stream
-from cudasync.engine.device.issuing import POLL_EVERY
+from cudasync.engine.device.watching import POLL_EVERY
 from cudasync.engine.observing import every_engine
 from cudasync.testing import Latch
 

@@ -17,7 +17,7 @@ import cudasync as cs
 from cudasync.engine import current
 from cudasync.engine.device import launching
 from cudasync.engine.host import slots
-from cudasync.engine.log import combiner, histories
+from cudasync.engine.log import histories, planning
 from cudasync.engine.log import node as nodes
 
 PATIENCE_S = 20.0
@@ -158,7 +158,7 @@ def test_a_push_that_an_engine_closes_under_is_refused_and_not_lost(monkeypatch)
             engine.close()
 
         # What plain pushes, others and those of device ops ask last before they append.
-        monkeypatch.setattr(inspect.getmodule(cs.Engine), "_maybe_inside", close_first)
+        monkeypatch.setattr(inspect.getmodule(cs.Engine.push), "_maybe_inside", close_first)
         monkeypatch.setattr(current, "maybe_inside", close_first)
         monkeypatch.setattr(launching, "_maybe_inside", close_first)
         with pytest.raises(cs.ClosedError):
@@ -280,7 +280,7 @@ def test_an_interrupt_in_a_deferred_device_op_costs_no_worker():
     engine.close()
 
 
-@pytest.mark.parametrize(("module", "step"), [(histories, "find"), (combiner, "_plan")])
+@pytest.mark.parametrize(("module", "step"), [(histories, "find"), (planning, "_plan")])
 def test_an_interrupt_in_the_middle_of_planning_costs_the_push_that_it_met_and_no_other(
     monkeypatch, module, step
 ):
@@ -289,7 +289,7 @@ def test_an_interrupt_in_the_middle_of_planning_costs_the_push_that_it_met_and_n
     device, token, gate = cs.Device(0), cs.Var(), threading.Event()
     # From here on there are streams, and it is this thread that plans.
     engine.push(lambda stream: None, device=device).wait(PATIENCE_S)
-    if module is combiner:
+    if module is planning:
         engine.push(lambda: gate.wait(PATIENCE_S), writes=[token])
 
     def interrupted(*arguments: object) -> None:

@@ -13,7 +13,7 @@ from helpers.crew import PATIENCE_S, held_by
 
 import cudasync as cs
 from cudasync.engine.failure import Failure
-from cudasync.engine.op import PlainOp
+from cudasync.engine.op_classes import PlainOp
 
 
 @pytest.fixture(params=["async", "serial"])

@@ -277,6 +277,7 @@ def test_a_failure_that_is_kept_keeps_nothing_of_what_comes_after_it(how):
         f"""
         from concurrent.futures import ThreadPoolExecutor
         from helpers.keeping import kept_by
+        from cudasync import driver
         from cudasync.engine.log.combiner import COMBINER
         from cudasync.engine.log.epoch import Epoch
 
@@ -291,7 +292,7 @@ def test_a_failure_that_is_kept_keeps_nothing_of_what_comes_after_it(how):
                 data, count = cs.zeros(8, np.float32), np.uint32(8)
                 launch = saxpy.prepare(grid=1, block=8, args=(np.float32(1), data, data, count))
                 launch.push().wait(PATIENCE_S)
-                saxpy.module.close()
+                driver.Module.close(saxpy.module)
                 op = launch.push()
             else:
                 op = engine.push(fail, writes=[x], device=device if how == "device" else None)

@@ -7,10 +7,13 @@ import threading
 from functools import partial
 
 import pytest
-from helpers.crew import PATIENCE_S, Crew, engine_of, hasty, held_by
+from helpers.crew import PATIENCE_S, Crew, engine_of, hasty, held_by, together
 
 import cudasync as cs
-from cudasync.engine.op import FullOp
+from cudasync.engine.host.further import with_pool
+from cudasync.engine.host.pool import WorkerPool
+from cudasync.engine.log.combiner import COMBINER
+from cudasync.engine.op_classes import FullOp
 from cudasync.testing import Latch
 
 
@@ -311,3 +314,49 @@ def test_who_finds_an_op_ready_inside_of_an_op_rings(monkeypatch):
 
         engine.push(inside).result(PATIENCE_S)
     assert rung == [True]
+
+
+@pytest.mark.parametrize("options", [{"trace": True}, {"max_in_flight": 9}, {}])
+def test_an_engine_that_plans_all_before_it_chooses_is_told_to_once(options):
+    """Pools are told by an entry of the heap for nothing, from which a worker looks up."""
+    gate, begun = threading.Event(), threading.Event()
+    with engine_of(workers=1, **options) as engine:
+        engine.push(held_by(gate, begun))
+        assert begun.wait(PATIENCE_S)
+        for priority in (1, 2, 3):
+            engine.push(lambda: None, priority=priority)
+        COMBINER.plan()
+        told = engine._compute.heap.count((0, 0))
+        gate.set()
+        assert told == (0 if options else 1)
+
+
+def test_a_pool_that_comes_while_the_others_are_told_is_told_too(monkeypatch):
+    """An engine that is ranked, or watched, goes through the pools that there are."""
+    tell = WorkerPool.rank
+    with engine_of(workers=1) as engine, monkeypatch.context() as patch:
+
+        def late(pool: WorkerPool, **options: bool) -> None:
+            patch.undo()
+            with_pool(engine, "late", 1)
+            tell(pool, **options)
+
+        patch.setattr(WorkerPool, "rank", late)
+        engine._rank()
+        assert not engine._pools["late"].is_plain
+
+
+def test_a_pool_that_many_ask_for_at_once_is_there_once():
+    with engine_of(workers=1) as engine:
+        found: list[object] = []
+
+        def ask(name: str) -> None:
+            with_pool(engine, name, 1)
+            found.append(engine._pools[name])
+
+        for number in range(50):
+            found.clear()
+            together(*[partial(ask, f"pool {number}")] * 4)
+            assert len(found) == 4
+            assert len(set(found)) == 1
+            assert engine.push(lambda: 7, pool=f"pool {number}").result(PATIENCE_S) == 7

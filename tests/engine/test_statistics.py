@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import cudasync as cs
-from cudasync.engine.op import DeviceOp, FullOp, Op
+from cudasync.engine.op import Op
+from cudasync.engine.op_classes import DeviceOp, FullOp
 from cudasync.engine.trace import TraceEntry, _in_order
 from cudasync.testing import Latch
 

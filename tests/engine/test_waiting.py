@@ -10,7 +10,7 @@ import pytest
 from helpers.crew import PATIENCE_S, Crew, engine_of, hasty, held_by
 
 import cudasync as cs
-from cudasync.engine.op import Fence
+from cudasync.engine.op_classes import Fence
 from cudasync.testing import Latch
 
 KERNELS = Path(__file__).parent.parent / "helpers" / "kernels.ptx"

@@ -240,3 +240,18 @@ def test_an_unknown_pass_is_an_error_that_names_those_there_are():
         pass
     with pytest.raises(ValueError, match=f"no pass 'fuse'; there are {', '.join(PASSES)}"):
         g.instantiate(without=("fuse",))
+
+
+def test_a_product_or_a_scan_that_nobody_asks_for_is_not_computed():
+    x, places = cs.array(np.arange(4, dtype=np.float32).reshape(2, 2)), cs.array([1])
+    with cs.graph() as g:
+        y = x @ x
+        kept = xp.cumulative_sum(y[0]) + 1
+        gone = [x @ y, xp.sort(y), xp.take(y, places, axis=0), xp.cumulative_prod(y[1])]
+        del y, gone
+    with g.instantiate() as executable:
+        assert [node.name for node in executable.nodes if node.launch is not None] == [
+            "matmul", "cumulative_sum", "add",
+        ]  # fmt: skip
+        executable.launch()
+        assert kept.numpy().tolist() == [3, 6]

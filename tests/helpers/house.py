@@ -36,6 +36,7 @@ FLOORS = {
     "distributed": "Floor 5",
     "profile": "The tower",
     "kvstore": "Floor 5",
+    "parallel": "Floor 5",
     "testing": "The tower",
 }
 

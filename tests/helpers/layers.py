@@ -29,6 +29,7 @@ _HOUSE = (
     "data",
     "distributed",
     "kvstore",
+    "parallel",
     "profile",
 )
 
@@ -49,6 +50,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "data": frozenset((*_GROUND, "driver", "engine", "graph", "array", "xp")),
     "distributed": frozenset((*_GROUND, "driver", "engine", "graph", "array", "xp", "data")),
     "kvstore": frozenset((*_GROUND, "driver", "engine", "graph", "array", "xp", "distributed")),
+    "parallel": frozenset((*_GROUND, "driver", "engine", "graph", "array", "xp", "distributed")),
     "profile": frozenset((*_GROUND, "driver", "engine")),
     "testing": frozenset((*_HOUSE, DOOR)),
     "demo": frozenset((*_HOUSE, "testing", DOOR)),

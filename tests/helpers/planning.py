@@ -12,7 +12,8 @@ from typing import Any
 import cudasync as cs
 from cudasync.engine.log import node as nodes
 from cudasync.engine.log.combiner import Combiner
-from cudasync.engine.op import FullOp, Op, claim
+from cudasync.engine.op import Op, claim
+from cudasync.engine.op_classes import FullOp
 
 # What one op reads and writes, by the names of the variables: "x>y" reads x and writes y.
 PROGRAM = {"a": ">x", "b": "x>y", "c": "y>x", "d": "xy>", "e": ">xy"}

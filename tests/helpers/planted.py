@@ -24,7 +24,7 @@ from cudasync.engine.hazards.history import History
 from cudasync.engine.hazards.interval_map import IntervalMap, Region
 from cudasync.engine.host import at_once, worker
 from cudasync.engine.log import histories
-from cudasync.engine.op import DeviceOp, FullOp, PlainOp
+from cudasync.engine.op_classes import DeviceOp, FullOp, PlainOp
 
 _push = cs.Engine._push
 

@@ -13,6 +13,7 @@ from helpers.machines import CREW, at_once, new_machine
 from cudasync.softgpu.abi.messages import Details
 from cudasync.softgpu.core import results
 from cudasync.softgpu.core.dependencies import others_may_call
+from cudasync.softgpu.core.graphs import user_objects
 from cudasync.softgpu.core.memory import MemoryKind
 from cudasync.softgpu.core.remembered import Remembered
 from cudasync.softgpu.core.results import DriverFailure
@@ -292,8 +293,8 @@ def test_what_a_graph_refers_to_goes_once_though_it_is_ended_in_its_last_step(ma
     address = ctypes.cast(destructor, ctypes.c_void_p).value
     stream = machine.streams.create(1)
     graph = graphs.create(0)
-    thing = graphs.create_user_object(7, address, 1, 1)
-    graphs.retain_in_graph(graph, thing, 1, MOVE)
+    thing = graphs.user_objects.create(7, address, 1, 1)
+    user_objects.retain(graph, thing, 1, MOVE)
     executable = machine.executables.instantiate(graph, 0)
     graphs.destroy(graph.handle)
     executable.launch(stream)

@@ -142,3 +142,9 @@ def test_the_makers_of_arrays_take_the_cpu_too():
     assert made[0].to_device(0).numpy().tolist() == [1, 2]
     with pytest.raises(ValueError, match="negative"):
         cs.zeros(-1, device="cpu")
+
+
+def test_a_view_without_elements_may_begin_behind_the_end():
+    x = xp.zeros((0, 2), dtype=xp.int32, device="cpu")[:, 1:]
+    assert x.copy().numpy().shape == (0, 1)
+    assert (x + 1).numpy().shape == (0, 1)

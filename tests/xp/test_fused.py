@@ -176,6 +176,8 @@ MISTAKES = {
     "asks for a number": (lambda x: x * float(x), TypeError, "xp.where"),
     "takes a part": (lambda x: x[0], TypeError, "no parts"),
     "asks for the shape": (lambda x: x / x.shape[0], AttributeError, "no 'shape'"),
+    "reduces": (lambda x: x - xp.max(x), TypeError, "call max outside"),
+    "multiplies matrices": (lambda x: x @ x, TypeError, "before the call"),
     "returns nothing": (lambda x: None, TypeError, "returned NoneType"),
     "returns a number": (lambda x: 3, TypeError, "returned int"),
     "mixes kinds": (lambda x: x + xp.astype(x, xp.int32), TypeError, "astype"),

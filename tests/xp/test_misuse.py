@@ -92,3 +92,14 @@ def test_memory_that_must_not_change_is_not_written():
     for call in (lambda: only.__iadd__(1), lambda: only.__setitem__(0, 1)):
         with pytest.raises(ValueError, match="read-only"):
             call()
+
+
+def test_what_the_namespace_does_not_have_says_so_and_is_not_there():
+    """The standard has one ask for an extension by `hasattr`."""
+    for name in ("fft", "linalg", "complex64", "complex128"):
+        assert not hasattr(xp, name)
+        with pytest.raises(NotImplementedError, match=r"extension|complex"):
+            getattr(xp, name)
+    with pytest.raises(AttributeError, match="no attribute 'nonsense'") as error:
+        getattr(xp, "non" + "sense")
+    assert not isinstance(error.value, NotImplementedError)

@@ -272,7 +272,20 @@ def test_a_permutation_has_each_number_once_and_no_order_more_often():
     assert g.permutation(0).shape == (0,)
 
 
+def test_a_shape_may_stand_first():
+    for name in ("normal", "uniform"):
+        first, named = (getattr(Generator(7), name) for _ in range(2))
+        for shape in ((3, 4), [5], ()):
+            x, y = first(shape), named(shape=shape)
+            assert x.shape == y.shape == tuple(shape)
+            assert bool(xp.all(x == y))
+    x, y = Generator(7).normal((3, 4), scale=2), Generator(7).normal(0, 2, (3, 4))
+    assert bool(xp.all(x == y))
+
+
 WRONG = [
+    (lambda g: g.normal((2, 3), 1, (4,)), TypeError, "two shapes"),
+    (lambda g: g.uniform((2, -3)), ValueError, "negative"),
     (lambda g: g.random(-1), ValueError, "negative"),
     (lambda g: g.random(2.5), TypeError, "integer"),
     (lambda g: g.random(3, dtype="i4"), TypeError, "float32 or float64, not int32"),

@@ -201,10 +201,10 @@ def test_the_error_in_another_dtype_is_within_its_bound(dtype):
 def test_a_running_sum_is_out_of_bounds(monkeypatch):
     """The checker's planted bug: one thread that adds up all elements after each other."""
 
-    def down(kind, count, body):
+    def down(kind, count):
         return [
             "const unsigned output = 0, part = blockIdx.x; if (threadIdx.x) return;",
-            *body,
+            "const auto element = [&](const unsigned r) { return element_of(output, r); };",
             "State state = start();",
             "for (unsigned at = 0; at < length; at++) state = combine(state, element(at));",
             "result[part] = part ? start() : state;",
@@ -221,6 +221,45 @@ def planted_stages(axes):
     """Overlooks what is left behind the first part."""
     first = stages.stages_of(axes)[0]
     return [stages.Stage(first.axes, first.kind, first.chunk, parts=1)]
+
+
+SHORT_ROWS = [(1024, 64), (1027, 33), (1031, 256)]
+
+
+def agree_in_rows(shapes=SHORT_ROWS):
+    """Whether many short rows reduce to NumPy's bits, several to a warp."""
+    found = []
+    for name, dtype in (("sum", np.int32), ("argmax", np.float32), ("argmin", np.float64)):
+        for shape in shapes:
+            host = values_for(name, np.dtype(dtype), shape)
+            if name == "argmax":
+                # Equal ones, and NaN, in rows whose neighbours have neither.
+                host[3::8, 20::7], host[5::8, 31] = np.inf, np.nan
+            found.append(agree(name, host, cs.array(host), 1))
+    reducing = [each for each in operation._plans.values() if hasattr(each, "stages")]
+    assert all(each.stages[0].kind.rows == stages.ROWS for each in reducing)
+    return all(found)
+
+
+def test_short_rows_are_reduced_several_to_a_warp(monkeypatch):
+    monkeypatch.setattr(operation, "_plans", {})
+    assert agree_in_rows()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        ("min(first + j, outputs - 1)", "first"),
+        ("kept = lane & 8 ? high : low", "kept = low"),
+        ("if (at + lane < length) take", "if (false) take"),
+    ],
+    ids=["another's row", "another's half", "a rest left out"],
+)
+def test_a_row_that_is_mixed_up_is_found(change, monkeypatch):
+    right = launching.source
+    monkeypatch.setattr(launching, "source", lambda *job: right(*job).replace(*change))
+    monkeypatch.setattr(operation, "_plans", {})
+    assert not agree_in_rows(SHORT_ROWS[1:2])
 
 
 def test_a_part_that_is_left_out_is_found(monkeypatch):

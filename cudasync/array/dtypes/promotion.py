@@ -122,6 +122,8 @@ def default_dtype(value: Scalar) -> DType:
     if found is None:
         if isinstance(value, np.generic):
             return supported(value.dtype)
+        if type(value) is complex:
+            raise NotImplementedError("arrays do not compute with complex numbers")
         raise TypeError(f"an array holds numbers, not {type(value).__name__}")
     in_range(found, value)
     return found

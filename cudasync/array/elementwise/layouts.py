@@ -6,6 +6,7 @@ Each is one object, so that plans are found by identity.
 from __future__ import annotations
 
 import math
+from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from cudasync.driver.form import form_for
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
 
 # Programs with more layouts than this begin anew.
 _MOST = 4096
+# So much memory is kept for results of one layout, and of these at most so many.
+_KEPT_BYTES = 16384
+_MOST_IDLE = 64
 
 
 class Layout:
@@ -29,6 +33,7 @@ class Layout:
         "dtype",
         "form",
         "high",
+        "idle",
         "kind",
         "low",
         "nbytes",
@@ -54,6 +59,8 @@ class Layout:
         self.low, self.high = region
         self.region_type: type[Region] = type(region)
         self.form = form
+        # Memory of results on the CPU that died: see `host.memory`. Finalisers put it there.
+        self.idle: deque[Any] = deque(maxlen=min(_MOST_IDLE, _KEPT_BYTES // max(1, self.nbytes)))
 
     @property
     def element_strides(self) -> tuple[int, ...]:
@@ -113,6 +120,16 @@ def of_now(old: Layout) -> Layout:
     life = None if form.life is None else old.device.context.token
     now = form_for(form.kind, form.dtype, form.has_gaps, form.device, life)
     return layout(now, old.shape, old.strides, old.device)
+
+
+def on_device(old: Layout, device: Any) -> Layout:
+    """The same layout of arrays on another device, as it is now."""
+    device.context.enter()
+    form = old.form
+    where = None if form.device is None else device
+    life = None if form.life is None else device.context.token
+    there = form_for(form.kind, form.dtype, form.has_gaps, where, life)
+    return layout(there, old.shape, old.strides, device)
 
 
 def raise_if_over(*arrays: Any) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import weakref
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from cudasync.array.elementwise.layouts import on_device
 from cudasync.array.expressions.tree import Index, Scalar, leaves, substitute
 
 if TYPE_CHECKING:
@@ -65,6 +66,10 @@ class Placed(NamedTuple):
         by = aim.address(self.region.start) - self.region.start
         return Placed(self.ptr + by, aim.region(self.region), self.layout)
 
+    def on_device(self, device: Any) -> Placed:
+        """The same address, as of a device."""
+        return Placed(self.ptr, self.region, on_device(self.layout, device))
+
 
 class RecordedOperation:
     """A plan and what it was called with: arrays by their places, and numbers."""
@@ -112,6 +117,16 @@ class RecordedOperation:
             return operand.aimed(aim) if isinstance(operand, Placed) else aim.value(operand)
 
         made = RecordedOperation(self.plan, map(put, self.operands), put(self.result), self._arrays)
+        made.name = self.name
+        return made
+
+    def on_device(self, device: Any) -> RecordedOperation:
+        """The same operation by a kernel of another device, at the same addresses."""
+        operands = [e.on_device(device) if isinstance(e, Placed) else e for e in self.operands]
+        result = self.result.on_device(device)
+        layouts = [each.layout if isinstance(each, Placed) else None for each in operands]
+        plan = type(self.plan)(self.plan.tree, layouts, result.layout)
+        made = RecordedOperation(plan, operands, result, self._arrays)
         made.name = self.name
         return made
 

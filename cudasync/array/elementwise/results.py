@@ -13,8 +13,9 @@ if TYPE_CHECKING:
 _new = object.__new__
 
 
-def result_over(memory: Any, layout: Layout) -> Any:
-    """An array of this layout, which is contiguous, from the start of `memory`."""
+def result_over(memory: Any, layout: Layout, region: Region | None = None) -> Any:
+    """An array of this layout, which is contiguous, from the start of `memory`; `region` is what
+    it covers, where that is known."""
     made = _new(layout.kind)
     start = made.ptr = memory.ptr
     made._allocation = memory
@@ -22,7 +23,7 @@ def result_over(memory: Any, layout: Layout) -> Any:
     made.strides = layout.strides
     made.dtype = layout.dtype
     made.form = layout.form
-    made.region = Region(start, start + layout.high)
+    made.region = region or Region(start, start + layout.high)
     made._memory = None
     made._layout = layout
     return made

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import deque
+from contextvars import Context
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -9,9 +11,31 @@ import numpy as np
 from cudasync.array.expressions.tree import Apply, Cast, Index, Input, Scalar
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from cudasync.array.expressions.tree import Expression
+
+
+# Contexts in which NumPy warns of nothing, each for one call at a time: to enter one takes a tenth
+# of the time that `errstate` does. NumPy 1 has its settings by thread.
+_QUIET: deque[Context] = deque()
+_HAS_CONTEXTS = int(np.__version__.partition(".")[0]) >= 2
+
+
+def quietly(function: Callable[..., Any], *operands: Any, **words: Any) -> None:
+    """Call it, and have NumPy silent about what it does, as it is on a device."""
+    if not _HAS_CONTEXTS:
+        with np.errstate(all="ignore"):
+            function(*operands, **words)
+        return
+    try:
+        context = _QUIET.pop()
+    except IndexError:
+        context = Context()
+        context.run(np.seterr, all="ignore")
+    context.run(function, *operands, **words)
+    # One in which something was raised is dropped.
+    _QUIET.append(context)
 
 
 def compute(tree: Expression, operands: Sequence[Any], result: np.ndarray[Any, Any]) -> None:
@@ -19,30 +43,38 @@ def compute(tree: Expression, operands: Sequence[Any], result: np.ndarray[Any, A
 
     What NumPy warns of is silent here, as it is on a device.
     """
-    with np.errstate(all="ignore"):
-        if isinstance(tree, Apply) and not isinstance(tree.function.host, np.ufunc):
-            np.copyto(result, _value(tree, operands, result))
-        elif isinstance(tree, Apply):
-            inner = [_value(each, operands, result) for each in tree.operands]
-            tree.function.host(*inner, out=result)
-        else:
-            np.copyto(result, _value(tree, operands, result), casting="unsafe")
+    quietly(_compute, tree, operands, result)
+
+
+def _compute(tree: Expression, operands: Sequence[Any], result: np.ndarray[Any, Any]) -> None:
+    if isinstance(tree, Apply) and not isinstance(tree.function.host, np.ufunc):
+        np.copyto(result, _value(tree, operands, result))
+    elif isinstance(tree, Apply):
+        inner = [_value(each, operands, result) for each in tree.operands]
+        tree.function.host(*inner, out=result)
+    else:
+        np.copyto(result, _value(tree, operands, result), casting="unsafe")
 
 
 def direct(tree: Expression, operands: int) -> np.ufunc | None:
     """The one ufunc that `tree` is, of all its operands in their order; None where it is more."""
     if isinstance(tree, Apply) and isinstance(tree.function.host, np.ufunc):
-        places = [each.position for each in tree.operands if isinstance(each, Input)]
+        places = [each.position for each in tree.operands if isinstance(each, (Input, Scalar))]
         if places == list(range(operands)) and len(places) == len(tree.operands):
             return tree.function.host
     return None
+
+
+def number(leaf: Scalar, value: Any) -> Any:
+    """A number as NumPy's of the dtype that it has in the tree."""
+    return np.asarray(value).astype(leaf.dtype)
 
 
 def _value(tree: Expression, operands: Sequence[Any], result: np.ndarray[Any, Any]) -> Any:
     if isinstance(tree, Input):
         return operands[tree.position]
     if isinstance(tree, Scalar):
-        return np.asarray(operands[tree.position]).astype(tree.dtype)
+        return number(tree, operands[tree.position])
     if isinstance(tree, Index):
         return np.arange(result.size, dtype=tree.dtype).reshape(result.shape)
     if isinstance(tree, Cast):

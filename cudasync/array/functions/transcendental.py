@@ -21,7 +21,7 @@ def _renamed(name: str, ufunc: np.ufunc, *, is_wide: bool = False) -> Function:
 
 
 TRANSCENDENTAL = (
-    _of_c("exp"),
+    _of_c("exp", "exponential"),
     _of_c("expm1"),
     _of_c("log"),
     _of_c("log1p"),

@@ -61,7 +61,8 @@ class Elementwise:
             known = self._known.get(key)
         except TypeError:
             raise TypeError(
-                f"{self.__name__} takes arrays and what can be hashed, such as numbers"
+                f"{self.__name__} takes arrays, as xp.asarray(...) makes them, and what can be "
+                "hashed, such as numbers"
             ) from None
         if known is None:
             if len(self._known) >= _MOST_SIGNATURES:

@@ -20,7 +20,7 @@ from cudasync.array.indexing import has_arrays
 from cudasync.array.memory.limits import check_size
 from cudasync.array.operators.assigning import assign
 from cudasync.array.operators.values import outline
-from cudasync.driver.device import as_device
+from cudasync.engine.hazards.variable import wait_for_writers
 
 if TYPE_CHECKING:
     from cudasync.array.dtypes.supported import DType
@@ -34,6 +34,9 @@ class HostArray(Array):
     """
 
     __slots__ = ()
+
+    if TYPE_CHECKING:
+        _allocation: Any
 
     __cudasync_plan__: ClassVar[Any] = HostPlan
     __cudasync_result__: ClassVar[type[Array]]
@@ -68,8 +71,10 @@ class HostArray(Array):
         else but ops on `out`."""
         if out is not None:
             return fetched(self, out)
-        check_size(self.shape, self.nbytes, CPU)
-        self.wait()
+        if self._allocation.known[0] is not self._layout:
+            check_size(self.shape, self.nbytes, CPU)
+        wait_for_writers([self.region], None)
+        # In no variable: it would outlive the array, whose memory then does not go on.
         return view_of(self).copy()
 
     def __getitem__(self, index: Any) -> Array:
@@ -102,7 +107,7 @@ class HostArray(Array):
         if device == CPU:
             return self
         source = self if self.is_contiguous else self.copy()
-        made = empty(self.shape, self.dtype, device=as_device(device))
+        made = empty(self.shape, self.dtype, device=device)
         copy(made, view_of(source))
         return made
 

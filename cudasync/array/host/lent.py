@@ -14,7 +14,7 @@ import numpy as np
 
 from cudasync.array.handed import Handed
 from cudasync.array.host.array import HostArray, ReadOnlyHostArray
-from cudasync.array.host.memory import HostBytes
+from cudasync.array.host.memory import UNKNOWN, HostBytes
 from cudasync.driver import capsule as capsules
 from cudasync.driver.dlpack import MAJOR, MINOR
 from cudasync.driver.interop import DLPACK_CPU
@@ -32,6 +32,7 @@ class LentBytes(HostBytes):
     __slots__ = ()
 
     def __init__(self, tensor: np.ndarray[Any, Any], region: Region, *, is_read_only: bool) -> None:
+        self.known = UNKNOWN
         self.handed = Handed()
         self.ptr, end = region
         self.bytes = np.asarray(_Span(tensor, self.ptr, end - self.ptr, is_read_only))

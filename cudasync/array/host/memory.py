@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections import deque
 from sys import getrefcount
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -16,6 +15,7 @@ from cudasync.engine.hazards.variable import resolve_one
 
 if TYPE_CHECKING:
     from cudasync.array.elementwise.layouts import Layout
+    from cudasync.engine.hazards.interval_map import Region
 
 
 class HostMemory(NamedTuple):
@@ -48,41 +48,27 @@ class Cpu:
 
 CPU = Cpu()
 
-_MOST_SMALL = 4096
-_ROUNDED = 64
-_MOST_IDLE = 64
-# By size, in units of `_ROUNDED`. A deque, since a finaliser may put something there.
-_IDLE: list[deque[tuple[np.ndarray[Any, Any], int]]] = [
-    deque() for _ in range(_MOST_SMALL // _ROUNDED + 1)
-]
-
-
-class _Held:
-    __slots__ = ("bytes",)
-
-    bytes: Any
-
-
-def _references() -> int:
-    """What `getrefcount` says of an attribute that nobody else has."""
-    held = _Held()
-    held.bytes = np.empty(1, np.uint8)
-    return getrefcount(held.bytes)
-
-
-_ALONE = _references()
+# What an op that is run where it is pushed makes at most, of eight bytes an element.
+_MOST_SMALL = 8192
+# What no array has as its layout.
+UNKNOWN: tuple[Any, Any] = (0, None)
 
 
 class HostBytes:
     """Ordinary memory of the process, for one array and its views."""
 
-    __slots__ = ("bytes", "handed", "ptr")
+    __slots__ = ("bytes", "handed", "known", "ptr")
 
     device = only_device = CPU
     dlpack_device = (DLPACK_CPU, 0)
     life = None
 
+    # A layout of the whole memory and NumPy's view for arrays that have it: making one takes as
+    # long as to add a few numbers. In one slot, for two threads may look for two layouts.
+    known: tuple[Any, Any]
+
     def __init__(self, size_bytes: int) -> None:
+        self.known = UNKNOWN
         self.handed = Handed()
         self.bytes = np.empty(size_bytes, np.uint8)
         # So that the engine hears of its end: what comes to lie there is no heir to its failures.
@@ -91,35 +77,64 @@ class HostBytes:
 
 class SmallBytes(HostBytes):
     """The same for few bytes that an op overwrites whole before anybody reads them: they go on to
-    the next result. For what the engine has to be told of new memory costs more than such an op."""
+    the next result of this layout, with all that was worked out about them. For what the engine has
+    to be told of new memory costs more than such an op."""
 
-    __slots__ = ()
+    __slots__ = ("region",)
 
-    def __init__(self, size_bytes: int) -> None:
-        size = -(-size_bytes // _ROUNDED) * _ROUNDED
+    region: Region
+
+    def __init__(self, layout: Layout) -> None:
         try:
-            self.bytes, self.ptr = _IDLE[size // _ROUNDED].pop()
-            self.handed = Handed()
+            self.known, self.ptr, self.region, self.handed = layout.idle.pop()
         except IndexError:
-            super().__init__(size)
+            self.handed = Handed()
+            made = np.empty(layout.shape, layout.dtype)
+            self.known = layout, made
+            self.region = resolve_one(made, "writes")
+            self.ptr = self.region.start
+
+    @property
+    def bytes(self) -> np.ndarray[Any, Any]:  # type: ignore[override]
+        """NumPy's array, which has the memory."""
+        return self.known[1]  # type: ignore[no-any-return]
 
     def __del__(self) -> None:
         try:
-            # Neither an op to come has them, nor a view that was handed out.
-            if getrefcount(self.bytes) == _ALONE:
-                idle = _IDLE[self.bytes.size // _ROUNDED]
-                if len(idle) < _MOST_IDLE:
-                    idle.append((self.bytes, self.ptr))
+            layout, memory = self.known
+            # Neither an op to come has it, nor a view that was handed out, nor another library.
+            if getrefcount(memory) == _ALONE and not self.handed.is_out:
+                layout.idle.append((self.known, self.ptr, self.region, self.handed))
         except AttributeError:
             # It was never made: there was no memory.
             return
 
 
+def _references() -> int:
+    """What `getrefcount` says of the memory of a `SmallBytes` that nobody else has."""
+    known = None, np.empty(1, np.uint8)
+    _, memory = known
+    return getrefcount(memory)
+
+
+_ALONE = _references()
+
+
 def view_of(array: Any) -> np.ndarray[Any, Any]:
     """NumPy's view of an array on the CPU, for ops that declare what they do with it."""
-    memory = array._allocation
-    place = array.ptr - memory.ptr
-    return np.ndarray(array.shape, array.dtype, memory.bytes, place, array.strides)
+    memory, layout = array._allocation, array._layout
+    known, view = memory.known
+    if known is layout:
+        return view  # type: ignore[no-any-return]
+    if not array.size:
+        # It may begin behind the end of its memory.
+        return np.empty(array.shape, array.dtype)
+    held, place = memory.bytes, array.ptr - memory.ptr
+    view = np.ndarray(array.shape, array.dtype, held, place, array.strides)
+    if memory.known is UNKNOWN and layout is not None and layout.high - layout.low == held.nbytes:
+        # From the first byte to the last: there is no other array of this layout in it.
+        memory.known = layout, view
+    return view
 
 
 def bytes_for(layout: Layout) -> HostBytes:
@@ -128,7 +143,11 @@ def bytes_for(layout: Layout) -> HostBytes:
     return HostBytes(layout.nbytes)
 
 
+def is_small(layout: Layout) -> bool:
+    """True if results of this layout, which is contiguous, go on to the next one's."""
+    return 0 < layout.nbytes <= _MOST_SMALL
+
+
 def bytes_of_result(layout: Layout) -> HostBytes:
     """As `bytes_for`, for an array that the next op on it overwrites whole."""
-    size = layout.nbytes
-    return SmallBytes(size) if size <= _MOST_SMALL else bytes_for(layout)
+    return SmallBytes(layout) if is_small(layout) else bytes_for(layout)

@@ -5,6 +5,7 @@ NumPy lets the GIL go in its loops, so such ops run beside each other and beside
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from numpy import errstate
@@ -12,9 +13,9 @@ from numpy import errstate
 from cudasync.array.allocation import DEAD, reap
 from cudasync.array.dtypes.promotion import in_range
 from cudasync.array.elementwise.results import result_over
-from cudasync.array.expressions.on_host import compute, direct
+from cudasync.array.expressions.on_host import compute, direct, number, quietly
 from cudasync.array.expressions.tree import Scalar, leaves, name_of
-from cudasync.array.host.memory import bytes_of_result, view_of
+from cudasync.array.host.memory import SmallBytes, bytes_of_result, is_small, view_of
 from cudasync.engine.current import engine as current_engine
 from cudasync.engine.hazards.interval_map import Gapped
 from cudasync.engine.host import at_once
@@ -30,12 +31,24 @@ if TYPE_CHECKING:
     from cudasync.engine.hazards.interval_map import Region
 
 _dead = DEAD.items
+_NOTHING = (_dead, None)
 
 
 class HostPlan:
     """`operands` has the layout of each array, and None for a number."""
 
-    __slots__ = ("_are_arrays", "_numbers", "_ufunc", "name", "operands", "result", "tree")
+    __slots__ = (
+        "_are_arrays",
+        "_is_pair",
+        "_is_short",
+        "_last",
+        "_numbers",
+        "_ufunc",
+        "name",
+        "operands",
+        "result",
+        "tree",
+    )
 
     def __init__(self, tree: Expression, operands: Sequence[Layout | None], result: Layout) -> None:
         self.tree = tree
@@ -44,13 +57,41 @@ class HostPlan:
         self.name = name_of(tree)
         self._are_arrays = [each is not None for each in operands]
         # Of one operation on the operands as they are.
-        self._ufunc = direct(tree, len(self.operands)) if all(self._are_arrays) else None
+        self._ufunc: Any = direct(tree, len(self.operands))
         self._numbers = [each for each in leaves(tree) if isinstance(each, Scalar)]
+        # By position, the number of a ufunc that came last, and NumPy's: constants come again.
+        self._last: dict[int, tuple[Any, Any]] = {}
+        # What most operations on few numbers are: one ufunc, and a result whose memory goes on.
+        self._is_short = self._ufunc is not None and is_small(result)
+        self._is_pair = self._are_arrays == [True, True]
 
     def __call__(self, operands: tuple[Any, ...], frame: FrameType) -> Any:
         """Push the operation; a new array with its result, at once."""
-        made = result_over(bytes_of_result(self.result), self.result)
-        self.into(operands, made, frame)
+        result = self.result
+        engine = current_engine()
+        if not self._is_short or not engine._is_direct or result.size > engine._most_at_once:
+            made = result_over(bytes_of_result(result), result)
+            self.into(operands, made, frame)
+            return made
+        # The same, written out: what is called here counts for as much as the addition.
+        if _dead:
+            reap()
+        if self._is_pair:
+            left, right = operands
+            known, x = left._allocation.known
+            if known is not left._layout:
+                x = view_of(left)
+            known, y = right._allocation.known
+            if known is not right._layout:
+                y = view_of(right)
+            values: Sequence[Any] = (x, y)
+            reads: tuple[Region, ...] = (left.region, right.region)
+        else:
+            reads, values = self._taken(operands)
+        memory = SmallBytes(result)
+        made = result_over(memory, result, memory.region)
+        run = partial(quietly, self._ufunc, *values, out=memory.known[1])
+        at_once.push(engine, run, (reads, (), (memory.region,)), self.name, frame)
         return made
 
     def into(self, operands: tuple[Any, ...], target: Any, frame: FrameType) -> Op | None:
@@ -60,24 +101,12 @@ class HostPlan:
             reap()
         if not self.result.size:
             return None
-        for leaf in self._numbers:
-            in_range(leaf.dtype, operands[leaf.position])
-        values: list[Any] = []
-        reads: tuple[Region, ...] = ()
-        for each, is_array in zip(operands, self._are_arrays, strict=True):
-            if is_array:
-                reads += (each.region,)
-                each = view_of(each)
-            values.append(each)
-        result, tree, ufunc, region = view_of(target), self.tree, self._ufunc, target.region
-
-        def run() -> None:
-            if ufunc is None:
-                compute(tree, values, result)
-            else:
-                with errstate(all="ignore"):
-                    ufunc(*values, out=result)
-
+        reads, values = self._taken(operands)
+        result, region = view_of(target), target.region
+        if self._ufunc is None:
+            run = partial(compute, self.tree, values, result)
+        else:
+            run = partial(quietly, self._ufunc, *values, out=result)
         engine = current_engine()
         # In this order: what records is not direct, and has no such bound.
         if engine._is_direct and self.result.size <= engine._most_at_once:
@@ -87,3 +116,28 @@ class HostPlan:
         if region.__class__ is Gapped:
             reads += (region,)
         return engine._push(run, OpKind.HOST, reads=reads, writes=(region,), name=self.name)
+
+    def _taken(self, operands: tuple[Any, ...]) -> tuple[tuple[Region, ...], list[Any]]:
+        """The regions of the arrays among the operands, and all of them as they are called with.
+
+        OverflowError for an integer that its dtype does not hold.
+        """
+        reads: tuple[Region, ...] = ()
+        values: list[Any] = []
+        for each, is_array in zip(operands, self._are_arrays, strict=True):
+            if is_array:
+                reads += (each.region,)
+                each = view_of(each)
+            values.append(each)
+        for leaf in self._numbers:
+            at = leaf.position
+            given, value = self._last.get(at, _NOTHING)
+            if given is not operands[at]:
+                in_range(leaf.dtype, operands[at])
+                value = operands[at]
+                if self._ufunc is not None:
+                    with errstate(all="ignore"):
+                        value = number(leaf, value)
+                    self._last[at] = operands[at], value
+            values[at] = value
+        return reads, values

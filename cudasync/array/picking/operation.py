@@ -63,7 +63,7 @@ def _run(
 
         contiguous_operands = tuple(e if e.is_contiguous else e.copy() for e in operands)
         found = _known.get((text, threads, numbers), result.device, step)
-        found(contiguous_operands, made, frame)
+        found(contiguous_operands, made, frame, is_new=True)
     return made
 
 

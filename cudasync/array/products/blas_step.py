@@ -34,15 +34,17 @@ class BlasStep:
         self._make_own = own
         self._own: Step | None = None
 
-    def __call__(self, operands: tuple[Any, ...], result: Any, frame: FrameType) -> None:
-        """Push it: reads the operands, overwrites the result; returns at once."""
+    def __call__(
+        self, operands: tuple[Any, ...], result: Any, frame: FrameType, *, is_new: bool = False
+    ) -> None:
+        """Push it, as `Step` is pushed: reads the operands, overwrites the result."""
         engine = current_engine()
         if engine.mode == "recording":
             own = self._own
             if own is None:
                 # What two threads make at once is alike.
                 own = self._own = self._make_own()
-            own(operands, result, frame)
+            own(operands, result, frame, is_new=is_new)
             return
         left, right = operands
         blas, gemm = self._blas, self._gemm

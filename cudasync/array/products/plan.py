@@ -110,7 +110,7 @@ class DevicePlan:
         if self._token is not self._device.context.token:
             return self._renewed(*operands)(operands, frame)
         made = result_over(self._source.take(), self.result)
-        self._step(operands, made, frame)
+        self._step(operands, made, frame, is_new=True)
         return made
 
     def into(self, operands: tuple[Any, ...], target: Any, frame: FrameType) -> None:

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from cudasync.array.reductions.stages import StageClass
     from cudasync.array.reductions.table import Reduction
 
-_PLACE = "struct State { value_type value; long long place; };"
-
 
 @dataclass(frozen=True, slots=True)
 class Job:
@@ -40,6 +38,13 @@ class Job:
     element: Expression | None
     finish: Expression | None
     scalars: tuple[DType, ...] = ()
+    # Where places are looked for and one may be as large as that, in any stage.
+    is_long: bool = False
+
+    @property
+    def place(self) -> str:
+        """The type of a place in C."""
+        return "long long" if self.is_long else "unsigned"
 
     @property
     def has_divisor(self) -> bool:
@@ -52,7 +57,7 @@ class Job:
 def state_bytes(job: Job) -> int:
     """How many bytes a state takes in memory."""
     if job.reduction.finds:
-        return 16
+        return 16 if job.is_long or job.dtype.itemsize == 8 else 8
     # A value of float16 is a float.
     return max(job.dtype.itemsize, 4 if job.dtype.kind == "f" else 1)
 
@@ -83,8 +88,8 @@ def source(job: Job, kind: StageClass) -> str:
         parameters.append(f"{value} divisor")
     for at, each in enumerate(job.scalars, len(job.operands)):
         parameters.append(f"{C_TYPES[each].argument} p{at}")
-    body = [*_element(job, kind, count, step), *_finish(job, value)]
-    lines = [*(_across if kind.threads else _down)(kind, count, body)]
+    way = _down if not kind.threads else _across if kind.rows == 1 else _in_rows
+    lines = [*_element(job, kind, count, step), *_finish(job, value), *way(kind, count)]
     text = "".join(f"    {line}\n" for line in lines)
     helpers = "\n".join([f"typedef {value} value_type;", *_state(job)])
     return "\n".join(
@@ -98,42 +103,55 @@ def source(job: Job, kind: StageClass) -> str:
 
 
 def _state(job: Job) -> list[str]:
-    """What a state is, how two become one, the first, and that of the thread `by` lanes on."""
+    """What a state is, how two become one, in any order and of elements in theirs, the first one,
+    and those of other lanes."""
     reduction = job.reduction
     start = reduction.start_of(job.dtype)
-    shifted = "__shfl_down_sync(0xffffffff, {}, by)"
     if reduction.finds:
-        better = reduction.finds
+        sign = reduction.finds
         # Without branches, as everywhere in what combines two: lanes do it side by side.
         same = "((a.value == b.value) | ((a.value != a.value) & (b.value != b.value)))"
+        better = f"(a.value {sign} b.value) | ((a.value != a.value) & (b.value == b.value))"
+        chosen = "return State{is_first ? a.value : b.value, is_first ? a.place : b.place};\n}"
+        none = "0x7fffffffffffffffLL" if job.is_long else "0xffffffffu"
         return [
-            _PLACE,
+            f"struct State {{ value_type value; {job.place} place; }};",
             "__device__ State combine(State a, State b) {",
-            f"    const bool is_first = ({better}) | ({same} & (a.place < b.place));",
-            "    return State{is_first ? a.value : b.value, is_first ? a.place : b.place};\n}",
+            f"    const bool is_first = {better} | ({same} & (a.place < b.place));",
+            f"    {chosen}",
+            "__device__ State then(State a, State b) {",
+            f"    const bool is_first = (a.value {sign}= b.value) | (a.value != a.value);",
+            f"    {chosen}",
             "__device__ State start() {",
-            f"    return State{{(value_type)({start}), 0x7fffffffffffffffLL}};\n}}",
-            "__device__ State lanes_on(State a, unsigned by) {",
-            f"    return State{{(value_type){shifted.format('a.value')}, "
-            f"{shifted.format('a.place')}}};\n}}",
+            f"    return State{{(value_type)({start}), {none}}};\n}}",
+            *_moved("State{{(value_type){}, {}}}", ("a.value", "a.place")),
         ]
     assert reduction.combine is not None
     text = reduction.combine.text(job.dtype, ("a", "b"), "value_type")
     return [
         "typedef value_type State;",
         f"__device__ State combine(State a, State b) {{ return {text}; }}",
+        "__device__ State then(State a, State b) { return combine(a, b); }",
         f"__device__ State start() {{ return (State)({start}); }}",
-        "__device__ State lanes_on(State a, unsigned by) {",
-        f"    return (State){shifted.format('a')};\n}}",
+        *_moved("(State){}", ("a",)),
     ]
 
 
+def _moved(state: str, parts: tuple[str, ...]) -> list[str]:
+    """The states of the thread `by` lanes on, and of that whose number differs in the bit `by`."""
+    lines = []
+    for name, instruction in (("lanes_on", "__shfl_down_sync"), ("across", "__shfl_xor_sync")):
+        moved = state.format(*(f"{instruction}(0xffffffff, {part}, by)" for part in parts))
+        lines.append(f"__device__ State {name}(State a, unsigned by) {{ return {moved}; }}")
+    return lines
+
+
 def _element(job: Job, kind: StageClass, count: str, step: str) -> list[str]:
-    """Where each operand's elements for this output begin, and the state of the r-th."""
-    lines = _divided("output", "k", kind.kept_rank, count)
+    """The state of the r-th element for an output."""
+    inside = _divided("output", "k", kind.kept_rank, count)
     for at, (known, _) in enumerate(kind.steps):
-        lines.append(f"const {step} b{at} = {_offset(at, 'k', kind.kept_rank, known, step)};")
-    inside = _divided("r", "r", kind.reduced_rank, count)
+        inside.append(f"const {step} b{at} = {_offset(at, 'k', kind.kept_rank, known, step)};")
+    inside += _divided("r", "r", kind.reduced_rank, count)
     places = {
         at: f"b{at} + {_offset(at, 'r', kind.reduced_rank, known, step)}"
         for at, (_, known) in enumerate(kind.steps)
@@ -144,11 +162,10 @@ def _element(job: Job, kind: StageClass, count: str, step: str) -> list[str]:
         body = Body(places, "r")
         value = body.value(job.element)
         inside += body.lines
-        given = f"State{{{value}, (long long)r}}" if job.reduction.finds else value
+        given = f"State{{{value}, ({job.place})r}}" if job.reduction.finds else value
         inside.append(f"return {given};")
     return [
-        *lines,
-        f"const auto element = [&](const {count} r) -> State {{",
+        f"const auto element_of = [&](const {count} output, const {count} r) -> State {{",
         *(f"    {line}" for line in inside),
         "};",
     ]
@@ -191,18 +208,22 @@ def _tree(first: str, apart: int) -> str:
     """`UNROLLED` elements, `apart` from each other, combined as a tree."""
     row = [f"element({first} + {i * apart})" for i in range(UNROLLED)]
     while len(row) > 1:
-        row = [f"combine({row[i]}, {row[i + 1]})" for i in range(0, len(row), 2)]
+        row = [f"then({row[i]}, {row[i + 1]})" for i in range(0, len(row), 2)]
     return row[0]
 
 
-def _across(kind: StageClass, count: str, body: list[str]) -> list[str]:
+def _element_here(count: str) -> str:
+    return f"const auto element = [&](const {count} r) {{ return element_of(output, r); }};"
+
+
+def _across(kind: StageClass, count: str) -> list[str]:
     threads = kind.threads
     lines = [
         "const unsigned thread = threadIdx.x;",
         f"const {count} number = ({count})blockIdx.x * blockDim.y + threadIdx.y;",
         "if (number >= outputs * parts) return;",
         f"const {count} output = number / parts, part = number % parts;",
-        *body,
+        _element_here(count),
         f"{count} at = part * chunk;",
         f"const {count} end = length - at < chunk ? length : at + chunk;",
         "State state = start();",
@@ -228,12 +249,54 @@ def _across(kind: StageClass, count: str, body: list[str]) -> list[str]:
     ]
 
 
-def _down(kind: StageClass, count: str, body: list[str]) -> list[str]:
+def _in_rows(kind: StageClass, count: str) -> list[str]:
+    """A warp with several results. Their rows are read side by side. Then half of the lanes give
+    away what they have of one half of the results, and get it of the other: so on until each lane
+    has one result's, which those that have the same one combine."""
+    rows = kind.rows
+    each = [f"#pragma unroll\nfor (unsigned j = 0; j < {rows}; j++)"]
+    lines = [
+        "const unsigned lane = threadIdx.x;",
+        f"const {count} first = (({count})blockIdx.x * blockDim.y + threadIdx.y) * {rows};",
+        "if (first >= outputs) return;",
+        f"State states[{rows}];",
+        *each,
+        "    states[j] = start();",
+        f"const auto take = [&](const {count} r) {{",
+        *each,
+        "    states[j] = combine(states[j], element_of(min(first + j, outputs - 1), r));",
+        "};",
+        f"{count} at = 0;",
+        f"for (; length - at >= {WARP}; at += {WARP}) take(at + lane);",
+        "if (at + lane < length) take(at + lane);",
+    ]
+    half, by = rows // 2, WARP // 2
+    while half:
+        lines += [
+            "#pragma unroll",
+            f"for (unsigned j = 0; j < {half}; j++) {{",
+            f"    const State low = states[j], high = states[j + {half}];",
+            f"    const State kept = lane & {by} ? high : low, given = lane & {by} ? low : high;",
+            f"    states[j] = combine(kept, across(given, {by}));",
+            "}",
+        ]
+        half, by = half // 2, by // 2
+    return [
+        *lines,
+        f"for (unsigned by = {by}; by; by /= 2)",
+        "    states[0] = combine(states[0], across(states[0], by));",
+        f"const {count} output = first + lane / {2 * by};",
+        f"if (lane % {2 * by} == 0 && output < outputs) "
+        "result[output * by_output] = finish(states[0]);",
+    ]
+
+
+def _down(kind: StageClass, count: str) -> list[str]:
     return [
         f"const {count} output = ({count})blockIdx.x * blockDim.x + threadIdx.x;",
         f"const {count} part = ({count})blockIdx.y * blockDim.y + threadIdx.y;",
         "if (output >= outputs || part >= parts) return;",
-        *body,
+        _element_here(count),
         f"{count} at = part * chunk;",
         f"const {count} end = length - at < chunk ? length : at + chunk;",
         "State state = start();",

@@ -120,6 +120,8 @@ def variance(
 
 def array(x: Any, name: str) -> Any:
     """`x`, if it is an array that computes; TypeError else."""
+    if hasattr(type(x), "__cudasync_trace__"):
+        raise TypeError(f"an elementwise function is traced for one element: call {name} outside")
     if not hasattr(type(x), "__cudasync_plan__"):
         raise TypeError(f"{name} takes arrays, not {described(x)}: make one by xp.asarray(...)")
     return x

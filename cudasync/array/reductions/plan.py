@@ -12,7 +12,7 @@ from cudasync.array.allocation import DEAD, reap
 from cudasync.array.elementwise.layouts import of_now, raise_if_over
 from cudasync.array.elementwise.operations import cast_to
 from cudasync.array.elementwise.results import new_result, result_over
-from cudasync.array.expressions.layout import broadcast_strides
+from cudasync.array.expressions.layout import MOST_SHORT, broadcast_strides
 from cudasync.array.memory.pool import Source
 from cudasync.array.reductions.kernel import Job, state_bytes
 from cudasync.array.reductions.launching import Stepped, step_for
@@ -81,6 +81,7 @@ class DevicePlan:
                 tuple(e.dtype for e in self.operands) if not number else (request.element.dtype,),
                 None if number else request.element,
                 request.finish if is_last else None,
+                is_long=request.length >= MOST_SHORT,
             )
             sizes = [each.dtype.itemsize for each in self.operands] if not number else [0]
             step = step_for(job, stage, sizes, request.divisor, device)

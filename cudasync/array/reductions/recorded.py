@@ -86,6 +86,19 @@ class RecordedReduction:
         made.name = self.name
         return made
 
+    def on_device(self, device: Any) -> RecordedReduction:
+        """The same stage by a kernel of another device, at the same addresses."""
+
+        def put(operand: Any) -> Any:
+            has_layout = isinstance(operand, Placed) and operand.layout is not None
+            return operand.on_device(device) if has_layout else operand
+
+        stepped = self.stepped._replace(step=self.stepped.step.on_device(device))
+        operands = [put(each) for each in self.operands]
+        made = RecordedReduction(self.plan, stepped, operands, put(self.result), self._arrays)
+        made.name = self.name
+        return made
+
     def takes_in(self, other: Any) -> None:
         """It is no operation on elements alone: see `reduces`."""
 
@@ -138,7 +151,7 @@ class RecordedReduction:
         )
         stage = alike(axes, stage)
         sizes = [each.dtype.itemsize for each in layouts]
-        device = plan.result.device
+        device = self.stepped.step.device
         step = step_for(job, stage, sizes, request.divisor, device, values)
         stepped = Stepped(step, job, stage)
         fused = RecordedReduction(plan, stepped, operands, self.result, self._arrays)

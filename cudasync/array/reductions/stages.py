@@ -5,9 +5,11 @@ into parts of `chunk` elements and leaves one for each part, until one is left. 
 depends on the device or on what else is going on, so the order in which elements are combined is
 always the same.
 
-Two ways to lie. *Across*: a block of threads, or a warp, goes through a part together, which suits
-elements that are close along the reduced axes. *Down*: each thread goes through a part of its own,
-and its neighbours through those beside it: for the other case, and few elements for each result.
+Three ways to lie. *Across*: a block of threads, or a warp, goes through a part together, which
+suits elements that are close along the reduced axes. *In rows*: a warp goes through `ROWS` short
+ones at once, so that what its lanes have is combined for all of them in as many steps as for two.
+*Down*: each thread goes through a part of its own, and its neighbours through those beside it: for
+the other case, and few elements for each result.
 
 In a stage an element is combined at most `MOST_ROUNDINGS` times: with its seven neighbours as a
 tree (3), along a thread's way (8 across, 16 down, 7 more for what is left of 8), and across, among
@@ -30,6 +32,11 @@ BLOCK = 256
 # How many elements a thread reads before it combines them with what it has.
 UNROLLED = 8
 MOST_ROUNDINGS = 30
+
+# How many results a warp has at once where rows are short, so long and so many.
+ROWS = 8
+_SHORT_ROW = 8 * WARP
+_MANY_ROWS = 1024
 
 _FEW = 32
 _OF_A_WARP = 64 * WARP
@@ -64,11 +71,13 @@ class Axes:
 class StageClass:
     """What the text of a stage depends on, beside the functions.
 
-    `threads` are those that share a part across, 0 is down. `steps` has for each operand the stride
-    along the last kept and the last reduced axis: 0, 1, or None for any other.
+    `threads` are those that share a part across, or `rows` parts of as many results; 0 is down.
+    `steps` has for each operand the stride along the last kept and the last reduced axis: 0, 1, or
+    None for any other.
     """
 
     threads: int
+    rows: int
     kept_rank: int
     reduced_rank: int
     is_wide: bool
@@ -95,8 +104,9 @@ class Stage:
         outputs = self.axes.outputs
         if self.kind.threads:
             # Of those that share a warp, as many as make a block together.
-            down = min(BLOCK // self.kind.threads, outputs * self.parts)
-            return (-(-outputs * self.parts // down),), (self.kind.threads, down)
+            groups = -(-outputs // self.kind.rows) * self.parts
+            down = min(BLOCK // self.kind.threads, groups)
+            return (-(-groups // down),), (self.kind.threads, down)
         across = min(BLOCK, 1 << (outputs - 1).bit_length())
         down = min(BLOCK // across, self.parts)
         return (-(-outputs // across), -(-self.parts // down)), (across, down)
@@ -175,23 +185,24 @@ def _stage(axes: Axes) -> Stage:
     else:
         threads = WARP if length <= _OF_A_WARP else BLOCK
         chunk = _OF_A_WARP if threads == WARP else _OF_A_BLOCK
-    return Stage(axes, _class(axes, threads), chunk, -(-length // chunk))
+    rows = ROWS if threads == WARP and length <= _SHORT_ROW and outputs >= _MANY_ROWS else 1
+    return Stage(axes, _class(axes, threads, rows), chunk, -(-length // chunk))
 
 
 def alike(axes: Axes, stage: Stage) -> Stage:
     """A stage on other operands that combines the same elements in the same order as `stage`."""
     assert axes.outputs == stage.axes.outputs
     assert axes.length == stage.axes.length
-    return Stage(axes, _class(axes, stage.kind.threads), stage.chunk, stage.parts)
+    return Stage(axes, _class(axes, stage.kind.threads, stage.kind.rows), stage.chunk, stage.parts)
 
 
-def _class(axes: Axes, threads: int) -> StageClass:
+def _class(axes: Axes, threads: int, rows: int) -> StageClass:
     steps = tuple(
         (_known(kept[-1]), _known(reduced[-1]))
         for kept, reduced in zip(axes.kept.strides, axes.reduced.strides, strict=True)
     )
     ranks = len(axes.kept.lengths), len(axes.reduced.lengths)
-    return StageClass(threads, *ranks, _reach(axes) >= MOST_SHORT, steps)
+    return StageClass(threads, rows, *ranks, _reach(axes) >= MOST_SHORT, steps)
 
 
 def _known(step: int) -> int | None:

@@ -42,7 +42,8 @@ class Reduction:
     """One reduction. There is one object of each.
 
     `finish` has `Scalar(0)`, what was accumulated, and may have `Scalar(1)`, a divisor. `finds` is
-    the C of "the first value is better" for those that give an index.
+    the sign of "the first value is better" for those that give an index: the first NaN wins, among
+    equals the first.
     """
 
     name: str
@@ -165,9 +166,7 @@ def _mean_of(
 
 
 def _place(name: str, sign: str, start: Mapping[str, str]) -> Reduction:
-    # The first NaN wins; among equals the first.
-    better = f"(a.value {sign} b.value) | ((a.value != a.value) & (b.value == b.value))"
-    return Reduction(name, "iuf", None, start, None, _as_it_is, _kept, _always(INT64), better)
+    return Reduction(name, "iuf", None, start, None, _as_it_is, _kept, _always(INT64), sign)
 
 
 ALL = (

@@ -165,7 +165,7 @@ class DevicePlan:
         if self._token is not self._device.context.token:
             return self._renewed(*operands)(operands, frame)
         made = result_over(self._source.take(), result)
-        self._scanned(operands, made, frame)
+        self._scanned(operands, made, frame, is_new=True)
         return made
 
     def into(self, operands: tuple[Any, ...], target: Any, frame: FrameType) -> None:
@@ -177,21 +177,23 @@ class DevicePlan:
         elif self._token is not self._device.context.token:
             self._renewed(*operands, target).into(operands, target, frame)
         else:
-            self._scanned(operands, target, frame)
+            self._scanned(operands, target, frame, is_new=False)
 
     def _filled(self, target: Any, frame: FrameType) -> None:
         """With what a scan of nothing begins with."""
         if self.result.size:
             cast_to(self.result.dtype).into((self.request.of_nothing,), target, frame)
 
-    def _scanned(self, operands: tuple[Any, ...], made: Any, frame: FrameType) -> None:
+    def _scanned(
+        self, operands: tuple[Any, ...], made: Any, frame: FrameType, *, is_new: bool
+    ) -> None:
         (operand,) = operands
         left = [operand]
         deep = len(self._steps) // 2
         for step, scratches in self._steps[:deep]:
             assert scratches is not None
             totals = scratches.take()
-            step((left[-1],), totals, frame)
+            step((left[-1],), totals, frame, is_new=True)
             left.append(totals)
         carry: tuple[Any, ...] = ()
         for at, (step, _) in enumerate(self._steps[deep:]):
@@ -199,5 +201,5 @@ class DevicePlan:
             # Totals are scanned into memory of their own: others may yet read them.
             scratches = self._steps[deep - at - 1][1] if at < deep else None
             target = made if scratches is None else scratches.take()
-            step((of, *carry), target, frame)
+            step((of, *carry), target, frame, is_new=is_new or target is not made)
             carry = (target,)

@@ -61,7 +61,7 @@ def sort_rows(x: Any, frame: FrameType, *, gives_places: bool, is_descending: bo
     source_of = x
     for step, scratches in steps:
         target = made if scratches is None else scratches.take()
-        step((source_of,), target, frame)
+        step((source_of,), target, frame, is_new=True)
         source_of = target
     return made
 

@@ -12,12 +12,14 @@ from typing import TYPE_CHECKING, Any
 from cudasync.array.elementwise.accesses import NO_TOKENS
 from cudasync.array.elementwise.packers import packer
 from cudasync.array.memory.pool import Source
+from cudasync.array.steps.recorded import note
 from cudasync.driver import Launch
 from cudasync.driver.checking import is_checked
 from cudasync.engine.current import engine as current_engine
 from cudasync.engine.device import launching
 from cudasync.engine.hazards.interval_map import Region
 from cudasync.engine.op import OpKind
+from cudasync.graph.node import Node
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -63,17 +65,17 @@ class Step:
     """
 
     __slots__ = (
-        "_device",
         "_first",
         "_idle",
         "_is_checked",
         "_kernel",
-        "_name",
         "_numbers",
         "_pack",
         "_pack_into",
         "_shape",
-        "_updates",
+        "device",
+        "name",
+        "updates",
     )
 
     def __init__(
@@ -88,9 +90,9 @@ class Step:
         numbers: Sequence[tuple[Any, str]],
         updates: bool = False,
     ) -> None:
-        self._updates = updates
-        self._name = name
-        self._device = device
+        self.updates = updates
+        self.name = name
+        self.device = device
         self._kernel = kernel
         self._shape = kernel.shape(grid, block, 0)
         self._first = tuple(first)
@@ -100,32 +102,54 @@ class Step:
         self._idle: deque[Launch] = deque()
         self._is_checked = is_checked()
 
-    def __call__(self, operands: tuple[Any, ...], result: Any, frame: FrameType) -> Any:
-        """Push it: reads the operands, overwrites the result; returns the op at once."""
+    def __call__(
+        self, operands: tuple[Any, ...], result: Any, frame: FrameType, *, is_new: bool = False
+    ) -> Any:
+        """Push it: reads the operands, overwrites the result; returns the op at once.
+
+        The result is new if nobody has an array on its memory but who calls.
+        """
         launch, read = self._packed(operands, result)
         # Alive until the launch is issued.
         launch.kept = (operands, result)
         written: tuple[Any, ...] = (result.region,)
         updated: tuple[Any, ...] = ()
-        if self._updates:
+        if self.updates:
             updated, written = written, ()
         accesses = ((read, updated, written), NO_TOKENS, ())
         engine = current_engine()
         kernel = self._kernel.name
         if engine._is_direct and not self._is_checked:
-            name = self._name
-            return _push(engine, launch.on, accesses, name, self._device, frame, kernel)
-        op = engine._push(
+            name = self.name
+            return _push(engine, launch.on, accesses, name, self.device, frame, kernel)
+        # A node where it is recorded.
+        op: Any = engine._push(
             launch.on,
             OpKind.KERNEL,
             reads=(*read, *updated),
             writes=(*updated, *written),
-            name=self._name,
-            device=self._device,
+            name=self.name,
+            device=self.device,
             kernel=kernel,
         )
         op._said = accesses
+        if op.__class__ is Node:
+            note(op, self, operands, result, is_new=is_new)
         return op
+
+    def on_device(self, device: Device) -> Step:
+        """The same step by a kernel of another device. Raises what loading it there raises."""
+        x, y, z, *block, _ = self._shape
+        return Step(
+            self.name,
+            device,
+            self._kernel.on(device),
+            grid=(x, y, z),
+            block=tuple(block),
+            first=self._first,
+            numbers=self._numbers,
+            updates=self.updates,
+        )
 
     def packed(self, operands: tuple[Any, ...], result: Any) -> Launch:
         """A launch with these operands and this result, told by their `ptr` and `region`."""

@@ -8,7 +8,8 @@ from cudasync.driver.launches import failed_launch
 from cudasync.errors import CudaError
 
 if TYPE_CHECKING:
-    from cudasync.engine.op import DeviceOp, Op
+    from cudasync.engine.op import Op
+    from cudasync.engine.op_classes import DeviceOp
 
 
 class Steps(tuple[str, ...]):

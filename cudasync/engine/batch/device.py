@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from cudasync.engine.batch.steps import Step
     from cudasync.engine.engine import Engine
     from cudasync.engine.hazards.accesses import Accesses
-    from cudasync.engine.op import DeviceOp, Op
+    from cudasync.engine.op import Op
+    from cudasync.engine.op_classes import DeviceOp
     from cudasync.engine.pushing import Bind
 
 _KERNEL = OpKind.KERNEL
@@ -122,7 +123,7 @@ def _with_op(op: DeviceOp, enqueue: Callable[..., Any]) -> Callable[..., Any]:
 def _inside(op: DeviceOp, enqueue: Callable[..., Any]) -> Callable[..., Any]:
     """The same, with the thread inside of the op: functions of users may push."""
     op._calls_users = True
-    return partial(current.call, op, partial(enqueue, op))
+    return partial(current.call_with_its_engine, op, partial(enqueue, op))
 
 
 def _enqueue_each(

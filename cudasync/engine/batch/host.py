@@ -11,7 +11,8 @@ from cudasync.engine.batch.union import Union
 from cudasync.engine.hazards.variable import Var
 from cudasync.engine.lifecycle import refusal
 from cudasync.engine.log.combiner import COMBINER
-from cudasync.engine.op import OpKind, PlainOp
+from cudasync.engine.op import OpKind
+from cudasync.engine.op_classes import PlainOp
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

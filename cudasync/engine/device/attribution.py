@@ -10,11 +10,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from cudasync.engine.batch.blame import is_named, name_to_blame
-from cudasync.engine.op import DeviceOp, OpKind
+from cudasync.engine.op import OpKind
 from cudasync.errors import ClosedError, CudaError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from cudasync.engine.op_classes import DeviceOp
 
 # The driver checks these when they are called; they do not fault later.
 HARMLESS = (OpKind.ALLOCATE, OpKind.FREE)

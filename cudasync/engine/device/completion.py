@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from cudasync.engine.device.issuing import Issuer
     from cudasync.engine.device.streams import DeviceStreams
     from cudasync.engine.device.timeline import Timeline
-    from cudasync.engine.op import DeviceOp, Op
+    from cudasync.engine.op import Op
+    from cudasync.engine.op_classes import DeviceOp
 
 
 def query(issuer: Issuer, op: DeviceOp) -> None:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections import deque
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from cudasync.driver import Event
 from cudasync.driver.capturing import Relaxed
@@ -24,8 +24,8 @@ from cudasync.errors import CudasyncError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from cudasync.driver import Device
-    from cudasync.engine.op import DeviceOp
+    from cudasync.driver import Device, Stream
+    from cudasync.engine.op_classes import DeviceOp
     from cudasync.engine.trace import Counters
 
 
@@ -126,3 +126,11 @@ class EventPool:
         while self._ring:
             with suppress(CudasyncError, IndexError):
                 self._take().close()
+
+
+def recorded(fn: Callable[[Stream], Any], stream: Stream, event: Event | None = None) -> Any:
+    """`fn(stream)`, and the event behind it."""
+    result = fn(stream)
+    if event is not None:
+        stream.record(event)
+    return result

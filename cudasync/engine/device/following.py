@@ -9,7 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from cudasync.engine.hazards.predecessors import predecessors
-from cudasync.engine.op import DeviceOp, OpKind
+from cudasync.engine.op import OpKind
+from cudasync.engine.op_classes import DeviceOp
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cudasync.engine.op import DeviceOp
+from cudasync.engine.op_classes import DeviceOp
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -3,8 +3,6 @@
 An op is issued once all its device predecessors are issued and its host predecessors are over.
 Driver calls can not be done twice, so one thread claims the op; should it be suspended there,
 the op and what depends on it stay, and everything else goes on: others use other streams.
-
-Ops that are ready gather in `READY`; whoever may have made one ready calls `settle`.
 """
 
 from __future__ import annotations
@@ -15,46 +13,28 @@ from typing import TYPE_CHECKING, Any
 
 from cudasync.driver import exploring
 from cudasync.engine import current
-from cudasync.engine.device import completion
-from cudasync.engine.device.streams import DeviceStreams
+from cudasync.engine.device import completion, devices, watching
+from cudasync.engine.device.ready import READY
 from cudasync.engine.device.waits import wait_for
+from cudasync.engine.device.watching import POLL_EVERY
 from cudasync.engine.ledger import poison
 from cudasync.engine.lifecycle import refusal
 from cudasync.engine.log import node as nodes
-from cudasync.engine.op import DeviceOp, Op, OpKind, claim, is_claimed_by
+from cudasync.engine.op import Op, OpKind, claim, is_claimed_by
+from cudasync.engine.op_classes import DeviceOp
 from cudasync.errors import CudaError, CudasyncError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from cudasync.driver import Device, Event, Stream
-    from cudasync.engine.device.timeline import Point, Timeline
+    from cudasync.driver import Event, Stream
+    from cudasync.engine.device.streams import DeviceStreams
+    from cudasync.engine.device.timeline import Timeline
     from cudasync.engine.ledger import Ledger
     from cudasync.engine.log.node import Place
-    from cudasync.engine.trace import Tally
 
-# A dict, so that an op stays in it until it is issued, and may be taken out twice.
-# Fences, and ops that are not issued and end now that all before them are over, stand here, too.
-READY: dict[Any, None] = {}
-# An issue asks the driver how far its stream has come once in this many, so that finished ops do
-# not pile up in a program that never waits. One that waits now and then is not asked.
-POLL_EVERY = 32
 # Waits for streams of others, and kernels that have no name: the functions of users.
 _AT_RISK = (OpKind.WAIT, OpKind.KERNEL)
-# With more than this in flight on one stream, its watcher waits for the middle one: a device that
-# makes no progress unless someone waits for it is then driven along.
-MOST_UNASKED = 256
-
-
-def settle() -> None:
-    """Issue what is ready. Blocks for nobody."""
-    while READY:
-        for each in list(READY):
-            if isinstance(each, completion.Ending):
-                each.end()
-            else:
-                each._pool.issue(each)
-            READY.pop(each, None)
 
 
 class Issuer:
@@ -75,6 +55,11 @@ class Issuer:
         # By the life of the device's context, which a reset ends.
         self.devices: dict[object, DeviceStreams] = {}
 
+    query, watch, report = watching.query, watching.watch, watching.report
+    poll, look, watch_streams = watching.poll, watching.look, watching.watch_streams
+    streams_of, tallies, heal = devices.streams_of, devices.tallies, devices.heal
+    dismiss, close = devices.dismiss, devices.close
+
     def put(self, op: Op) -> None:
         """Take an op that is ready. Never blocks."""
         assert isinstance(op, DeviceOp)
@@ -86,41 +71,6 @@ class Issuer:
     def put_ending(self, ending: completion.Ending) -> None:
         """Take an ending that is due. Never blocks."""
         READY[ending] = None
-
-    def query(self, op: Op) -> None:
-        """Ask the driver whether an issued op has finished; book it if so. Never blocks."""
-        assert isinstance(op, DeviceOp)
-        completion.query(self, op)
-        settle()
-
-    def watch(self, op: Op) -> None:
-        """See to it that `op` finishes without further pushes, now or once it is issued."""
-        assert isinstance(op, DeviceOp)
-        if op._is_watched:
-            return
-        point = op._point
-        if point is not None:
-            point[0].watch(op, point, self.report)
-        # Last, since Ctrl-C may keep the watcher from being asked. To ask twice is harmless.
-        op._is_watched = True
-        if point is None and (point := op._point) is not None:
-            # Issued meanwhile, by somebody who looked before this was said.
-            point[0].watch(op, point, self.report)
-
-    def watch_streams(self) -> None:
-        """See to it that the next op to finish on each stream is noticed when it does."""
-        for device in list(self.devices.values()):
-            for timeline in device.timelines:
-                for op in list(timeline.in_flight.values())[:1]:
-                    self.watch(op)
-
-    def report(self, op: DeviceOp, point: Point, error: CudasyncError | None) -> None:
-        """What a watcher found out about `op`."""
-        if error is not None:
-            completion.fault(self, op, error)
-        else:
-            completion.advance(self, point[0], point[1])
-        settle()
 
     def issue(self, op: DeviceOp) -> None:
         """Enqueue an op that is ready on a stream, unless another thread does."""
@@ -251,85 +201,6 @@ class Issuer:
             # Ctrl-C inside of `fn`: the op has failed with it like with any other error; but
             # the thread that runs it here is the one that was meant.
             raise error
-
-    def streams_of(self, device: Device) -> DeviceStreams:
-        """The streams of a device, made at the first need and after each reset of the device."""
-        token = device.context.token
-        found = self.devices.get(token)
-        if found is not None:
-            return found
-        self._on_device()
-        fresh = DeviceStreams(
-            device,
-            token,
-            streams=self._streams_per_device,
-            timing=self._timing,
-            counters=self.ledger.counters,
-        )
-        made = self.devices.setdefault(token, fresh)
-        if made is fresh:
-            for each in list(self.devices):
-                old = self.devices.get(each)
-                if old is not None and old.device is device and old.is_gone:
-                    self.devices.pop(each, None)
-                    completion.abandon(self, old)
-        return made
-
-    def look(self) -> None:
-        """Book what the devices have finished by now."""
-        for device in list(self.devices.values()):
-            for timeline in device.timelines:
-                # A stream finishes in order: the last that has is found by halves.
-                seqs = sorted(timeline.in_flight)
-                low, high = 0, len(seqs)
-                while low < high:
-                    middle = (low + high) // 2
-                    op = timeline.in_flight.get(seqs[middle])
-                    if op is not None:
-                        completion.query(self, op)
-                    if op is None or op.finished:
-                        low = middle + 1
-                    else:
-                        high = middle
-        settle()
-
-    def tallies(self) -> list[Tally]:
-        """What the streams there are have counted."""
-        return [device.tally() for device in list(self.devices.values())]
-
-    def heal(self) -> None:
-        """Give up the streams of devices that faulted, so that new ones are made after a reset."""
-        for token in list(self.devices):
-            device = self.devices.get(token)
-            if device is None:
-                continue
-            if device.fault is not None:
-                self.devices.pop(token, None)
-                device.close()
-            else:
-                device.forget_failures()
-
-    def dismiss(self) -> None:
-        """The engine is gone: let the watchers end; the streams go with their last reference."""
-        for device in list(self.devices.values()):
-            for timeline in device.timelines:
-                timeline.dismiss()
-
-    def close(self) -> None:
-        """End the streams; the caller has waited for the ops."""
-        while self.devices:
-            _, device = self.devices.popitem()
-            device.close()
-
-    def poll(self, timeline: Timeline) -> None:
-        """Ask how far the stream has come, unless few are on it as far as is known."""
-        if timeline.load <= POLL_EVERY:
-            return
-        middle = timeline.in_flight.get((timeline.finished + timeline.issued) // 2 + 1)
-        if middle is not None:
-            completion.query(self, middle)
-            if timeline.load > MOST_UNASKED:
-                self.watch(middle)
 
 
 def _record(stream: Stream, event: Event) -> None:

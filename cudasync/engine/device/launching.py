@@ -16,29 +16,28 @@ True throughout:
 
 from __future__ import annotations
 
-from contextlib import suppress
 from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
 from cudasync.atomic import DONE
 from cudasync.engine import current
-from cudasync.engine.device import issuing
 from cudasync.engine.device.following import beside, choose
-from cudasync.engine.device.issuing import POLL_EVERY
+from cudasync.engine.device.long_way import go_on, leave
+from cudasync.engine.device.ready import READY, settle
 from cudasync.engine.device.timeline import ISSUER
+from cudasync.engine.device.watching import POLL_EVERY
 from cudasync.engine.lifecycle import refusal
 from cudasync.engine.log import histories
-from cudasync.engine.log import node as nodes
 from cudasync.engine.log.combiner import COMBINER, SEGMENT
-from cudasync.engine.op import DeviceOp, OpKind, is_claimed_by
-from cudasync.errors import CudasyncError
+from cudasync.engine.op import OpKind, is_claimed_by
+from cudasync.engine.op_classes import DeviceOp
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from types import FrameType
     from typing import TypeAlias
 
-    from cudasync.driver import Device, Event, Stream
+    from cudasync.driver import Device
     from cudasync.engine.engine import Engine
     from cudasync.engine.hazards.accesses import Accesses
     from cudasync.engine.log.histories import Found, Known
@@ -48,7 +47,6 @@ if TYPE_CHECKING:
 
 _LOG = COMBINER.log
 _RANGES = COMBINER.ranges
-_READY = issuing.READY
 _KERNEL = OpKind.KERNEL
 _NOTHING: Found = (None, [], [], 0)
 _maybe_inside = current.maybe_inside
@@ -255,8 +253,8 @@ def push(
                 error = None
         for variable in op._writes:
             variable._note_write()
-        if _READY:
-            issuing.settle()
+        if READY:
+            settle()
     except BaseException as failed:
         # Ctrl-C may have come before the claim was noted: the cell knows.
         if is_claimed_by(op, token):
@@ -267,32 +265,3 @@ def push(
     if engine._is_closed:
         refusal.raise_if_refused(op)
     return op
-
-
-def go_on(op: DeviceOp) -> None:
-    """Plan `op`, which is in the log. It is issued by whoever ends or issues the last of what it
-    comes after. Never blocks."""
-    with suppress(CudasyncError):
-        if op._device.context.token not in op._pool.devices:
-            # Now, also where it is issued later, while the program ends: engines that know of a
-            # device are closed before the driver is.
-            op._pool.streams_of(op._device)
-    COMBINER.plan(op)
-    if op._is_owned and op._point is None and not op.finished:
-        # Nothing blocks it, and nobody else is to be in the middle of it on return.
-        op._pool.issue(op)
-
-
-def leave(op: DeviceOp) -> None:
-    """After Ctrl-C: whoever comes next is to go on with `op`, now or once it is planned."""
-    op._is_owned = False
-    if nodes.is_planned(op) and not op.finished:
-        op._pool.put(op)
-
-
-def recorded(fn: Callable[[Stream], Any], stream: Stream, event: Event | None = None) -> Any:
-    """`fn(stream)`, and the event behind it."""
-    result = fn(stream)
-    if event is not None:
-        stream.record(event)
-    return result

@@ -17,7 +17,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from cudasync.engine.device.timeline import Timeline
-from cudasync.engine.op import DeviceOp
+from cudasync.engine.op_classes import DeviceOp
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -14,10 +14,11 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from cudasync.atomic import offer
-from cudasync.driver.stream import highest_priority
+from cudasync.driver.device import highest_priority
 from cudasync.engine.device.events import EventPool
 from cudasync.engine.device.stream_group import StreamGroup, may_be_held
-from cudasync.engine.op import DeviceOp, OpKind
+from cudasync.engine.op import OpKind
+from cudasync.engine.op_classes import DeviceOp
 from cudasync.engine.trace import Tally
 from cudasync.errors import CudasyncError
 

@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from cudasync.engine.device.events import RingEvent
     from cudasync.engine.device.stream_group import StreamGroup
     from cudasync.engine.device.streams import DeviceStreams
-    from cudasync.engine.op import DeviceOp, Op
+    from cudasync.engine.op import Op
+    from cudasync.engine.op_classes import DeviceOp
 
     # Where an op was issued: its place on a timeline, its event, what the stream knew then. A plain
     # tuple, since one is made per op.

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from cudasync.engine.device import completion, in_doubt
-from cudasync.engine.op import DeviceOp
+from cudasync.engine.op_classes import DeviceOp
 from cudasync.errors import CudaError
 
 if TYPE_CHECKING:

@@ -152,15 +152,6 @@ class IntervalMap:
         first, last = self.touched(region)
         return [state for _, _, state in self.entries[first:last]]
 
-    def touches(self, region: Region) -> bool:
-        """True if a range shares a byte with `region`, which is not empty."""
-        entries = self.entries
-        start, end = region
-        index = bisect_left(entries, (start,))
-        if index and entries[index - 1][1] > start:
-            return True
-        return index < len(entries) and entries[index][0] < end
-
     def write(self, region: Region, state: History) -> None:
         """Let `state` alone stand for `region`; what it overwrites is forgotten."""
         if region.start < region.end:

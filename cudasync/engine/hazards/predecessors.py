@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cudasync.engine.op import PlainOp
+from cudasync.engine.op_classes import PlainOp
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -19,11 +19,12 @@ from typing import TYPE_CHECKING, Any
 
 from cudasync.atomic import DONE
 from cudasync.engine import current
-from cudasync.engine.device import issuing
+from cudasync.engine.device.ready import settle
 from cudasync.engine.lifecycle import refusal
 from cudasync.engine.log import node as nodes
 from cudasync.engine.log.combiner import COMBINER, SEGMENT
-from cudasync.engine.op import FullOp, claim, is_claimed_by
+from cudasync.engine.op import claim, is_claimed_by
+from cudasync.engine.op_classes import FullOp
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -129,7 +130,7 @@ def _run(op: FullOp, mine: Epoch, token: int) -> bool:
     op.finished = True
     if op._node is not None:
         nodes.finish(op)
-        issuing.settle()
+        settle()
     if not mine.is_over:
         entries[index] = DONE
     mine.done = index + 1
@@ -144,4 +145,4 @@ def _fail(op: FullOp, error: BaseException) -> None:
     ledger.fail(op, error)
     ledger.counters.failed_ops.next()
     nodes.finish(op)
-    issuing.settle()
+    settle()

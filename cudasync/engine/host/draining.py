@@ -11,13 +11,14 @@ from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
 from cudasync.atomic import DONE, SEAL
-from cudasync.engine.device import issuing
+from cudasync.engine.device.ready import settle
 from cudasync.engine.host.states import WATCHING
 from cudasync.engine.log import epoch as epochs
 from cudasync.engine.log import node as nodes
 from cudasync.engine.log.combiner import COMBINER, SEGMENT
 from cudasync.engine.log.entries import Close
-from cudasync.engine.op import Op, PlainOp
+from cudasync.engine.op import Op
+from cudasync.engine.op_classes import PlainOp
 
 if TYPE_CHECKING:
     from cudasync.engine.host.worker import Worker
@@ -129,7 +130,7 @@ def drain(worker: Worker) -> bool:
                     op.finished = True
                     if op._node is not None:
                         nodes.finish(op)
-                        issuing.settle()
+                        settle()
                     if not mine.is_over:
                         entries[index] = DONE
                     mine.done = index = index + 1
@@ -139,7 +140,7 @@ def drain(worker: Worker) -> bool:
                 return False
             COMBINER.enter(op, base + index, epoch)
             worker.skip(index)
-            issuing.settle()
+            settle()
             if not mine.is_over:
                 entries[index] = DONE
             mine.done = index = index + 1

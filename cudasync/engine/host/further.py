@@ -19,5 +19,7 @@ def with_pool(engine: Engine, name: str, size: int) -> None:
         engine._pools.setdefault(name, engine._serial)
         return
     made = WorkerPool(name, size, engine._ledger, weakref.ref(engine))
-    if engine._pools.setdefault(name, made) is made and not engine._compute.is_plain:
-        made.rank()
+    # Of several that ask at once one has the pool that stays; the others have started no thread.
+    if engine._pools.setdefault(name, made) is made and not engine._is_plain:
+        # Looked at now that it can be found: who ranks pools says so first, and finds them then.
+        made.rank(lasts=engine._compute.is_ranked)

@@ -93,10 +93,12 @@ class WorkerPool:
 
     def rank(self, *, lasts: bool = True) -> None:
         """From now on plan everything before choosing; if it `lasts`, also after a profile."""
-        self.is_ranked |= lasts
-        self.is_plain = False
-        # An entry for nothing: a worker that goes through the log looks up from it.
-        heappush(self.heap, (0, 0))
+        if lasts:
+            self.is_ranked = True
+        was_plain, self.is_plain = self.is_plain, False
+        if was_plain:
+            # An entry for nothing: a worker that goes through the log looks up from it.
+            heappush(self.heap, (0, 0))
 
     def put(self, op: Op) -> None:
         """Take an op that is ready. Never blocks."""

@@ -23,11 +23,11 @@ from typing import TYPE_CHECKING
 
 from cudasync.atomic import Bell, meet, offer
 from cudasync.engine import current
-from cudasync.engine.device import issuing
+from cudasync.engine.device.ready import READY, settle
 from cudasync.engine.host.states import ASLEEP, BLOCKED
 from cudasync.engine.log import node as nodes
 from cudasync.engine.log.combiner import COMBINER
-from cudasync.engine.op import DeviceOp
+from cudasync.engine.op_classes import DeviceOp
 
 if TYPE_CHECKING:
     from cudasync.engine.engine import Engine
@@ -151,7 +151,7 @@ def stand_in(pool: WorkerPool) -> None:
         nodes.tell_for_others(owner)
         ask(owner)
         del owner
-    issuing.settle()
+    settle()
     if pool.heap or COMBINER.unplanned:
         pool.rescue()
 
@@ -164,7 +164,7 @@ def ask(engine: Engine) -> None:
 
 
 def _is_at_rest(pool: WorkerPool) -> bool:
-    if COMBINER.unplanned or issuing.READY or pool.heap:
+    if COMBINER.unplanned or READY or pool.heap:
         return False
     states = pool.states.now()
     if any(state is not ASLEEP and state is not BLOCKED for state in states):

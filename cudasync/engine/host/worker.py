@@ -6,14 +6,15 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from cudasync.engine import current
-from cudasync.engine.device import issuing
+from cudasync.engine.device.ready import READY, settle
 from cudasync.engine.host import sleeping
 from cudasync.engine.host.draining import drain
 from cudasync.engine.ledger import poison
 from cudasync.engine.lifecycle import refusal
 from cudasync.engine.log import node as nodes
 from cudasync.engine.log.combiner import COMBINER, LONG_S
-from cudasync.engine.op import DeviceOp, Op, claim
+from cudasync.engine.op import Op, claim
+from cudasync.engine.op_classes import DeviceOp
 
 if TYPE_CHECKING:
     from cudasync.engine.host.pool import WorkerPool
@@ -101,13 +102,13 @@ class Worker:
                     # More than this worker can see to while it runs the op.
                     pool.ring()
                 self._run(op)
-                if issuing.READY:
-                    issuing.settle()
+                if READY:
+                    settle()
             elif not COMBINER.unplanned:
                 return
             elif not pool.is_plain:
                 COMBINER.plan()
-                issuing.settle()
+                settle()
             else:
                 sleeping.attend(self)
                 is_ahead = drain(self)

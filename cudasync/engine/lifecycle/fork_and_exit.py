@@ -10,7 +10,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from cudasync.engine import current
-from cudasync.engine.device.issuing import READY
+from cudasync.engine.device.ready import READY
 from cudasync.engine.failure import Failure
 from cudasync.engine.host.watchdog import WATCHDOG
 from cudasync.engine.lifecycle import unhandled

@@ -17,7 +17,8 @@ from cudasync.driver.interrupting import stop_kernels
 from cudasync.engine.lifecycle import closing, fork_and_exit, unhandled
 from cudasync.engine.log import fences
 from cudasync.engine.log.combiner import COMBINER
-from cudasync.engine.op import DataFence, OpKind
+from cudasync.engine.op import OpKind
+from cudasync.engine.op_classes import DataFence
 from cudasync.errors import ClosedError, CudaError, UnhandledFailureWarning
 
 if TYPE_CHECKING:
@@ -28,7 +29,8 @@ if TYPE_CHECKING:
     from cudasync.engine.device.timeline import Timeline
     from cudasync.engine.engine import Engine
     from cudasync.engine.failure import Failure
-    from cudasync.engine.op import DeviceOp, Op
+    from cudasync.engine.op import Op
+    from cudasync.engine.op_classes import DeviceOp
 
 # How long work may go on without anything getting over, and how often that is looked at.
 GRACE_S = 1.0

@@ -1,39 +1,31 @@
-"""Floor 2. The combiner: goes through the log, and finds what each op must come after.
+"""Floor 2. The combiner: goes through the log, entry by entry, for all threads and engines.
 
-Pushing puts an op into the log; that is its place in the one total order of all threads and
-engines. Later some thread plans it (see `log.epoch`): a function of the log before it, so that it
-does not matter who does, and does it twice:
-
-- the plan is published first (the first one published holds), then the states are changed, then
-  the ops before it are asked to tell when they are over;
-- each store sets what planning the op once more would set again.
+Pushing puts an op into the log; that is its place in the one total order. Later some thread plans
+it: the one that is the combiner then. There is one at a time, and any other may supersede it (see
+`log.epoch`), so an entry may be entered twice: what that comes to is in `log.planning`.
 """
 
 from __future__ import annotations
 
 from contextlib import suppress
-from operator import attrgetter
 from threading import get_ident
 from typing import TYPE_CHECKING
 
-from cudasync.atomic import DONE, SEAL, Log, Segment, offer
+from cudasync.atomic import DONE, SEAL, Log, Segment
 from cudasync.driver.allocations import ALLOCATIONS
-from cudasync.engine.hazards.damage import Origins
 from cudasync.engine.hazards.history import History
 from cudasync.engine.hazards.interval_map import IntervalMap, Region
-from cudasync.engine.hazards.predecessors import predecessors
-from cudasync.engine.hazards.unheard import unheard_of
 from cudasync.engine.log import epoch as epochs
 from cudasync.engine.log import node as nodes
+from cudasync.engine.log import planning
 from cudasync.engine.log.entries import Adopt, Close, Forget
-from cudasync.engine.log.histories import history_of, latest, ranges_of
-from cudasync.engine.log.node import OPEN, PLANNING, JoinGate, TracedGate
-from cudasync.engine.op import DataFence, DeviceOp, Fence, FullOp, Op, PlainOp
+from cudasync.engine.log.histories import latest, ranges_of
+from cudasync.engine.op import Op
+from cudasync.engine.op_classes import DataFence
 
 if TYPE_CHECKING:
     from cudasync.engine.log.epoch import Epoch
 
-_SALVAGE = attrgetter("_salvage")
 # A segment of the log is left behind after this many entries.
 SEGMENT = 4096
 # Host ops that take longer than this are worth a second thread.
@@ -205,148 +197,11 @@ class Combiner:
                 # The first close is the one that counts.
                 entry.engine._sealed_at = entry.engine._sealed_at or number
 
-    def enter_op(self, op: Op, number: int, epoch: int) -> None:
-        """Plan `op`, and hand it on if nothing blocks it."""
-        is_over = op.finished
-        if is_over and op.failure is None and op._node is None and op._before is None:
-            # It has run and left nothing to remember. (With `_before`, its push has issued it: it
-            # may have overwritten what a failure had poisoned, on states that were copied since.)
-            op.number = number
-            return
-        ranges = self.ranges_of(epoch) if op._regions is not None else None
-        reads: list[History] = []
-        writes: list[History] = []
-        # A comprehension over nothing costs a call all the same.
-        if op._reads:
-            reads = [each._states.get(epoch) or history_of(each, epoch) for each in op._reads]
-        if op._writes:
-            writes = [each._states.get(epoch) or history_of(each, epoch) for each in op._writes]
-        overwritten: tuple[Region, ...] = ()
-        # What orders the op and does not poison it.
-        unheard: list[History] = []
-        if ranges is not None:
-            assert op._regions is not None
-            only_read, updated, written = op._regions
-            named = only_read + updated
-            reads += ranges.read_all(named)
-            overwritten = updated + written
-            unheard = unheard_of(ranges, named, reads)
-        node, gate = op._node or nodes.of(op), None
-        if not is_over:
-            gates = node.gates
-            if gates:
-                gate = gates[0]
-            else:
-                seen = writes
-                if overwritten:
-                    assert ranges is not None
-                    seen = writes + [each for region in overwritten for each in ranges.peek(region)]
-                sources = reads
-                if unheard:
-                    seen = seen + unheard
-                    # A set: where an op accesses all memory, these are thousands.
-                    deaf = set(unheard)
-                    sources = [each for each in reads if each not in deaf]
-                made = _plan(op, sources, seen, reads, ranges)
-                gate = offer(gates, made)
-                if gate is not made and made is not OPEN:
-                    # Nobody looks at it, nor lets go for it when the op is over.
-                    made.let_go()
-        if op.__class__ is PlainOp:
-            op._number = number
-        else:
-            op.number = number
-        for state in reads:
-            state.add_reader(op)
-        for state in writes:
-            state.overwrite(op)
-        if ranges is not None:
-            for region in overwritten:
-                ranges.overwrite(region, op)
-            ranges.sweep()
-        if gate is None:
-            return
-        op._engine._registered[op] = None
-        if gate is OPEN:
-            if not op.finished:
-                op._pool.put(op)
-        else:
-            for before in gate.before:
-                kind = before.__class__
-                if kind is PlainOp or kind is FullOp:
-                    # `_listen`, written out for what says itself when it is over.
-                    (before._node or nodes.of(before)).listeners.append(gate)
-                    if before.finished:
-                        gate.arrive(before)
-                elif not _listen(before, op, gate):
-                    gate.arrive(before)
-            gate.notify(PLANNING)
-        node.is_planned = True
-        if op.finished:
-            # It ended while it was entered: perhaps nobody knew of the plan.
-            op._engine._registered.pop(op, None)
-            if gate is not OPEN:
-                gate.let_go()
-
-    def is_clear(self, op: Op, epoch: int) -> bool:
-        """True if `op` may run at once, and need not be remembered while the combiner runs it."""
-        for variable in op._reads + op._writes:
-            if variable._states and not history_of(variable, epoch).rest():
-                return False
-        if op._regions is not None:
-            ranges = self.ranges_of(epoch)
-            for regions in op._regions:
-                for region in regions:
-                    if not ranges.touches(region):
-                        continue
-                    for state in ranges.peek(region):
-                        # Only its own states are a combiner's to change.
-                        if not (state.rest() if state.epoch == epoch else state.is_quiet):
-                            return False
-        return True
+    enter_op, is_clear = planning.enter_op, planning.is_clear
 
     def ranges_of(self, epoch: int) -> IntervalMap:
         """The ranges as the combiner of `epoch` knows them: copied at the first need."""
         return ranges_of(self.ranges, epoch)
-
-
-def _plan(
-    op: Op,
-    reads: list[History],
-    writes: list[History],
-    known: list[History],
-    ranges: IntervalMap | None,
-) -> JoinGate:
-    """What `op` has to come after, from the histories before it; `known` has those of the variables
-    that it reads, first."""
-    before, sources = predecessors(reads, writes) if reads or writes else ({}, {})
-    if op.__class__ is Fence:
-        for each in reversed(list(op._engine._registered)):
-            if not each.finished:
-                before[each] = None
-                if isinstance(each, Fence):
-                    # It comes after all that were planned before it.
-                    break
-    before.pop(op, None)
-    if sources and (op._salvage is not None or any(map(_SALVAGE, sources))):
-        origins = Origins.of(op, known[: len(op._reads)], ranges)
-        return TracedGate(op, before, tuple(sources), origins)
-    return JoinGate(op, before, tuple(sources)) if before or sources else OPEN
-
-
-def _listen(before: Op, op: Op, gate: JoinGate) -> bool:
-    """Have `gate` told about `before`; False if it need not be waited for."""
-    node = before._node or nodes.of(before)
-    # First the listener, then the look: who ends or issues `before` does it the other way round.
-    if isinstance(op, DeviceOp) and isinstance(before, DeviceOp) and not op._is_blocking:
-        # Once it is issued, the driver can do the waiting.
-        node.issue_listeners.append(gate)
-        return not (before.finished or before._point is not None)
-    node.listeners.append(gate)
-    if before.finished:
-        return False
-    before._pool.watch(before)
-    return True
 
 
 COMBINER = Combiner()

@@ -7,16 +7,17 @@ import time
 import weakref
 from typing import TYPE_CHECKING
 
-from cudasync.engine.device import issuing
+from cudasync.engine.device.ready import READY
 from cudasync.engine.ledger import poison
 from cudasync.engine.log import node as nodes
 from cudasync.engine.log.combiner import COMBINER
-from cudasync.engine.op import DataFence, Fence, Op
+from cudasync.engine.op_classes import DataFence, Fence
 
 if TYPE_CHECKING:
     from cudasync.engine.engine import Engine
     from cudasync.engine.hazards.interval_map import Region
     from cudasync.engine.hazards.variable import Var
+    from cudasync.engine.op import Op
 
 
 class _Fences:
@@ -24,7 +25,7 @@ class _Fences:
 
     def put(self, op: Op) -> None:
         # Not here: each of a thousand fences in a row would end inside of the one before it.
-        issuing.READY[op] = None
+        READY[op] = None
 
     def issue(self, op: Op) -> None:
         """End a marker that nothing blocks."""

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from cudasync.engine.hazards.interval_map import IntervalMap
     from cudasync.engine.hazards.variable import Var
-    from cudasync.engine.op import DeviceOp
+    from cudasync.engine.op_classes import DeviceOp
 
     # The map's `exact`; what is read; what is written; how many of these, the first, are read, too,
     # and may not be among the former.

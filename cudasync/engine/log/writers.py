@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from cudasync.engine.log.combiner import COMBINER
 from cudasync.engine.log.histories import latest
-from cudasync.engine.op import DeviceOp, OpKind
+from cudasync.engine.op import OpKind
+from cudasync.engine.op_classes import DeviceOp
 
 if TYPE_CHECKING:
     from cudasync.engine.hazards.interval_map import Region

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from cudasync.driver import PinnedBuffer, memcpy_async
 from cudasync.engine import pushing
-from cudasync.engine.device.launching import recorded
+from cudasync.engine.device.events import recorded
 from cudasync.engine.hazards.checked import held
 from cudasync.engine.op import OpKind
 from cudasync.errors import CudaError

@@ -19,6 +19,7 @@ from cudasync.graph.passes import (
     fusion,
     host,
     memory,
+    placement,
     reductions,
 )
 
@@ -32,6 +33,7 @@ PASSES = {
     "dead": dead.run,
     "fusion": fusion.run,
     "reductions": reductions.run,
+    "placement": placement.run,
     "copies": copies.run,
     "host": host.run,
     "memory": memory.run,

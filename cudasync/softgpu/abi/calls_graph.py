@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 from cudasync.softgpu.abi.graph_lists import get_edges, get_nodes, put_edges, put_list
 from cudasync.softgpu.abi.registry import export
 from cudasync.softgpu.abi.values import get_text, get_u64, need, need_code, put_u32, put_u64
+from cudasync.softgpu.core.graphs import user_objects
 from cudasync.softgpu.core.graphs.dot import write_dot
 from cudasync.softgpu.core.results import INVALID_VALUE, DriverFailure
 
@@ -198,18 +199,18 @@ def cu_user_object_create(
 ) -> None:
     need(made)
     need_code(destructor)
-    thing = machine.graphs.create_user_object(pointer, destructor, references, flags)
+    thing = machine.graphs.user_objects.create(pointer, destructor, references, flags)
     put_u64(made, thing.handle)
 
 
 @export("cuUserObjectRetain")
 def cu_user_object_retain(machine: Machine, thing: int, references: int) -> None:
-    machine.graphs.user_object(thing).retain(references)
+    machine.graphs.user_objects.get(thing).retain(references)
 
 
 @export("cuUserObjectRelease")
 def cu_user_object_release(machine: Machine, thing: int, references: int) -> None:
-    machine.graphs.user_object(thing).release(references)
+    machine.graphs.user_objects.get(thing).release(references)
 
 
 @export("cuGraphRetainUserObject")
@@ -217,10 +218,10 @@ def cu_graph_retain_user_object(
     machine: Machine, graph: int, thing: int, references: int, flags: int
 ) -> None:
     graphs = machine.graphs
-    graphs.retain_in_graph(graphs.get(graph), graphs.user_object(thing), references, flags)
+    user_objects.retain(graphs.get(graph), graphs.user_objects.get(thing), references, flags)
 
 
 @export("cuGraphReleaseUserObject")
 def cu_graph_release_user_object(machine: Machine, graph: int, thing: int, references: int) -> None:
     graphs = machine.graphs
-    graphs.release_in_graph(graphs.get(graph), graphs.user_object(thing), references)
+    user_objects.release(graphs.get(graph), graphs.user_objects.get(thing), references)

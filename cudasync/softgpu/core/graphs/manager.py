@@ -1,6 +1,6 @@
 """Cellar. What can be done with graphs: the verbs behind the driver's calls.
 
-Graphs, nodes and user objects are found by handle here. Those inside of executables are not: nobody
+Graphs and nodes are found by handle here. Those inside of executables are not: nobody
 is given a handle to them (`executables`).
 
 `lock` lets one thread at a time look at the structure of graphs, or change it. It is taken before
@@ -15,18 +15,12 @@ from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
 from cudasync.locks import Lock
 from cudasync.softgpu.core.graphs.capture import Capture
 from cudasync.softgpu.core.graphs.captures import Captures
-from cudasync.softgpu.core.graphs.conditionals import (
-    conditions_of,
-)
+from cudasync.softgpu.core.graphs.conditionals import conditions_of
 from cudasync.softgpu.core.graphs.graph import Graph, Node
-from cudasync.softgpu.core.graphs.memory_nodes import (
-    has_memory_nodes,
-)
+from cudasync.softgpu.core.graphs.memory_nodes import has_memory_nodes
 from cudasync.softgpu.core.graphs.resources import Resources
-from cudasync.softgpu.core.graphs.update import (
-    with_attributes_of,
-)
-from cudasync.softgpu.core.graphs.user_objects import UserObject, hold, release_all, taken_from
+from cudasync.softgpu.core.graphs.update import with_attributes_of
+from cudasync.softgpu.core.graphs.user_objects import UserObjects, hold, release_all, taken_from
 from cudasync.softgpu.core.graphs.works import ChildWork, NodeType
 from cudasync.softgpu.core.handles import Handles
 from cudasync.softgpu.core.results import INVALID_VALUE, DriverFailure
@@ -42,7 +36,6 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 R = TypeVar("R")
 
-_MOVE = 1
 _FIXED = frozenset({NodeType.MEM_ALLOC, NodeType.MEM_FREE, NodeType.CONDITIONAL})
 
 
@@ -71,7 +64,7 @@ class GraphManager:
         self.resources = Resources(machine)
         self._graphs = self.made = Handles[Graph]("graph", code=INVALID_VALUE)
         self._nodes: Handles[Node] = Handles("graph node", code=INVALID_VALUE)
-        self._user_objects: Handles[UserObject] = Handles("user object", code=INVALID_VALUE)
+        self.user_objects = UserObjects()
 
     # Finding
 
@@ -82,10 +75,6 @@ class GraphManager:
     def node(self, handle: int) -> Node:
         """The node a handle names."""
         return self._nodes.get(handle)
-
-    def user_object(self, handle: int) -> UserObject:
-        """The user object a handle names; one that nothing refers to any more is gone."""
-        return self._user_objects.get(handle)
 
     # Graphs
 
@@ -245,37 +234,6 @@ class GraphManager:
     def adopt_captured(self, capture: Capture) -> Graph:
         """Let handles name what a capture has so far: the program asks for it."""
         return self.adopt(capture.graph)
-
-    # User objects
-
-    def create_user_object(
-        self, pointer: int, destructor: int, references: int, flags: int
-    ) -> UserObject:
-        """An object of the program's, with some references that it holds itself."""
-        if flags != 1 or not destructor or not 0 < references < 1 << 31:
-            raise DriverFailure(
-                INVALID_VALUE, "a destructor, references and NO_DESTRUCTOR_SYNC are needed"
-            )
-        made = UserObject(pointer, destructor, references, self._user_objects.discard)
-        self._user_objects.add(made.handle, made)
-        return made
-
-    def retain_in_graph(self, graph: Graph, thing: UserObject, references: int, flags: int) -> None:
-        """References held by a graph: new ones, or moved from the program."""
-        if flags & ~_MOVE or references <= 0 or references > 0x7FFFFFFF:
-            raise DriverFailure(INVALID_VALUE, f"{references} references, flags {flags:#x}")
-        if not flags & _MOVE:
-            thing.retain(references)
-        graph.user_objects[thing] += references
-
-    def release_in_graph(self, graph: Graph, thing: UserObject, references: int) -> None:
-        """Drop references that a graph holds."""
-        if not 0 < references <= graph.user_objects.get(thing, 0):
-            raise DriverFailure(INVALID_VALUE, "the graph does not hold so many references")
-        graph.user_objects[thing] -= references
-        if not graph.user_objects[thing]:
-            del graph.user_objects[thing]
-        thing.release(references)
 
 
 def _refuse_memory_nodes(graph: Graph, what: str) -> None:

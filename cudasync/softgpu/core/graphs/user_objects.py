@@ -10,7 +10,7 @@ import ctypes
 from typing import TYPE_CHECKING
 
 from cudasync.locks import Lock
-from cudasync.softgpu.core.handles import new_handle
+from cudasync.softgpu.core.handles import Handles, new_handle
 from cudasync.softgpu.core.results import INVALID_VALUE, DriverFailure
 
 if TYPE_CHECKING:
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     Reference: TypeAlias = tuple["UserObject", int]
     """A user object, and how many references to it."""
 
+_MOVE = 1
 _DESTRUCTOR = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 
 
@@ -60,6 +61,46 @@ class UserObject:
     def _check(self, references: int) -> None:
         if not 0 < references < 1 << 31 or not self.references:
             raise DriverFailure(INVALID_VALUE, f"{references} references")
+
+
+class UserObjects:
+    """All user objects of a machine, by handle; one that nothing refers to any more is gone."""
+
+    def __init__(self) -> None:
+        self._handles: Handles[UserObject] = Handles("user object", code=INVALID_VALUE)
+
+    def get(self, handle: int) -> UserObject:
+        """The user object a handle names."""
+        return self._handles.get(handle)
+
+    def create(self, pointer: int, destructor: int, references: int, flags: int) -> UserObject:
+        """An object of the program's, with some references that it holds itself."""
+        if flags != 1 or not destructor or not 0 < references < 1 << 31:
+            raise DriverFailure(
+                INVALID_VALUE, "a destructor, references and NO_DESTRUCTOR_SYNC are needed"
+            )
+        made = UserObject(pointer, destructor, references, self._handles.discard)
+        self._handles.add(made.handle, made)
+        return made
+
+
+def retain(graph: Graph, thing: UserObject, references: int, flags: int) -> None:
+    """References held by a graph: new ones, or moved from the program."""
+    if flags & ~_MOVE or references <= 0 or references > 0x7FFFFFFF:
+        raise DriverFailure(INVALID_VALUE, f"{references} references, flags {flags:#x}")
+    if not flags & _MOVE:
+        thing.retain(references)
+    graph.user_objects[thing] += references
+
+
+def release(graph: Graph, thing: UserObject, references: int) -> None:
+    """Drop references that a graph holds."""
+    if not 0 < references <= graph.user_objects.get(thing, 0):
+        raise DriverFailure(INVALID_VALUE, "the graph does not hold so many references")
+    graph.user_objects[thing] -= references
+    if not graph.user_objects[thing]:
+        del graph.user_objects[thing]
+    thing.release(references)
 
 
 def hold(graph: Graph) -> None:

@@ -1,0 +1,87 @@
+"""Floor 4, steps. A step that is recorded: what a pass over a graph may ask of it.
+
+It is taken in by nothing and takes in nothing, but it can be left out where nobody needs its
+result, work on other memory, and be done by another device.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from cudasync.array.elementwise.recorded import Placed, held, memory_of
+
+if TYPE_CHECKING:
+    import weakref
+    from collections.abc import Sequence
+
+    from cudasync.array.steps.step import Step
+    from cudasync.driver import Launch
+
+
+class RecordedStep:
+    """A step and what it was called with, by its places."""
+
+    is_reduction = False
+
+    def __init__(
+        self,
+        step: Step,
+        operands: Sequence[Placed],
+        result: Placed,
+        arrays: weakref.ref[Any] | None,
+    ) -> None:
+        self.step = step
+        self.operands = tuple(operands)
+        self.result = result
+        # As those of a recorded operation.
+        self._arrays = arrays
+        self.name = step.name
+
+    @property
+    def is_temporary(self) -> bool:
+        """True if nobody can ask for the result any more, but other nodes."""
+        return self._arrays is not None and self._arrays() is None
+
+    @property
+    def regions(self) -> Any:
+        """What it only reads, updates, and overwrites."""
+        read = tuple(dict.fromkeys(each.region for each in self.operands))
+        target = (self.result.region,)
+        return (read, target, ()) if self.step.updates else (read, (), target)
+
+    def launch(self) -> Launch:
+        """The launch of it, with its places packed."""
+        return self.step.packed(self.operands, self.result)
+
+    def aimed(self, aim: Any) -> RecordedStep:
+        """The same step on other memory: see `graph.aiming`."""
+        operands = [each.aimed(aim) for each in self.operands]
+        return RecordedStep(self.step, operands, self.result.aimed(aim), self._arrays)
+
+    def on_device(self, device: Any) -> RecordedStep:
+        """The same step by a kernel of another device, at the same addresses."""
+        step = self.step.on_device(device)
+        return RecordedStep(step, self.operands, self.result, self._arrays)
+
+    def takes_in(self, other: Any) -> None:
+        """It computes no elements one by one."""
+
+    reduces = takes_in
+
+
+def note(node: Any, step: Step, operands: Sequence[Any], made: Any, *, is_new: bool) -> None:
+    """`node` is a recorded launch of `step`: let it know what it does.
+
+    It keeps memory instead of arrays, so that it shows when the program has let go of these.
+    """
+    node.launch.kept = None
+    for each in operands:
+        node.keep(memory_of(each))
+    arrays = held(node, made, is_new=is_new)
+    places = [_placed(each) for each in operands]
+    node.expression = RecordedStep(step, places, _placed(made), arrays)
+
+
+def _placed(each: Any) -> Placed:
+    # How it lies there the step knows.
+    return Placed(each.ptr, each.region, None)  # type: ignore[arg-type]

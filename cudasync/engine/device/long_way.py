@@ -1,0 +1,37 @@
+"""Floor 2. The long way of a device op that its push can not issue: by a node and a join gate.
+
+Its push puts it on that way; it is issued by whoever ends or issues the last of what it comes
+after.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from cudasync.engine.log import node as nodes
+from cudasync.engine.log.combiner import COMBINER
+from cudasync.errors import CudasyncError
+
+if TYPE_CHECKING:
+    from cudasync.engine.op_classes import DeviceOp
+
+
+def go_on(op: DeviceOp) -> None:
+    """Plan `op`, which is in the log. Never blocks."""
+    with suppress(CudasyncError):
+        if op._device.context.token not in op._pool.devices:
+            # Now, also where it is issued later, while the program ends: engines that know of a
+            # device are closed before the driver is.
+            op._pool.streams_of(op._device)
+    COMBINER.plan(op)
+    if op._is_owned and op._point is None and not op.finished:
+        # Nothing blocks it, and nobody else is to be in the middle of it on return.
+        op._pool.issue(op)
+
+
+def leave(op: DeviceOp) -> None:
+    """After Ctrl-C: whoever comes next is to go on with `op`, now or once it is planned."""
+    op._is_owned = False
+    if nodes.is_planned(op) and not op.finished:
+        op._pool.put(op)

@@ -1,0 +1,140 @@
+"""Floor 2. `Engine.push`: what each host op pays.
+
+A plain function on variables is decided here, with no call that can be spared; all else is told
+apart by `push_any`, and made by `pushing`.
+"""
+
+from __future__ import annotations
+
+import sys
+from types import FunctionType
+from typing import TYPE_CHECKING, Any
+
+from cudasync.driver.device import as_device
+from cudasync.engine import current, pushing
+from cudasync.engine.hazards.foreign import await_strangers
+from cudasync.engine.hazards.variable import Var, as_tuple
+from cudasync.engine.lifecycle import refusal
+from cudasync.engine.log.combiner import COMBINER
+from cudasync.engine.op import Op, OpKind
+from cudasync.engine.op_classes import PlainOp
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from cudasync.driver.device import DeviceLike
+    from cudasync.engine.engine import Engine
+
+_LOG = COMBINER.log
+_maybe_inside = current.maybe_inside
+_getframe = sys._getframe
+
+
+def push(
+    self: Engine,
+    fn: Callable[..., Any],
+    reads: Any = (),
+    writes: Any = (),
+    name: str | None = None,
+    priority: int = 0,
+    device: DeviceLike | None = None,
+    pool: str | None = None,
+) -> Op:
+    """Push an op: `fn()` on a host worker, or with `device=`, `fn(stream)` that enqueues work.
+
+    `reads` and `writes` take variables, device arrays and views, and NumPy arrays, one or a
+    sequence. What is in both is read, then written; what is in `writes` alone is
+    overwritten, so the op does not need its old value and runs even if that is poisoned. A
+    view with gaps counts as its span, and is never written alone: what lies between stays.
+    Larger `priority` goes first among host ops that are ready; a device op with a positive one
+    has streams of that priority, as far as the device has it, and is behind no op without.
+    `pool` names the worker pool of a host op; `device` is a Device or its ordinal. `fn(stream)`
+    is called as soon as the work before it is issued, perhaps by another thread that pushes
+    or waits: it should enqueue work and not block, as copies of pageable memory do.
+
+    Returns at once (except for `max_in_flight`, and on a serial engine). Errors of `fn` are
+    raised by whoever waits. Raises TypeError and ValueError for wrong arguments, ClosedError
+    after `close`.
+    """
+    # This is what every host op pays: no call that can be spared, the rare cases elsewhere. A
+    # loop costs an iterator, so a single thing is unpacked; a default of what can be given by
+    # keyword only costs a look into a dict, so all can be given by position.
+    if device is not None or pool is not None or priority or not self._is_plain:
+        return self._push_any(fn, reads, writes, name, priority, device, pool)
+    if fn.__class__ is not FunctionType:
+        name = pushing.name_of(fn, name)
+    if reads.__class__ is not tuple:
+        reads = tuple(reads) if reads.__class__ is list else as_tuple(reads)
+    if reads:
+        if len(reads) == 1:
+            (each,) = reads
+            if each.__class__ is not Var:
+                return self._push_any(fn, reads, writes, name, priority, device, pool)
+        else:
+            for each in reads:
+                if each.__class__ is not Var:
+                    return self._push_any(fn, reads, writes, name, priority, device, pool)
+    if writes.__class__ is not tuple:
+        writes = tuple(writes) if writes.__class__ is list else as_tuple(writes)
+    written = None
+    if writes:
+        if len(writes) == 1:
+            (written,) = writes
+            if written.__class__ is not Var:
+                return self._push_any(fn, reads, writes, name, priority, device, pool)
+        else:
+            for each in writes:
+                if each.__class__ is not Var:
+                    return self._push_any(fn, reads, writes, name, priority, device, pool)
+    frame = _getframe(1)
+    op = PlainOp()
+    op.finished = False
+    op.name = fn.__name__ if name is None else name
+    op._engine = self
+    op._fn = fn
+    op._claims = []
+    op._reads = reads
+    op._writes = writes
+    op._node = None
+    op._code = frame.f_code
+    op._at = frame.f_lasti
+    if _maybe_inside() is not None:
+        self._nested.next()
+    # `Log.append`, written out.
+    segment = _LOG.tail
+    segment.append(op)
+    if segment.is_sealed:
+        _LOG.append_again(segment, op)
+    # Only now: whoever sees that a write was counted comes after it.
+    if written is not None:
+        next(written._written)
+    elif writes:
+        for each in writes:
+            next(each._written)
+    compute = self._compute
+    if not compute.searching and compute.is_silent():
+        compute.ring()
+    if self._is_closed:
+        refusal.raise_if_refused(op)
+    return op
+
+
+def push_any(
+    self: Engine,
+    fn: Callable[..., Any],
+    reads: Any,
+    writes: Any,
+    name: str | None,
+    priority: int,
+    device: DeviceLike | None,
+    pool: str | None,
+) -> Op:
+    """`push` for whatever is not just a call on variables."""
+    name = pushing.name_of(fn, name)
+    if device is not None and pool is not None:
+        raise ValueError("pool= is for host ops; a device op runs on a stream")
+    on = None if device is None else as_device(device)
+    place = self._pool_named(pool)
+    await_strangers(self, reads, writes)
+    kind = OpKind.HOST if device is None else OpKind.KERNEL
+    return pushing.push(self, fn, kind, reads, writes, name, priority, on, place, is_users=True)

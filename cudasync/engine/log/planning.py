@@ -1,0 +1,180 @@
+"""Floor 2. Planning one op: what it must come after, from the histories of what it accesses.
+
+That is a function of the log before the op, so it does not matter who plans it, and does it twice:
+
+- the join gate is published first (the first one published holds), then the histories are changed,
+  then the ops before it are asked to notify;
+- each store sets what planning the op once more would set again.
+
+Both are methods of the combiner, which goes through the log and comes here with each op.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from operator import attrgetter
+from typing import TYPE_CHECKING
+
+from cudasync.atomic import offer
+from cudasync.engine.hazards.damage import Origins
+from cudasync.engine.hazards.predecessors import predecessors
+from cudasync.engine.hazards.unheard import unheard_of
+from cudasync.engine.log import node as nodes
+from cudasync.engine.log.histories import history_of
+from cudasync.engine.log.node import OPEN, PLANNING, JoinGate, TracedGate
+from cudasync.engine.op_classes import DeviceOp, Fence, FullOp, PlainOp
+
+if TYPE_CHECKING:
+    from cudasync.engine.hazards.history import History
+    from cudasync.engine.hazards.interval_map import IntervalMap, Region
+    from cudasync.engine.log.combiner import Combiner
+    from cudasync.engine.op import Op
+
+_SALVAGE = attrgetter("_salvage")
+
+
+def enter_op(self: Combiner, op: Op, number: int, epoch: int) -> None:
+    """Plan `op`, and hand it on if nothing blocks it."""
+    is_over = op.finished
+    if is_over and op.failure is None and op._node is None and op._before is None:
+        # It has run and left nothing to remember. (With `_before`, its push has issued it: it
+        # may have overwritten what a failure had poisoned, on states that were copied since.)
+        op.number = number
+        return
+    ranges = self.ranges_of(epoch) if op._regions is not None else None
+    reads: list[History] = []
+    writes: list[History] = []
+    # A comprehension over nothing costs a call all the same.
+    if op._reads:
+        reads = [each._states.get(epoch) or history_of(each, epoch) for each in op._reads]
+    if op._writes:
+        writes = [each._states.get(epoch) or history_of(each, epoch) for each in op._writes]
+    overwritten: tuple[Region, ...] = ()
+    # What orders the op and does not poison it.
+    unheard: list[History] = []
+    if ranges is not None:
+        assert op._regions is not None
+        only_read, updated, written = op._regions
+        named = only_read + updated
+        reads += ranges.read_all(named)
+        overwritten = updated + written
+        unheard = unheard_of(ranges, named, reads)
+    node, gate = op._node or nodes.of(op), None
+    if not is_over:
+        gates = node.gates
+        if gates:
+            gate = gates[0]
+        else:
+            seen = writes
+            if overwritten:
+                assert ranges is not None
+                seen = writes + [each for region in overwritten for each in ranges.peek(region)]
+            sources = reads
+            if unheard:
+                seen = seen + unheard
+                # A set: where an op accesses all memory, these are thousands.
+                deaf = set(unheard)
+                sources = [each for each in reads if each not in deaf]
+            made = _plan(op, sources, seen, reads, ranges)
+            gate = offer(gates, made)
+            if gate is not made and made is not OPEN:
+                # Nobody looks at it, nor lets go for it when the op is over.
+                made.let_go()
+    if op.__class__ is PlainOp:
+        op._number = number
+    else:
+        op.number = number
+    for state in reads:
+        state.add_reader(op)
+    for state in writes:
+        state.overwrite(op)
+    if ranges is not None:
+        for region in overwritten:
+            ranges.overwrite(region, op)
+        ranges.sweep()
+    if gate is None:
+        return
+    op._engine._registered[op] = None
+    if gate is OPEN:
+        if not op.finished:
+            op._pool.put(op)
+    else:
+        for before in gate.before:
+            kind = before.__class__
+            if kind is PlainOp or kind is FullOp:
+                # `_listen`, written out for what says itself when it is over.
+                (before._node or nodes.of(before)).listeners.append(gate)
+                if before.finished:
+                    gate.arrive(before)
+            elif not _listen(before, op, gate):
+                gate.arrive(before)
+        gate.notify(PLANNING)
+    node.is_planned = True
+    if op.finished:
+        # It ended while it was entered: perhaps nobody knew of the plan.
+        op._engine._registered.pop(op, None)
+        if gate is not OPEN:
+            gate.let_go()
+
+
+def is_clear(self: Combiner, op: Op, epoch: int) -> bool:
+    """True if `op` may run at once, and need not be remembered while the combiner runs it."""
+    for variable in op._reads + op._writes:
+        if variable._states and not history_of(variable, epoch).rest():
+            return False
+    if op._regions is not None:
+        ranges = self.ranges_of(epoch)
+        entries = ranges.entries
+        for regions in op._regions:
+            for region in regions:
+                # `peek`, written out for what has no history.
+                start, end = region
+                index = bisect_left(entries, (start,))
+                if not (index and entries[index - 1][1] > start) and (
+                    index == len(entries) or entries[index][0] >= end
+                ):
+                    continue
+                for state in ranges.peek(region):
+                    # Only its own states are a combiner's to change.
+                    if not (state.rest() if state.epoch == epoch else state.is_quiet):
+                        return False
+    return True
+
+
+def _plan(
+    op: Op,
+    reads: list[History],
+    writes: list[History],
+    known: list[History],
+    ranges: IntervalMap | None,
+) -> JoinGate:
+    """What `op` has to come after, from the histories before it; `known` has those of the variables
+    that it reads, first."""
+    before, sources = predecessors(reads, writes) if reads or writes else ({}, {})
+    if op.__class__ is Fence:
+        for each in reversed(list(op._engine._registered)):
+            if not each.finished:
+                before[each] = None
+                if isinstance(each, Fence):
+                    # It comes after all that were planned before it.
+                    break
+    before.pop(op, None)
+    if sources and (op._salvage is not None or any(map(_SALVAGE, sources))):
+        origins = Origins.of(op, known[: len(op._reads)], ranges)
+        return TracedGate(op, before, tuple(sources), origins)
+    return JoinGate(op, before, tuple(sources)) if before or sources else OPEN
+
+
+def _listen(before: Op, op: Op, gate: JoinGate) -> bool:
+    """Have `gate` told about `before`; False if it need not be waited for."""
+    node = before._node or nodes.of(before)
+    # First the listener, then the look: who ends or issues `before` does it the other way round.
+    if isinstance(op, DeviceOp) and isinstance(before, DeviceOp) and not op._is_blocking:
+        # Once it is issued, the driver can do the waiting.
+        node.issue_listeners.append(gate)
+        return not (before.finished or before._point is not None)
+    node.listeners.append(gate)
+    if before.finished:
+        return False
+    before._pool.watch(before)
+    return True

@@ -1,0 +1,240 @@
+"""Floor 3, placement. A program with its steps where they were placed, and the copies in between.
+
+True behind each step that is emitted: of every part of a piece it is known on which devices it
+holds what it would have held in the program as recorded. A step is given what it reads where it is,
+by copies right before it; what it writes is nowhere else then. Edges are found anew behind all of
+that, by what each node touches now.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from cudasync.engine.hazards.interval_map import Everywhere
+from cudasync.errors import CudasyncError
+from cudasync.graph.aiming import Aim, Move
+from cudasync.graph.hazards import ordered
+from cudasync.graph.placement.memory import Mirror
+from cudasync.graph.placement.pieces import named, touched
+from cudasync.graph.transfers import Transfer
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping, Sequence
+
+    from cudasync.driver import Device
+    from cudasync.engine.hazards.interval_map import Region
+    from cudasync.graph.node import Node
+    from cudasync.graph.placement.pieces import Piece, Pieces
+
+
+class Placed:
+    """The program, as it is made, with what was counted on the way."""
+
+    def __init__(
+        self, nodes: Sequence[Node], pieces: Pieces, devices: Mapping[Node, Device]
+    ) -> None:
+        self._pieces = pieces
+        self._mirrors: dict[tuple[Piece, Device], Mirror] = {}
+        # The memory of those that the node which is being made is on, and must keep.
+        self._lent: list[Any] = []
+        self._writers: dict[Piece, Node] = {}
+        # Of each part: the devices that have its value; None while it has none that counts.
+        self._valid: dict[Piece, list[Collection[Device] | None]] = {
+            piece: [None if piece.is_temporary and piece.is_anywhere else {piece.device}]
+            * (len(piece.cuts) - 1)
+            for piece in pieces
+            if piece.device is not None
+        }
+        self._made: list[Node] = []
+        self.moved_bytes = 0
+        self.moves = 0
+        # Of steps that could not be made for the device that was chosen.
+        self.refused = 0
+        for node in nodes:
+            self._add(node, devices.get(node))
+        self._bring_back()
+        self.nodes = ordered(self._made)
+
+    def _bring_back(self) -> None:
+        """What a launch leaves is where it would have been."""
+        for piece in self._valid:
+            if not piece.is_temporary and piece in self._writers:
+                self._bring(piece.region, piece.device, self._writers[piece])
+
+    def _add(self, node: Node, device: Device | None) -> None:
+        if node.transfer is not None:
+            self._transfer(node, device)
+            return
+        there = _made_for(node, device)
+        if there is None:
+            self.refused += device is not None and device is not node.device
+            self._stay(node)
+            return
+        assert device is not None
+        for region in needed(node):
+            self._bring(region, device, node)
+        made = there if device is node.device else self._aimed(there, device)
+        self._emit(made, written_by(node), device)
+
+    def _stay(self, node: Node) -> None:
+        """It is done where it was recorded, on what is there."""
+        is_all = any(r.__class__ is Everywhere for part in node.hazards[0] for r in part)
+        regions = [piece.region for piece in self._valid] if is_all else needed(node)
+        for region in regions:
+            self._bring(region, None, node)
+        self._emit(node, regions if is_all else written_by(node), None)
+
+    def _transfer(self, node: Node, device: Device | None) -> None:
+        """A copy or fill: from where its source is, to where its target shall be."""
+        transfer: Any = node.transfer
+        region = transfer.target[0]
+        target = self._pieces.of(region)
+        on = device or target.device
+        if transfer.box is not None and on is not None:
+            self._bring(region, on, node)
+        source = transfer.source
+        if source is not None:
+            source = self._source(source, on, node)
+        place = (self._there(region, on), on) if on is not None else transfer.target
+        made = node
+        if (place, source) != (transfer.target, transfer.source):
+            moved = Transfer(place, source, transfer.value, transfer.box)
+            made = node.transferring(moved)
+            made.device = on or (source and source[1]) or node.device
+        self._emit(made, (region,), on)
+
+    def _source(self, source: Any, on: Device | None, node: Node) -> Any:
+        """Where a copy reads what it shall read: there if it is, else where it has to come from."""
+        region, device = source
+        piece = self._pieces.of(region)
+        valid = self._valid.get(piece)
+        if valid is None:
+            return source
+        parts = [valid[at] for at in piece.parts(region)]
+        others = sorted({d for part in parts if part for d in part}, key=_ordinal)
+        for each in dict.fromkeys([on, device, *others]):
+            if each is not None and all(part is None or each in part for part in parts):
+                return self._there(region, each), each
+        self._bring(region, device, node)
+        return source
+
+    def _emit(self, node: Node, written: Iterable[Region], device: Device | None) -> None:
+        self._keep(node)
+        self._made.append(node)
+        for region in written:
+            piece = self._pieces.of(region)
+            valid = self._valid.get(piece)
+            where = device or piece.device
+            if valid is not None and where is not None:
+                self._writers[piece] = node
+                for at in piece.parts(region):
+                    valid[at] = {where}
+
+    def _bring(self, region: Region, device: Device | None, node: Node) -> None:
+        """Copies for `node`, so that `region` has its value there; None is where it was."""
+        if region[0] >= region[1]:
+            return
+        piece = self._pieces.of(region)
+        valid = self._valid.get(piece)
+        if valid is None:
+            return
+        device = device or piece.device
+        assert device is not None
+        run: list[int] = []
+        source: Device | None = None
+        for at in (*piece.parts(region), -1):
+            has = valid[at] if at >= 0 else None
+            comes_from = None if has is None or device in has else _first(has, piece.device)
+            if run and comes_from is not source:
+                self._move(piece, run, source, device, node)
+                run = []
+            if comes_from is not None:
+                run.append(at)
+                valid[at] = {*(has or ()), device}
+            source = comes_from
+
+    def _move(
+        self, piece: Piece, parts: Sequence[int], source: Any, target: Device, node: Node
+    ) -> None:
+        """A copy of these parts, which lie in a row."""
+        region = type(piece.region)(piece.cuts[parts[0]], piece.cuts[parts[-1] + 1])
+        to, of = (self._there(region, each, piece) for each in (target, source))
+        made = node.moving(Transfer((to, target), (of, source)), target)
+        self._keep(made)
+        self._made.append(made)
+        self.moves += 1
+        self.moved_bytes += region.end - region.start
+
+    def _there(self, region: Region, device: Device, piece: Piece | None = None) -> Region:
+        """Where these bytes are on `device`."""
+        piece = piece or self._pieces.of(region)
+        if device is piece.device:
+            return region
+        mirror = self._mirrors.get((piece, device))
+        if mirror is None:
+            mirror = self._mirrors[piece, device] = Mirror.of(piece.region, device)
+        self._lent.append(mirror.memory)
+        return mirror.region(region)
+
+    def _aimed(self, node: Node, device: Device) -> Node:
+        """The node, on the mirrors of what it touches."""
+        aim = Aim()
+        for piece in {self._pieces.of(each): None for each in touched(node)}:
+            start = self._there(piece.region, device, piece).start
+            aim.moves.append(Move(*piece.region, start - piece.region.start))
+        accesses = aim.accesses(node.hazards)
+        if node.expression is not None:
+            made = node.computing_at(node.expression.aimed(aim), accesses)
+        else:
+            assert node.launch is not None
+            made = node.launching(node.launch.aimed(aim.address, {}), accesses)
+        made.device = device
+        return made
+
+    def _keep(self, made: Node) -> None:
+        """Let it keep the mirrors that it is on."""
+        for memory in self._lent:
+            made.keep(memory)
+        self._lent.clear()
+
+
+def needed(node: Node) -> list[Region]:
+    """The bytes whose value it needs: what it writes, too, if it may leave some of that."""
+    only_read, updated, written = node.hazards[0]
+    return named((*only_read, *updated, *(() if _is_exact(node) else written)))
+
+
+def written_by(node: Node) -> list[Region]:
+    """The bytes that have another value behind it."""
+    _, updated, written = node.hazards[0]
+    return named((*updated, *written))
+
+
+def _is_exact(node: Node) -> bool:
+    """True if it overwrites all that it says it does: nothing of what was there is left."""
+    if node.expression is not None or node.transfer is not None:
+        return True
+    return node.launch is not None and node.launch.kernel.module.is_generated
+
+
+def _made_for(node: Node, device: Device | None) -> Node | None:
+    """The node with its kernel on this device; None if it stays as it is."""
+    if device is None or device is node.device:
+        return None if device is None else node
+    try:
+        if node.expression is not None:
+            return node.computing_at(node.expression.on_device(device), node.hazards)
+        assert node.launch is not None
+        return node.launching(node.launch.elsewhere(device), node.hazards)
+    except (CudasyncError, ValueError):
+        # A kernel that this device can not have, or a shape that is too much for it.
+        return None
+
+
+def _first(devices: Collection[Device], home: Device | None) -> Device:
+    """One of those that have a value: where it was recorded, if that does."""
+    return home if home is not None and home in devices else min(devices, key=_ordinal)
+
+
+def _ordinal(device: Device) -> int:
+    return device.ordinal

@@ -1,0 +1,148 @@
+"""Floor 3, placement. Which place does what, and when: HEFT (Topcuoglu, Hariri and Wu, 2002).
+
+Tasks are taken by their upward rank, the time from their beginning to the end of all on the longest
+way; each goes where it ends first, what it needs from elsewhere moved there before, in the first
+gap that is long enough. A place does one thing after the other, and is given one copy after the
+other meanwhile; the place None, the host, does any number at once.
+"""
+
+from __future__ import annotations
+
+from bisect import insort
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable, Mapping, Sequence
+    from typing import TypeAlias
+
+    Place: TypeAlias = Hashable | None
+    # Seconds that so many bytes take from one place to another.
+    Link: TypeAlias = Callable[[int], float]
+
+
+class Task(NamedTuple):
+    """One step: where it can be done, and how long that takes there, the place it has first."""
+
+    seconds: Mapping[Place, float]
+    # The tasks that it comes after, by position, and how many bytes it needs of what they make.
+    before: Sequence[tuple[int, int]] = ()
+    # What is somewhere from the beginning and is needed; what has to be somewhere in the end.
+    needs: Sequence[tuple[Place, int]] = ()
+    leaves: Sequence[tuple[Place, int]] = ()
+
+
+class Schedule(NamedTuple):
+    """Where each task is done, and when all is over."""
+
+    places: list[Place]
+    end_s: float
+
+
+def scheduled(tasks: Sequence[Task], link: Link) -> Schedule:
+    """A schedule of `tasks`, each of which stands behind those that it comes after."""
+    ranks = _ranks(tasks, link)
+    found = _Found(tasks, link)
+    for at in sorted(range(len(tasks)), key=lambda each: (-ranks[each], each)):
+        best = min((found.tried(at, place) for place in tasks[at].seconds), key=_end)
+        found.take(at, best)
+    return Schedule(found.places, found.over)
+
+
+class _Try(NamedTuple):
+    """A task at a place: when it begins and ends, and when all that it leaves is where it has to
+    be; until when copies to places are under way."""
+
+    place: Place
+    begin: float
+    end: float
+    over: float
+    copies: Mapping[Place, float]
+
+
+class _Found:
+    """A schedule while it is made."""
+
+    def __init__(self, tasks: Sequence[Task], link: Link) -> None:
+        self._tasks = tasks
+        self._link = link
+        self.places: list[Place] = [None] * len(tasks)
+        self._ends = [0.0] * len(tasks)
+        # Of each place, when it is busy; until when something is copied there, one at a time.
+        self._busy: dict[Place, list[tuple[float, float]]] = {}
+        self._copies: dict[Place, float] = {}
+        self.over = 0.0
+
+    def tried(self, at: int, place: Place) -> _Try:
+        """How it would be at this place."""
+        task, ends, places = self._tasks[at], self._ends, self.places
+        ready = max([ends[other] for other, _ in task.before], default=0.0)
+        copies: dict[Place, float] = {}
+        sources = [(ends[other], places[other], size) for other, size in task.before]
+        for begin, where, size in sorted(
+            [*sources, *((0.0, where, size) for where, size in task.needs)], key=_begin
+        ):
+            ready = max(ready, self._copied(begin, where, place, size, copies))
+        seconds = task.seconds[place]
+        begin = ready if place is None else _first_gap(self._busy.get(place, ()), ready, seconds)
+        end = over = begin + seconds
+        for where, size in task.leaves:
+            over = max(over, self._copied(end, place, where, size, copies))
+        return _Try(place, begin, end, over, copies)
+
+    def take(self, at: int, chosen: _Try) -> None:
+        """Let it be so."""
+        place, begin, end, over, copies = chosen
+        self.places[at], self._ends[at] = place, end
+        self._copies.update(copies)
+        if place is not None and end > begin:
+            insort(self._busy.setdefault(place, []), (begin, end))
+        self.over = max(self.over, over)
+
+    def _copied(
+        self, begin: float, source: Place, target: Place, size: int, copies: dict[Place, float]
+    ) -> float:
+        """When so many bytes are there."""
+        if source is None or target is None or source == target or not size:
+            return begin
+        free = copies.get(target, self._copies.get(target, 0.0))
+        copies[target] = max(begin, free) + self._link(size)
+        return copies[target]
+
+
+def _begin(source: tuple[float, Place, int]) -> float:
+    return source[0]
+
+
+def _end(each: _Try) -> float:
+    return each.over
+
+
+def at_home(tasks: Sequence[Task], link: Link) -> Schedule:
+    """The same, with each task at the place that it has first."""
+    return scheduled(
+        [each._replace(seconds=dict([next(iter(each.seconds.items()))])) for each in tasks], link
+    )
+
+
+def _ranks(tasks: Sequence[Task], link: Link) -> list[float]:
+    ranks = [0.0] * len(tasks)
+    for at in range(len(tasks) - 1, -1, -1):
+        task = tasks[at]
+        if len(task.seconds) > 1:
+            ranks[at] = max([ranks[at], *(link(size) for _, size in task.leaves)])
+        ranks[at] += sum(task.seconds.values()) / len(task.seconds)
+        for other, size in task.before:
+            can_move = size and (len(task.seconds) > 1 or len(tasks[other].seconds) > 1)
+            ranks[other] = max(ranks[other], ranks[at] + (link(size) if can_move else 0.0))
+    return ranks
+
+
+def _first_gap(busy: Sequence[tuple[float, float]], ready: float, seconds: float) -> float:
+    """When there are so many seconds free, from `ready` on."""
+    # The last that begins before is the first that may be in the way.
+    begin = ready
+    for start, end in busy:
+        if start - begin >= seconds:
+            break
+        begin = max(begin, end)
+    return begin

@@ -1,0 +1,44 @@
+"""Floor 5. The parameters of a model, as they are given: by name or in a row, one array a rank."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from cudasync.distributed.checking import alike, listed
+from cudasync.parallel.buckets import Name, Parameter
+
+if TYPE_CHECKING:
+    from cudasync.distributed.communicator import Communicator
+
+
+class Weights:
+    """Each parameter's arrays, one for each rank of this process, in the order of their use."""
+
+    def __init__(self, given: Any, comm: Communicator) -> None:
+        """ValueError for no parameters, and for such that do not fit the ranks."""
+        pairs = dict(given) if isinstance(given, Mapping) else dict(enumerate(list(given)))
+        if not pairs:
+            raise ValueError("there are no parameters")
+        self.arrays: dict[Name, list[Any]] = {}
+        self.known: dict[Name, Parameter] = {}
+        # Those that were given alone, not in a list: so their gradients come back.
+        self.alone: set[Name] = set()
+        for name, each in pairs.items():
+            what = f"parameter {name!r}"
+            arrays = listed(comm, each, what)
+            alike(arrays, arrays[0].shape, arrays[0].dtype, what)
+            self.arrays[name] = arrays
+            self.known[name] = Parameter(name, arrays[0].shape, arrays[0].dtype)
+            if not isinstance(each, (list, tuple)):
+                self.alone.add(name)
+
+    def parameter(self, name: Name) -> Parameter:
+        """KeyError, which names what there is, for another name."""
+        if name not in self.known:
+            raise KeyError(f"{name!r} is no parameter: {', '.join(map(repr, self.known))}")
+        return self.known[name]
+
+    def as_given(self, name: Name, arrays: list[Any]) -> Any:
+        """The array alone where the parameter was alone, else a list."""
+        return arrays[0] if name in self.alone else list(arrays)

@@ -1,0 +1,212 @@
+"""Floor 5. Pipeline parallel: a model in stages, each on a rank, and batches in parts.
+
+A stage is two functions of the caller's. What goes from stage to stage is sent and received by the
+communicator, as ops, so a stage works on one micro-batch while another is under way elsewhere.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from cudasync.array import empty
+from cudasync.distributed.checking import alike, listed
+from cudasync.parallel.agreeing import raise_unless_all_plan
+from cudasync.parallel.replicas import shares
+from cudasync.parallel.schedules import SCHEDULES, Step
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from cudasync.distributed.communicator import Communicator
+
+
+class Stage:
+    """A part of a model: how it computes a micro-batch, and the gradients of one.
+
+    `forward(x)` gives a pair: what the next stage takes, and anything that `backward` needs.
+    `backward(kept, gradient)` takes the gradient of that output, adds what it finds to the stage's
+    own gradients, and gives the gradient of `x` (the first stage: None will do).
+
+    `takes` is the shape of one row of `x`, without the axis of the batch, and its dtype: what the
+    stage receives. The first stage needs none.
+    """
+
+    def __init__(
+        self,
+        forward: Callable[[Any], tuple[Any, Any]],
+        backward: Callable[[Any, Any], Any],
+        *,
+        takes: tuple[Sequence[int], Any] | None = None,
+    ) -> None:
+        self.forward = forward
+        self.backward = backward
+        self.takes: tuple[tuple[int, ...], np.dtype[Any]] | None = None
+        if takes is not None:
+            shape, dtype = takes
+            self.takes = tuple(shape), np.dtype(dtype)
+
+
+class Pipeline:
+    """Stages, one on each rank, through which a batch goes in micro-batches.
+
+    `stages` has one for each rank of this process, or is that one. `loss(y, target)` gives the loss
+    of a micro-batch and the gradient of `y`; it is needed where the last rank is. A sum over
+    micro-batches is that over the batch: who wants the mean divides by the rows of the batch.
+
+    `schedule` is "1f1b" or "gpipe". With "1f1b" stage s of S keeps what at most S - s micro-batches
+    need for their backward, with "gpipe" all. Raises ValueError for another schedule, for stages
+    that do not fit the ranks, and, between processes, where ranks do not say the same: they compare
+    that once, which blocks.
+    """
+
+    def __init__(
+        self,
+        stages: Stage | Sequence[Stage],
+        comm: Communicator,
+        *,
+        micro_batches: int = 4,
+        schedule: str = "1f1b",
+        loss: Callable[[Any, Any], tuple[Any, Any]] | None = None,
+    ) -> None:
+        given = [stages] if isinstance(stages, Stage) else list(stages)
+        if len(given) != len(comm.ranks):
+            raise ValueError(
+                f"a pipeline has one stage on each rank: {len(comm.ranks)} are in this process, "
+                f"not {len(given)}"
+            )
+        if schedule not in SCHEDULES:
+            raise ValueError(f"schedule= is one of {', '.join(SCHEDULES)}, not {schedule!r}")
+        if micro_batches < 1:
+            raise ValueError(f"there is one micro-batch and more, not {micro_batches}")
+        if loss is None and comm.size - 1 in comm.ranks:
+            raise ValueError("loss= is needed where the last stage is")
+        for rank, stage in zip(comm.ranks, given, strict=True):
+            if rank and stage.takes is None:
+                raise ValueError(f"stage {rank} receives: say its takes=(shape of a row, dtype)")
+        raise_unless_all_plan(comm, micro_batches, schedule)
+        self.comm = comm
+        self.micro_batches = micro_batches
+        self.schedule = schedule
+        self._loss = loss
+        self._stages = dict(zip(comm.ranks, given, strict=True))
+        self._device = dict(zip(comm.ranks, comm.devices, strict=True))
+
+    def step(self, x: Any = None, target: Any = None, *, rows: int | None = None) -> list[Any]:
+        """Push a forward and a backward of each micro-batch; returns at once.
+
+        `x` is the batch, on the device of the first rank, and `target` what `loss` compares with,
+        on that of the last; other ranks give None, and say `rows=` where they have neither. The
+        first axis of both is cut into micro-batches, the longer ones first. Returns the losses by
+        micro-batch where the last rank is, else an empty list.
+
+        Raises ValueError for rows that are not the same, or fewer than micro-batches, and TypeError
+        for what the functions should not have returned; then other ranks wait in vain.
+        """
+        run = _Run(self, *self._batch(x, target, rows))
+        left = {
+            rank: SCHEDULES[self.schedule](rank, self.comm.size, self.micro_batches)
+            for rank in self.comm.ranks
+        }
+        # By turns, each stage as far as what it receives has been sent by a stage that is here.
+        while count := sum(map(len, left.values())):
+            for rank, steps in left.items():
+                if steps and run.is_sent(rank, steps[0]):
+                    run.do(rank, steps.pop(0))
+            assert sum(map(len, left.values())) < count, "the stages wait for each other in a ring"
+        return run.losses
+
+    def _batch(self, x: Any, target: Any, rows: int | None) -> tuple[Any, Any, list[slice]]:
+        last = self.comm.size - 1
+        for rank, each, what in (0, x, "x"), (last, target, "target"):
+            if rank in self._stages:
+                row = [each if other == rank else None for other in self.comm.ranks]
+                listed(self.comm, row, what, (rank,))
+        lengths = {each.shape[0] for each in (x, target) if each is not None}
+        lengths |= {rows} if rows is not None else set()
+        if len(lengths) != 1:
+            raise ValueError(
+                f"x, target and rows= say how many rows there are, and all say the same, not "
+                f"{sorted(lengths) if lengths else 'nothing: give rows='}"
+            )
+        (length,) = lengths
+        if length < self.micro_batches:
+            raise ValueError(f"{length} rows are no {self.micro_batches} micro-batches")
+        return x, target, shares(length, self.micro_batches)
+
+    def __repr__(self) -> str:
+        return (
+            f"<Pipeline {self.schedule}, {self.comm.size} stages, "
+            f"{self.micro_batches} micro-batches>"
+        )
+
+
+class _Run:
+    """One step of a pipeline under way: what was sent, and what is kept for backwards."""
+
+    def __init__(self, pipeline: Pipeline, x: Any, target: Any, cuts: list[slice]) -> None:
+        self._pipeline = pipeline
+        self._comm = pipeline.comm
+        self._last = pipeline.comm.size - 1
+        self._x = x
+        self._target = target
+        self._cuts = cuts
+        self.losses: list[Any] = []
+        # By rank and number of the micro-batch: what the stage keeps, and what is like its output,
+        # whose gradient comes back.
+        self._kept: dict[tuple[int, int], tuple[Any, Any]] = {}
+        self._done: set[tuple[int, Step]] = set()
+
+    def is_sent(self, rank: int, step: Step) -> bool:
+        """True where nothing has to be received, or its sender is in another process or is past."""
+        source = rank - 1 if step.kind == "forward" else rank + 1
+        if not 0 <= source <= self._last or source not in self._comm.ranks:
+            return True
+        return (source, step) in self._done
+
+    def do(self, rank: int, step: Step) -> None:
+        """Push it."""
+        (self._forward if step.kind == "forward" else self._backward)(rank, step.number)
+        self._done.add((rank, step))
+
+    def _forward(self, rank: int, number: int) -> None:
+        stage = self._pipeline._stages[rank]
+        cut = self._cuts[number]
+        if rank == 0:
+            x = self._x[cut]
+        else:
+            assert stage.takes is not None
+            shape, dtype = stage.takes
+            x = self._received(rank, rank - 1, (cut.stop - cut.start, *shape), dtype)
+        y, kept = _pair(stage.forward(x), "forward of a stage")
+        if rank < self._last:
+            self._comm.send(y, rank + 1, rank=rank)
+            self._kept[rank, number] = kept, (y.shape, y.dtype)
+            return
+        assert self._pipeline._loss is not None
+        loss, gradient = _pair(self._pipeline._loss(y, self._target[cut]), "loss")
+        alike([gradient], y.shape, y.dtype, "the gradient of the loss")
+        self.losses.append(loss)
+        self._kept[rank, number] = kept, gradient
+
+    def _backward(self, rank: int, number: int) -> None:
+        kept, of_output = self._kept.pop((rank, number))
+        if rank < self._last:
+            of_output = self._received(rank, rank + 1, *of_output)
+        gradient = self._pipeline._stages[rank].backward(kept, of_output)
+        if rank:
+            if gradient is None:
+                raise TypeError(f"backward of stage {rank} gives the gradient of its x, not None")
+            self._comm.send(gradient, rank - 1, rank=rank)
+
+    def _received(self, rank: int, source: int, shape: tuple[int, ...], dtype: Any) -> Any:
+        made = empty(shape, dtype, device=self._pipeline._device[rank])
+        self._comm.recv(made, source, rank=rank)
+        return made
+
+
+def _pair(given: Any, what: str) -> tuple[Any, Any]:
+    if not isinstance(given, tuple) or len(given) != 2:
+        raise TypeError(f"the {what} gives a pair, not {type(given).__name__}: see its docstring")
+    return given

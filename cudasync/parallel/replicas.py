@@ -1,0 +1,155 @@
+"""Floor 5. Several devices in one process: copies on each, parts for each, and back to one.
+
+Arrays stand alone or in lists, tuples and dicts, which keep their form. Everything is pushed: each
+call returns at once, and its results are ordered with all else by their bytes.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from cudasync import xp
+from cudasync.array import Array, copy, empty
+from cudasync.distributed.checking import alike
+from cudasync.distributed.steps import tree_broadcast
+from cudasync.xp.places import place
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+
+def replicate(x: Any, devices: Sequence[Any]) -> list[Any]:
+    """A copy of `x` for each device, in their order; none shares memory with `x`.
+
+    `x` is an array, also a view or a NumPy array, or lists, tuples and dicts of such. `devices` are
+    ordinals, Devices or "cpu"; one may come several times. Each device that has its copy hands it
+    on. ValueError for no devices, TypeError for what is no array.
+    """
+    places = _places(devices)
+
+    def on_each(each: Any) -> list[Any]:
+        source = _array(each)
+        made = [empty(source.shape, source.dtype, device=device) for device in places]
+        # Begun where it is, if it is anywhere: the others then have it from a neighbour.
+        first = next((n for n, device in enumerate(places) if device == source.device), 0)
+        copy(made[first], source, name="replicate")
+        tree_broadcast([*made[first:], *made[:first]], "replicate", 0)
+        return made
+
+    return _by_device(x, on_each, len(places))
+
+
+def scatter(x: Any, devices: Sequence[Any], axis: int = 0) -> list[Any]:
+    """Part r of `x` along `axis`, copied to device r: as long as each other, or one longer.
+
+    As `replicate` takes arrays and devices. The longer parts come first, and parts of what is
+    shorter than there are devices may be empty. ValueError for an axis that an array lacks.
+    """
+    places = _places(devices)
+
+    def in_parts(each: Any) -> list[Any]:
+        source = _array(each)
+        along = _axis(axis, source.ndim)
+        made = []
+        for device, run in zip(places, shares(source.shape[along], len(places)), strict=True):
+            part = source[(slice(None),) * along + (run,)]
+            target = empty(part.shape, part.dtype, device=device)
+            if part.size:
+                copy(target, part, name="scatter")
+            made.append(target)
+        return made
+
+    return _by_device(x, in_parts, len(places))
+
+
+def gather(parts: Sequence[Any], device: Any = None, axis: int = 0) -> Any:
+    """One array of all parts along `axis`, on `device` (default: where the first part is).
+
+    The inverse of `scatter`: parts may be of any lengths, views, on any devices; or lists, tuples
+    and dicts of one form. ValueError for no parts and for shapes that differ beyond that axis,
+    TypeError for dtypes that do.
+    """
+    given = list(parts)
+    if not given:
+        raise ValueError("there are no parts to gather")
+    first = given[0]
+    if isinstance(first, dict):
+        _raise_unless_formed(
+            given, lambda each: isinstance(each, dict) and each.keys() == first.keys()
+        )
+        return {key: gather([each[key] for each in given], device, axis) for key in first}
+    if isinstance(first, (list, tuple)):
+        _raise_unless_formed(
+            given, lambda each: isinstance(each, type(first)) and len(each) == len(first)
+        )
+        return type(first)(gather(each, device, axis) for each in zip(*given, strict=True))
+    arrays = [_array(each) for each in given]
+    along = _axis(axis, arrays[0].ndim)
+
+    def others(shape: tuple[int, ...]) -> tuple[int, ...]:
+        return (*shape[:along], *shape[along + 1 :])
+
+    for each in arrays:
+        if each.ndim != arrays[0].ndim or others(each.shape) != others(arrays[0].shape):
+            raise ValueError(
+                f"parts of the shapes {arrays[0].shape} and {each.shape} differ beyond axis {along}"
+            )
+        alike([each], each.shape, arrays[0].dtype, "a part")
+    ends = np.cumsum([0, *(each.shape[along] for each in arrays)]).tolist()
+    shape = list(arrays[0].shape)
+    shape[along] = ends[-1]
+    target = place(device) if device is not None else arrays[0].device
+    whole = empty(tuple(shape), arrays[0].dtype, device=target)
+    for each, (start, end) in zip(arrays, pairwise(ends), strict=True):
+        if each.size:
+            copy(whole[(slice(None),) * along + (slice(start, end),)], each, name="gather")
+    return whole
+
+
+def shares(length: int, count: int) -> list[slice]:
+    """`count` runs that cover `length`, the longer ones first; lengths differ by at most one."""
+    least, longer = divmod(length, count)
+    ends = np.cumsum([0, *(least + (each < longer) for each in range(count))]).tolist()
+    return [slice(start, end) for start, end in pairwise(ends)]
+
+
+def _by_device(x: Any, make: Callable[[Any], list[Any]], count: int) -> list[Any]:
+    """What `make` gives for each array, as one tree for each device."""
+    if isinstance(x, dict):
+        columns = {key: _by_device(each, make, count) for key, each in x.items()}
+        return [{key: row[n] for key, row in columns.items()} for n in range(count)]
+    if isinstance(x, (list, tuple)):
+        rows = [_by_device(each, make, count) for each in x]
+        return [type(x)(row[n] for row in rows) for n in range(count)]
+    return make(x)
+
+
+def _raise_unless_formed(parts: Sequence[Any], is_alike: Callable[[Any], bool]) -> None:
+    if not all(is_alike(each) for each in parts):
+        raise ValueError("the parts are lists, tuples or dicts of different forms")
+
+
+def _places(devices: Sequence[Any]) -> list[Any]:
+    found = [place(each) for each in devices]
+    if not found:
+        raise ValueError("devices= names none: give one and more")
+    return found
+
+
+def _array(x: Any) -> Any:
+    if isinstance(x, np.ndarray):
+        return xp.asarray(x, device="cpu")
+    if not isinstance(x, Array):
+        raise TypeError(
+            f"arrays are handed out, in lists, tuples and dicts, not {type(x).__name__}"
+        )
+    return x
+
+
+def _axis(axis: int, ndim: int) -> int:
+    if not -ndim <= axis < ndim:
+        raise ValueError(f"axis={axis} is none of an array with {ndim} axes")
+    return axis % ndim

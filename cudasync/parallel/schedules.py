@@ -1,0 +1,56 @@
+"""Floor 5. Schedules of a pipeline: in which order a stage does its forwards and backwards.
+
+A schedule is a list of steps for each stage, and follows from counts alone: how many stages, and
+how many micro-batches. What a step needs of other stages it receives, so any order in which each
+stage keeps to its own list is right.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+Kind: TypeAlias = Literal["forward", "backward"]
+
+
+class Step(NamedTuple):
+    """One direction of one micro-batch through one stage."""
+
+    kind: Kind
+    number: int
+
+
+def gpipe(stage: int, stages: int, count: int) -> list[Step]:
+    """All forwards, then all backwards (Huang et al., 2019): a stage keeps all micro-batches."""
+    forwards = [Step("forward", number) for number in range(count)]
+    return forwards + [Step("backward", number) for number in range(count)]
+
+
+def one_forward_one_backward(stage: int, stages: int, count: int) -> list[Step]:
+    """1F1B (Narayanan et al., 2019): a stage keeps as many as there are stages from it on, no more.
+
+    It begins with the forwards that the stages behind it need to be busy; then each backward frees
+    what the next forward takes.
+    """
+    ahead = min(stages - stage - 1, count)
+    steps = [Step("forward", number) for number in range(ahead)]
+    for number in range(count - ahead):
+        steps += [Step("forward", ahead + number), Step("backward", number)]
+    return steps + [Step("backward", number) for number in range(count - ahead, count)]
+
+
+SCHEDULES: dict[str, Callable[[int, int, int], list[Step]]] = {
+    "gpipe": gpipe,
+    "1f1b": one_forward_one_backward,
+}
+
+
+def most_kept(steps: Sequence[Step]) -> int:
+    """For how many micro-batches at once a stage keeps what their backward needs."""
+    kept = most = 0
+    for step in steps:
+        kept += 1 if step.kind == "forward" else -1
+        most = max(most, kept)
+    return most

@@ -1,0 +1,12 @@
+"""Communicators for tests: ranks on the devices that there are, or all on the CPU."""
+
+from __future__ import annotations
+
+import cudasync as cs
+
+
+def communicator(size, *, on_cpu=False):
+    count = cs.device_count()
+    return cs.distributed.init(
+        "local", devices=["cpu"] * size if on_cpu else [r % count for r in range(size)]
+    )

@@ -1,0 +1,11 @@
+"""Fixtures for training on several devices."""
+
+from __future__ import annotations
+
+import pytest
+from helpers.anew import begin_anew
+
+
+@pytest.fixture(scope="session", autouse=True)
+def devices_begin_anew():
+    begin_anew()
