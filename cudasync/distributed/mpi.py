@@ -17,7 +17,15 @@ import numpy as np
 from cudasync.array import copy
 from cudasync.array.host.memory import CPU
 from cudasync.distributed import checking, mpi_library
-from cudasync.distributed.checking import alike, joined, length_of_part, listed
+from cudasync.distributed.checking import (
+    alike,
+    joined,
+    length_of_part,
+    listed,
+    one_color,
+    one_pair,
+    other_rank,
+)
 from cudasync.distributed.communicator import Communicator, Group
 from cudasync.distributed.comparing import Comparing, Told
 from cudasync.distributed.line import Line
@@ -65,7 +73,7 @@ class MpiCommunicator(Communicator):
         return self._line.broken_by
 
     def all_reduce(self, x: Any, out: Any = None, *, op: str = "sum", priority: int = 0) -> Any:
-        x, out = self._pair(x, x if out is None else out)
+        x, out = one_pair(self, x, x if out is None else out)
         op = self._reduction(op, x)
         alike([out], x.shape, x.dtype, "out")
 
@@ -78,7 +86,7 @@ class MpiCommunicator(Communicator):
         return self._launch(_told(f"all_reduce {op}", x), x, out, does, priority)
 
     def all_gather(self, x: Any, out: Any, *, priority: int = 0) -> Any:
-        x, out = self._pair(x, out)
+        x, out = one_pair(self, x, out)
         alike([out], joined(x.shape, self.size), x.dtype, "out")
 
         def does(sent: Any, got: Any, limit: Any, left: int) -> None:
@@ -87,7 +95,7 @@ class MpiCommunicator(Communicator):
         return self._launch(_told("all_gather", x), x, out, does, priority, rows=(1, self.size))
 
     def reduce_scatter(self, x: Any, out: Any, *, op: str = "sum", priority: int = 0) -> Any:
-        x, out = self._pair(x, out)
+        x, out = one_pair(self, x, out)
         op = self._reduction(op, x)
         length = length_of_part(x.shape, self.size, "x")
         alike([out], (length, *x.shape[1:]), x.dtype, "out")
@@ -101,7 +109,7 @@ class MpiCommunicator(Communicator):
 
     def broadcast(self, x: Any, root: int = 0, *, priority: int = 0) -> Any:
         root = checking.as_rank(self, root, "root")
-        x, _ = self._pair(x, x if root != self.rank else None)
+        x, _ = one_pair(self, x, x if root != self.rank else None)
 
         def does(sent: Any, got: Any, limit: Any, left: int) -> None:
             self._ranks.broadcast(sent if got is None else got, root, limit)
@@ -115,7 +123,7 @@ class MpiCommunicator(Communicator):
         self, x: Any, out: Any = None, *, op: str = "sum", root: int = 0, priority: int = 0
     ) -> Any:
         root = checking.as_rank(self, root, "root")
-        x, out = self._pair(x, (x if out is None else out) if root == self.rank else None)
+        x, out = one_pair(self, x, (x if out is None else out) if root == self.rank else None)
         op = self._reduction(op, x)
         if out is not None:
             alike([out], x.shape, x.dtype, "out")
@@ -129,7 +137,7 @@ class MpiCommunicator(Communicator):
 
     def gather(self, x: Any, out: Any, root: int = 0, *, priority: int = 0) -> Any:
         root = checking.as_rank(self, root, "root")
-        x, out = self._pair(x, out if root == self.rank else None, is_needed=root == self.rank)
+        x, out = one_pair(self, x, out if root == self.rank else None, is_needed=root == self.rank)
         if out is not None:
             alike([out], joined(x.shape, self.size), x.dtype, "out")
 
@@ -156,7 +164,7 @@ class MpiCommunicator(Communicator):
         return self._launch(told, x if only else None, out, does, priority, rows=(self.size, 1))
 
     def all_to_all(self, x: Any, out: Any = None, *, priority: int = 0) -> Any:
-        x, out = self._pair(x, x if out is None else out)
+        x, out = one_pair(self, x, x if out is None else out)
         alike([out], x.shape, x.dtype, "out")
         length_of_part(x.shape, self.size, "x")
 
@@ -167,8 +175,8 @@ class MpiCommunicator(Communicator):
         return self._launch(told, x, out, does, priority, rows=rows)
 
     def send(self, x: Any, to: int, *, rank: int | None = None, priority: int = 0) -> Any:
-        to = self._other(to, "to", rank)
-        x, _ = self._pair(x, None)
+        to = other_rank(self, to, "to", rank)
+        x, _ = one_pair(self, x, None)
 
         def does(sent: Any, got: Any, limit: Any, left: int) -> None:
             self._ranks.send(sent.copy(), to, left)
@@ -177,7 +185,7 @@ class MpiCommunicator(Communicator):
 
     def recv(self, out: Any, source: int, *, rank: int | None = None, priority: int = 0) -> Any:
         self.raise_if_over()
-        source = self._other(source, "source", rank)
+        source = other_rank(self, source, "source", rank)
         (out,) = listed(self, out, "out")
         checking.writable([out], "out")
 
@@ -200,21 +208,18 @@ class MpiCommunicator(Communicator):
 
     def split(self, color: Any, key: Any = None) -> Any:
         self.raise_if_over()
-        is_alone = not isinstance(color, (list, tuple))
-        colors, keys = ([color], [key]) if is_alone else (color, key or [None])
-        if len(colors) != 1 or len(keys) != 1:
-            raise ValueError("split takes a list of 1 color, and of as many keys")
+        color, key, is_listed = one_color(color, key)
         made: list[Any] = []
 
         def does(sent: Any, got: Any, limit: Any, left: int) -> None:
-            made.append(self._ranks.split(colors[0], 0 if keys[0] is None else keys[0], limit))
+            made.append(self._ranks.split(color, key, limit))
 
         self._push(Told("split"), None, None, does, 0).wait()
         found = None
         if made[0] is not None:
             device, timeout = self.devices[0], self.timeout
             found = MpiCommunicator(made[0], device, timeout, debug=self.debug)
-        return found if is_alone else [found]
+        return [found] if is_listed else found
 
     def shrink(self) -> MpiCommunicator:
         """A communicator of the ranks that are alive, in their order, once one has failed.
@@ -239,16 +244,6 @@ class MpiCommunicator(Communicator):
         works = {number: group.calls[number]() for number in order}
         group.works = [works[number] for number in range(len(group.calls))]
 
-    def _pair(self, x: Any, out: Any, *, is_needed: bool = False) -> tuple[Any, Any]:
-        """The one array that is read, and the one that is written, if there is one."""
-        self.raise_if_over()
-        (x,) = listed(self, x, "x")
-        if out is None and not is_needed:
-            return x, None
-        (out,) = listed(self, out, "out")
-        checking.writable([out], "out")
-        return x, out
-
     def _reduction(self, op: Any, x: Any) -> str:
         mpi_library.raise_unless_it_computes(x.dtype)
         return checked(op, x.dtype)
@@ -256,11 +251,6 @@ class MpiCommunicator(Communicator):
     def _mean(self, op: str, got: Any) -> None:
         if op == "mean":
             np.divide(got, self.size, out=got)
-
-    def _other(self, other: Any, what: str, rank: Any) -> int:
-        if rank is not None and checking.as_rank(self, rank, "rank") != self.rank:
-            raise ValueError(f"rank={rank} is in another process: this one has rank {self.rank}")
-        return checking.as_rank(self, other, what)
 
     def _launch(
         self,

@@ -316,11 +316,11 @@ def world(seconds: float) -> Ranks:
     return first.duplicate()
 
 
-def number_on_this_machine() -> int:
-    """Which one this rank is among those that share its memory, from 0."""
+def number_on_this_machine() -> tuple[int, int]:
+    """Which one this rank is among those that share its memory, from 0, and how many these are."""
     MPI = library()
     near = MPI.COMM_WORLD.Split_type(MPI.COMM_TYPE_SHARED)
-    found = int(near.rank)
+    found = int(near.rank), int(near.size)
     near.Free()
     return found
 
