@@ -112,11 +112,12 @@ def _run(command: list[str], environment: dict[str, str]) -> int:
         name = signal.Signals(stopped_by[0]).name
         print(f"cudasync launch: ended by {name}", file=sys.stderr)
         return 128 + stopped_by[0]
-    if status < 0:
-        # It had to be ended itself, since it waited for a machine that is out of reach.
-        status = relay.status or 128 - status
     if status:
-        print(f"cudasync launch: {_told(relay.failed, status)}", file=sys.stderr)
+        # It may have been ended itself, since it waited for a machine that is out of reach; and
+        # MPICH's gives a signal's number as it is.
+        status = relay.status or (status if status > 0 else 128 - status)
+    if status:
+        print(f"cudasync launch: {_told(relay, status)}", file=sys.stderr)
     return status
 
 
@@ -125,8 +126,10 @@ def _end_with_the_launcher() -> None:
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
-def _told(rank: int | None, status: int) -> str:
-    who = "mpiexec" if rank is None else f"rank {rank}"
+def _told(relay: Relay, status: int) -> str:
+    who = "mpiexec" if relay.status is None else "a rank"
+    if relay.failed is not None:
+        who = f"rank {relay.failed}"
     with suppress(ValueError):
         return f"{who} was ended by {signal.Signals(status - 128).name}"
     return f"{who} ended with status {status}"
@@ -186,5 +189,5 @@ class Relay:
         if self.failed is None and (found := mpiexec.FAILED.search(line)):
             self.failed = int(next(filter(None, found.groups())))
         if self.status is None and (said := mpiexec.STATUS.search(line)):
-            self.status = int(said[1]) if said[1] else 128 + int(said[2])
+            self.status = int(said[1]) if said[1] else 128 + int(said[2] or said[3])
         return line + b"\n"

@@ -23,7 +23,7 @@ FAILED = re.compile(
     rb"process rank (\d+) with PID|Process name: \[.*,(\d+)\]|RANK (\d+) PID|"
     rb"MPI_ABORT was invoked on rank (\d+)"
 )
-STATUS = re.compile(rb"Exit code: +(\d+)|^signal (\d+) ")
+STATUS = re.compile(rb"Exit code: +(\d+)|^signal (\d+) |EXIT STRING: .*\(signal (\d+)\)")
 
 
 @dataclass(frozen=True, slots=True)

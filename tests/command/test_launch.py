@@ -173,6 +173,8 @@ def test_the_end_of_a_rank_is_read_from_what_mpiexec_says():
          b"signal 9 (Killed).\n", 2, 137),
         (b"   Process name: [[1234,1],3]\n   Exit code:    1\n", 3, 1),
         (b"=   RANK 1 PID 77 RUNNING AT vm\n", 1, None),
+        (b"=   PID 77 RUNNING AT vm\n=   EXIT CODE: 9\n"
+         b"YOUR APPLICATION TERMINATED WITH THE EXIT STRING: Killed (signal 9)\n", None, 137),
         (b"[0]<stdout>: Process name: [x,1]\nelse\n", None, None),
     ):  # fmt: skip
         said = subprocess.Popen(
