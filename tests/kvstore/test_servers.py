@@ -64,6 +64,36 @@ def test_a_call_returns_while_its_value_has_not_been_computed():
     assert value(store) == [-1] * 4
 
 
+class Gated(cs.kvstore.InProcessServers):
+    """Writes down the keys that are pushed; the first push waits."""
+
+    def __init__(self, *arguments):
+        super().__init__(*arguments)
+        self.begun, self.gate, self.order = HostLatch(), HostLatch(), []
+
+    def ask(self, server, question, into, seconds):
+        if question.name == "push":
+            self.order.append(question.values[2])
+            self.begun.release()
+            self.gate.wait()
+        return super().ask(server, question, into, seconds)
+
+
+def test_of_what_is_ready_for_a_server_the_larger_priority_goes_first():
+    servers = Gated()
+    store = begun(servers)
+    with servers.gate:
+        store.init(["low", "middle", "high"], [ones(), ones(), ones()])
+        store.push("w", ones())
+        servers.begun.wait()
+        for priority, key in enumerate(["low", "middle", "high"]):
+            store.push(key, ones(), priority=priority)
+        servers.gate.release()
+    store.barrier()
+    assert servers.order == ["w", "high", "middle", "low"]
+    assert value(store, "high") == [0] * 4
+
+
 def test_a_value_that_failed_is_not_sent_and_later_ones_are():
     def fail():
         raise RuntimeError("no gradient")

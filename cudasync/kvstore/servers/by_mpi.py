@@ -121,7 +121,7 @@ def join(
     handle, workers = world.Dup(), world.size - servers
     if handle.rank < workers:
         return MpiServers(handle, servers), handle.rank, workers
-    made = Server(handle.rank - workers, servers, folder, silence_s=silence_s, copies=False)
+    made = Server(handle.rank - workers, servers, folder, silence_s=silence_s)
     serve(handle, servers, made, timeout)
     made.close()
     raise SystemExit(0)

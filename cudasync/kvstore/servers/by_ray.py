@@ -68,7 +68,7 @@ class ServerActor:
     """A server in a process of Ray's, which answers one question at a time."""
 
     def __init__(self, number: int, count: int, folder: Any, silence_s: float) -> None:
-        self._server = Server(number, count, folder, silence_s=silence_s, copies=False)
+        self._server = Server(number, count, folder, silence_s=silence_s)
 
     def ask(self, question: Question) -> tuple[dict[str, Any], list[Value]]:
         """The answer, or what was raised, as plain values; Ray copies arrays before the next."""

@@ -41,8 +41,8 @@ SILENCE_S = 60.0
 class Server:
     """Server `number` of `count`; with a folder it comes back from there with all it had.
 
-    `copies` says whether an answer's array must stay as it is while others push: not so where one
-    question is answered, and its answer sent, before the next.
+    A value that it answers is what it has: to be sent on before the next question, or under the
+    shard's lock.
     """
 
     def __init__(
@@ -53,12 +53,11 @@ class Server:
         *,
         silence_s: float = SILENCE_S,
         clock: Callable[[], float] = time.monotonic,
-        copies: bool = True,
         **more: Any,
     ) -> None:
         self._number = number
         self._about = {"server": number, "servers": count}
-        self._silence_s, self._clock, self._copies = silence_s, clock, copies
+        self._silence_s, self._clock = silence_s, clock
         self._heard: dict[str, float] = {}
         self._begun = clock()
         self._arrived: dict[str, int] = {}
@@ -141,7 +140,7 @@ class Server:
         version = self.shard.push(worker, sequence, key, gradient, note)
         if self._folder is not None and self._folder.is_long:
             self._try_checkpoint()
-        return version, [self._value(key)] if wants_value else []
+        return version, [self.shard.held(key).value] if wants_value else []
 
     def pull(
         self, worker: str, arrays: list[Value], key: Key, bound: int | None, row_start: int = 0
@@ -160,9 +159,6 @@ class Server:
         held = self.shard.held(key)
         if arrays:
             return held.version, [np.take(held.value, arrays[0] - row_start, axis=0)]
-        if self._copies:
-            version, value = self.shard.pull(key)
-            return version, [value]
         return held.version, [held.value]
 
     def arrive(self, worker: str, arrays: list[Value], number: int) -> Answer:
@@ -227,9 +223,6 @@ class Server:
                 self._folder.checkpoint(self.shard)
             except OSError:
                 return
-
-    def _value(self, key: Key) -> Value:
-        return self.shard.pull(key)[1] if self._copies else self.shard.held(key).value
 
 
 QUESTIONS = frozenset(
