@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import itertools
 import sys
-import threading
 from functools import partial
 from pathlib import Path
 
 import pytest
-from helpers.crew import held_by
 from helpers.freezer import PATIENCE_S, Freezer, end_tracing
 
 import cudasync as cs
 from cudasync.engine.hazards.variable import counted_together
+from cudasync.engine.log import epoch as epochs
+from cudasync.engine.log.combiner import COMBINER
+from cudasync.engine.log.histories import history_of
 from cudasync.graph.parts import calling
 from cudasync.graph.parts.calling import AT_ONCE, Calls
 
@@ -128,22 +129,18 @@ def test_a_launch_costs_the_same_whatever_it_calls_and_writes():
         assert any(points <= most for points in costs([lambda: None] * 3000, tokens))
 
 
-def test_tokens_that_were_in_use_are_forgotten_by_the_next_launch():
-    """A launch that had to be planned leaves states, which each later one would look through."""
+@pytest.mark.parametrize("was_overtaken", [False, True])
+def test_tokens_at_rest_are_forgotten_unless_a_combiner_was_overtaken(was_overtaken, monkeypatch):
+    """One that was may still add a state that is old, and must not be the only one."""
     tokens = [cs.Var(str(number)) for number in range(3)]
     with cs.Engine(workers=1) as engine, recorded([lambda: None] * 3, tokens) as exe:
-        gate, begun = threading.Event(), threading.Event()
-        engine.push(held_by(gate, begun))
-        assert begun.wait(PATIENCE_S)
-        first, second = exe.launch(), exe.launch()
-        # It plans all that was pushed.
-        engine.statistics()
-        gate.set()
-        for op in (first, second):
-            op.wait(PATIENCE_S)
-        assert any(each._states for each in tokens)
+        engine.waitall()
+        states = epochs.latest(COMBINER.epoch).states
+        monkeypatch.setattr(COMBINER, "original", states - was_overtaken)
+        for each in tokens:
+            history_of(each, states)
         exe.launch().wait(PATIENCE_S)
-        assert not any(each._states for each in tokens)
+        assert [bool(each._states) for each in tokens] == [was_overtaken] * 3
 
 
 def test_executables_that_write_the_same_tokens_share_their_count():

@@ -39,6 +39,10 @@ class Combiner:
         self.log = Log()
         # A hint: the latest epoch, or one before it.
         self.epoch = epochs.first(self.log.tail)
+        # The epoch whose states are in use while no combiner was overtaken in the middle of an
+        # entry. One that was may still add a state of its own to a variable, which would count if
+        # there were no other.
+        self.original = self.epoch.states
         self.ranges: dict[int, IntervalMap] = {0: IntervalMap()}
 
     @property
@@ -86,6 +90,7 @@ class Combiner:
         left = self.left_in_log()
         self.log.__init__()  # type: ignore[misc]
         self.epoch = epochs.first(self.log.tail, epochs.latest(self.epoch).number + 1)
+        self.original = self.epoch.states
         return left
 
     def left_in_log(self) -> list[Op]:

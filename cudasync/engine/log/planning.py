@@ -125,7 +125,7 @@ def is_clear(self: Combiner, op: Op, epoch: int) -> bool:
             if variable._states:
                 if not history_of(variable, epoch).rest():
                     return False
-                if resolved is not None:
+                if resolved is not None and epoch == self.original:
                     # At rest is as good as none, and is seen sooner the next time.
                     variable._states.pop(epoch, None)
     if op._regions is not None:
