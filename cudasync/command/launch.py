@@ -55,7 +55,8 @@ def start(options: argparse.Namespace) -> int:
             options.count, command, hostfile=hostfile, is_tolerant=options.fault_tolerant
         )
         settings = found.environment(options.count, has_hosts=hostfile is not None)
-        return _run(command, os.environ | settings)
+        environment = os.environ | settings
+        return _run(command, environment, is_tolerant=options.fault_tolerant)
 
 
 def _read(hosts: Path) -> str:
@@ -65,7 +66,7 @@ def _read(hosts: Path) -> str:
         raise CommandError(f"{hosts}: {error.strerror}") from error
 
 
-def _run(command: list[str], environment: dict[str, str]) -> int:
+def _run(command: list[str], environment: dict[str, str], *, is_tolerant: bool) -> int:
     """Run mpiexec to its end, or to that of this process's patience after a signal."""
     mark = f"{os.getpid()}-{secrets.token_hex(8)}"
     stopped_by: list[int] = []
@@ -91,7 +92,7 @@ def _run(command: list[str], environment: dict[str, str]) -> int:
         while job.poll() is None:
             relay.pump(0.1)
             now = time.monotonic()
-            if relay.failed is not None:
+            if relay.failed is not None and not is_tolerant:
                 failed_at = failed_at or now
             if told_at is None and (stopped_by or (failed_at and now > failed_at + _GRACE_S)):
                 job.terminate()
