@@ -258,3 +258,12 @@ def test_parts_of_a_key_are_all_of_it_in_order(shape, servers):
 def test_what_makes_no_sense_is_refused(given):
     with pytest.raises(ValueError):  # noqa: PT011
         cs.kvstore.create("dist_async", **given)
+
+
+@pytest.mark.parametrize("kind", ["serial", "direct"])
+def test_a_store_works_on_any_engine(tmp_path, kind):
+    engine = cs.Engine("serial") if kind == "serial" else cs.Engine(workers=1)
+    with engine:
+        store = worker(cs.kvstore.InProcessServers(2), timeout=60, big_elements=BIG_ELEMENTS)
+        does_all(store, tmp_path)
+        store.close()
