@@ -11,6 +11,7 @@ from helpers.short_files import short_files
 import cudasync as cs
 from cudasync import xp
 from cudasync.kvstore.servers.placing import Placed
+from cudasync.kvstore.servers.server import Question
 from cudasync.testing import HostLatch
 
 
@@ -212,6 +213,17 @@ def test_a_server_that_comes_back_without_what_it_had_is_lost():
         store.push("w", ones()).wait()
     assert isinstance(raised.value.cause, cs.kvstore.ServerLost)
     assert raised.value.cause.server == 0
+
+
+def test_who_has_come_to_a_barrier_is_known_to_a_server_that_comes_back(tmp_path):
+    """Who has gone on does not come again; the other would wait for ever."""
+    servers = cs.kvstore.InProcessServers(1, tmp_path)
+    for restarts in range(2):
+        for name, count in (("a", 1), ("b", 2), ("b", 2)):
+            question = Question(name, "arrive", [restarts + 1], [])
+            assert servers.ask(0, question, None, 1)[0] == count
+            servers.restart(0)
+        servers.running[0].checkpoint("a", [], None)
 
 
 def test_a_worker_that_does_not_come_is_told_of():
