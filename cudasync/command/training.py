@@ -13,7 +13,7 @@ import sys
 import tempfile
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import cudasync as cs
 from cudasync.command import mpiexec
@@ -70,7 +70,10 @@ def train(data: digits.Data, settings: Settings) -> Outcome:
                     continue
                 progress.say(f"{NAME}: {way.name}")
                 if way.train is not None:
-                    found.append(outcome.run(way.name, way.train, data, settings))
+                    is_free = bool(way.servers)
+                    found.append(
+                        outcome.run(way.name, way.train, data, settings, is_asynchronous=is_free)
+                    )
                 else:
                     found.append(_in_processes(way, data, settings, Path(folder)))
     finally:
@@ -85,6 +88,9 @@ def _lacking(way: Way) -> str:
         return f"needs {way.devices} devices, and there is {cs.device_count()}"
     if not way.processes:
         return ""
+    if way.transport == "ray":
+        is_there = importlib.util.find_spec("ray") is not None
+        return "" if is_there else 'needs Ray: pip install "cudasync[ray]"'
     if importlib.util.find_spec("mpi4py") is None:
         return 'needs mpi4py: pip install "cudasync[mpi]"'
     try:
@@ -97,10 +103,13 @@ def _lacking(way: Way) -> str:
 def _in_processes(way: Way, data: digits.Data, settings: Settings, folder: Path) -> Trained:
     """What rank 0 of so many processes found."""
     data.save(folder / "digits.npz")
-    order = folder / f"{way.processes}.json"
-    said = {"name": way.name, "data": "digits.npz", "settings": asdict(settings)}
+    order = folder / f"{way.name}.json"
+    said: dict[str, Any] = {"name": way.name, "data": "digits.npz", "settings": asdict(settings)}
+    said |= {"servers": way.servers, "transport": way.transport}
     order.write_text(json.dumps(said))
-    words = [sys.executable, "-m", "cudasync", "launch", "-n", str(way.processes), "-m"]
+    words = [sys.executable, "-m"]
+    if way.processes > 1:
+        words += ["cudasync", "launch", "-n", str(way.processes), "-m"]
     paths = [str(Path(cs.__file__).resolve().parents[1]), os.environ.get("PYTHONPATH", "")]
     # In a session of its own: Ctrl-C is for this process, which ends the launcher, which ends all.
     child = subprocess.Popen(

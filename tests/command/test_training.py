@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import sys
@@ -41,10 +42,16 @@ def test_all_ways_that_can_be_had_are_in_one_document_and_the_others_are_named(
     missing = found["training"]["left_out"]
     assert sorted([*had, *missing]) == sorted(way.name for way in WAYS)
     assert all(name in IN_PROCESSES for name in missing)
-    assert bool(missing) == bool(lacks_mpi())
-    assert all("cudasync[mpi]" in why for why in missing.values())
+    by_ray = [way.name for way in WAYS if way.transport == "ray"]
+    assert set(missing) == {
+        *(name for name in IN_PROCESSES if name not in by_ray and lacks_mpi()),
+        *(name for name in by_ray if importlib.util.find_spec("ray") is None),
+    }
+    for name, why in missing.items():
+        assert ("cudasync[ray]" if name in by_ray else "cudasync[mpi]") in why
     for way in found["training"]["ways"]:
         assert way["is_right"]
+        assert way["is_asynchronous"] == ("servers" in way["name"])
         assert len(way["losses"]) == found["training"]["steps"]
         assert way["ms_per_step"] > 0
     assert path.read_text().count("<!-- one device -->") == 1
@@ -59,6 +66,14 @@ def outcome(*differences):
     return Outcome(
         settings=Settings(), ways=ways, reference=[2.0, 1.0], left_out={"way 9": "needs more"}
     )
+
+
+@pytest.mark.parametrize(("last", "is_below"), [(1.4, True), (1.6, False), (2.1, False)])
+def test_with_servers_the_last_losses_are_below_a_bound(last, is_below):
+    served = Trained("served", [2.0, *[last] * 4], 0.9, 0.1, is_asynchronous=True)
+    alone = Trained("alone", [2.0, *[1.0] * 4], 0.9, 0.1)
+    found = Outcome(settings=Settings(), ways=[alone], reference=[2.0], left_out={})
+    assert found.is_right(served) == is_below
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,10 @@ HERE = [way for way in WAYS if way.train is not None]
 @pytest.fixture(scope="module")
 def found():
     data = rows()
-    ways = [outcome.run(way.name, way.train, data, SETTINGS) for way in HERE]
+    ways = [
+        outcome.run(way.name, way.train, data, SETTINGS, is_asynchronous=bool(way.servers))
+        for way in HERE
+    ]
     reference = outcome.reference(data, SETTINGS)
     return outcome.Outcome(settings=SETTINGS, ways=ways, reference=reference, left_out={})
 

@@ -47,7 +47,7 @@ def launch(count, script, *arguments, options=(), **environment):
             out, err = job.communicate(timeout=PATIENCE_S)
         except subprocess.TimeoutExpired:
             os.killpg(job.pid, signal.SIGKILL)
-            _end_marked(job.mark)
+            end_marked(job.mark)
             out, err = job.communicate()
             raise AssertionError(f"still running after {PATIENCE_S} s:\n{out}{err}") from None
         assert not marked(job.mark), f"left behind:\n{out}{err}"
@@ -81,7 +81,7 @@ def started(count, script, *arguments, options=(), **environment):
     finally:
         with suppress(ProcessLookupError):
             os.killpg(job.pid, signal.SIGKILL)
-        _end_marked(mark)
+        end_marked(mark)
         job.communicate()
 
 
@@ -96,7 +96,7 @@ def marked(mark):
     return found
 
 
-def _end_marked(mark):
+def end_marked(mark):
     for process in marked(mark):
         with suppress(ProcessLookupError):
             os.kill(process, signal.SIGKILL)
