@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pickle
 import time
-from queue import SimpleQueue
+from queue import LifoQueue
 from typing import TYPE_CHECKING, Any
 
 from cudasync.data.chunks import Outcome, done
@@ -36,10 +36,10 @@ class Crew:
     def __init__(self, stage: str, size: int, fn: bytes, view: View | None) -> None:
         self._view = None if view is None else _small(view)
         workers = [Worker(f"{stage} {number}", fn, self._view) for number in range(size)]
-        # A thread waits here where all are busy: the engine adds one for one that stands still,
-        # which it may do in all innocence.
-        self._idle: SimpleQueue[Worker] = SimpleQueue()
-        for each in workers:
+        # A thread waits here where all are busy: the engine adds one for one that seems to stand
+        # still. The last that was used comes first, so no more are started than are needed.
+        self._idle: LifoQueue[Worker] = LifoQueue()
+        for each in reversed(workers):
             self._idle.put(each)
         self._workers = workers
 
