@@ -49,6 +49,7 @@ PROGRAMS: dict[str, list[str]] = {
     "bench_driver": [],
     "bench_softgpu": [],
     "bench_peers_gpu": [],
+    "bench_collectives": [],
 }
 
 

@@ -29,6 +29,7 @@ from cudasync.driver import Launch
 from cudasync.driver.checking import is_checked
 from cudasync.driver.lending import LENT
 from cudasync.engine.current import engine as current_engine
+from cudasync.engine.current import maybe_engine
 from cudasync.engine.device import launching
 from cudasync.engine.hazards.interval_map import Gapped
 from cudasync.engine.op import OpKind
@@ -215,7 +216,7 @@ class DevicePlan:
 
     def _pushed(self, launch: Launch, regions: Any, frame: FrameType) -> Any:
         accesses = (regions, NO_TOKENS, ())
-        engine = current_engine()
+        engine = maybe_engine() or current_engine()
         if engine._is_direct and not self._is_checked:
             name = self.name
             return _push(engine, launch.on, accesses, name, self._device, frame, self._kernel_name)

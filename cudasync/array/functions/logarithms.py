@@ -1,10 +1,10 @@
 """Floor 4, functions. CUDA C of what is a logarithm: powers and inverse hyperbolic functions.
 
-Of float32, in float64, so that only what is rounded at the end counts. The logarithm to base 2 is
-4e-12 off, relatively, by a polynomial in the square of (m - 1) / (m + 1); a power of 2 is 2e-9 off
-by one of degree 6, both of least squares: a fortieth of a unit in the last place. CUDA's own for
-float64 are correct to the last bits of those, in three to eight times as long without a GPU; for
-float32 they are up to 4 ulp off.
+Of float32, computed in float64, so that only what is rounded at the end counts. The logarithm to
+base 2 is 4e-12 off, relatively, by a polynomial in the square of (m - 1) / (m + 1); a power of 2 is
+2e-9 off by one of degree 6, both of least squares: a fortieth of a unit in the last place. CUDA's
+own for float64 are correct to the last bits of those, in three to eight times as long without a
+GPU; for float32 they are up to 4 ulp off.
 
 What is special is what C says. Of `pow`: 1 to anything and anything to 0 are 1, a negative base has
 a power for whole exponents only, and the sign of an odd one. Near 0, where a logarithm of nearly 1

@@ -17,6 +17,7 @@ from cudasync.array.expressions.on_host import QUIET, compute, direct, number, q
 from cudasync.array.expressions.tree import Scalar, leaves, name_of
 from cudasync.array.host.memory import SmallBytes, bytes_of_result, is_small, view_of
 from cudasync.engine.current import engine as current_engine
+from cudasync.engine.current import maybe_engine
 from cudasync.engine.hazards.interval_map import Gapped
 from cudasync.engine.host import at_once
 from cudasync.engine.op import OpKind
@@ -68,7 +69,7 @@ class HostPlan:
     def __call__(self, operands: tuple[Any, ...], frame: FrameType) -> Any:
         """Push the operation; a new array with its result, at once."""
         result = self.result
-        engine = current_engine()
+        engine = maybe_engine() or current_engine()
         if not self._is_short or not engine._is_direct or result.size > engine._most_at_once:
             made = result_over(bytes_of_result(result), result)
             self.into(operands, made, frame)

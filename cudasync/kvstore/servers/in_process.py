@@ -13,6 +13,9 @@ if TYPE_CHECKING:
 
     Value = np.ndarray[Any, Any]
 
+# Whose answers are the server's own arrays.
+_LENDS = frozenset({"push", "pull"})
+
 
 class InProcessServers:
     """`servers` servers; stores that are given the same ones share their keys.
@@ -32,9 +35,12 @@ class InProcessServers:
 
     def ask(self, server: int, question: Question, into: Value | None, seconds: float) -> Answer:
         """As `Transport.ask`, in the caller's thread."""
-        given = question._replace(arrays=[each.copy() for each in question.arrays])
-        found, answered = self.running[server].ask(given)
-        return found, received(answered, into)
+        asked = self.running[server]
+        if question.name not in _LENDS:
+            return asked.ask(question)
+        with asked.shard.lock:
+            found, answered = asked.ask(question)
+            return found, received(answered, into, copies=True)
 
     def _begun(self, number: int) -> Server:
         return Server(number, self.servers, self._folder, **self._more)
@@ -43,9 +49,9 @@ class InProcessServers:
         """Nothing: who made the servers lets go of them."""
 
 
-def received(arrays: list[Value], into: Value | None) -> list[Value]:
-    """The arrays of an answer, the first of them in `into`."""
+def received(arrays: list[Value], into: Value | None, *, copies: bool = False) -> list[Value]:
+    """The arrays of an answer, the first of them in `into`; with `copies` others are new, too."""
     if into is None or not arrays:
-        return arrays
+        return [each.copy() for each in arrays] if copies else arrays
     np.copyto(into, arrays[0].reshape(into.shape), casting="no")
     return [into, *arrays[1:]]

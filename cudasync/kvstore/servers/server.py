@@ -41,8 +41,8 @@ SILENCE_S = 60.0
 class Server:
     """Server `number` of `count`; with a folder it comes back from there with all it had.
 
-    `copies` says whether an answer's array must stay as it is while others push: not so where one
-    question is answered, and its answer sent, before the next.
+    A value that it answers is what it has: to be sent on before the next question, or under the
+    shard's lock.
     """
 
     def __init__(
@@ -53,15 +53,13 @@ class Server:
         *,
         silence_s: float = SILENCE_S,
         clock: Callable[[], float] = time.monotonic,
-        copies: bool = True,
         **more: Any,
     ) -> None:
         self._number = number
         self._about = {"server": number, "servers": count}
-        self._silence_s, self._clock, self._copies = silence_s, clock, copies
+        self._silence_s, self._clock = silence_s, clock
         self._heard: dict[str, float] = {}
         self._begun = clock()
-        self._arrived: dict[str, int] = {}
         self._lock = Lock()
         self._folder = None if folder is None else Folder(folder, self._about, **more)
         self.shard = Shard()
@@ -141,7 +139,7 @@ class Server:
         version = self.shard.push(worker, sequence, key, gradient, note)
         if self._folder is not None and self._folder.is_long:
             self._try_checkpoint()
-        return version, [self._value(key)] if wants_value else []
+        return version, [self.shard.held(key).value] if wants_value else []
 
     def pull(
         self, worker: str, arrays: list[Value], key: Key, bound: int | None, row_start: int = 0
@@ -160,16 +158,15 @@ class Server:
         held = self.shard.held(key)
         if arrays:
             return held.version, [np.take(held.value, arrays[0] - row_start, axis=0)]
-        if self._copies:
-            version, value = self.shard.pull(key)
-            return version, [value]
         return held.version, [held.value]
 
     def arrive(self, worker: str, arrays: list[Value], number: int) -> Answer:
         """How many workers have come to their barrier of this number."""
-        with self._lock:
-            self._arrived[worker] = max(number, self._arrived.get(worker, 0))
-            return sum(each >= number for each in self._arrived.values()), []
+        with self.shard.lock:
+            # Written down once: who has gone on would not come again.
+            if self.shard.arrivals.get(worker, 0) < number:
+                self._note(["arrive", worker, number])
+            return self.shard.arrive(worker, number), []
 
     def optimizer(self, worker: str, arrays: list[Value]) -> Answer:
         """Name and settings of the optimizer; None before there is one."""
@@ -204,6 +201,7 @@ class Server:
         made, told = Shard.restore(f"{path}/server-{self._number}.state")
         raise_unless_alike(told, self._about, path)
         made.forget_members()
+        made.arrivals = dict(self.shard.arrivals)
         with self._lock:
             if self._folder is not None:
                 self._folder.checkpoint(made)
@@ -228,9 +226,6 @@ class Server:
             except OSError:
                 return
 
-    def _value(self, key: Key) -> Value:
-        return self.shard.pull(key)[1] if self._copies else self.shard.held(key).value
-
 
 QUESTIONS = frozenset(
     {
@@ -243,10 +238,8 @@ QUESTIONS = frozenset(
 def _replay(shard: Shard, record: Any, arrays: list[Value]) -> None:
     """Make a change of a journal again."""
     name, *values = record
-    if name == "join":
-        shard.join(*values)
-    elif name == "leave":
-        shard.leave(*values)
+    if name in ("join", "leave", "arrive"):
+        getattr(shard, name)(*values)
     elif name == "init":
         shard.init(values[0], arrays[0])
     elif name == "set_optimizer":

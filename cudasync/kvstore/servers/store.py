@@ -80,10 +80,9 @@ class ServersStore(KVStore):
         with self._lock:
             given = self._known(pairs(key, value, "value"), "value")
             self._raise_unless_pushable(given)
-            for name, arrays in given:
-                self._push(name, arrays, None, priority)
+            ops = [op for name, xs in given for op in self._push(name, xs, None, priority)]
             tokens = [part.token for name, _ in given for part in self._keys[name].parts]
-            return work_of("push", tokens)
+            return _work("push", ops, tokens)
 
     def pull(self, key: Any, out: Any, priority: int = 0) -> Work:
         """As `KVStore.pull`: what the servers have, with all earlier pushes of this worker.
@@ -93,9 +92,8 @@ class ServersStore(KVStore):
         """
         with self._lock:
             given = self._known(pairs(key, out, "out"), "out")
-            for name, outs in given:
-                self._pull(name, outs, priority)
-            return work_of("pull", [each for _, outs in given for each in outs])
+            ops = [op for name, outs in given for op in self._pull(name, outs, priority)]
+            return _work("pull", ops, [each for _, outs in given for each in outs])
 
     def pushpull(self, key: Any, value: Any, out: Any = None, priority: int = 0) -> Work:
         """As `KVStore.pushpull`, in one exchange with each server where nothing is waited for."""
@@ -107,9 +105,9 @@ class ServersStore(KVStore):
             if self._worker.staleness is not None:
                 self.push(key, value, priority)
                 return self.pull(key, outs, priority)
-            for (name, arrays), (_, into) in zip(given, targets, strict=True):
-                self._push(name, arrays, into, priority)
-            return work_of("pushpull", [each for _, into in targets for each in into])
+            both = zip(given, targets, strict=True)
+            ops = [op for (k, xs), (_, into) in both for op in self._push(k, xs, into, priority)]
+            return _work("pushpull", ops, [each for _, into in targets for each in into])
 
     def row_sparse_pull(self, key: Any, out: Any, row_ids: Any, priority: int = 0) -> Work:
         """As `KVStore.row_sparse_pull`; each row moves once, however often it is named."""
@@ -210,14 +208,17 @@ class ServersStore(KVStore):
             self._worker.leave()
             atexit.unregister(self.close)
 
-    def _push(self, key: Key, arrays: list[Array], outs: list[Array] | None, priority: int) -> None:
+    def _push(
+        self, key: Key, arrays: list[Array], outs: list[Array] | None, priority: int
+    ) -> list[Any]:
+        """Push what sends the sum of `arrays`, and leaves the value in `outs`; its ops."""
         placed, compression, packed = self._keys[key], self._compression, None
         sent = summing.total(arrays, CPU, priority)
         if compression is not None:
             packed = Packed(compression.kind, compression.threshold)
             sent = compression(key, 0, sent)
         sent = sent if sent.is_contiguous else sent.copy()
-        near = None if outs is None else _near(placed, outs)
+        near, ops = None if outs is None else _near(placed, outs), []
         for part in placed.parts:
             own, target = part.of(sent), None if near is None else part.of(near)
 
@@ -230,13 +231,14 @@ class ServersStore(KVStore):
                     self._worker.push(key, part, packed.pack(x), list(packed), into)
 
             writes: list[Any] = [part.token] if target is None else [target, part.token]
-            _launch(run, [own], writes, f"push {key!r}", priority, self._pools[part.server])
-        if outs is not None:
-            _spread(near, outs, priority)
+            pool = self._pools[part.server]
+            ops.append(_launch(run, [own], writes, f"push {key!r}", priority, pool))
+        return ops if outs is None else [*ops, *_spread(near, outs, priority)]
 
-    def _pull(self, key: Key, outs: list[Array], priority: int) -> None:
+    def _pull(self, key: Key, outs: list[Array], priority: int) -> list[Any]:
+        """Push what leaves the value in `outs`; its ops."""
         placed = self._keys[key]
-        near = _near(placed, outs)
+        near, ops = _near(placed, outs), []
         for part in placed.parts:
             target = part.of(near)
 
@@ -244,8 +246,9 @@ class ServersStore(KVStore):
                 self._worker.pull(key, part, view_of(target).reshape(part.shape), [])
 
             pool = self._pull_pools[part.server]
-            _launch(run, [], [target, part.token], f"pull {key!r}", priority, pool)
-        _spread(near, outs, priority)
+            writes = [target, part.token]
+            ops.append(_launch(run, [], writes, f"pull {key!r}", priority, pool))
+        return [*ops, *_spread(near, outs, priority)]
 
     def _settle(self) -> None:
         """Wait until all that was pushed is over; raises what failed."""
@@ -272,13 +275,20 @@ class ServersStore(KVStore):
             raise ClosedError("the store was closed: create another")
 
 
+def _work(name: str, ops: list[Any], written: list[Any]) -> Work:
+    """The call that pushed these ops, which write this: one op is its own end."""
+    if len(ops) == 1 and not isinstance(engine(), Recorder):
+        return Work(name, ops[0])
+    return work_of(name, written)
+
+
 def _launch(
     run: Any, reads: list[Any], writes: list[Any], name: str, priority: int, pool: str
-) -> None:
+) -> Any:
     """Push an op on a worker that does nothing else."""
     current: Any = engine()
     with_pool(current.outside if isinstance(current, Recorder) else current, pool, 1)
-    current.push(run, reads=reads, writes=writes, name=name, priority=priority, pool=pool)
+    return current.push(run, reads=reads, writes=writes, name=name, priority=priority, pool=pool)
 
 
 def _near(placed: Placed, outs: list[Array]) -> Array:
@@ -290,7 +300,6 @@ def _near(placed: Placed, outs: list[Array]) -> Array:
     return made
 
 
-def _spread(near: Any, outs: list[Array], priority: int) -> None:
-    for each in outs:
-        if each is not near:
-            copy(each, near, priority=priority)
+def _spread(near: Any, outs: list[Array], priority: int) -> list[Any]:
+    """Push the copies to the other outs; their ops."""
+    return [copy(each, near, priority=priority) for each in outs if each is not near]
