@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 
 import pytest
 from helpers.house import ROOT
 from helpers.plugged import PLUGIN, RACING, counts, replays, run_each, run_tests
+from helpers.readme import blocks
 
+CHECK_RACE = "--gpu-check=race"
 FIRST_WAITS = (
     RACING
     + """
@@ -84,6 +87,20 @@ def test_not_marked():
     assert line[0].endswith("test_it.py::test_copied")
     assert "--gpu-check=race,mem" in line
     assert not kept(tmp_path)
+
+
+@pytest.mark.parametrize("file", ["README.md", "cudasync/testing/README.md"])
+def test_the_file_of_tests_in_the_readme_has_a_race_that_is_found(tmp_path, file):
+    (text,) = [each.text for each in blocks(ROOT / file) if "@pytest.mark.gpu" in each.text]
+    (tmp_path / "test_it.py").write_text(text)
+    (plain, found) = (run_tests(tmp_path, "--gpu-device=soft", *o) for o in ([], [CHECK_RACE]))
+    assert counts(plain) == {"passed": 1}, plain.out
+    assert counts(found) == {"failed": 1}, found.out
+    assert "race: nothing orders the read by a copy" in found.out
+    (forgotten,) = re.findall("^.*was forgotten$", text, re.MULTILINE)
+    mended = text.replace(forgotten, f"    second.wait(first)\n{forgotten}")
+    (tmp_path / "test_it.py").write_text(mended)
+    assert counts(run_tests(tmp_path, CHECK_RACE)) == {"passed": 1}
 
 
 def test_every_order_is_run_and_one_that_fails_replays(folder):
