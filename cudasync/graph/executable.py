@@ -101,18 +101,18 @@ class Executable:
     def _launch(self, engine: Any, frame: FrameType, stream: StreamLike | None) -> Op:
         self._raise_if_closed()
         if stream is not None:
-            return launch_on(self._instance, stream, engine, frame)
+            return launch_on(self._instance, self._values, stream, engine, frame)
         return self._push(self._instance, self._values, engine, frame)
 
     def _push(
         self, instance: Instance, values: Mapping[str, Any], engine: Any, frame: FrameType
     ) -> Op:
         if engine.mode != "recording":
-            return instance.push(engine, frame)
+            return instance.push(engine, frame, values)
         # What was recorded, not what passes made of it: the outer graph has passes of its own.
         instance.raise_if_gone()
         nodes, staged, _ = on_values(self._recorded, self._arguments, values)
-        recorded: Any = children.record(engine, nodes, staged)
+        recorded: Any = children.record(engine, nodes, staged, values)
         return recorded  # type: ignore[no-any-return]
 
     def update(self, **values: Any) -> None:
@@ -183,9 +183,9 @@ class Executable:
         instance = self._instance
         instance.raise_if_gone()
         frame = _getframe(1)
-        ops = [op for each in instance.staged for op in each.copy_in(engine)]
+        ops = [op for each in instance.staged for op in each.copy_in(engine, self._values)]
         self._costs = instance, measured(instance.nodes, engine, frame)
-        ops += [op for each in instance.staged for op in each.copy_out(engine)]
+        ops += [op for each in instance.staged for op in each.copy_out(engine, self._values)]
         for op in ops:
             op.wait()
 

@@ -17,7 +17,7 @@ from cudasync.graph.parts.host import HostPart
 from cudasync.graph.segments import cut
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
     from types import FrameType
 
     from cudasync.engine import Op
@@ -57,18 +57,25 @@ class Instance:
         outside = [region for each in self.staged for region in each.regions[1]]
         self._written = list(variables), [*updated, *written, *outside]
 
-    def push(self, engine: Any, frame: FrameType, between: Between | None = None) -> Op:
-        """Push all parts; an op that is over when all are."""
+    def push(
+        self,
+        engine: Any,
+        frame: FrameType,
+        values: Mapping[str, Any],
+        between: Between | None = None,
+    ) -> Op:
+        """Push all parts, with these values for arguments, which are where this instance has them;
+        an op that is over when all are."""
         self.raise_if_gone()
-        ops = [op for each in self.staged for op in each.copy_in(engine, between)]
+        ops = [op for each in self.staged for op in each.copy_in(engine, values, between)]
         ops += [part.push(engine, frame, between) for part in self.parts]
-        ops += [op for each in self.staged for op in each.copy_out(engine, between)]
+        ops += [op for each in self.staged for op in each.copy_out(engine, values, between)]
         op: Op = ops[-1] if ops else engine.push(_nothing, name="empty graph")
         is_one = len(ops) < 2 and not any(part.was_spread for part in self.parts)
         if is_one:
             return op
         variables, regions = self._written
-        return fences.mark(engine, [*variables, *self._over()], regions)
+        return fences.behind(engine, [*variables, *self._over()], regions)
 
     def _over(self) -> list[Var]:
         return [variable for part in self.parts for variable in part.over]

@@ -186,8 +186,8 @@ class Node:
         made.expression = self.expression
         made.transfer = self.transfer
         made.steps = self.steps
-        made.stream = self.stream
         made.anywhere = self.anywhere
+        made.stream = self.stream
         made._said = self._said
         return made
 

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import itertools
 import sys
+import threading
 from functools import partial
 from pathlib import Path
 
+import numpy as np
 import pytest
+from helpers.crew import held_by
 from helpers.freezer import PATIENCE_S, Freezer, end_tracing
 
 import cudasync as cs
 from cudasync.engine.hazards.variable import counted_together
-from cudasync.engine.log import epoch as epochs
-from cudasync.engine.log.combiner import COMBINER
-from cudasync.engine.log.histories import history_of
+from cudasync.engine.host import resolved as resolving
+from cudasync.engine.host.resolved import Resolved
+from cudasync.engine.log import histories
 from cudasync.graph.parts import calling
 from cudasync.graph.parts.calling import AT_ONCE, Calls
 
@@ -129,18 +132,69 @@ def test_a_launch_costs_the_same_whatever_it_calls_and_writes():
         assert any(points <= most for points in costs([lambda: None] * 3000, tokens))
 
 
-@pytest.mark.parametrize("was_overtaken", [False, True])
-def test_tokens_at_rest_are_forgotten_unless_a_combiner_was_overtaken(was_overtaken, monkeypatch):
-    """One that was may still add a state that is old, and must not be the only one."""
+def test_tokens_that_were_in_use_are_forgotten_by_the_next_launch():
+    """A launch that had to be planned leaves states, which each later one would look through."""
     tokens = [cs.Var(str(number)) for number in range(3)]
     with cs.Engine(workers=1) as engine, recorded([lambda: None] * 3, tokens) as exe:
-        engine.waitall()
-        states = epochs.latest(COMBINER.epoch).states
-        monkeypatch.setattr(COMBINER, "original", states - was_overtaken)
-        for each in tokens:
-            history_of(each, states)
+        gate, begun = threading.Event(), threading.Event()
+        engine.push(held_by(gate, begun))
+        assert begun.wait(PATIENCE_S)
+        first, second = exe.launch(), exe.launch()
+        # It plans all that was pushed.
+        engine.statistics()
+        gate.set()
+        for op in (first, second):
+            op.wait(PATIENCE_S)
+        assert any(each._histories for each in tokens)
         exe.launch().wait(PATIENCE_S)
-        assert [bool(each._states) for each in tokens] == [was_overtaken] * 3
+        assert not any(each._histories for each in tokens)
+
+
+COUNTER = """
+__device__ int counter;
+extern "C" __global__ void count(int *out) { out[0] = ++counter; }
+"""
+
+
+def test_a_prepared_launch_is_ordered_by_a_variable_that_was_forgotten_at_rest():
+    module = cs.Module.from_cuda(COUNTER)
+    out = cs.zeros(1, np.int32)
+    with cs.Engine(workers=1) as engine:
+        launch = module.kernel("count").prepare(grid=1, block=1, args=[out])
+        ops: list[cs.Op] = []
+        known: list[bool] = []
+
+        def look() -> None:
+            known.append(all(op.done() for op in ops))
+
+        exe = recorded([look], [module.variable("counter")])
+        for _ in range(3):
+            ops.append(launch.push())
+            engine.waitall()
+            # Alone, so that nothing is remembered of the variable behind it.
+            exe.launch().wait(PATIENCE_S)
+            # On the software GPU it has not run when the next one is pushed: nobody waits.
+            ops.append(launch.push())
+            exe.launch().wait(PATIENCE_S)
+        assert known == [True] * 6
+    exe.close()
+    module.close()
+
+
+def test_a_history_of_an_epoch_before_the_one_at_rest_does_not_count():
+    variable = cs.Var("v")
+    with cs.Engine(workers=1) as engine:
+        failed = engine.push(fails, writes=variable)
+        assert failed.exception(PATIENCE_S)
+        old = histories.latest(variable._histories)
+        engine.push(list, writes=variable).wait(PATIENCE_S)
+        epoch = old.epoch + 1
+        assert histories.history_of(variable, epoch).rest()
+        histories.let_rest(variable, epoch)
+        # As a combiner does that was overtaken long ago.
+        variable._histories[old.epoch] = old
+        assert histories.history_of(variable, epoch + 1).writer is None
+        engine.clear_errors()
 
 
 def test_executables_that_write_the_same_tokens_share_their_count():
@@ -165,3 +219,28 @@ def test_a_count_is_no_longer_shared_with_a_token_that_is_gone():
     kept._counts[id(kept), id(fresh)] = stale
     counted_together((kept, fresh)).next()
     assert (kept.version, fresh.version) == (2, 1)
+
+
+def test_an_overtaken_combiner_that_looks_meanwhile_hides_no_history(monkeypatch):
+    variable = cs.Var("v")
+    resolved = Resolved(((((), (), ())), (variable,), ()))
+
+    class Watched:
+        """Somebody else looks whenever a history was made."""
+
+        _latest = object()
+
+        @property
+        def latest(self):
+            return self._latest
+
+        @latest.setter
+        def latest(self, made):
+            self._latest = made
+            resolved.has_histories()
+
+    monkeypatch.setattr(histories, "MADE", Watched())
+    monkeypatch.setattr(resolving, "MADE", histories.MADE)
+    assert not resolved.has_histories()
+    histories.history_of(variable, 1)
+    assert resolved.has_histories()

@@ -28,15 +28,25 @@ class Var:
     Ops that name it in `reads=` run together; one that names it in `writes=` runs alone.
     """
 
-    __slots__ = ("__weakref__", "_counts", "_pushed", "_states", "_written", "name")
+    __slots__ = (
+        "__weakref__",
+        "_counts",
+        "_histories",
+        "_pushed",
+        "_rested",
+        "_written",
+        "name",
+    )
 
     # The bytes that it stands for, where it stands for some and that is known.
     memory: Region | None = None
 
     def __init__(self, name: str = "") -> None:
         self.name = name
-        # The state by epoch (see the combiner); empty while no op on it had to be remembered.
-        self._states: dict[int, History] = {}
+        # The history by epoch (see `log.epoch`); empty while no op on it had to be remembered.
+        self._histories: dict[int, History] = {}
+        # The epochs in which it was at rest and a history forgotten: the largest one counts.
+        self._rested: dict[int, None] = {}
         # How many writes were pushed: of it alone, and together with others.
         self._pushed = Tickets()
         self._written = self._pushed.count
@@ -125,10 +135,9 @@ def resolve_one(thing: Any, word: str) -> Region:
 def wait_for_writers(things: list[Any], timeout: float | None) -> None:
     """Wait for the ops that wrote `things` last; raise what poisons them."""
     engine = current.engine()
-    if engine._is_direct and len(things) == 1 and isinstance(things[0], Region):
-        known = COMBINER.known_of(things[0])
-        if known is not None and all(state.is_quiet for state in known):
-            return
+    is_simple = engine._is_direct and len(things) == 1 and isinstance(things[0], Region)
+    if is_simple and COMBINER.is_quiet(things[0]):
+        return
     engine._mark(things).wait(timeout)
 
 

@@ -48,7 +48,7 @@ def drain(worker: Worker) -> bool:
     del holder
     mine = COMBINER.take()
     segment, heap, token = mine.segment, pool.heap, worker.token
-    entries, base, epoch, start = segment.entries, segment.base, mine.states, mine.done
+    entries, base, epoch, start = segment.entries, segment.base, mine.histories_of, mine.done
     assert start is not None
     # Whose plain ops may run at once, and from which places the others. Nothing has the worker
     # itself for its engine.
@@ -97,20 +97,20 @@ def drain(worker: Worker) -> bool:
                     if things := op._reads:
                         if len(things) == 1:
                             (variable,) = things
-                            if variable._states:
+                            if variable._histories:
                                 is_clear = False
                         else:
                             for variable in things:
-                                if variable._states:
+                                if variable._histories:
                                     is_clear = False
                     if things := op._writes:
                         if len(things) == 1:
                             (variable,) = things
-                            if variable._states:
+                            if variable._histories:
                                 is_clear = False
                         else:
                             for variable in things:
-                                if variable._states:
+                                if variable._histories:
                                     is_clear = False
                     if not is_clear:
                         is_clear = COMBINER.is_clear(op, epoch)

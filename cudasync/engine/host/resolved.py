@@ -32,25 +32,25 @@ _maybe_inside = current.maybe_inside
 class Resolved:
     """What an op accesses, as it stands in the op."""
 
-    __slots__ = ("_clear_at", "_states", "count", "has_regions", "reads", "regions", "writes")
+    __slots__ = ("_clear_at", "_histories", "count", "has_regions", "reads", "regions", "writes")
 
     def __init__(self, accesses: Accesses) -> None:
         (only_read, updated, written), self.reads, self.writes = accesses
         self.regions = keep_what_lies_between(only_read + updated, (), updated + written)
         self.has_regions = any(self.regions)
         # By variable; empty while all that touched it left nothing to remember.
-        self._states = tuple(each._states for each in dict.fromkeys(self.reads + self.writes))
+        self._histories = tuple(each._histories for each in dict.fromkeys(self.reads + self.writes))
         # What was made latest when all of these were empty: while it is, they are.
         self._clear_at: object = None
         # Each variable that it writes was written once more.
         self.count = counted_together(self.writes).next
 
-    def has_states(self) -> bool:
-        """True if one of its variables has a state. For the combiner."""
+    def has_histories(self) -> bool:
+        """True if one of its variables has a history. For the combiner."""
         latest = MADE.latest
         if self._clear_at is latest:
             return False
-        if any(self._states):
+        if any(self._histories):
             return True
         self._clear_at = latest
         return False

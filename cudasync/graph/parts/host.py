@@ -121,7 +121,7 @@ class HostPart:
 
     def _fence(self, engine: Engine) -> Op:
         (_, updated, written), _, variables = self.accesses
-        return fences.mark(engine, [*variables, *self.over], [*updated, *written])
+        return fences.behind(engine, [*variables, *self.over], [*updated, *written])
 
     def _run(self, op: Any) -> None:
         """Call each function. What needs what one that failed should have written is left out, all
