@@ -98,6 +98,7 @@ OUTSIDE = {
     "cuda": ("driver/", "softgpu/abi/"),
     "llvmlite": ("softgpu/jit/", "softgpu/oracle/"),
     "mpi4py": ("distributed/mpi_library.py",),
+    "ray": ("kvstore/servers/by_ray.py",),
     "nccl": ("distributed/nccl_library.py",),
 }
 

@@ -47,7 +47,7 @@ def launch(count, script, *arguments, options=(), under=(), **environment):
             out, err = job.communicate(timeout=PATIENCE_S)
         except subprocess.TimeoutExpired:
             os.killpg(job.pid, signal.SIGKILL)
-            _end_marked(job.mark)
+            end_marked(job.mark)
             out, err = job.communicate()
             raise AssertionError(f"still running after {PATIENCE_S} s:\n{out}{err}") from None
         assert not marked(job.mark), f"left behind:\n{out}{err}"
@@ -82,7 +82,7 @@ def started(count, script, *arguments, options=(), under=(), **environment):
     finally:
         with suppress(ProcessLookupError):
             os.killpg(job.pid, signal.SIGKILL)
-        _end_marked(mark)
+        end_marked(mark)
         job.communicate()
 
 
@@ -97,7 +97,7 @@ def marked(mark):
     return found
 
 
-def _end_marked(mark):
+def end_marked(mark):
     for process in marked(mark):
         with suppress(ProcessLookupError):
             os.kill(process, signal.SIGKILL)
