@@ -90,7 +90,8 @@ class Engine:
         self.mode = chosen
         self._ledger = ledger = Ledger(trace=trace)
         self._failures = Failures()
-        self._max_in_flight = max_in_flight
+        # On a serial engine nothing is unfinished but the op that pushes: it would wait for itself.
+        self._max_in_flight = max_in_flight if chosen == "async" else None
         # Ops that were planned with a node and are not over.
         self._registered: dict[Op, None] = {}
         self._last_fence: Callable[[], Fence | None] = lambda: None
@@ -258,7 +259,7 @@ class Engine:
     def _mark(self, things: Any) -> Op:
         """An op that is over once the last writers of `things` are."""
         variables, regions = resolve(things, "reads")
-        return fences.mark(self, variables, regions)
+        return fences.behind(self, variables, regions)
 
     def _adopt(self, region: Region, op: Op) -> None:
         """Let `op`, which allocated `region`, be its writer."""

@@ -16,6 +16,7 @@ from helpers.process import start
 PROPERTIES = "tests/engine/test_engine_properties.py"
 GRAPHS = "tests/graph/test_graph_properties.py"
 AGREEMENT = "tests/engine/test_engine_agreement.py"
+WITH_GRAPHS = "tests/graph/test_graph_agreement.py"
 
 
 def run_under(scheduler: str, profile: str, *tests: str) -> None:
@@ -38,7 +39,9 @@ def run_under(scheduler: str, profile: str, *tests: str) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-USUAL = (GRAPHS, "-k", "any_program or total_order or lost_device or each_time")
+USUAL = (
+    GRAPHS, WITH_GRAPHS, "-k", "any_program or total_order or lost_device or each_time or Agreement"
+)  # fmt: skip
 
 
 def test_programs_give_the_serial_result_under_a_seed():
@@ -60,10 +63,10 @@ def test_programs_give_the_serial_result_where_all_is_done_at_once_on_threads():
 
 @pytest.mark.slow
 def test_every_property_holds_on_threads():
-    run_under("threaded", "ci", PROPERTIES, AGREEMENT)
+    run_under("threaded", "ci", PROPERTIES, AGREEMENT, WITH_GRAPHS)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3, 11))
 def test_every_property_holds_under_a_seed(seed):
-    run_under(f"seed={seed}", "dev", PROPERTIES, AGREEMENT)
+    run_under(f"seed={seed}", "dev", PROPERTIES, AGREEMENT, WITH_GRAPHS)

@@ -353,3 +353,16 @@ def test_what_ends_with_an_op_ends_without_the_engines_lock(any_engine):
     any_engine.waitall(PATIENCE_S)
     assert all(ended)
     assert ended
+
+
+def test_a_serial_engine_with_a_limit_holds_back_nothing_that_its_ops_push():
+    seen = []
+    with cs.Engine("serial", max_in_flight=1) as engine:
+
+        def outer():
+            engine.push(lambda: seen.append("pushed"))
+            engine.push_many([(lambda: seen.append("batch"), (), ())])
+            seen.append("outer")
+
+        engine.push(outer).wait()
+    assert seen == ["outer", "pushed", "batch"]

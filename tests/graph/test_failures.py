@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import numpy as np
 import pytest
 from helpers.host_programs import host_programs
@@ -67,4 +69,24 @@ def test_half_of_what_a_segment_writes_is_poisoned():
         with pytest.raises(cs.OpError, match="divide"):
             x.numpy()
         assert isinstance(op.exception(), cs.OpError)
+        engine.clear_errors()
+
+
+def test_what_is_wrong_does_not_grow_with_the_launches():
+    """A poisoned graph that is launched again leaves wrong what it left wrong before."""
+    x, y = np.zeros(8, np.int32), np.zeros(8, np.int32)
+
+    def fail():
+        raise ValueError("planned")
+
+    with cs.graph() as g:
+        for start in range(4):
+            cs.engine().push(int, reads=[x[start:], y], writes=[x[start:], y[: start + 2]])
+    with cs.Engine(workers=1) as engine, cs.use(engine), g.instantiate() as executable:
+        engine.push(fail, writes=[x[1:3], y[5:]])
+        ops = [executable.launch() for _ in range(7)]
+        with suppress(cs.OpError):
+            engine.waitall()
+        counts = [len(list(op._damage._bytes)) for op in ops]
+        assert max(counts[3:]) <= counts[2] <= 4
         engine.clear_errors()

@@ -17,9 +17,10 @@ from cudasync.array.host import plan as host_plan
 from cudasync.array.steps import on_host, step
 from cudasync.driver.launches import LaunchSequence
 from cudasync.engine.batch import host
-from cudasync.engine.batch.union import Union, _Cover
+from cudasync.engine.batch.union import Union
 from cudasync.engine.device import completion, following, in_doubt, issuing, launching
 from cudasync.engine.device.timeline import Timeline
+from cudasync.engine.hazards.cover import Cover
 from cudasync.engine.hazards.history import History
 from cudasync.engine.hazards.interval_map import IntervalMap, Region
 from cudasync.engine.host import at_once, worker
@@ -167,7 +168,7 @@ _BUGS: dict[str, tuple[tuple[object, str, object], ...]] = {
     ),
     "a batch is taken for its first step": ((Union, "add", _first_of_all),),
     "a batch needs what it writes itself": (
-        (_Cover, "without", lambda self, region: [Region(*region)]),
+        (Cover, "without", lambda self, region: [Region(*region)]),
     ),
     "a batch is taken for the last one": ((LaunchSequence, "is_of", lambda self, launches: True),),
     "a batch goes on where a step failed": ((host, "call_each", _call_all),),

@@ -15,10 +15,10 @@ import json
 import os
 import struct
 import zlib
-from threading import RLock
 from typing import TYPE_CHECKING, Any
 
 from cudasync.data.packing import packed, places, unpacked
+from cudasync.locks import Lock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -37,7 +37,7 @@ class InFolder:
     def __init__(self, folder: Path, made: Callable[[], Sequence[str]]) -> None:
         """`made` says how the pipeline was made. ValueError where another one made the folder."""
         self._folder, self._made = folder, made
-        self._lock = RLock()
+        self._lock = Lock()
         self._ends: list[int] = []
         self.is_whole = False
         self._reader: int | None = None

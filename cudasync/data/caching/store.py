@@ -12,10 +12,10 @@ True of every store:
 
 from __future__ import annotations
 
-from threading import Lock
 from typing import Any, Protocol
 
 from cudasync.data.packing import packed, unpacked
+from cudasync.locks import Lock
 
 
 class Store(Protocol):

@@ -10,12 +10,12 @@ import multiprocessing
 import pickle
 import signal
 import time
-from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 from cudasync.data.packing import packed, places, unpacked
 from cudasync.data.processes import child
 from cudasync.data.processes.blocks import Block
+from cudasync.locks import Lock
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

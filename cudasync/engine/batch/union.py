@@ -7,14 +7,12 @@ taken apart for this where they overlap in part, and else stay as they are.
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from typing import TYPE_CHECKING
 
+from cudasync.engine.hazards.cover import Cover
 from cudasync.engine.hazards.interval_map import Everywhere, Region
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from cudasync.engine.hazards.accesses import Accesses
     from cudasync.engine.hazards.variable import Var
 
@@ -41,7 +39,7 @@ class Union:
         # All memory, whoever's: it stays what it is, and covers nothing. As a plain range it would
         # name memory that is nobody's yet, which would inherit whatever befalls it.
         self._everywhere: dict[Region, None] = {}
-        self._covered = _Cover()
+        self._covered = Cover()
 
     def add(self, accesses: Accesses) -> None:
         """Add those of the next step."""
@@ -74,39 +72,3 @@ class Union:
             written += everywhere if written else ()
         variables = tuple(self._variables_read), tuple(self._variables_written)
         return (only_read, updated, written), *variables
-
-
-class _Cover:
-    """A set of bytes: disjoint ranges in order."""
-
-    __slots__ = ("_ends", "_starts")
-
-    def __init__(self) -> None:
-        self._starts: list[int] = []
-        self._ends: list[int] = []
-
-    def add(self, region: tuple[int, int]) -> None:
-        start, end = region
-        if start >= end:
-            return
-        first, last = self._touched(start, end)
-        if first < last:
-            start, end = min(start, self._starts[first]), max(end, self._ends[last - 1])
-        self._starts[first:last] = [start]
-        self._ends[first:last] = [end]
-
-    def without(self, region: tuple[int, int]) -> Iterator[Region]:
-        """The parts of `region` that are not in it."""
-        start, end = region
-        first, last = self._touched(start, end)
-        for low, high in zip(self._starts[first:last], self._ends[first:last], strict=True):
-            if start < low:
-                yield Region(start, low)
-            start = max(start, high)
-        if start < end:
-            yield Region(start, end)
-
-    def _touched(self, start: int, end: int) -> tuple[int, int]:
-        """The indices from the first to behind the last range that shares a byte with these."""
-        first = bisect_left(self._ends, start + 1)
-        return first, bisect_left(self._starts, end, first)

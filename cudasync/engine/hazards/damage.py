@@ -9,8 +9,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from cudasync.engine.hazards.cover import Cover
+
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
     from typing import TypeGuard
 
     from cudasync.engine.hazards.accesses import Accesses
@@ -57,12 +59,12 @@ NOWHERE = Origins((), ())
 class Damage:
     """Variables and bytes that do not have the value that they should."""
 
-    __slots__ = ("_regions", "_variables")
+    __slots__ = ("_bytes", "_variables")
 
     def __init__(self) -> None:
         self._variables: set[Var] = set()
-        # They may overlap.
-        self._regions: list[tuple[int, int]] = []
+        # A set: what a program that is launched again and again leaves wrong does not grow.
+        self._bytes = Cover()
 
     @classmethod
     def before(cls, origins: Origins) -> Damage:
@@ -73,24 +75,16 @@ class Damage:
                 found._variables.add(each)
         for low, high, writer in origins.regions:
             if _has_failed(writer):
-                found._regions += (
-                    writer._damage.parts(low, high) if writer._damage else [(low, high)]
-                )
+                damage = writer._damage
+                for part in damage._bytes.within((low, high)) if damage else [(low, high)]:
+                    found._bytes.add(part)
         return found
 
     def has_variable(self, variable: Var) -> bool:
         return variable in self._variables
 
     def touches(self, start: int, end: int) -> bool:
-        return any(start < high and low < end for low, high in self._regions)
-
-    def parts(self, start: int, end: int) -> Iterable[tuple[int, int]]:
-        """What of [start, end) is damaged."""
-        return [
-            (max(low, start), min(high, end))
-            for low, high in self._regions
-            if start < high and low < end
-        ]
+        return self._bytes.touches((start, end))
 
     def reaches(self, accesses: Accesses) -> bool:
         """True if a step that accesses this reads something that is damaged."""
@@ -103,19 +97,15 @@ class Damage:
         """A step that accesses this has failed, or was left out."""
         (_, updated, written), _, also_written = accesses
         self._variables.update(also_written)
-        self._regions += [(start, end) for start, end in updated + written if start < end]
+        for region in updated + written:
+            self._bytes.add(region)
 
     def heal(self, accesses: Accesses) -> None:
         """A step that accesses this has run: what it overwrites is as it should be."""
         (_, _, written), _, also_written = accesses
         self._variables.difference_update(also_written)
-        for start, end in written:
-            self._regions = [
-                piece
-                for low, high in self._regions
-                for piece in ((low, min(high, start)), (max(low, end), high))
-                if piece[0] < piece[1]
-            ]
+        for region in written:
+            self._bytes.remove(region)
 
 
 def _origin(entry: Entry) -> tuple[int, int, Op | None]:
