@@ -37,6 +37,7 @@ PUBLIC = {
 
 TESTING = {
     "Access", "Exploration", "Finding", "HostLatch", "Latch", "check", "explore", "host_access",
+    "run_seeds",
 }  # fmt: skip
 
 DOORS = [(cs, PUBLIC), (cudasync.testing, TESTING)]

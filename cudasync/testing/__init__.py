@@ -5,6 +5,7 @@ from __future__ import annotations
 from cudasync.testing.checks import Access, Finding, check, host_access
 from cudasync.testing.exploration import Exploration, explore
 from cudasync.testing.latch import HostLatch, Latch
+from cudasync.testing.seeds import run_seeds
 
 __all__ = [
     "Access",
@@ -15,4 +16,5 @@ __all__ = [
     "check",
     "explore",
     "host_access",
+    "run_seeds",
 ]
