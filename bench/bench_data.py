@@ -15,7 +15,6 @@ import gc
 import time
 import zlib
 from functools import partial
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -156,32 +155,40 @@ def measure_waiting(session: Session) -> None:
     """How long a loop waits whose step takes half as long again as decoding a batch.
 
     The step sleeps, as a host does while its device computes: the processors are free meanwhile.
+    What a batch takes is what the last ones took, so that there is speed enough on a machine, too,
+    that changes its own.
     """
     name = "bench_data: a loop on the device waits"
     if not session.wants(name):
         return
-    count = session.parameter("waiting_batches", small=4, large=40)
-    everything = paths(BATCH * (count + 4))
+    count = session.parameters["waiting_batches"]
+    everything = paths(BATCH * (count + 8))
     pipeline = data.source(everything).map(decode, workers=WORKERS).batch(BATCH)
-    start = time.perf_counter()
-    for _ in islice(pipeline, 4):
-        pass
-    step_s = 1.5 * (time.perf_counter() - start) / 4
-    pipeline.close()
-    ahead = pipeline.prefetch(2, device=0)
-    run = iter(ahead)
-    next(run)
-    waited = 0.0
-    start = time.perf_counter()
+    pipeline = pipeline.prefetch(2, device=0)
+    run = iter(pipeline)
+    counts = [decoded(pipeline)]
+    for _ in range(4):
+        next(run)
+        counts.append(decoded(pipeline))
+    waited, began = 0.0, time.perf_counter()
     for _ in range(count):
-        time.sleep(step_s)
+        (items, busy_s), (items_before, busy_before) = counts[-1], counts[-5]
+        each_s = (busy_s - busy_before) / max(1, items - items_before) / WORKERS
+        time.sleep(1.5 * BATCH * each_s)
         asked = time.perf_counter()
         next(run)
         waited += time.perf_counter() - asked
-    share = 100 * waited / (time.perf_counter() - start)
+        counts.append(decoded(pipeline))
+    share = 100 * waited / (time.perf_counter() - began)
     run.close()
     cs.waitall()
     session.measure(name, share, "% of the time", None if session.small else MOST_WAITING_PERCENT)
+
+
+def decoded(pipeline: data.Pipeline) -> tuple[int, float]:
+    """How many photographs there are by now, and the seconds that threads were at them."""
+    (stage,) = (each for each in pipeline.stats().stages if each.stage == "map")
+    return stage.items, stage.busy_s
 
 
 def measure_memory(session: Session) -> None:
@@ -189,7 +196,7 @@ def measure_memory(session: Session) -> None:
     name = "bench_data: memory grows"
     if not session.wants(name):
         return
-    count = session.parameter("memory_samples", small=20_000, large=1_000_000)
+    count = session.parameters["memory_samples"]
     pipeline = data.source(range(count)).map(row, workers=WORKERS).batch(100).prefetch(2, device=0)
     before = 0.0
     for at, _ in enumerate(pipeline):

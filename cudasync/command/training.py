@@ -105,7 +105,7 @@ def _in_processes(way: Way, data: digits.Data, settings: Settings, folder: Path)
     data.save(folder / "digits.npz")
     order = folder / f"{way.name}.json"
     said: dict[str, Any] = {"name": way.name, "data": "digits.npz", "settings": asdict(settings)}
-    said |= {"servers": way.servers, "transport": way.transport}
+    said |= {"by": way.by, "servers": way.servers, "transport": way.transport}
     order.write_text(json.dumps(said))
     words = [sys.executable, "-m"]
     if way.processes > 1:

@@ -66,7 +66,7 @@ class _Pickler(pickle.Pickler):
         elif kind.__module__ == "torch" and kind.__name__ == "Tensor":
             torch = sys.modules["torch"]
             try:
-                return torch.from_numpy, (np.ascontiguousarray(value.numpy()),)
+                return torch.from_numpy, (np.asarray(value.numpy(), order="C"),)
             except (RuntimeError, TypeError):
                 # On a device, with a gradient, of a dtype that NumPy has not: PyTorch's own way.
                 return NotImplemented

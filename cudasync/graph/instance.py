@@ -71,7 +71,7 @@ class Instance:
         ops += [part.push(engine, frame, between) for part in self.parts]
         ops += [op for each in self.staged for op in each.copy_out(engine, values, between)]
         op: Op = ops[-1] if ops else engine.push(_nothing, name="empty graph")
-        is_one = len(ops) < 2 and not any(part.is_spread for part in self.parts)
+        is_one = len(ops) < 2 and not any(part.was_spread for part in self.parts)
         if is_one:
             return op
         variables, regions = self._written

@@ -47,7 +47,7 @@ def create(
     With `folder` servers write down each push before they answer; one that died comes back with all
     it had. That is the same call for a job that begins again. `staleness` bounds by how many pushes
     of a key a worker may be ahead of another: then its pulls wait, except for workers that were
-    silent for `timeout` seconds. Keys of `big_elements` and more are split over the servers.
+    silent for half of `timeout`. Keys of `big_elements` and more are split over the servers.
 
     Raises ValueError for another name and for numbers that make no sense, BackendUnavailable
     without mpi4py or Ray.
@@ -75,11 +75,11 @@ def create(
         from cudasync.kvstore.servers import by_mpi
 
         way: Any
-        way, rank, num_workers = by_mpi.join(servers, kept, timeout, timeout)
+        way, rank, num_workers = by_mpi.join(servers, kept, timeout, timeout / 2)
     elif transport == "ray":
         from cudasync.kvstore.servers.by_ray import RayServers
 
-        way = RayServers(servers, group, kept, timeout)
+        way = RayServers(servers, group, kept, timeout / 2)
     elif isinstance(transport, str):
         raise ValueError(f"transport is one of {', '.join(TRANSPORTS)}, not {transport!r}")
     else:

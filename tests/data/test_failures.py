@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import traceback
-from importlib.util import find_spec
 
 import pytest
 
@@ -93,12 +92,3 @@ def test_the_rest_is_the_same_after_a_kill():
     rest = json.loads(run(json.dumps(state)).stdout)
     pipeline = data.source(range(40)).shuffle(7).map(lambda n: -n).batch(3)
     assert given + rest == [each.tolist() for each in pipeline]
-
-
-@pytest.mark.skipif(find_spec("torch") is None, reason="no PyTorch here")
-def test_a_dataset_of_pytorch_is_a_source():
-    import torch
-
-    dataset = torch.utils.data.TensorDataset(torch.arange(6), torch.arange(6) * 2)
-    batches = list(data.source(dataset).batch(4).prefetch(1))
-    assert [each.tolist() for each in batches[1]] == [[4, 5], [8, 10]]

@@ -11,7 +11,15 @@ from hypothesis import strategies as st
 
 import cudasync as cs
 from cudasync.graph.parts import host, spreading
-from cudasync.graph.parts.spreading import LONG_S, MOST, OP_S, SHORT_S, together, urgent_first
+from cudasync.graph.parts.spreading import (
+    LONG_S,
+    MOST,
+    OP_S,
+    SHORT_S,
+    Trial,
+    together,
+    urgent_first,
+)
 
 MIDDLING_S = (SHORT_S + LONG_S) / 2
 
@@ -107,6 +115,41 @@ def test_the_time_of_several_workers_is_that_of_an_op_for_each_node():
         assert together(nodes, seconds, 2) < MOST * 6
 
 
+def spread_in_the_end(clock, monkeypatch, launch_s):
+    """Whether six functions are still spread once launches have taken so long, spread."""
+    seconds = 6 * MIDDLING_S
+    monkeypatch.setattr(spreading, "_elapsed", lambda times: launch_s * seconds)
+    with cs.Engine(workers=2), recorded(clock, SHAPES["independent"], MIDDLING_S) as exe:
+        found = []
+        for _ in range(8):
+            exe.launch().wait()
+            found.append(exe.parts[0].is_spread)
+        assert found[1]
+    return found[-1]
+
+
+def test_what_did_not_pay_is_a_loop_again(clock, monkeypatch):
+    assert not spread_in_the_end(clock, monkeypatch, 1.1)
+
+
+def test_what_paid_stays_spread(clock, monkeypatch):
+    assert spread_in_the_end(clock, monkeypatch, 0.7)
+
+
+def test_launches_are_watched_one_at_a_time_and_twice():
+    trial = Trial(1.0, 2)
+    first = trial.next()
+    assert trial.next() is None
+    first += [(0.0, 1.0), (0.5, 1.5)]
+    second = trial.next()
+    assert not trial.has_failed
+    second += [(5.0, 6.0), (5.0, 6.0)]
+    assert trial.next() is None
+    assert trial.has_failed
+    second[:] = [(5.0, 5.5), (5.0, 5.9)]
+    assert not trial.has_failed
+
+
 @given(
     st.lists(
         st.tuples(st.sets(st.integers(0, 9), max_size=3), st.sampled_from([0.0, 1.0, 5.0])),
@@ -145,4 +188,4 @@ def test_a_segment_that_is_spread_by_its_times_does_what_its_program_does(
     with monkeypatch.context() as patch:
         patch.setattr(spreading, "SHORT_S", 0.0)
         patch.setattr(spreading, "MOST", 1e9)
-        assert not graph_differences(program, setting, 4, beside=True)
+        assert not graph_differences(program, setting, 6, beside=True)

@@ -100,3 +100,19 @@ def fails_at(where, n):
     if n == where:
         raise ValueError(n)
     return np.full(1024, n, np.float32)
+
+
+def is_kept(n):
+    return n % 3 != 1
+
+
+def shifted(n):
+    return int(n) + 7
+
+
+def total(batch):
+    return int(np.sum(batch))
+
+
+def length(n):
+    return n % 5

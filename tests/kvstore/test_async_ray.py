@@ -20,16 +20,25 @@ PATIENCE_S = 240
 
 
 @pytest.fixture(scope="module")
-def told(tmp_path_factory):
-    """What the program prints; it is run once, since a cluster takes its time to come."""
+def ray():
     if importlib.util.find_spec("ray") is None:
         pytest.skip("needs Ray: pip install 'cudasync[ray]'")
+
+
+@pytest.fixture(scope="module")
+def told(ray, tmp_path_factory):
+    """What the program prints; it is run once, since a cluster takes its time to come."""
+    return run_marked([PROGRAM, tmp_path_factory.mktemp("ray")])
+
+
+def run_marked(words):
+    """Python with these words, and Ray as it is by itself; nothing of it is left."""
     mark = uuid.uuid4().hex
     paths = os.pathsep.join([str(ROOT / "tests"), str(ROOT)])
     environment = {**os.environ, "PYTHONPATH": paths, "CUDASYNC_TEST_RUN": mark}
     try:
         done = subprocess.run(
-            [sys.executable, PROGRAM, tmp_path_factory.mktemp("ray")],
+            [sys.executable, *words],
             env={name: each for name, each in environment.items() if not name.startswith("RAY_")},
             cwd=ROOT,
             capture_output=True,
@@ -51,6 +60,26 @@ def test_workers_and_servers_of_ray(told, line):
 
 def test_the_program_ends_well(told):
     assert told.returncode == 0, told.stdout + told.stderr
+
+
+OPEN = """
+import os, sys
+import ray
+import cudasync as cs
+os.environ.update(**dict(each.split("=") for each in sys.argv[1:]))
+try:
+    cs.kvstore.create("dist_async", transport="ray")
+except cs.distributed.BackendUnavailable as error:
+    assert "all interfaces" in str(error), error
+    assert not ray.is_initialized()
+    print("refused")
+"""
+
+
+@pytest.mark.parametrize("later", [[], ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER=0"]])
+def test_a_cluster_that_would_be_open_to_others_is_refused(ray, later):
+    """Ray was imported before it was told to keep to this machine, or was told too late."""
+    assert run_marked(["-c", OPEN, *later]).stdout == "refused\n"
 
 
 def test_without_ray_the_error_says_what_to_install(monkeypatch):

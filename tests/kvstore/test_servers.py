@@ -11,6 +11,7 @@ from helpers.short_files import short_files
 import cudasync as cs
 from cudasync import xp
 from cudasync.kvstore.servers.placing import Placed
+from cudasync.kvstore.servers.server import Question
 from cudasync.testing import HostLatch
 
 
@@ -214,6 +215,17 @@ def test_a_server_that_comes_back_without_what_it_had_is_lost():
     assert raised.value.cause.server == 0
 
 
+def test_who_has_come_to_a_barrier_is_known_to_a_server_that_comes_back(tmp_path):
+    """Who has gone on does not come again; the other would wait for ever."""
+    servers = cs.kvstore.InProcessServers(1, tmp_path)
+    for restarts in range(2):
+        for name, count in (("a", 1), ("b", 2), ("b", 2)):
+            question = Question(name, "arrive", [restarts + 1], [])
+            assert servers.ask(0, question, None, 1)[0] == count
+            servers.restart(0)
+        servers.running[0].checkpoint("a", [], None)
+
+
 def test_a_worker_that_does_not_come_is_told_of():
     store = worker(cs.kvstore.InProcessServers(1), 0, 2, timeout=0.1)
     with pytest.raises(cs.kvstore.WorkersBehind, match="barrier 1"):
@@ -258,3 +270,12 @@ def test_parts_of_a_key_are_all_of_it_in_order(shape, servers):
 def test_what_makes_no_sense_is_refused(given):
     with pytest.raises(ValueError):  # noqa: PT011
         cs.kvstore.create("dist_async", **given)
+
+
+@pytest.mark.parametrize("kind", ["serial", "direct"])
+def test_a_store_works_on_any_engine(tmp_path, kind):
+    engine = cs.Engine("serial") if kind == "serial" else cs.Engine(workers=1)
+    with engine:
+        store = worker(cs.kvstore.InProcessServers(2), timeout=60, big_elements=BIG_ELEMENTS)
+        does_all(store, tmp_path)
+        store.close()

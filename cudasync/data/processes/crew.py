@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pickle
 import time
-from collections import deque
+from queue import LifoQueue
 from typing import TYPE_CHECKING, Any
 
 from cudasync.data.chunks import Outcome, done
@@ -36,8 +36,11 @@ class Crew:
     def __init__(self, stage: str, size: int, fn: bytes, view: View | None) -> None:
         self._view = None if view is None else _small(view)
         workers = [Worker(f"{stage} {number}", fn, self._view) for number in range(size)]
-        # deque.pop and append are one C call each: no process is with two threads.
-        self._idle: deque[Worker] = deque(reversed(workers))
+        # A thread waits here where all are busy: the engine adds one for one that seems to stand
+        # still. The last that was used comes first, so no more are started than are needed.
+        self._idle: LifoQueue[Worker] = LifoQueue()
+        for each in reversed(workers):
+            self._idle.put(each)
         self._workers = workers
 
     def done(
@@ -49,7 +52,7 @@ class Crew:
         skips: bool,
         is_stopped: Callable[[], bool],
     ) -> Outcome:
-        """`chunks.done`, in a process; there must be no more threads than processes.
+        """`chunks.done`, in a process that is idle.
 
         Small datasets are there already, so numbers are sent; of others the samples are.
         """
@@ -60,12 +63,12 @@ class Crew:
             items = fetched.found
         if not items or is_stopped():
             return fetched or Outcome()
-        worker = self._idle.pop()
+        worker = self._idle.get()
         what = f"samples {first} to {first + len(items) - 1}" if items[1:] else f"sample {first}"
         try:
             outcome = worker.done(items, what, is_numbers=is_numbers, skips=skips)
         finally:
-            self._idle.append(worker)
+            self._idle.put(worker)
         if fetched is not None:
             outcome.skipped += fetched.skipped
             outcome.seconds += fetched.seconds

@@ -1,7 +1,8 @@
 """Trained by servers: a worker pushes gradients of its rows, and pulls what all have made of them.
 
 A worker computes with weights that others have changed, or have yet to: it waits for them only
-where it is some steps ahead.
+where it is some steps ahead. Where the store is of all workers in step ("dist_sync"), the same text
+gives the losses of one device.
 The text knows neither where the servers are nor how many workers this process is.
 """
 

@@ -1,4 +1,7 @@
-"""Trained in two stages, a layer each, through which a batch goes in micro-batches."""
+"""Trained in two stages, a layer each, through which a batch goes in micro-batches.
+
+The text knows not where the stages are: on devices of this process, or a process each.
+"""
 
 from __future__ import annotations
 
@@ -66,12 +69,10 @@ def second(settings: Settings, device: Any) -> tuple[Layer, cs.parallel.Stage]:
 def train(
     data: Data, settings: Settings, comm: cs.distributed.Communicator, schedule: str = "1f1b"
 ) -> tuple[cs.Array, dict[str, cs.Array]]:
-    """The loss of each step, and the weights at the end; both stages are in this process."""
-    (one, first_stage), (two, second_stage) = (
-        make(settings, device) for make, device in zip((first, second), comm.devices, strict=True)
-    )
+    """The loss of each step, and the weights at the end, in every process."""
+    here = comm.each(lambda rank, device: (first, second)[rank](settings, device))
     model = cs.parallel.Pipeline(
-        [first_stage, second_stage],
+        [stage for _, stage in here],
         comm,
         micro_batches=settings.micro_batches,
         schedule=schedule,
@@ -79,10 +80,29 @@ def train(
     )
     losses = []
     for rows, labels in data.batches(settings.batch, settings.steps):
-        parts = model.step(
-            xp.asarray(rows, device=comm.devices[0]), xp.asarray(labels, device=comm.devices[1])
-        )
-        losses.append(xp.sum(xp.stack(parts)))
-        for layer in (one, two):
+        x = xp.asarray(rows, device=comm.devices[0]) if 0 in comm.ranks else None
+        y = xp.asarray(labels, device=comm.devices[-1]) if 1 in comm.ranks else None
+        parts = model.step(x, y, rows=settings.batch)
+        if parts:
+            losses.append(xp.sum(xp.stack(parts)))
+        for layer, _ in here:
             layer.update()
-    return xp.stack(losses), one.weights | two.weights
+    held = {name: each for layer, _ in here for name, each in layer.weights.items()}
+    shapes = {name: each.shape for name, each in initial(settings.hidden).items()}
+    weights = {
+        name: _from(comm, root, held.get(name), shapes[name])
+        for root, names in enumerate((("w1", "b1"), ("w2", "b2")))
+        for name in names
+    }
+    return _from(comm, 1, xp.stack(losses) if losses else None, (settings.steps,)), weights
+
+
+def _from(
+    comm: cs.distributed.Communicator, root: int, value: cs.Array | None, shape: tuple[int, ...]
+) -> Any:
+    """What rank `root` has, on the first rank of this process."""
+    everywhere = comm.each(
+        lambda rank, device: value if rank == root else xp.empty(shape, device=device)
+    )
+    comm.broadcast(everywhere, root)
+    return everywhere[0]

@@ -7,12 +7,20 @@ import sys
 import time
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import cudasync as cs
-from cudasync.experiments.training import by_data, by_servers, digits, ways
+from cudasync import xp
+from cudasync.experiments.training import by_data, by_servers, by_stages, digits, ways
 from cudasync.experiments.training.model import Settings
 from cudasync.experiments.training.outcome import trained
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from cudasync.experiments.training.digits import Data
+
+    Found = tuple[cs.Array, dict[str, cs.Array]]
 
 
 def main(order: str) -> None:
@@ -25,18 +33,38 @@ def main(order: str) -> None:
         _by_servers(path, said, data, once, settings)
         return
     comm = cs.distributed.init("mpi")
+    train = _in_step(said["by"], comm)
     # What is made at the first use, code of kernels and connections, is not timed.
-    by_data.train(data, once, comm)
+    train(data, once, "once ")
     cs.waitall()
     comm.barrier()
     begin = time.perf_counter()
-    losses, weights = by_data.train(data, settings, comm)
+    losses, weights = train(data, settings, "")
     cs.waitall()
     seconds = time.perf_counter() - begin
     found = trained(said["name"], losses, weights, data, seconds)
     if comm.rank == 0:
         path.with_suffix(".found").write_text(json.dumps(asdict(found)))
     comm.barrier()
+
+
+def _in_step(by: str, comm: cs.distributed.Communicator) -> Callable[[Data, Settings, str], Found]:
+    """The program that ranks run together; its label tells one training from another."""
+    if by == "data":
+        return lambda data, settings, label: by_data.train(data, settings, comm)
+    if by == "stages":
+        return lambda data, settings, label: by_stages.train(data, settings, comm)
+    # A store without servers: what all push is added up, and each worker updates.
+    store = cs.kvstore.create("dist_sync")
+
+    def by_store(data: Data, settings: Settings, label: str) -> Found:
+        losses, weights = by_servers.train(data, settings, [store], label)
+        # A worker's loss is that of its own rows, as if all were like them.
+        whole = xp.asarray(losses.numpy(), device=comm.devices[0])
+        comm.all_reduce(whole, op="mean")
+        return whole, weights
+
+    return by_store
 
 
 def _by_servers(

@@ -21,13 +21,15 @@ if TYPE_CHECKING:
 class Way:
     """One way; with `processes` it is run by so many, each of which is one of `rank`.
 
-    With `servers` it is asynchronous: these have the weights, over `transport`.
+    `by` names the program that ranks run in step: "data", "stages" or "store". With `servers` it is
+    asynchronous: these have the weights, over `transport`.
     """
 
     name: str
     train: Train | None = None
     devices: int = 1
     processes: int = 0
+    by: str = ""
     servers: int = 0
     transport: str = ""
 
@@ -75,8 +77,11 @@ WAYS = (
         lambda data, settings: by_stages.train(data, settings, _local(2)),
         devices=2,
     ),
-    Way("2 processes, by data", processes=2),
-    Way("4 processes, by data", processes=4),
+    Way("2 processes, by data", processes=2, by="data"),
+    Way("4 processes, by data", processes=4, by="data"),
+    Way("2 processes, by store", processes=2, by="store"),
+    Way("4 processes, by store", processes=4, by="store"),
+    Way("2 processes, in stages", processes=2, by="stages"),
     Way("2 workers, 2 servers here", _with_threads, servers=2),
     Way("2 workers, 2 servers of MPI", processes=4, servers=2, transport="mpi"),
     Way("2 workers, 2 servers of Ray", processes=1, servers=2, transport="ray"),

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
+from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from cudasync.engine.host import resolved
 from cudasync.engine.host.resolved import Resolved
 from cudasync.graph.candidates import Candidates
 from cudasync.graph.parts.over import besides, followed
+from cudasync.graph.parts.spreading import noting
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -17,12 +20,13 @@ if TYPE_CHECKING:
     from cudasync.engine import Engine, Op
     from cudasync.graph.node import Node
     from cudasync.graph.parts.over import Between
+    from cudasync.graph.parts.spreading import Times
 
 
 class AlonePart:
     """A node that the engine does by an op of its own."""
 
-    is_spread = False
+    is_spread = was_spread = False
 
     def __init__(self, node: Node) -> None:
         self.nodes = (node,)
@@ -32,13 +36,21 @@ class AlonePart:
         self._is_simple = node.device is None and not node.is_blocking and not node.priority
         self._resolved: Resolved | None = None
 
-    def push(self, engine: Engine, frame: FrameType, between: Between | None = None) -> Op:
+    def push(
+        self,
+        engine: Engine,
+        frame: FrameType,
+        between: Between | None = None,
+        times: Times | None = None,
+    ) -> Op:
+        """`times` gets when a function of the host begins and ends."""
         node = self.nodes[0]
         if self._is_simple and between is None and engine._is_direct:
             if self._resolved is None:
                 self._resolved = Resolved(self.accesses)
             pool = engine._pools[node.pool]
-            op: Op = resolved.push(engine, self._begin, self._resolved, node.name, pool, frame)
+            begin = self._begin if times is None else partial(self._begin_noting, times)
+            op: Op = resolved.push(engine, begin, self._resolved, node.name, pool, frame)
             op._said = node._said
             return op
         also_read, also_written = besides(between)
@@ -60,6 +72,9 @@ class AlonePart:
 
     def _begin(self, _: Op) -> Callable[..., Any]:
         return self.nodes[0].fn
+
+    def _begin_noting(self, times: Times, _: Op) -> Callable[..., Any]:
+        return noting(self.nodes[0].fn, times, perf_counter)
 
     def launch(self, stream: Stream) -> None:
         """Enqueue it on a stream of the caller's."""

@@ -63,7 +63,7 @@ class Work(NamedTuple):
 class BlockPart:
     """A block: `repeat`, `while_loop` or `cond`, with the parts of the programs inside."""
 
-    is_spread = False
+    is_spread = was_spread = False
 
     def __init__(self, node: Node, bodies: Sequence[Sequence[Part]]) -> None:
         assert node.control is not None

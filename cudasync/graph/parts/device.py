@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 class DevicePart:
     """Nodes of one device as a CUDA graph: one call of the driver, however many they are."""
 
-    is_spread = False
+    is_spread = was_spread = False
 
     def __init__(self, segment: Segment, shelf: Shelf | None = None) -> None:
         assert segment.device is not None

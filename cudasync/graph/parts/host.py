@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from time import perf_counter
 from types import MethodType
 from typing import TYPE_CHECKING, Any
@@ -15,7 +16,7 @@ from cudasync.engine.op import OpKind
 from cudasync.graph.parts.alone import AlonePart
 from cudasync.graph.parts.calling import Calls
 from cudasync.graph.parts.over import besides, is_silent, tell
-from cudasync.graph.parts.spreading import Spreading, urgent_first
+from cudasync.graph.parts.spreading import Spreading, Trial, noting, urgent_first
 from cudasync.graph.segments import Segment
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from cudasync.engine.hazards.variable import Var
     from cudasync.graph.node import Node
     from cudasync.graph.parts.over import Between
+    from cudasync.graph.parts.spreading import Times
 
 
 class HostPart:
@@ -54,7 +56,9 @@ class HostPart:
         self._over = tuple(silent[:1])
         regions, read, written = segment.accesses()
         self.accesses = regions, read, (*written, *self._over)
-        self.is_spread = False
+        self.is_spread = self.was_spread = False
+        # While it is spread by its times, and not known to be worth it.
+        self._trial: Trial | None = None
         self._spreading = Spreading(self.nodes, is_chain=self.nodes is nodes[0].steps)
         self._calls = Calls([step.fn for step in self._steps])
         self._resolved = resolved.Resolved(self.accesses)
@@ -63,13 +67,23 @@ class HostPart:
     def over(self) -> tuple[Var, ...]:
         """What the ops of a launch write that is no node's. To be asked behind its push: it may
         have been spread meanwhile, but not taken together."""
-        return tuple(v for each in self._alone for v in each.over) if self.is_spread else self._over
+        if not self.was_spread:
+            return self._over
+        return tuple(v for each in self._alone for v in each.over)
 
-    def push(self, engine: Engine, frame: FrameType, between: Between | None = None) -> Op:
-        if self.is_spread:
-            return [each.push(engine, frame, between) for each in self._alone][-1]
+    def push(
+        self,
+        engine: Engine,
+        frame: FrameType,
+        between: Between | None = None,
+        times: Times | None = None,
+    ) -> Op:
+        """`times` gets when it begins and ends, where it is a loop."""
+        if self.is_spread and self._is_worth_it():
+            noted = self._trial.next() if self._trial is not None and between is None else None
+            return [each.push(engine, frame, between, noted) for each in self._alone][-1]
         if between is None and engine._is_direct and not self._priority:
-            return self._push_loop(engine, frame)
+            return self._push_loop(engine, frame, times)
         (only_read, updated, written), reads, writes = self.accesses
         also_read, also_written = besides(between)
         return pushing.push(
@@ -85,17 +99,25 @@ class HostPart:
             bind=self._bound,
         )
 
+    def _is_worth_it(self) -> bool:
+        """False, and it is a loop for good, where to spread it was tried and did not pay."""
+        trial = self._trial
+        if trial is not None and trial.has_failed:
+            self.is_spread = False
+        return self.is_spread
+
     def push_only(self, engine: Engine, frame: FrameType) -> Op:
         """Push a launch of which this is all; an op that is over when it is."""
         if not self.is_spread and not self._priority:
             return self._push_loop(engine, frame)
         op = self.push(engine, frame)
         # It may have been spread meanwhile, and then there is a fence too many.
-        return self._fence(engine) if self.is_spread else op
+        return self._fence(engine) if self.was_spread else op
 
-    def _push_loop(self, engine: Engine, frame: FrameType) -> Op:
+    def _push_loop(self, engine: Engine, frame: FrameType, times: Times | None = None) -> Op:
         pool = engine._pools[self._pool]
-        return resolved.push(engine, self._begin, self._resolved, self.name, pool, frame)
+        begin = self._begin if times is None else partial(self._begin_noting, times)
+        return resolved.push(engine, begin, self._resolved, self.name, pool, frame)
 
     def _fence(self, engine: Engine) -> Op:
         (_, updated, written), _, variables = self.accesses
@@ -117,8 +139,8 @@ class HostPart:
             if self._spreading.pays(perf_counter() - begun, len(calls)) or (
                 wants_times and self._pays(op)
             ):
-                # For good: who pushes a launch meanwhile looks twice.
-                self.is_spread = True
+                # For good, or until it has not paid: who pushes meanwhile looks twice.
+                self.was_spread = self.is_spread = True
         except Exception as error:
             at = calls.failed_at(*place, error)
             op._step = self._said_of(at)
@@ -140,6 +162,7 @@ class HostPart:
         # Of what is ready workers take what was pushed first.
         parts = dict(zip(self.nodes, self._alone, strict=True))
         self._alone = [parts[node] for node in urgent_first(self.nodes, seconds)]
+        self._trial = Trial(sum(seconds.values()), len(self._alone))
         return True
 
     def _timed(self, op: Any) -> Calls:
@@ -193,6 +216,9 @@ class HostPart:
     def _begin(self, op: Any) -> Callable[..., Any]:
         op._salvage = self._salvage
         return MethodType(self._run, op)
+
+    def _begin_noting(self, times: Times, op: Any) -> Callable[..., Any]:
+        return noting(self._begin(op), times, perf_counter)
 
     def _said_of(self, at: int) -> str:
         node = self._steps[at]

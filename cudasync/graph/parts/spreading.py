@@ -11,9 +11,12 @@ from heapq import heappop, heappush
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
+    from typing import TypeAlias
 
     from cudasync.graph.node import Node
+
+    Times: TypeAlias = list[tuple[float, float]]
 
 # Functions that take longer than this on average are spread in any case: launches in flight may
 # then overlap, and stages of one follow those of the other.
@@ -24,6 +27,8 @@ SHORT_S = 30e-6
 OP_S = 10e-6
 # Spread, it has to take no more of the time than this.
 MOST = 0.9
+# Of so many launches that are spread one has to be quicker than the loop.
+TRIALS = 2
 
 
 class Spreading:
@@ -52,6 +57,52 @@ class Spreading:
             total > SHORT_S * len(seconds)
             and together(self._nodes, seconds, workers) < MOST * total
         )
+
+
+class Trial:
+    """Whether launches that are spread take less than the loop did.
+
+    Functions that keep the interpreter to themselves do not run at once, whatever their times say.
+    """
+
+    def __init__(self, loop_s: float, count: int) -> None:
+        self._loop_s, self._count = loop_s, count
+        # Of each launch that is watched, when each of its ops began and ended.
+        self._launches: list[Times] = []
+
+    def next(self) -> Times | None:
+        """Where the ops of the next launch are to note when they begin and end; None for nowhere:
+        one is under way, or enough are over."""
+        known = self._launches
+        if len(known) == TRIALS or (known and len(known[-1]) < self._count):
+            return None
+        known.append([])
+        return known[-1]
+
+    @property
+    def has_failed(self) -> bool:
+        """True once enough launches are over, and none was quicker than the loop."""
+        over = [each for each in self._launches if len(each) == self._count]
+        return len(over) == TRIALS and all(_elapsed(each) >= self._loop_s for each in over)
+
+
+def _elapsed(times: Times) -> float:
+    return max(end for _, end in times) - min(begin for begin, _ in times)
+
+
+def noting(
+    fn: Callable[[], object], times: Times, now: Callable[[], float]
+) -> Callable[[], object]:
+    """`fn`, which notes when it began and ended."""
+
+    def call() -> object:
+        begin = now()
+        try:
+            return fn()
+        finally:
+            times.append((begin, now()))
+
+    return call
 
 
 def urgent_first(nodes: Sequence[Node], seconds: Mapping[Node, float]) -> list[Node]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from cudasync.distributed.mpi_library import library
+from cudasync.distributed.mpi_library import library, world
 from cudasync.kvstore.errors import ServerLost
 from cudasync.kvstore.servers import messages
 from cudasync.kvstore.servers.mpi_posts import ANSWERS, ASKS, LONGEST_HEAD, Late, Patience, Post
@@ -37,14 +37,12 @@ class MpiServers:
         """As `Transport.ask`. MPI loses nothing, so a server that is late is lost."""
         if server in self._lost:
             raise ServerLost(server, self._lost[server])
-        worker, name, values, arrays = question
-        told = {"worker": worker, "name": name, "values": values}
         post = Post(self._MPI, self._handle, self._first + server, seconds, self._let_go)
-        head = messages.head_of(told, arrays)
+        head = messages.head_of(messages.told_of(question), question.arrays)
         if len(head) > LONGEST_HEAD // 2:
             raise ValueError(f"a question of {len(head)} bytes is too long: take a shorter key")
         try:
-            post.send(head, arrays, ASKS)
+            post.send(head, question.arrays, ASKS)
             found, got = post.receive(ANSWERS, into)
             post.flush()
         except (Late, self._MPI.Exception) as error:
@@ -81,8 +79,7 @@ def serve(handle: Any, servers: int, server: Server, seconds: float) -> None:
         post = Post(MPI, handle, worker, seconds, [])
         told, arrays = post.rest(heads[worker], length, ASKS, memory)
         named[worker] = told["worker"]
-        question = Question(told["worker"], told["name"], told["values"], arrays)
-        found, out = messages.answered(server, question)
+        found, out = messages.answered(server, messages.question_of(told, arrays))
         post.send(messages.head_of(found, out), out, ANSWERS)
         post.flush()
         if told["name"] == "leave":
@@ -110,15 +107,16 @@ def join(
 ) -> tuple[MpiServers, int, int]:
     """A worker's way, its rank, and their number; a server's rank serves, and then ends.
 
-    Blocks until all ranks are here. ValueError where no rank would be a worker.
+    Blocks until all ranks are here; CollectiveTimeout where one does not come. ValueError where no
+    rank would be a worker.
     """
-    world = library().COMM_WORLD
-    if not 0 < servers < world.size:
+    size = library().COMM_WORLD.size
+    if not 0 < servers < size:
         raise ValueError(
-            f"{world.size} ranks are {servers} servers and no worker: start {servers + 1} or more "
-            f"by mpiexec -n"
+            f"{size} ranks are {servers} servers and no worker: start {servers + 1} or more by "
+            f"mpiexec -n"
         )
-    handle, workers = world.Dup(), world.size - servers
+    handle, workers = world(timeout).handle, size - servers
     if handle.rank < workers:
         return MpiServers(handle, servers), handle.rank, workers
     made = Server(handle.rank - workers, servers, folder, silence_s=silence_s)

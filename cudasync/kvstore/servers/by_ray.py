@@ -7,6 +7,7 @@ own token stays on; a cluster that is started here listens on the loopback inter
 from __future__ import annotations
 
 import importlib
+import ipaddress
 import os
 import sys
 from typing import TYPE_CHECKING, Any
@@ -48,12 +49,21 @@ def library() -> Any:
     if not is_ours:
         ray.init(namespace=_NAMESPACE, log_to_driver=False, logging_level="warning")
         return ray
-    if os.environ.get(_ALONE) != "0":
+    is_closed = os.environ.get(_ALONE) == "0"
+    if is_closed:
+        _start(ray)
+        is_closed = ipaddress.ip_address(ray.util.get_node_ip_address()).is_loopback
+    if not is_closed:
+        ray.shutdown()
         raise BackendUnavailable(
             "ray",
             "it was imported before, so that a cluster would listen on all interfaces",
             hint=f"create the store before importing ray, set {_ALONE}=0, or call ray.init()",
         )
+    return ray
+
+
+def _start(ray: Any) -> None:
     ray.init(
         address="local",
         namespace=_NAMESPACE,
@@ -61,7 +71,6 @@ def library() -> Any:
         log_to_driver=False,
         logging_level="warning",
     )
-    return ray
 
 
 class ServerActor:
@@ -70,9 +79,13 @@ class ServerActor:
     def __init__(self, number: int, count: int, folder: Any, silence_s: float) -> None:
         self._server = Server(number, count, folder, silence_s=silence_s)
 
-    def ask(self, question: Question) -> tuple[dict[str, Any], list[Value]]:
-        """The answer, or what was raised, as plain values; Ray copies arrays before the next."""
-        return messages.answered(self._server, question)
+    def ask(self, head: bytes, *arrays: Value) -> Any:
+        """The answer's head, and its arrays, which Ray copies before the next question."""
+        # Bytes alone, and arrays by themselves, are what Ray moves without pickling around them.
+        told, _ = messages.told_by(head)
+        found, out = messages.answered(self._server, messages.question_of(told, list(arrays)))
+        answer = messages.head_of(found, out)
+        return (answer, *out) if out else answer
 
     def process(self) -> int:
         """The number of its process."""
@@ -107,16 +120,21 @@ class RayServers:
         """As `Transport.ask`."""
         errors = self._ray.exceptions
         try:
-            asked = self.actors[server].ask.remote(question)
-            told, got = self._ray.get(asked, timeout=seconds)
+            head = messages.head_of(messages.told_of(question), question.arrays)
+            asked = self.actors[server].ask.remote(head, *question.arrays)
+            answer = self._ray.get(asked, timeout=seconds)
         except errors.GetTimeoutError as error:
             raise ServerUnavailable(server, f"nothing came in {seconds:g} s") from error
         except errors.RayActorError as error:
             is_away = isinstance(error, errors.ActorUnavailableError)
+            if getattr(error, "actor_init_failed", False):
+                # Its folder is of other servers, or damaged: another attempt would find the same.
+                raise ServerLost(server, str(error).strip().splitlines()[-1]) from error
             if is_away or self._is_kept:
                 raise ServerUnavailable(server, _first_line(error)) from error
             raise ServerLost(server, _first_line(error)) from error
-        found, out = messages.unwrapped(server, told, got)
+        head, *got = (answer,) if isinstance(answer, bytes) else answer
+        found, out = messages.unwrapped(server, messages.told_by(head)[0], got)
         return found, received(out, into)
 
     def close(self, is_last: bool) -> None:

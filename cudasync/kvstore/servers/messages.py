@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from cudasync.kvstore.errors import ServerLost
+from cudasync.kvstore.servers.server import Question
 
 if TYPE_CHECKING:
-    from cudasync.kvstore.servers.server import Answer, Question, Server
+    from cudasync.kvstore.servers.server import Answer, Server
 
     Value = np.ndarray[Any, Any]
 
@@ -24,6 +25,16 @@ _RAISED = {each.__name__: each for each in (KeyError, IndexError, TypeError, Val
 def head_of(told: dict[str, Any], arrays: list[Value]) -> bytes:
     """The head of a message with these arrays."""
     return json.dumps({**told, "arrays": [[x.dtype.str, x.shape] for x in arrays]}).encode()
+
+
+def told_of(question: Question) -> dict[str, Any]:
+    """What the head of a question tells."""
+    return {"worker": question.worker, "name": question.name, "values": question.values}
+
+
+def question_of(told: dict[str, Any], arrays: list[Value]) -> Question:
+    """The question with this head."""
+    return Question(told["worker"], told["name"], told["values"], arrays)
 
 
 def told_by(head: bytes) -> tuple[dict[str, Any], list[tuple[np.dtype[Any], tuple[int, ...]]]]:

@@ -60,7 +60,6 @@ class Server:
         self._silence_s, self._clock = silence_s, clock
         self._heard: dict[str, float] = {}
         self._begun = clock()
-        self._arrived: dict[str, int] = {}
         self._lock = Lock()
         self._folder = None if folder is None else Folder(folder, self._about, **more)
         self.shard = Shard()
@@ -163,9 +162,11 @@ class Server:
 
     def arrive(self, worker: str, arrays: list[Value], number: int) -> Answer:
         """How many workers have come to their barrier of this number."""
-        with self._lock:
-            self._arrived[worker] = max(number, self._arrived.get(worker, 0))
-            return sum(each >= number for each in self._arrived.values()), []
+        with self.shard.lock:
+            # Written down once: who has gone on would not come again.
+            if self.shard.arrivals.get(worker, 0) < number:
+                self._note(["arrive", worker, number])
+            return self.shard.arrive(worker, number), []
 
     def optimizer(self, worker: str, arrays: list[Value]) -> Answer:
         """Name and settings of the optimizer; None before there is one."""
@@ -200,6 +201,7 @@ class Server:
         made, told = Shard.restore(f"{path}/server-{self._number}.state")
         raise_unless_alike(told, self._about, path)
         made.forget_members()
+        made.arrivals = dict(self.shard.arrivals)
         with self._lock:
             if self._folder is not None:
                 self._folder.checkpoint(made)
@@ -236,10 +238,8 @@ QUESTIONS = frozenset(
 def _replay(shard: Shard, record: Any, arrays: list[Value]) -> None:
     """Make a change of a journal again."""
     name, *values = record
-    if name == "join":
-        shard.join(*values)
-    elif name == "leave":
-        shard.leave(*values)
+    if name in ("join", "leave", "arrive"):
+        getattr(shard, name)(*values)
     elif name == "init":
         shard.init(values[0], arrays[0])
     elif name == "set_optimizer":

@@ -49,6 +49,8 @@ class Shard:
         self._keys: dict[Key, Held] = {}
         self._sequences: dict[Any, int] = {}
         self._members: set[Any] = set()
+        # The last barrier that each worker has come to.
+        self.arrivals: dict[Any, int] = {}
         # Held while anything changes, so who writes down what changes holds it, too.
         self.lock = Lock()
         if given is not None:
@@ -159,6 +161,12 @@ class Shard:
                 held.counts.pop(worker, None)
             return len(self._members)
 
+    def arrive(self, worker: Any, number: int) -> int:
+        """A worker has come to its barrier of this number; how many have."""
+        with self.lock:
+            self.arrivals[worker] = max(number, self.arrivals.get(worker, 0))
+            return sum(each >= number for each in self.arrivals.values())
+
     def forget_members(self) -> None:
         """Wait for nobody: who goes on joins anew."""
         with self.lock:
@@ -198,6 +206,7 @@ class Shard:
                 "keys": [[k, h.version, list(h.state), list(h.counts.items())] for k, h in keys],
                 "sequences": list(self._sequences.items()),
                 "members": list(self._members),
+                "arrivals": list(self.arrivals.items()),
             }
             arrays = []
             for _, held in keys:
@@ -218,4 +227,5 @@ class Shard:
             made._keys[key] = Held(value, {n: next(given) for n in names}, version, dict(counts))
         made._sequences = dict(about["sequences"])
         made._members = set(about["members"])
+        made.arrivals = dict(about["arrivals"])
         return made, about
