@@ -46,7 +46,7 @@ def trace(records: Sequence[Record]) -> dict[str, Any]:
                 "args": _arguments(each),
             }
         )
-        for node, lane in zip(each.node_times, _lanes(each.node_times), strict=True):
+        for node, lane in zip(each.node_times, lanes(each.node_times), strict=True):
             place = each.place or ""
             track = where["tid"]
             if lane:
@@ -86,7 +86,7 @@ def trace(records: Sequence[Record]) -> dict[str, Any]:
     return {"traceEvents": events, "displayTimeUnit": "ns"}
 
 
-def _lanes(nodes: Sequence[NodeTime]) -> list[int]:
+def lanes(nodes: Sequence[NodeTime]) -> list[int]:
     """Numbers for nodes, so that those of one number do not overlap."""
     ends: list[float] = []
     found = dict.fromkeys(range(len(nodes)), 0)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from cudasync.driver.unpicklable import unpicklable
 from cudasync.engine import observing
 from cudasync.engine.lifecycle import fork_and_exit
-from cudasync.profile import analysis, dependencies, perfetto, text, waiting
+from cudasync.profile import analysis, dependencies, page, perfetto, text, waiting
 from cudasync.profile.recorder import Recorder
 
 if TYPE_CHECKING:
@@ -104,6 +104,11 @@ class Profile:
     def save(self, file: str | Path) -> None:
         """Write a trace for https://ui.perfetto.dev and chrome://tracing."""
         Path(file).write_text(json.dumps(perfetto.trace(self.records)), encoding="utf-8")
+
+    def html(self, file: str | Path) -> None:
+        """Write a page for any browser, which needs nothing but itself: tracks to zoom and move, a
+        search, and for each op why it waited, as `why` says it."""
+        Path(file).write_text(page.page(self.records, str(self)), encoding="utf-8")
 
     @property
     def rows(self) -> list[analysis.Row]:

@@ -1,185 +1,143 @@
-"""Random pipelines of whole numbers, and what plain Python makes of the same verbs."""
+"""Models in stages whose arithmetic is exact, and the same models in one piece."""
 
 from __future__ import annotations
 
-from functools import partial
+import weakref
+from dataclasses import dataclass
 
 import numpy as np
-from hypothesis import strategies as st
 
-from cudasync import data
-from helpers import sample_functions as functions
-
-
-class Both:
-    """A pipeline, and the model: from a key (epoch, passes) to the list of its items."""
-
-    def __init__(self, pipeline, model, known):
-        self.pipeline, self.model, self.known = pipeline, model, known
+from cudasync import xp
+from cudasync.parallel import Pipeline, Stage
 
 
-def source(count, known, start):
-    numbers = list(range(start, start + count))
-    return Both(
-        data.source(numbers if known else lambda: iter(numbers)), lambda key: list(numbers), known
+@dataclass(frozen=True)
+class Model:
+    """`widths` of what enters each stage, and of what leaves the last."""
+
+    widths: tuple
+    rows: int
+    micro_batches: int
+    schedule: str
+
+
+def model(random, stages):
+    """One that follows from `random` alone."""
+    micro_batches = random.randint(1, 6)
+    return Model(
+        widths=tuple(random.randint(1, 4) for _ in range(stages + 1)),
+        rows=micro_batches + random.randint(0, 7),
+        micro_batches=micro_batches,
+        schedule=random.choice(("1f1b", "gpipe")),
     )
 
 
-def take(both, count):
-    return Both(both.pipeline.take(count), lambda key: both.model(key)[:count], both.known)
+def whole(first, *shape):
+    """Small whole numbers: sums and products of them are exact in float64."""
+    return ((np.arange(np.prod(shape)) * 5 + first) % 7 - 3).reshape(shape).astype(np.float64)
 
 
-def skip(both, count):
-    return Both(both.pipeline.skip(count), lambda key: both.model(key)[count:], both.known)
+def weights(model):
+    return [
+        whole(number, *model.widths[number : number + 2]) for number in range(len(model.widths) - 1)
+    ]
 
 
-def shard(both, rank, size):
-    rank %= size
-    return Both(
-        both.pipeline.shard(rank, size), lambda key: both.model(key)[rank::size], both.known
+def batch(model):
+    return whole(1, model.rows, model.widths[0]), whole(2, model.rows, model.widths[-1])
+
+
+class Kept:
+    """What a stage keeps of a micro-batch."""
+
+    def __init__(self, x):
+        self.x = x
+
+
+class Layer:
+    """A stage: a product. `most` is how many of what it kept were alive at once."""
+
+    def __init__(self, weight, device, receives):
+        self.weight = xp.asarray(weight, device=device)
+        self.gradient = xp.zeros_like(self.weight)
+        self.alive = weakref.WeakSet()
+        self.most = 0
+        takes = ((weight.shape[0],), np.float64) if receives else None
+        self.stage = Stage(self.forward, self.backward, takes=takes)
+
+    def forward(self, x):
+        kept = Kept(x)
+        self.alive.add(kept)
+        self.most = max(self.most, len(self.alive))
+        return x @ self.weight, kept
+
+    def backward(self, kept, gradient):
+        self.gradient += kept.x.T @ gradient
+        return gradient @ self.weight.T
+
+
+def loss(y, target):
+    """The sum of squares, and its gradient by `y`."""
+    error = y - target
+    return xp.sum(error * error), error * 2
+
+
+def pipeline(model, comm):
+    """The pipeline and its layers, for the ranks of this process."""
+    host = weights(model)
+    layers = comm.each(lambda rank, device: Layer(host[rank], device, rank > 0))
+    made = Pipeline(
+        [each.stage for each in layers],
+        comm,
+        micro_batches=model.micro_batches,
+        schedule=model.schedule,
+        loss=loss if comm.size - 1 in comm.ranks else None,
+    )
+    return made, layers
+
+
+def step(model, comm, made):
+    """One step, with what each rank of this process has to give; the losses by micro-batch."""
+    x, target = batch(model)
+    first, last = comm.devices[0], comm.devices[-1]
+    return made.step(
+        xp.asarray(x, device=first) if 0 in comm.ranks else None,
+        xp.asarray(target, device=last) if comm.size - 1 in comm.ranks else None,
+        rows=model.rows,
     )
 
 
-def filtered(both):
-    return Both(
-        both.pipeline.filter(functions.is_kept),
-        lambda key: [n for n in both.model(key) if functions.is_kept(n)],
-        False,
-    )
+def in_one_piece(model):
+    """The loss, and the gradient of each weight, by NumPy on the whole batch."""
+    x, target = batch(model)
+    layers, inputs = weights(model), []
+    for weight in layers:
+        inputs.append(x)
+        x = x @ weight
+    error = x - target
+    gradient, found = 2 * error, []
+    for weight, entered in zip(reversed(layers), reversed(inputs), strict=True):
+        found.insert(0, entered.T @ gradient)
+        gradient = gradient @ weight.T
+    return np.sum(error * error), found
 
 
-def repeat(both, count):
-    return Both(
-        both.pipeline.repeat(count),
-        lambda key: [n for at in range(count) for n in both.model((*key, at))],
-        False,
-    )
-
-
-def shuffle(both, seed, buffer):
-    def model(key):
-        items = both.model(key)
-        rng = np.random.default_rng([seed, *key])
-        if both.known:
-            return [items[at] for at in rng.permutation(len(items))]
-        held, found = items[:buffer], []
-        for new in items[buffer:]:
-            at = int(rng.integers(len(held)))
-            found.append(held[at])
-            held[at] = new
-        while held:
-            at = int(rng.integers(len(held)))
-            held[at], held[-1] = held[-1], held[at]
-            found.append(held.pop())
-        return found
-
-    return Both(both.pipeline.shuffle(seed, buffer), model, both.known)
-
-
-def mapped(both, how):
-    return Both(
-        both.pipeline.map(functions.shifted, **how),
-        lambda key: [functions.shifted(n) for n in both.model(key)],
-        False,
-    )
-
-
-def cached(both):
-    return Both(both.pipeline.cache("memory"), lambda key: both.model((0,)), False)
-
-
-def prefetched(both, depth):
-    return Both(both.pipeline.prefetch(depth), both.model, False)
-
-
-def batched(both, size, drop_last):
-    def model(key):
-        items = both.model(key)
-        parts = [items[at : at + size] for at in range(0, len(items), size)]
-        return [sum(part) for part in parts if len(part) == size or not drop_last]
-
-    pipeline = both.pipeline.batch(size, drop_last=drop_last).map(functions.total)
-    return Both(pipeline, model, False)
-
-
-def bucketed(both, size):
-    def model(key):
-        buckets, found = ([], []), []
-        for n in both.model(key):
-            bucket = buckets[functions.length(n) >= 3]
-            bucket.append(n)
-            if len(bucket) == size:
-                found.append(sum(bucket))
-                bucket.clear()
-        return found + [sum(each) for each in buckets if each]
-
-    pipeline = both.pipeline.bucket_by_length(functions.length, [3], size)
-    return Both(pipeline.map(functions.total), model, False)
-
-
-def with_another(both, kind, count, known):
-    other = source(count, known, 1000)
-    pipelines = both.pipeline, other.pipeline
-    if kind == "concat":
-        return Both(
-            data.concat(*pipelines),
-            lambda key: both.model(key) + other.model(key),
-            both.known and known,
+def raise_unless_right(model, comm, layers, losses, times=1):
+    """AssertionError where a loss or a gradient is not that of the model in one piece."""
+    total, gradients = in_one_piece(model)
+    for rank, layer in zip(comm.ranks, layers, strict=True):
+        np.testing.assert_array_equal(
+            layer.gradient.numpy(), times * gradients[rank], err_msg=f"gradient of stage {rank}"
         )
-    if kind == "zip":
-        return Both(
-            data.zip(*pipelines).map(sum),
-            lambda key: [a + b for a, b in zip(both.model(key), other.model(key), strict=False)],
-            False,
-        )
-
-    def model(key):
-        left, found, turn = [both.model(key), other.model(key)], [], 0
-        while left:
-            part, left[turn] = left[turn][:2], left[turn][2:]
-            found += part
-            if len(part) < 2:
-                del left[turn]
-            else:
-                turn += 1
-            turn %= max(1, len(left))
-        return found
-
-    return Both(data.interleave(*pipelines, block=2), model, False)
+    if comm.size - 1 in comm.ranks:
+        assert len(losses) == model.micro_batches
+        assert sum(float(each) for each in losses) == total, "the loss"
+    else:
+        assert losses == []
 
 
-counts = st.integers(0, 12)
-few = st.integers(1, 4)
-ways = st.fixed_dictionaries({"workers": st.sampled_from([1, 2, 3, "auto"])})
-STEPS = st.one_of(
-    st.builds(lambda n: partial(take, count=n), counts),
-    st.builds(lambda n: partial(skip, count=n), counts),
-    st.builds(lambda r, s: partial(shard, rank=r, size=s), counts, few),
-    st.just(filtered),
-    st.builds(lambda n: partial(repeat, count=n), st.integers(0, 3)),
-    st.builds(lambda s, b: partial(shuffle, seed=s, buffer=b), st.integers(0, 9), few),
-    st.builds(lambda how: partial(mapped, how=how), ways),
-    st.just(cached),
-    st.builds(lambda n: partial(prefetched, depth=n), few),
-    st.builds(lambda n, d: partial(batched, size=n, drop_last=d), few, st.booleans()),
-    st.builds(lambda n: partial(bucketed, size=n), few),
-    st.builds(
-        lambda kind, n, known: partial(with_another, kind=kind, count=n, known=known),
-        st.sampled_from(["concat", "zip", "interleave"]), counts, st.booleans(),
-    ),
-)  # fmt: skip
-
-
-@st.composite
-def pipelines(draw, steps=STEPS):
-    """A source and up to six verbs; `make()` makes the same pipeline as often as one likes."""
-    begin = draw(st.integers(0, 25)), draw(st.booleans())
-    chosen = draw(st.lists(steps, max_size=6))
-
-    def make():
-        both = source(*begin, 0)
-        for step in chosen:
-            both = step(both)
-        return both
-
-    return make
+def most_promised(model, rank, stages):
+    """How many micro-batches a stage may keep at once."""
+    if model.schedule == "gpipe":
+        return model.micro_batches
+    return min(stages - rank, model.micro_batches)

@@ -1,0 +1,100 @@
+"""The tower. A profile as one page of HTML: tracks, search, and of each op why it waited.
+
+The page is a file of its own: style, script and data are in it, and its content policy forbids it
+to load anything. Names come into it as JSON, and out of that as text only, never as HTML.
+"""
+
+from __future__ import annotations
+
+import json
+from importlib import resources
+from typing import TYPE_CHECKING, Any
+
+from cudasync.profile import waiting
+from cudasync.profile.perfetto import lanes, said
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from cudasync.profile.record import Record
+
+
+def page(records: Sequence[Record], table: str) -> str:
+    """The text of the page; `table` is shown in it as it is."""
+    parts = {
+        "/* STYLE */": _file("page.css"),
+        "/* SCRIPT */": "\n".join(map(_file, ("tracks.js", "details.js", "page.js"))),
+        "/* DATA */": as_json({**content(records), "table": table}),
+    }
+    text = _file("page.html")
+    for mark, part in parts.items():
+        before, found, after = text.partition(mark)
+        assert found, f"page.html has no {mark}"
+        text = before + part + after
+    return text
+
+
+def content(records: Sequence[Record]) -> dict[str, Any]:
+    """What the page shows: `tracks`, `ops` in push order, and `bars`, which are drawn.
+
+    An op names others by their place in `ops`: `next` is what it waited for, `before` what it had
+    to come after. A bar is `[track, start, duration, op, name]`; the name is that of a node of
+    the op, and empty for the op itself. Times are in microseconds, of the clock of the track.
+    """
+    blocked = waiting.blockers(records)
+    index = {record: at for at, record in enumerate(records)}
+    tracks: dict[tuple[str, str], int] = {}
+    bars: list[list[Any]] = []
+    timed = [each for each in records if each.has_times]
+    for each in sorted(timed, key=lambda record: (record.clock, record.place or "")):
+        where = each.clock, each.place or ""
+        track = tracks.setdefault(where, len(tracks))
+        bars.append([track, each.start_us, each.duration_us, index[each], ""])
+    # Nodes are below all that is of their clock, those beside each other in one launch apart.
+    for each in timed:
+        for node, lane in zip(each.node_times, lanes(each.node_times), strict=True):
+            where = each.clock, f"{each.place}, nodes" + (f" {lane + 1}" if lane else "")
+            track = tracks.setdefault(where, len(tracks))
+            bars.append([track, node.start_us, node.duration_us, index[each], node.name])
+    return {
+        "tracks": [{"clock": clock, "name": name} for clock, name in tracks],
+        "ops": [_op(each, index, blocked) for each in records],
+        "bars": bars,
+    }
+
+
+def _op(record: Record, index: dict[Record, int], blocked: waiting.Blockers) -> dict[str, Any]:
+    reason = waiting.reason_of(record, blocked)
+    waited_for = reason.dependency.on if reason.dependency is not None else reason.blocker
+    return {
+        "number": record.number,
+        "name": record.name,
+        "kind": record.kind,
+        "site": record.push_site,
+        "place": record.place,
+        "clock": record.clock,
+        "queued": record.queued_us,
+        "start": record.start_us,
+        "duration": record.duration_us if record.has_times else None,
+        "bytes": record.size_bytes,
+        "copy": record.is_copy,
+        "nodes": list(record.nodes),
+        "reads": [said(each) for each in record.reads],
+        "writes": [said(each) for each in record.writes],
+        "why": str(reason),
+        "next": None if waited_for is None else index.get(waited_for),
+        "before": [
+            [index[each.on], each.hazard, each.over] for each in record.before if each.on in index
+        ],
+    }
+
+
+def as_json(made: dict[str, Any]) -> str:
+    """JSON that no browser takes for the end of a script, whatever the names are."""
+    text = json.dumps(made, separators=(",", ":"), allow_nan=False)
+    # Outside of strings JSON has none of these.
+    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
+def _file(name: str) -> str:
+    return resources.files(__name__).joinpath(name).read_text(encoding="utf-8")
