@@ -25,7 +25,6 @@ some = st.sets(st.sampled_from(sorted(PASSES))).map(tuple)
 
 
 @given(programs, seeds, some)
-@settings(max_examples=25)
 def test_results_are_numpys_wherever_steps_are(program, seed, without):
     assert not placed_differences(program, seed, without)
 
@@ -360,7 +359,7 @@ def test_a_placed_graph_within_a_graph_does_the_same(program, times):
     assert not placed_differences(program, 7, times=times, within=True)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     "environment",
     [
