@@ -1,11 +1,11 @@
 """Recorded programs, launched: what a graph costs beside doing the same without one.
 
-`replay.NAME`: empty host functions, recorded once, beside a plain loop over them and beside pushing
-them eagerly. `matmul`: products of matrices on the host, whose order a graph knows beforehand.
-`launch.N`: kernels of a device in one graph, launched until issued; timed beside a bare launch of
+`replay.NAME`, `once`, `adds`, `matmul`: functions of the host (`graph_replay.py`).
+`launch.N`: kernels of a device in one graph, launched until issued; timed beside a raw launch of
 the same graph of the driver. `instantiate`: a graph of empty host functions, made ready. `loop`:
 rounds of one kernel, by conditional nodes of the driver, beside the engine's way.
-`memory.NAME`: bytes of temporaries, counted (`graph_memory.py`).
+`memory.NAME`: bytes of temporaries, counted (`graph_memory.py`). `fusion`: five operations on a
+large array, in one kernel and in five (`graph_fusion.py`).
 """
 
 from __future__ import annotations
@@ -14,17 +14,18 @@ import checkout  # noqa: F401
 import one_blas_thread  # noqa: F401
 
 # isort: split
-import gc
 import time
 from typing import TYPE_CHECKING
 
 import command
 import numpy as np
 import workloads
-from bench_matmul import BOUND, Products, side_by_side
-from engines import Cudasync, SerialLoop, contend, steps
+from cuda.bindings import driver
+from engines import steps
 from goals import MICROSECONDS, Goal
+from graph_fusion import add_fusion
 from graph_memory import add_memory
+from graph_replay import REPLAY, add_additions, add_matmul, add_once, add_replays, nothing
 from harness import Case, Contender
 from launch_rig import without_driver
 
@@ -33,139 +34,35 @@ import cudasync as cs
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from engines import Functions
     from harness import Session
-    from workloads import Workload
 
     from cudasync.graph.node import Node
 
-EAGER = "cudasync engine"
-REPLAY = "graph.launch()"
+RAW = "driver.cuGraphLaunch"
 BARE = "GraphExec.launch(stream)"
 RECORD = "with cs.graph()"
 INSTANTIATE = "graph.instantiate()"
 BY_DEVICE = "conditional nodes"
 BY_ENGINE = "without conditionals"
 
-REPLAY_MOST = 1.2
-OF_THE_BOUND = 1 / 0.95
 LAUNCH_MOST_US = 4.5
 # 100 000 nodes in 5 s.
 INSTANTIATE_MOST_US = 50.0
 
 
-class Replay(Cudasync):
-    """The workload as a graph, recorded and instantiated beforehand: launched, and waited for.
-
-    Where it `is_warm` it was launched before, so it is known how long the functions take.
-    """
-
-    def __init__(self, engine: cs.Engine, *, is_warm: bool = False) -> None:
-        super().__init__(REPLAY, engine)
-        self._is_warm = is_warm
-
-    def prepare(self, workload: Workload, functions: Functions) -> Callable[[], None]:
-        launch, waitall = recorded(self._engine, workload, functions).launch, self._engine.waitall
-        engine = self._engine
-
-        def run() -> None:
-            with cs.use(engine):
-                launch()
-            waitall()
-
-        if self._is_warm:
-            run()
-        return run
-
-
-def recorded(engine: cs.Engine, workload: Workload, functions: Functions) -> cs.Executable:
-    """The workload as a graph, instantiated."""
-    with cs.use(engine), cs.graph() as graph:
-        push = cs.engine().push
-        for function, reads, writes in steps(workload, functions):
-            push(function, reads=reads, writes=writes)
-    return graph.instantiate()
-
-
 def build(session: Session) -> None:
     """Add the cases of host functions, of a matrix product and of a device's kernels."""
-    ops = session.parameter("ops", small=60, large=10_000)
-    variables = session.parameter("random_variables", small=8, large=64)
-    width = session.parameter("fan_width", small=10, large=1_000)
-    rounds = session.parameter("fan_rounds", small=3, large=10)
-    engine = cs.Engine(workers=2)
+    session.closing.enter_context(cs.use(engine := cs.Engine(workers=2)))
     session.closing.callback(engine.close)
-    loop, eager = SerialLoop(), Cudasync(EAGER, engine)
-    for workload in (
-        workloads.indep(ops),
-        workloads.chain(ops),
-        workloads.random(ops, variables),
-        workloads.fan(width, rounds),
-    ):
-        functions = [nothing] * len(workload.ops)
-        session.add(
-            Case(
-                name=f"bench_graph.replay.{workload.name}",
-                contenders=[
-                    *(contend(each, workload, functions) for each in (loop, eager)),
-                    replayed(engine, workload, functions),
-                ],
-                baseline=SerialLoop.name,
-                operations=len(workload.ops),
-                most_loops=1,
-                goals=[Goal(REPLAY, SerialLoop.name, REPLAY_MOST)],
-            )
-        )
+    add_replays(session, engine)
+    add_once(session, engine)
+    add_additions(session, engine)
     add_matmul(session, engine)
     add_launches(session)
     add_instantiation(session, engine)
     add_memory(session)
     add_loops(session, engine)
-
-
-def replayed(engine: cs.Engine, workload: Workload, functions: Functions) -> Contender:
-    """One graph, launched again and again; the checksum is of a graph of its own."""
-    run = Replay(engine, is_warm=True).prepare(workload, functions)
-
-    def bench(loops: int) -> float:
-        gc.collect()
-        start = time.perf_counter()
-        for _ in range(loops):
-            run()
-        return time.perf_counter() - start
-
-    return Contender(REPLAY, bench, contend(Replay(engine), workload, functions).checksum)
-
-
-def add_matmul(session: Session, engine: cs.Engine) -> None:
-    """Products of matrices, by two workers."""
-    ops = session.parameter("matmul_ops", small=24, large=400)
-    size = session.parameter("matmul_size", small=16, large=256)
-    workload = workloads.random(ops, 16)
-    products = Products(workload, size)
-    eager, warm, cold = Cudasync(EAGER, engine), Replay(engine, is_warm=True), Replay(engine)
-    loop = SerialLoop()
-    session.add(
-        Case(
-            name="bench_graph.matmul",
-            contenders=[
-                contend(each, workload, products.functions, checksum=products.checksum_of(prepare))
-                for each, prepare in (
-                    (loop, loop.prepare),
-                    (eager, eager.prepare),
-                    (warm, cold.prepare),
-                )
-            ]
-            + [Contender(BOUND, side_by_side(products.functions), None)],
-            baseline=SerialLoop.name,
-            operations=ops,
-            most_loops=1,
-            goals=[
-                Goal(REPLAY, EAGER, 1.0),
-                Goal(REPLAY, BOUND, OF_THE_BOUND, word="goal"),
-            ],
-        )
-    )
+    add_fusion(session)
 
 
 def add_launches(session: Session) -> None:
@@ -184,8 +81,14 @@ def add_launches(session: Session) -> None:
         executable = graph.instantiate()
         session.closing.callback(executable.close)
         stream = cs.Stream()
-        bare = executable.parts[0].launch
-        ways = {BARE: lambda bare=bare, on=stream: bare(on), REPLAY: executable.launch}
+        part = executable.parts[0]
+        raw = driver.CUgraphExec(part._executable.handle)
+        handle = driver.CUstream(stream.handle)
+        ways = {
+            RAW: lambda raw=raw, on=handle: driver.cuGraphLaunch(raw, on),
+            BARE: lambda bare=part.launch, on=stream: bare(on),
+            REPLAY: executable.launch,
+        }
         session.add(
             Case(
                 name=name,
@@ -193,10 +96,10 @@ def add_launches(session: Session) -> None:
                     Contender(way, issuing(call, stream), checksum_of(call, arrays, stream))
                     for way, call in ways.items()
                 ],
-                baseline=BARE,
+                baseline=RAW,
                 unit="launch",
                 most_loops=most,
-                goals=[Goal(REPLAY, BARE, LAUNCH_MOST_US, MICROSECONDS)],
+                goals=[Goal(REPLAY, RAW, LAUNCH_MOST_US, MICROSECONDS)],
             )
         )
 
@@ -314,10 +217,6 @@ def repeated(make: Callable[[], object]) -> Callable[[int], float]:
         return time.perf_counter() - start
 
     return bench
-
-
-def nothing() -> None:
-    """The host function: all of the time is the graph's."""
 
 
 if __name__ == "__main__":

@@ -44,9 +44,12 @@ PROGRAMS: dict[str, list[str]] = {
     "bench_graph": [],
     "bench_dags": [],
     "bench_arrays": [],
+    "bench_kvstore": [],
+    "bench_data": [],
     "bench_driver": [],
     "bench_softgpu": [],
     "bench_peers_gpu": [],
+    "bench_collectives": [],
 }
 
 

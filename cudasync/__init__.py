@@ -171,7 +171,8 @@ if not TYPE_CHECKING:  # A type checker would take any name for one of these.
     def __getattr__(name: str) -> object:
         if name not in __all__:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        if name in ("distributed", "kvstore", "parallel"):  # Only for who asks for it.
+        # These only for who asks for one.
+        if name in ("data", "distributed", "kvstore", "parallel"):
             globals()[name] = importlib.import_module(f"{__name__}.{name}")
             return globals()[name]
         # The uppermost first: `Kernel` and `Module` of the array layer extend those of the driver.
@@ -179,7 +180,7 @@ if not TYPE_CHECKING:  # A type checker would take any name for one of these.
             importlib.import_module(f"{__name__}.{room}")
             for room in ("array", "graph", "profile", "engine", "driver", "errors")
         ]
-        for room in ("xp", "random", "data"):
+        for room in ("xp", "random"):
             globals()[room] = importlib.import_module(f"{__name__}.{room}")
         for public in __all__:
             if public in ("xp", "random", "data", "distributed", "kvstore", "parallel"):

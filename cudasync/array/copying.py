@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import operator
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, SupportsIndex
 
 import numpy as np
 
@@ -25,7 +27,14 @@ if TYPE_CHECKING:
     from cudasync.driver import Device, Stream
 
 
-def copy(target: Any, source: Any, *, name: str | None = None, priority: int = 0) -> Op:
+def copy(
+    target: Any,
+    source: Any,
+    *,
+    count: SupportsIndex | None = None,
+    name: str | None = None,
+    priority: int = 0,
+) -> Op:
     """Copy `source` to `target`; returns the op at once, and never waits.
 
     Both are device arrays, views, `DeviceBuffer`s or NumPy arrays, of one shape and dtype (sizes,
@@ -35,6 +44,10 @@ def copy(target: Any, source: Any, *, name: str | None = None, priority: int = 0
     order than C, or overlaps, is gathered or scattered on its side: by a kernel, or by a host op
     through pinned memory; the op that is returned is the last of these, and what other threads
     push may come in between.
+
+    With `count` only the first so many elements are copied, in C order, of arrays that are
+    contiguous and may be of different sizes. In a recording it may be an argument of the graph:
+    then it may become any number up to the size of the smaller one, unless both are on the host.
 
     A NumPy array takes part in the hazards like a device array: until the op has finished, change
     or read it only through other ops.
@@ -46,6 +59,8 @@ def copy(target: Any, source: Any, *, name: str | None = None, priority: int = 0
     depends on it. Raises ValueError if shapes or sizes differ, TypeError if dtypes do, and
     ClosedError for memory that was closed or went with a reset of its device.
     """
+    if count is not None:
+        return _copy_first(target, source, count, name, priority)
     reap()
     target, source = _on_host(seen(target)), _on_host(seen(source))
     to, of = Side(target, "target"), Side(source, "source")
@@ -99,6 +114,31 @@ def copy(target: Any, source: Any, *, name: str | None = None, priority: int = 0
         # Which knows of no arrays: it shows then when the program has let go of these.
         pushed.fn = pushed.transfer.on
     op: Op = pushed
+    return op
+
+
+def _copy_first(
+    target: Any, source: Any, count: SupportsIndex, name: str | None, priority: int
+) -> Op:
+    """Copy elements from the first on; a node says how many, since that may be an argument."""
+    flat = []
+    for side, role in ((target, "target"), (source, "source")):
+        if not hasattr(side, "dtype") or not hasattr(side, "reshape"):
+            raise TypeError(f"count= is of arrays, and {role} is a {type(side).__name__}")
+        seen_as = Side(_on_host(seen(side)), role)
+        if not seen_as.is_contiguous:
+            raise ValueError(f"{role} is not C-contiguous: count= would skip what lies between")
+        flat.append(side.reshape(-1))
+    first = operator.index(count)
+    most = min(each.size for each in flat)
+    if not 0 <= first <= most:
+        raise ValueError(f"count is {first}, and the smaller array has {most} elements")
+    op = copy(flat[0][:first], flat[1][:first], name=name, priority=priority)
+    node: Any = op
+    if node.__class__ is Node and node.transfer is not None:
+        element_bytes = flat[0].dtype.itemsize
+        node.transfer = replace(node.transfer, count=count, element_bytes=element_bytes, most=most)
+        node.fn = node.transfer.on
     return op
 
 

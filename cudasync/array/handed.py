@@ -35,15 +35,15 @@ class Handed:
     replaces one holds `_changing`.
     """
 
-    __slots__ = ("_parts",)
+    __slots__ = ("parts",)
 
     def __init__(self) -> None:
-        self._parts: dict[int, list[Part]] = {}
+        self.parts: dict[int, list[Part]] = {}
 
     @property
     def is_out(self) -> bool:
         """True if some stream was handed some of it, and has not given it back."""
-        return bool(self._parts)
+        return bool(self.parts)
 
     def add(self, start: int, end: int, handle: int) -> None:
         """[start, end) was handed to the stream."""
@@ -53,12 +53,12 @@ class Handed:
     def _add(self, start: int, end: int, handle: int) -> None:
         low, high = start, end
         apart: list[Part] = []
-        for part in self._parts.get(handle, ()):
+        for part in self.parts.get(handle, ()):
             if part[1] < low or part[0] > high:
                 apart.append(part)
             else:
                 low, high = min(low, part[0]), max(high, part[1])
-        self._parts[handle] = sorted([*apart, (low, high)])
+        self.parts[handle] = sorted([*apart, (low, high)])
 
     def remove(self, start: int, end: int) -> None:
         """[start, end) is the engine's again."""
@@ -66,18 +66,18 @@ class Handed:
             self._remove(start, end)
 
     def _remove(self, start: int, end: int) -> None:
-        for handle in list(self._parts):
-            parts = self._parts[handle]
+        for handle in list(self.parts):
+            parts = self.parts[handle]
             cut = [(low, min(high, start)) for low, high in parts if low < start]
             cut += [(max(low, end), high) for low, high in parts if high > end]
             if cut:
-                self._parts[handle] = cut
+                self.parts[handle] = cut
             else:
-                del self._parts[handle]
+                del self.parts[handle]
 
     def covers(self, start: int, end: int, handle: int) -> bool:
         """True if the stream was handed all of [start, end)."""
-        return any(low <= start and end <= high for low, high in self._parts.get(handle, ()))
+        return any(low <= start and end <= high for low, high in self.parts.get(handle, ()))
 
 
 def note_handed(things: tuple[Any, ...], to: Stream) -> None:

@@ -12,6 +12,7 @@ what the launch reads and writes.
 from __future__ import annotations
 
 import sys
+import weakref
 from collections import deque
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
@@ -41,7 +42,6 @@ from cudasync.engine.current import engine as current_engine
 from cudasync.engine.device import launching
 from cudasync.engine.hazards.interval_map import keep_what_lies_between
 from cudasync.engine.hazards.variable import resolve_one
-from cudasync.errors import ClosedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -86,6 +86,12 @@ class Kernel(driver.Kernel):
         # What holds calls to what they declare; None but in checked mode.
         self.check: Callable[[Any], None] | None = check_of(self, declared)
         self._with_peers: Kernel | None = None
+        life = module.owned.token
+        if life is not None:
+            life.refusing.append(weakref.ref(self))
+        if module.is_closed:
+            # It was, or its device was reset, before that.
+            self.refuse()
 
     @property
     def with_peers(self) -> Kernel:
@@ -102,13 +108,17 @@ class Kernel(driver.Kernel):
         return twin
 
     def refuse(self) -> None:
-        """Have calls and prepared launches raise ClosedError: the module is closed.
+        """Have calls and prepared launches raise ClosedError: the module is closed, or went with a
+        reset of its device.
 
         Before they push anything, and at no cost for those of other kernels.
         """
-        self.check = _raise_closed
+        self.check = self._raise_closed
         if self._with_peers is not None:
             self._with_peers.refuse()
+
+    def _raise_closed(self, _: Any) -> None:
+        self.get()
 
     def __getitem__(self, shape: Any) -> BoundKernel:
         """`kernel[grid, block]` or `kernel[grid, block, shared_bytes]`, counts of blocks and of
@@ -209,10 +219,6 @@ class Kernel(driver.Kernel):
             looked_at = "".join(f"{places[position]}, " for position in reach.positions)
             answer = f"widened({answer}, ({looked_at}))"
         return self.packing.packer(values, places=places, guards=guards, answer=answer, names=names)
-
-
-def _raise_closed(_: Any) -> None:
-    raise ClosedError("the module is closed")
 
 
 @unpicklable("send the PTX and load it there with Module.from_ptx")

@@ -110,7 +110,9 @@ def _add_experiments(programs: argparse._SubParsersAction[argparse.ArgumentParse
         "are compared bit for bit with the serial engine's, and with NumPy's. On the software GPU, "
         "which then has two devices unless CUDASYNC_SOFTGPU_DEVICES says otherwise, devices alone "
         "are timed by its virtual clock, and with the CPU by the wall clock. Exit status: 0 if all "
-        "results are right, as expected or not, 1 if one is wrong, 2 if it can not be done.",
+        "results are right, as expected or not, 1 if one is wrong, 2 if it can not be done. "
+        "`training`, named alone, trains one perceptron on scikit-learn's digits: on one device, "
+        "on two, in stages, and in processes by MPI, and compares the losses.",
     )
     experiments.add_argument(
         "names", nargs="*", metavar="NAME", help="which ones (default: all; see --list)"
@@ -120,7 +122,7 @@ def _add_experiments(programs: argparse._SubParsersAction[argparse.ArgumentParse
         "--size",
         type=_between(1, _LARGEST_MATRIX),
         metavar="N",
-        help="matrices of N x N (default: each experiment has its own)",
+        help="matrices of N x N, training: N hidden units (default: each experiment has its own)",
     )
     experiments.add_argument(
         "--repeat",

@@ -8,6 +8,7 @@ processes, this one and a child.
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import subprocess
@@ -33,15 +34,21 @@ if TYPE_CHECKING:
 
 _DEVICES, _SCHEDULER = "CUDASYNC_SOFTGPU_DEVICES", "CUDASYNC_SOFTGPU_SCHEDULER"
 _FORMATS = (".png", ".svg", ".pdf")
+# Run where it is named, and alone: it needs scikit-learn's data, and takes what MPI there is.
+TRAINING = "training"
+TITLE = "a perceptron learns handwritten digits: on devices, in stages, in processes"
 
 
 def start(options: argparse.Namespace) -> int:
     """Run experiments; 0 if all results are right, 1 if not."""
     if options.list:
-        width = max(map(len, EXPERIMENTS))
-        print("\n".join(f"{name:<{width}}  {e.title}" for name, e in EXPERIMENTS.items()))
+        titles = {name: each.title for name, each in EXPERIMENTS.items()} | {TRAINING: TITLE}
+        width = max(map(len, titles))
+        print("\n".join(f"{name:<{width}}  {title}" for name, title in titles.items()))
         return 0
-    draw = _drawer(options.plot)
+    if TRAINING in options.names:
+        return _train(options)
+    draw = _drawer(options.plot, "picture")
     wanted = _named(options.names)
     is_ours_to_choose = not os.environ.get(_SCHEDULER)
     _set_up_software_gpu(wanted)
@@ -60,7 +67,16 @@ def start(options: argparse.Namespace) -> int:
     return 0 if all(each.is_right for each in found) else 1
 
 
-def _drawer(path: Path | None) -> Any:
+def _train(options: argparse.Namespace) -> int:
+    """Training has a report and a picture of its own."""
+    if set(options.names) != {TRAINING}:
+        raise CommandError(f"{TRAINING} has a report of its own: name it alone")
+    from cudasync.command import training
+
+    return training.start(options, _drawer(options.plot, "training.curves"))
+
+
+def _drawer(path: Path | None, module: str) -> Any:
     """What draws the picture; matplotlib is missed before anything is measured."""
     if path is None:
         return None
@@ -70,16 +86,15 @@ def _drawer(path: Path | None) -> Any:
         raise CommandError(f"{path}: there is no such folder")
     if path.is_dir():
         raise CommandError(f"{path}: is a folder")
-    from cudasync.experiments.picture import draw
-
-    return draw
+    return importlib.import_module(f"cudasync.experiments.{module}").draw
 
 
 def _named(names: Sequence[str]) -> list[Experiment]:
     """The experiments of these names, each once, all where none is named."""
     for name in names:
         if name not in EXPERIMENTS:
-            raise CommandError(f"there is no experiment {name!r}: {', '.join(EXPERIMENTS)}")
+            known = ", ".join([*EXPERIMENTS, TRAINING])
+            raise CommandError(f"there is no experiment {name!r}: {known}")
     return [each for name, each in EXPERIMENTS.items() if not names or name in names]
 
 

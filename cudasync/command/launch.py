@@ -29,8 +29,10 @@ if TYPE_CHECKING:
     from types import FrameType
 
 MARK = "CUDASYNC_LAUNCHED_BY"
-# After a signal: so long for mpiexec to end its ranks, which get SIGTERM and then SIGKILL from it.
-_GRACE_S = 5.0
+# After a signal, so long for mpiexec to end its ranks, which get SIGTERM and then SIGKILL from it.
+# So long, too, from the failure of a rank that it names to SIGTERM for itself: it may wait for a
+# machine that is out of reach.
+_GRACE_S = 4.0
 # After the end: so long for output of what is no longer ours, and still holds our pipes.
 _LAST_WORDS_S = 1.0
 _PR_SET_PDEATHSIG = 1
@@ -53,7 +55,8 @@ def start(options: argparse.Namespace) -> int:
             options.count, command, hostfile=hostfile, is_tolerant=options.fault_tolerant
         )
         settings = found.environment(options.count, has_hosts=hostfile is not None)
-        return _run(command, os.environ | settings)
+        environment = os.environ | settings
+        return _run(command, environment, is_tolerant=options.fault_tolerant)
 
 
 def _read(hosts: Path) -> str:
@@ -63,7 +66,7 @@ def _read(hosts: Path) -> str:
         raise CommandError(f"{hosts}: {error.strerror}") from error
 
 
-def _run(command: list[str], environment: dict[str, str]) -> int:
+def _run(command: list[str], environment: dict[str, str], *, is_tolerant: bool) -> int:
     """Run mpiexec to its end, or to that of this process's patience after a signal."""
     mark = f"{os.getpid()}-{secrets.token_hex(8)}"
     stopped_by: list[int] = []
@@ -83,15 +86,18 @@ def _run(command: list[str], environment: dict[str, str]) -> int:
         start_new_session=True,
         preexec_fn=_end_with_the_launcher,
     )
-    relay = _Relay(job)
+    relay = Relay(job)
     try:
-        killed_at = None
+        failed_at = told_at = None
         while job.poll() is None:
             relay.pump(0.1)
-            if stopped_by and killed_at is None:
+            now = time.monotonic()
+            if relay.failed is not None and not is_tolerant:
+                failed_at = failed_at or now
+            if told_at is None and (stopped_by or (failed_at and now > failed_at + _GRACE_S)):
                 job.terminate()
-                killed_at = time.monotonic() + _GRACE_S
-            if killed_at is not None and time.monotonic() > killed_at:
+                told_at = now
+            if told_at is not None and now > told_at + _GRACE_S:
                 break
     finally:
         if job.poll() is None:
@@ -107,9 +113,12 @@ def _run(command: list[str], environment: dict[str, str]) -> int:
         name = signal.Signals(stopped_by[0]).name
         print(f"cudasync launch: ended by {name}", file=sys.stderr)
         return 128 + stopped_by[0]
-    status = 128 - status if status < 0 else status
     if status:
-        print(f"cudasync launch: {_told(relay.failed, status)}", file=sys.stderr)
+        # It may have been ended itself, since it waited for a machine that is out of reach; and
+        # MPICH's gives a signal's number as it is.
+        status = relay.status or (status if status > 0 else 128 - status)
+    if status:
+        print(f"cudasync launch: {_told(relay, status)}", file=sys.stderr)
     return status
 
 
@@ -118,8 +127,10 @@ def _end_with_the_launcher() -> None:
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
-def _told(rank: int | None, status: int) -> str:
-    who = "mpiexec" if rank is None else f"rank {rank}"
+def _told(relay: Relay, status: int) -> str:
+    who = "mpiexec" if relay.status is None else "a rank"
+    if relay.failed is not None:
+        who = f"rank {relay.failed}"
     with suppress(ValueError):
         return f"{who} was ended by {signal.Signals(status - 128).name}"
     return f"{who} ended with status {status}"
@@ -134,11 +145,13 @@ def marked(mark: str) -> Iterator[int]:
                 yield int(folder.name)
 
 
-class _Relay:
-    """What mpiexec prints, handed on line by line; `failed` is the rank that it names."""
+class Relay:
+    """What mpiexec prints, handed on line by line; `failed` is the rank that it names, `status`
+    what it says of its end."""
 
     def __init__(self, job: subprocess.Popen[bytes]) -> None:
         self.failed: int | None = None
+        self.status: int | None = None
         self._selector = selectors.DefaultSelector()
         self._left: dict[Any, bytes] = {}
         for source, target in ((job.stdout, sys.stdout), (job.stderr, sys.stderr)):
@@ -165,6 +178,8 @@ class _Relay:
         """Hand on what is left, to the end of the pipes; a second of silence is one, too."""
         while self._selector.get_map() and self.pump(_LAST_WORDS_S):
             pass
+        for source in self._left:
+            source.close()
         self._selector.close()
 
     def _renamed(self, line: bytes) -> bytes:
@@ -174,4 +189,6 @@ class _Relay:
             return parts.removeprefix(b"\n") + b"\n"
         if self.failed is None and (found := mpiexec.FAILED.search(line)):
             self.failed = int(next(filter(None, found.groups())))
+        if self.status is None and (said := mpiexec.STATUS.search(line)):
+            self.status = int(said[1]) if said[1] else 128 + int(said[2] or said[3])
         return line + b"\n"

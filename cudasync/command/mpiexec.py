@@ -23,6 +23,7 @@ FAILED = re.compile(
     rb"process rank (\d+) with PID|Process name: \[.*,(\d+)\]|RANK (\d+) PID|"
     rb"MPI_ABORT was invoked on rank (\d+)"
 )
+STATUS = re.compile(rb"Exit code: +(\d+)|^signal (\d+) |EXIT STRING: .*\(signal (\d+)\)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,17 +53,28 @@ class Mpiexec:
     def environment(self, count: int, *, has_hosts: bool) -> dict[str, str]:
         """The settings that ranks of ours need; what the user has set stays."""
         wanted = {
-            # More ranks than cores, and no rank on the core of another.
-            "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
+            # No rank is bound to a core that is another's, too.
             "PRTE_MCA_hwloc_default_binding_policy": "none",
-            "OMPI_MCA_rmaps_base_oversubscribe": "1",
             "OMPI_MCA_hwloc_base_binding_policy": "none",
         }
         if count > (os.cpu_count() or 1):
             wanted["OMPI_MCA_mpi_yield_when_idle"] = "1"
-        if not has_hosts:
-            # Shared memory alone: no rank opens a port.
-            wanted |= {"OMPI_MCA_pml": "ob1", "OMPI_MCA_btl": "self,sm"}
+        if has_hosts:
+            # A machine that is out of reach is known to be so after some seconds, not minutes.
+            wanted |= {
+                "PRTE_MCA_rmaps_default_mapping_policy": "slot",
+                "PRTE_MCA_oob_tcp_keepalive_time": "5",
+                "PRTE_MCA_oob_tcp_keepalive_intvl": "2",
+            }
+        else:
+            # As many ranks as are asked for, whatever cores there are. Shared memory alone: no rank
+            # opens a port.
+            wanted |= {
+                "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
+                "OMPI_MCA_rmaps_base_oversubscribe": "1",
+                "OMPI_MCA_pml": "ob1",
+                "OMPI_MCA_btl": "self,sm",
+            }
         if os.geteuid() == 0:
             # In a container everybody is root; whoever starts this as root means it.
             wanted |= {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}

@@ -32,11 +32,18 @@ def main() -> None:
         else:
             print(error.code, file=sys.stderr)
             status = 1
-    if status:
+    if status or _has_lost_a_rank():
         for stream in (sys.stdout, sys.stderr):
             with suppress(OSError, ValueError):
                 stream.flush()
         os._exit(status)
+
+
+def _has_lost_a_rank() -> bool:
+    """True where MPI can not be finalised for sure: Open MPI 5.0 waits for the dead now and then,
+    and mpi4py holds the GIL meanwhile."""
+    library = sys.modules.get("cudasync.distributed.mpi_library")
+    return library is not None and bool(library.DEAD)
 
 
 if __name__ == "__main__":

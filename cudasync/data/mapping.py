@@ -10,10 +10,15 @@ from __future__ import annotations
 
 import time
 from collections import deque
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from cudasync.data.chunks import Outcome, done
 from cudasync.data.cursors import Cursor, Numbered
 from cudasync.data.failures import DataError, Failed, is_failed
+from cudasync.data.processes.crew import Crew
+from cudasync.data.pushing import AsChosen, AtOnce
+from cudasync.data.tuning import MOST_PER_CORE, Climber, cores
 from cudasync.engine import Engine
 
 if TYPE_CHECKING:
@@ -22,13 +27,18 @@ if TYPE_CHECKING:
     from cudasync.data.meters import Meter
     from cudasync.engine import Op
 
-# A chunk is to take about this long: then an op's cost is small beside it.
-LEAST_S, MOST_S = 1e-3, 10e-3
+# A chunk is to take about this long: then an op's cost is small beside it, or, in a process, what
+# it takes to send it there and back.
+THREADS_S, PROCESSES_S = (1e-3, 10e-3), (4e-3, 40e-3)
 MOST_SAMPLES = 256
 
 
 class Mapped(Cursor):
-    """`fn` of each sample of the source, computed ahead by `workers` threads."""
+    """`fn` of each sample of the source, computed ahead by `workers` threads.
+
+    With `sent`, which is `fn` pickled, each of these hands its chunks to a process. With `chose`,
+    which is told, the number of workers changes as it is worth it, beginning with `workers`.
+    """
 
     def __init__(
         self,
@@ -39,13 +49,32 @@ class Mapped(Cursor):
         workers: int,
         ordered: bool,
         on_error: str,
+        sent: bytes | None = None,
+        chose: Callable[[int], None] | None = None,
     ) -> None:
         super().__init__(source)
-        self._source, self._fn, self.meter = source, fn, meter
-        self._ordered, self._on_error = ordered, on_error
-        self._engine: Any = Engine("async", workers=workers)
+        self._source, self.meter = source, meter
+        self._ordered, self._skips = ordered, on_error == "skip"
+        most = workers if chose is None else max(workers, MOST_PER_CORE * cores())
+        self._engine: Any = Engine("async", workers=most)
+        # The workers fetch the samples, too.
+        self._numbered: Any = None
+        if isinstance(source, Numbered) and source.on_error == "raise":
+            self._numbered = source
+        self._crew = None
+        self._least_s, self._most_s = THREADS_S
+        if sent is None:
+            self._done: Callable[..., Outcome] = partial(done, fn)
+        else:
+            self._least_s, self._most_s = PROCESSES_S
+            view = None if self._numbered is None else self._numbered.view
+            self._crew = Crew(meter.stage, most, sent, view)
+            self._done = self._crew.done
         # Two chunks a worker: one in hand, one ready to begin.
-        self._most = meter.capacity = 2 * workers
+        meter.capacity = 2 * workers
+        self._pushing = AtOnce(self._engine, meter, workers)
+        if chose is not None:
+            self._pushing = AsChosen(self._engine, meter, Climber(most, workers), chose)
         self._under_way: deque[Op] = deque()
         self._chunk = 1
         self._given: deque[Any] = deque()
@@ -72,63 +101,48 @@ class Mapped(Cursor):
         return found
 
     def advance(self, count: int) -> None:
-        if self._on_error == "skip" or self._under_way or self._given:
+        if self._skips or self._under_way or self._given:
             super().advance(count)
         else:
             self._source.advance(count)
             self._seen += count
 
     def _fill(self) -> None:
-        while not self._is_over and len(self._under_way) < self._most:
+        while not self._is_over and len(self._under_way) < self.meter.capacity:
             first = self._seen
-            view = None
             items: Sequence[Any]
-            if isinstance(self._source, Numbered) and self._source.on_error == "raise":
-                # The workers fetch the samples, too.
-                view = self._source
-                items = view.numbers(self._chunk)
+            if self._numbered is not None:
+                items = self._numbered.numbers(self._chunk)
             else:
                 items = self._source.take(self._chunk)
             self._is_over = len(items) < self._chunk or is_failed(list(items[-1:]))
             self._seen += len(items)
             if items:
-                self._under_way.append(self._push(items, first, view))
+                self._under_way.append(self._push(items, first))
 
-    def _push(self, items: Sequence[Any], first: int, view: Numbered | None) -> Op:
+    def _push(self, items: Sequence[Any], first: int) -> Op:
         def run() -> tuple[list[Any], float]:
-            return self._run(items, first, view)
+            return self._run(items, first)
 
-        op: Op = self._engine.push(run, name=self.meter.stage)
-        return op
+        return self._pushing.push(run)
 
-    def _run(
-        self, items: Sequence[Any], first: int, view: Numbered | None
-    ) -> tuple[list[Any], float]:
-        fn, found = self._fn, []
-        skipped = 0
-        began = time.perf_counter()
-        for at, item in enumerate(items, first):
-            if self._is_stopped:
-                break
-            stage = self.meter.stage
-            try:
-                if view is not None:
-                    stage = view.meter.stage
-                    item = view.view[item]
-                    stage = self.meter.stage
-                elif item.__class__ is Failed:
-                    found.append(item)
-                    break
-                found.append(fn(item))
-            except Exception as error:
-                if self._on_error == "skip":
-                    skipped += 1
-                    continue
-                found.append(Failed(DataError(stage, at, error)))
-                break
-        seconds = time.perf_counter() - began
-        self.meter.worked(len(found), seconds, skipped)
-        return found, seconds
+    def _run(self, items: Sequence[Any], first: int) -> tuple[list[Any], float]:
+        last = [items[-1]] if items[-1].__class__ is Failed else []
+        if last:
+            items = items[:-1]
+        view = self._numbered.view if self._numbered is not None else None
+        try:
+            outcome = self._done(
+                items, first, view, skips=self._skips, is_stopped=lambda: self._is_stopped
+            )
+        except Exception as error:
+            outcome = Outcome(error=error)
+        found = outcome.found
+        self.meter.worked(len(found), outcome.seconds, outcome.skipped, outcome.cpu_s)
+        if outcome.error is not None:
+            stage = self.meter.stage if outcome.was_fetched else self._numbered.meter.stage
+            last = [Failed(DataError(stage, first + outcome.failed_at, outcome.error))]
+        return [*found, *last] if last else found, outcome.seconds
 
     def _next_chunk(self) -> list[Any]:
         ops = self._under_way
@@ -141,10 +155,11 @@ class Mapped(Cursor):
             op.wait()
             self.meter.waited(time.perf_counter() - began)
         ops.remove(op)
+        self._pushing.taken()
         found, seconds = op.result()
-        if seconds < LEAST_S:
+        if seconds < self._least_s:
             self._chunk = min(MOST_SAMPLES, 2 * self._chunk)
-        elif seconds > MOST_S:
+        elif seconds > self._most_s:
             self._chunk = max(1, self._chunk // 2)
         items: list[Any] = found
         return items
@@ -156,5 +171,8 @@ class Mapped(Cursor):
     def close(self) -> None:
         self.stop()
         self._under_way.clear()
+        # First: a process that does not end is killed, and then the op that waits for it ends.
+        if self._crew is not None:
+            self._crew.close()
         self._engine.close()
         super().close()

@@ -19,6 +19,8 @@ class Meter:
     items: int = 0
     skipped: int = 0
     busy_s: float = 0.0
+    # Of the processor: less than `busy_s` where the stage waited for something else.
+    cpu_s: float = 0.0
     # How many of the buffer's entries were ready, summed over the looks that were made.
     ready: int = 0
     looks: int = 0
@@ -26,10 +28,13 @@ class Meter:
     waited_s: float = 0.0
     lock: Lock = field(default_factory=Lock, repr=False)
 
-    def worked(self, items: int, seconds: float, skipped: int = 0) -> None:
+    def worked(
+        self, items: int, seconds: float, skipped: int = 0, cpu_s: float | None = None
+    ) -> None:
         with self.lock:
             self.items += items
             self.busy_s += seconds
+            self.cpu_s += seconds if cpu_s is None else cpu_s
             self.skipped += skipped
 
     def looked(self, ready: int) -> None:
@@ -48,6 +53,7 @@ class Meter:
 class StageStats:
     """One stage: samples done and skipped, seconds at work, and how its buffer was found.
 
+    `cpu_s` is how long it computed of that, and did not wait for something else.
     `full` is the share of the buffer that was ready on average when somebody took from it, None
     without a buffer; `waits` is how often nothing was ready.
     """
@@ -56,6 +62,7 @@ class StageStats:
     items: int
     skipped: int
     busy_s: float
+    cpu_s: float
     workers: int
     full: float | None
     waits: int
@@ -105,6 +112,7 @@ def summed(meters: list[Meter], loop: Meter) -> PipelineStats:
             each.items,
             each.skipped,
             each.busy_s,
+            each.cpu_s,
             each.workers,
             each.ready / (each.looks * each.capacity) if each.looks and each.capacity else None,
             each.waits,
@@ -114,4 +122,5 @@ def summed(meters: list[Meter], loop: Meter) -> PipelineStats:
     )
     busiest: Any = max(stages, key=lambda each: each.busy_s / each.workers, default=None)
     name = busiest.stage if busiest is not None and busiest.busy_s else None
-    return PipelineStats(stages, name, loop.items, loop.waits, loop.waited_s)
+    waits = meters[-1].waits if meters else 0
+    return PipelineStats(stages, name, loop.items, waits, loop.waited_s)

@@ -36,6 +36,33 @@ def listed(comm: Communicator, x: Any, what: str, only: Sequence[int] | None = N
     return given
 
 
+def one_pair(comm: Communicator, x: Any, out: Any, *, is_needed: bool = False) -> tuple[Any, Any]:
+    """Where a process has one rank: what it reads, and what it writes, if there is something."""
+    comm.raise_if_over()
+    (x,) = listed(comm, x, "x")
+    if out is None and not is_needed:
+        return x, None
+    (out,) = listed(comm, out, "out")
+    writable([out], "out")
+    return x, out
+
+
+def other_rank(comm: Communicator, other: Any, what: str, rank: Any) -> int:
+    """Where a process has one rank: the other end; ValueError for a `rank` that is not here."""
+    if rank is not None and as_rank(comm, rank, "rank") != comm.rank:
+        raise ValueError(f"rank={rank} is in another process: this one has rank {comm.rank}")
+    return as_rank(comm, other, what)
+
+
+def one_color(color: Any, key: Any) -> tuple[Any, Any, bool]:
+    """The color and key of the one rank of a process, and whether they came in a list."""
+    is_listed = isinstance(color, (list, tuple))
+    colors, keys = (color, key or [None]) if is_listed else ([color], [key])
+    if len(colors) != 1 or len(keys) != 1:
+        raise ValueError("split takes a list of 1 color, and of as many keys")
+    return colors[0], 0 if keys[0] is None else keys[0], is_listed
+
+
 def alike(arrays: Sequence[Any], shape: tuple[int, ...], dtype: Any, what: str) -> None:
     """TypeError for another dtype, ValueError for another shape."""
     for each in arrays:

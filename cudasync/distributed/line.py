@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from cudasync.distributed.comparing import Comparing, Told
+    from cudasync.distributed.mpi_library import Ranks
+    from cudasync.engine import Op
 
     # What a call does on host memory: its input and output, contiguous, None where there is none.
     # `limit` is its name, number and seconds; so many parts of the same array are `left`.
@@ -35,7 +37,8 @@ _numbers = count()
 class Line:
     """The calls of one communicator, on one worker; `broken_by` is what failed first."""
 
-    def __init__(self, timeout: float, comparing: Comparing | None) -> None:
+    def __init__(self, ranks: Ranks, timeout: float, comparing: Comparing | None) -> None:
+        self._ranks = ranks
         self.token = Var()
         self.broken_by: str | None = None
         self._timeout = timeout
@@ -55,7 +58,7 @@ class Line:
         left: int,
         *,
         is_first: bool = True,
-    ) -> None:
+    ) -> Op:
         """Push the host op of one part of a call, on arrays of the CPU or NumPy's."""
         name = told.call or "flush"
         current: Any = engine()
@@ -74,14 +77,20 @@ class Line:
                     comparing.compare(told, limit)
                 _with_memory(x, out, does, limit, left)
             except BaseException as error:
-                self.broken_by = f"{name}: {error}"
-                raise
+                known = self._ranks.known(error, limit)
+                self.broken_by = f"{name}: {known}"
+                if known is error:
+                    raise
+                raise known from None
 
         if number >= 0:
             self._due.append(number)
         reads = [] if x is None else [x]
         writes = [self.token] if out is None else [out, self.token]
-        current.push(run, reads=reads, writes=writes, name=name, priority=priority, pool=self._pool)
+        op: Op = current.push(
+            run, reads=reads, writes=writes, name=name, priority=priority, pool=self._pool
+        )
+        return op
 
     def _in_turn(self, number: int) -> None:
         """CommunicatorBroken where an earlier call failed, or was poisoned and never ran: what

@@ -15,6 +15,7 @@ from cudasync.distributed import checking
 from cudasync.distributed.checking import alike, joined, length_of_part, listed, part
 from cudasync.distributed.communicator import Communicator, Group
 from cudasync.distributed.reducing import checked
+from cudasync.distributed.scratch import Scratch
 from cudasync.distributed.steps import (
     RING_FROM_BYTES,
     chunks,
@@ -37,6 +38,7 @@ class LocalCommunicator(Communicator):
 
     def __init__(self, devices: Sequence[Any]) -> None:
         super().__init__(len(devices), tuple(range(len(devices))), tuple(devices))
+        self._scratch = Scratch()
         # By sender and receiver: what was sent and not received yet, in memory of the receiver.
         self._sent: dict[tuple[int, int], deque[Any]] = {}
 
@@ -46,7 +48,7 @@ class LocalCommunicator(Communicator):
 
         def run() -> list[Any]:
             if xs[0].nbytes < RING_FROM_BYTES or self.size == 1:
-                tree_reduce(xs, outs[0], op, priority)
+                tree_reduce(xs, outs[0], op, priority, self._scratch)
                 tree_broadcast(outs, f"all_reduce {op}", priority)
                 return outs
             flat_in = [_flat(each, is_read=True, priority=priority) for each in xs]
@@ -56,7 +58,8 @@ class LocalCommunicator(Communicator):
             ]
             parts = [chunks(each, self.size) for each in flat_in]
             done = [chunks(each, self.size) for each in flat_out]
-            ring_reduce(parts, [done[c][c] for c in range(self.size)], op, priority)
+            targets = [done[c][c] for c in range(self.size)]
+            ring_reduce(parts, targets, op, priority, self._scratch)
             ring_gather(done, f"all_reduce {op}", priority)
             for made, flat in zip(outs, flat_out, strict=True):
                 if not made.is_contiguous:
@@ -100,7 +103,7 @@ class LocalCommunicator(Communicator):
             if self.size == 1:
                 _set(outs[0], parts[0][0], priority)
             else:
-                ring_reduce(parts, outs, op, priority)
+                ring_reduce(parts, outs, op, priority, self._scratch)
             return outs
 
         return self._launch(f"reduce_scatter {op}", run)
@@ -128,7 +131,7 @@ class LocalCommunicator(Communicator):
         checking.apart([None] * root + [target], xs, "x")
 
         def run() -> list[Any]:
-            tree_reduce(_from(xs, root), target, op, priority)
+            tree_reduce(_from(xs, root), target, op, priority, self._scratch, root)
             return [target]
 
         return self._launch(f"reduce {op}", run)

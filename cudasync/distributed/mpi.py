@@ -17,7 +17,15 @@ import numpy as np
 from cudasync.array import copy
 from cudasync.array.host.memory import CPU
 from cudasync.distributed import checking, mpi_library
-from cudasync.distributed.checking import alike, joined, length_of_part, listed
+from cudasync.distributed.checking import (
+    alike,
+    joined,
+    length_of_part,
+    listed,
+    one_color,
+    one_pair,
+    other_rank,
+)
 from cudasync.distributed.communicator import Communicator, Group
 from cudasync.distributed.comparing import Comparing, Told
 from cudasync.distributed.line import Line
@@ -34,6 +42,7 @@ from cudasync.distributed.reducing import checked
 from cudasync.distributed.work import Work, work_of
 from cudasync.engine import engine
 from cudasync.errors import ClosedError
+from cudasync.graph.node import Node
 from cudasync.graph.recorder import Recorder
 
 if TYPE_CHECKING:
@@ -54,7 +63,7 @@ class MpiCommunicator(Communicator):
         # Parts and comparisons are the same on all ranks, or messages would not fit.
         self._is_staged, self.debug = ranks.any([device != CPU, debug], ("init", 0, timeout))
         self._slots = Slots(device)
-        self._line = Line(timeout, Comparing(ranks.duplicate()) if self.debug else None)
+        self._line = Line(ranks, timeout, Comparing(ranks.duplicate()) if self.debug else None)
         # What was sent is still on its way when a program ends.
         atexit.register(_flush, weakref.ref(self))
 
@@ -64,7 +73,7 @@ class MpiCommunicator(Communicator):
         return self._line.broken_by
 
     def all_reduce(self, x: Any, out: Any = None, *, op: str = "sum", priority: int = 0) -> Any:
-        x, out = self._pair(x, x if out is None else out)
+        x, out = one_pair(self, x, x if out is None else out)
         op = self._reduction(op, x)
         alike([out], x.shape, x.dtype, "out")
 
@@ -77,7 +86,7 @@ class MpiCommunicator(Communicator):
         return self._launch(_told(f"all_reduce {op}", x), x, out, does, priority)
 
     def all_gather(self, x: Any, out: Any, *, priority: int = 0) -> Any:
-        x, out = self._pair(x, out)
+        x, out = one_pair(self, x, out)
         alike([out], joined(x.shape, self.size), x.dtype, "out")
 
         def does(sent: Any, got: Any, limit: Any, left: int) -> None:
@@ -86,7 +95,7 @@ class MpiCommunicator(Communicator):
         return self._launch(_told("all_gather", x), x, out, does, priority, rows=(1, self.size))
 
     def reduce_scatter(self, x: Any, out: Any, *, op: str = "sum", priority: int = 0) -> Any:
-        x, out = self._pair(x, out)
+        x, out = one_pair(self, x, out)
         op = self._reduction(op, x)
         length = length_of_part(x.shape, self.size, "x")
         alike([out], (length, *x.shape[1:]), x.dtype, "out")
@@ -100,7 +109,7 @@ class MpiCommunicator(Communicator):
 
     def broadcast(self, x: Any, root: int = 0, *, priority: int = 0) -> Any:
         root = checking.as_rank(self, root, "root")
-        x, _ = self._pair(x, x if root != self.rank else None)
+        x, _ = one_pair(self, x, x if root != self.rank else None)
 
         def does(sent: Any, got: Any, limit: Any, left: int) -> None:
             self._ranks.broadcast(sent if got is None else got, root, limit)
@@ -114,7 +123,7 @@ class MpiCommunicator(Communicator):
         self, x: Any, out: Any = None, *, op: str = "sum", root: int = 0, priority: int = 0
     ) -> Any:
         root = checking.as_rank(self, root, "root")
-        x, out = self._pair(x, (x if out is None else out) if root == self.rank else None)
+        x, out = one_pair(self, x, (x if out is None else out) if root == self.rank else None)
         op = self._reduction(op, x)
         if out is not None:
             alike([out], x.shape, x.dtype, "out")
@@ -128,7 +137,7 @@ class MpiCommunicator(Communicator):
 
     def gather(self, x: Any, out: Any, root: int = 0, *, priority: int = 0) -> Any:
         root = checking.as_rank(self, root, "root")
-        x, out = self._pair(x, out if root == self.rank else None, is_needed=root == self.rank)
+        x, out = one_pair(self, x, out if root == self.rank else None, is_needed=root == self.rank)
         if out is not None:
             alike([out], joined(x.shape, self.size), x.dtype, "out")
 
@@ -155,7 +164,7 @@ class MpiCommunicator(Communicator):
         return self._launch(told, x if only else None, out, does, priority, rows=(self.size, 1))
 
     def all_to_all(self, x: Any, out: Any = None, *, priority: int = 0) -> Any:
-        x, out = self._pair(x, x if out is None else out)
+        x, out = one_pair(self, x, x if out is None else out)
         alike([out], x.shape, x.dtype, "out")
         length_of_part(x.shape, self.size, "x")
 
@@ -166,8 +175,8 @@ class MpiCommunicator(Communicator):
         return self._launch(told, x, out, does, priority, rows=rows)
 
     def send(self, x: Any, to: int, *, rank: int | None = None, priority: int = 0) -> Any:
-        to = self._other(to, "to", rank)
-        x, _ = self._pair(x, None)
+        to = other_rank(self, to, "to", rank)
+        x, _ = one_pair(self, x, None)
 
         def does(sent: Any, got: Any, limit: Any, left: int) -> None:
             self._ranks.send(sent.copy(), to, left)
@@ -176,7 +185,7 @@ class MpiCommunicator(Communicator):
 
     def recv(self, out: Any, source: int, *, rank: int | None = None, priority: int = 0) -> Any:
         self.raise_if_over()
-        source = self._other(source, "source", rank)
+        source = other_rank(self, source, "source", rank)
         (out,) = listed(self, out, "out")
         checking.writable([out], "out")
 
@@ -199,21 +208,28 @@ class MpiCommunicator(Communicator):
 
     def split(self, color: Any, key: Any = None) -> Any:
         self.raise_if_over()
-        is_alone = not isinstance(color, (list, tuple))
-        colors, keys = ([color], [key]) if is_alone else (color, key or [None])
-        if len(colors) != 1 or len(keys) != 1:
-            raise ValueError("split takes a list of 1 color, and of as many keys")
+        color, key, is_listed = one_color(color, key)
         made: list[Any] = []
 
         def does(sent: Any, got: Any, limit: Any, left: int) -> None:
-            made.append(self._ranks.split(colors[0], 0 if keys[0] is None else keys[0], limit))
+            made.append(self._ranks.split(color, key, limit))
 
         self._push(Told("split"), None, None, does, 0).wait()
         found = None
         if made[0] is not None:
             device, timeout = self.devices[0], self.timeout
             found = MpiCommunicator(made[0], device, timeout, debug=self.debug)
-        return found if is_alone else [found]
+        return [found] if is_listed else found
+
+    def shrink(self) -> MpiCommunicator:
+        """A communicator of the ranks that are alive, in their order, once one has failed.
+
+        All of them call it; blocks until they do. What was launched before raises, or has raised
+        RankFailed. CollectiveTimeout after `timeout`; BackendUnavailable where MPI runs without
+        User Level Failure Mitigation (`cudasync launch --fault-tolerant`).
+        """
+        ranks = self._ranks.shrink(("shrink", 0, self.timeout))
+        return MpiCommunicator(ranks, self.devices[0], self.timeout, debug=self.debug)
 
     def launch(self, group: Group) -> None:
         # Sends never wait for another rank, so each goes before what may, unless that writes to it.
@@ -228,16 +244,6 @@ class MpiCommunicator(Communicator):
         works = {number: group.calls[number]() for number in order}
         group.works = [works[number] for number in range(len(group.calls))]
 
-    def _pair(self, x: Any, out: Any, *, is_needed: bool = False) -> tuple[Any, Any]:
-        """The one array that is read, and the one that is written, if there is one."""
-        self.raise_if_over()
-        (x,) = listed(self, x, "x")
-        if out is None and not is_needed:
-            return x, None
-        (out,) = listed(self, out, "out")
-        checking.writable([out], "out")
-        return x, out
-
     def _reduction(self, op: Any, x: Any) -> str:
         mpi_library.raise_unless_it_computes(x.dtype)
         return checked(op, x.dtype)
@@ -245,11 +251,6 @@ class MpiCommunicator(Communicator):
     def _mean(self, op: str, got: Any) -> None:
         if op == "mean":
             np.divide(got, self.size, out=got)
-
-    def _other(self, other: Any, what: str, rank: Any) -> int:
-        if rank is not None and checking.as_rank(self, rank, "rank") != self.rank:
-            raise ValueError(f"rank={rank} is in another process: this one has rank {self.rank}")
-        return checking.as_rank(self, other, what)
 
     def _launch(
         self,
@@ -283,16 +284,17 @@ class MpiCommunicator(Communicator):
         rows: tuple[int, int] = (1, 1),
     ) -> Work:
         """Push the copies and host ops of one call."""
-        given = x if x is not None else out
-        length = 0 if given is None else given.size // rows[0 if x is not None else 1]
-        itemsize = 1 if given is None else given.dtype.itemsize
-        most = STAGED_BYTES if self._is_staged else MOST_BYTES
-        parts = columns(max(rows), length, itemsize, most)
+        parts = [(0, 0)]
+        given, of = (x, rows[0]) if x is not None else (out, rows[1])
+        if given is not None:
+            most = STAGED_BYTES if self._is_staged else MOST_BYTES
+            parts = columns(max(rows), given.size // of, given.dtype.itemsize, most)
         if len(parts) == 1 and self.devices[0] == CPU:
             near_out = x if out is not None and x is not None and checking.is_same(x, out) else out
-            self._line.push(told, x, near_out, does, priority, 0)
-        else:
-            self._push_parts(told, x, out, does, priority, rows, parts)
+            op: Any = self._line.push(told, x, near_out, does, priority, 0)
+            # All of the call is that op, unless it is a node of a graph.
+            return Work(told.call, None if isinstance(op, Node) else op)
+        self._push_parts(told, x, out, does, priority, rows, parts)
         token = self._line.token
         return work_of(told.call, [token] if out is None else [out, token])
 

@@ -8,9 +8,14 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import os
 import subprocess
 import sys
+import threading
 import time
+from collections import deque
+from contextlib import suppress
+from functools import cache
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -45,11 +50,22 @@ mpi4py.rc.initialize = False
 from mpi4py import MPI
 print(MPI.Get_library_version().splitlines()[0].split(",")[0].rstrip("\\0"))
 """
+# Ranks that have died, by their numbers on the communicator that found it out.
+DEAD: set[int] = set()
+# Of Open MPI, in its spelling.
+_TOLERANT = "OMPI_MCA_mpi_ft_enable"
+# A rank that is told that some rank has died waits so long to learn which.
+_HEARSAY_S = 2.0
+# Requests that were given up at a deadline, or failed, with the memory that MPI may still use: of
+# all communicators, since their own may be gone.
+LET_GO: deque[tuple[Any, Any]] = deque()
 # A wait asks so often at once; then it sleeps between, longer and longer.
+_SPINS = 20
 _BUSY_POLLS = 200
 _LONGEST_SLEEP_S = 0.001
 
 
+@cache
 def library() -> Any:
     """The module `mpi4py.MPI`, which starts MPI when it is first loaded. BackendUnavailable where
     it is missing, or where MPI takes calls of one thread alone."""
@@ -90,8 +106,6 @@ class Ranks:
         self.size = int(handle.size)
         # Requests of sends, with the bytes that they send: they end while others are polled.
         self._sending: list[tuple[Any, Any]] = []
-        # What MPI may still write to after a deadline.
-        self._let_go: list[Any] = []
 
     def all_reduce(self, sent: Any, got: Any, op: str, limit: Limit) -> None:
         """`sent` may be `got`."""
@@ -196,50 +210,103 @@ class Ranks:
         number = [c for c, _ in rows].index(color)
         return Ranks(self.handle.Split(number, order.index(self.rank)))
 
+    def shrink(self, limit: Limit) -> Ranks:
+        """The ranks that are alive; all of them call it. BackendUnavailable without ULFM."""
+        if os.environ.get(_TOLERANT) != "1":
+            raise BackendUnavailable(
+                "mpi",
+                "this run does not go on without a rank",
+                hint="start it by cudasync launch --fault-tolerant, with Open MPI 5",
+            )
+        made: list[Any] = []
+
+        def shrink() -> None:
+            self.handle.Revoke()
+            made.append(self.handle.Shrink())
+
+        # Open MPI 5.0's Ishrink, which has a request to poll, fails on what is revoked.
+        if not _in_time(shrink, limit[2]):
+            raise CollectiveTimeout(*limit)
+        return Ranks(made[0])
+
     def _end(self, request: Any, used: Any, limit: Limit, status: Any = None) -> None:
         """Wait for a request, whose bytes are `used`; CollectiveTimeout at its deadline."""
         try:
             if not self._wait(lambda: request.Test(status), limit):
                 raise CollectiveTimeout(*limit)
         except Exception:
-            self._let_go.append((request, used))
+            LET_GO.append((request, used))
             raise
 
     def _wait(self, is_over: Callable[[], Any], limit: Limit) -> bool:
-        """Ask until it is so; False at the deadline, RankFailed where a rank is dead."""
+        """Ask until it is so; False at the deadline."""
         start, polls, pause = time.monotonic(), 0, 1e-5
-        while True:
-            try:
-                if is_over():
-                    return True
-            except library().Exception as error:
-                raise self._told(error, limit) from None
+        while not is_over():
             polls += 1
-            self._ended_sends()
+            if self._sending or LET_GO:
+                self._ended_sends()
             if polls < _BUSY_POLLS:
-                time.sleep(0)
+                # Others get the interpreter, and after a while the processor.
+                if polls > _SPINS:
+                    time.sleep(0)
                 continue
             if time.monotonic() - start > limit[2]:
                 return False
             time.sleep(pause)
             pause = min(2 * pause, _LONGEST_SLEEP_S)
+        return True
 
-    def _told(self, error: Any, limit: Limit) -> Exception:
-        """What MPI's error is to callers. (User Level Failure Mitigation, where it is on)"""
+    def known(self, error: BaseException, limit: Limit) -> BaseException:
+        """RankFailed for what MPI says of the dead, any other error as it is. (User Level Failure
+        Mitigation, where it is on)"""
         MPI = library()
+        if not isinstance(error, MPI.Exception):
+            return error
         dead = {
             getattr(MPI, name, None)
             for name in ("ERR_PROC_FAILED", "ERR_PROC_FAILED_PENDING", "ERR_REVOKED")
         }
+        known: BaseException = error
         if error.Get_error_class() not in dead:
-            return error  # type: ignore[no-any-return]
+            return known
         # Ranks that wait for others than the dead one hear of it, too.
         self.handle.Revoke()
-        ranks = self.handle.Get_failed().Translate_ranks(None, self.handle.Get_group())
-        return RankFailed(limit[0], sorted(ranks), str(error))
+        found = self._dead()
+        DEAD.update(found)
+        return RankFailed(limit[0], found, str(error))
+
+    def _dead(self) -> list[int]:
+        """The ranks that are known to be dead. Who hears of it by another knows a little later."""
+        end = time.monotonic() + _HEARSAY_S
+        while True:
+            failed = self.handle.Get_failed()
+            if failed.size or time.monotonic() > end:
+                return sorted(failed.Translate_ranks(None, self.handle.Get_group()))
+            # So that MPI looks at what has come; of ours, which is revoked, it says nothing more.
+            library().COMM_SELF.Iprobe()
+            time.sleep(_LONGEST_SLEEP_S)
 
     def _ended_sends(self) -> None:
         self._sending = [each for each in self._sending if not each[0].Test()]
+        if LET_GO:
+            _end_what_was_let_go()
+
+
+def _in_time(call: Callable[[], None], seconds: float) -> bool:
+    """Make a call of MPI that has no deadline of its own; it may go on after ours."""
+    thread = threading.Thread(target=call, name="cudasync mpi", daemon=True)
+    thread.start()
+    thread.join(seconds)
+    return not thread.is_alive()
+
+
+def _end_what_was_let_go() -> None:
+    # Each is taken by one thread alone, and is nobody's once MPI is done with it.
+    for _ in range(len(LET_GO)):
+        with suppress(IndexError, library().Exception):
+            request, used = LET_GO.popleft()
+            if not request.Test():
+                LET_GO.append((request, used))
 
 
 def world(seconds: float) -> Ranks:
@@ -249,28 +316,36 @@ def world(seconds: float) -> Ranks:
     return first.duplicate()
 
 
-def number_on_this_machine() -> int:
-    """Which one this rank is among those that share its memory, from 0."""
+def number_on_this_machine() -> tuple[int, int]:
+    """Which one this rank is among those that share its memory, from 0, and how many these are."""
     MPI = library()
     near = MPI.COMM_WORLD.Split_type(MPI.COMM_TYPE_SHARED)
-    found = int(near.rank)
+    found = int(near.rank), int(near.size)
     near.Free()
     return found
 
 
+@cache
 def raise_unless_it_computes(dtype: np.dtype[Any]) -> None:
     """TypeError for a dtype that no reduction of MPI takes."""
+    # What raises is not kept; the rest is asked once, since NumPy makes a name anew each time.
     if dtype.name not in _TYPES:
         raise TypeError(f"MPI does not compute with {dtype}: it takes {', '.join(_TYPES)}")
 
 
+@cache
 def _op(name: str) -> Any:
     return getattr(library(), _OPS[name])
 
 
+@cache
+def _type(dtype: np.dtype[Any]) -> Any:
+    return getattr(library(), _TYPES[dtype.name])
+
+
 def _numbers(x: Any) -> list[Any]:
     plain = x.view(np.uint8) if x.dtype == np.bool_ else x
-    return [plain, getattr(library(), _TYPES[x.dtype.name])]
+    return [plain, _type(x.dtype)]
 
 
 def _bytes(x: Any) -> list[Any]:

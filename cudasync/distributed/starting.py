@@ -5,9 +5,13 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
+from cudasync.array.host.memory import CPU
+from cudasync.distributed import mpi_library, nccl_library
 from cudasync.distributed.errors import BackendUnavailable
 from cudasync.distributed.local import LocalCommunicator
-from cudasync.driver import device_count
+from cudasync.distributed.mpi import MpiCommunicator
+from cudasync.distributed.nccl import NcclCommunicator
+from cudasync.driver import current_device, device_count
 from cudasync.xp.places import place
 
 if TYPE_CHECKING:
@@ -15,7 +19,7 @@ if TYPE_CHECKING:
 
     from cudasync.distributed.communicator import Communicator
 
-BACKENDS = ("auto", "local", "mpi")
+BACKENDS = ("auto", "local", "mpi", "nccl")
 _DEBUG = "CUDASYNC_DISTRIBUTED_DEBUG"
 # What launchers tell the processes that they start: Open MPI's, MPICH's, Intel's, MVAPICH's, and
 # Slurm's by PMIx.
@@ -41,20 +45,23 @@ def init(
     ordinals, Devices or "cpu", and may name one several times. "mpi": the processes that mpiexec
     started, a rank each, with their arrays on the one device of `devices` (default: the device with
     the number that the process has on its machine, modulo their count); blocks until all are here,
-    and a collective that takes longer than `timeout` seconds breaks it. "auto" is "mpi" in a
-    process that mpiexec started, else "local".
+    and a collective that takes longer than `timeout` seconds breaks it. "nccl": the same between
+    NVIDIA's GPUs, by NCCL; also for a process alone. "auto" is, in a process that mpiexec started,
+    "nccl" where every rank has NCCL and a GPU of its own, and "mpi" otherwise; elsewhere "local".
 
-    With `debug`, between processes, ranks compare their calls before each: where verb, reduction,
-    shape, dtype or root differ, all raise CollectiveMismatch with the lines that pushed them. It
-    is on for all where it is on for one rank; left out, CUDASYNC_DISTRIBUTED_DEBUG=1 says so.
+    With `debug`, between processes by MPI, ranks compare their calls before each: where verb,
+    reduction, shape, dtype or root differ, all raise CollectiveMismatch with the lines that pushed
+    them. It is on for all where it is on for one rank; left out, CUDASYNC_DISTRIBUTED_DEBUG=1 says
+    so.
 
-    Raises ValueError for another name, no devices, and several for "mpi"; BackendUnavailable
-    without mpi4py; CollectiveTimeout where a rank does not come.
+    Raises ValueError for another name, no devices, and several for "mpi" and "nccl";
+    BackendUnavailable without mpi4py, and for "nccl" without NCCL or a GPU; CollectiveTimeout where
+    a rank does not come.
     """
     if backend not in BACKENDS:
         raise ValueError(f"backend is one of {', '.join(BACKENDS)}, not {backend!r}")
-    if backend == "mpi" or (backend == "auto" and is_launched()):
-        return _between_processes(devices, timeout, _is_debugged(debug))
+    if backend in ("mpi", "nccl") or (backend == "auto" and is_launched()):
+        return _between_processes(backend, devices, timeout, debug=_is_debugged(debug))
     given = range(device_count()) if devices is None else devices
     found = [place(each) for each in given]
     if not found:
@@ -72,13 +79,12 @@ def available() -> dict[str, tuple[bool, str]]:
 
     Asks MPI in a process of its own: some tenths of a second where there is one.
     """
-    from cudasync.distributed import mpi_library
-
     found = {"local": (True, "the devices of this process")}
-    try:
-        found["mpi"] = True, mpi_library.about()
-    except BackendUnavailable as error:
-        found["mpi"] = False, f"{error.reason}; {error.hint}"
+    for name, about in (("mpi", mpi_library.about), ("nccl", nccl_library.about)):
+        try:
+            found[name] = True, about()
+        except BackendUnavailable as error:
+            found[name] = False, f"{error.reason}; {error.hint}"
     return found
 
 
@@ -91,15 +97,35 @@ def _is_debugged(asked: bool | None) -> bool:
     return value == "1"
 
 
-def _between_processes(devices: Sequence[Any] | None, timeout: float, debug: bool) -> Communicator:
-    from cudasync.distributed import mpi_library
-    from cudasync.distributed.mpi import MpiCommunicator
-
+def _between_processes(
+    backend: str, devices: Sequence[Any] | None, timeout: float, *, debug: bool
+) -> Communicator:
     if devices is not None and len(devices) != 1:
-        raise ValueError(f"a rank of MPI has one device, devices= names {len(devices)}")
+        raise ValueError(f"a rank has one device, devices= names {len(devices)}")
     if not timeout > 0:
         raise ValueError(f"timeout is a positive number of seconds, not {timeout}")
+    if backend == "nccl":
+        nccl_library.library()
+        if devices is not None and place(devices[0]) == CPU:
+            raise ValueError("NCCL moves arrays of GPUs, and devices= names the CPU")
+        if not is_launched():
+            alone = current_device() if devices is None else place(devices[0])
+            return NcclCommunicator(None, alone, timeout)
     ranks = mpi_library.world(timeout)
-    if devices is None:
-        devices = [mpi_library.number_on_this_machine() % device_count()]
-    return MpiCommunicator(ranks, place(devices[0]), timeout, debug=debug)
+    number, count = mpi_library.number_on_this_machine()
+    device = place(number % device_count() if devices is None else devices[0])
+    if backend == "auto":
+        # NCCL takes each GPU once, and all ranks have to take the same communicator.
+        lacks = device == CPU or count > device_count() or not _has_nccl()
+        backend = "mpi" if ranks.any([lacks], ("init", 0, timeout))[0] else "nccl"
+    if backend == "nccl":
+        return NcclCommunicator(ranks, device, timeout)
+    return MpiCommunicator(ranks, device, timeout, debug=debug)
+
+
+def _has_nccl() -> bool:
+    try:
+        nccl_library.library()
+    except BackendUnavailable:
+        return False
+    return True

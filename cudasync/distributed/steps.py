@@ -9,11 +9,13 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from cudasync.array import copy, empty_like
+from cudasync.array import copy
 from cudasync.distributed.reducing import combine, finish
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from cudasync.distributed.scratch import Scratch
 
 # Below so many bytes a tree, which has fewer steps; from there on a ring, which moves less.
 RING_FROM_BYTES = 64 << 10
@@ -28,12 +30,16 @@ def move(target: Any, source: Any, name: str, priority: int) -> None:
 class Partial:
     """A part that goes from rank to rank and takes in what each has of it.
 
-    `at` has each rank's own elements, from the rank where it starts on; `target` is where the last
-    leaves the result, on that rank.
+    `at` has each rank's own elements, from the rank `first` on, where it starts; `target` is where
+    the last leaves the result, on that rank.
     """
 
-    def __init__(self, at: Sequence[Any], target: Any, op: str, priority: int) -> None:
+    def __init__(
+        self, at: Sequence[Any], first: int, target: Any, op: str, priority: int, scratch: Scratch
+    ) -> None:
         self.at = at
+        self.first = first
+        self.scratch = scratch
         self.target = target
         self.op = op
         self.priority = priority
@@ -42,7 +48,7 @@ class Partial:
     def step(self, number: int) -> None:
         """Go to the next rank; `number` counts from 1."""
         own = self.at[number]
-        arrived = empty_like(own)
+        arrived = self.scratch.like(own, (self.first + number) % len(self.at))
         move(arrived, self.now, f"{self.op} hop", self.priority)
         is_last = number == len(self.at) - 1
         self.now = self.target if is_last else arrived
@@ -52,7 +58,11 @@ class Partial:
 
 
 def ring_reduce(
-    parts: Sequence[Sequence[Any]], targets: Sequence[Any], op: str, priority: int
+    parts: Sequence[Sequence[Any]],
+    targets: Sequence[Any],
+    op: str,
+    priority: int,
+    scratch: Scratch,
 ) -> None:
     """`targets[c]`, on rank c, becomes the reduction of `parts[rank][c]` of all ranks.
 
@@ -61,7 +71,14 @@ def ring_reduce(
     """
     size = len(parts)
     chains = [
-        Partial([parts[(c + 1 + k) % size][c] for k in range(size)], targets[c], op, priority)
+        Partial(
+            [parts[(c + 1 + k) % size][c] for k in range(size)],
+            (c + 1) % size,
+            targets[c],
+            op,
+            priority,
+            scratch,
+        )
         for c in range(size)
         if targets[c].size
     ]
@@ -79,13 +96,18 @@ def ring_gather(parts: Sequence[Sequence[Any]], name: str, priority: int) -> Non
             move(parts[(rank + 1) % size][c], parts[rank][c], name, priority)
 
 
-def tree_reduce(at: Sequence[Any], target: Any, op: str, priority: int) -> None:
-    """`target`, beside `at[0]`, becomes the reduction of all; pairs, pairs of pairs, and so on."""
+def tree_reduce(
+    at: Sequence[Any], target: Any, op: str, priority: int, scratch: Scratch, first: int = 0
+) -> None:
+    """`target`, beside `at[0]`, becomes the reduction of all; pairs, pairs of pairs, and so on.
+
+    `first` is the rank of `at[0]`.
+    """
     now = list(at)
     distance = 1
     while distance < len(now):
         for low in range(0, len(now) - distance, 2 * distance):
-            arrived = empty_like(at[low])
+            arrived = scratch.like(at[low], (first + low) % len(at))
             move(arrived, now[low + distance], f"{op} hop", priority)
             is_last = 2 * distance >= len(now) and low == 0
             into = target if is_last else arrived

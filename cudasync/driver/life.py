@@ -10,6 +10,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    import weakref
     from collections.abc import Callable
     from typing import TypeAlias
 
@@ -24,7 +25,15 @@ if TYPE_CHECKING:
 class Life:
     """What lives in a context until it is reset. Compared by identity: a handle knows its own."""
 
-    __slots__ = ("blocking_garbage", "forms", "garbage", "in_flight", "kept", "kept_for_long")
+    __slots__ = (
+        "blocking_garbage",
+        "forms",
+        "garbage",
+        "in_flight",
+        "kept",
+        "kept_for_long",
+        "refusing",
+    )
 
     def __init__(self) -> None:
         # One for each of our streams that the driver still has, garbage or not.
@@ -37,6 +46,8 @@ class Life:
         self.kept_for_long: list[object] = []
         # Of arrays in memory that ends with it.
         self.forms: dict[Any, Form] = {}
+        # What is to refuse from its end on: `refuse()` of each that is alive then.
+        self.refusing: deque[weakref.ref[Any]] = deque()
 
     def end(self) -> None:
         """The context was reset. The work is over one way or another: nothing uses what was kept
@@ -44,3 +55,7 @@ class Life:
         for held in (self.in_flight, self.garbage, self.blocking_garbage, self.kept):
             held.clear()
         self.kept_for_long.clear()
+        for each in list(self.refusing):
+            alive = each()
+            if alive is not None:
+                alive.refuse()

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 _current: ContextVar[Engine | None] = ContextVar("cudasync engine", default=None)
+# The engine of a `with`, None outside of any: for who asks at each operation, and then `engine`.
+maybe_engine = _current.get
 
 
 class _Default:

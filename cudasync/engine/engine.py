@@ -259,7 +259,7 @@ class Engine:
     def _mark(self, things: Any) -> Op:
         """An op that is over once the last writers of `things` are."""
         variables, regions = resolve(things, "reads")
-        return fences.mark(self, variables, regions)
+        return fences.behind(self, variables, regions)
 
     def _adopt(self, region: Region, op: Op) -> None:
         """Let `op`, which allocated `region`, be its writer."""

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from cudasync.engine.hazards.damage import Damage
     from cudasync.engine.hazards.interval_map import Region
     from cudasync.engine.hazards.variable import Var
+    from cudasync.engine.host.resolved import Resolved
     from cudasync.engine.log.node import Node, Place
     from cudasync.errors import OpError
 
@@ -88,8 +89,13 @@ class Op:
     _before: tuple[Op, ...] | None = None
     # Byte ranges; None if there are none.
     _regions: Regions | None = None
+    # Of one that is pushed again and again: what it accesses, see `host.resolved`.
+    _resolved: Resolved | None = None
     # Of a launch that came by the long way: what it accesses, with the reasons.
     _said: Accesses | None = None
+    # Of a graph's segment, while somebody watches who wants them: when its nodes began and ended.
+    # On the host a list of (node, start, end), by time.perf_counter; else what can be asked for it.
+    node_times: Any = None
     # Of one that failed in part: what it left wrong. None for all that it writes.
     _damage: Damage | None = None
     # Of one of several steps: called with it in place of its function where something that it reads

@@ -1,7 +1,7 @@
 """Floor 2. The classes of ops: which fields each has beside those of all, and what it does without.
 
 An op is made for each push, and each of its fields costs time there. So a plain function on
-variables has few, an op of a device has its own, and markers have no function.
+variables has few, an op of a device has its own, and fences have no function.
 """
 
 from __future__ import annotations
@@ -61,6 +61,14 @@ class FullOp(Op):
     _step = ""
 
 
+class ShortOp(FullOp):
+    """A host op that the thread which pushes it may run: see `host.at_once`."""
+
+    __slots__ = ("_regions",)
+
+    _regions: Regions | None
+
+
 class DeviceOp(FullOp):
     """An op that enqueues work on a stream."""
 
@@ -118,6 +126,6 @@ class DataFence(FullOp):
 
 
 class Fence(DataFence):
-    """A marker for everything that its engine was pushed before."""
+    """A fence behind everything that its engine was pushed before."""
 
     __slots__ = ()

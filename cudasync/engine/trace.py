@@ -144,6 +144,9 @@ _KINDS = {
 class Recorder:
     """Collects trace entries; one per engine that traces."""
 
+    # What a profile may want besides: see `graph.parts`.
+    times_functions = times_nodes = False
+
     def __init__(self) -> None:
         self._began = time.perf_counter()
         # By op: two threads may both find that an op has ended.

@@ -16,9 +16,10 @@ from cudasync.engine import current
 from cudasync.engine.device.ready import settle
 from cudasync.engine.host.watchdog import stand_in
 from cudasync.engine.lifecycle import interrupts
+from cudasync.engine.log import epoch as epochs
 from cudasync.engine.log import node as nodes
 from cudasync.engine.log.combiner import COMBINER
-from cudasync.engine.op_classes import DeviceOp
+from cudasync.engine.op_classes import DeviceOp, Fence, FullOp, PlainOp
 from cudasync.errors import DeadlockError
 
 if TYPE_CHECKING:
@@ -52,12 +53,14 @@ def wait_for(op: Op, deadline: float | None, *, caller_raises: bool = True) -> b
     node.sleepers.append(bell)
     try:
         inside = current.inside()
-        if inside or COMBINER.unplanned <= FEW:
+        if inside or (COMBINER.unplanned <= FEW and not _is_left_to_a_worker(op)):
             COMBINER.plan(op)
             settle()
         if deadline is None and not inside and _ends_soon(op):
             return True
         op._pool.watch(op)
+        if not inside and op._engine._serial is None:
+            return _sleep(op, bell, deadline)
         worker = current.worker() if inside else None
         with (
             _noted(op, inside, deadline) if inside else nullcontext(),
@@ -71,6 +74,18 @@ def wait_for(op: Op, deadline: float | None, *, caller_raises: bool = True) -> b
     finally:
         with suppress(ValueError):
             node.sleepers.remove(bell)
+
+
+def _is_left_to_a_worker(op: Op) -> bool:
+    """True if a worker that goes through the log needs no plan to get over all that `op` is, or
+    comes after: to make one here would take longer, and the worker with it."""
+    latest = epochs.latest(COMBINER.epoch)
+    # Of a segment that is left, a SEAL is among these.
+    left = latest.segment.entries[latest.done or 0 :]
+    first = left[0] if left else None
+    if first.__class__ is not PlainOp and first.__class__ is not FullOp:
+        return False
+    return (first is op and len(left) == 1) or (op.__class__ is Fence and left[1:] == [op])
 
 
 def _ends_soon(op: Op) -> bool:
@@ -87,7 +102,8 @@ def _ends_soon(op: Op) -> bool:
 
 def _sleep(op: Op, bell: Bell, deadline: float | None) -> bool:
     nap = FIRST_NAP_S
-    seen = COMBINER.progress, op._engine._ran
+    # Not looked at before the first nap: what is short is over by then.
+    seen: object = None
     while not op.finished:
         left = nap if deadline is None else min(nap, deadline - time.monotonic())
         if left <= 0:

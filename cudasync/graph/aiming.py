@@ -38,6 +38,8 @@ class Aim:
         self.moves: list[Move] = []
         # By the identity of what was recorded.
         self._values: dict[int, tuple[Any, Any]] = {}
+        # Those of them that something was found to have.
+        self._used: set[int] = set()
 
     def put(self, slot: object, value: object) -> None:
         """`value` stands for `slot`, a number or a function."""
@@ -49,7 +51,14 @@ class Aim:
         return thing if found is None else found[1]
 
     def is_slot(self, thing: object) -> bool:
-        return id(thing) in self._values
+        if id(thing) not in self._values:
+            return False
+        self._used.add(id(thing))
+        return True
+
+    def is_used(self, slot: object) -> bool:
+        """True if it was found in a node that was aimed."""
+        return id(slot) in self._used
 
     def address(self, address: int) -> int:
         """Where that is now which was at `address`."""
@@ -99,10 +108,12 @@ def _aimed(node: Node, aim: Aim) -> Node:
         return node
     is_moved = any(touches(node, (start, end)) for start, end, _ in aim.moves)
     if node.transfer is not None:
-        return node.transferring(node.transfer.aimed(aim)) if is_moved else node
+        is_sized = aim.is_slot(node.transfer.count)
+        return node.transferring(node.transfer.aimed(aim)) if is_moved or is_sized else node
     assert node.launch is not None
     if node.expression is not None:
-        if is_moved or any(map(aim.is_slot, node.expression.operands)):
+        # All of them are asked, not up to the first.
+        if any([*map(aim.is_slot, node.expression.operands)]) or is_moved:
             return node.computing_at(node.expression.aimed(aim), aim.accesses(node.hazards))
         return node
     positions = _positions(node.launch.kept or (), aim)

@@ -89,6 +89,19 @@ def on_values(
     return again, staged, lines
 
 
+def unused(nodes: Sequence[Node], arguments: Mapping[str, Argument]) -> set[str]:
+    """The numbers and functions that no node has as what they are: one that was computed with is
+    part of the program, with its first value."""
+    aim = Aim()
+    for each in arguments.values():
+        if not each.is_array:
+            aim.put(each.slot, each.first)
+    aimed(expanded(nodes), aim)
+    return {
+        name for name, each in arguments.items() if not each.is_array and not aim.is_used(each.slot)
+    }
+
+
 def _raise_if_mixed(
     nodes: Sequence[Node], staged: Sequence[Staged], values: Mapping[str, Any]
 ) -> None:

@@ -13,20 +13,25 @@ from cudasync.graph.control import Child
 from cudasync.graph.hazards import ordered
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from cudasync.graph.node import Node
     from cudasync.graph.recorder import Recorder
     from cudasync.graph.staging import Staged
 
 
-def record(recorder: Recorder, nodes: Sequence[Node], staged: Sequence[Staged]) -> Node:
+def record(
+    recorder: Recorder,
+    nodes: Sequence[Node],
+    staged: Sequence[Staged],
+    values: Mapping[str, Any],
+) -> Node:
     """The next node of `recorder`: these, between the copies of what is copied in and out."""
     if staged:
         before, behind = recorder.beside(), recorder.beside()
         for each in staged:
-            each.copy_in(before)
-            each.copy_out(behind)
+            each.copy_in(before, values)
+            each.copy_out(behind, values)
         nodes = ordered([*before.nodes, *nodes, *behind.nodes])
     return recorder.record_block(Child((tuple(nodes),)))
 

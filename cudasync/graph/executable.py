@@ -9,7 +9,7 @@ from cudasync.driver.unpicklable import unpicklable
 from cudasync.engine import current
 from cudasync.errors import ClosedError
 from cudasync.graph import children
-from cudasync.graph.binding import bound, on_values
+from cudasync.graph.binding import bound, on_values, unused
 from cudasync.graph.costs import Estimate, critical_path, estimated, measured
 from cudasync.graph.hazards import reduced
 from cudasync.graph.on_stream import launch_on
@@ -51,6 +51,8 @@ class Executable:
         # Arrays are kept by what they are bound as now, and no longer: an instance knows addresses.
         self._values = {name: each.first for name, each in self._arguments.items()}
         self._updates = 0
+        # The names of those that nothing has, once that is known.
+        self._unused: set[str] | None = None
         # What nodes of an instance cost, once that is measured.
         self._costs: tuple[Instance | None, dict[Node, float]] = (None, {})
         # What the driver instantiated for this program, to be changed in place once it is free.
@@ -99,18 +101,18 @@ class Executable:
     def _launch(self, engine: Any, frame: FrameType, stream: StreamLike | None) -> Op:
         self._raise_if_closed()
         if stream is not None:
-            return launch_on(self._instance, stream, engine, frame)
+            return launch_on(self._instance, self._values, stream, engine, frame)
         return self._push(self._instance, self._values, engine, frame)
 
     def _push(
         self, instance: Instance, values: Mapping[str, Any], engine: Any, frame: FrameType
     ) -> Op:
         if engine.mode != "recording":
-            return instance.push(engine, frame)
+            return instance.push(engine, frame, values)
         # What was recorded, not what passes made of it: the outer graph has passes of its own.
         instance.raise_if_gone()
         nodes, staged, _ = on_values(self._recorded, self._arguments, values)
-        recorded: Any = children.record(engine, nodes, staged)
+        recorded: Any = children.record(engine, nodes, staged, values)
         return recorded  # type: ignore[no-any-return]
 
     def update(self, **values: Any) -> None:
@@ -125,7 +127,8 @@ class Executable:
         `report()` says so.
 
         Blocks for as long as that takes. Raises TypeError for a name that is no argument,
-        and with ValueError for what does not fit; then nothing has changed. ClosedError once the
+        and with ValueError for what does not fit, and for a number or function that no node was
+        given as it is; then nothing has changed. ClosedError once the
         executable is closed.
         """
         self._raise_if_closed()
@@ -134,6 +137,14 @@ class Executable:
                 known = ", ".join(self._arguments) or "none: name them by g.argument(name, value)"
                 raise TypeError(f"the graph has no argument {name!r}; it has {known}")
         changed = {name: self._arguments[name].checked(value) for name, value in values.items()}
+        if self._unused is None:
+            self._unused = unused(self._recorded, self._arguments)
+        for name in changed:
+            if name in self._unused:
+                raise ValueError(
+                    f"argument {name!r} is given to no kernel, function or count= of a copy: what "
+                    "was computed with it while recording (a shape, a slice) has its first value"
+                )
         merged = {**self._values, **changed}
         self._instance = self._instance_of(merged)
         self._values = merged
@@ -172,9 +183,9 @@ class Executable:
         instance = self._instance
         instance.raise_if_gone()
         frame = _getframe(1)
-        ops = [op for each in instance.staged for op in each.copy_in(engine)]
+        ops = [op for each in instance.staged for op in each.copy_in(engine, self._values)]
         self._costs = instance, measured(instance.nodes, engine, frame)
-        ops += [op for each in instance.staged for op in each.copy_out(engine)]
+        ops += [op for each in instance.staged for op in each.copy_out(engine, self._values)]
         for op in ops:
             op.wait()
 

@@ -13,10 +13,11 @@ from cudasync.engine.log import fences
 from cudasync.graph.buffers import Buffers
 from cudasync.graph.parts import part_of
 from cudasync.graph.parts.device import DevicePart
+from cudasync.graph.parts.host import HostPart
 from cudasync.graph.segments import cut
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
     from types import FrameType
 
     from cudasync.engine import Op
@@ -43,28 +44,38 @@ class Instance:
         self.staged = tuple(staged)
         self.parts = [part_of(segment, shelf) for segment in cut(self.nodes)]
         self._buffers = Buffers(self.nodes)
-        # The push of the only part, where that is on a device: nothing else is to be asked.
+        # The push of the only part: nothing else is to be asked.
         self.push_only: Callable[[Any, FrameType], Op] | None = None
-        is_plain = len(self.parts) == 1 and not self.staged and not self._buffers
-        if is_plain and isinstance(self.parts[0], DevicePart):
-            self.push_only = self.parts[0].push
+        if len(self.parts) == 1 and not self.staged and not self._buffers:
+            part = self.parts[0]
+            if isinstance(part, DevicePart):
+                self.push_only = part.push
+            elif isinstance(part, HostPart):
+                self.push_only = part.push_only
         self.accesses = accesses_of(self.nodes)
         (_, updated, written), _, variables = self.accesses
         outside = [region for each in self.staged for region in each.regions[1]]
         self._written = list(variables), [*updated, *written, *outside]
 
-    def push(self, engine: Any, frame: FrameType, between: Between | None = None) -> Op:
-        """Push all parts; an op that is over when all are."""
+    def push(
+        self,
+        engine: Any,
+        frame: FrameType,
+        values: Mapping[str, Any],
+        between: Between | None = None,
+    ) -> Op:
+        """Push all parts, with these values for arguments, which are where this instance has them;
+        an op that is over when all are."""
         self.raise_if_gone()
-        ops = [op for each in self.staged for op in each.copy_in(engine, between)]
+        ops = [op for each in self.staged for op in each.copy_in(engine, values, between)]
         ops += [part.push(engine, frame, between) for part in self.parts]
-        ops += [op for each in self.staged for op in each.copy_out(engine, between)]
+        ops += [op for each in self.staged for op in each.copy_out(engine, values, between)]
         op: Op = ops[-1] if ops else engine.push(_nothing, name="empty graph")
         is_one = len(ops) < 2 and not any(part.is_spread for part in self.parts)
         if is_one:
             return op
         variables, regions = self._written
-        return fences.mark(engine, [*variables, *self._over()], regions)
+        return fences.behind(engine, [*variables, *self._over()], regions)
 
     def _over(self) -> list[Var]:
         return [variable for part in self.parts for variable in part.over]

@@ -53,6 +53,7 @@ class Node:
         "pool",
         "priority",
         "steps",
+        "stream",
         "transfer",
     )
 
@@ -102,6 +103,8 @@ class Node:
         self.anywhere: tuple[Anywhere, ...] = ()
         # The functions of the host that it calls one after the other, where these are several.
         self.steps: tuple[Node, ...] = ()
+        # Of its device, by the pass over streams: the first has the critical path.
+        self.stream = 0
         self._accesses = self._said = accesses
         self._code, self._at = where
         # Arrays and what else is to live as long as the node.
@@ -187,6 +190,7 @@ class Node:
         made.transfer = self.transfer
         made.steps = self.steps
         made.anywhere = self.anywhere
+        made.stream = self.stream
         made._said = self._said
         return made
 

@@ -14,6 +14,7 @@ from cudasync.engine.foreign_streams import come_after, let_follow, refuse_captu
 from cudasync.graph.parts.over import Between
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from types import FrameType
 
     from cudasync.driver.stream import StreamLike
@@ -21,7 +22,13 @@ if TYPE_CHECKING:
     from cudasync.graph.instance import Instance
 
 
-def launch_on(instance: Instance, stream: StreamLike, engine: Any, frame: FrameType) -> Op:
+def launch_on(
+    instance: Instance,
+    values: Mapping[str, Any],
+    stream: StreamLike,
+    engine: Any,
+    frame: FrameType,
+) -> Op:
     """Push a launch behind the work of `stream` so far; what it is given later follows.
 
     Raises as `Executable.launch` does, and then nothing was pushed.
@@ -36,6 +43,6 @@ def launch_on(instance: Instance, stream: StreamLike, engine: Any, frame: FrameT
     instance.raise_if_gone()
     between = Between()
     come_after(engine, on.record(), [between.begin])
-    op = instance.push(engine, frame, between)
+    op = instance.push(engine, frame, values, between)
     let_follow(engine, on, [between.begin, *between.ends])
     return op

@@ -146,7 +146,7 @@ class RecordedGraph:
             )
         firsts = {name: each.first for name, each in self._arguments.items()}
         nodes, staged, _ = on_values(self._nodes, self._arguments, firsts)
-        return children.record(engine, nodes, staged)
+        return children.record(engine, nodes, staged, firsts)
 
     def _raise_if_not_whole(self) -> None:
         if not self._is_whole:

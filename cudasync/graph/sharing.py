@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal
 from weakref import WeakValueDictionary
 
-from cudasync.graph.device_graph import device_graph
+from cudasync.graph.device_graph import device_graph, urgent
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Sequence
@@ -69,12 +69,13 @@ def _key(
 ) -> Hashable | None:
     """What is told of the nodes, in their order; None if something can not be told of one."""
     place = {node: at for at, node in enumerate(nodes)}
+    first = urgent(nodes)
     steps: list[tuple[object, ...]] = []
     for node, before in zip(nodes, edges, strict=True):
         said = alike(node)
         if said is None:
             return None
-        steps.append((*said, tuple(place[each] for each in before)))
+        steps.append((*said, node in first, tuple(place[each] for each in before)))
     device.context.enter()
     return device.context.token, tuple(steps)
 

@@ -15,6 +15,8 @@ from cudasync.graph.parts.over import besides
 from cudasync.graph.transfers import Transfer
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from cudasync.engine import Op
     from cudasync.engine.hazards.accesses import Accesses
     from cudasync.engine.hazards.interval_map import Region
@@ -40,18 +42,32 @@ class Staged:
         """What launches read besides, and what they write."""
         return (self._value,) * self.is_read, (self._value,) * self.is_written
 
-    def copy_in(self, engine: Any, between: Between | None = None) -> list[Op]:
+    def copy_in(
+        self, engine: Any, values: Mapping[str, Any], between: Between | None = None
+    ) -> list[Op]:
+        """Push the copy to the slot; `values` are those of this launch, at the places known."""
         if not self.is_read:
             return []
-        return [self._push(engine, self._slot, self._value, f"{self.name}, copied in", between)]
+        name = f"{self.name}, copied in"
+        return [self._push(engine, self._slot, self._value, values[self.name], name, between)]
 
-    def copy_out(self, engine: Any, between: Between | None = None) -> list[Op]:
+    def copy_out(
+        self, engine: Any, values: Mapping[str, Any], between: Between | None = None
+    ) -> list[Op]:
+        """Push the copy back."""
         if not self.is_written:
             return []
-        return [self._push(engine, self._value, self._slot, f"{self.name}, copied out", between)]
+        name = f"{self.name}, copied out"
+        return [self._push(engine, self._value, self._slot, values[self.name], name, between)]
 
     def _push(
-        self, engine: Any, target: Region, source: Region, name: str, between: Between | None
+        self,
+        engine: Any,
+        target: Region,
+        source: Region,
+        kept: Any,
+        name: str,
+        between: Between | None,
     ) -> Op:
         also_read, also_written = besides(between)
         reads, writes = [source, *also_read], [target, *also_written]
@@ -59,7 +75,8 @@ class Staged:
         size = target.end - target.start
         if device is None:
 
-            def copy_on_host() -> None:
+            def copy_on_host(kept: Any = kept) -> None:
+                # The op has hold of the array: nothing else frees memory of the CPU in order.
                 ctypes.memmove(target.start, source.start, size)
 
             op: Op = engine._push(copy_on_host, OpKind.HOST, reads=reads, writes=writes, name=name)

@@ -39,14 +39,18 @@ class Bytes:
 class Transfer:
     """Bytes from one place to another, or `value` to each byte of a place where it has no source.
 
-    With a `box` it is that alone which is copied, from the first byte of each place on.
-    The memory is kept alive by the node.
+    With a `box` it is that alone which is copied, from the first byte of each place on. With a
+    `count`, which may be an argument of a graph, it is so many elements of `element_bytes` each,
+    and at `most` that many. The memory is kept alive by the node.
     """
 
     target: Place
     source: Place | None = None
     value: int = 0
     box: Box | None = None
+    count: Any = None
+    element_bytes: int = 0
+    most: int = 0
 
     @property
     def regions(self) -> Any:
@@ -68,6 +72,9 @@ class Transfer:
 
     def on(self, stream: Stream) -> None:
         """Enqueue it."""
+        if self.target[0].start == self.target[0].end:
+            # A count of 0.
+            return
         if self.source is None:
             memset_async(_operand(self.target), self.value, stream=stream)
         elif self.box is not None:
@@ -94,10 +101,22 @@ class Transfer:
         return Transfer(target, source)
 
     def aimed(self, aim: Aim) -> Transfer:
-        """The same between other places."""
+        """The same between other places, and of another size. ValueError for a count that is too
+        large."""
         target = aim.region(self.target[0]), self.target[1]
         source = None if self.source is None else (aim.region(self.source[0]), self.source[1])
-        return replace(self, target=target, source=source)
+        if not aim.is_slot(self.count):
+            return replace(self, target=target, source=source)
+        count = int(aim.value(self.count))
+        if not 0 <= count <= self.most:
+            raise ValueError(f"a copy of {count} elements: its sides have {self.most}")
+        size = count * self.element_bytes
+        target = _of_size(target, size)
+        return replace(self, target=target, source=source and _of_size(source, size))
+
+
+def _of_size(place: Place, size: int) -> Place:
+    return Region(place[0].start, place[0].start + size), place[1]
 
 
 def _operand(place: Place) -> Any:

@@ -5,7 +5,22 @@
 
 from __future__ import annotations
 
+from cudasync.kvstore.base import KVStore
+from cudasync.kvstore.creating import create
+from cudasync.kvstore.errors import ServerLost, ServerUnavailable, WorkersBehind
 from cudasync.kvstore.optimizers import LAMB, SGD, AdaGrad, Adam, Optimizer
-from cudasync.kvstore.store import KVStore, create
+from cudasync.kvstore.servers.in_process import InProcessServers
 
-__all__ = ["LAMB", "SGD", "AdaGrad", "Adam", "KVStore", "Optimizer", "create"]
+__all__ = [
+    "LAMB",
+    "SGD",
+    "AdaGrad",
+    "Adam",
+    "InProcessServers",
+    "KVStore",
+    "Optimizer",
+    "ServerLost",
+    "ServerUnavailable",
+    "WorkersBehind",
+    "create",
+]

@@ -50,7 +50,7 @@ def arrays_of(value: Any, what: str) -> list[Array]:
     return found
 
 
-def raise_unless_fit(key: Key, given: list[Array], like: Array, what: str) -> None:
+def raise_unless_fit(key: Key, given: list[Array], like: Any, what: str) -> None:
     """Refuse arrays of another shape or dtype than what the key has."""
     for each in given:
         if each.shape != like.shape:

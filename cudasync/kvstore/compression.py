@@ -27,7 +27,8 @@ class Compression:
     def __init__(self, kind: str, threshold: float = 0.5) -> None:
         if kind not in TYPES:
             raise ValueError(f"compression is {' or '.join(TYPES)}, not {kind!r}")
-        bound = float(threshold)
+        self.kind = kind
+        self.threshold = bound = float(threshold)
         if not math.isfinite(bound) or (kind == "2bit" and bound <= 0):
             raise ValueError(f"a threshold is a finite number above 0, not {threshold}")
         self._residuals: dict[tuple[Key, int], Array] = {}
@@ -39,6 +40,12 @@ class Compression:
             return xp.where(x >= bound, bound, xp.where(x <= -bound, -bound, x * 0.0))
 
         self._sent = Elementwise(one_bit if kind == "1bit" else two_bits)
+
+    @classmethod
+    def of(cls, settings: dict[str, Any]) -> Compression:
+        """That of `{"type": "1bit" or "2bit", "threshold": 0.5}`; ValueError for another."""
+        more = {name: value for name, value in settings.items() if name != "type"}
+        return cls(settings.get("type", ""), **more)
 
     def __call__(self, key: Key, place: int, value: Array) -> Array:
         """What is sent of `value`, on its device; the residual is kept there."""

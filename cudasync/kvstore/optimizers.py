@@ -26,8 +26,10 @@ class Optimizer:
     name: ClassVar[str]
     defaults: ClassVar[dict[str, float]]
     # What a key has beside its weight: arrays of its shape, and numbers.
-    arrays: ClassVar[tuple[str, ...]] = ()
+    arrays: tuple[str, ...] = ()
     numbers: ClassVar[tuple[str, ...]] = ()
+    # Whether an element depends on that element alone, so that a key may be updated in parts.
+    is_elementwise = True
 
     def __init__(self, **settings: Any) -> None:
         known = {"weight_decay": 0.0, "rescale": 1.0, "clip": None, **self.defaults}
@@ -74,11 +76,15 @@ class Optimizer:
 
 
 class SGD(Optimizer):
-    """w += m, where m = momentum * m - learning_rate * g."""
+    """w += m, where m = momentum * m - learning_rate * g; without momentum no m is kept."""
 
     name = "sgd"
     defaults: ClassVar = {"learning_rate": 0.01, "momentum": 0.0}
-    arrays = ("momentum",)
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        if self.momentum:
+            self.arrays = ("momentum",)
 
     def rules(self, xp: Any) -> dict[str, Callable[..., Any]]:
         """As `Optimizer.rules`."""
@@ -90,11 +96,18 @@ class SGD(Optimizer):
         def weight(w: Any, m: Any) -> Any:
             return w + m
 
-        return {**super().rules(xp), "momentum": momentum, "weight": weight}
+        def plain(w: Any, g: Any, rate: Any) -> Any:
+            return w - g * rate
+
+        own = (momentum, weight, plain)
+        return {**super().rules(xp), **{rule.__name__: rule for rule in own}}
 
     def update(self, on: Any, weight: Any, gradient: Any, state: State) -> None:
         """As `Optimizer.update`."""
         g = self.prepared(on, weight, gradient)
+        if not self.momentum:
+            on("plain", weight, weight, g, on.rate)
+            return
         on("momentum", state["momentum"], state["momentum"], g, on.rate)
         on("weight", weight, weight, state["momentum"])
 
@@ -182,6 +195,8 @@ class LAMB(Adam):
     """
 
     name = "lamb"
+    # The factor is of all elements.
+    is_elementwise = False
     defaults: ClassVar = {"learning_rate": 0.001, "beta1": 0.9, "beta2": 0.999, "epsilon": 1e-6}
 
     def rules(self, xp: Any) -> dict[str, Callable[..., Any]]:

@@ -1,104 +1,73 @@
-"""Floor 5. The key-value store of one process: "local" on the CPU, "device" on the devices.
+"""Floor 5. Stores whose values every worker has: "local", "device", and "dist_sync".
 
-MXNet's interface. Every call is made of pushes on the arrays concerned, so it returns at once, a
-pull is behind the pushes before it, and what reads `out` is behind the pull. What fails poisons
-as everywhere.
+Every call is made of pushes on the arrays concerned, so it returns at once, a pull is behind the
+pushes before it, and what reads `out` is behind the pull. What fails poisons as everywhere. Between
+processes every worker keeps all values and makes the same updates of the same sums.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from cudasync import xp
 from cudasync.array.copying import copy
 from cudasync.array.host.memory import CPU
 from cudasync.distributed.work import Work, work_of
-from cudasync.kvstore import states
-from cudasync.kvstore.arguments import Key, arrays_of, checked_keys, pairs, raise_unless_fit
-from cudasync.kvstore.compression import Compression
+from cudasync.kvstore import base, states, summing
+from cudasync.kvstore.arguments import Key, arrays_of, checked_keys, pairs
+from cudasync.kvstore.base import KVStore
 from cudasync.kvstore.optimizers import Optimizer, optimizer
 from cudasync.kvstore.updating import Updater
-from cudasync.locks import Lock
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from cudasync.array.array import Array
-
-TYPES = ("local", "device")
-_CAPABLE = {"optimizer": True, "row_sparse": True, "async": False, "checkpoint": False}
+    from cudasync.kvstore.between import Between
 
 
-class KVStore:
-    """Values by key, shared by the devices of this process; made by `create`.
+class CopiesStore(KVStore):
+    """A store with an array for each key in this process.
 
-    "local" adds up and updates on the CPU, "device" where the key's first value was.
+    "local" and "dist_sync" add up and update on the CPU, "device" where the key's first value was.
     """
 
-    rank = 0
-    num_workers = 1
-
-    def __init__(self, kind: str) -> None:
+    def __init__(self, kind: str, between: Between | None = None) -> None:
+        super().__init__()
         self.type = kind
+        self._between = between
+        if between is not None:
+            self.rank, self.num_workers = between.rank, between.size
         self._stored: dict[Key, Array] = {}
-        self._compression: Compression | None = None
         self._updater: Callable[[Key, Array, Array], Any] | None = None
-        # Held while a call pushes, never while anything runs: two threads' steps do not mix.
-        self._lock = Lock()
 
     def __repr__(self) -> str:
         return f"<KVStore {self.type}, {len(self._stored)} keys>"
 
-    def is_capable(self, capability: str) -> bool:
-        """True for "optimizer" and "row_sparse"; ValueError for a word that names nothing."""
-        if capability.lower() not in _CAPABLE:
-            raise ValueError(f"a capability is one of {', '.join(_CAPABLE)}, not {capability!r}")
-        return _CAPABLE[capability.lower()]
-
     def init(self, key: Any, value: Any) -> None:
-        """Give new keys their values, of which copies are kept; ValueError for a key that is known.
-
-        Of a list of arrays for one key the first counts.
-        """
         given = pairs(key, value, "value")
         with self._lock:
-            for name, arrays in given:
-                if name in self._stored:
-                    raise ValueError(f"key {name!r} has a value: push to it")
-                for each in arrays[1:]:
-                    raise_unless_fit(name, [each], arrays[0], "value")
+            base.of_one_shape(given, self._stored)
+            if self._between is not None:
+                self._between.agree([(name, arrays[0]) for name, arrays in given])
             for name, (first, *_) in given:
-                home = CPU if self.type == "local" else first.device
+                home = first.device if self.type == "device" else CPU
                 made = xp.empty(first.shape, dtype=first.dtype, device=home)
                 copy(made, first)
+                if self._between is not None:
+                    self._between.comm.broadcast(made)
                 self._stored[name] = made
 
-    def broadcast(self, key: Any, value: Any, out: Any, priority: int = 0) -> Work:
-        """`init`, then `pull`."""
-        with self._lock:
-            self.init(key, value)
-            return self.pull(key, out, priority)
-
     def push(self, key: Any, value: Any, priority: int = 0) -> Work:
-        """Add up the arrays of a key, in the order of the list, and bring the sum in.
-
-        Without optimizer and updater the sum replaces what is stored; else they are called with
-        it. A larger `priority` lets copies go first. Returns at once.
-        """
         with self._lock:
             given = self._known(pairs(key, value, "value"), "value")
             if self._compression is not None:
-                for name, arrays in given:
-                    if arrays[0].dtype.kind != "f":
-                        raise TypeError(f"key {name!r} is {arrays[0].dtype}: floats are compressed")
+                base.raise_unless_floats(given)
             for name, arrays in given:
                 self._push(name, arrays, priority)
             return work_of("push", [self._stored[name] for name, _ in given])
 
     def pull(self, key: Any, out: Any, priority: int = 0) -> Work:
-        """Copy what is stored to each `out`, behind all earlier pushes. Returns at once."""
         with self._lock:
             given = self._known(pairs(key, out, "out"), "out")
             for name, arrays in given:
@@ -107,7 +76,6 @@ class KVStore:
             return work_of("pull", [each for _, arrays in given for each in arrays])
 
     def pushpull(self, key: Any, value: Any, out: Any = None, priority: int = 0) -> Work:
-        """`push`, then `pull` to `out`, by default to the arrays that were pushed."""
         outs = value if out is None else out
         with self._lock:
             self._known(pairs(key, outs, "out"), "out")
@@ -115,70 +83,36 @@ class KVStore:
             return self.pull(key, outs, priority)
 
     def row_sparse_pull(self, key: Any, out: Any, row_ids: Any, priority: int = 0) -> Work:
-        """Copy the rows with these numbers to each `out`: row i of it becomes row `row_ids[i]`.
-
-        `row_ids` are integers, for all outs of the one key; IndexError for a row that is not there.
-        """
         (name,) = checked_keys(key)
-        rows = np.asarray(row_ids)
-        if rows.ndim != 1 or rows.dtype.kind not in "iu":
-            raise TypeError("row_ids are integers in a list or an array of one dimension")
         with self._lock:
             stored = self._value(name)
-            if not stored.ndim:
-                raise ValueError(f"key {name!r} is a number and has no rows")
-            if rows.size and not (rows.min() >= 0 and rows.max() < stored.shape[0]):
-                raise IndexError(f"key {name!r} has rows 0 to {stored.shape[0] - 1}")
             outs = arrays_of(out, "out")
-            shape = (len(rows), *stored.shape[1:])
-            for each in outs:
-                if each.shape != shape or each.dtype != stored.dtype:
-                    raise ValueError(f"these rows are {stored.dtype}{shape}, not {each.shape}")
-            ids = xp.asarray(rows.astype(np.int64), device=stored.device)
-            picked = xp.take(stored, ids, axis=0)
+            rows = base.checked_rows(name, row_ids, outs, stored.shape, stored.dtype)
+            picked = xp.take(stored, xp.asarray(rows, device=stored.device), axis=0)
             for each in outs:
                 copy(each, picked, priority=priority)
             return work_of("row_sparse_pull", outs)
 
     def set_optimizer(self, given: Optimizer | str, **settings: Any) -> None:
-        """Update by this optimizer from now on: an `Optimizer`, or a name with settings."""
         made = Updater(optimizer(given, settings))
         with self._lock:
             self._updater = made
 
     def set_updater(self, updater: Callable[[Key, Array, Array], Any]) -> None:
-        """Call `updater(key, sum, stored)` at each push: it changes `stored` in place, by pushes.
-
-        It runs in the caller's thread, under the store's lock, so it must not call the store.
-        """
         if not callable(updater):
             raise TypeError(f"an updater is a function, not {type(updater).__name__}")
         with self._lock:
             self._updater = updater
 
-    def set_gradient_compression(self, settings: dict[str, Any]) -> None:
-        """Compress what is pushed: `{"type": "1bit" or "2bit", "threshold": 0.5}`.
-
-        Each place in a key's list has a residual of its own. Floats only: a push of others is a
-        TypeError then.
-        """
-        more = {name: value for name, value in settings.items() if name != "type"}
-        made = Compression(settings.get("type", ""), **more)
-        with self._lock:
-            self._compression = made
-
     def barrier(self) -> None:
-        """Block until what this store has pushed is over; raises what failed of it."""
         with self._lock:
             held = list(self._stored.values())
         for each in held:
             each.wait()
+        if self._between is not None:
+            self._between.comm.barrier()
 
     def save_optimizer_states(self, path: Any, dump_optimizer: bool = False) -> None:
-        """Write the state of every key to a file, with name and settings too if asked. Blocks.
-
-        OSError where it can not be written; an older file is whole then.
-        """
         with self._lock:
             updater = self._of_optimizer()
             taken = [
@@ -190,13 +124,16 @@ class KVStore:
         about: dict[str, Any] = {"keys": [[k, n] for k, n, _ in taken], "optimizer": chosen.name}
         if dump_optimizer:
             about["settings"] = chosen.settings
-        states.save(path, about, [array.numpy() for _, _, array in taken])
+
+        def write() -> None:
+            states.save(path, about, [array.numpy() for _, _, array in taken])
+
+        if self._between is None:
+            write()
+        else:
+            self._between.on_rank_0(write)
 
     def load_optimizer_states(self, path: Any) -> None:
-        """Take the states of a file, and the optimizer if it is in there. Blocks for the file.
-
-        ValueError for a damaged file, one of another optimizer, and keys that do not fit.
-        """
         about, arrays = states.load(path)
         with self._lock:
             if "settings" in about:
@@ -214,30 +151,24 @@ class KVStore:
                 updater.states.setdefault(key, {})[name] = placed
             self._updater = updater
 
+    def close(self) -> None:
+        if self._between is not None:
+            self._between.comm.close()
+
     def _push(self, key: Key, arrays: list[Array], priority: int) -> None:
-        stored = self._stored[key]
-        home = stored.device
-        if self._compression is not None:
-            arrays = [self._compression(key, at, each) for at, each in enumerate(arrays)]
-        total = self._at(home, arrays[0], priority)
-        for each in arrays[1:]:
-            total = xp.add(total, self._at(home, each, priority))
-        if self._updater is None:
-            copy(stored, total, priority=priority)
-        else:
-            self._updater(key, total, stored)
-
-    def _at(self, home: Any, x: Array, priority: int) -> Array:
-        if x.device == home:
-            return x
-        made: Array = xp.empty(x.shape, dtype=x.dtype, device=home)
-        copy(made, x, priority=priority)
-        return made
-
-    def _known(self, given: list[tuple[Key, list[Array]]], what: str) -> Any:
-        for name, arrays in given:
-            raise_unless_fit(name, arrays, self._value(name), what)
-        return given
+        stored, compression = self._stored[key], self._compression
+        if compression is not None and self._between is None:
+            arrays = [compression(key, at, each) for at, each in enumerate(arrays)]
+        found = summing.total(arrays, stored.device, priority)
+        if self._between is not None:
+            # Without an updater the sum of all workers goes where it is to be.
+            into = stored if self._updater is None else xp.empty_like(stored)
+            self._between.total(key, found, into, compression, priority)
+            found = into
+        if self._updater is not None:
+            self._updater(key, found, stored)
+        elif found is not stored:
+            copy(stored, found, priority=priority)
 
     def _value(self, key: Key) -> Array:
         if key not in self._stored:
@@ -248,13 +179,3 @@ class KVStore:
         if not isinstance(self._updater, Updater):
             raise ValueError("this store has no optimizer: call set_optimizer first")
         return self._updater
-
-
-def create(name: str = "local") -> KVStore:
-    """A key-value store: "local" updates on the CPU, "device" on the devices.
-
-    ValueError for another name.
-    """
-    if name not in TYPES:
-        raise ValueError(f"a key-value store is one of {', '.join(TYPES)}, not {name!r}")
-    return KVStore(name)

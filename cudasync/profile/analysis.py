@@ -36,6 +36,25 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
+class NodeRow:
+    """A node of a graph, recorded at `push_site`: how often it ran, and how long that took, in
+    microseconds. `share` is that of all nodes of the same place and clock."""
+
+    name: str
+    push_site: str
+    device: int | None
+    clock: str
+    count: int
+    total_us: float
+    max_us: float
+    share: float
+
+    @property
+    def mean_us(self) -> float:
+        return self.total_us / self.count
+
+
+@dataclass(frozen=True, slots=True)
 class Axis:
     """All that one clock timed: from the first start to the last end, and how full that was.
 
@@ -101,6 +120,22 @@ def rows(records: Sequence[Record]) -> list[Row]:
         share = total_us / busy[clock] if busy[clock] > 0 else 0.0
         size = sum(each.size_bytes for each in group)
         made.append(Row(name, kind, device, clock, len(group), total_us, longest_us, share, size))
+    return sorted(made, key=lambda row: (row.clock, -row.total_us, row.name))
+
+
+def node_rows(records: Sequence[Record]) -> list[NodeRow]:
+    """The nodes of graphs that have times, what took longest first."""
+    groups: dict[tuple[str, str, int | None, str], list[float]] = {}
+    busy: dict[tuple[int | None, str], float] = {}
+    for each in records:
+        for node in each.node_times:
+            key = node.name, node.push_site, each.device, each.clock
+            groups.setdefault(key, []).append(node.duration_us)
+            busy[key[2:]] = busy.get(key[2:], 0.0) + node.duration_us
+    made = [
+        NodeRow(*key, len(times), sum(times), max(times), sum(times) / (busy[key[2:]] or 1.0))
+        for key, times in groups.items()
+    ]
     return sorted(made, key=lambda row: (row.clock, -row.total_us, row.name))
 
 

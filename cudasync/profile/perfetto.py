@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from cudasync.profile.record import Record
+    from cudasync.profile.record import NodeTime, Record
 
 
 def trace(records: Sequence[Record]) -> dict[str, Any]:
@@ -30,6 +30,8 @@ def trace(records: Sequence[Record]) -> dict[str, Any]:
         events.append(
             {"ph": "M", "name": "thread_name", "pid": clocks[clock], "tid": tid, "args": named}
         )
+    # Those beside each other in one launch are on tracks of their own.
+    beside: dict[tuple[str, str], int] = {}
     flow = 0
     for each in timed:
         where = {"pid": clocks[each.clock], "tid": tracks[each.clock, each.place or ""]}
@@ -44,6 +46,32 @@ def trace(records: Sequence[Record]) -> dict[str, Any]:
                 "args": _arguments(each),
             }
         )
+        for node, lane in zip(each.node_times, _lanes(each.node_times), strict=True):
+            place = each.place or ""
+            track = where["tid"]
+            if lane:
+                key = each.clock, f"{place}, nodes {lane}"
+                if key not in beside:
+                    beside[key] = len(tracks) + len(beside) + 1
+                    named = {"name": key[1]}
+                    tid = beside[key]
+                    events.append(
+                        {"ph": "M", "name": "thread_name", "pid": where["pid"], "tid": tid,
+                         "args": named}
+                    )  # fmt: skip
+                track = beside[key]
+            events.append(
+                {
+                    "ph": "X",
+                    "name": node.name,
+                    "cat": "node",
+                    "ts": node.start_us,
+                    "dur": node.duration_us,
+                    "pid": where["pid"],
+                    "tid": track,
+                    "args": {"push site": node.push_site, "launch": each.number},
+                }
+            )
         for dependency in each.before:
             on = dependency.on
             if not on.has_times or on.clock != each.clock:
@@ -56,6 +84,17 @@ def trace(records: Sequence[Record]) -> dict[str, Any]:
     for clock, pid in clocks.items():
         events += _counted(timed, clock, pid)
     return {"traceEvents": events, "displayTimeUnit": "ns"}
+
+
+def _lanes(nodes: Sequence[NodeTime]) -> list[int]:
+    """Numbers for nodes, so that those of one number do not overlap."""
+    ends: list[float] = []
+    found = dict.fromkeys(range(len(nodes)), 0)
+    for at in sorted(found, key=lambda at: nodes[at].start_us):
+        free = next((i for i, end in enumerate(ends) if end <= nodes[at].start_us), len(ends))
+        ends[free : free + 1] = [nodes[at].end_us]
+        found[at] = free
+    return list(found.values())
 
 
 def _arguments(record: Record) -> dict[str, Any]:

@@ -33,7 +33,8 @@ class Profile:
     software GPU has a virtual clock, one for all its devices, which is shown beside the other.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, nodes: bool = False) -> None:
+        self._times_nodes = nodes
         self._recorders: dict[Engine, Recorder] = {}
         self._clocks: dict[int, DeviceClock] = {}
         self._wall = 0.0
@@ -110,6 +111,11 @@ class Profile:
         return analysis.rows(self.records)
 
     @property
+    def nodes(self) -> list[analysis.NodeRow]:
+        """The nodes of graphs, those of devices with `cs.profile(nodes=True)` only."""
+        return analysis.node_rows(self.records)
+
+    @property
     def axes(self) -> list[analysis.Axis]:
         """For each clock elapsed and busy time, overlap, and the critical path."""
         return analysis.axes(self.records)
@@ -140,7 +146,9 @@ class Profile:
 
     def _watch(self, engine: Engine) -> None:
         ledger: Any = engine._ledger
-        recorder = Recorder(self._wall, self._clocks, ledger.recorder)
+        recorder = Recorder(
+            self._wall, self._clocks, ledger.recorder, times_nodes=self._times_nodes
+        )
         self._made.append(recorder)
         self._recorders[engine] = recorder
         observing.observe(engine, recorder)
@@ -158,10 +166,14 @@ class Why(list["Reason"]):
         return "\n".join(str(each) for each in self)
 
 
-def profile() -> Profile:
+def profile(*, nodes: bool = False) -> Profile:
     """Watch what runs inside of a `with` block: `with cs.profile() as p: ...`, then `print(p)`.
 
     Every engine and thread of the process is watched, engines made inside too. Entering and leaving
     the block wait for all ops; nothing is paid outside of it.
+
+    Functions of the host in graphs have a time each. With `nodes`, so have the nodes of devices: a
+    launch of a graph then has two events for each node, which takes longer, and a function of a
+    stream in it is called once more. (In checked mode, and on a serial engine, they have none.)
     """
-    return Profile()
+    return Profile(nodes=nodes)

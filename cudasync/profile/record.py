@@ -13,6 +13,20 @@ WALL = "wall clock"
 VIRTUAL = "virtual clock"
 
 
+@dataclass(frozen=True, slots=True)
+class NodeTime:
+    """A node of a graph, in one launch: where it was recorded, when it began and ended."""
+
+    name: str
+    push_site: str
+    start_us: float
+    end_us: float
+
+    @property
+    def duration_us(self) -> float:
+        return self.end_us - self.start_us
+
+
 @dataclass(slots=True, eq=False)
 class Record:
     """One op: where it ran, when, and what it accessed. Times are in microseconds.
@@ -40,6 +54,8 @@ class Record:
     size_bytes: int = 0
     # Of a graph's segment: the names of its nodes; of a batch, those of its steps.
     nodes: tuple[str, ...] = ()
+    # Those of them that have times, by the clock of this.
+    node_times: tuple[NodeTime, ...] = ()
     reads: tuple[Region | Var, ...] = ()
     writes: tuple[Region | Var, ...] = ()
     before: list[Dependency] = field(default_factory=list)

@@ -14,9 +14,11 @@ from cudasync.engine.op import OpKind, site_of
 from cudasync.engine.op_classes import DeviceOp
 from cudasync.errors import CudasyncError
 from cudasync.profile.clocks import DeviceClock
-from cudasync.profile.record import VIRTUAL, WALL, Record
+from cudasync.profile.record import VIRTUAL, WALL, NodeTime, Record
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from cudasync.driver import Stream
     from cudasync.engine.hazards.interval_map import Region
     from cudasync.engine.op import Op
@@ -28,7 +30,19 @@ _NONE: tuple[Any, ...] = ((), (), ())
 class Recorder:
     """Collects what happens to the ops of one engine; `outer` was told of them before."""
 
-    def __init__(self, wall: float, clocks: dict[int, DeviceClock], outer: Any = None) -> None:
+    # Host functions of graphs are timed, each by itself.
+    times_functions = True
+
+    def __init__(
+        self,
+        wall: float,
+        clocks: dict[int, DeviceClock],
+        outer: Any = None,
+        *,
+        times_nodes: bool = False,
+    ) -> None:
+        # Nodes of a device are.
+        self.times_nodes = times_nodes
         self._wall = wall
         self.clocks = clocks
         self.outer = outer
@@ -88,25 +102,30 @@ class Recorder:
         timeline, _, event, _ = point
         origin = self.clocks[timeline.device.ordinal].origin
         begin = end = None
+        timed, nodes = op.node_times, ()
         # A profile is worth less than the op: where the device is lost, it has a hole.
         with suppress(CudasyncError, ValueError):
             begin = issued[1].elapsed_ms(origin) * 1e3
             end = event.elapsed_ms(origin) * 1e3
-        self._end(op, timeline.name, issued[0], begin, end)
+            if timed is not None:
+                nodes = timed.since(origin)
+        self._end(op, timeline.name, issued[0], begin, end, nodes)
         if self._issued.pop(op, None) is not None:
             timeline.streams.events.give_back(issued[1])
+            if timed is not None:
+                timed.give_back()
 
     def ran(self, op: Op, worker: str, start: float) -> None:
         """Note a host op that began at `start` (time.perf_counter) and ends now."""
         if self.outer is not None:
             self.outer.ran(op, worker, start)
-        self._end(op, worker, start, None, None)
+        self._end(op, worker, start, None, None, op.node_times or ())
 
     def ran_in_turn(self, op: Op, start: float) -> None:
         """Note an op of a serial engine, host or device, that began at `start` and ends now."""
         if self.outer is not None:
             self.outer.ran_in_turn(op, start)
-        self._end(op, "serial", start, None, None)
+        self._end(op, "serial", start, None, None, op.node_times or ())
 
     def adopted(self, op: Op, region: Region) -> None:
         """Note which memory the allocation `op` made."""
@@ -121,7 +140,9 @@ class Recorder:
         self._issued.pop(op, None)
         self._end(op, None, None, None, None)
 
-    def _end(self, op: Op, place: str | None, issued: Any, begin: Any, end: Any) -> None:
+    def _end(
+        self, op: Op, place: str | None, issued: Any, begin: Any, end: Any, nodes: Any = ()
+    ) -> None:
         queued = self._queued.pop(op, None)
         if queued is None:
             return
@@ -129,7 +150,7 @@ class Recorder:
         self._ended.append(
             (op.number, op.name, op.kind, op._code, op._at, queued, op._reads, op._writes,
              op._regions, getattr(op, "_kernel", ""), _ordinal(op), _pool(op), place, issued,
-             _now(), begin, end)
+             _now(), begin, end, nodes)
         )  # fmt: skip
 
     def records(self) -> list[Record]:
@@ -143,7 +164,7 @@ class Recorder:
     def _record(
         self, number: int, name: str, kind: OpKind, code: Any, at: int, queued: float, reads: Any,
         writes: Any, regions: Any, kernel: Any, ordinal: int | None, pool: str, place: str | None,
-        issued: float | None, found: float, begin: float | None, end: float | None,
+        issued: float | None, found: float, begin: float | None, end: float | None, nodes: Any,
     ) -> Record:  # fmt: skip
         only_read, updated, written = regions or _NONE
         adopted = (self._allocated[number],) if number in self._allocated else ()
@@ -161,12 +182,21 @@ class Recorder:
             clock = self.clocks[ordinal]
             made.clock = VIRTUAL if clock.is_virtual else WALL
             made.start_us, made.end_us = clock.axis_us(begin), clock.axis_us(end)
+            made.node_times = _node_times(nodes, clock.axis_us)
         elif begin is None and (ordinal is None or place == "serial"):
             made.start_us, made.end_us = made.issued_us, made.found_us
+            made.node_times = _node_times(nodes, self._us)
+            made.nodes = made.nodes or tuple(each.name for each in made.node_times)
         return made
 
     def _us(self, moment: float) -> float:
         return (moment - self._wall) * 1e6
+
+
+def _node_times(nodes: Any, us: Callable[[float], float]) -> tuple[NodeTime, ...]:
+    return tuple(
+        NodeTime(node.name, node.push_site, us(begin), us(end)) for node, begin, end in nodes
+    )
 
 
 def _ordinal(op: Op) -> int | None:

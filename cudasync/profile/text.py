@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from cudasync.profile import analysis
@@ -13,10 +14,11 @@ if TYPE_CHECKING:
 
 _MOST_ROWS = 30
 _MOST_STEPS = 20
+_MOST_NAMES = 8
 
 
 def text(records: Sequence[Record], notes: Sequence[str] = ()) -> str:
-    """The table by op, then overlap, idle time, copies and critical path."""
+    """The table by op, that of nodes, then overlap, critical path, idle time and copies."""
     timed = sum(each.has_times for each in records)
     lines = [f"{len(records)} ops, {len(records) - timed} without times", *notes]
     rows = analysis.rows(records)
@@ -31,6 +33,7 @@ def text(records: Sequence[Record], notes: Sequence[str] = ()) -> str:
             )
         if len(rows) > _MOST_ROWS:
             lines.append(f"and {len(rows) - _MOST_ROWS} more")
+    lines += _nodes(records)
     for axis in analysis.axes(records):
         lines += [
             "",
@@ -60,6 +63,31 @@ def text(records: Sequence[Record], notes: Sequence[str] = ()) -> str:
             f" {copies.gb_per_s:.3g} GB/s, {share:.0%} hidden behind compute"
         )
     return "\n".join(lines)
+
+
+def _nodes(records: Sequence[Record]) -> list[str]:
+    """Nodes of graphs: those with times, and the names of the others."""
+    lines: list[str] = []
+    rows = analysis.node_rows(records)
+    if rows:
+        width = max(len(row.name) for row in rows[:_MOST_ROWS])
+        lines += ["", "nodes of graphs:"]
+    for row in rows[:_MOST_ROWS]:
+        where = "host" if row.device is None else f"device {row.device}"
+        lines.append(
+            f"{row.name:<{width}}  {where:<8} {row.count:>7} {duration(row.total_us):>9}"
+            f" {duration(row.mean_us):>9} {duration(row.max_us):>9} {row.share:>5.0%}"
+            f"  {row.push_site}"
+        )
+    if len(rows) > _MOST_ROWS:
+        lines.append(f"and {len(rows) - _MOST_ROWS} more")
+    untimed = Counter(name for each in records if not each.node_times for name in each.nodes)
+    if untimed:
+        said = [f"{name} ({count})" for name, count in untimed.most_common(_MOST_NAMES)]
+        if len(untimed) > _MOST_NAMES:
+            said.append(f"{len(untimed) - _MOST_NAMES} more")
+        lines += ["", f"without times of their own (cs.profile(nodes=True)): {', '.join(said)}"]
+    return lines
 
 
 def duration(time_us: float) -> str:

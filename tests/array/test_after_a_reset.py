@@ -132,3 +132,25 @@ def test_a_planted_bug_is_found(engine, monkeypatch):
         x.wait()
     engine.clear_errors()
     cs.Device(SPOT).reset()
+
+
+def test_a_kernel_that_was_called_before_is_refused_before_anything_is_pushed(engine):
+    """The very call that it had last, so nothing in it is looked at anew."""
+    kernel = cs.Module.from_file(kernel_file("fill"), device=SPOT).kernel("fill_u32")
+    x = cs.zeros(8, np.uint32, device=SPOT)
+    args = np.uint32(1), x, np.uint32(8)
+    launch = kernel.prepare(grid=1, block=8, args=args)
+    for _ in range(2):
+        kernel[1, 8](*args)
+        launch.push()
+    engine.waitall()
+    cs.Device(SPOT).reset()
+    with counted_calls() as calls:
+        for call in (lambda: kernel[1, 8](*args), launch.push, lambda: engine.push_many([launch])):
+            with pytest.raises(cs.ClosedError, match="went with the reset"):
+                call()
+    assert not enqueued(calls)
+    again = cs.Module.from_file(kernel_file("fill"), device=SPOT).kernel("fill_u32")
+    fresh = cs.zeros(8, np.uint32, device=SPOT)
+    again[1, 8](np.uint32(3), fresh, np.uint32(8))
+    assert fresh.numpy().tolist() == [3] * 8

@@ -349,5 +349,8 @@ def test_a_batch_that_was_pushed_before_a_reset_is_refused_behind_it(engine, mix
     steps = [prepared(mix, y, x)] * 2
     engine.push_many(steps).wait(PATIENCE_S)
     x.device.reset()
-    assert isinstance(engine.push_many(steps).exception(PATIENCE_S).cause, cs.ClosedError)
+    # By the push, or by the op of a batch that needs not be looked at anew.
+    with pytest.raises((cs.ClosedError, cs.OpError)) as caught:
+        engine.push_many(steps).wait(PATIENCE_S)
+    assert isinstance(getattr(caught.value, "cause", caught.value), cs.ClosedError)
     engine.clear_errors()

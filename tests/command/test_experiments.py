@@ -64,7 +64,7 @@ def test_json_is_one_document_with_times_and_traces(capsys):
 def test_a_list_needs_no_device(capsys):
     assert experiments("--list") == 0
     lines = capsys.readouterr().out.splitlines()
-    assert [line.split()[0] for line in lines] == list(EXPERIMENTS)
+    assert [line.split()[0] for line in lines] == [*EXPERIMENTS, "training"]
 
 
 @pytest.mark.parametrize("name", ["a.png", "a.SVG"])

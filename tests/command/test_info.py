@@ -97,7 +97,9 @@ def test_json_holds_the_same(capsys):
     assert found["why"]
     assert [device["ordinal"] for device in found["devices"]] == list(range(cs.device_count()))
     assert found["packages"]["numpy"]
-    assert set(found["extras"]) == {"soft", "arrays", "blas", "mpi", "demo", "test"}
+    assert set(found["extras"]) == {
+        *("soft", "arrays", "blas", "mpi", "ray", "nccl", "demo", "test"),
+    }
 
 
 def test_what_is_missing_comes_with_the_line_that_installs_it(capsys, monkeypatch):

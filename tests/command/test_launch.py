@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
 
 import pytest
@@ -11,6 +12,7 @@ from helpers.ranks import PATIENCE_S, all_end, lacks_mpi, launch, marked, starte
 
 from cudasync.command import main, mpiexec
 from cudasync.command.arguments import CommandError
+from cudasync.command.launch import Relay
 
 RANK = """import os, subprocess, sys, signal, threading
 rank = int(os.environ.get("OMPI_COMM_WORLD_RANK", os.environ.get("PMI_RANK", -1)))
@@ -126,7 +128,8 @@ def test_a_tolerant_launch_goes_on_without_a_dead_rank(ranks):
         "MPI.COMM_WORLD.Set_errhandler(MPI.ERRORS_RETURN)\n"
         "try:\n    MPI.COMM_WORLD.recv(source=1)\n"
         "except MPI.Exception:\n    print('goes on')\n"
-        "MPI.Finalize()\n",
+        # Open MPI's MPI_Finalize may wait for the dead.
+        "sys.stdout.flush()\nos._exit(0)\n",
         options=["--fault-tolerant"],
     )
     assert "[0] goes on" in done.out.splitlines()
@@ -162,6 +165,28 @@ def test_there_is_one_rank_or_more(capsys, count, script):
         main(["launch", "-n", count, script("")])
     assert left.value.code == 2
     assert "is not a whole number from 1" in capsys.readouterr().err
+
+
+def test_the_end_of_a_rank_is_read_from_what_mpiexec_says():
+    for text, rank, status in (
+        (b"   Process name: [prterun-vm-19924@1,1]\n   Exit code:    3\n", 1, 3),
+        (b"prterun noticed that process rank 2 with PID 7 on node vm exited on\n"
+         b"signal 9 (Killed).\n", 2, 137),
+        (b"   Process name: [[1234,1],3]\n   Exit code:    1\n", 3, 1),
+        (b"=   RANK 1 PID 77 RUNNING AT vm\n", 1, None),
+        (b"=   PID 77 RUNNING AT vm\n=   EXIT CODE: 9\n"
+         b"YOUR APPLICATION TERMINATED WITH THE EXIT STRING: Killed (signal 9)\n", None, 137),
+        (b"[0]<stdout>: Process name: [x,1]\nelse\n", None, None),
+    ):  # fmt: skip
+        said = subprocess.Popen(
+            [sys.executable, "-c", f"import os; os.write(2, {text!r})"],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+        relay = Relay(said)
+        relay.finish()
+        said.wait()
+        assert (relay.failed, relay.status) == (rank, status)
 
 
 def test_hosts_have_places_or_share_what_is_left():

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import gc
 import json
 import os
 import signal
 import subprocess
 import sys
-import threading
 import traceback
 from importlib.util import find_spec
 
@@ -60,36 +58,6 @@ def test_skipped_samples_are_counted():
     assert pipeline.stats().skipped == 1
     with pytest.raises(ValueError, match="on_error"):
         data.source([1]).map(abs, on_error="ignore")
-
-
-@pytest.mark.parametrize("end", ["break", "close", "error", "collected"])
-def test_nothing_is_left_behind(end):
-    before = set(threading.enumerate())
-
-    def fail(n):
-        if end == "error" and n == 30:
-            raise ValueError(n)
-        return n
-
-    pipeline = data.source(range(1000)).map(fail, workers=2).batch(4).prefetch(2)
-    try:
-        for at, _ in enumerate(pipeline):
-            if at == 3 and end != "error":
-                break
-    except data.DataError:
-        assert end == "error"
-    if end == "close":
-        pipeline.close()
-        assert set(threading.enumerate()) <= before | watchdogs()
-    del pipeline
-    gc.collect()
-    for each in set(threading.enumerate()) - before - watchdogs():
-        each.join(20)
-        assert not each.is_alive(), each
-
-
-def watchdogs():
-    return {each for each in threading.enumerate() if "watchdog" in each.name}
 
 
 PROGRAM = """

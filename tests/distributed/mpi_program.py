@@ -9,8 +9,10 @@ from pathlib import Path
 import numpy as np
 
 import cudasync as cs
-from cudasync.distributed import mpi
+from cudasync.distributed import mpi, parts
+from cudasync.testing import HostLatch
 
+PATIENCE_S = 40
 MOST = mpi.STAGED_BYTES, mpi.MOST_BYTES
 DTYPES = (np.float32, np.int64, np.uint8)
 REDUCE = {"sum": np.add, "prod": np.multiply, "min": np.minimum, "max": np.maximum}
@@ -219,6 +221,34 @@ def in_parts(comm, make):
     mpi.STAGED_BYTES, mpi.MOST_BYTES = MOST
 
 
+def overlap(comm, make):
+    """While one part is transported the next is copied to the host, and the last one back."""
+    mpi.STAGED_BYTES = 64
+    latches, copies = [HostLatch() for _ in range(4)], []
+    copy, all_reduce, held = parts.copy, comm._ranks.all_reduce, iter(latches)
+
+    def copied(*arguments, **more):
+        copies.append(copy(*arguments, **more))
+
+    def hold(*arguments):
+        next(held).wait()
+        all_reduce(*arguments)
+
+    parts.copy, comm._ranks.all_reduce = copied, hold
+    x = make(np.arange(64, dtype=np.float32))
+    work = comm.all_reduce(x)
+    parts.copy = copy
+    assert len(copies) == 8, "to the host and back, for each of four parts"
+    copies[2].wait(PATIENCE_S)
+    latches[0].release()
+    copies[1].wait(PATIENCE_S)
+    assert not work.done()
+    for each in latches[1:]:
+        each.release()
+    same(x, np.arange(64, dtype=np.float32) * comm.size, "four parts")
+    mpi.STAGED_BYTES = MOST[0]
+
+
 def main():
     comm = cs.distributed.init()
     assert comm.backend == "mpi"
@@ -242,6 +272,7 @@ def main():
         if "--parts" in sys.argv:
             in_parts(cs.distributed.init("mpi", devices=[device]), make)
     if "--parts" in sys.argv:
+        overlap(cs.distributed.init("mpi", devices=[0]), make)
         # Ranks with their arrays on the CPU beside ranks with a device.
         device = "cpu" if comm.rank == 0 else 0
         in_parts(cs.distributed.init("mpi", devices=[device]), make if comm.rank else on_cpu)

@@ -44,6 +44,24 @@ def test_one_that_something_blocks_is_left_to_the_workers_and_so_is_what_follows
         assert z.numpy().tolist() == [11, 12]
 
 
+def test_what_nobody_had_touched_is_looked_at_again():
+    """That no range has an array's bytes is remembered, until the ranges change."""
+    gate = threading.Event()
+    with engine_of(workers=2) as engine:
+        x, y = on_cpu(1, 2), on_cpu(5, 5)
+        for _ in range(3):
+            assert (x + y).numpy().tolist() == [6, 7]
+        engine.push(held_by(gate), writes=[x])
+        late = x + y
+        for waited in (x, late):
+            with pytest.raises(TimeoutError):
+                waited.wait(0)
+        y.wait(0)
+        gate.set()
+        assert late.numpy().tolist() == [6, 7]
+        assert (x + y).numpy().tolist() == [6, 7]
+
+
 def test_a_read_that_is_under_way_keeps_a_write_waiting():
     gate, seen = threading.Event(), []
     with engine_of(workers=1) as engine:

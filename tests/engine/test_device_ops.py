@@ -297,10 +297,10 @@ def test_an_op_that_somebody_else_entered_and_issued_does_not_come_after_itself(
     it; others issue the op; its pusher goes on only now, takes over, and enters it once more."""
     x = cs.Var("x")
     op = held(latch, engine, device, writes=[x])
-    tenure = COMBINER.take()
-    entries = tenure.segment.entries
-    place = op.number - tenure.segment.base
-    entries[place], tenure.done = op, place
+    mine = COMBINER.take()
+    entries = mine.segment.entries
+    place = op.number - mine.segment.base
+    entries[place], mine.done = op, place
     with ThreadPoolExecutor(1) as pusher:
         pusher.submit(launching.go_on, op).result(PATIENCE_S)
     assert op not in nodes.before_of(op)

@@ -107,7 +107,7 @@ def left_alive(run: Callable[[Rig], None], at: int | None) -> tuple[int, Freezer
     assert sorted(rig.ran) == sorted(PROGRAM)
     # Who wrote last is remembered.
     for variable in rig.variables.values():
-        variable._states.clear()
+        variable._histories.clear()
     del rig
     return count_planned() - before, freezer
 
@@ -141,14 +141,14 @@ def test_what_a_planner_made_that_comes_late_goes_without_the_garbage_collector(
 
 
 class Clears(Combiner):
-    """Takes every entry out of the log that it has done with, also when it has been overtaken."""
+    """Takes every op out of the log that it has done with, also when it has been overtaken."""
 
     def __init__(self) -> None:
         super().__init__()
         self._entries = self.log.tail.entries
 
-    def enter(self, entry: object, number: int, epoch: int) -> None:
-        super().enter(entry, number, epoch)
+    def enter_op(self, op: Op, number: int, epoch: int) -> None:
+        super().enter_op(op, number, epoch)
         self._entries[number - 1] = None
 
 

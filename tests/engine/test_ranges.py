@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cudasync.engine.hazards import interval_map
 from cudasync.engine.hazards.history import History
 from cudasync.engine.hazards.interval_map import IntervalMap, Region
 
@@ -113,10 +114,21 @@ def test_what_is_found_by_its_region_is_the_state_that_stands_for_it(script):
             ranges.overwrite(region, Done())
         else:
             ranges.forget(region)
+            if not ranges.peek(region):
+                ranges.note_untouched(region)
         for start, end, state in ranges.entries:
             assert ranges.find(Region(start, end)) is state
-        for known in list(ranges.exact):
-            assert [ranges.exact[known]] == ranges.peek(known)
+        for known, state in list(ranges.exact.items()):
+            assert ([] if state is None else [state]) == ranges.peek(known)
+
+
+def test_untouched_regions_without_number_are_not_all_known(monkeypatch):
+    monkeypatch.setattr(interval_map, "MOST_EXACT", 8)
+    ranges = IntervalMap()
+    for start in range(100):
+        ranges.note_untouched(Region(start, start + 1))
+        assert Region(start, start + 1) in ranges.exact
+        assert len(ranges.exact) <= 8
 
 
 def test_a_write_leaves_one_range():

@@ -17,6 +17,7 @@ import cudasync as cs
 from cudasync.driver.packing import Packing
 from cudasync.graph.aiming import Aim
 from cudasync.graph.staging import Staged
+from cudasync.testing import HostLatch
 
 AXPY = r"""
 extern "C" __global__ void axpy(float *y, const float *x, float a, int n) {
@@ -165,6 +166,23 @@ def test_what_a_function_has_hold_of_is_copied_in_and_out(device):
             a[1:3] += 1
         with pytest.raises(ValueError, match=r"argument again overlaps .* record the graph"):
             h.instantiate()
+
+
+def test_an_argument_that_nobody_else_has_lives_until_its_launch_is_over():
+    """Memory of the CPU would go to the next array while a copy to the slot has to wait."""
+    latch = HostLatch()
+    with cs.Engine(workers=2) as engine:
+        total, slot = (cs.xp.zeros((64,), device="cpu") for _ in range(2))
+        with cs.graph() as g:
+            total += g.argument("x", slot)
+        executable = g.instantiate()
+        engine.push(latch.wait, reads=[total], writes=[total])
+        for power in range(6):
+            host = np.full(64, 2**power, np.float32)
+            executable.update(x=cs.xp.asarray(host, device="cpu"))
+            executable.launch()
+        latch.release()
+        assert total.numpy().tolist() == [63] * 64
 
 
 def test_a_graph_with_arguments_is_recorded_in_another(x):

@@ -9,7 +9,7 @@ import pytest
 from helpers.driver_calls import counted_calls
 
 import cudasync as cs
-from cudasync.graph.parts import host, over
+from cudasync.graph.parts import over, spreading
 from cudasync.testing import HostLatch
 
 
@@ -115,7 +115,7 @@ def test_an_op_of_a_launch_is_over_when_all_is_though_some_of_it_writes_nothing(
 
 
 def test_so_it_is_where_host_functions_are_spread(monkeypatch):
-    monkeypatch.setattr(host, "HAND_OVER_S", 0.0)
+    monkeypatch.setattr(spreading, "LONG_S", 0.0)
     gate, ran, is_red = threading.Event(), [], []
 
     def waits():

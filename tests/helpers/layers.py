@@ -98,6 +98,8 @@ OUTSIDE = {
     "cuda": ("driver/", "softgpu/abi/"),
     "llvmlite": ("softgpu/jit/", "softgpu/oracle/"),
     "mpi4py": ("distributed/mpi_library.py",),
+    "ray": ("kvstore/servers/by_ray.py",),
+    "nccl": ("distributed/nccl_library.py",),
 }
 
 # Who may look at `Device.is_software`: the driver that answers it, and programs that print it.

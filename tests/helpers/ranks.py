@@ -17,7 +17,7 @@ from cudasync.command import mpiexec
 from cudasync.command.arguments import CommandError
 from helpers.house import ROOT
 
-PATIENCE_S = 60
+PATIENCE_S = 120
 _MARK = "CUDASYNC_TEST_RUN"
 
 
@@ -40,14 +40,14 @@ def lacks_mpi():
     return ""
 
 
-def launch(count, script, *arguments, options=(), **environment):
+def launch(count, script, *arguments, options=(), under=(), **environment):
     """Run the script in `count` ranks to its end; past the deadline all is killed, an error."""
-    with started(count, script, *arguments, options=options, **environment) as job:
+    with started(count, script, *arguments, options=options, under=under, **environment) as job:
         try:
             out, err = job.communicate(timeout=PATIENCE_S)
         except subprocess.TimeoutExpired:
             os.killpg(job.pid, signal.SIGKILL)
-            _end_marked(job.mark)
+            end_marked(job.mark)
             out, err = job.communicate()
             raise AssertionError(f"still running after {PATIENCE_S} s:\n{out}{err}") from None
         assert not marked(job.mark), f"left behind:\n{out}{err}"
@@ -55,12 +55,13 @@ def launch(count, script, *arguments, options=(), **environment):
 
 
 @contextmanager
-def started(count, script, *arguments, options=(), **environment):
-    """The launcher, while it runs: a Popen whose `mark` all that it starts carries."""
+def started(count, script, *arguments, options=(), under=(), **environment):
+    """The launcher, while it runs: a Popen whose `mark` all that it starts carries. `under` are
+    the words of a program that runs it."""
     mark = uuid.uuid4().hex
     words = ["launch", "-n", count, *options, script, *arguments]
     job = subprocess.Popen(
-        [sys.executable, "-m", "cudasync", *map(str, words)],
+        [*under, sys.executable, "-m", "cudasync", *map(str, words)],
         cwd=ROOT,
         env={
             **os.environ,
@@ -81,7 +82,7 @@ def started(count, script, *arguments, options=(), **environment):
     finally:
         with suppress(ProcessLookupError):
             os.killpg(job.pid, signal.SIGKILL)
-        _end_marked(mark)
+        end_marked(mark)
         job.communicate()
 
 
@@ -96,7 +97,7 @@ def marked(mark):
     return found
 
 
-def _end_marked(mark):
+def end_marked(mark):
     for process in marked(mark):
         with suppress(ProcessLookupError):
             os.kill(process, signal.SIGKILL)

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import os
-import resource
-from contextlib import contextmanager
 
 import numpy as np
 import pytest
+from helpers.short_files import short_files
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cudasync.kvstore.shard import Shard
+from cudasync.kvstore import states
+from cudasync.kvstore.servers import arithmetic
+from cudasync.kvstore.servers.shard import Shard
 
 events = st.lists(
     st.tuples(
@@ -25,7 +26,7 @@ events = st.lists(
 
 
 def forgets_sequences(path):
-    made = Shard.restore(path)
+    made, _ = Shard.restore(path)
     made._sequences = dict.fromkeys(made._sequences, 0)
     return made
 
@@ -60,7 +61,7 @@ def played(path, program, restore):
 
 @given(program=events)
 def test_each_push_counts_once(tmp_path_factory, program):
-    played(tmp_path_factory.mktemp("shard") / "file", program, Shard.restore)
+    played(tmp_path_factory.mktemp("shard") / "file", program, lambda path: Shard.restore(path)[0])
 
 
 def test_a_table_of_sequences_that_is_lost_is_found(tmp_path):
@@ -76,20 +77,9 @@ def test_a_restored_shard_goes_on_with_the_same_bits(tmp_path, name):
     one.init("w", rng.normal(size=5).astype(np.float32))
     one.push(0, 1, "w", rng.normal(size=5).astype(np.float32))
     one.checkpoint(tmp_path / "file")
-    other, g = Shard.restore(tmp_path / "file"), rng.normal(size=5).astype(np.float32)
+    other, g = Shard.restore(tmp_path / "file")[0], rng.normal(size=5).astype(np.float32)
     assert one.push(0, 2, "w", g) == other.push(0, 2, "w", g) == 2
     assert one.pull("w")[1].tobytes() == other.pull("w")[1].tobytes()
-
-
-@contextmanager
-def short_files():
-    """No file of this process may grow beyond 64 bytes: the system itself refuses."""
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (64, before[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 def test_a_file_that_can_not_be_written_leaves_the_old_checkpoint_whole(tmp_path):
@@ -109,10 +99,48 @@ def test_what_does_not_fit_changes_nothing():
     shard.init("w", np.ones(3))
     for error, call in (
         (KeyError, lambda: shard.push(0, 1, "v", np.ones(3))),
-        (ValueError, lambda: shard.push(0, 2, "w", np.ones(3))),
+        (ValueError, lambda: Shard().set_optimizer("sdg", {})),
         (ValueError, lambda: shard.push(0, 1, "w", np.ones(2))),
         (TypeError, lambda: shard.push(0, 1, "w", np.ones(3, np.float32))),
     ):
         with pytest.raises(error):
             call()
     assert shard.last(0) == shard.pull("w")[0] == 0
+    bare = Shard()
+    bare.init("w", np.ones(3))
+    with pytest.raises(ValueError, match="set_optimizer"):
+        bare.push(0, 1, "w", np.ones(3))
+
+
+@pytest.mark.parametrize("name", ["sgd", "adam", "adagrad", "lamb"])
+def test_blocks_have_the_bits_of_the_whole(name, monkeypatch):
+    rng = np.random.default_rng(2)
+    start, steps = rng.normal(size=(7, 3)), rng.normal(size=(3, 7, 3))
+    values = []
+    for size in (1 << 15, 4):
+        monkeypatch.setattr(arithmetic, "_BLOCK", size)
+        shard = Shard(name, weight_decay=0.1, clip=1.0)
+        shard.init("w", start)
+        for number, each in enumerate(steps, 1):
+            shard.push(0, number, "w", each)
+        values.append(shard.pull("w")[1])
+    assert values[0].tobytes() == values[1].tobytes()
+    assert values[0].tobytes() != start.tobytes()
+
+
+def test_a_checkpoint_is_of_one_moment_though_pushes_go_on(tmp_path, monkeypatch):
+    """The push comes while the file is written, without waiting for it."""
+    shard = Shard("sgd", learning_rate=1.0, momentum=0.5)
+    shard.init("w", np.zeros(3))
+    shard.push(0, 1, "w", np.ones(3))
+    plain = states.save
+
+    def slow(path, about, arrays):
+        shard.push(0, 2, "w", np.ones(3))
+        plain(path, about, arrays)
+
+    monkeypatch.setattr(states, "save", slow)
+    shard.checkpoint(tmp_path / "file")
+    other, _ = Shard.restore(tmp_path / "file")
+    assert (other.last(0), other.pull("w")[0], other.pull("w")[1].tolist()) == (1, 1, [-1] * 3)
+    assert shard.pull("w")[1].tolist() == [-2.5] * 3

@@ -246,6 +246,7 @@ def test_short_rows_are_reduced_several_to_a_warp(monkeypatch):
     assert agree_in_rows()
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     "change",
     [

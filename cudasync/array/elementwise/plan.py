@@ -29,6 +29,7 @@ from cudasync.driver import Launch
 from cudasync.driver.checking import is_checked
 from cudasync.driver.lending import LENT
 from cudasync.engine.current import engine as current_engine
+from cudasync.engine.current import maybe_engine
 from cudasync.engine.device import launching
 from cudasync.engine.hazards.interval_map import Gapped
 from cudasync.engine.op import OpKind
@@ -136,7 +137,8 @@ class DevicePlan:
             return new_result(result)
         if self._token is not self._device.context.token:
             return self._renewed(*operands)(operands, frame)
-        made = result_over(self._source.take(), result)
+        block = self._source.take()
+        made = result_over(block, result, block.region)
         launch, regions = self._packed(operands, made)
         op = self._pushed(launch, (regions, (), (made.region,)), frame)
         if op.__class__ is Node:
@@ -214,7 +216,7 @@ class DevicePlan:
 
     def _pushed(self, launch: Launch, regions: Any, frame: FrameType) -> Any:
         accesses = (regions, NO_TOKENS, ())
-        engine = current_engine()
+        engine = maybe_engine() or current_engine()
         if engine._is_direct and not self._is_checked:
             name = self.name
             return _push(engine, launch.on, accesses, name, self._device, frame, self._kernel_name)

@@ -17,7 +17,7 @@ def result_over(memory: Any, layout: Layout, region: Region | None = None) -> An
     """An array of this layout, which is contiguous, from the start of `memory`; `region` is what
     it covers, where that is known."""
     made = _new(layout.kind)
-    start = made.ptr = memory.ptr
+    made.ptr = start = memory.ptr
     made._allocation = memory
     made.shape = layout.shape
     made.strides = layout.strides

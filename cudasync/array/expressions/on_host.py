@@ -16,26 +16,37 @@ if TYPE_CHECKING:
     from cudasync.array.expressions.tree import Expression
 
 
-# Contexts in which NumPy warns of nothing, each for one call at a time: to enter one takes a tenth
-# of the time that `errstate` does. NumPy 1 has its settings by thread.
-_QUIET: deque[Context] = deque()
-_HAS_CONTEXTS = int(np.__version__.partition(".")[0]) >= 2
+class _Quiet:
+    """A context of NumPy 1, which has its settings by thread."""
 
-
-def quietly(function: Callable[..., Any], *operands: Any, **words: Any) -> None:
-    """Call it, and have NumPy silent about what it does, as it is on a device."""
-    if not _HAS_CONTEXTS:
+    def run(self, function: Callable[..., Any], *operands: Any, **words: Any) -> None:
         with np.errstate(all="ignore"):
             function(*operands, **words)
-        return
+
+
+_HAS_CONTEXTS = int(np.__version__.partition(".")[0]) >= 2
+# Contexts in which NumPy warns of nothing, each for one call at a time: to enter one takes a tenth
+# of the time that `errstate` does. Who takes one puts it back, unless something was raised in it.
+QUIET: deque[Any] = deque()
+
+
+def quiet() -> Any:
+    """A new context for `QUIET`, with its `run`."""
+    if not _HAS_CONTEXTS:
+        return _Quiet()
+    made = Context()
+    made.run(np.seterr, all="ignore")
+    return made
+
+
+def quietly(function: Callable[..., Any], *operands: Any) -> None:
+    """Call it, and have NumPy silent about what it does, as it is on a device."""
     try:
-        context = _QUIET.pop()
+        context = QUIET.pop()
     except IndexError:
-        context = Context()
-        context.run(np.seterr, all="ignore")
-    context.run(function, *operands, **words)
-    # One in which something was raised is dropped.
-    _QUIET.append(context)
+        context = quiet()
+    context.run(function, *operands)
+    QUIET.append(context)
 
 
 def compute(tree: Expression, operands: Sequence[Any], result: np.ndarray[Any, Any]) -> None:

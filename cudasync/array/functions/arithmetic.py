@@ -56,7 +56,7 @@ ARITHMETIC = (
             "f": "remainder_floor({0}, {1})",
         },
     ),
-    Function("pow", 2, {"iu": "power({0}, {1})", "f": "pow({0}, {1})"}, _power, is_wide=True),
+    Function("pow", 2, {"iu": "power({0}, {1})", "f": "power_of_floats({0}, {1})"}, _power),
     of_ufunc("negative", {"iu": f"({{T}})(0 - ({_W}){{0}})", "f": "-{0}"}),
     of_ufunc("positive", _SAME),
     Function(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cudasync.array.functions import philox, quantile
+from cudasync.array.functions import logarithms, philox, quantile
 
 # By name, with the names of those that each calls itself: a kernel gets what it uses.
 HELPERS: dict[str, str] = {
@@ -95,6 +95,23 @@ __device__ float exponential(float x) {
     return sum * __int_as_float((power - half + 127) << 23);
 }
 __device__ double exponential(double x) { return exp(x); }""",
+    # Like that, in float64, the other way round in each second quarter. So far two parts of pi / 2
+    # are enough; beyond, and for what is no number, it is CUDA's.
+    "tangent_of": """\
+__device__ float tangent_of(float x) {
+    const double wide = x;
+    if (!(fabsf(x) < 1e5f)) return (float)tan(wide);
+    const double shifted = fma(wide, 0.6366197723675814, 6755399441055744.0);
+    const double turns = shifted - 6755399441055744.0;
+    const double near = fma(turns, -1.5707963267948966, wide);
+    const double rest = fma(turns, -6.123233995736766e-17, near), square = rest * rest;
+    double sum = fma(0.00436593068086359, square, 0.00011144584343392169);
+    sum = fma(fma(sum, square, 0.010817885898683528), square, 0.021289268671358625);
+    sum = fma(fma(sum, square, 0.05405854797136794), square, 0.13332674692950397);
+    const double found = fma(fma(sum, square, 0.33333349498077114) * square, rest, rest);
+    return (float)(__double_as_longlong(shifted) & 1 ? -1.0 / found : found);
+}
+__device__ double tangent_of(double x) { return tan(x); }""",
     "log_add_exp": """\
 template <class T> __device__ T log_add_exp(T a, T b) {
     if (a == b) return a + (T)0.693147180559945309417232121458176568;
@@ -103,11 +120,19 @@ template <class T> __device__ T log_add_exp(T a, T b) {
     if (apart <= 0) return b + log1p(exp(apart));
     return apart;
 }""",
+    "logarithm_of": logarithms.LOGARITHM,
+    "power_of_floats": logarithms.POWER,
+    "area_sine": logarithms.AREA_SINE,
+    "area_cosine": logarithms.AREA_COSINE,
+    "area_tangent": logarithms.AREA_TANGENT,
     "philox": philox.PHILOX,
     "random_below": philox.BELOW,
     "random_quantile": quantile.QUANTILE,
 }
 _CALLS = {"next_half": ("from_half", "to_half"), "random_below": ("philox",)}
+_CALLS |= dict.fromkeys(
+    ("power_of_floats", "area_sine", "area_cosine", "area_tangent"), ("logarithm_of",)
+)
 
 
 def needed_by(text: str) -> list[str]:

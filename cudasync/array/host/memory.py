@@ -103,7 +103,7 @@ class SmallBytes(HostBytes):
         try:
             layout, memory = self.known
             # Neither an op to come has it, nor a view that was handed out, nor another library.
-            if getrefcount(memory) == _ALONE and not self.handed.is_out:
+            if getrefcount(memory) == _ALONE and not self.handed.parts:
                 layout.idle.append((self.known, self.ptr, self.region, self.handed))
         except AttributeError:
             # It was never made: there was no memory.

@@ -13,10 +13,11 @@ from numpy import errstate
 from cudasync.array.allocation import DEAD, reap
 from cudasync.array.dtypes.promotion import in_range
 from cudasync.array.elementwise.results import result_over
-from cudasync.array.expressions.on_host import compute, direct, number, quietly
+from cudasync.array.expressions.on_host import QUIET, compute, direct, number, quiet, quietly
 from cudasync.array.expressions.tree import Scalar, leaves, name_of
 from cudasync.array.host.memory import SmallBytes, bytes_of_result, is_small, view_of
 from cudasync.engine.current import engine as current_engine
+from cudasync.engine.current import maybe_engine
 from cudasync.engine.hazards.interval_map import Gapped
 from cudasync.engine.host import at_once
 from cudasync.engine.op import OpKind
@@ -68,7 +69,7 @@ class HostPlan:
     def __call__(self, operands: tuple[Any, ...], frame: FrameType) -> Any:
         """Push the operation; a new array with its result, at once."""
         result = self.result
-        engine = current_engine()
+        engine = maybe_engine() or current_engine()
         if not self._is_short or not engine._is_direct or result.size > engine._most_at_once:
             made = result_over(bytes_of_result(result), result)
             self.into(operands, made, frame)
@@ -76,6 +77,13 @@ class HostPlan:
         # The same, written out: what is called here counts for as much as the addition.
         if _dead:
             reap()
+        try:
+            context = QUIET.pop()
+        except IndexError:
+            context = quiet()
+        memory = SmallBytes(result)
+        target = memory.known[1]
+        reads: tuple[Region, ...]
         if self._is_pair:
             left, right = operands
             known, x = left._allocation.known
@@ -84,14 +92,16 @@ class HostPlan:
             known, y = right._allocation.known
             if known is not right._layout:
                 y = view_of(right)
-            values: Sequence[Any] = (x, y)
-            reads: tuple[Region, ...] = (left.region, right.region)
+            run = partial(context.run, self._ufunc, x, y, out=target)
+            reads = (left.region, right.region)
         else:
             reads, values = self._taken(operands)
-        memory = SmallBytes(result)
+            run = partial(context.run, self._ufunc, *values, out=target)
         made = result_over(memory, result, memory.region)
-        run = partial(quietly, self._ufunc, *values, out=memory.known[1])
-        at_once.push(engine, run, (reads, (), (memory.region,)), self.name, frame)
+        op = at_once.push(engine, run, (reads, (), (memory.region,)), self.name, frame)
+        if op.finished and op.failure is None:
+            # Else it is a worker's, which will run the op in it.
+            QUIET.append(context)
         return made
 
     def into(self, operands: tuple[Any, ...], target: Any, frame: FrameType) -> Op | None:
@@ -106,7 +116,7 @@ class HostPlan:
         if self._ufunc is None:
             run = partial(compute, self.tree, values, result)
         else:
-            run = partial(quietly, self._ufunc, *values, out=result)
+            run = partial(quietly, partial(self._ufunc, *values, out=result))
         engine = current_engine()
         # In this order: what records is not direct, and has no such bound.
         if engine._is_direct and self.result.size <= engine._most_at_once:

@@ -19,9 +19,10 @@ class Size:
 
     __slots__ = ("idle", "in_use", "size_bytes")
 
-    def __init__(self, size_bytes: int) -> None:
+    def __init__(self, size_bytes: int, most: int) -> None:
         self.size_bytes = size_bytes
-        self.idle: deque[Allocation] = deque()
+        # Of more than so many, the one that came first is freed.
+        self.idle: deque[Allocation] = deque(maxlen=most)
         self.in_use: dict[int, Allocation] = {}
 
 

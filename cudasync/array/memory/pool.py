@@ -5,8 +5,7 @@ map: whoever writes them next comes after all who used them, and an overwrite he
 failed op left. So what is taken here has to be overwritten whole before it is read.
 
 There is no lock. `deque.pop` and `append` are one C call each: no two takers get the same block,
-and a finaliser may give one back anywhere. What is kept is bounded by looking first, so threads
-that come together may keep a block too many.
+and a finaliser may give one back anywhere. What is kept is bounded by the deque itself.
 """
 
 from __future__ import annotations
@@ -14,13 +13,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from cudasync.array.allocation import Allocation
-from cudasync.array.handed import Handed
 from cudasync.array.memory.idle import POOLS, Size
 from cudasync.engine import engine
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from cudasync.driver import Device
     from cudasync.driver.life import Life
 
@@ -29,34 +25,31 @@ KEPT_BYTES = 64 << 20
 MOST_SIZES = 32
 
 
-def most_of(size_bytes: int, kept_bytes: int = KEPT_BYTES) -> int:
+def most_of(size_bytes: int) -> int:
     """How many idle blocks of this size are kept."""
-    return max(1, min(64, kept_bytes // size_bytes))
+    return max(1, min(64, KEPT_BYTES // size_bytes))
 
 
 class Block:
     """Device memory for one array and its views; it goes back when the last of them is gone."""
 
-    __slots__ = ("_home", "_taken", "handed", "ptr")
+    __slots__ = ("_home", "_taken", "handed", "ptr", "region")
 
     def __init__(self, taken: Allocation, home: Size) -> None:
         self._taken = taken
         self._home = home
-        self.handed = Handed()
-        ptr = self.ptr = taken.region[0]
+        # None of it is out, or it would not have come home.
+        self.handed = taken.handed
+        region = self.region = taken.region
+        ptr = self.ptr = region[0]
         home.in_use[ptr] = taken
 
-    def __del__(self, most_of: Callable[[int], int] = most_of) -> None:
-        # A default, since the interpreter may take this module apart before the last array goes.
+    def __del__(self) -> None:
         home = self._home
         taken = home.in_use.pop(self.ptr, None)
         # What a foreign stream was handed may still be in use there when nothing of ours is left:
         # it is freed, which takes longer than to be given to the next result.
-        if (
-            taken is not None
-            and not self.handed.is_out
-            and len(home.idle) < most_of(home.size_bytes)
-        ):
+        if taken is not None and not self.handed.parts:
             home.idle.append(taken)
 
     @property
@@ -108,4 +101,4 @@ def size_among(sizes: dict[int, Size], size_bytes: int) -> Size:
     if len(sizes) >= MOST_SIZES:
         sizes.clear()
     # dict.setdefault is one C call: all threads get the same lists.
-    return sizes.setdefault(size_bytes, Size(size_bytes))
+    return sizes.setdefault(size_bytes, Size(size_bytes, most_of(size_bytes)))

@@ -45,6 +45,9 @@ if TYPE_CHECKING:
 _RELAXED = driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
 # Where the nodes stand among the answers of cuStreamGetCaptureInfo that the next one comes after.
 _LEAVES = 4
+# Of a kernel's node; and of what is instantiated, which goes by it then.
+_PRIORITY = driver.CUkernelNodeAttrID.CU_LAUNCH_ATTRIBUTE_PRIORITY
+_BY_NODE = driver.CUgraphInstantiate_flags.CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY.value
 # A condition has its default at the beginning of each launch.
 _ASSIGN = driver.CU_GRAPH_COND_ASSIGN_DEFAULT
 
@@ -78,6 +81,8 @@ class Graph:
         raw = context.allocate("cuGraphCreate", driver.cuGraphCreate, 0)
         self._owned = Owned(context, raw, driver.cuGraphDestroy, noun="graph", blocking=False)
         self._keeps: list[Any] = []
+        # True once a kernel has a priority of its own.
+        self._has_priorities = False
         # False from the beginning of a capture until it has ended well.
         self._is_whole = True
 
@@ -223,6 +228,22 @@ class Graph:
         one, other = self._raw_of([before, after])
         edges.remove(self._owned.ready(), [one], [other])
 
+    def prioritise(self, node: GraphNode, priority: int) -> None:
+        """Let a kernel's node go before nodes with a larger number, among those that nothing keeps:
+        0 is usual, and a stream's range the device's. What is instantiated then goes by its nodes'
+        priorities, whatever that of the stream.
+
+        Raises CudaError for a node that is no kernel's. (cuGraphKernelNodeSetAttribute)
+        """
+        (raw,) = self._raw_of([node])
+        value = driver.CUkernelNodeAttrValue()
+        value.priority = priority
+        check(
+            driver.cuGraphKernelNodeSetAttribute(raw, _PRIORITY, value),
+            "cuGraphKernelNodeSetAttribute",
+        )
+        self._has_priorities = True
+
     def remove(self, node: GraphNode) -> None:
         """Take a node away, and its edges. What was instantiated keeps it. (cuGraphDestroyNode)"""
         (raw,) = self._raw_of([node])
@@ -231,7 +252,9 @@ class Graph:
     def clone(self) -> Graph:
         """A graph with the same nodes, which can be changed by itself. (cuGraphClone)"""
         made = self._device.context.allocate("cuGraphClone", driver.cuGraphClone, self.whole())
-        return Graph._of(self._device, made, self._keeps, is_ours=True)
+        clone = Graph._of(self._device, made, self._keeps, is_ours=True)
+        clone._has_priorities = self._has_priorities
+        return clone
 
     @classmethod
     def from_handle(cls, handle: SupportsIndex, device: DeviceLike | None = None) -> Graph:
@@ -308,7 +331,10 @@ class Graph:
         Raises ValueError after a capture that failed: its nodes are only some of what was meant.
         """
         raw = self._device.context.allocate(
-            "cuGraphInstantiate", driver.cuGraphInstantiate, self.whole(), 0
+            "cuGraphInstantiate",
+            driver.cuGraphInstantiate,
+            self.whole(),
+            _BY_NODE if self._has_priorities else 0,
         )
         return GraphExec(self._device, raw, self.kept())
 
@@ -327,6 +353,7 @@ class Graph:
         made._owned = Owned(device.context, raw, destroy, noun="graph", blocking=False)
         made._keeps = list(keeps)
         made._is_whole = True
+        made._has_priorities = False
         return made
 
     def _part(self, raw: Any) -> Graph:

@@ -13,6 +13,7 @@ from cudasync.driver.unpicklable import unpicklable
 if TYPE_CHECKING:
     from cudasync.driver.graph.graph import Graph
 
+_PRIORITY = driver.CUkernelNodeAttrID.CU_LAUNCH_ATTRIBUTE_PRIORITY
 _PREFIX = "CU_GRAPH_NODE_TYPE_"
 
 
@@ -39,6 +40,13 @@ class GraphNode:
         """The CUgraphNode as an integer. Raises ClosedError once the graph is closed."""
         self.graph.get()
         return int(self.raw)
+
+    @property
+    def priority(self) -> int:
+        """Of a kernel's node: less goes first. (cuGraphKernelNodeGetAttribute)"""
+        self.graph.get()
+        answer = driver.cuGraphKernelNodeGetAttribute(self.raw, _PRIORITY)
+        return int(check(answer, "cuGraphKernelNodeGetAttribute").priority)
 
     @property
     def predecessors(self) -> list[GraphNode]:

@@ -127,16 +127,16 @@ def push(
             streams = issuer.devices.get(device.context.token)
             if engine._sealed_at or streams is None:
                 break
-            ranges = _RANGES.get(mine.states)
+            ranges = _RANGES.get(mine.histories_of)
             if ranges is None:
-                ranges = COMBINER.ranges_of(mine.states)
+                ranges = COMBINER.ranges_of(mine.histories_of)
             found = _NOTHING if known is None else known.found
             if found[0] is not ranges.exact:
                 maybe = histories.find(op, ranges)
                 if maybe is None:
                     break
                 found = maybe
-                if known is not None:
+                if known is not None and not (op._reads or op._writes):
                     known.found = maybe
             _, reads, writes, _ = found
 

@@ -178,7 +178,11 @@ class Timeline:
         """End the watcher and destroy the stream. The caller has seen to it that it is idle."""
         self.dismiss()
         if self._stream is not None:
-            self._stream.close()
+            try:
+                # At once, and it lets go of the memory that copies used.
+                self._stream.synchronize()
+            finally:
+                self._stream.close()
 
     def __repr__(self) -> str:
         return f"<Timeline {self.name} issued {self.issued} finished {self.finished}>"

@@ -1,7 +1,7 @@
 """Floor 2. Accesses of all memory: what a kernel does that follows pointers.
 
 Such an op comes after and before whatever has bytes there, also of memory that no op has named
-yet, whoever's it is. What is in no range of the map gets a state of its own for that: a `Gap`.
+yet, whoever's it is. What is in no range of the map gets a history of its own for that: a `Gap`.
 A gap orders and does not poison: nobody knows whether the op touched what is named there later,
 and most of that is new memory. Device memory of ours is no gap, named or not.
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class Gap(History):
-    """The state of memory that no op had named when an op accessed all memory."""
+    """The history of memory that no op had named when an op accessed all memory."""
 
     __slots__ = ()
 
@@ -36,7 +36,7 @@ class Gap(History):
         return twin
 
     def named(self) -> History:
-        """The same for an op that names the memory: once the writer is over, a state as any."""
+        """The same for an op that names the memory: once the writer is over, as any other."""
         if self.writer is not None and not self.writer.finished:
             return self
         twin = History(self.epoch)
@@ -50,21 +50,21 @@ class Gap(History):
 
 
 def read_everywhere(ranges: IntervalMap, region: Region) -> list[History]:
-    """All states in `region`; what has none gets one. Ranges are split at its ends only."""
+    """All histories in `region`; what has none gets one. Ranges are split at its ends only."""
     for end in region:
         _split(ranges, end)
     first, last = ranges.touched(region)
     pieces: list[Entry] = []
     is_news = False
     position = region.start
-    for low, high, state in ranges.entries[first:last]:
+    for low, high, history in ranges.entries[first:last]:
         if position < low:
             pieces += _cut(position, low, Gap(ranges.epoch))
             is_news = True
         position = high
-        own = state if state.epoch == ranges.epoch else state.copy(ranges.epoch)
+        own = history if history.epoch == ranges.epoch else history.copy(ranges.epoch)
         cut = _cut(low, high, own) if own.is_gap else [(low, high, own)]
-        is_news = is_news or own is not state or len(cut) > 1 or cut[0][2] is not own
+        is_news = is_news or own is not history or len(cut) > 1 or cut[0][2] is not own
         pieces += cut
     if position < region.end:
         pieces += _cut(position, region.end, Gap(ranges.epoch))
@@ -72,7 +72,7 @@ def read_everywhere(ranges: IntervalMap, region: Region) -> list[History]:
     if is_news:
         ranges.exact = {}
         ranges.entries[first:last] = pieces
-    return [state for _, _, state in pieces]
+    return [history for _, _, history in pieces]
 
 
 def overwrite_everywhere(ranges: IntervalMap, region: Region, op: Op) -> None:
@@ -89,7 +89,7 @@ def overwrite_everywhere(ranges: IntervalMap, region: Region, op: Op) -> None:
 
 
 def wrecks(ranges: IntervalMap, regions: Iterable[Region]) -> list[History]:
-    """The states of what a failed op should have written and is not, or no longer, ours."""
+    """The histories of what a failed op should have written and is not, or no longer, ours."""
     found: list[History] = []
     for region in regions:
         first, last = ranges.touched(region)
@@ -98,9 +98,9 @@ def wrecks(ranges: IntervalMap, regions: Iterable[Region]) -> list[History]:
 
 
 def _is_wreck(entry: Entry) -> bool:
-    low, high, state = entry
-    writer = state.writer
-    if writer is None or not writer.finished or not writer.is_poisoned or state.is_gap:
+    low, high, history = entry
+    writer = history.writer
+    if writer is None or not writer.finished or not writer.is_poisoned or history.is_gap:
         return False
     return not ALLOCATIONS.between(low, high)
 
@@ -109,16 +109,16 @@ def _split(ranges: IntervalMap, place: int) -> None:
     """Let no range lie across `place`."""
     first, last = ranges.touched((place, place + 1))
     if first < last:
-        low, high, state = ranges.entries[first]
+        low, high, history = ranges.entries[first]
         if low < place < high:
             # Two copies: see `IntervalMap`.
             halves = [(low, place), (place, high)]
             ranges.exact = {}
-            ranges.entries[first:last] = [(*half, state.copy(ranges.epoch)) for half in halves]
+            ranges.entries[first:last] = [(*half, history.copy(ranges.epoch)) for half in halves]
 
 
 def _cut(start: int, end: int, gap: History) -> list[Entry]:
-    """Ranges for [start, end): what is ours there has a state like others, with the same history,
+    """Ranges for [start, end): what is ours there has a history like others, with what `gap` has,
     and the rest of it is `gap`."""
     pieces: list[Entry] = []
     for each in ALLOCATIONS.between(start, end):

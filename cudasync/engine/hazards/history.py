@@ -1,7 +1,7 @@
 """Floor 2. What is remembered of one variable or byte range: its last writer, the reads since.
 
-Only the combiner changes states, each store for itself, so that planning the same op once more
-leads to the same state:
+Only the combiner changes histories, each store for itself, so that planning the same op once more
+leads to the same ones:
 - `readers` are the ops that read since `writer` wrote, in push order, none of them `writer`;
 - an op that is over orders nothing any more and may be dropped at any time, except a failed writer,
   which poisons later readers.
@@ -24,11 +24,11 @@ class History:
 
     __slots__ = ("epoch", "readers", "sweep_at", "writer")
 
-    # True for one that orders and does not poison: see `everywhere`.
+    # True for one that orders and does not poison: see `all_memory`.
     is_gap = False
 
     def __init__(self, epoch: int, writer: Op | None = None) -> None:
-        # Whose state this is: see the combiner. A state of another epoch is copied before use.
+        # Whose it is: see `log.epoch`. One of another epoch is copied before use.
         self.epoch = epoch
         self.writer = writer
         self.readers: list[Op] = []
@@ -76,7 +76,7 @@ class History:
 
     @property
     def is_quiet(self) -> bool:
-        """True if forgetting this state would change nothing."""
+        """True if forgetting this history would change nothing."""
         writer = self.writer
         if writer is not None and (not writer.finished or writer.is_poisoned):
             return False

@@ -5,10 +5,11 @@ Only the combiner changes the map, by one assignment to a slice of `entries` for
 - bytes in no range have no history;
 - after `write`, exactly one range covers the region;
 - a gap stands for what no op has named, and is never in `exact`;
-- states handed out belong to the map's epoch: those of an older one are replaced by copies;
-- a state stands for one range as long as it lives, so a split copies it for each part: a successor
-  whose map is from before the split may have it still, for the whole;
-- `exact` has some of the ranges by their regions, none that the map does not have as they are.
+- histories handed out belong to the map's epoch: those of an older one are replaced by copies;
+- a history stands for one range as long as it lives, so a split copies it for each part: a
+  successor whose map is from before the split may have it still, for the whole;
+- `exact` has some of the ranges by their regions, none that the map does not have as they are, and
+  None for some regions that no range shares a byte with.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ class Gapped(Region):
 
 
 class Everywhere(Region):
-    """All memory from `start` to `end`, whoever's it is: see `everywhere`."""
+    """All memory from `start` to `end`, whoever's it is: see `all_memory`."""
 
     __slots__ = ()
 
@@ -61,10 +62,12 @@ Entry: TypeAlias = "tuple[int, int, History]"
 
 # The map is first swept at this many ranges; from then on whenever it has doubled.
 SWEEP = 1024
+# As many regions are known to be as they are; then all are looked up anew.
+MOST_EXACT = 1 << 14
 
 
 class IntervalMap:
-    """An interval map from byte ranges to states."""
+    """An interval map from byte ranges to histories."""
 
     __slots__ = ("entries", "epoch", "exact", "sweep_at")
 
@@ -72,8 +75,8 @@ class IntervalMap:
         self.epoch = epoch
         self.entries: list[Entry] = [] if entries is None else entries
         # Most often an array is used whole, again and again: one look-up then. A new one whenever
-        # the ranges change, so who finds it the same may rely on the states it found there.
-        self.exact: dict[Region, History] = {}
+        # the ranges change, so who finds it the same may rely on the histories it found there.
+        self.exact: dict[Region, History | None] = {}
         self.sweep_at = max(SWEEP, 2 * len(self.entries))
 
     def __len__(self) -> int:
@@ -87,7 +90,7 @@ class IntervalMap:
         return twin
 
     def read(self, region: Region) -> list[History]:
-        """The states that cover `region`, split at its ends; gaps are given fresh states."""
+        """The histories that cover `region`, split at its ends; gaps are given fresh histories."""
         start, end = region
         if start >= end:
             return []
@@ -102,19 +105,19 @@ class IntervalMap:
         pieces: list[Entry] = []
         covered: list[History] = []
         position = start
-        for low, high, state in entries[first:last]:
+        for low, high, history in entries[first:last]:
             if low < start:
-                pieces.append((low, start, state.copy(self.epoch)))
+                pieces.append((low, start, history.copy(self.epoch)))
             if position < low:
                 pieces.append(self._fresh(position, low, covered))
             is_whole = start <= low and high <= end
-            own = state if is_whole and state.epoch == self.epoch else state.copy(self.epoch)
+            own = history if is_whole and history.epoch == self.epoch else history.copy(self.epoch)
             if isinstance(own, Gap):
                 own = own.named()
             covered.append(own)
             pieces.append((max(low, start), min(high, end), own))
             if high > end:
-                pieces.append((end, high, state.copy(self.epoch)))
+                pieces.append((end, high, history.copy(self.epoch)))
             position = high
         if position < end:
             pieces.append(self._fresh(position, end, covered))
@@ -123,39 +126,46 @@ class IntervalMap:
         return covered
 
     def read_all(self, regions: tuple[Region, ...]) -> list[History]:
-        """The states that cover any of `regions`, which may overlap each other."""
+        """The histories that cover any of `regions`, which may overlap each other."""
         if len(regions) > 1:
             # A later region may split what an earlier one was answered with: so first all splits.
             for region in regions:
                 self.read(region)
-        return [state for region in regions for state in self.read(region)]
+        return [history for region in regions for history in self.read(region)]
 
     def find(self, region: Region) -> History | None:
-        """The state that stands for `region` and nothing else, if there is one and it is no gap."""
+        """The history that stands for `region` and nothing else, if there is one that is no gap."""
         known = self.exact.get(region)
         if known is None:
             entries = self.entries
             index = bisect_left(entries, (region.start,))
             if index < len(entries):
-                low, high, state = entries[index]
-                if low == region.start and high == region.end and not state.is_gap:
-                    if state.epoch != self.epoch:
-                        state = state.copy(self.epoch)
-                        entries[index] = low, high, state
-                    known = self.exact[region] = state
+                low, high, history = entries[index]
+                if low == region.start and high == region.end and not history.is_gap:
+                    if history.epoch != self.epoch:
+                        history = history.copy(self.epoch)
+                        entries[index] = low, high, history
+                    known = self.exact[region] = history
         return known
 
+    def note_untouched(self, region: Region) -> None:
+        """Let `exact` say that no range touches `region`, for as long as the ranges stay."""
+        if len(self.exact) >= MOST_EXACT:
+            # A program whose memory is never at the same place changes no range, either.
+            self.exact = {}
+        self.exact[region] = None
+
     def peek(self, region: Region) -> list[History]:
-        """The states that touch `region`, nothing split and nothing added."""
+        """The histories that touch `region`, nothing split and nothing added."""
         if region.start >= region.end:
             return []
         first, last = self.touched(region)
-        return [state for _, _, state in self.entries[first:last]]
+        return [history for _, _, history in self.entries[first:last]]
 
-    def write(self, region: Region, state: History) -> None:
-        """Let `state` alone stand for `region`; what it overwrites is forgotten."""
+    def write(self, region: Region, history: History) -> None:
+        """Let `history` alone stand for `region`; what it overwrites is forgotten."""
         if region.start < region.end:
-            self._replace(region, [(region.start, region.end, state)])
+            self._replace(region, [(region.start, region.end, history)])
 
     def overwrite(self, region: Region, op: Op) -> None:
         """Let `op` be the writer of all of `region`."""
@@ -185,12 +195,12 @@ class IntervalMap:
         first, last = self.touched(region)
         touched = self.entries[first:last]
         if touched:
-            low, _, state = touched[0]
+            low, _, history = touched[0]
             if low < start:
-                pieces.insert(0, (low, start, state.copy(self.epoch)))
-            _, high, state = touched[-1]
+                pieces.insert(0, (low, start, history.copy(self.epoch)))
+            _, high, history = touched[-1]
             if high > end:
-                pieces.append((end, high, state.copy(self.epoch)))
+                pieces.append((end, high, history.copy(self.epoch)))
         self.exact = {}
         self.entries[first:last] = pieces
 
@@ -204,6 +214,6 @@ class IntervalMap:
         return first, bisect_left(entries, (end,), first)
 
     def _fresh(self, start: int, end: int, covered: list[History]) -> Entry:
-        state = History(self.epoch)
-        covered.append(state)
-        return start, end, state
+        history = History(self.epoch)
+        covered.append(history)
+        return start, end, history

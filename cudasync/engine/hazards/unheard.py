@@ -2,7 +2,7 @@
 
 Gaps do: see `all_memory`. Where an op reads all memory, so does what a failed op left in memory
 that is not ours, or was: mostly nobody can reach that any more. It does not matter whether the op
-writes all memory, too; a marker for what such an op wrote only reads. What the op names besides
+writes all memory, too; a fence behind what such an op wrote only reads. What the op names besides
 poisons it, wherever that is.
 """
 
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 
 
 def unheard_of(
-    ranges: IntervalMap, regions: tuple[Region, ...], states: list[History]
+    ranges: IntervalMap, regions: tuple[Region, ...], histories: list[History]
 ) -> list[History]:
-    """Those of `states` that an op which reads `regions` is not poisoned by. The ranges were split
-    for it before."""
-    found = [state for state in states if state.is_gap]
+    """Those of `histories` that an op which reads `regions` is not poisoned by. The ranges were
+    split for it before."""
+    found = [history for history in histories if history.is_gap]
     if Everywhere in map(type, regions):
         everywhere = [each for each in regions if each.__class__ is Everywhere]
         plain = [each for each in regions if each.__class__ is not Everywhere]
-        named = {state for region in plain for state in ranges.peek(region)}
-        found += [state for state in wrecks(ranges, everywhere) if state not in named]
+        named = {history for region in plain for history in ranges.peek(region)}
+        found += [history for history in wrecks(ranges, everywhere) if history not in named]
     return found

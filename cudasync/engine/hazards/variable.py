@@ -28,23 +28,35 @@ class Var:
     Ops that name it in `reads=` run together; one that names it in `writes=` runs alone.
     """
 
-    __slots__ = ("__weakref__", "_pushed", "_states", "_written", "name")
+    __slots__ = (
+        "__weakref__",
+        "_counts",
+        "_histories",
+        "_pushed",
+        "_rested",
+        "_written",
+        "name",
+    )
 
     # The bytes that it stands for, where it stands for some and that is known.
     memory: Region | None = None
 
     def __init__(self, name: str = "") -> None:
         self.name = name
-        # The state by epoch (see the combiner); empty while no op on it had to be remembered.
-        self._states: dict[int, History] = {}
-        # How many writes were pushed.
+        # The history by epoch (see `log.epoch`); empty while no op on it had to be remembered.
+        self._histories: dict[int, History] = {}
+        # The epochs in which it was at rest and a history forgotten: the largest one counts.
+        self._rested: dict[int, None] = {}
+        # How many writes were pushed: of it alone, and together with others.
         self._pushed = Tickets()
         self._written = self._pushed.count
+        self._counts: dict[Tickets | tuple[int, ...], Tickets] = {}
 
     @property
     def version(self) -> int:
         """How many writes were pushed so far."""
-        return self._pushed.taken
+        together = [each for each in list(self._counts) if isinstance(each, Tickets)]
+        return self._pushed.taken + sum(each.taken for each in together)
 
     def _note_write(self) -> None:
         self._pushed.next()
@@ -55,6 +67,26 @@ class Var:
 
     def __repr__(self) -> str:
         return f"<Var {self.name!r} version {self.version}>"
+
+
+def counted_together(variables: tuple[Var, ...]) -> Tickets:
+    """A counter, each number of which is one more write of all of these.
+
+    The same ones have the same counter, so a program that asks again and again has one.
+    """
+    # By number, so that no variable keeps another.
+    key = tuple(map(id, variables))
+    known = variables[0]._counts.get(key) if variables else None
+    # A number may be that of another variable by now, which does not have the counter.
+    if known is not None and all(known in each._counts for each in variables):
+        return known
+    made = Tickets()
+    for each in variables:
+        each._counts[made] = made
+    if variables:
+        # Where it is looked for. Of threads that come together each has its own.
+        variables[0]._counts[key] = made
+    return made
 
 
 def as_tuple(things: object) -> tuple[Any, ...]:
@@ -103,10 +135,9 @@ def resolve_one(thing: Any, word: str) -> Region:
 def wait_for_writers(things: list[Any], timeout: float | None) -> None:
     """Wait for the ops that wrote `things` last; raise what poisons them."""
     engine = current.engine()
-    if engine._is_direct and len(things) == 1 and isinstance(things[0], Region):
-        known = COMBINER.known_of(things[0])
-        if known is not None and all(state.is_quiet for state in known):
-            return
+    is_simple = engine._is_direct and len(things) == 1 and isinstance(things[0], Region)
+    if is_simple and COMBINER.is_quiet(things[0]):
+        return
     engine._mark(things).wait(timeout)
 
 

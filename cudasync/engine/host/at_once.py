@@ -23,8 +23,8 @@ from cudasync.engine.device.ready import settle
 from cudasync.engine.lifecycle import refusal
 from cudasync.engine.log import node as nodes
 from cudasync.engine.log.combiner import COMBINER, SEGMENT
-from cudasync.engine.op import claim, is_claimed_by
-from cudasync.engine.op_classes import FullOp
+from cudasync.engine.op import is_claimed_by
+from cudasync.engine.op_classes import ShortOp
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -46,9 +46,9 @@ _maybe_inside = current.maybe_inside
 
 def push(
     engine: Engine, fn: Callable[[], Any], regions: Regions, name: str, frame: FrameType
-) -> FullOp:
+) -> ShortOp:
     """Push a host op onto a direct engine, `frame` being where; run it if nothing blocks it."""
-    op = FullOp()
+    op = ShortOp()
     op.finished = False
     op.failure = None
     op.number = 0
@@ -103,7 +103,7 @@ def push(
     return op
 
 
-def _run(op: FullOp, mine: Epoch, token: int) -> bool:
+def _run(op: ShortOp, mine: Epoch, token: int) -> bool:
     """Run `op`, the next of the log; False if it is not clear, failed, or another thread has it."""
     index: int = mine.done  # type: ignore[assignment]
     entries = mine.segment.entries
@@ -112,8 +112,12 @@ def _run(op: FullOp, mine: Epoch, token: int) -> bool:
     if mine.is_over or mine.done != index:
         return False
     fn = None
-    if is_clear(op, mine.states):
-        fn = claim(op, token)
+    if is_clear(op, mine.histories_of):
+        # `claim`, written out.
+        claims = op._claims
+        claims.append(token)
+        if claims[0] is token:
+            fn, op._fn = op._fn, None
     if fn is None:
         # Nothing has changed: it can be begun anew.
         mine.started = index - 1
@@ -139,7 +143,7 @@ def _run(op: FullOp, mine: Epoch, token: int) -> bool:
     return True
 
 
-def _fail(op: FullOp, error: BaseException) -> None:
+def _fail(op: ShortOp, error: BaseException) -> None:
     """End `op` with what its function raised, or what came in the middle of it."""
     ledger = op._engine._ledger
     ledger.fail(op, error)

@@ -18,7 +18,7 @@ from cudasync.engine.log import node as nodes
 from cudasync.engine.log.combiner import COMBINER, SEGMENT
 from cudasync.engine.log.entries import Close
 from cudasync.engine.op import Op
-from cudasync.engine.op_classes import PlainOp
+from cudasync.engine.op_classes import Fence, PlainOp
 
 if TYPE_CHECKING:
     from cudasync.engine.host.worker import Worker
@@ -48,7 +48,7 @@ def drain(worker: Worker) -> bool:
     del holder
     mine = COMBINER.take()
     segment, heap, token = mine.segment, pool.heap, worker.token
-    entries, base, epoch, start = segment.entries, segment.base, mine.states, mine.done
+    entries, base, epoch, start = segment.entries, segment.base, mine.histories_of, mine.done
     assert start is not None
     # Whose plain ops may run at once, and from which places the others. Nothing has the worker
     # itself for its engine.
@@ -61,8 +61,13 @@ def drain(worker: Worker) -> bool:
         places = pool, pool.regional
         if owner._compute is pool and not pool.spread:
             own = owner
-    if len(entries) > start + 1 and WATCHING not in pool.states.now():
-        # What comes behind should not have to wait for the first op.
+    behind = entries[start + 1 : start + 3]
+    if (
+        behind
+        and not (len(behind) == 1 and behind[0].__class__ is Fence)
+        and WATCHING not in pool.states.now()
+    ):
+        # What comes behind should not have to wait for the first op; but for what waits for all.
         pool.ring()
     blocked = 0
     worker.count = worker.count[0], mine, start
@@ -92,20 +97,20 @@ def drain(worker: Worker) -> bool:
                     if things := op._reads:
                         if len(things) == 1:
                             (variable,) = things
-                            if variable._states:
+                            if variable._histories:
                                 is_clear = False
                         else:
                             for variable in things:
-                                if variable._states:
+                                if variable._histories:
                                     is_clear = False
                     if things := op._writes:
                         if len(things) == 1:
                             (variable,) = things
-                            if variable._states:
+                            if variable._histories:
                                 is_clear = False
                         else:
                             for variable in things:
-                                if variable._states:
+                                if variable._histories:
                                     is_clear = False
                     if not is_clear:
                         is_clear = COMBINER.is_clear(op, epoch)
@@ -156,7 +161,7 @@ def drain(worker: Worker) -> bool:
         # An exception of an op refers to this frame, which must not keep what comes after it:
         # each epoch refers to the next one, each segment too. Nor the engine: it has to go to
         # tell of an exception that nobody waited for.
-        del mine, segment, entries, owner, own
+        del mine, segment, entries, owner, own, behind
         op = fn = things = variable = None
 
 

@@ -71,6 +71,9 @@ class Slots:
 
     def is_one_too_many(self) -> bool:
         """True for as many workers as are to end, each once."""
+        if not self.surplus:
+            # As mostly: an exception costs more than all else before a worker sleeps.
+            return False
         try:
             self.surplus.pop()
         except IndexError:

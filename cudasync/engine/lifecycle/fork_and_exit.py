@@ -119,7 +119,7 @@ def _orphan(op: Op, cause: ClosedError) -> None:
     op._node = None
     op.finished = True
     # What it would have written is lost, and said to be.
-    COMBINER.enter_op(op, op.number, COMBINER.epoch.states)
+    COMBINER.enter_op(op, op.number, COMBINER.epoch.histories_of)
 
 
 if hasattr(os, "register_at_fork"):

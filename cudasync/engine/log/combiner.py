@@ -33,7 +33,7 @@ LONG_S = 60e-6
 
 
 class Combiner:
-    """The log, the epoch, and the states of byte ranges. There is one per process."""
+    """The log, the epoch, and the histories of byte ranges. There is one per process."""
 
     def __init__(self) -> None:
         self.log = Log()
@@ -72,7 +72,7 @@ class Combiner:
             self.log.append(Forget(region))
 
     def known_of(self, region: Region) -> list[History] | None:
-        """The states of a range; None where an op of it may be planned yet, or is now."""
+        """The histories of a range; None where an op of it may be planned yet, or is now."""
         if not self.unplanned:
             # So ops of that memory are in the map, if they are anywhere.
             ranges = latest(self.ranges)
@@ -80,6 +80,18 @@ class Combiner:
             with suppress(IndexError):
                 return [] if ranges is None else ranges.peek(region)
         return None
+
+    def is_quiet(self, region: Region) -> bool:
+        """True if nobody has to be waited for who wrote `region`, and nothing failed there."""
+        mine = self.epoch
+        segment = mine.segment
+        # As in `unplanned`: what is appended between the two looks is counted.
+        if mine.done == len(segment.entries) and not mine.successor and not segment.is_sealed:
+            ranges = self.ranges.get(mine.histories_of)
+            if ranges is not None and ranges.exact.get(region, self) is None:
+                return True
+        known = self.known_of(region)
+        return known is not None and all(state.is_quiet for state in known)
 
     def start_anew(self) -> list[Op]:
         """In a forked child: leave the log behind; the ops in it that were not planned."""
@@ -158,9 +170,13 @@ class Combiner:
                 mine, index = following, 0
                 entries, base = mine.segment.entries, mine.segment.base
                 continue
-            self.enter(entry, base + index, mine.states)
+            if isinstance(entry, Op) and not entry._engine._sealed_at:
+                # `enter`, for what most entries are.
+                self.enter_op(entry, base + index, mine.histories_of)
+            else:
+                self.enter(entry, base + index, mine.histories_of)
             if not mine.is_over:
-                # Else the successor enters it once more, on states that may not have it yet.
+                # Else the successor enters it once more, on histories that may not have it yet.
                 entries[index] = DONE
             index += 1
             mine.done = index

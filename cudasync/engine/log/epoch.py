@@ -8,9 +8,10 @@ the entry that it has begun. Both store to the epoch first and look at it then, 
 one `is_over`, so one of them sees the other (`atomic`: two stores to one object). Whether the
 predecessor is in the middle of an entry can be told from `started` and `done`:
 
-- not in the middle: it will see its successor before it touches anything. States go on as they are.
+- not in the middle: it will see its successor before it touches anything. Histories go on as they
+  are.
 - in the middle (suspended there, or running the op right now): that entry is planned once more,
-  on copies of the states it touches. This is what an epoch is: the states of an older one are
+  on copies of the histories it touches. This is what an epoch is: the histories of an older one are
   copied before use, so what the predecessor may still write to its own is seen by nobody. Where
   that happens to an entry again and again, its successors give way first: see `log.back_off`.
 
@@ -41,7 +42,7 @@ Left: TypeAlias = "deque[weakref.ref[Epoch] | weakref.ref[Segment]]"
 class Epoch:
     """One thread's time as combiner, within one segment of the log.
 
-    `done`, `started` and `states` are written by the owner alone; `done` is None until it has
+    `done`, `started` and `histories_of` are written by the owner alone; `done` is None until it has
     worked out where its predecessor stands, and is the last of them to be written.
     """
 
@@ -49,6 +50,7 @@ class Epoch:
         "__weakref__",
         "done",
         "first",
+        "histories_of",
         "is_over",
         "left",
         "number",
@@ -57,7 +59,6 @@ class Epoch:
         "restarts",
         "segment",
         "started",
-        "states",
         "successor",
     )
 
@@ -75,8 +76,8 @@ class Epoch:
         # if ever, that entry is the one at index `first`.
         self.restarts = 0
         self.first = -1
-        # The epoch whose states are in use.
-        self.states = number
+        # The number of the epoch whose histories are in use.
+        self.histories_of = number
         self.predecessor = predecessor
         # Of the whole log.
         self.left = left
@@ -132,7 +133,7 @@ def succeed(old: Epoch) -> Epoch:
         new.first = done
         new.restarts = old.restarts
     if old.started < done:
-        new.states = old.states
+        new.histories_of = old.histories_of
     else:
         new.first = done
         new.restarts += 1
@@ -152,7 +153,7 @@ def enter_next_segment(old: Epoch) -> Epoch | None:
     None if another thread has taken over meanwhile.
     """
     new = Epoch(old.number + 1, None, old.segment.next(), old.left)
-    new.states = old.states
+    new.histories_of = old.histories_of
     new.done = 0
     if offer(old.successor, new) is not new:
         return None

@@ -28,13 +28,13 @@ class _Fences:
         READY[op] = None
 
     def issue(self, op: Op) -> None:
-        """End a marker that nothing blocks."""
+        """End a fence that nothing blocks."""
         if not op.finished:
             op.failure = poison(op, nodes.gate_of(op).sources)
             nodes.finish(op)
 
     def query(self, op: Op) -> None:
-        """A marker ends with the last op before it."""
+        """A fence ends with the last op before it."""
 
     def watch(self, op: Op) -> None:
         """What comes before it is watched as soon as it is planned."""
@@ -43,29 +43,29 @@ class _Fences:
 _FENCES = _Fences()
 
 
-def mark(engine: Engine, variables: list[Var], regions: list[Region]) -> DataFence:
-    """A marker that is over once the ops are that wrote these last; poisoned as they are."""
-    marker = DataFence()
-    marker._reads = tuple(variables)
+def behind(engine: Engine, variables: list[Var], regions: list[Region]) -> DataFence:
+    """A fence that is over once the ops are that wrote these last; poisoned as they are."""
+    made = DataFence()
+    made._reads = tuple(variables)
     if regions:
-        marker._regions = tuple(regions), (), ()
-    _append(marker, engine, "wait")
-    return marker
+        made._regions = tuple(regions), (), ()
+    _append(made, engine, "wait")
+    return made
 
 
 def fence(engine: Engine) -> Fence:
-    """A marker that is over once every op is that `engine` was pushed before.
+    """A fence that is over once every op is that `engine` was pushed before.
 
     The one made last will do where nothing was pushed since: whoever polls leaves no more behind.
     """
     last = engine._last_fence()
     if last is not None and not last.finished and last.number + 1 == COMBINER.log.end:
         return last
-    marker = Fence()
-    marker._reads = ()
-    _append(marker, engine, "waitall")
-    engine._last_fence = weakref.ref(marker)
-    return marker
+    made = Fence()
+    made._reads = ()
+    _append(made, engine, "waitall")
+    engine._last_fence = weakref.ref(made)
+    return made
 
 
 def wait_for_all(engine: Engine, timeout: float | None) -> None:
@@ -82,17 +82,17 @@ def wait_for_all(engine: Engine, timeout: float | None) -> None:
             return
 
 
-def _append(marker: DataFence, engine: Engine, name: str) -> None:
+def _append(made: DataFence, engine: Engine, name: str) -> None:
     frame = sys._getframe(2)
-    marker.finished = False
-    marker.failure = None
-    marker.number = 0
-    marker.name = name
-    marker._engine = engine
-    marker._writes = ()
-    marker._pool = _FENCES
-    marker._node = None
-    marker._claims = []
-    marker._code = frame.f_code
-    marker._at = frame.f_lasti
-    COMBINER.log.append(marker)
+    made.finished = False
+    made.failure = None
+    made.number = 0
+    made.name = name
+    made._engine = engine
+    made._writes = ()
+    made._pool = _FENCES
+    made._node = None
+    made._claims = []
+    made._code = frame.f_code
+    made._at = frame.f_lasti
+    COMBINER.log.append(made)

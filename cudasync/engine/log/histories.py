@@ -27,12 +27,32 @@ T = TypeVar("T")
 
 
 class Known:
-    """The histories that a launch touches, found once, as long as the ranges are as they were."""
+    """The histories that a launch touches, found once, as long as the ranges are as they were.
+
+    Not those of variables, which may be forgotten (`let_rest`).
+    """
 
     __slots__ = ("found",)
 
     def __init__(self) -> None:
         self.found: Found = (None, [], [], 0)
+
+
+class Made:
+    """`latest` is another object whenever a variable has got a history since.
+
+    Only combiners make histories, and one that was overtaken has made none that counts. So a
+    combiner that finds the object of an earlier look, by whichever thread, knows that none was made
+    in between. Who looks takes the object first; who makes a history stores it last.
+    """
+
+    __slots__ = ("latest",)
+
+    def __init__(self) -> None:
+        self.latest = object()
+
+
+MADE = Made()
 
 
 def find(op: DeviceOp, ranges: IntervalMap) -> Found | None:
@@ -99,15 +119,32 @@ def _find_split(op: DeviceOp, ranges: IntervalMap) -> Found | None:
 
 def history_of(variable: Var, epoch: int) -> History:
     """The history of a variable as the combiner of `epoch` knows it: copied at the first need."""
-    histories = variable._states
+    histories = variable._histories
     history = histories.get(epoch)
     if history is None:
         known = latest(histories)
-        fresh = History(epoch) if known is None else known.copy(epoch)
+        if known is None or known.epoch < max(list(variable._rested), default=0):
+            fresh = History(epoch)
+        else:
+            fresh = known.copy(epoch)
         history = histories.setdefault(epoch, fresh)
+        # Behind it: who has seen the new mark sees the history, too.
+        MADE.latest = object()
         if len(histories) > 1:
             drop_older(histories, epoch)
     return history
+
+
+def let_rest(variable: Var, epoch: int) -> None:
+    """Forget the history of a variable, which is at rest in `epoch`.
+
+    Nobody may keep it: see `Known`.
+    """
+    # First the mark: what overtaken combiners add of older epochs does not count any more.
+    variable._rested[epoch] = None
+    if len(variable._rested) > 1:
+        drop_older(variable._rested, epoch)
+    variable._histories.pop(epoch, None)
 
 
 def ranges_of(by_epoch: dict[int, IntervalMap], epoch: int) -> IntervalMap:

@@ -11,18 +11,16 @@ Both are methods of the combiner, which goes through the log and comes here with
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
-from cudasync.atomic import offer
 from cudasync.engine.hazards.damage import Origins
 from cudasync.engine.hazards.predecessors import predecessors
 from cudasync.engine.hazards.unheard import unheard_of
 from cudasync.engine.log import node as nodes
-from cudasync.engine.log.histories import history_of
+from cudasync.engine.log.histories import history_of, let_rest
 from cudasync.engine.log.node import OPEN, PLANNING, JoinGate, TracedGate
-from cudasync.engine.op_classes import DeviceOp, Fence, FullOp, PlainOp
+from cudasync.engine.op_classes import DeviceOp, Fence, FullOp, PlainOp, ShortOp
 
 if TYPE_CHECKING:
     from cudasync.engine.hazards.history import History
@@ -38,7 +36,7 @@ def enter_op(self: Combiner, op: Op, number: int, epoch: int) -> None:
     is_over = op.finished
     if is_over and op.failure is None and op._node is None and op._before is None:
         # It has run and left nothing to remember. (With `_before`, its push has issued it: it
-        # may have overwritten what a failure had poisoned, on states that were copied since.)
+        # may have overwritten what a failure had poisoned, on histories that were copied since.)
         op.number = number
         return
     ranges = self.ranges_of(epoch) if op._regions is not None else None
@@ -46,9 +44,9 @@ def enter_op(self: Combiner, op: Op, number: int, epoch: int) -> None:
     writes: list[History] = []
     # A comprehension over nothing costs a call all the same.
     if op._reads:
-        reads = [each._states.get(epoch) or history_of(each, epoch) for each in op._reads]
+        reads = [each._histories.get(epoch) or history_of(each, epoch) for each in op._reads]
     if op._writes:
-        writes = [each._states.get(epoch) or history_of(each, epoch) for each in op._writes]
+        writes = [each._histories.get(epoch) or history_of(each, epoch) for each in op._writes]
     overwritten: tuple[Region, ...] = ()
     # What orders the op and does not poison it.
     unheard: list[History] = []
@@ -75,8 +73,13 @@ def enter_op(self: Combiner, op: Op, number: int, epoch: int) -> None:
                 # A set: where an op accesses all memory, these are thousands.
                 deaf = set(unheard)
                 sources = [each for each in reads if each not in deaf]
-            made = _plan(op, sources, seen, reads, ranges)
-            gate = offer(gates, made)
+            if seen or sources or op.__class__ is Fence:
+                made = _plan(op, sources, seen, reads, ranges)
+            else:
+                made = OPEN
+            # `offer`, written out.
+            gates.append(made)
+            gate = gates[0]
             if gate is not made and made is not OPEN:
                 # Nobody looks at it, nor lets go for it when the op is over.
                 made.let_go()
@@ -84,10 +87,10 @@ def enter_op(self: Combiner, op: Op, number: int, epoch: int) -> None:
         op._number = number
     else:
         op.number = number
-    for state in reads:
-        state.add_reader(op)
-    for state in writes:
-        state.overwrite(op)
+    for history in reads:
+        history.add_reader(op)
+    for history in writes:
+        history.overwrite(op)
     if ranges is not None:
         for region in overwritten:
             ranges.overwrite(region, op)
@@ -101,7 +104,7 @@ def enter_op(self: Combiner, op: Op, number: int, epoch: int) -> None:
     else:
         for before in gate.before:
             kind = before.__class__
-            if kind is PlainOp or kind is FullOp:
+            if kind is PlainOp or kind is FullOp or kind is ShortOp:
                 # `_listen`, written out for what says itself when it is over.
                 (before._node or nodes.of(before)).listeners.append(gate)
                 if before.finished:
@@ -119,24 +122,30 @@ def enter_op(self: Combiner, op: Op, number: int, epoch: int) -> None:
 
 def is_clear(self: Combiner, op: Op, epoch: int) -> bool:
     """True if `op` may run at once, and need not be remembered while the combiner runs it."""
-    for variable in op._reads + op._writes:
-        if variable._states and not history_of(variable, epoch).rest():
-            return False
+    resolved = op._resolved
+    if resolved is None or resolved.has_histories():
+        for variable in op._reads + op._writes:
+            if variable._histories:
+                if not history_of(variable, epoch).rest():
+                    return False
+                if resolved is not None:
+                    # At rest is as good as none, and is seen sooner the next time.
+                    let_rest(variable, epoch)
     if op._regions is not None:
-        ranges = self.ranges_of(epoch)
-        entries = ranges.entries
+        ranges = self.ranges.get(epoch)
+        if ranges is None:
+            ranges = self.ranges_of(epoch)
+        known = ranges.exact.get
         for regions in op._regions:
             for region in regions:
-                # `peek`, written out for what has no history.
-                start, end = region
-                index = bisect_left(entries, (start,))
-                if not (index and entries[index - 1][1] > start) and (
-                    index == len(entries) or entries[index][0] >= end
-                ):
+                if known(region, self) is None:
                     continue
-                for state in ranges.peek(region):
-                    # Only its own states are a combiner's to change.
-                    if not (state.rest() if state.epoch == epoch else state.is_quiet):
+                there = ranges.peek(region)
+                if not there:
+                    ranges.note_untouched(region)
+                for history in there:
+                    # Only its own histories are a combiner's to change.
+                    if not (history.rest() if history.epoch == epoch else history.is_quiet):
                         return False
     return True
 

@@ -21,11 +21,11 @@ def last_writer(region: Region) -> Op | None:
     None if none is: what orders nothing any more may be forgotten. An allocation is no writer.
     """
     ranges = latest(COMBINER.ranges)
-    states = []
+    histories = []
     # IndexError: another thread plans meanwhile.
     with suppress(IndexError):
-        states = ranges.peek(region) if ranges is not None else []
-    return next((each.writer for each in states if _is_told(each.writer)), None)
+        histories = ranges.peek(region) if ranges is not None else []
+    return next((each.writer for each in histories if _is_told(each.writer)), None)
 
 
 def _is_told(writer: Op | None) -> bool:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from cudasync.driver.checking import is_checked
+from cudasync.engine import pushing
 from cudasync.engine.device import launching
 from cudasync.engine.log.histories import Known
 from cudasync.engine.op import OpKind
@@ -12,13 +13,16 @@ from cudasync.errors import ClosedError
 from cudasync.graph.candidates import Candidates
 from cudasync.graph.parts.over import besides, followed
 from cudasync.graph.sharing import shared_graph
+from cudasync.graph.timing import TimedGraphs
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from types import FrameType
 
     from cudasync.driver import Stream
     from cudasync.driver.graph import GraphExec
     from cudasync.engine import Engine, Op
+    from cudasync.engine.pushing import Bind
     from cudasync.graph.parts.over import Between
     from cudasync.graph.segments import Segment
     from cudasync.graph.shelf import Shelf
@@ -43,6 +47,8 @@ class DevicePart:
         self._executable, self.origin, ends = shared_graph(self.nodes, segment.device, shelf)
         self.candidates = Candidates.of(self.nodes, ends)
         self._is_direct = not self._priority and not self._is_checked
+        # For profiles that want times of nodes; None while none has.
+        self._timings: TimedGraphs | None = None
 
     def push(self, engine: Engine, frame: FrameType, between: Between | None = None) -> Op:
         accesses = self.accesses
@@ -56,18 +62,39 @@ class DevicePart:
             )  # fmt: skip
         (only_read, updated, written), reads, writes = accesses
         also_read, also_written = besides(between)
-        op = engine._push(
-            executable.launch,
+        fn, candidates, bind = executable.launch, self.candidates, None
+        recorder = engine._ledger.recorder
+        # Of a serial engine, times are those of the host.
+        is_watched = recorder is not None and recorder.times_nodes and engine._serial is None
+        if is_watched and not self._is_checked:
+            fn, candidates, bind = self._timed()
+        op = pushing.push(
+            engine,
+            fn,
             OpKind.KERNEL,
-            reads=(*only_read, *updated, *reads, *also_read),
-            writes=(*updated, *written, *writes, *also_written),
-            name=self.name,
-            priority=self._priority,
-            device=self._device,
-            kernel=self.candidates,  # type: ignore[arg-type]
+            (*only_read, *updated, *reads, *also_read),
+            (*updated, *written, *writes, *also_written),
+            self.name,
+            self._priority,
+            self._device,
+            engine._pools["compute"],
+            kernel=candidates,
+            bind=bind,
         )
         op._said = accesses
         return op
+
+    def _timed(self) -> tuple[Callable[..., None], Candidates, Bind]:
+        """What launches it with times of its nodes, its candidates, and who tells the op of it."""
+        if self._timings is None:
+            self._timings = TimedGraphs(self.nodes, self._device)
+        timed = self._timings.take()
+
+        def bind(op: Any, fn: Callable[..., Any]) -> Callable[..., Any]:
+            op.node_times = timed
+            return fn
+
+        return timed.launch, Candidates.of(self.nodes, timed.ends), bind
 
     def launch(self, stream: Stream) -> None:
         """Enqueue it on a stream of the caller's."""
@@ -85,4 +112,4 @@ class DevicePart:
         return executable
 
     def close(self) -> None:
-        self._executable = None
+        self._executable = self._timings = None

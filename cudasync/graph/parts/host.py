@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from operator import length_hint
 from time import perf_counter
 from types import MethodType
 from typing import TYPE_CHECKING, Any
 
 from cudasync.engine import pushing
 from cudasync.engine.hazards.damage import Damage
+from cudasync.engine.host import resolved
+from cudasync.engine.log import fences
 from cudasync.engine.log.node import origins_of
 from cudasync.engine.op import OpKind
 from cudasync.graph.parts.alone import AlonePart
+from cudasync.graph.parts.calling import Calls
 from cudasync.graph.parts.over import besides, is_silent, tell
+from cudasync.graph.parts.spreading import Spreading, urgent_first
 from cudasync.graph.segments import Segment
 
 if TYPE_CHECKING:
@@ -24,15 +27,12 @@ if TYPE_CHECKING:
     from cudasync.graph.node import Node
     from cudasync.graph.parts.over import Between
 
-# Host functions that take longer than this on average are handed over one by one.
-HAND_OVER_S = 30e-6
-
 
 class HostPart:
     """Host functions of one pool: a worker calls them in a loop.
 
-    Where a launch has shown that they take long enough to be worth a hand-over, they are ops of
-    their own from then on, for all workers of the pool.
+    Where launches have shown that it pays (`spreading`), they are ops of their own from then on,
+    for all workers of the pool.
     """
 
     def __init__(self, segment: Segment) -> None:
@@ -55,7 +55,9 @@ class HostPart:
         regions, read, written = segment.accesses()
         self.accesses = regions, read, (*written, *self._over)
         self.is_spread = False
-        self._functions = [step.fn for step in self._steps]
+        self._spreading = Spreading(self.nodes, is_chain=self.nodes is nodes[0].steps)
+        self._calls = Calls([step.fn for step in self._steps])
+        self._resolved = resolved.Resolved(self.accesses)
 
     @property
     def over(self) -> tuple[Var, ...]:
@@ -66,6 +68,8 @@ class HostPart:
     def push(self, engine: Engine, frame: FrameType, between: Between | None = None) -> Op:
         if self.is_spread:
             return [each.push(engine, frame, between) for each in self._alone][-1]
+        if between is None and engine._is_direct and not self._priority:
+            return self._push_loop(engine, frame)
         (only_read, updated, written), reads, writes = self.accesses
         also_read, also_written = besides(between)
         return pushing.push(
@@ -81,29 +85,78 @@ class HostPart:
             bind=self._bound,
         )
 
+    def push_only(self, engine: Engine, frame: FrameType) -> Op:
+        """Push a launch of which this is all; an op that is over when it is."""
+        if not self.is_spread and not self._priority:
+            return self._push_loop(engine, frame)
+        op = self.push(engine, frame)
+        # It may have been spread meanwhile, and then there is a fence too many.
+        return self._fence(engine) if self.is_spread else op
+
+    def _push_loop(self, engine: Engine, frame: FrameType) -> Op:
+        pool = engine._pools[self._pool]
+        return resolved.push(engine, self._begin, self._resolved, self.name, pool, frame)
+
+    def _fence(self, engine: Engine) -> Op:
+        (_, updated, written), _, variables = self.accesses
+        return fences.behind(engine, [*variables, *self.over], [*updated, *written])
+
     def _run(self, op: Any) -> None:
         """Call each function. What needs what one that failed should have written is left out, all
         else is called. Raises what the first that failed raised."""
-        # The iterator knows how far it came: a counter would cost as much as a call.
-        functions = iter(self._functions)
-        fn: Any = None
+        recorder = op._engine._ledger.recorder
+        calls = self._calls
+        wants_times = self._spreading.wants_times
+        if wants_times or (recorder is not None and recorder.times_functions):
+            calls = self._timed(op)
+        # They know how far it came: a counter would cost as much as a call.
+        place = calls.begin()
         begun = perf_counter()
         try:
-            for fn in functions:
-                fn()
-            took = perf_counter() - begun
-            if took > HAND_OVER_S * len(self._steps) and len(self.nodes) > 1:
+            calls.go(*place)
+            if self._spreading.pays(perf_counter() - begun, len(calls)) or (
+                wants_times and self._pays(op)
+            ):
                 # For good: who pushes a launch meanwhile looks twice.
                 self.is_spread = True
         except Exception as error:
-            at = len(self._functions) - length_hint(functions) - 1
+            at = calls.failed_at(*place, error)
             op._step = self._said_of(at)
             op._damage = Damage()
             self._fail(at, op)
             self._run_on(at + 1, op)
             raise error from error.__cause__
         finally:
-            op = fn = None
+            op = None
+
+    def _pays(self, op: Any) -> bool:
+        """True if it is to be spread, by the times that a launch has noted."""
+        took = {step: end - begin for step, begin, end in op.node_times}
+        seconds = {node: sum(took[step] for step in node.steps or (node,)) for node in self.nodes}
+        # A serial engine has no workers, and one thread.
+        workers = getattr(op._engine._pools[self._pool], "size", 1)
+        if not self._spreading.pays_by(seconds, workers):
+            return False
+        # Of what is ready workers take what was pushed first.
+        parts = dict(zip(self.nodes, self._alone, strict=True))
+        self._alone = [parts[node] for node in urgent_first(self.nodes, seconds)]
+        return True
+
+    def _timed(self, op: Any) -> Calls:
+        """The same calls, which note when each began and ended; for who watches."""
+        op.node_times = noted = []
+
+        def timed(step: Node) -> Callable[[], None]:
+            def call() -> None:
+                begun = perf_counter()
+                try:
+                    step.fn()
+                finally:
+                    noted.append((step, begun, perf_counter()))
+
+            return call
+
+        return Calls([timed(step) for step in self._steps])
 
     def _salvage(self, op: Any) -> None:
         """Call each function that needs nothing of what was to be written before and failed."""
@@ -113,11 +166,11 @@ class HostPart:
     def _run_on(self, first: int, op: Any) -> None:
         """Call those from `first` on that need nothing that is wrong; what else becomes of it."""
         damage = op._damage
-        for at in range(first, len(self._functions)):
+        for at in range(first, len(self._calls)):
             accesses = self._steps[at].hazards
             if not damage.reaches(accesses):
                 try:
-                    self._functions[at]()
+                    self._calls.functions[at]()
                 except Exception:
                     # One failure is raised; this one is told of by what it left undone.
                     pass
@@ -136,6 +189,10 @@ class HostPart:
     def _bound(self, op: Any, fn: Callable[..., Any]) -> Callable[..., Any]:
         op._salvage = self._salvage
         return MethodType(fn, op)
+
+    def _begin(self, op: Any) -> Callable[..., Any]:
+        op._salvage = self._salvage
+        return MethodType(self._run, op)
 
     def _said_of(self, at: int) -> str:
         node = self._steps[at]

@@ -21,6 +21,7 @@ from cudasync.graph.passes import (
     memory,
     placement,
     reductions,
+    streams,
 )
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
     from cudasync.graph.node import Node
 
-# In this order: what is left out need not be fused, and edges are counted last.
+# In this order: what is left out need not be fused, and edges are counted when all nodes are there.
 PASSES = {
     "dead": dead.run,
     "fusion": fusion.run,
@@ -39,6 +40,7 @@ PASSES = {
     "memory": memory.run,
     "conditionals": conditionals.run,
     "edges": edges.run,
+    "streams": streams.run,
 }
 
 

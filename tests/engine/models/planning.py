@@ -100,11 +100,11 @@ class RunAtOnceAndPlan(_Planning):
         return [self.run_at_once, self.rig.planner.plan]
 
     def run_at_once(self) -> None:
-        tenure = self.rig.planner.take()
-        if tenure.done != 0:
+        mine = self.rig.planner.take()
+        if mine.done != 0:
             return
-        tenure.started = 0
-        if tenure.is_over:
+        mine.started = 0
+        if mine.is_over:
             return
         op = self.rig.ops["a"]
         if claim(op, object()) is None:
@@ -112,9 +112,9 @@ class RunAtOnceAndPlan(_Planning):
         op.number = 1
         self.rig.ran.append("a")
         self.end(op)
-        if not tenure.is_over:
-            tenure.segment.entries[0] = DONE
-        tenure.done = 1
+        if not mine.is_over:
+            mine.segment.entries[0] = DONE
+        mine.done = 1
 
     def end(self, op: Op) -> None:
         op.finished = True

@@ -1,0 +1,156 @@
+"""Collectives: between two processes beside bare mpi4py and gloo, on two devices beside by hand.
+
+`mpi.SIZE`: an all-reduce of float32 on the CPU, in place, until it is done on both ranks; the
+slower rank counts. `overlap`: one beside something that takes as long, the device's part of a step
+(no processor of the host takes part: a sleep) or NumPy on the CPU; two ranks with two threads each
+then share the processors. `local`: an all-reduce of two devices' arrays beside the copies and
+additions that one would write, on streams with events.
+
+Where there is no MPI the cases of two processes are left out, and the table says why.
+"""
+
+from __future__ import annotations
+
+import checkout  # noqa: F401
+
+# isort: split
+import os
+import statistics
+from typing import TYPE_CHECKING
+
+import command
+from collective_ranks import Ranks, lacking
+from collectives_by_hand import ByHand, Ours
+from goals import MICROSECONDS, Goal
+from harness import Case, Contender, repeat
+
+import cudasync as cs
+
+if TYPE_CHECKING:
+    from harness import Session
+
+# The software GPU has as many devices as one asks for.
+os.environ.setdefault("CUDASYNC_SOFTGPU_DEVICES", "2")
+BARE = "mpi4py"
+OURS = "cudasync"
+GLOO = "torch, gloo"
+NAMES = {BARE: "bare", OURS: "ours", GLOO: "torch_gloo"}
+KIB, MIB = 1 << 10, 1 << 20
+SIZES = {
+    "1KiB": KIB,
+    "64KiB": 64 * KIB,
+    "1MiB": MIB,
+    "4MiB": 4 * MIB,
+    "16MiB": 16 * MIB,
+    "64MiB": 64 * MIB,
+}
+# From here on a ratio is promised; below, what a hand-over to another thread costs.
+RATIO_FROM = 4 * MIB
+
+
+def build(session: Session) -> None:
+    """Add a case per size, those of overlap, and those of local devices."""
+    local(session)
+    if why := lacking():
+        session.absent[BARE] = why
+        return
+    ranks = Ranks(session.closing)
+    names = [BARE, OURS]
+    try:
+        session.versions["torch"] = ranks.ask("take_part", NAMES[GLOO])[0]
+        names.append(GLOO)
+    except ImportError as error:
+        session.absent[GLOO] = str(error)
+    most = session.parameter("most_bytes", small=64 * KIB, large=64 * MIB)
+    for name, nbytes in SIZES.items():
+        if nbytes <= most:
+            session.add(of_size(ranks, name, nbytes, names))
+    overlap(session, ranks, most)
+
+
+def of_size(ranks: Ranks, name: str, nbytes: int, names: list[str]) -> Case:
+    limit = Goal(OURS, BARE, 80, MICROSECONDS)
+    goals = [Goal(OURS, BARE, 1.15)] if nbytes >= RATIO_FROM else [limit]
+    if GLOO in names:
+        goals.append(Goal(OURS, GLOO, 1.0, word="goal"))
+    return Case(
+        name=f"bench_collectives.mpi.{name}",
+        contenders=[contend(ranks, each, NAMES[each], nbytes) for each in names],
+        baseline=BARE,
+        unit="all-reduce",
+        most_loops=1 << 10,
+        goals=goals,
+    )
+
+
+def contend(ranks: Ranks, name: str, method: str, nbytes: int, *, sums: bool = True) -> Contender:
+    def bench(loops: int) -> float:
+        return max(ranks.ask("run", method, nbytes, loops))
+
+    def checksum() -> int:
+        first, *others = ranks.ask("checksum", method, nbytes)
+        assert others == [first], f"{name}: the ranks have other sums"
+        return first
+
+    return Contender(name, bench, checksum if sums else None)
+
+
+def overlap(session: Session, ranks: Ranks, nbytes: int) -> None:
+    """What of a collective is hidden behind something as long: all but a seventh is promised."""
+    kinds = {"device": ("sleep", "must"), "cpu": ("compute", "goal")}
+    if not any(session.wants(f"bench_collectives.overlap.{kind}") for kind in kinds):
+        return
+    once = [max(ranks.ask("run", "transfer", nbytes, 1)) for _ in range(9)]
+    ranks.ask("lasting", statistics.median(once))
+    for kind, (alone, word) in kinds.items():
+        case = Case(
+            name=f"bench_collectives.overlap.{kind}",
+            contenders=[
+                contend(ranks, "transfer alone", "transfer", nbytes),
+                contend(ranks, "the other alone", alone, nbytes, sums=False),
+                contend(ranks, "both", f"{alone}_and_transfer", nbytes),
+            ],
+            baseline="transfer alone",
+            unit="step",
+            most_loops=8,
+        )
+        session.add(case)
+        if case in session.cases:
+            limit = 0.15 if word == "must" else None
+            session.at_end.append(
+                lambda ended, case=case, limit=limit: conclude(ended, case, limit)
+            )
+
+
+def conclude(session: Session, case: Case, at_most: float | None) -> None:
+    """The share that was not hidden: what both took beyond the other alone, of the transfer."""
+    transfer, other, both = (
+        session.samples[case.name, each.name].nanoseconds for each in case.contenders
+    )
+    shares = [(both[at] - other[at]) / transfer[at] for at in both]
+    name = f"{case.name}: share of the transfer that is not hidden"
+    session.measure(name, max(0.0, statistics.median(shares)), "", at_most)
+
+
+def local(session: Session) -> None:
+    """An all-reduce of two devices' arrays, by the communicator and by hand."""
+    if cs.device_count() < 2:
+        session.absent["two devices"] = "there is one: CUDASYNC_SOFTGPU_DEVICES=2"
+        return
+    session.device = cs.Device(0).name
+    length = session.parameter("local_length", small=1 << 10, large=1 << 22)
+    made = [ByHand(session.closing, length), Ours(session.closing, length)]
+    session.add(
+        Case(
+            name="bench_collectives.local",
+            contenders=[Contender(each.name, repeat(each.run), each.checksum) for each in made],
+            baseline=ByHand.name,
+            unit="all-reduce",
+            most_loops=64,
+            goals=[Goal(Ours.name, ByHand.name, 1.3)],
+        )
+    )
+
+
+if __name__ == "__main__":
+    raise SystemExit(command.main("bench_collectives", __doc__ or "", build))

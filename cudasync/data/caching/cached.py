@@ -1,0 +1,77 @@
+"""Floor 4. The cursor of `cache`: what is kept comes from there, the rest is made and kept.
+
+A pass that ends early leaves what it had, and the next one goes on behind that.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from cudasync.data.cursors import Cursor
+from cudasync.data.failures import DataError, Failed, is_failed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from cudasync.data.caching.store import Store
+    from cudasync.data.meters import Meter
+
+
+class Cached(Cursor):
+    """The items of the store, and behind them those of the source, which is opened when needed."""
+
+    def __init__(self, store: Store, opened: Callable[[], Cursor], meter: Meter) -> None:
+        super().__init__()
+        self._store, self._opened, self.meter = store, opened, meter
+        self._at = 0
+        # How far the source is. Another pass, which was dropped, may have kept what it left out.
+        self._source_at = 0
+        self._is_over = False
+
+    def take(self, count: int) -> list[Any]:
+        store = self._store
+        found: list[Any] = []
+        try:
+            while len(found) < count and not self._is_over:
+                # `is_whole` first: what is whole does not grow any more.
+                is_whole = store.is_whole
+                if self._at < store.count:
+                    found.append(store.get(self._at))
+                    self._at += 1
+                elif is_whole:
+                    self._is_over = True
+                else:
+                    self._made(count - len(found), found)
+        except Exception as error:
+            self._is_over = True
+            found.append(Failed(DataError(self.meter.stage, self._at, error)))
+        self.meter.worked(len(found), 0.0)
+        return found
+
+    def _made(self, count: int, found: list[Any]) -> None:
+        """Take from the source, and keep what it gives; what is given is as it is kept."""
+        if not self.sources:
+            self.sources = (self._opened(),)
+        self.sources[0].advance(self._at - self._source_at)
+        items = self.sources[0].take(count)
+        self._source_at = self._at + len(items)
+        self._is_over = len(items) < count or is_failed(items)
+        for item in items:
+            if item.__class__ is Failed:
+                found.append(item)
+                return
+            self._store.put(self._at, item)
+            found.append(self._store.get(self._at))
+            self._at += 1
+        if self._is_over:
+            self._store.end(self._at)
+
+    def advance(self, count: int) -> None:
+        """What is kept is left out at once; the rest has to be made, to be kept."""
+        there = min(count, max(0, self._store.count - self._at))
+        self._at += there
+        super().advance(count - there)
+
+    def close(self) -> None:
+        super().close()
+        self._store.flush()

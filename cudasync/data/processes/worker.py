@@ -1,0 +1,164 @@
+"""Floor 4. One worker process, from this side: its pipe, and the blocks that it writes to.
+
+The process is spawned, not forked: this one has threads, and a device. So what it is given must be
+picklable, and the program's main module must do nothing when it is imported.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import pickle
+import signal
+import time
+from typing import TYPE_CHECKING, Any
+
+from cudasync.data.packing import packed, places, unpacked
+from cudasync.data.processes import child
+from cudasync.data.processes.blocks import Block
+from cudasync.locks import Lock
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from cudasync.data.chunks import Outcome
+
+# How long a process that is told to end may take over the sample in hand, before it is killed.
+PATIENCE_S = 5.0
+# In so many blocks, of so many bytes together, arrays may lie; what comes beyond is copied out.
+_MOST_BLOCKS, _MOST_BYTES = 32, 64 << 20
+_SPAWN: Any = multiprocessing.get_context("spawn")
+
+
+class Worker:
+    """A process, begun with its first chunk. One thread at a time may use it."""
+
+    def __init__(self, name: str, fn: bytes, view: bytes | None) -> None:
+        self.name = name
+        self._given = fn, view
+        self._process: Any = None
+        self._pipe: Any = None
+        self._blocks: list[Block] = []
+        # The names of blocks that the process is still to forget.
+        self._gone: list[str] = []
+        # Held while a chunk is with the process.
+        self.lock = Lock()
+        self._is_ended = False
+
+    def done(self, items: Sequence[Any], what: str, *, is_numbers: bool, skips: bool) -> Outcome:
+        """What the process makes of the items; ChildProcessError if it dies meanwhile."""
+        with self.lock:
+            if self._is_ended:
+                raise ChildProcessError(f"worker process {self.name} was closed")
+            if self._process is None:
+                self._start()
+            try:
+                return self._exchanged(items, is_numbers=is_numbers, skips=skips)
+            except (EOFError, ConnectionError) as error:
+                raise ChildProcessError(self._obituary(what)) from error
+
+    def _start(self) -> None:
+        here, there = _SPAWN.Pipe()
+        fn, view = self._given
+        process = _SPAWN.Process(
+            target=child.main, args=(there, fn, view), name=f"cudasync {self.name}", daemon=True
+        )
+        # A new process begins with the mask of the thread that starts it.
+        mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        try:
+            process.start()
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+            there.close()
+        self._process, self._pipe = process, here
+
+    def _exchanged(self, items: Sequence[Any], *, is_numbers: bool, skips: bool) -> Outcome:
+        head, buffers = packed(items)
+        block = self._free_block()
+        name = None if block is None else block.name
+        gone, self._gone = self._gone, []
+        self._pipe.send(tuple(child.Request(name, gone, is_numbers, len(buffers), skips)))
+        self._pipe.send_bytes(head)
+        for each in buffers:
+            self._pipe.send_bytes(each)
+        answer = self._pipe.recv()
+        if isinstance(answer, int):
+            block = self._grown(block, answer)
+            self._pipe.send(block.name)
+            answer = self._pipe.recv()
+        outcome, sizes, error, told = child.Answer(*answer)
+        head = self._pipe.recv_bytes()
+        lent: list[Any] = []
+        if sizes:
+            assert block is not None
+            block.unlink()
+            lent = self._lent(block, sizes)
+        outcome.found = unpacked(head, lent)
+        if error is not None:
+            outcome.error = pickle.loads(error)
+            outcome.error.add_note(f"In {self._process.name} (pid {self._process.pid}):\n{told}")
+        return outcome
+
+    def _free_block(self) -> Block | None:
+        return next((each for each in self._blocks if each.is_free), None)
+
+    def _grown(self, old: Block | None, size: int) -> Block:
+        """A block of at least that size, in place of one that was too small."""
+        if old is not None:
+            old.unlink()
+            self._blocks.remove(old)
+            self._gone.append(old.name)
+            size = max(size, 2 * old.size)
+        block = Block(size)
+        self._blocks.append(block)
+        return block
+
+    def _lent(self, block: Block, sizes: list[int]) -> list[Any]:
+        """The memory of the arrays: in the block, or copied where too much is kept by others."""
+        kept = [each.size for each in self._blocks if not each.is_free]
+        memory = block.lend()
+        starts, _ = places(sizes)
+        parts = [memory[at : at + size] for at, size in zip(starts, sizes, strict=True)]
+        if len(kept) >= _MOST_BLOCKS - 1 or sum(kept) + block.size > _MOST_BYTES:
+            return [bytearray(each) for each in parts]
+        return parts
+
+    def _obituary(self, what: str) -> str:
+        process = self._process
+        process.join(PATIENCE_S)
+        code = process.exitcode
+        who = f"worker process {process.name!r} (pid {process.pid})"
+        if code is not None and code < 0:
+            name = signal.Signals(-code).name
+            why = " (out of memory?)" if name == "SIGKILL" else ""
+            return f"{who} was killed by {name}{why} over {what}"
+        return (
+            f"{who} ended with exit code {code} over {what}: see what it said on stderr. A program "
+            "that starts processes does so below `if __name__ == '__main__':`"
+        )
+
+    def hang_up(self, until: float) -> None:
+        """Let the process end with the sample in hand, or kill it then, on `time.monotonic`."""
+        if not self.lock.acquire(timeout=max(0.0, until - time.monotonic())):
+            # Who waits for its answer hears that there is none.
+            if (process := self._process) is not None:
+                process.kill()
+            self.lock.acquire()
+        try:
+            self._is_ended = True
+            for each in self._blocks:
+                each.unlink()
+            self._blocks = []
+            if self._process is not None:
+                self._pipe.close()
+        finally:
+            self.lock.release()
+
+    def join(self, until: float) -> None:
+        """Wait for the end of a process that was hung up on, as long; then kill it."""
+        if self._process is not None:
+            self._process.join(max(0.0, until - time.monotonic()))
+            if self._process.exitcode is None:
+                self._process.kill()
+            self._process.join()
+            self._process.close()
+            self._process = None

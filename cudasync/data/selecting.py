@@ -1,0 +1,102 @@
+"""Floor 4. Verbs that choose which items come, how often and in which order."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from cudasync.data import views
+from cudasync.data.joining import Chained
+from cudasync.data.picking import Filtered, Shuffled, Sliced
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from cudasync.data.cursors import Cursor
+    from cudasync.data.opening import Opening
+    from cudasync.data.pipeline import Key, Pipeline
+
+
+def take(self: Pipeline, count: int) -> Pipeline:
+    """The first `count` items."""
+    return _sliced(self, 0, 1, _natural(count, "count"))
+
+
+def skip(self: Pipeline, count: int) -> Pipeline:
+    """All but the first `count` items."""
+    return _sliced(self, _natural(count, "count"), 1, None)
+
+
+def shard(self: Pipeline, rank: int, size: int) -> Pipeline:
+    """The items whose number is `rank` modulo `size`: a part for each of `size` processes."""
+    if not 0 <= rank < size:
+        raise ValueError(f"rank {rank} of {size}: it is at least 0 and below the size")
+    return _sliced(self, rank, size, None)
+
+
+def _sliced(self: Pipeline, start: int, step: int, most: int | None) -> Pipeline:
+    inner = self._view
+    view = None
+    if inner is not None:
+        stop = 1 << 62 if most is None else start + most * step
+
+        def view(key: Key) -> views.View:
+            return views.Ranged(inner(key), start, stop, step)
+
+    return self._then(
+        ("slice", start, step, most),
+        lambda source, key, opening: Sliced(source, start, step, most),
+        view,
+    )
+
+
+def filter(self: Pipeline, fn: Callable[[Any], Any]) -> Pipeline:  # noqa: A001 - a verb of tf.data
+    """The items of which `fn(item)` is true."""
+    return self._then(
+        ("filter", fn), lambda source, key, opening: Filtered(source, fn, opening.meter("filter"))
+    )
+
+
+def repeat(self: Pipeline, count: int | None = None) -> Pipeline:
+    """All of it `count` times, without end if None; each time shuffles anew."""
+
+    def opened(key: Key, opening: Opening) -> Cursor:
+        part = opening.part()
+
+        def passes() -> Iterator[Callable[[], Cursor]]:
+            at = 0
+            while count is None or at < count:
+                yield partial(self._open, (*key, at), part.again())
+                at += 1
+
+        return Chained(passes(), is_endless=count is None)
+
+    return self._of(("repeat", count), opened)
+
+
+def shuffle(self: Pipeline, seed: int, buffer: int | None = None) -> Pipeline:
+    """In an order that `seed` and the epoch decide.
+
+    Where every sample has a number, and no stage but slices, `zip` and `concat` is before, all
+    are shuffled. Else each item is drawn from a buffer of the next `buffer` ones; ValueError
+    without one.
+    """
+    inner = self._view
+    if inner is not None:
+        return self._then(
+            ("shuffle", seed),
+            lambda source, key, opening: source,
+            lambda key: views.Permuted(inner(key), (seed, *key)),
+        )
+    if buffer is None or buffer < 1:
+        raise ValueError("what has no length is shuffled in a buffer: shuffle(seed, buffer=n)")
+    return self._then(
+        ("shuffle", seed, buffer),
+        lambda source, key, opening: Shuffled(source, (seed, *key), buffer),
+    )
+
+
+def _natural(count: int, word: str) -> int:
+    if count < 0:
+        raise ValueError(f"{word} is {count}: at least 0")
+    return count

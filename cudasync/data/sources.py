@@ -1,0 +1,109 @@
+"""Floor 4. Where pipelines begin: datasets, iterables, files, and several pipelines as one."""
+
+from __future__ import annotations
+
+import glob
+import os
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from cudasync.data import views
+from cudasync.data.cursors import Iterated, Numbered
+from cudasync.data.joining import Chained, Interleaved, Parallel
+from cudasync.data.pipeline import Pipeline
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from cudasync.data.cursors import Cursor
+    from cudasync.data.opening import Opening
+    from cudasync.data.pipeline import Key
+
+
+def source(data: Any) -> Pipeline:
+    """A pipeline of the samples of `data`: the door of input pipelines.
+
+    `data` has `__len__` and `__getitem__` (a list, a NumPy or memory-mapped array, a PyTorch
+    `Dataset`, a Hugging Face dataset), or is an iterable, or a function that gives a new iterable
+    for each epoch, as a generator function does. An iterator, which gives its items once, is an
+    epoch once. With `prefetch(n)` behind it, a generator runs on a thread of its own.
+    """
+    if isinstance(data, Pipeline):
+        return data
+    made = ("source", data)
+    if hasattr(data, "__getitem__") and hasattr(data, "__len__") and not isinstance(data, dict):
+        return Pipeline(
+            lambda key, opening: _numbered(data, opening), lambda key: data, made=(made,)
+        )
+    if not (hasattr(data, "__iter__") or callable(data)):
+        raise TypeError(
+            f"{type(data).__name__} is no source: give what has __len__ and __getitem__, "
+            "an iterable, or a function that returns one"
+        )
+    return Pipeline(lambda key, opening: Iterated(data, opening.meter("source")), made=(made,))
+
+
+def files(pattern: str | os.PathLike[str]) -> Pipeline:
+    """The paths that match a pattern (`**` for any folders), sorted. ValueError if none does."""
+    found = sorted(glob.glob(os.fspath(pattern), recursive=True))
+    if not found:
+        raise ValueError(f"no file matches {os.fspath(pattern)!r}")
+    return source(found)
+
+
+def concat(*pipelines: Any) -> Pipeline:
+    """The items of one after the other."""
+    parts = [source(each) for each in pipelines]
+    inner = [each._view for each in parts]
+
+    def opened(key: Key, opening: Opening) -> Cursor:
+        if (joined := _views(inner, key)) is not None:
+            return _numbered(views.Joined(joined), opening)
+        return Chained([partial(each._open, key, opening.part()) for each in parts])
+
+    view = (lambda key: views.Joined(_views(inner, key) or ())) if all(inner) else None
+    return _of_all("concat", parts, opened, view)
+
+
+def zip(*pipelines: Any) -> Pipeline:  # noqa: A001 - the verb of tf.data, as an attribute of `data`
+    """Tuples of one item of each, until one is over."""
+    parts = [source(each) for each in pipelines]
+    inner = [each._view for each in parts]
+
+    def opened(key: Key, opening: Opening) -> Cursor:
+        if (joined := _views(inner, key)) is not None:
+            return _numbered(views.Zipped(joined), opening)
+        return Parallel([each._open(key, opening) for each in parts])
+
+    view = (lambda key: views.Zipped(_views(inner, key) or ())) if all(inner) else None
+    return _of_all("zip", parts, opened, view)
+
+
+def interleave(*pipelines: Any, block: int = 1) -> Pipeline:
+    """`block` items of each in turn, until all are over."""
+    if block < 1:
+        raise ValueError(f"a block of {block}")
+    parts = [source(each) for each in pipelines]
+
+    def opened(key: Key, opening: Opening) -> Cursor:
+        return Interleaved([each._open(key, opening) for each in parts], block)
+
+    return _of_all(f"interleave by {block}", parts, opened)
+
+
+def _of_all(verb: str, parts: list[Pipeline], opened: Any, view: Any = None) -> Pipeline:
+    return Pipeline(
+        opened,
+        view,
+        is_ordered=all(each._is_ordered for each in parts),
+        made=((verb, *(each._made for each in parts)),),
+    )
+
+
+def _numbered(view: views.View, opening: Opening) -> Cursor:
+    return Numbered(view, opening.meter("source"), "raise")
+
+
+def _views(inner: Iterable[Any], key: Key) -> list[views.View] | None:
+    found = [each(key) if each is not None else None for each in inner]
+    return None if None in found else found  # type: ignore[return-value]

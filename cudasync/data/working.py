@@ -1,0 +1,147 @@
+"""Floor 4. Verbs that do something to the items: map, batch, buckets, cache, prefetch."""
+
+from __future__ import annotations
+
+import os
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from cudasync.data.batching import Batched, Bucketed
+from cudasync.data.caching import fingerprint
+from cudasync.data.caching.cached import Cached
+from cudasync.data.caching.in_folder import InFolder
+from cudasync.data.caching.store import InMemory
+from cudasync.data.failures import raise_unless_policy
+from cudasync.data.mapping import Mapped
+from cudasync.data.processes.crew import pickled
+from cudasync.data.ring import Prefetched
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from cudasync.data.caching.store import Store
+    from cudasync.data.cursors import Cursor
+    from cudasync.data.opening import Opening
+    from cudasync.data.pipeline import Key, Pipeline
+
+
+def map(  # noqa: A001 - a verb of tf.data
+    self: Pipeline,
+    fn: Callable[[Any], Any],
+    *,
+    workers: int | Literal["auto"] = 1,
+    ordered: bool = True,
+    processes: bool = False,
+    on_error: str = "raise",
+) -> Pipeline:
+    """`fn(item)` for each item, by `workers` threads ahead of their use.
+
+    They fetch the samples of a map-style source, too. `"auto"` begins with one, and adds more as
+    long as samples come faster by it; the next epoch begins with what was found.
+    With `ordered=False` items come as they are ready. `on_error="skip"` leaves out an item whose
+    `fn`, or fetching, raises; `stats().skipped` counts them.
+
+    With `processes=True` workers are processes, for what holds the GIL. They are started anew in
+    each epoch ("spawn", so `fn` must be picklable: TypeError if not, and the program is written
+    below `if __name__ == "__main__":`). Arrays come back in shared memory; other leaves are
+    pickled. A dataset that pickles to 16 MiB or more stays here, and its samples are sent.
+    A process that dies is named in the `DataError`, whatever `on_error` says.
+    """
+    raise_unless_policy(on_error)
+    if workers != "auto" and not (isinstance(workers, int) and workers >= 1):
+        raise ValueError(f"{workers!r} workers: at least 1, or 'auto'")
+    sent = pickled(fn) if processes else None
+
+    def opened(source: Cursor, key: Key, opening: Opening) -> Cursor:
+        meter = opening.meter("map")
+        begin = opening.workers(meter.stage) or (1 if workers == "auto" else workers)
+        chose = partial(opening.chose, meter.stage) if workers == "auto" else None
+        how: Any = {"ordered": ordered, "on_error": on_error, "sent": sent, "chose": chose}
+        return Mapped(source, fn, meter, workers=begin, **how)
+
+    return self._then(("map", fn, on_error), opened, is_ordered=ordered)
+
+
+def cache(self: Pipeline, where: str | os.PathLike[str], *, key: str = "") -> Pipeline:
+    """Keep the items of the first pass, in memory for `"memory"`, else in the folder `where`.
+
+    Later passes, of this and of all pipelines that are made of it, take them from there; with a
+    folder also those of later processes. What stands before it is always as in the first epoch:
+    shuffle behind it. Arrays come read-only, in all passes. A pass that ends early, also by a
+    kill, leaves what it has, and the next goes on there (not behind `map(ordered=False)`).
+
+    ValueError if the folder was made by another pipeline: by other verbs, functions (their code
+    counts) or data (of which some is looked at). `key` stands for what can not be seen, such as
+    a version of the data. What can not be written, as on a full disk, is a `DataError`.
+    """
+    if os.fspath(where) == "memory":
+        store: Store = InMemory()
+    else:
+        made = (*self._made, ("cache", key))
+        store = InFolder(Path(where), lambda: fingerprint.lines(made))
+    is_ordered = self._is_ordered
+
+    def opened(key: Key, opening: Opening) -> Cursor:
+        part = opening.part()
+        if not (is_ordered or store.is_whole):
+            store.forget()
+        # All passes are of one epoch, so that who begins with a later one keeps the same.
+        return Cached(store, lambda: self._open((0,), part), opening.meter("cache"))
+
+    return self._of(("cache", key), opened)
+
+
+def batch(self: Pipeline, size: int, *, drop_last: bool = False, pad: Any = None) -> Pipeline:
+    """Batches of `size` samples: each leaf an array with one more axis in front.
+
+    With `pad`, leaves of several shapes are filled up with that value to the largest extents.
+    """
+    if size < 1:
+        raise ValueError(f"a batch of {size}")
+    return self._then(
+        ("batch", size, drop_last, pad),
+        lambda source, key, opening: Batched(source, size, drop_last, pad, opening.meter("batch")),
+    )
+
+
+def bucket_by_length(
+    self: Pipeline,
+    length: Callable[[Any], int],
+    bounds: Sequence[int],
+    size: int,
+    *,
+    drop_last: bool = False,
+    pad: Any = 0,
+) -> Pipeline:
+    """Batches of `size` samples of like length, `pad` behind the shorter ones.
+
+    `length(sample)` decides the bucket: below the first of `bounds`, between two of them, or
+    from the last on.
+    """
+    if size < 1:
+        raise ValueError(f"a batch of {size}")
+
+    def opened(source: Cursor, key: Key, opening: Opening) -> Cursor:
+        meter = opening.meter("bucket_by_length")
+        return Bucketed(source, length, bounds, size, drop_last, pad, meter)
+
+    return self._then(
+        ("bucket_by_length", length, tuple(bounds), size, drop_last, pad),
+        opened,
+    )
+
+
+def prefetch(self: Pipeline, depth: int, *, device: int | None = None) -> Pipeline:
+    """Make `depth` items ready ahead of their use, on a thread of their own.
+
+    With `device`, an ordinal, leaves become device arrays: gathered into a ring of `depth`
+    pinned buffers and copied on the copy stream. Nothing waits for the copies but what reads
+    the arrays.
+    """
+    if depth < 1:
+        raise ValueError(f"prefetch({depth}): at least 1")
+    return self._then(
+        ("prefetch", device),
+        lambda source, key, opening: Prefetched(source, depth, device, opening.meter("prefetch")),
+    )

@@ -1,0 +1,176 @@
+"""Floor 5. The one place that meets nccl4py: its low-level calls, and one communicator of NCCL's.
+
+A communicator is made without blocking, and a call may say that it is in progress: then the state
+is asked until that is over, and nothing else is called meanwhile (NCCL's manual, "Creating a
+communicator with options"). A communicator that has failed is ended by `ncclCommAbort`, which any
+thread may call; `ncclCommDestroy` may block.
+"""
+
+from __future__ import annotations
+
+import importlib
+import time
+from collections import deque
+from contextlib import suppress
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from cudasync.distributed.errors import BackendUnavailable, CollectiveTimeout, DistError, RankFailed
+from cudasync.driver.probe import chosen
+from cudasync.errors import CudasyncError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+_HINT = "pip install 'cudasync[nccl]'"
+_ID_BYTES = 128
+# ncclResult_t: of a remote rank or its network, and not over yet.
+_REMOTE_ERROR, _IN_PROGRESS = 6, 7
+_PAUSE_S = 1e-4
+# ncclDataType_t and ncclRedOp_t, by NumPy's names and ours; bool as bytes of 0 and 1.
+_TYPES = {
+    "int8": 0,
+    "uint8": 1,
+    "bool": 1,
+    "int32": 2,
+    "uint32": 3,
+    "int64": 4,
+    "uint64": 5,
+    "float16": 6,
+    "float32": 7,
+    "float64": 8,
+}
+BYTES = _TYPES["uint8"]
+OPS = {"sum": 0, "prod": 1, "max": 2, "min": 3, "mean": 4}
+
+
+@cache
+def library() -> Any:
+    """The module `nccl.bindings.nccl`. BackendUnavailable without it, its libnccl or a GPU."""
+    driver = None
+    try:
+        driver, why = chosen()
+    except CudasyncError as error:
+        why = str(error)
+    if driver != "cuda":
+        raise BackendUnavailable(
+            "nccl",
+            f"it moves data between NVIDIA's GPUs, and none is in use here ({why})",
+            hint='"local" and "mpi" work without',
+        )
+    try:
+        found = importlib.import_module("nccl.bindings.nccl")
+        found.get_version()
+    except (ImportError, RuntimeError, OSError) as error:
+        raise BackendUnavailable("nccl", str(error).strip(), hint=_HINT) from None
+    return found
+
+
+def about() -> str:
+    """Which NCCL it is; BackendUnavailable where there is none."""
+    version = library().get_version()
+    return f"NCCL {version // 10000}.{version // 100 % 100}.{version % 100}"
+
+
+def type_of(dtype: np.dtype[Any]) -> int:
+    """NCCL's number of a dtype that it computes with; TypeError for any other."""
+    if dtype.name not in _TYPES:
+        raise TypeError(f"NCCL does not compute with {dtype}: it takes {', '.join(_TYPES)}")
+    return _TYPES[dtype.name]
+
+
+def new_id() -> np.ndarray[Any, Any]:
+    """What all ranks of a communicator to be have to know, made by one of them."""
+    return np.frombuffer(bytearray(memoryview(library().get_unique_id())), np.uint8)
+
+
+class Link:
+    """One rank's handle of a communicator; `broken_by` is what failed first."""
+
+    def __init__(
+        self, size: int, rank: int, identity: np.ndarray[Any, Any], timeout: float
+    ) -> None:
+        """Blocks until all ranks are here; CollectiveTimeout. The device is the current one."""
+        self._nccl = library()
+        self.timeout = timeout
+        self.broken_by: BaseException | None = None
+        self._calls = 0
+        config = self._nccl.Config()
+        config.blocking = 0
+        self._handle = self._nccl.comm_init_rank_scalable(
+            size, rank, 1, bytearray(identity[:_ID_BYTES].tobytes()), config.ptr
+        )
+        self._living = deque([self._handle])
+        self._settle("init")
+
+    def do(self, name: str, calls: Sequence[Callable[[Any, Any], object]]) -> None:
+        """Enqueue calls, which take the library and the handle: several as one group.
+
+        They were checked before. Where one fails nevertheless the communicator is aborted, since
+        the other ranks wait for what it began.
+        """
+        self.raise_if_broken()
+        try:
+            if len(calls) > 1:
+                self._nccl.group_start()
+            for call in calls:
+                call(self._nccl, self._handle)
+            if len(calls) > 1:
+                self._nccl.group_end()
+            self._settle(name)
+        except BaseException as error:
+            self.abort(error)
+            raise
+        self._calls += 1
+
+    def look(self, name: str) -> None:
+        """Abort where NCCL says that something failed since."""
+        if self.broken_by is None:
+            state = int(self._nccl.comm_get_async_error(self._handle))
+            if state not in (0, _IN_PROGRESS):
+                self.abort(self._error(name, state))
+
+    def abort(self, reason: BaseException) -> None:
+        """End what is under way, on the device too; waits for no other rank. Any thread may."""
+        # One thread alone gets it: deque.pop is one C call.
+        with suppress(IndexError):
+            handle = self._living.pop()
+            self.broken_by = reason
+            self._nccl.comm_abort(handle)
+
+    def late(self, name: str) -> CollectiveTimeout:
+        """The error of a call that is past its deadline."""
+        return CollectiveTimeout(name, self._calls, self.timeout)
+
+    def close(self) -> None:
+        """End the communicator in good order, with all other ranks; abort it past the deadline."""
+        if self.broken_by is None:
+            self._nccl.comm_finalize(self._handle)
+            self._settle("close")
+            with suppress(IndexError):
+                self._nccl.comm_destroy(self._living.pop())
+
+    def raise_if_broken(self) -> None:
+        """What failed first."""
+        if self.broken_by is not None:
+            raise self.broken_by
+
+    def _settle(self, name: str) -> None:
+        """Wait until the last call is enqueued everywhere; CollectiveTimeout, and it is aborted."""
+        end = time.monotonic() + self.timeout
+        while (state := int(self._nccl.comm_get_async_error(self._handle))) == _IN_PROGRESS:
+            if time.monotonic() > end:
+                error = self.late(name)
+                self.abort(error)
+                raise error
+            time.sleep(_PAUSE_S)
+        if state:
+            raise self._error(name, state)
+
+    def _error(self, name: str, state: int) -> DistError:
+        said = f"{self._nccl.get_error_string(state)}; {self._nccl.get_last_error(self._handle)}"
+        if state == _REMOTE_ERROR:
+            return RankFailed(name, (), said)
+        return DistError(f"{name}: NCCL says {said}")

@@ -1,0 +1,93 @@
+"""Floor 3, passes. Nodes of a device are put on streams, the first of which is the critical path.
+
+The driver starts nodes of a graph as it sees fit, among those that nothing keeps any more. What is
+on the longest way to the end goes first then: its kernels have a higher priority than those of
+other streams. A stream is a way through the program; it orders nothing, since all order is edges.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from cudasync.graph.figures import bytes_of, seconds_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from cudasync.graph.node import Node
+
+
+def run(nodes: Sequence[Node]) -> tuple[list[Node], str]:
+    """Say of each node of a device which stream of it the node is on."""
+    left = remaining(nodes)
+    after = _followers(nodes, left)
+    streams = _streams(nodes, left, after)
+    longest = max(left.values(), default=0.0) * 1e6
+    line = f"{len(streams)} nodes of devices on {len(set(streams.values()))} streams"
+    if any(number for _, number in streams.values()):
+        first = sum(not number for _, number in streams.values())
+        line += f", {first} of them on the first, along {longest:.1f} us that are estimated"
+        return _placed(nodes, streams), line
+    return list(nodes), line
+
+
+def remaining(nodes: Sequence[Node]) -> dict[Node, float]:
+    """Of each node how long it is until the last that needs it is over, by an estimate."""
+    left: dict[Node, float] = dict.fromkeys(nodes, 0.0)
+    for node in reversed(nodes):
+        # So far it is the longest of those behind.
+        left[node] += seconds_of(node, bytes_of(node))
+        for other in node.before:
+            left[other] = max(left[other], left[node])
+    return left
+
+
+def _followers(nodes: Sequence[Node], left: Mapping[Node, float]) -> dict[Node, list[Node]]:
+    """Of each node those that come directly after it, the most urgent first."""
+    after: dict[Node, list[Node]] = {node: [] for node in nodes}
+    for node in nodes:
+        for other in node.before:
+            after[other].append(node)
+    for behind in after.values():
+        behind.sort(key=left.__getitem__, reverse=True)
+    return after
+
+
+def _streams(
+    nodes: Sequence[Node], left: Mapping[Node, float], after: Mapping[Node, list[Node]]
+) -> dict[Node, tuple[object, int]]:
+    """The device of each node that has one, and the number of its stream there."""
+    found: dict[Node, tuple[object, int]] = {}
+    counts: dict[object, int] = {}
+    for node in sorted(nodes, key=left.__getitem__, reverse=True):
+        device = node.device
+        if device is None or node in found:
+            continue
+        number = counts.get(device, 0)
+        counts[device] = number + 1
+        for each in _way(node, after):
+            # It may lead through the host and other devices, which are not this stream's.
+            if each.device is device:
+                if each in found:
+                    break
+                found[each] = device, number
+    return found
+
+
+def _way(node: Node, after: Mapping[Node, list[Node]]) -> Iterator[Node]:
+    """From here to the end, at each node on to the most urgent that follows."""
+    while True:
+        yield node
+        if not after[node]:
+            return
+        node = after[node][0]
+
+
+def _placed(nodes: Sequence[Node], streams: Mapping[Node, tuple[object, int]]) -> list[Node]:
+    made = [node.at(node.index) for node in nodes]
+    twin = dict(zip(nodes, made, strict=True))
+    for node, each in twin.items():
+        each.before = tuple(twin[other] for other in node.before)
+        if node in streams:
+            each.stream = streams[node][1]
+    return made

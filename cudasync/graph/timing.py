@@ -1,0 +1,63 @@
+"""Floor 3. A segment of a device whose nodes have times: for profiles that ask for them.
+
+It is the segment's graph once more, with an event before and behind each node. A launch has the
+events for itself until they are read, so there are as many of these as launches in flight.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from cudasync.driver import Event
+from cudasync.graph.device_graph import device_graph
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from cudasync.driver import Device, Stream
+    from cudasync.graph.node import Node
+
+
+class Timed:
+    """One executable with its events."""
+
+    def __init__(self, nodes: Sequence[Node], device: Device, home: list[Timed]) -> None:
+        inside = set(nodes)
+        edges = [tuple(each for each in node.before if each in inside) for node in nodes]
+        self._events = {
+            node: (Event(device, timing=True), Event(device, timing=True)) for node in nodes
+        }
+        self._executable, self.ends = device_graph(nodes, edges, device, events=self._events)
+        # Whose it is when nobody has it.
+        self._home = home
+
+    def launch(self, stream: Stream, event: Event | None = None) -> None:
+        self._executable.launch(stream, event)
+
+    def since(self, origin: Event) -> list[tuple[Node, float, float]]:
+        """Each node with the microseconds from `origin` to when it began and ended; once a launch
+        is over. Raises CudaError where the device is lost."""
+        return [
+            (node, start.elapsed_ms(origin) * 1e3, end.elapsed_ms(origin) * 1e3)
+            for node, (start, end) in self._events.items()
+        ]
+
+    def give_back(self) -> None:
+        """Its times were read: another launch may have it."""
+        self._home.append(self)
+
+
+class TimedGraphs:
+    """Those of one segment, made as they are needed. Any number of threads may ask at once."""
+
+    def __init__(self, nodes: Sequence[Node], device: Device) -> None:
+        self._nodes, self._device = nodes, device
+        self._idle: list[Timed] = []
+
+    def take(self) -> Timed:
+        """One for a launch, which has it until its times are read. A function of a stream is called
+        once more for each that is made."""
+        try:
+            return self._idle.pop()
+        except IndexError:
+            return Timed(self._nodes, self._device, self._idle)

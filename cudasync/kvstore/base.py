@@ -1,0 +1,190 @@
+"""Floor 5. What every key-value store is: MXNet's interface, and what it means.
+
+A store has an array for each key. `push` brings in what the devices of a worker have, `pull` copies
+the value out. Calls that move values return at once; what they touch is ordered by its bytes.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from cudasync.kvstore.arguments import Key, raise_unless_fit
+from cudasync.kvstore.compression import Compression
+from cudasync.locks import Lock
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from cudasync.array.array import Array
+    from cudasync.distributed.work import Work
+    from cudasync.kvstore.optimizers import Optimizer
+
+CAPABILITIES = ("optimizer", "row_sparse", "async", "checkpoint")
+
+
+class KVStore(ABC):
+    """Values by key, shared by the devices of a process, or of several; made by `create`.
+
+    `type` is the name that `create` was given, `rank` this worker's number, of `num_workers`.
+    """
+
+    type: str
+    rank = 0
+    num_workers = 1
+    # What `is_capable` says yes to.
+    capable: frozenset[str] = frozenset({"optimizer", "row_sparse"})
+
+    def __init__(self) -> None:
+        self._compression: Compression | None = None
+        # Held while a call pushes, so that two threads' steps do not mix. Nothing runs under it
+        # but what blocks by its name: init, barriers, files.
+        self._lock = Lock()
+
+    def is_capable(self, capability: str) -> bool:
+        """Whether it has an "optimizer", "row_sparse" pulls, "async" updates, a "checkpoint".
+
+        ValueError for a word that names nothing.
+        """
+        if capability.lower() not in CAPABILITIES:
+            told = ", ".join(CAPABILITIES)
+            raise ValueError(f"a capability is one of {told}, not {capability!r}")
+        return capability.lower() in self.capable
+
+    @abstractmethod
+    def init(self, key: Any, value: Any) -> None:
+        """Give new keys their values, of which copies are kept; ValueError for a key that is known.
+
+        Of a list of arrays for one key the first counts, and of several workers' that of rank 0.
+        Blocks between processes, until all workers are here.
+        """
+
+    def broadcast(self, key: Any, value: Any, out: Any, priority: int = 0) -> Work:
+        """`init`, then `pull`."""
+        self.init(key, value)
+        return self.pull(key, out, priority)
+
+    @abstractmethod
+    def push(self, key: Any, value: Any, priority: int = 0) -> Work:
+        """Add up the arrays of a key, in the order of the list, and bring the sum in.
+
+        Without optimizer and updater the sum replaces what is stored; else they are called with
+        it. A larger `priority` lets copies go first. Returns at once.
+        """
+
+    @abstractmethod
+    def pull(self, key: Any, out: Any, priority: int = 0) -> Work:
+        """Copy what is stored to each `out`, behind all earlier pushes. Returns at once."""
+
+    @abstractmethod
+    def pushpull(self, key: Any, value: Any, out: Any = None, priority: int = 0) -> Work:
+        """`push`, then `pull` to `out`, by default to the arrays that were pushed."""
+
+    @abstractmethod
+    def row_sparse_pull(self, key: Any, out: Any, row_ids: Any, priority: int = 0) -> Work:
+        """Copy the rows with these numbers to each `out`: row i of it becomes row `row_ids[i]`.
+
+        `row_ids` are integers, for all outs of the one key; IndexError for a row that is not there.
+        """
+
+    @abstractmethod
+    def set_optimizer(self, given: Optimizer | str, **settings: Any) -> None:
+        """Update by this optimizer from now on: an `Optimizer`, or a name with settings.
+
+        All workers call it, with the same.
+        """
+
+    @abstractmethod
+    def set_updater(self, updater: Callable[[Key, Array, Array], Any]) -> None:
+        """Call `updater(key, sum, stored)` at each push: it changes `stored` in place, by pushes.
+
+        It runs in the caller's thread, under the store's lock, so it must not call the store.
+        """
+
+    def set_gradient_compression(self, settings: dict[str, Any]) -> None:
+        """Compress what is pushed: `{"type": "1bit" or "2bit", "threshold": 0.5}`.
+
+        Floats only: a push of others is a TypeError then. Within a process each place in a key's
+        list has a residual of its own; between processes each worker's sum is compressed, and
+        moves as one or two bits an element.
+        """
+        made = Compression.of(settings)
+        with self._lock:
+            self._compression = made
+
+    @abstractmethod
+    def barrier(self) -> None:
+        """Block until what this store has pushed is over; raises what failed of it.
+
+        Between processes, until all workers are here.
+        """
+
+    @abstractmethod
+    def save_optimizer_states(self, path: Any, dump_optimizer: bool = False) -> None:
+        """Write the state of every key to a file, with name and settings too if asked. Blocks.
+
+        OSError where it can not be written; an older file is whole then. Between processes all
+        workers call it, and rank 0 writes.
+        """
+
+    @abstractmethod
+    def load_optimizer_states(self, path: Any) -> None:
+        """Take the states of a file, and the optimizer if it is in there. Blocks for the file.
+
+        ValueError for a damaged file, one of another optimizer, and keys that do not fit. All
+        workers call it.
+        """
+
+    @abstractmethod
+    def close(self) -> None:
+        """Leave the other workers. Closing twice is harmless; what was pushed goes on."""
+
+    @abstractmethod
+    def _value(self, key: Key) -> Any:
+        """What has the shape and dtype of a key; KeyError before `init`."""
+
+    def _known(self, given: list[tuple[Key, list[Array]]], what: str) -> Any:
+        """`given`; raises for keys and arrays that do not fit what is stored."""
+        for key, arrays in given:
+            raise_unless_fit(key, arrays, self._value(key), what)
+        return given
+
+    def __enter__(self) -> KVStore:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def checked_rows(key: Key, row_ids: Any, outs: list[Array], shape: Any, dtype: Any) -> Any:
+    """The numbers of rows, which are in a value of this shape and fit each out."""
+    rows = np.asarray(row_ids)
+    if rows.ndim != 1 or rows.dtype.kind not in "iu":
+        raise TypeError("row_ids are integers in a list or an array of one dimension")
+    if not shape:
+        raise ValueError(f"key {key!r} is a number and has no rows")
+    if rows.size and not (rows.min() >= 0 and rows.max() < shape[0]):
+        raise IndexError(f"key {key!r} has rows 0 to {shape[0] - 1}")
+    wanted = (len(rows), *shape[1:])
+    for each in outs:
+        if each.shape != wanted or each.dtype != dtype:
+            raise ValueError(f"these rows are {dtype}{wanted}, not {each.shape}")
+    return rows.astype(np.int64)
+
+
+def raise_unless_floats(given: list[tuple[Key, list[Array]]]) -> None:
+    """TypeError for a key whose values can not be compressed."""
+    for key, arrays in given:
+        if arrays[0].dtype.kind != "f":
+            raise TypeError(f"key {key!r} is {arrays[0].dtype}: floats are compressed")
+
+
+def of_one_shape(given: list[tuple[Key, list[Array]]], known: Any) -> None:
+    """ValueError for a key that is `known`, and for arrays of a key that differ."""
+    for key, arrays in given:
+        if key in known:
+            raise ValueError(f"key {key!r} has a value: push to it")
+        for each in arrays[1:]:
+            raise_unless_fit(key, [each], arrays[0], "value")

@@ -1,0 +1,90 @@
+"""Floor 5. `create`: a key-value store by its name."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+from cudasync.kvstore.store import CopiesStore
+
+if TYPE_CHECKING:
+    from cudasync.kvstore.base import KVStore
+
+TYPES = ("local", "device", "dist_sync", "dist_async")
+TRANSPORTS = ("mpi", "ray")
+
+
+def create(
+    name: str = "local",
+    *,
+    timeout: float = 300.0,
+    servers: int = 1,
+    transport: Any = "mpi",
+    folder: Any = None,
+    staleness: int | None = None,
+    rank: int = 0,
+    num_workers: int = 1,
+    group: str = "kvstore",
+    big_elements: int = 1_000_000,
+) -> KVStore:
+    """A key-value store.
+
+    "local" and "device" are of one process: the first updates on the CPU, the second on the
+    devices. "dist_sync" is of the processes that mpiexec started, a worker each: a push brings in
+    the sum of what all workers push, which is the same on all. All workers make the same calls in
+    the same order; one that takes longer than `timeout` seconds is a CollectiveTimeout on the
+    others. Blocks until all workers are here.
+
+    "dist_async": the values are on `servers` servers, which update them by the optimizer as each
+    worker's push comes; nobody waits for anybody. `transport` says what servers are:
+
+    - "mpi": the last ranks of those that mpiexec started. There `create` serves until all workers
+      have closed their stores, and then ends the process; one such store a program.
+    - "ray": actors of the Ray cluster that the program or RAY_ADDRESS names, else of one on this
+      machine. `rank`, `num_workers` say which worker this is; stores of one `group` share keys.
+    - servers in this process, `kvstore.InProcessServers`, which stores share; `rank` as above.
+
+    With `folder` servers write down each push before they answer; one that died comes back with all
+    it had. That is the same call for a job that begins again. `staleness` bounds by how many pushes
+    of a key a worker may be ahead of another: then its pulls wait, except for workers that were
+    silent for `timeout` seconds. Keys of `big_elements` and more are split over the servers.
+
+    Raises ValueError for another name and for numbers that make no sense, BackendUnavailable
+    without mpi4py or Ray.
+    """
+    if name not in TYPES:
+        raise ValueError(f"a key-value store is one of {', '.join(TYPES)}, not {name!r}")
+    if not timeout > 0:
+        raise ValueError(f"timeout is a positive number of seconds, not {timeout}")
+    if name in ("local", "device"):
+        return CopiesStore(name)
+    if name == "dist_sync":
+        from cudasync.kvstore.between import Between
+
+        return CopiesStore(name, Between(timeout))
+    if servers < 1 or (staleness is not None and staleness < 0) or not 0 <= rank < num_workers:
+        raise ValueError(
+            f"servers={servers} is 1 or more, staleness={staleness} 0 or more, and rank={rank} is "
+            f"below num_workers={num_workers}"
+        )
+    from cudasync.kvstore.servers.store import ServersStore
+    from cudasync.kvstore.servers.worker import Worker
+
+    kept = None if folder is None else os.path.abspath(os.fspath(folder))
+    if transport == "mpi":
+        from cudasync.kvstore.servers import by_mpi
+
+        way: Any
+        way, rank, num_workers = by_mpi.join(servers, kept, timeout, timeout)
+    elif transport == "ray":
+        from cudasync.kvstore.servers.by_ray import RayServers
+
+        way = RayServers(servers, group, kept, timeout)
+    elif isinstance(transport, str):
+        raise ValueError(f"transport is one of {', '.join(TRANSPORTS)}, not {transport!r}")
+    else:
+        way = transport
+    worker = Worker(
+        way, rank, num_workers, staleness=staleness, timeout=timeout, big_elements=big_elements
+    )
+    return ServersStore(worker)

@@ -1,0 +1,40 @@
+"""Floor 5. What can go wrong with a server of keys, and what each error tells."""
+
+from __future__ import annotations
+
+from cudasync.distributed.errors import DistError
+
+
+class ServerUnavailable(DistError):
+    """A server did not answer in time; `server` is its number.
+
+    What it was asked may have been done or not. Nothing is done twice.
+    """
+
+    def __init__(self, server: int, reason: str) -> None:
+        self.server = server
+        super().__init__(
+            f"server {server} did not answer: {reason}; what it was asked may have been done, and "
+            f"is never done twice"
+        )
+
+
+class ServerLost(DistError):
+    """A server is gone for good, or came back without what it had; `server` is its number."""
+
+    def __init__(self, server: int, reason: str) -> None:
+        self.server = server
+        self.reason = reason
+        super().__init__(
+            f"server {server} is lost: {reason}; begin again from a checkpoint, or give create() a "
+            f"folder= from which servers come back"
+        )
+
+
+class WorkersBehind(DistError, TimeoutError):
+    """Other workers stayed too far behind, or away, for too long; `workers` names them."""
+
+    def __init__(self, what: str, workers: tuple[str, ...], seconds: float) -> None:
+        self.workers = workers
+        told = ", ".join(workers) or "some workers"
+        super().__init__(f"{what} waited {seconds:g} s for {told}: late, dead, or gone elsewhere")

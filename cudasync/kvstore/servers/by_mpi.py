@@ -1,0 +1,127 @@
+"""Floor 5. Servers that are ranks of MPI: the last ones, which do nothing else.
+
+A server listens to each worker by a request of its own, so one that is dead is found where MPI
+tells, and the others are heard.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from cudasync.distributed.mpi_library import library
+from cudasync.kvstore.errors import ServerLost
+from cudasync.kvstore.servers import messages
+from cudasync.kvstore.servers.mpi_posts import ANSWERS, ASKS, LONGEST_HEAD, Late, Patience, Post
+from cudasync.kvstore.servers.server import Question, Server
+
+if TYPE_CHECKING:
+    from cudasync.kvstore.servers.server import Answer
+
+    Value = np.ndarray[Any, Any]
+
+
+class MpiServers:
+    """A worker's way to the servers, which are the last ranks of `handle`."""
+
+    def __init__(self, handle: Any, servers: int) -> None:
+        self.servers = servers
+        self._handle, self._MPI = handle, library()
+        self._first = handle.size - servers
+        self._lost: dict[int, str] = {}
+        # What MPI may still read or write after a deadline.
+        self._let_go: list[Any] = []
+
+    def ask(self, server: int, question: Question, into: Value | None, seconds: float) -> Answer:
+        """As `Transport.ask`. MPI loses nothing, so a server that is late is lost."""
+        if server in self._lost:
+            raise ServerLost(server, self._lost[server])
+        worker, name, values, arrays = question
+        told = {"worker": worker, "name": name, "values": values}
+        post = Post(self._MPI, self._handle, self._first + server, seconds, self._let_go)
+        head = messages.head_of(told, arrays)
+        if len(head) > LONGEST_HEAD // 2:
+            raise ValueError(f"a question of {len(head)} bytes is too long: take a shorter key")
+        try:
+            post.send(head, arrays, ASKS)
+            found, got = post.receive(ANSWERS, into)
+            post.flush()
+        except (Late, self._MPI.Exception) as error:
+            why = f"no answer in {seconds:g} s" if isinstance(error, Late) else str(error)
+            self._lost[server] = why
+            raise ServerLost(server, why) from None
+        answer = messages.unwrapped(server, found, got)
+        if into is not None and got and got[0] is not into:
+            raise ValueError(f"server {server} has {got[0].dtype}{got[0].shape}, not {into.shape}")
+        return answer
+
+    def close(self, is_last: bool) -> None:
+        """Nothing: a server ends when all workers have left, or are dead."""
+
+
+def serve(handle: Any, servers: int, server: Server, seconds: float) -> None:
+    """Answer every worker until all have left, or are dead."""
+    MPI = library()
+    heads = {worker: bytearray(LONGEST_HEAD) for worker in range(handle.size - servers)}
+    waiting = {w: handle.Irecv([head, MPI.BYTE], source=w, tag=ASKS) for w, head in heads.items()}
+    named: dict[int, str] = {}
+    # Received arrays, one question at a time: new memory for each would cost more than the copy.
+    scratch = np.empty(0, np.uint8)
+
+    def memory(size: int, number: int) -> Value:
+        nonlocal scratch
+        if number:
+            return np.empty(size, np.uint8)
+        if size > scratch.size:
+            scratch = np.empty(size, np.uint8)
+        return scratch[:size]
+
+    def answer(worker: int, length: int) -> None:
+        post = Post(MPI, handle, worker, seconds, [])
+        told, arrays = post.rest(heads[worker], length, ASKS, memory)
+        named[worker] = told["worker"]
+        question = Question(told["worker"], told["name"], told["values"], arrays)
+        found, out = messages.answered(server, question)
+        post.send(messages.head_of(found, out), out, ANSWERS)
+        post.flush()
+        if told["name"] == "leave":
+            del waiting[worker]
+        else:
+            waiting[worker] = handle.Irecv([heads[worker], MPI.BYTE], source=worker, tag=ASKS)
+
+    status, patience = MPI.Status(), Patience()
+    while waiting:
+        for worker, request in list(waiting.items()):
+            try:
+                if request.Test(status):
+                    answer(worker, status.Get_count(MPI.BYTE))
+                    patience = Patience()
+            except (Late, MPI.Exception):
+                # Dead, or as good as dead: it asks no more. Others go on, and wait not for it.
+                del waiting[worker]
+                if worker in named:
+                    server.ask(Question(named[worker], "leave", [], []))
+        patience.wait()
+
+
+def join(
+    servers: int, folder: Any, timeout: float, silence_s: float
+) -> tuple[MpiServers, int, int]:
+    """A worker's way, its rank, and their number; a server's rank serves, and then ends.
+
+    Blocks until all ranks are here. ValueError where no rank would be a worker.
+    """
+    world = library().COMM_WORLD
+    if not 0 < servers < world.size:
+        raise ValueError(
+            f"{world.size} ranks are {servers} servers and no worker: start {servers + 1} or more "
+            f"by mpiexec -n"
+        )
+    handle, workers = world.Dup(), world.size - servers
+    if handle.rank < workers:
+        return MpiServers(handle, servers), handle.rank, workers
+    made = Server(handle.rank - workers, servers, folder, silence_s=silence_s)
+    serve(handle, servers, made, timeout)
+    made.close()
+    raise SystemExit(0)

@@ -1,0 +1,130 @@
+"""Floor 5. Servers that are actors of Ray, found by name: the one place that meets Ray.
+
+With a folder an actor that dies is started again by Ray, and has from there all that it had. Ray's
+own token stays on; a cluster that is started here listens on the loopback interface alone.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from typing import TYPE_CHECKING, Any
+
+from cudasync.distributed.errors import BackendUnavailable
+from cudasync.kvstore.errors import ServerLost, ServerUnavailable
+from cudasync.kvstore.servers import messages
+from cudasync.kvstore.servers.in_process import received
+from cudasync.kvstore.servers.server import Server
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from cudasync.kvstore.servers.server import Answer, Question
+
+    Value = np.ndarray[Any, Any]
+
+_NAMESPACE = "cudasync"
+# Ray's word for "this machine alone", from other systems: it then takes 127.0.0.1 for its address,
+# and binds its ports to it. It is read when Ray is imported.
+_ALONE = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
+
+
+def library() -> Any:
+    """Ray, connected: to what the program did, else as RAY_ADDRESS says, else to one of our own.
+
+    BackendUnavailable without Ray, and where a cluster of our own would be open to others.
+    """
+    is_ours = "RAY_ADDRESS" not in os.environ
+    if is_ours and "ray" not in sys.modules:
+        os.environ.setdefault(_ALONE, "0")
+        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    try:
+        ray: Any = importlib.import_module("ray")
+    except ImportError as error:
+        raise BackendUnavailable("ray", str(error), hint="pip install 'cudasync[ray]'") from None
+    if ray.is_initialized():
+        return ray
+    if not is_ours:
+        ray.init(namespace=_NAMESPACE, log_to_driver=False, logging_level="warning")
+        return ray
+    if os.environ.get(_ALONE) != "0":
+        raise BackendUnavailable(
+            "ray",
+            "it was imported before, so that a cluster would listen on all interfaces",
+            hint=f"create the store before importing ray, set {_ALONE}=0, or call ray.init()",
+        )
+    ray.init(
+        address="local",
+        namespace=_NAMESPACE,
+        include_dashboard=False,
+        log_to_driver=False,
+        logging_level="warning",
+    )
+    return ray
+
+
+class ServerActor:
+    """A server in a process of Ray's, which answers one question at a time."""
+
+    def __init__(self, number: int, count: int, folder: Any, silence_s: float) -> None:
+        self._server = Server(number, count, folder, silence_s=silence_s)
+
+    def ask(self, question: Question) -> tuple[dict[str, Any], list[Value]]:
+        """The answer, or what was raised, as plain values; Ray copies arrays before the next."""
+        return messages.answered(self._server, question)
+
+    def process(self) -> int:
+        """The number of its process."""
+        return os.getpid()
+
+
+class RayServers:
+    """A worker's way to `servers` actors, which are started unless they are there."""
+
+    def __init__(self, servers: int, group: str, folder: Any, silence_s: float) -> None:
+        self._ray = ray = library()
+        self.servers = servers
+        self._is_kept = folder is not None
+        made = ray.remote(ServerActor)
+        self.actors = [
+            made.options(
+                name=f"{group}-{number}-of-{servers}",
+                namespace=_NAMESPACE,
+                get_if_exists=True,
+                # Not the process that was first keeps it alive, but the last that leaves.
+                lifetime="detached",
+                num_cpus=0,
+                # Without a folder another would begin with nothing, as if nothing had been.
+                max_restarts=-1 if self._is_kept else 0,
+                # A question that may have been answered is asked again by us, with its number.
+                max_task_retries=0,
+            ).remote(number, servers, folder, silence_s)
+            for number in range(servers)
+        ]
+
+    def ask(self, server: int, question: Question, into: Value | None, seconds: float) -> Answer:
+        """As `Transport.ask`."""
+        errors = self._ray.exceptions
+        try:
+            asked = self.actors[server].ask.remote(question)
+            told, got = self._ray.get(asked, timeout=seconds)
+        except errors.GetTimeoutError as error:
+            raise ServerUnavailable(server, f"nothing came in {seconds:g} s") from error
+        except errors.RayActorError as error:
+            is_away = isinstance(error, errors.ActorUnavailableError)
+            if is_away or self._is_kept:
+                raise ServerUnavailable(server, _first_line(error)) from error
+            raise ServerLost(server, _first_line(error)) from error
+        found, out = messages.unwrapped(server, told, got)
+        return found, received(out, into)
+
+    def close(self, is_last: bool) -> None:
+        """End the actors with the last worker; the files of a folder stay."""
+        if is_last and self._ray.is_initialized():
+            for each in self.actors:
+                self._ray.kill(each)
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0]

@@ -1,0 +1,57 @@
+"""Floor 5. Servers in this process, asked by its threads: for programs to try, and for tests."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from cudasync.kvstore.servers.server import Server
+
+if TYPE_CHECKING:
+    from cudasync.kvstore.servers.server import Answer, Question
+
+    Value = np.ndarray[Any, Any]
+
+# Whose answers are the server's own arrays.
+_LENDS = frozenset({"push", "pull"})
+
+
+class InProcessServers:
+    """`servers` servers; stores that are given the same ones share their keys.
+
+    With a `folder` the servers keep what they have there, and begin with what is there.
+    """
+
+    def __init__(self, servers: int = 1, folder: Any = None, **more: Any) -> None:
+        self.servers = servers
+        self._folder, self._more = folder, more
+        self.running = [self._begun(number) for number in range(servers)]
+
+    def restart(self, server: int) -> None:
+        """End a server, with all that is in memory, and begin it anew."""
+        self.running[server].close()
+        self.running[server] = self._begun(server)
+
+    def ask(self, server: int, question: Question, into: Value | None, seconds: float) -> Answer:
+        """As `Transport.ask`, in the caller's thread."""
+        asked = self.running[server]
+        if question.name not in _LENDS:
+            return asked.ask(question)
+        with asked.shard.lock:
+            found, answered = asked.ask(question)
+            return found, received(answered, into, copies=True)
+
+    def _begun(self, number: int) -> Server:
+        return Server(number, self.servers, self._folder, **self._more)
+
+    def close(self, is_last: bool) -> None:
+        """Nothing: who made the servers lets go of them."""
+
+
+def received(arrays: list[Value], into: Value | None, *, copies: bool = False) -> list[Value]:
+    """The arrays of an answer, the first of them in `into`; with `copies` others are new, too."""
+    if into is None or not arrays:
+        return [each.copy() for each in arrays] if copies else arrays
+    np.copyto(into, arrays[0].reshape(into.shape), casting="no")
+    return [into, *arrays[1:]]

@@ -1,0 +1,149 @@
+"""Floor 5. Questions and answers as messages of MPI, with a deadline.
+
+The first message has the head and, where they are short, the arrays; long ones follow, in pieces.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from cudasync.kvstore.servers import messages
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    Value = np.ndarray[Any, Any]
+
+# Tags: of a question, of an answer; of what follows them, one more.
+ASKS, ANSWERS = 1, 3
+# The first message's bytes, and how many bytes of arrays may be among them.
+LONGEST_HEAD = 1 << 16
+_SHORT_BYTES = 1 << 14
+# A message's count is a C int.
+_PIECE_BYTES = 1 << 30
+# MPI moves bytes while it is called. So a wait asks at once for so long, then lets others run in
+# between, and then sleeps, longer and longer. A byte on its way is given this part of a second.
+_SPIN_S, _BUSY_S, _BYTE_S = 0.0002, 0.002, 1e-8
+_LONGEST_SLEEP_S = 0.001
+# After this long nobody is in a hurry.
+_RECENT_S, _RECENT_SLEEP_S = 1.0, 0.0001
+
+
+class Late(Exception):
+    """The other side did not do its part in time."""
+
+
+class Patience:
+    """How a wait passes its time."""
+
+    def __init__(self, size_bytes: int = 0) -> None:
+        self._begun = time.monotonic()
+        self._busy_s = _BUSY_S + _BYTE_S * size_bytes
+        self._pause_s = 1e-5
+
+    def wait(self) -> float:
+        """Wait a little; the seconds since the beginning."""
+        waited = time.monotonic() - self._begun
+        if waited < _SPIN_S:
+            return waited
+        if waited < self._busy_s:
+            time.sleep(0)
+            return waited
+        time.sleep(self._pause_s)
+        longest = _RECENT_SLEEP_S if waited < _RECENT_S else _LONGEST_SLEEP_S
+        self._pause_s = min(2 * self._pause_s, longest)
+        return waited
+
+
+class Post:
+    """One exchange with rank `other`; `let_go` keeps what MPI still has at a deadline."""
+
+    def __init__(
+        self, MPI: Any, handle: Any, other: int, seconds: float, let_go: list[Any]
+    ) -> None:
+        self._MPI, self._handle, self._other = MPI, handle, other
+        self._deadline = time.monotonic() + seconds
+        self._let_go = let_go
+        self._sending: list[tuple[Any, Any]] = []
+
+    def send(self, head: bytes, arrays: list[Value], tag: int) -> None:
+        """Start to send; `flush` waits for the end."""
+        parts = [np.ascontiguousarray(each).reshape(-1).view(np.uint8) for each in arrays]
+        first = len(head).to_bytes(4, "little") + head
+        if sum(each.size for each in parts) <= _SHORT_BYTES:
+            first += b"".join(each.tobytes() for each in parts)
+            parts = []
+        self._start(np.frombuffer(first, np.uint8), tag)
+        for part in parts:
+            for piece in _pieces(part):
+                self._start(piece, tag + 1)
+
+    def receive(self, tag: int, into: Value | None) -> tuple[dict[str, Any], list[Value]]:
+        """What is told, and the arrays; the first in `into`, if it has as many bytes."""
+        first, status = bytearray(LONGEST_HEAD), self._MPI.Status()
+        request = self._handle.Irecv([first, self._MPI.BYTE], source=self._other, tag=tag)
+        self._end(request, first, status)
+
+        def memory(size: int, number: int) -> Value:
+            if number or into is None or into.nbytes != size:
+                return np.empty(size, np.uint8)
+            return into.reshape(-1).view(np.uint8)
+
+        told, arrays = self.rest(first, status.Get_count(self._MPI.BYTE), tag, memory)
+        if (
+            into is not None
+            and arrays
+            and (arrays[0].dtype, arrays[0].size) == (into.dtype, into.size)
+        ):
+            arrays[0] = into
+        return told, arrays
+
+    def rest(
+        self, first: bytearray, length: int, tag: int, memory: Callable[[int, int], Value]
+    ) -> tuple[dict[str, Any], list[Value]]:
+        """The same once the first message is there; `memory(size, number)` is for an array."""
+        end = 4 + int.from_bytes(first[:4], "little")
+        told, forms = messages.told_by(bytes(first[4:end]))
+        sizes = [math.prod(shape) * dtype.itemsize for dtype, shape in forms]
+        is_short, arrays = sum(sizes) <= _SHORT_BYTES, []
+        for number, ((dtype, shape), size) in enumerate(zip(forms, sizes, strict=True)):
+            flat = memory(size, number)
+            if is_short:
+                flat[...] = np.frombuffer(first, np.uint8, size, end)
+                end += size
+            else:
+                for piece in _pieces(flat):
+                    message = [piece, self._MPI.BYTE]
+                    request = self._handle.Irecv(message, source=self._other, tag=tag + 1)
+                    self._end(request, piece)
+            arrays.append(flat.view(dtype).reshape(shape))
+        assert is_short or end == length
+        return told, arrays
+
+    def flush(self) -> None:
+        """Wait until what was sent is out of our hands."""
+        for request, piece in self._sending:
+            self._end(request, piece)
+        self._sending.clear()
+
+    def _start(self, piece: Value, tag: int) -> None:
+        request = self._handle.Isend([piece, self._MPI.BYTE], dest=self._other, tag=tag)
+        self._sending.append((request, piece))
+
+    def _end(self, request: Any, used: Any, status: Any = None) -> None:
+        if request.Test(status):
+            return
+        patience = Patience(len(used) + sum(each.size for _, each in self._sending))
+        while not request.Test(status):
+            patience.wait()
+            if time.monotonic() > self._deadline:
+                self._let_go.append((request, used, self._sending))
+                raise Late
+
+
+def _pieces(flat: Value) -> list[Value]:
+    return [flat[at : at + _PIECE_BYTES] for at in range(0, flat.size, _PIECE_BYTES)]

@@ -1,0 +1,305 @@
+"""Floor 5. "dist_async": the values are on servers, which update them as each push comes.
+
+A push, and a pull, is a host op that asks the servers; those of one key run in the program's order,
+so a worker reads what it wrote. Nothing waits for other workers, unless staleness has a bound.
+"""
+
+from __future__ import annotations
+
+import atexit
+from contextlib import suppress
+from itertools import count
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from cudasync import xp
+from cudasync.array.copying import copy
+from cudasync.array.host.memory import CPU, view_of
+from cudasync.distributed.work import Work, work_of
+from cudasync.engine import engine
+from cudasync.engine.host.further import with_pool
+from cudasync.errors import ClosedError, CudasyncError
+from cudasync.graph.recorder import Recorder
+from cudasync.kvstore import base, summing
+from cudasync.kvstore.arguments import Key, arrays_of, checked_keys, pairs
+from cudasync.kvstore.base import KVStore
+from cudasync.kvstore.optimizers import Optimizer, optimizer
+from cudasync.kvstore.packing import Packed
+from cudasync.kvstore.servers import saving
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from cudasync.array.array import Array
+    from cudasync.kvstore.servers.placing import Part, Placed
+    from cudasync.kvstore.servers.worker import Worker
+
+_numbers = count()
+
+
+class ServersStore(KVStore):
+    """One worker of a "dist_async" store. Any number of threads may call."""
+
+    type = "dist_async"
+    capable = frozenset({"optimizer", "row_sparse", "async", "checkpoint"})
+
+    def __init__(self, worker: Worker) -> None:
+        super().__init__()
+        self.rank, self.num_workers = worker.rank, worker.num_workers
+        self._worker = worker
+        self._keys: dict[Key, Placed] = {}
+        self._has_optimizer = self._is_closed = False
+        number = next(_numbers)
+        self._pools = [f"kvstore {number} server {each}" for each in range(worker.servers)]
+        # A pull that waits for other workers must not stand before a push that they wait for.
+        waiting = "" if worker.staleness is None else " pulls"
+        self._pull_pools = [pool + waiting for pool in self._pools]
+        # Servers have to learn that this worker is gone, also from a program that just ends.
+        atexit.register(self.close)
+
+    def __repr__(self) -> str:
+        told = f"worker {self.rank} of {self.num_workers}, {self._worker.servers} servers"
+        return f"<KVStore {self.type}, {told}, {len(self._keys)} keys>"
+
+    def init(self, key: Any, value: Any) -> None:
+        """As `KVStore.init`: rank 0's value counts. A key that servers restored keeps theirs."""
+        given = pairs(key, value, "value")
+        with self._lock:
+            self._raise_if_closed()
+            base.of_one_shape(given, self._keys)
+            for name, (first, *_) in given:
+                self._keys[name] = self._worker.place(name, first.numpy())
+
+    def push(self, key: Any, value: Any, priority: int = 0) -> Work:
+        """As `KVStore.push`; a value that failed is not sent, and the servers keep what they have.
+
+        Larger `priority` goes first, among what is ready for a server. ValueError before there is
+        an optimizer.
+        """
+        with self._lock:
+            given = self._known(pairs(key, value, "value"), "value")
+            self._raise_unless_pushable(given)
+            ops = [op for name, xs in given for op in self._push(name, xs, None, priority)]
+            tokens = [part.token for name, _ in given for part in self._keys[name].parts]
+            return _work("push", ops, tokens)
+
+    def pull(self, key: Any, out: Any, priority: int = 0) -> Work:
+        """As `KVStore.pull`: what the servers have, with all earlier pushes of this worker.
+
+        With a bound on staleness it waits while this worker is too far ahead; WorkersBehind from
+        the work after `timeout` seconds.
+        """
+        with self._lock:
+            given = self._known(pairs(key, out, "out"), "out")
+            ops = [op for name, outs in given for op in self._pull(name, outs, priority)]
+            return _work("pull", ops, [each for _, outs in given for each in outs])
+
+    def pushpull(self, key: Any, value: Any, out: Any = None, priority: int = 0) -> Work:
+        """As `KVStore.pushpull`, in one exchange with each server where nothing is waited for."""
+        outs = value if out is None else out
+        with self._lock:
+            targets = self._known(pairs(key, outs, "out"), "out")
+            given = self._known(pairs(key, value, "value"), "value")
+            self._raise_unless_pushable(given)
+            if self._worker.staleness is not None:
+                self.push(key, value, priority)
+                return self.pull(key, outs, priority)
+            both = zip(given, targets, strict=True)
+            ops = [op for (k, xs), (_, into) in both for op in self._push(k, xs, into, priority)]
+            return _work("pushpull", ops, [each for _, into in targets for each in into])
+
+    def row_sparse_pull(self, key: Any, out: Any, row_ids: Any, priority: int = 0) -> Work:
+        """As `KVStore.row_sparse_pull`; each row moves once, however often it is named."""
+        (name,) = checked_keys(key)
+        with self._lock:
+            placed, outs = self._value(name), arrays_of(out, "out")
+            rows = base.checked_rows(name, row_ids, outs, placed.shape, placed.dtype)
+            near = xp.empty(outs[0].shape, dtype=placed.dtype, device="cpu")
+            wanted, places = np.unique(rows, return_inverse=True)
+
+            def run() -> None:
+                view_of(near)[...] = self._worker.rows(name, placed, wanted)[places]
+
+            tokens = [part.token for part in placed.parts]
+            pool = self._pull_pools[placed.parts[0].server]
+            _launch(run, [], [near, *tokens], f"pull rows of {name!r}", priority, pool)
+            _spread(near, outs, priority)
+            return work_of("row_sparse_pull", outs)
+
+    def set_optimizer(self, given: Optimizer | str, **settings: Any) -> None:
+        """As `KVStore.set_optimizer`: name and settings go to the servers, never code. Blocks.
+
+        The first worker's call counts; those of others, with the same, change nothing.
+        """
+        made = optimizer(given, settings)
+        with self._lock:
+            self._settle()
+            self._worker.ask_all("set_optimizer", made.name, made.settings)
+            self._has_optimizer = True
+
+    def set_updater(self, updater: Callable[[Key, Array, Array], Any]) -> None:
+        """ValueError: servers run no code of workers; see `set_optimizer`."""
+        raise ValueError(
+            "servers take an optimizer by name and settings, and no function of a worker: use "
+            "set_optimizer, or a store of type dist_sync"
+        )
+
+    def barrier(self) -> None:
+        """As `KVStore.barrier`; WorkersBehind after `timeout` seconds."""
+        with self._lock:
+            self._settle()
+            self._worker.barrier()
+
+    def save_optimizer_states(self, path: Any, dump_optimizer: bool = False) -> None:
+        """As `KVStore.save_optimizer_states`; what can not be written raises on rank 0."""
+        with self._lock:
+            self._settle()
+            try:
+                if self.rank == 0:
+                    saving.save(path, self._keys, self._worker, with_optimizer=dump_optimizer)
+            finally:
+                self._worker.barrier()
+
+    def load_optimizer_states(self, path: Any) -> None:
+        with self._lock:
+            self._settle()
+            saving.load(path, self._keys, self._worker)
+            self._worker.barrier()
+            self._has_optimizer = True
+
+    def checkpoint(self, folder: Any = None) -> None:
+        """Have every server write a file with all that it has; blocks until they have.
+
+        Values, states, versions and the table of sequence numbers. The folder is one of the
+        servers' machines, by default that which `create` was given. OSError where a file can not be
+        written: older ones are whole then.
+        """
+        with self._lock:
+            self._settle()
+            path = None if folder is None else saving.as_path(folder)
+            self._worker.ask_all("checkpoint", path)
+
+    def restore(self, folder: Any) -> None:
+        """Have the servers go back to the files of a checkpoint. All workers call it; blocks.
+
+        ValueError for damaged files, and those of another number of servers.
+        """
+        with self._lock:
+            self.barrier()
+            if self.rank == 0:
+                self._worker.ask_all("restore", saving.as_path(folder))
+            self._worker.barrier()
+            # The table of the file knows other pushes than those of this worker: begin anew.
+            self._worker.join()
+            for placed in self._keys.values():
+                for part in placed.parts:
+                    part.version = 0
+            self._has_optimizer = False
+
+    def close(self) -> None:
+        """Leave, once all that was pushed is over. Closing twice is harmless."""
+        with self._lock:
+            if self._is_closed:
+                return
+            self._is_closed = True
+            with suppress(CudasyncError):
+                self._settle()
+            self._worker.leave()
+            atexit.unregister(self.close)
+
+    def _push(
+        self, key: Key, arrays: list[Array], outs: list[Array] | None, priority: int
+    ) -> list[Any]:
+        """Push what sends the sum of `arrays`, and leaves the value in `outs`; its ops."""
+        placed, compression, packed = self._keys[key], self._compression, None
+        sent = summing.total(arrays, CPU, priority)
+        if compression is not None:
+            packed = Packed(compression.kind, compression.threshold)
+            sent = compression(key, 0, sent)
+        sent = sent if sent.is_contiguous else sent.copy()
+        near, ops = None if outs is None else _near(placed, outs), []
+        for part in placed.parts:
+            own, target = part.of(sent), None if near is None else part.of(near)
+
+            def run(part: Part = part, own: Array = own, target: Any = target) -> None:
+                x = view_of(own).reshape(part.shape)
+                into = None if target is None else view_of(target).reshape(part.shape)
+                if packed is None:
+                    self._worker.push(key, part, x, None, into)
+                else:
+                    self._worker.push(key, part, packed.pack(x), list(packed), into)
+
+            writes: list[Any] = [part.token] if target is None else [target, part.token]
+            pool = self._pools[part.server]
+            ops.append(_launch(run, [own], writes, f"push {key!r}", priority, pool))
+        return ops if outs is None else [*ops, *_spread(near, outs, priority)]
+
+    def _pull(self, key: Key, outs: list[Array], priority: int) -> list[Any]:
+        """Push what leaves the value in `outs`; its ops."""
+        placed = self._keys[key]
+        near, ops = _near(placed, outs), []
+        for part in placed.parts:
+            target = part.of(near)
+
+            def run(part: Part = part, target: Array = target) -> None:
+                self._worker.pull(key, part, view_of(target).reshape(part.shape), [])
+
+            pool = self._pull_pools[part.server]
+            writes = [target, part.token]
+            ops.append(_launch(run, [], writes, f"pull {key!r}", priority, pool))
+        return [*ops, *_spread(near, outs, priority)]
+
+    def _settle(self) -> None:
+        """Wait until all that was pushed is over; raises what failed."""
+        for placed in self._keys.values():
+            for part in placed.parts:
+                part.token.wait()
+
+    def _raise_unless_pushable(self, given: list[tuple[Key, list[Array]]]) -> None:
+        if self._compression is not None:
+            base.raise_unless_floats(given)
+        if not self._has_optimizer:
+            if self._worker.optimizer() is None:
+                raise ValueError("dist_async updates by an optimizer: call set_optimizer first")
+            self._has_optimizer = True
+
+    def _value(self, key: Key) -> Placed:
+        self._raise_if_closed()
+        if key not in self._keys:
+            raise KeyError(f"key {key!r} has no value yet: init it first")
+        return self._keys[key]
+
+    def _raise_if_closed(self) -> None:
+        if self._is_closed:
+            raise ClosedError("the store was closed: create another")
+
+
+def _work(name: str, ops: list[Any], written: list[Any]) -> Work:
+    """The call that pushed these ops, which write this: one op is its own end."""
+    if len(ops) == 1 and not isinstance(engine(), Recorder):
+        return Work(name, ops[0])
+    return work_of(name, written)
+
+
+def _launch(
+    run: Any, reads: list[Any], writes: list[Any], name: str, priority: int, pool: str
+) -> Any:
+    """Push an op on a worker that does nothing else."""
+    current: Any = engine()
+    with_pool(current.outside if isinstance(current, Recorder) else current, pool, 1)
+    return current.push(run, reads=reads, writes=writes, name=name, priority=priority, pool=pool)
+
+
+def _near(placed: Placed, outs: list[Array]) -> Array:
+    """Memory on the CPU that takes the value: that of an out, where one is as it has to be."""
+    for each in outs:
+        if each.device == CPU and each.is_contiguous:
+            return each
+    made: Array = xp.empty(placed.shape, dtype=placed.dtype, device="cpu")
+    return made
+
+
+def _spread(near: Any, outs: list[Array], priority: int) -> list[Any]:
+    """Push the copies to the other outs; their ops."""
+    return [copy(each, near, priority=priority) for each in outs if each is not near]

@@ -1,0 +1,158 @@
+"""Floor 5. What one worker asks the servers, and waits for; no engine."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+import numpy as np
+
+from cudasync.errors import CudasyncError
+from cudasync.kvstore.errors import ServerLost, WorkersBehind
+from cudasync.kvstore.servers.placing import Part, Placed
+from cudasync.kvstore.servers.transport import Connection, Pause, Transport
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from cudasync.kvstore.arguments import Key
+
+    Value = np.ndarray[Any, Any]
+
+
+class Worker:
+    """Worker `rank` of `num_workers`; any number of threads may ask."""
+
+    def __init__(
+        self,
+        transport: Transport,
+        rank: int,
+        num_workers: int,
+        *,
+        staleness: int | None,
+        timeout: float,
+        big_elements: int,
+    ) -> None:
+        self.rank, self.num_workers, self.staleness = rank, num_workers, staleness
+        self.servers = transport.servers
+        self._transport, self._timeout, self._big_elements = transport, timeout, big_elements
+        self._barriers = 0
+        self.join()
+
+    def join(self) -> None:
+        """Begin to number pushes, under a name that nobody has had."""
+        worker = f"{self.rank}-{uuid4().hex[:12]}"
+        self.connections = [
+            Connection(self._transport, server, worker, self._timeout)
+            for server in range(self.servers)
+        ]
+        self.ask_all("join")
+
+    def leave(self) -> None:
+        """Tell all servers; those that do not answer learn it by silence."""
+        left = []
+        for each in self.connections:
+            with suppress(CudasyncError, OSError):
+                left.append(each.ask("leave")[0])
+        self._transport.close(not any(left))
+
+    def ask_all(self, name: str, *values: Any) -> None:
+        """Ask each server the same."""
+        for each in self.connections:
+            each.ask(name, *values)
+
+    def optimizer(self) -> list[Any] | None:
+        """Name and settings of what the servers update by."""
+        found: list[Any] | None = self.connections[0].ask("optimizer")[0]
+        return found
+
+    def barrier(self) -> None:
+        """Wait until all workers have called it as often; WorkersBehind after the timeout."""
+        self._barriers += 1
+        number = self._barriers
+
+        def look() -> bool | None:
+            came = self.connections[0].ask("arrive", number)[0]
+            return True if came >= self.num_workers else None
+
+        self._until(look, f"barrier {number}", lambda: ())
+
+    def place(self, key: Key, value: Value) -> Placed:
+        """A new key on its servers, with rank 0's value or the one that they have.
+
+        ValueError if others give another shape or dtype.
+        """
+        placed = Placed(key, value.shape, value.dtype, self.servers, self._big_elements)
+        flat = np.ascontiguousarray(value).reshape(-1)
+        for part in placed.parts:
+            to = self.connections[part.server]
+            if self.rank == 0:
+                own = flat[part.start : part.stop].reshape(part.shape)
+                shape, dtype = to.ask("init", key, arrays=[own])[0]
+            else:
+                shape, dtype = self._until(
+                    lambda to=to: to.ask("like", key)[0],
+                    f"init of key {key!r}",
+                    lambda: ("rank 0",),
+                )
+            if (tuple(shape), np.dtype(dtype)) != (part.shape, placed.dtype):
+                told = f"{np.dtype(dtype)}{tuple(shape)}, not {placed.dtype}{part.shape}"
+                raise ValueError(f"key {key!r} is, or part of it is, {told}: all give the same")
+        return placed
+
+    def push(self, key: Key, part: Part, x: Value, packed: Any, into: Value | None) -> None:
+        """Push a part; its value then comes into `into`, if that is given."""
+        self._seen(part, self.connections[part.server].push(key, x, packed, into)[0])
+
+    def pull(
+        self, key: Key, part: Part, into: Value | None, rows: list[Value], start: int = 0
+    ) -> list[Value]:
+        """The value of a part, or its `rows`, counted from `start`; waits while others are behind.
+
+        WorkersBehind after the timeout.
+        """
+        to = self.connections[part.server]
+        behind: tuple[str, ...] = ()
+
+        def look() -> list[Value] | None:
+            nonlocal behind
+            version, arrays = to.ask("pull", key, self.staleness, start, arrays=rows, into=into)
+            if isinstance(version, dict):
+                behind = tuple(version["behind"])
+                return None
+            self._seen(part, version)
+            return arrays
+
+        found: list[Value] = self._until(look, f"pull of {key!r}", lambda: behind)
+        return found
+
+    def rows(self, key: Key, placed: Placed, wanted: Value) -> Value:
+        """These rows, which are rising numbers."""
+        if not placed.is_by_rows:
+            parts = [self.pull(key, part, None, [])[0].reshape(-1) for part in placed.parts]
+            whole: Value = np.concatenate(parts).reshape(placed.shape)
+            return whole[wanted]
+        found, start = [np.empty((0, *placed.shape[1:]), placed.dtype)], 0
+        for part in placed.parts:
+            stop = start + part.shape[0]
+            own = wanted[(wanted >= start) & (wanted < stop)]
+            if own.size:
+                found += self.pull(key, part, None, [own], start)
+            start = stop
+        return np.concatenate(found)
+
+    def _seen(self, part: Part, version: int) -> None:
+        """The server told this version; ServerLost if it told a newer one before."""
+        if version < part.version:
+            raise ServerLost(part.server, f"it went from version {part.version} back to {version}")
+        part.version = version
+
+    def _until(self, look: Any, what: str, missing: Callable[[], tuple[str, ...]]) -> Any:
+        """What `look` finds; WorkersBehind if that is None until the timeout."""
+        pause = Pause(self._timeout)
+        while (found := look()) is None:
+            if pause.is_over:
+                raise WorkersBehind(what, missing(), self._timeout)
+            pause.wait()
+        return found

@@ -1,0 +1,129 @@
+"""Ranks that die, sleep or are out of reach; and ranks that end with sends on their way."""
+
+from __future__ import annotations
+
+import faulthandler
+import gc
+import os
+import signal
+import subprocess
+import sys
+import time
+import weakref
+from contextlib import suppress
+
+import numpy as np
+
+import cudasync as cs
+from cudasync.distributed.mpi_library import LET_GO
+
+LENGTH = 1 << 18
+PATIENCE_S = 40
+
+
+def init(timeout=PATIENCE_S):
+    return cs.distributed.init("mpi", devices=["cpu"], timeout=timeout)
+
+
+def numbers(value=1.0, length=LENGTH):
+    return cs.xp.asarray(np.full(length, value), device="cpu")
+
+
+def killed():
+    """The others are told who died, and go on without that rank."""
+    comm, x = init(), numbers()
+    comm.all_reduce(x).wait()
+    if comm.rank == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    error = comm.all_reduce(x).exception().cause
+    assert isinstance(error, cs.distributed.RankFailed), error
+    assert error.ranks == (1,), error
+    assert comm.is_broken
+    cs.engine().clear_errors()
+    rest = comm.shrink()
+    assert (rest.size, rest.rank) == (comm.size - 1, max(0, comm.rank - 1))
+    y = numbers(float(comm.rank))
+    rest.all_reduce(y)
+    assert y.numpy()[0] == sum(range(comm.size)) - 1
+    print("goes on", flush=True)
+
+
+def killed_without_tolerance():
+    comm, x = init(), numbers()
+    comm.all_reduce(x).wait()
+    try:
+        comm.shrink()
+    except cs.distributed.BackendUnavailable:
+        comm.barrier()
+    if comm.rank == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    comm.all_reduce(x).wait()
+    raise AssertionError("a collective without a rank came to an end")
+
+
+def sleeping():
+    """Who waits is told; its memory stays until MPI has done with it, which may be late."""
+    other, comm, x = init(), init(timeout=0.5), numbers()
+    comm.barrier()
+    if comm.rank == 0:
+        memory = weakref.ref(x._allocation.bytes)
+        work = comm.all_reduce(x)
+        failure = work.exception()
+        assert isinstance(failure.cause, cs.distributed.CollectiveTimeout), failure
+        assert comm.is_broken
+        with suppress(cs.distributed.CommunicatorBroken):
+            comm.all_reduce(x)
+            raise AssertionError("a broken communicator goes on")
+        cs.engine().clear_errors()
+        del x, work, comm, failure
+        cs.waitall()
+        gc.collect()
+        assert memory() is not None
+        assert len(LET_GO) == 1
+        other.barrier()
+        # What moves messages moves those as well.
+        end = time.monotonic() + PATIENCE_S
+        while LET_GO and time.monotonic() < end:
+            other.send(numbers(length=1), 0)
+            other.recv(numbers(length=1), 0).wait()
+        assert not LET_GO
+        gc.collect()
+        assert memory() is None
+    else:
+        other.barrier()
+        comm.all_reduce(x).wait()
+        assert x.numpy()[0] == 2
+    other.barrier()
+    print("told", flush=True)
+
+
+def apart():
+    """The link between two machines goes down: both are told, neither waits for ever."""
+    comm, x = init(timeout=3), numbers()
+    comm.all_reduce(x).wait()
+    print("together", flush=True)
+    if comm.rank == 0:
+        subprocess.run(["ip", "link", "set", sys.argv[2], "down"], check=True)
+    comm.all_reduce(x).wait()
+    raise AssertionError("nothing was told")
+
+
+def ending():
+    """What was sent arrives, though the program that sent it has ended."""
+    comm = init()
+    if comm.rank == 0:
+        for value in range(4):
+            x = numbers(float(value))
+            comm.send(x, 1)
+            x += 100
+        return
+    for value in range(4):
+        got = numbers()
+        comm.recv(got, 0)
+        assert got.numpy().tolist() == [value] * LENGTH
+    print("all came", flush=True)
+
+
+# What hangs says where.
+faulthandler.dump_traceback_later(2 * PATIENCE_S, exit=True)
+globals()[sys.argv[1]]()

@@ -1,0 +1,246 @@
+"""Functions of the host in a graph: which of them failed, and what a launch of many costs."""
+
+from __future__ import annotations
+
+import itertools
+import sys
+import threading
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+from helpers.crew import held_by
+from helpers.freezer import PATIENCE_S, Freezer, end_tracing
+
+import cudasync as cs
+from cudasync.engine.hazards.variable import counted_together
+from cudasync.engine.host import resolved as resolving
+from cudasync.engine.host.resolved import Resolved
+from cudasync.engine.log import histories
+from cudasync.graph.parts import calling
+from cudasync.graph.parts.calling import AT_ONCE, Calls
+
+PACKAGE = Path(cs.__file__).parent
+# Of ours, for a launch and the wait for it, on the thread that does both (Python 3.11; 2 500 when
+# the waiter planned what a worker runs without a plan).
+MOST_BYTECODES = 700
+# Fewer than a round, whole rounds, and some that are left over.
+COUNTS = (1, AT_ONCE - 1, AT_ONCE, AT_ONCE + 1, 2 * AT_ONCE + 3)
+
+
+def is_ours(path: str) -> bool:
+    return path.startswith(str(PACKAGE)) and not path.startswith(str(PACKAGE / "softgpu"))
+
+
+def recorded(functions, tokens=()):
+    """An executable of these functions, each of which writes a token, the latter in turn."""
+    with cs.graph() as g:
+        for number, fn in enumerate(functions):
+            writes = tokens[number % len(tokens)] if tokens else ()
+            cs.engine().push(fn, writes=writes, name=f"f{number}")
+    return g.instantiate(without=("host",))
+
+
+def fails():
+    raise LookupError("as planned")
+
+
+# One has a frame of Python, the others none.
+FAILING = {"Python": fails, "C": [].pop, "partial": partial(int, "x")}
+
+
+def wrong_places(kind):
+    """Where another function was found to have failed than the one that did."""
+    found = []
+    for count in COUNTS:
+        for at in {0, count // 2, count - 1}:
+            called: list[int] = []
+            functions = [partial(called.append, number) for number in range(count)]
+            functions[at] = FAILING[kind]
+            calls = Calls(functions)
+            place = calls.begin()
+            try:
+                calls.go(*place)
+            except Exception as error:
+                said = calls.failed_at(*place, error)
+                if (said, called) != (at, [*range(at)]):
+                    found.append((count, at, said))
+            else:
+                found.append((count, at, None))
+    return found
+
+
+@pytest.mark.parametrize("kind", FAILING)
+def test_the_function_that_failed_is_found_wherever_it_stands(kind):
+    assert not wrong_places(kind)
+
+
+def test_a_place_that_is_one_off_is_found(monkeypatch):
+    monkeypatch.setattr(calling, "_FIRST_LINE", calling._FIRST_LINE + 1)
+    assert wrong_places("Python")
+
+
+@pytest.mark.parametrize("at", [3, 2 * AT_ONCE + 1])
+def test_a_failure_begins_in_its_function_and_names_its_node(at):
+    functions = [lambda: None] * (2 * AT_ONCE + 3)
+    functions[at] = fails
+    with cs.Engine(workers=1) as engine, recorded(functions) as exe:
+        said = rf"node {at} \(f{at}\), recorded at {__file__}"
+        with pytest.raises(cs.OpError, match=said) as info:
+            exe.launch().wait(PATIENCE_S)
+        trace = info.value.__cause__.__traceback__
+        frames = []
+        while trace is not None:
+            frames.append(trace.tb_frame.f_code)
+            trace = trace.tb_next
+        assert frames[-1] is fails.__code__
+        assert not any(code.co_filename.startswith("<") for code in frames)
+        engine.clear_errors()
+
+
+def test_each_launch_counts_as_a_write_of_each_token():
+    one, other, read = cs.Var("one"), cs.Var("other"), cs.Var("read")
+    with cs.Engine(workers=1), cs.graph() as g:
+        push = cs.engine().push
+        push(lambda: None, reads=read, writes=one)
+        push(lambda: None, reads=one, writes=(one, other))
+    with cs.Engine(workers=1), g.instantiate() as exe:
+        for count in range(1, 4):
+            exe.launch()
+            assert (one.version, other.version, read.version) == (count, count, 0)
+
+
+def costs(functions, tokens):
+    """Bytecodes of ours for a launch and the wait for it, again and again. Who waits for longer,
+    since others have the processor, runs more of them."""
+    with recorded(functions, tokens) as exe:
+        for _ in range(200):
+            freezer = Freezer(None, is_ours)
+            with freezer:
+                exe.launch().wait(PATIENCE_S)
+            end_tracing()
+            yield freezer.points
+
+
+def test_a_launch_costs_the_same_whatever_it_calls_and_writes():
+    with cs.Engine(workers=1):
+        most = 1.1 * min(itertools.islice(costs([lambda: None] * 3, [cs.Var("a")]), 9))
+        if sys.version_info[:2] == (3, 11):
+            most = min(most, MOST_BYTECODES)
+        tokens = [cs.Var(str(number)) for number in range(1000)]
+        assert any(points <= most for points in costs([lambda: None] * 3000, tokens))
+
+
+def test_tokens_that_were_in_use_are_forgotten_by_the_next_launch():
+    """A launch that had to be planned leaves states, which each later one would look through."""
+    tokens = [cs.Var(str(number)) for number in range(3)]
+    with cs.Engine(workers=1) as engine, recorded([lambda: None] * 3, tokens) as exe:
+        gate, begun = threading.Event(), threading.Event()
+        engine.push(held_by(gate, begun))
+        assert begun.wait(PATIENCE_S)
+        first, second = exe.launch(), exe.launch()
+        # It plans all that was pushed.
+        engine.statistics()
+        gate.set()
+        for op in (first, second):
+            op.wait(PATIENCE_S)
+        assert any(each._histories for each in tokens)
+        exe.launch().wait(PATIENCE_S)
+        assert not any(each._histories for each in tokens)
+
+
+COUNTER = """
+__device__ int counter;
+extern "C" __global__ void count(int *out) { out[0] = ++counter; }
+"""
+
+
+def test_a_prepared_launch_is_ordered_by_a_variable_that_was_forgotten_at_rest():
+    module = cs.Module.from_cuda(COUNTER)
+    out = cs.zeros(1, np.int32)
+    with cs.Engine(workers=1) as engine:
+        launch = module.kernel("count").prepare(grid=1, block=1, args=[out])
+        ops: list[cs.Op] = []
+        known: list[bool] = []
+
+        def look() -> None:
+            known.append(all(op.done() for op in ops))
+
+        exe = recorded([look], [module.variable("counter")])
+        for _ in range(3):
+            ops.append(launch.push())
+            engine.waitall()
+            # Alone, so that nothing is remembered of the variable behind it.
+            exe.launch().wait(PATIENCE_S)
+            # On the software GPU it has not run when the next one is pushed: nobody waits.
+            ops.append(launch.push())
+            exe.launch().wait(PATIENCE_S)
+        assert known == [True] * 6
+    exe.close()
+    module.close()
+
+
+def test_a_history_of_an_epoch_before_the_one_at_rest_does_not_count():
+    variable = cs.Var("v")
+    with cs.Engine(workers=1) as engine:
+        failed = engine.push(fails, writes=variable)
+        assert failed.exception(PATIENCE_S)
+        old = histories.latest(variable._histories)
+        engine.push(list, writes=variable).wait(PATIENCE_S)
+        epoch = old.epoch + 1
+        assert histories.history_of(variable, epoch).rest()
+        histories.let_rest(variable, epoch)
+        # As a combiner does that was overtaken long ago.
+        variable._histories[old.epoch] = old
+        assert histories.history_of(variable, epoch + 1).writer is None
+        engine.clear_errors()
+
+
+def test_executables_that_write_the_same_tokens_share_their_count():
+    tokens = [cs.Var("one"), cs.Var("other")]
+    with cs.Engine(workers=1), cs.graph() as g:
+        cs.engine().push(lambda: None, writes=tokens)
+    before = [len(each._counts) for each in tokens]
+    for count in range(1, 4):
+        with cs.Engine(workers=1), g.instantiate() as exe:
+            exe.launch()
+            assert [each.version for each in tokens] == [count, count]
+    assert [len(each._counts) - b for each, b in zip(tokens, before, strict=True)] == [2, 1]
+
+
+def test_a_count_is_no_longer_shared_with_a_token_that_is_gone():
+    kept = cs.Var("kept")
+    gone = cs.Var("gone")
+    counted_together((kept, gone)).next()
+    # As if the next one had its number.
+    stale = kept._counts.pop((id(kept), id(gone)))
+    fresh = cs.Var("fresh")
+    kept._counts[id(kept), id(fresh)] = stale
+    counted_together((kept, fresh)).next()
+    assert (kept.version, fresh.version) == (2, 1)
+
+
+def test_an_overtaken_combiner_that_looks_meanwhile_hides_no_history(monkeypatch):
+    variable = cs.Var("v")
+    resolved = Resolved(((((), (), ())), (variable,), ()))
+
+    class Watched:
+        """Somebody else looks whenever a history was made."""
+
+        _latest = object()
+
+        @property
+        def latest(self):
+            return self._latest
+
+        @latest.setter
+        def latest(self, made):
+            self._latest = made
+            resolved.has_histories()
+
+    monkeypatch.setattr(histories, "MADE", Watched())
+    monkeypatch.setattr(resolving, "MADE", histories.MADE)
+    assert not resolved.has_histories()
+    histories.history_of(variable, 1)
+    assert resolved.has_histories()

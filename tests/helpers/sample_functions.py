@@ -1,0 +1,102 @@
+"""Functions for samples that other processes find by their names, and datasets of that kind."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import numpy as np
+
+
+class ByteError(ValueError):
+    """An exception that pickle can not make again: it wants two arguments."""
+
+    def __init__(self, what, where):
+        super().__init__(f"{what} at {where}")
+
+
+def square(n):
+    return n * n
+
+
+def pid(n):
+    return os.getpid()
+
+
+def tree(n):
+    """Large and small leaves, a column-major one and one with gaps."""
+    return {
+        "large": np.full((64, 64), n),
+        "columns": np.full((64, 32), n, order="F"),
+        "gaps": np.full((64, 64), n)[::2, ::2],
+        "small": np.float32(n),
+        "label": (n, str(n)),
+    }
+
+
+def megabyte(n):
+    return np.full(1 << 20, n % 251, np.uint8)
+
+
+def broken(n):
+    if n == 37:
+        raise KeyError("no such sample")
+    return n
+
+
+def unpicklable_error(n):
+    if n == 5:
+        raise ByteError("bad byte", n)
+    return n
+
+
+def unpicklable_result(n):
+    return (lambda: n) if n == 5 else n
+
+
+def killed(n):
+    if n == 5:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return n
+
+
+def ended(n):
+    if n == 5:
+        raise SystemExit(3)
+    return n
+
+
+def endless(path, n):
+    """Samples from 4 on never come; the file says that one of these was begun."""
+    while n >= 4:
+        Path(path).touch()
+        signal.pause()
+    return n
+
+
+class Corrupt:
+    """A dataset with one sample that can not be read."""
+
+    def __init__(self, size_bytes=0):
+        self.ballast = bytes(size_bytes)
+
+    def __len__(self):
+        return 50
+
+    def __getitem__(self, index):
+        return broken(index)
+
+
+class Where(Corrupt):
+    """A dataset that says in which process a sample was fetched."""
+
+    def __getitem__(self, index):
+        return os.getpid()
+
+
+def fails_at(where, n):
+    """The sample as an array that is large enough for shared memory."""
+    if n == where:
+        raise ValueError(n)
+    return np.full(1024, n, np.float32)

@@ -1,0 +1,260 @@
+"""Servers in this process: workers that are threads; files; what is full, damaged or lost."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from helpers.async_worker import BIG_ELEMENTS, does_all
+from helpers.crew import together
+from helpers.short_files import short_files
+
+import cudasync as cs
+from cudasync import xp
+from cudasync.kvstore.servers.placing import Placed
+from cudasync.testing import HostLatch
+
+
+def worker(servers, rank=0, workers=1, **more):
+    return cs.kvstore.create(
+        "dist_async", transport=servers, rank=rank, num_workers=workers, **more
+    )
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+@pytest.mark.parametrize("is_kept", [False, True])
+def test_workers_that_are_threads_do_every_call(tmp_path, count, is_kept):
+    servers = cs.kvstore.InProcessServers(count, tmp_path / "kept" if is_kept else None)
+
+    def work(rank):
+        with worker(servers, rank, 3, timeout=60, big_elements=BIG_ELEMENTS) as store:
+            does_all(store, tmp_path)
+
+    together(*(lambda rank=rank: work(rank) for rank in range(3)))
+
+
+SGD = {"learning_rate": 1.0}
+
+
+def begun(servers, **more):
+    """A store with a key of zeros."""
+    store = worker(servers, timeout=30, **more)
+    store.set_optimizer("sgd", **SGD)
+    store.init("w", xp.zeros((4,), device="cpu"))
+    return store
+
+
+def ones():
+    return xp.ones((4,), device="cpu")
+
+
+def value(store, key="w"):
+    out = cs.empty((4,))
+    store.pull(key, out)
+    return out.numpy().tolist()
+
+
+def test_a_call_returns_while_its_value_has_not_been_computed():
+    store, given = begun(cs.kvstore.InProcessServers(2)), ones()
+    with HostLatch() as latch:
+        cs.engine().push(latch.wait, reads=given, writes=given)
+        work = store.push("w", given)
+        assert not work.done()
+        latch.release()
+    work.wait()
+    assert value(store) == [-1] * 4
+
+
+class Gated(cs.kvstore.InProcessServers):
+    """Writes down the keys that are pushed; the first push waits."""
+
+    def __init__(self, *arguments):
+        super().__init__(*arguments)
+        self.begun, self.gate, self.order = HostLatch(), HostLatch(), []
+
+    def ask(self, server, question, into, seconds):
+        if question.name == "push":
+            self.order.append(question.values[2])
+            self.begun.release()
+            self.gate.wait()
+        return super().ask(server, question, into, seconds)
+
+
+def test_of_what_is_ready_for_a_server_the_larger_priority_goes_first():
+    servers = Gated()
+    store = begun(servers)
+    with servers.gate:
+        store.init(["low", "middle", "high"], [ones(), ones(), ones()])
+        store.push("w", ones())
+        servers.begun.wait()
+        for priority, key in enumerate(["low", "middle", "high"]):
+            store.push(key, ones(), priority=priority)
+        servers.gate.release()
+    store.barrier()
+    assert servers.order == ["w", "high", "middle", "low"]
+    assert value(store, "high") == [0] * 4
+
+
+def test_a_value_that_failed_is_not_sent_and_later_ones_are():
+    def fail():
+        raise RuntimeError("no gradient")
+
+    store, given = begun(cs.kvstore.InProcessServers(2)), ones()
+    cs.engine().push(fail, writes=given)
+    with pytest.raises(cs.OpError, match="no gradient"):
+        store.push("w", given).wait()
+    assert value(store) == [0] * 4
+    store.push("w", ones())
+    assert value(store) == [-1] * 4
+
+
+def test_a_push_that_can_not_be_written_down_changes_nothing_and_says_so(tmp_path):
+    servers = cs.kvstore.InProcessServers(1, tmp_path)
+    store = begun(servers)
+    store.push("w", ones()).wait()
+    with short_files(), pytest.raises(cs.OpError, match="nothing was changed") as raised:
+        store.push("w", ones()).wait()
+    assert isinstance(raised.value.cause, OSError)
+    assert value(store) == [-1] * 4
+    store.push("w", ones()).wait()
+    servers.restart(0)
+    assert value(store) == [-2] * 4
+
+
+def test_a_checkpoint_that_can_not_be_written_leaves_the_old_one_and_loses_nothing(tmp_path):
+    servers = cs.kvstore.InProcessServers(1, tmp_path)
+    store = begun(servers)
+    store.push("w", ones())
+    store.checkpoint()
+    store.push("w", ones()).wait()
+    before = (tmp_path / "server-0.state").read_bytes()
+    with short_files(), pytest.raises(OSError, match="nothing was changed"):
+        store.checkpoint()
+    assert len(list(tmp_path.glob("*.journal"))) == 1
+    with short_files(200), pytest.raises(OSError, match="is as it was before"):
+        store.checkpoint()
+    assert (tmp_path / "server-0.state").read_bytes() == before
+    store.push("w", ones()).wait()
+    # Two journals follow the checkpoint now; both count.
+    assert len(list(tmp_path.glob("*.journal"))) == 2
+    servers.restart(0)
+    assert value(store) == [-3] * 4
+    store.checkpoint()
+    assert len(list(tmp_path.glob("*.journal"))) == 1
+
+
+@pytest.mark.parametrize("name", ["sgd", "adam", "adagrad", "lamb"])
+def test_a_server_comes_back_with_the_same_bits_whatever_its_checkpoints(tmp_path, name):
+    """With a checkpoint at every few pushes, with none but the journal, and never ended."""
+    rng, found = np.random.default_rng(3), []
+    start, steps = rng.normal(size=(4,)), rng.normal(size=(9, 4))
+    for number, long_bytes in enumerate((400, 1 << 30, None)):
+        folder = None if long_bytes is None else tmp_path / str(number)
+        more = {} if long_bytes is None else {"long_bytes": long_bytes}
+        servers = cs.kvstore.InProcessServers(1, folder, **more)
+        store = worker(servers, timeout=30)
+        store.set_optimizer(name, weight_decay=0.1)
+        store.init("w", xp.asarray(start, device="cpu"))
+        for step, each in enumerate(steps):
+            store.push("w", xp.asarray(each, device="cpu")).wait()
+            if step in (4, 7) and folder:
+                servers.restart(0)
+        out = xp.empty((4,), dtype=np.float64, device="cpu")
+        store.pull("w", out)
+        found.append(out.numpy().tobytes())
+        if folder:
+            assert (folder / "server-0.state").exists() == (number == 0)
+    assert len(set(found)) == 1
+
+
+def test_a_job_that_begins_again_goes_on_from_the_folder(tmp_path):
+    store = begun(cs.kvstore.InProcessServers(2, tmp_path))
+    store.push("w", ones()).wait()
+    store.close()
+    # Of another number of servers it is not.
+    with pytest.raises(ValueError, match="as many servers"):
+        cs.kvstore.InProcessServers(3, tmp_path)
+    again = begun(cs.kvstore.InProcessServers(2, tmp_path))
+    assert value(again) == [-1] * 4
+    again.checkpoint()
+    again.close()
+    with pytest.raises(ValueError, match="as many servers"):
+        cs.kvstore.InProcessServers(3, tmp_path)
+
+
+def test_files_that_are_damaged_are_refused_and_a_record_cut_off_is_dropped(tmp_path):
+    servers = cs.kvstore.InProcessServers(1, tmp_path)
+    store = begun(servers)
+    for _ in range(2):
+        store.push("w", ones()).wait()
+    (journal,) = tmp_path.glob("*.journal")
+    whole = journal.read_bytes()
+    # The last push never came to its end, so nobody was told of it.
+    journal.write_bytes(whole[:-3])
+    assert value(begun(cs.kvstore.InProcessServers(1, tmp_path))) == [-1] * 4
+    for at in (0, 30, len(whole) // 2):
+        journal.write_bytes(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
+        with pytest.raises(ValueError, match="damaged"):
+            cs.kvstore.InProcessServers(1, tmp_path)
+    journal.write_bytes(whole)
+    store.checkpoint()
+    state = tmp_path / "server-0.state"
+    state.write_bytes(state.read_bytes()[:-1])
+    with pytest.raises(ValueError, match="damaged"):
+        cs.kvstore.InProcessServers(1, tmp_path)
+
+
+def test_a_server_that_comes_back_without_what_it_had_is_lost():
+    servers = cs.kvstore.InProcessServers(1)
+    store = begun(servers)
+    store.push("w", ones()).wait()
+    servers.restart(0)
+    with pytest.raises(cs.OpError, match="lost") as raised:
+        store.push("w", ones()).wait()
+    assert isinstance(raised.value.cause, cs.kvstore.ServerLost)
+    assert raised.value.cause.server == 0
+
+
+def test_a_worker_that_does_not_come_is_told_of():
+    store = worker(cs.kvstore.InProcessServers(1), 0, 2, timeout=0.1)
+    with pytest.raises(cs.kvstore.WorkersBehind, match="barrier 1"):
+        store.barrier()
+    other = worker(cs.kvstore.InProcessServers(1), 1, 2, timeout=0.1)
+    with pytest.raises(cs.kvstore.WorkersBehind, match="rank 0"):
+        other.init("w", ones())
+
+
+def test_a_store_that_was_closed_is_refused():
+    store = begun(cs.kvstore.InProcessServers(1))
+    store.push("w", ones())
+    store.close()
+    store.close()
+    with pytest.raises(cs.ClosedError):
+        store.push("w", ones())
+
+
+@pytest.mark.parametrize("shape", [(), (0,), (1,), (10,), (7, 3), (2, 9), (100, 1)])
+@pytest.mark.parametrize("servers", [1, 2, 3])
+def test_parts_of_a_key_are_all_of_it_in_order(shape, servers):
+    placed = Placed("w", shape, np.dtype(np.float32), servers, 10)
+    size = int(np.prod(shape, dtype=int))
+    covered = [at for part in placed.parts for at in range(part.start, part.stop)]
+    assert covered == list(range(size))
+    assert all(part.stop - part.start == np.prod(part.shape, dtype=int) for part in placed.parts)
+    assert len(placed.parts) == (servers if size >= 10 else 1)
+    if placed.is_by_rows:
+        assert sum(part.shape[0] for part in placed.parts) == shape[0]
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"servers": 0},
+        {"staleness": -1},
+        {"rank": 2, "num_workers": 2},
+        {"transport": "pigeon"},
+        {"timeout": 0},
+    ],
+)
+def test_what_makes_no_sense_is_refused(given):
+    with pytest.raises(ValueError):  # noqa: PT011
+        cs.kvstore.create("dist_async", **given)

@@ -1,0 +1,31 @@
+"""Training between processes: real MPI, real processes, against NumPy."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from helpers.ranks import lacks_mpi, launch
+
+PROGRAM = Path(__file__).with_name("mpi_program.py")
+
+
+@pytest.fixture
+def ranks():
+    """`ranks(count, place)`: what the ranks of the program print, with their arrays there."""
+    if why := lacks_mpi():
+        pytest.skip(why)
+
+    def run(count, place):
+        done = launch(count, PROGRAM, place)
+        assert done.code == 0, done.out + done.err
+        return done.out
+
+    return run
+
+
+@pytest.mark.parametrize(("count", "place"), [(2, "cpu"), (2, 0), (4, "cpu")])
+def test_every_part_of_training_between_processes(ranks, count, place):
+    told = ranks(count, place)
+    for rank in range(count):
+        assert f"[{rank}] ok" in told
