@@ -77,6 +77,7 @@ if TYPE_CHECKING:
     from cudasync.graph import Executable, Node, RecordedGraph
     from cudasync.graph.recording import graph  # As `array`.
     from cudasync.profile.profile import Profile, profile  # As `array`.
+    from cudasync.profile.progress import progress
 
 __version__ = "0.1.0"
 
@@ -146,6 +147,7 @@ __all__ = [
     "parallel",
     "pinned_empty",
     "profile",
+    "progress",
     "random",
     "strided",
     "take_over",

@@ -191,8 +191,8 @@ def _add_trace(programs: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     trace = programs.add_parser(
         "trace",
         help="run a program that uses cudasync, and write what ran where and when",
-        usage="cudasync trace [-o FILE] SCRIPT.py [ARGS ...]\n"
-        "       cudasync trace [-o FILE] -m MODULE [ARGS ...]",
+        usage="cudasync trace [-o FILE] [--html FILE] [--plot FILE] SCRIPT.py [ARGS ...]\n"
+        "       cudasync trace [-o FILE] [--html FILE] [--plot FILE] -m MODULE [ARGS ...]",
         description="Run SCRIPT.py as `python SCRIPT.py ARGS` would, under cs.profile(): a table "
         "goes to stderr, and a trace for https://ui.perfetto.dev and chrome://tracing to FILE. The "
         "device is chosen as ever. The exit status is the script's.",
@@ -204,6 +204,18 @@ def _add_trace(programs: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         metavar="FILE",
         default=Path("trace.json"),
         help="where to write the trace (default: %(default)s)",
+    )
+    trace.add_argument(
+        "--html",
+        type=Path,
+        metavar="FILE",
+        help="also write a page for a browser: tracks, a search, and why each op waited",
+    )
+    trace.add_argument(
+        "--plot",
+        type=Path,
+        metavar="FILE",
+        help="also draw a picture, in the format that the name ends with (needs matplotlib)",
     )
     _add_script(trace)
 

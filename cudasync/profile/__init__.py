@@ -3,5 +3,6 @@
 from __future__ import annotations
 
 from cudasync.profile.profile import Profile, profile
+from cudasync.profile.progress import progress
 
-__all__ = ["Profile", "profile"]
+__all__ = ["Profile", "profile", "progress"]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from cudasync.driver.unpicklable import unpicklable
 from cudasync.engine import observing
 from cudasync.engine.lifecycle import fork_and_exit
-from cudasync.profile import analysis, dependencies, page, perfetto, text, waiting
+from cudasync.profile import analysis, dependencies, page, perfetto, picture, text, waiting
 from cudasync.profile.recorder import Recorder
 
 if TYPE_CHECKING:
@@ -109,6 +109,11 @@ class Profile:
         """Write a page for any browser, which needs nothing but itself: tracks to zoom and move, a
         search, and for each op why it waited, as `why` says it."""
         Path(file).write_text(page.page(self.records, str(self)), encoding="utf-8")
+
+    def plot(self, file: str | Path) -> None:
+        """Write a picture by matplotlib, in the format that the name ends with: a row for each
+        stream and worker. Raises ModuleNotFoundError, which says what to install, without it."""
+        picture.draw(self.records, file)
 
     @property
     def rows(self) -> list[analysis.Row]:

@@ -60,3 +60,31 @@ def test_what_can_not_be_run_or_written_is_one_line(tmp_path):
     done = trace(missing)
     assert done.code == 2
     assert done.err == f"cudasync trace: {missing}: there is no such file\n"
+
+
+def test_the_page_and_the_picture_are_written_when_asked(tmp_path):
+    script, out = tmp_path / "script.py", tmp_path / "out.json"
+    script.write_text(PUSHES + "import os\nos.chdir('/')\n")
+    page, picture = tmp_path / "page.html", tmp_path / "picture.svg"
+    files = ["-o", str(out), "--html", str(page), "--plot", str(picture)]
+    done = trace(*files, str(script))
+    assert done.code == 0, done.err
+    assert '"name":"work"' in page.read_text()
+    assert "</svg>" in picture.read_text()
+    assert out.exists()
+
+
+@pytest.mark.parametrize(
+    ("option", "name", "says"),
+    [
+        ("--html", "no/page.html", "there is no such folder"),
+        ("--plot", "no/picture.png", "there is no such folder"),
+        ("--plot", "picture.docx", "pictures are"),
+    ],
+)
+def test_what_can_not_be_shown_is_said_before_the_script_runs(tmp_path, option, name, says):
+    script = tmp_path / "script.py"
+    script.write_text("print('ran')\n")
+    done = trace(option, str(tmp_path / name), str(script))
+    assert (done.code, done.out) == (2, "")
+    assert says in done.err

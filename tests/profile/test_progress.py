@@ -1,0 +1,129 @@
+"""The progress line is on a terminal while a program waits, and nowhere and never else."""
+
+from __future__ import annotations
+
+import io
+import os
+import pty
+import re
+import select
+import signal
+import threading
+
+import pytest
+
+import cudasync as cs
+from cudasync.profile.progress import said
+from cudasync.testing import HostLatch
+
+PATIENCE_S = 60
+
+
+class Terminal:
+    """A pseudo-terminal: `file` is what a program writes to, `seen` what came out of it."""
+
+    def __init__(self):
+        self._end, slave = pty.openpty()
+        self.file = os.fdopen(slave, "w")
+        self.seen = ""
+
+    def read_until(self, pattern):
+        while not re.search(pattern, self.seen):
+            ready, _, _ = select.select([self._end], [], [], PATIENCE_S)
+            assert ready, f"no {pattern!r} in {self.seen!r}"
+            self.seen += os.read(self._end, 4096).decode()
+
+    def line(self):
+        """What is on the line now."""
+        while select.select([self._end], [], [], 0)[0]:
+            self.seen += os.read(self._end, 4096).decode()
+        assert "\n" not in self.seen
+        return re.split(r"\r\x1b\[K", self.seen)[-1]
+
+    def close(self):
+        self.file.close()
+        os.close(self._end)
+
+
+@pytest.fixture
+def terminal(monkeypatch):
+    monkeypatch.setenv("TERM", "xterm")
+    terminal = Terminal()
+    yield terminal
+    terminal.close()
+
+
+def threads():
+    return [each for each in threading.enumerate() if each.name == "cudasync progress"]
+
+
+def test_a_terminal_has_the_line_while_the_block_lasts_and_nothing_after(terminal):
+    latch = HostLatch()
+    with cs.Engine(workers=1) as engine:
+        with cs.progress(engine, file=terminal.file):
+            engine.push(lambda: None).wait()
+            engine.push(latch.wait)
+            terminal.read_until(r"1 of 2 ops, 1 to go, \d+:\d\d")
+            assert "1 of 2 ops" in terminal.line()
+            latch.release()
+            engine.waitall()
+        assert terminal.line() == ""
+        assert threads() == []
+
+
+def test_ctrl_c_takes_the_line_away(terminal):
+    latch = HostLatch()
+    with cs.Engine(workers=1) as engine:
+        engine.push(latch.wait)
+
+        def interrupted():
+            with cs.progress(engine, file=terminal.file):
+                terminal.read_until("0 of 1 ops")
+                signal.raise_signal(signal.SIGINT)
+
+        with pytest.raises(KeyboardInterrupt):
+            interrupted()
+        assert terminal.line() == ""
+        assert threads() == []
+        latch.release()
+
+
+def test_where_there_is_no_terminal_nothing_is_done(terminal, monkeypatch):
+    with cs.Engine(workers=1) as engine:
+        file = io.StringIO()
+        with cs.progress(engine, file=file):
+            assert threads() == []
+        assert file.getvalue() == ""
+        monkeypatch.setenv("TERM", "dumb")
+        with cs.progress(engine, file=terminal.file):
+            assert threads() == []
+
+
+def test_a_terminal_that_is_gone_ends_the_line_and_not_the_program(terminal):
+    latch = HostLatch()
+    with cs.Engine(workers=1) as engine:
+        engine.push(latch.wait)
+        with cs.progress(engine, file=terminal.file):
+            terminal.read_until("0 of 1 ops")
+            (thread,) = threads()
+            terminal.file.close()
+            thread.join(PATIENCE_S)
+            assert not thread.is_alive()
+            latch.release()
+
+
+def test_a_line_is_of_one_block(terminal):
+    with cs.Engine(workers=1) as engine:
+        line = cs.progress(engine, file=terminal.file)
+        with line:
+            pass
+        with pytest.raises(ValueError, match="of one block"):
+            line.__enter__()
+
+
+def test_what_failed_is_counted():
+    with cs.Engine("serial") as engine:
+        op = engine.push(lambda: 1 / 0)
+        with pytest.raises(cs.OpError):
+            op.wait()
+        assert said(engine.statistics(), 61.5) == "1 of 1 ops, 1 failed, 0 to go, 1:01"
