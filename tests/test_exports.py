@@ -37,6 +37,8 @@ PUBLIC = {
 
 TESTING = {
     "Access", "Exploration", "Finding", "HostLatch", "Latch", "check", "explore", "host_access",
+    "LaunchShape", "Program", "ProgramStep", "arrays", "check_against_serial", "dags", "launches",
+    "programs", "run_seeds",
 }  # fmt: skip
 
 DOORS = [(cs, PUBLIC), (cudasync.testing, TESTING)]

@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import json
 from collections import deque
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from cudasync.distributed.errors import CollectiveMismatch
 
@@ -21,8 +20,7 @@ if TYPE_CHECKING:
     from cudasync.distributed.mpi_library import Limit, Ranks
 
 
-@dataclass(frozen=True, slots=True)
-class Told:
+class Told(NamedTuple):
     """What is compared of a call. `what` is equal on all ranks, of a send and its recv the shape
     and dtype are. A call without a name is not compared."""
 
@@ -36,7 +34,7 @@ class Told:
 
     def at(self, frame: FrameType) -> Told:
         """The same, pushed there."""
-        return replace(self, site=f"{frame.f_code.co_filename}:{frame.f_lineno}")
+        return self._replace(site=f"{frame.f_code.co_filename}:{frame.f_lineno}")
 
     @property
     def what(self) -> tuple[Any, ...]:
@@ -50,8 +48,7 @@ class Told:
 
     def encoded(self) -> bytes:
         """As a message."""
-        names = self.__slots__
-        return json.dumps([getattr(self, name) for name in names]).encode()
+        return json.dumps(self).encode()
 
     @classmethod
     def decoded(cls, message: bytes) -> Told:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import atexit
 import weakref
 from contextlib import suppress
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -329,7 +330,13 @@ class MpiCommunicator(Communicator):
 def _told(
     call: str, x: Any, *, root: int | None = None, to: int | None = None, source: int | None = None
 ) -> Told:
-    return Told(call, x.shape, str(x.dtype), root, to, source)
+    return Told(call, x.shape, _name_of(x.dtype), root, to, source)
+
+
+@cache
+def _name_of(dtype: np.dtype[Any]) -> str:
+    # NumPy makes it anew each time.
+    return str(dtype)
 
 
 def _touch(x: Any, received: Any) -> bool:

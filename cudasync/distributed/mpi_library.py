@@ -50,6 +50,8 @@ mpi4py.rc.initialize = False
 from mpi4py import MPI
 print(MPI.Get_library_version().splitlines()[0].split(",")[0].rstrip("\\0"))
 """
+# The module, once it is known to take calls of all threads.
+_ASKED: set[Any] = set()
 # Ranks that have died, by their numbers on the communicator that found it out.
 DEAD: set[int] = set()
 # Of Open MPI, in its spelling.
@@ -65,10 +67,14 @@ _BUSY_POLLS = 200
 _LONGEST_SLEEP_S = 0.001
 
 
-@cache
 def library() -> Any:
     """The module `mpi4py.MPI`, which starts MPI when it is first loaded. BackendUnavailable where
     it is missing, or where MPI takes calls of one thread alone."""
+    known = sys.modules.get("mpi4py.MPI")
+    return known if known is not None and known in _ASKED else _loaded()
+
+
+def _loaded() -> Any:
     try:
         MPI = importlib.import_module("mpi4py.MPI")
     except (ImportError, RuntimeError) as error:
@@ -79,6 +85,7 @@ def library() -> Any:
             "this MPI was started without MPI_THREAD_MULTIPLE",
             hint="start it by cudasync, or ask for that level",
         )
+    _ASKED.add(MPI)
     return MPI
 
 

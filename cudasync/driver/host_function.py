@@ -29,7 +29,7 @@ def refuse_python(function: object) -> None:
     """TypeError or ValueError for anything but the address of a native function."""
     if isinstance(function, bool) or not isinstance(function, int):
         raise TypeError(
-            "launch_host takes the address of a native function, "
+            "a host function is given by the address of a native one, "
             f"not a {type(function).__name__}: Python must not run on the driver's thread"
         )
     if not function:

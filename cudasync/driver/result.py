@@ -27,6 +27,7 @@ _HINTS = {
     222: "the PTX is of a later version than this driver knows: update it, or lower .version",
     304: "the operating system refused; page-locked memory may be limited (ulimit -l)",
     400: "the handle is not alive in this context: was it closed, or is it another device's?",
+    401: "what is under way excludes this, as a capture does another one: end that first",
     500: "the driver or the module has nothing by this name",
     600: "the work has not finished: synchronize first",
     700: "a kernel or copy touched memory outside of any allocation; "

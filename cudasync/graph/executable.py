@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from cudasync.driver.unpicklable import unpicklable
 from cudasync.engine import current
-from cudasync.errors import ClosedError, RecordingError
+from cudasync.errors import ClosedError
 from cudasync.graph import children
 from cudasync.graph.binding import bound, on_values, unused
 from cudasync.graph.costs import Estimate, critical_path, estimated, measured
@@ -179,7 +179,7 @@ class Executable:
         self._raise_if_closed()
         engine: Any = current.engine()
         if engine.mode == "recording":
-            raise RecordingError("nothing can be measured inside of a recording: nothing runs")
+            engine.refuse("a measurement")
         instance = self._instance
         instance.raise_if_gone()
         frame = _getframe(1)

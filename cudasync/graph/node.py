@@ -14,6 +14,7 @@ from cudasync.engine.batch.union import Union
 from cudasync.engine.hazards.accesses import accesses_explained
 from cudasync.engine.hazards.interval_map import Everywhere
 from cudasync.engine.op import OpKind, site_of
+from cudasync.engine.pushing import push_site
 from cudasync.errors import RecordingError
 
 if TYPE_CHECKING:
@@ -156,9 +157,11 @@ class Node:
 
     def _not_yet(self, *_: object, **__: object) -> NoReturn:
         """Raises RecordingError: nothing has run while a program is recorded."""
+        frame = push_site()
         raise RecordingError(
-            f"{self.name!r} is recorded and has not run: nothing can be waited for, and no value "
-            "read, inside of `with cs.graph()`; do that behind exe.launch()"
+            f"{frame.f_code.co_filename}:{frame.f_lineno}: {self.name!r} is recorded and has not "
+            "run: nothing can be waited for, and no value read, inside of `with cs.graph()`; do "
+            "that behind exe.launch()"
         )
 
     wait = result = exception = done = __await__ = _not_yet

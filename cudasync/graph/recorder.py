@@ -170,10 +170,10 @@ class Recorder:
                 fn, kind, reads=reads, writes=writes, name=name, device=device
             )
         self._raise_if_over()
-        if kind is OpKind.WAIT:
-            self._refuse("work of another library's streams")
+        if kind is OpKind.WAIT or name == "hand over":
+            self.refuse("work of another library's streams")
         if name == "numpy":
-            self._refuse("a value")
+            self.refuse("a value")
         read_variables, read_regions = resolve(reads, "reads")
         written_variables, written_regions = resolve(writes, "writes")
         regions = keep_what_lies_between(tuple(read_regions), (), tuple(written_regions))
@@ -203,7 +203,7 @@ class Recorder:
     ) -> Node:
         self._raise_if_over()
         if self._around and any(r.__class__ is Everywhere for r in accesses[0][0] + accesses[0][1]):
-            self._refuse(
+            self.refuse(
                 "a kernel that may reach all memory",
                 "a block is ordered by what it touches; say what the kernel does: .touching(...)",
             )
@@ -247,32 +247,33 @@ class Recorder:
         self.outside._drain(timeout)
 
     def _mark(self, things: object) -> NoReturn:
-        self._refuse("a wait")
+        self.refuse("a wait")
 
     def waitall(self, timeout: float | None = None) -> NoReturn:
-        self._refuse("waitall()")
+        self.refuse("waitall()")
 
     def statistics(self) -> NoReturn:
-        self._refuse("statistics()")
+        self.refuse("statistics()")
 
     def trace(self) -> NoReturn:
-        self._refuse("trace()")
+        self.refuse("trace()")
 
     def clear_errors(self) -> NoReturn:
-        self._refuse("clear_errors()")
+        self.refuse("clear_errors()")
 
     def close(self) -> NoReturn:
-        self._refuse("close()")
+        self.refuse("close()")
 
     def _raise_if_over(self) -> None:
         if self._is_closed:
             raise RecordingError("the recording is over: nothing can be added to its graph")
 
     @staticmethod
-    def _refuse(
+    def refuse(
         what: str,
         why: str = "inside of `with cs.graph()` nothing has run yet; ask behind exe.launch()",
     ) -> NoReturn:
+        """Raise RecordingError, which names the line of the caller's."""
         frame = push_site()
         raise RecordingError(
             f"{frame.f_code.co_filename}:{frame.f_lineno}: {what} can not be recorded: {why}"

@@ -57,6 +57,7 @@ def check(
     kinds: Sequence[str] = KINDS,
     most: int = 100,
     suppressions: Sequence[str] = (),
+    keep_going: bool = False,
 ) -> list[Finding]:
     """Run `program` once under checks, and return what was found, in the order it was met.
 
@@ -64,19 +65,35 @@ def check(
     edge or wait of the host puts in order, whatever the result was; mem: accesses outside of
     memory; init: kernels' reads of global memory that nobody wrote; sync: barriers and waits that
     can not end; leak: what the program made and did not end, asked for by name. After a finding
-    the program goes on; what it raises is raised. Equal findings are counted, and at most `most`
-    kept. `suppressions` are lines `kind:pattern`, such as "race:*relax*". Blocks until all work is
-    done. Works on the software GPU, on one thread at a time: CudasyncError elsewhere.
+    the program goes on; what it raises is raised, with what was found as a note, or with
+    `keep_going` is the last of the findings, of kind "error". Equal findings are counted, and at
+    most `most` kept. `suppressions` are lines `kind:pattern`, such as "race:*relax*". Blocks until
+    all work is done. Works on the software GPU, on one thread at a time: CudasyncError elsewhere.
     """
     gc.collect()  # What came before is not this program's.
     sanitizing.begin(kinds, most=most, suppressions=suppressions)
     try:
-        program()
+        error = _error_of(program)
         gc.collect()
-        report = sanitizing.report()
+        found = findings_of(sanitizing.report())
     finally:
         sanitizing.end()
-    return findings_of(report)
+    if error is None:
+        return found
+    if keep_going and isinstance(error, Exception):
+        return [*found, Finding("error", repr(error), (), "", "", 1)]
+    if found:
+        error.add_note("\n".join(["found before it ended:", *map(str, found)]))
+    raise error
+
+
+def _error_of(program: Callable[[], object]) -> BaseException | None:
+    """What it raised, whatever that is: pytest's own failures are no Exception."""
+    try:
+        program()
+    except BaseException as error:
+        return error
+    return None
 
 
 def host_access(memory: Any, *, writes: bool) -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from cudasync.driver import Device, device_count, exploring
+from cudasync.errors import CudaError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,7 +27,11 @@ class Exploration:
 
 
 def explore(
-    program: Callable[[], object], *, most: int = 1000, order: str | None = None
+    program: Callable[[], object],
+    *,
+    most: int = 1000,
+    order: str | None = None,
+    keep_going: bool = False,
 ) -> Exploration:
     """Run `program` once for each order in which its copies, kernels and so on may be done.
 
@@ -41,8 +46,10 @@ def explore(
     The program makes its own streams and data, so that each run begins alike. It fails by raising:
     the exception has the order as a note, each step with the line that asked for it (the call of
     the driver layer, the push of the engine), and `order=` runs the program once more in that one.
-    What is not waited for is done after each run. On a real GPU, and where the software GPU works
-    on threads, the order is nobody's to choose, and the program is run once.
+    With `keep_going` the other orders are run all the same, unless the device is lost, and an
+    ExceptionGroup has what each that failed has raised. What is not waited for is done after each
+    run. On a real GPU, and where the software GPU works on threads, the order is nobody's to
+    choose, and the program is run once.
     """
     if most < 1:
         raise ValueError(f"most={most}: at least one order is run")
@@ -51,23 +58,36 @@ def explore(
         program()
         return Exploration(1, is_complete=False, why="the order is not ours to choose here")
     try:
-        runs = 0
-        # Runs that turn out to show nothing new are bounded, too.
-        while _next(runs) and exploring.report().orders < most and runs < 10 * most:
-            runs += 1
-            try:
-                program()
-                _sweep()
-            except Exception as error:
-                _tell(error)
-                raise
+        failures = _run_orders(program, most, keep_going)
         report = exploring.report()
     finally:
         exploring.end()
+    if failures:
+        raise ExceptionGroup(f"{len(failures)} of {report.orders} orders failed", failures)
     doubts = ["there are more"] * report.has_more + report.doubts
     if order is not None:
         doubts = ["one order was asked for", *doubts]
     return Exploration(report.orders, not doubts, "; ".join(doubts))
+
+
+def _run_orders(program: Callable[[], object], most: int, keep_going: bool) -> list[Exception]:
+    """What the orders have raised; the first of that is raised unless one is to keep going."""
+    failures: list[Exception] = []
+    runs = 0
+    # Runs that turn out to show nothing new are bounded, too.
+    while _next(runs) and exploring.report().orders < most and runs < 10 * most:
+        runs += 1
+        try:
+            program()
+            _sweep()
+        except BaseException as error:  # pytest's own failures are no Exception.
+            _tell(error)
+            if not (keep_going and isinstance(error, Exception)):
+                raise
+            failures.append(error)
+            if isinstance(error, CudaError) and error.sticky:
+                break
+    return failures
 
 
 def _sweep() -> None:
@@ -94,3 +114,12 @@ def _tell(error: BaseException) -> None:
         f"in order {number} that was explored:\n{steps}\n"
         f'  replay: cudasync.testing.explore(program, order="{report.order}")'
     )
+
+
+def order_of(error: BaseException) -> str:
+    """The order in which an exploration failed with `error`; "" if it did not."""
+    for note in getattr(error, "__notes__", ()):
+        _, found, rest = note.partition('  replay: cudasync.testing.explore(program, order="')
+        if found:
+            return str(rest).removesuffix('")')
+    return ""

@@ -72,6 +72,8 @@ def core():
 
 @pytest.fixture
 def core_device(core):
+    # It finds the driver that we have.
+    cs.Device(0).use()
     device = core.Device(0)
     device.set_current()
     return device
@@ -114,6 +116,46 @@ def test_a_stream_of_cuda_core_is_taken_over_and_handed_over(core_device):
     cs.memset_async(x, 7, stream=stream)
     cs.take_over(x, after=stream)
     assert x.numpy().tolist() == [7] * 16
+
+
+def test_graphs_of_cuda_core_are_used_by_their_handles(core, core_device):
+    graphs = pytest.importorskip("cuda.core.graph")
+    stream, memory = core_device.create_stream(), core.LegacyPinnedMemoryResource().allocate(64)
+    view = np.from_dlpack(memory).view(np.uint8)
+    definition = graphs.GraphDefinition()
+    first = definition.memset(memory, np.uint8(1), 32)
+    theirs = cs.Graph.from_handle(int(definition.handle))
+    (node,) = theirs.nodes
+    assert (node.kind, node.handle) == ("memset", int(first.handle))
+    # What we add to it is in it for them, too, and in what they make of it.
+    other = cs.Module.from_file(TESTS / "helpers" / "kernels.ptx").kernel("set")
+    ours = cs.DeviceBuffer(64)
+    theirs.add_kernel(other.prepare(grid=1, block=16, args=(ours, 5, np.uint32(16))), [node])
+    assert len(definition.nodes()) == 2
+    executable = definition.instantiate()
+    view[:] = 0
+    cs.GraphExec.from_handle(int(executable.handle)).launch(stream)
+    with theirs.instantiate() as mine:
+        mine.launch(stream)
+    found = np.zeros(16, np.int32)
+    cs.memcpy_async(found, ours, stream=stream)
+    stream.sync()
+    assert view.tolist() == [1] * 32 + [0] * 32
+    assert found.tolist() == [5 + i for i in range(16)]
+    theirs.close()
+    assert definition.is_valid
+
+
+def test_a_recorded_graph_is_launched_on_a_stream_of_cuda_core(core_device):
+    stream, x = core_device.create_stream(), cs.zeros(16, np.uint8)
+    with cs.graph() as g:
+        x += 1
+    with g.instantiate() as executable:
+        cs.hand_over(x, to=stream)
+        cs.memset_async(x, 7, stream=stream)
+        cs.take_over(x, after=stream)
+        executable.launch(stream)
+    assert x.numpy().tolist() == [8] * 16
 
 
 def test_a_process_may_end_with_loans_both_ways_open():

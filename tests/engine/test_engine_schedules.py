@@ -17,6 +17,7 @@ PROPERTIES = "tests/engine/test_engine_properties.py"
 GRAPHS = "tests/graph/test_graph_properties.py"
 AGREEMENT = "tests/engine/test_engine_agreement.py"
 WITH_GRAPHS = "tests/graph/test_graph_agreement.py"
+BLOCKS = "tests/graph/test_control_properties.py"
 
 
 def run_under(scheduler: str, profile: str, *tests: str) -> None:
@@ -39,9 +40,8 @@ def run_under(scheduler: str, profile: str, *tests: str) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-USUAL = (
-    GRAPHS, WITH_GRAPHS, "-k", "any_program or total_order or lost_device or each_time or Agreement"
-)  # fmt: skip
+NAMES = "any_program or total_order or lost_device or each_time or Agreement or graph_does_what"
+USUAL = (GRAPHS, WITH_GRAPHS, BLOCKS, "-k", NAMES)
 
 
 def test_programs_give_the_serial_result_under_a_seed():
@@ -63,10 +63,10 @@ def test_programs_give_the_serial_result_where_all_is_done_at_once_on_threads():
 
 @pytest.mark.slow
 def test_every_property_holds_on_threads():
-    run_under("threaded", "ci", PROPERTIES, AGREEMENT, WITH_GRAPHS)
+    run_under("threaded", "ci", PROPERTIES, AGREEMENT, WITH_GRAPHS, BLOCKS)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3, 11))
 def test_every_property_holds_under_a_seed(seed):
-    run_under(f"seed={seed}", "dev", PROPERTIES, AGREEMENT, WITH_GRAPHS)
+    run_under(f"seed={seed}", "dev", PROPERTIES, AGREEMENT, WITH_GRAPHS, BLOCKS)

@@ -45,6 +45,12 @@ def test_blocks_work_on_the_arrays_that_are_their_arguments(program, setting, or
     assert not rebound_control_differences(program, setting, order, without)
 
 
+@given(control_programs(), settings(), st.lists(st.integers(0, 1), min_size=10, max_size=10), ways)
+@hypothesis_settings(max_examples=max(5, hypothesis_settings.default.max_examples // 3))
+def test_ten_launches_with_updates_in_between_are_ten_runs(program, setting, order, without):
+    assert not rebound_control_differences(program, setting, order, without)
+
+
 def test_a_flag_that_stays_in_its_slot_is_found(monkeypatch):
     """Whatever is in the slot, it is wrong for one of these."""
     pair = [

@@ -79,5 +79,5 @@ def test_a_launch_that_measures_does_what_a_launch_does(mode):
         found = exe.estimate()
         assert found.serial_s == pytest.approx(sum(seconds for _, seconds in path))
         assert found.critical_s == pytest.approx(found.here_s) == pytest.approx(found.serial_s)
-        with cs.graph(), pytest.raises(cs.RecordingError, match="measured"):
+        with cs.graph(), pytest.raises(cs.RecordingError, match="measurement"):
             exe.measure()

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from itertools import count
+
 import numpy as np
 import pytest
+from helpers.placed_programs import placed_by
 
 import cudasync as cs
+from cudasync import xp
 from cudasync.graph import sharing
+from cudasync.graph.transfers import Transfer
 from cudasync.testing import explore
 
 FORWARDS = sharing.device_graph
+REGIONS = Transfer.regions.fget
 
 
 def diamond() -> None:
@@ -42,6 +48,59 @@ def diamond() -> None:
         executable.close()
 
 
+def operators() -> None:
+    """Temporaries that share memory, beside each other."""
+    with cs.Engine("serial") as engine, cs.use(engine):
+        x = cs.array(np.arange(4))
+        with cs.graph() as g:
+            both = xp.cumulative_sum(x) + xp.cumulative_sum(x * 2)
+            last = xp.cumulative_sum(xp.cumulative_sum(both))
+            del both
+        with g.instantiate() as executable:
+            for _ in range(2):
+                executable.launch()
+        wanted = np.cumsum(np.cumsum(3 * np.cumsum(np.arange(4))))
+        assert last.numpy().tolist() == wanted.tolist()
+
+
+def blocks() -> None:
+    """A loop of the driver between two kernels, all on one array."""
+    with cs.Engine("serial") as engine, cs.use(engine):
+        x, left = cs.array([1, 2]), cs.array([2])
+        with cs.graph() as g:
+            x += 1
+            with g.while_loop(left):
+                x *= 3
+                left -= 1
+            x += 1
+        with g.instantiate() as executable:
+            executable.launch()
+            executable.launch()
+        assert x.numpy().tolist() == [21, 30]
+
+
+def on_two_devices() -> None:
+    """Steps that take turns on two devices, with the moves in between."""
+    turns = count()
+    with cs.Engine("serial") as engine, cs.use(engine):
+        x = cs.array(np.arange(4))
+        with cs.graph() as g:
+            one, other = x.to_device(cs.ANY) + 1, x.to_device(cs.ANY) * 2
+            cs.copy(x, xp.cumulative_sum(one) + xp.cumulative_sum(other))
+            del one, other
+        with (
+            placed_by(lambda places: places[:2][next(turns) % min(2, len(places))]),
+            g.instantiate() as executable,
+        ):
+            assert len({node.device for node in executable.nodes}) == min(2, cs.device_count())
+            for _ in range(2):
+                executable.launch()
+        wanted = np.arange(4)
+        for _ in range(2):
+            wanted = np.cumsum(wanted + 1) + np.cumsum(wanted * 2)
+        assert x.numpy().tolist() == wanted.tolist()
+
+
 def without_the_last(nodes, edges, *rest):
     """Planted: the last node that comes after several comes after the first of them alone."""
     last = max(index for index, before in enumerate(edges) if len(before) > 1)
@@ -49,14 +108,28 @@ def without_the_last(nodes, edges, *rest):
     return FORWARDS(nodes, fewer, *rest)
 
 
-def test_a_graph_gives_one_answer_in_every_order():
-    found = explore(diamond)
+@pytest.mark.parametrize("program", [diamond, operators, blocks, on_two_devices])
+def test_a_graph_gives_one_answer_in_every_order(program):
+    found = explore(program)
     assert found.orders >= 1
     assert found.is_complete, found.why
 
 
-def test_an_edge_that_is_missing_is_found_where_the_usual_order_lets_it_pass(monkeypatch):
+@pytest.mark.parametrize("program", [diamond, operators])
+def test_an_edge_that_is_missing_is_found_where_the_usual_order_lets_it_pass(program, monkeypatch):
     monkeypatch.setattr(sharing, "device_graph", without_the_last)
-    diamond()
+    program()
     with pytest.raises(AssertionError):
-        explore(diamond)
+        explore(program)
+
+
+def test_a_move_that_nothing_waits_for_is_found(monkeypatch):
+    """Planted: what a move brings is not said to be read by it."""
+
+    def reads_nothing(transfer):
+        only_read, updated, written = REGIONS(transfer)
+        return (() if transfer.source[1] is not transfer.target[1] else only_read), updated, written
+
+    monkeypatch.setattr(Transfer, "regions", property(reads_nothing))
+    with pytest.raises(AssertionError):
+        explore(on_two_devices)

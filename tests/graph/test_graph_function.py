@@ -184,7 +184,7 @@ def test_what_it_names_from_outside_counts(monkeypatch):
         assert f.traces == 2
         weights = numbers(6)
         assert np.array_equal(f(x).numpy(), x.numpy() * weights.numpy() + FACTOR)
-    assert "weights (from outside)" in f.explain()
+    assert "weights (from outside) is another Array" in f.explain()
 
 
 def test_nested_functions_are_part_of_the_outer_one(engine):

@@ -25,7 +25,6 @@ some = st.sets(st.sampled_from(sorted(PASSES))).map(tuple)
 
 
 @given(programs, seeds, some)
-@settings(max_examples=25)
 def test_results_are_numpys_wherever_steps_are(program, seed, without):
     assert not placed_differences(program, seed, without)
 
@@ -360,7 +359,7 @@ def test_a_placed_graph_within_a_graph_does_the_same(program, times):
     assert not placed_differences(program, 7, times=times, within=True)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     "environment",
     [
@@ -383,3 +382,18 @@ for seed in range(5):
     done = run_warm(body, 120, **always, **environment)
     assert done.code == 0, done.err
     assert done.out + done.err == ""
+
+
+def test_a_copy_of_as_many_elements_as_an_argument_says_is_moved_with_its_count():
+    x, y = cs.array(np.arange(SIZE, dtype=np.int32)), cs.zeros(SIZE, np.int32)
+    with cs.graph() as g:
+        count = g.argument("count", 3)
+        made = cs.zeros(SIZE, np.int32, device=cs.ANY)
+        cs.copy(made, x, count=count)
+        cs.copy(y, made + 1)
+        del made
+    with placed_by(everything_on(1)), g.instantiate() as executable:
+        for wanted in (3, 0, SIZE):
+            executable.update(count=wanted)
+            executable.launch()
+            assert y.numpy().tolist() == [i + 1 if i < wanted else 1 for i in range(SIZE)]

@@ -38,6 +38,7 @@ FLOORS = {
     "kvstore": "Floor 5",
     "parallel": "Floor 5",
     "testing": "The tower",
+    "pytest_plugin": "The tower",
 }
 
 

@@ -53,6 +53,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "parallel": frozenset((*_GROUND, "driver", "engine", "graph", "array", "xp", "distributed")),
     "profile": frozenset((*_GROUND, "driver", "engine")),
     "testing": frozenset((*_HOUSE, DOOR)),
+    "pytest_plugin": frozenset(("errors", "driver", "testing")),
     "demo": frozenset((*_HOUSE, "testing", DOOR)),
     "experiments": frozenset((*_HOUSE, "demo", DOOR)),
     "command": frozenset((*_HOUSE, "testing", "demo", "experiments", DOOR)),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 from helpers.house import ROOT
 
@@ -16,12 +17,12 @@ class Block:
     text: str
 
 
-def blocks() -> list[Block]:
-    """Every fenced block of the README, in order."""
+def blocks(file: Path = ROOT / "README.md") -> list[Block]:
+    """Every fenced block of the README, or of another file, in order."""
     found: list[Block] = []
     lines: list[str] | None = None
     language = ""
-    for number, line in enumerate((ROOT / "README.md").read_text().splitlines(), start=1):
+    for number, line in enumerate(file.read_text().splitlines(), start=1):
         if line.startswith("```") and lines is None:
             lines, language = [], line.removeprefix("```").strip()
         elif line.startswith("```") and lines is not None:

@@ -24,9 +24,9 @@ from cudasync.parallel.buckets import Bucket
 SIZES = st.sampled_from([2, 3, 1])
 
 
-def play(drawn, size, *, on_cpu=False, recorded=False):
+def play(drawn, size, *, on_cpu=False, recorded=False, mode="async"):
     comm = communicator(size, on_cpu=on_cpu)
-    with cs.Engine():
+    with cs.Engine(mode):
         dp = data_parallel(drawn, comm)
         if recorded:
             with cs.graph() as graph:
@@ -42,6 +42,11 @@ def test_any_gradients_in_any_order_and_buckets_give_the_sum_of_one_device(rando
     drawn = program(random, size)
     note(drawn)
     play(drawn, size, on_cpu=on_cpu)
+
+
+def test_the_serial_engine_gives_it_too():
+    for seed in range(3):
+        play(program(Random(seed), 2), 2, mode="serial")
 
 
 @pytest.mark.parametrize("size", [1, 2, 3])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -10,6 +10,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 NUMBERS = (bool, int, float, np.generic)
+
+
+class Identity(NamedTuple):
+    """Something that is the same as long as it is this very thing."""
+
+    address: int
+    kind: str
 
 
 def named_by(function: Callable[..., Any]) -> Iterator[tuple[str, Any]]:
@@ -40,4 +47,4 @@ def kind_from_outside(value: Any) -> Any:
     """The same of what a function names: an array is itself, as is what can not be compared."""
     if isinstance(value, NUMBERS):
         return type(value), repr(value)
-    return id(value)
+    return Identity(id(value), type(value).__name__)

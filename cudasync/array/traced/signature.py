@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from cudasync.array.array import Array
-from cudasync.array.fused.outside import kind_of_value
+from cudasync.array.fused.outside import Identity, kind_of_value
 from cudasync.array.traced.trees import leaves, shape_of
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ class Signature:
     def against(self, other: Signature) -> str:
         """What is new in this one."""
         found = [
-            f"{name} is {_shown(part)}, and was {_shown(other.parts[name])}"
+            _changed(name, part, other.parts[name])
             if name in other.parts
             else f"{name} is new: {_shown(part)}"
             for name, part in self.parts.items()
@@ -65,6 +65,12 @@ def said_of(array: Array) -> str:
     sizes = ", ".join(map(str, array.shape))
     how = "" if array.is_contiguous else f" with strides {array.strides}"
     return f"{array.dtype}[{sizes}]{how} on {array.device}"
+
+
+def _changed(name: str, part: Any, before: Any) -> str:
+    if type(part) is type(before) is Identity and part.kind == before.kind:
+        return f"{name} is another {part.kind}"
+    return f"{name} is {_shown(part)}, and was {_shown(before)}"
 
 
 def _shown(part: Any) -> str:

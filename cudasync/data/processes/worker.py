@@ -10,6 +10,7 @@ import multiprocessing
 import pickle
 import signal
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from cudasync.data.packing import packed, places, unpacked
@@ -51,10 +52,10 @@ class Worker:
                 raise ChildProcessError(f"worker process {self.name} was closed")
             if self._process is None:
                 self._start()
-            try:
+            with suppress(EOFError, ConnectionError):
                 return self._exchanged(items, is_numbers=is_numbers, skips=skips)
-            except (EOFError, ConnectionError) as error:
-                raise ChildProcessError(self._obituary(what)) from error
+            # That the pipe ended says nothing more, and its frames would be kept with the error.
+            raise ChildProcessError(self._obituary(what))
 
     def _start(self) -> None:
         here, there = _SPAWN.Pipe()

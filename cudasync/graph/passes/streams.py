@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 
 def run(nodes: Sequence[Node]) -> tuple[list[Node], str]:
     """Say of each node of a device which stream of it the node is on."""
+    count = sum(node.device is not None for node in nodes)
+    if count < 2:
+        return list(nodes), f"{count} nodes of devices on {count} streams"
     left = remaining(nodes)
     after = _followers(nodes, left)
     streams = _streams(nodes, left, after)

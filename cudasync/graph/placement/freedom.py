@@ -32,7 +32,8 @@ def free_nodes(nodes: Sequence[Node], pieces: Pieces) -> set[Node]:
         reads = [(pieces.of(each), each) for each in named((*only_read, *updated))]
         writes = [(pieces.of(each), each) for each in named((*updated, *written))]
         if node.transfer is not None:
-            can_move = not node.is_blocking and pieces.of(node.transfer.target[0]).is_anywhere
+            target = node.transfer.target[0]
+            can_move = bool(named([target])) and pieces.of(target).is_anywhere
         else:
             can_move = (
                 _can_move(node)

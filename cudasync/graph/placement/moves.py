@@ -8,6 +8,7 @@ that, by what each node touches now.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from cudasync.engine.hazards.interval_map import Everywhere
@@ -62,7 +63,7 @@ class Placed:
                 self._bring(piece.region, piece.device, self._writers[piece])
 
     def _add(self, node: Node, device: Device | None) -> None:
-        if node.transfer is not None:
+        if node.transfer is not None and named([node.transfer.target[0]]):
             self._transfer(node, device)
             return
         there = _made_for(node, device)
@@ -98,8 +99,7 @@ class Placed:
         place = (self._there(region, on), on) if on is not None else transfer.target
         made = node
         if (place, source) != (transfer.target, transfer.source):
-            moved = Transfer(place, source, transfer.value, transfer.box)
-            made = node.transferring(moved)
+            made = node.transferring(replace(transfer, target=place, source=source))
             made.device = on or (source and source[1]) or node.device
         self._emit(made, (region,), on)
 
@@ -219,7 +219,7 @@ def _is_exact(node: Node) -> bool:
 
 def _made_for(node: Node, device: Device | None) -> Node | None:
     """The node with its kernel on this device; None if it stays as it is."""
-    if device is None or device is node.device:
+    if device is None or device is node.device or node.transfer is not None:
         return None if device is None else node
     try:
         if node.expression is not None:

@@ -99,7 +99,8 @@ def _places(node: Node) -> Iterator[tuple[Region, Device | None]]:
     """Bytes that it touches, with the device that they are on, if any."""
     transfer = node.transfer
     if transfer is not None:
-        yield from (each for each in (transfer.target, transfer.source) if each is not None)
+        places = (transfer.target, transfer.source)
+        yield from (each for each in places if each is not None and named([each[0]]))
     elif node.launch is not None:
         yield from ((each, node.device) for each in touched(node))
 

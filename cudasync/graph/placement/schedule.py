@@ -8,7 +8,7 @@ other meanwhile; the place None, the host, does any number at once.
 
 from __future__ import annotations
 
-from bisect import insort
+from bisect import bisect_right
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def scheduled(tasks: Sequence[Task], link: Link) -> Schedule:
     ranks = _ranks(tasks, link)
     found = _Found(tasks, link)
     for at in sorted(range(len(tasks)), key=lambda each: (-ranks[each], each)):
-        best = min((found.tried(at, place) for place in tasks[at].seconds), key=_end)
+        best = min((found.tried(at, place) for place in tasks[at].seconds), key=_cost)
         found.take(at, best)
     return Schedule(found.places, found.over)
 
@@ -57,6 +57,12 @@ class _Try(NamedTuple):
     end: float
     over: float
     copies: Mapping[Place, float]
+    copying_s: float
+
+    @property
+    def cost(self) -> float:
+        """When all is over, and what is copied for it: a copy has to save more than it takes."""
+        return self.over + self.copying_s
 
 
 class _Found:
@@ -68,7 +74,7 @@ class _Found:
         self.places: list[Place] = [None] * len(tasks)
         self._ends = [0.0] * len(tasks)
         # Of each place, when it is busy; until when something is copied there, one at a time.
-        self._busy: dict[Place, list[tuple[float, float]]] = {}
+        self._busy: dict[Place, _Busy] = {}
         self._copies: dict[Place, float] = {}
         self.over = 0.0
 
@@ -83,26 +89,29 @@ class _Found:
         ):
             ready = max(ready, self._copied(begin, where, place, size, copies))
         seconds = task.seconds[place]
-        begin = ready if place is None else _first_gap(self._busy.get(place, ()), ready, seconds)
+        busy = self._busy.get(place)
+        begin = ready if busy is None else busy.first_gap(ready, seconds)
         end = over = begin + seconds
         for where, size in task.leaves:
             over = max(over, self._copied(end, place, where, size, copies))
-        return _Try(place, begin, end, over, copies)
+        sizes = [(where, size) for _, where, size in sources] + [*task.needs, *task.leaves]
+        copying_s = sum(self._link(size) for where, size in sizes if _is_apart(where, place, size))
+        return _Try(place, begin, end, over, copies, copying_s)
 
     def take(self, at: int, chosen: _Try) -> None:
         """Let it be so."""
-        place, begin, end, over, copies = chosen
+        place, begin, end, over, copies, _ = chosen
         self.places[at], self._ends[at] = place, end
         self._copies.update(copies)
         if place is not None and end > begin:
-            insort(self._busy.setdefault(place, []), (begin, end))
+            self._busy.setdefault(place, _Busy()).add(begin, end)
         self.over = max(self.over, over)
 
     def _copied(
         self, begin: float, source: Place, target: Place, size: int, copies: dict[Place, float]
     ) -> float:
         """When so many bytes are there."""
-        if source is None or target is None or source == target or not size:
+        if not _is_apart(source, target, size):
             return begin
         free = copies.get(target, self._copies.get(target, 0.0))
         copies[target] = max(begin, free) + self._link(size)
@@ -113,8 +122,13 @@ def _begin(source: tuple[float, Place, int]) -> float:
     return source[0]
 
 
-def _end(each: _Try) -> float:
-    return each.over
+def _cost(each: _Try) -> float:
+    return each.cost
+
+
+def _is_apart(one: Place, other: Place, size: int) -> bool:
+    """True if so many bytes of one place have to be copied for the other."""
+    return bool(size) and one is not None and other is not None and one != other
 
 
 def at_home(tasks: Sequence[Task], link: Link) -> Schedule:
@@ -137,12 +151,32 @@ def _ranks(tasks: Sequence[Task], link: Link) -> list[float]:
     return ranks
 
 
-def _first_gap(busy: Sequence[tuple[float, float]], ready: float, seconds: float) -> float:
-    """When there are so many seconds free, from `ready` on."""
-    # The last that begins before is the first that may be in the way.
-    begin = ready
-    for start, end in busy:
-        if start - begin >= seconds:
-            break
-        begin = max(begin, end)
-    return begin
+class _Busy:
+    """When a place is busy: spans in order, apart from each other, so that they are few."""
+
+    def __init__(self) -> None:
+        self._starts: list[float] = []
+        self._ends: list[float] = []
+
+    def first_gap(self, ready: float, seconds: float) -> float:
+        """When there are so many seconds free, from `ready` on."""
+        begin = ready
+        for at in range(bisect_right(self._ends, ready), len(self._ends)):
+            if self._starts[at] - begin >= seconds:
+                break
+            begin = max(begin, self._ends[at])
+        return begin
+
+    def add(self, begin: float, end: float) -> None:
+        """It is busy then, in a gap."""
+        starts, ends = self._starts, self._ends
+        at = bisect_right(starts, begin)
+        if at and ends[at - 1] == begin:
+            at -= 1
+            begin = starts.pop(at)
+            ends.pop(at)
+        if at < len(starts) and starts[at] == end:
+            starts.pop(at)
+            end = ends.pop(at)
+        starts.insert(at, begin)
+        ends.insert(at, end)

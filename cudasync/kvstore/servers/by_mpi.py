@@ -64,6 +64,8 @@ def serve(handle: Any, servers: int, server: Server, seconds: float) -> None:
     heads = {worker: bytearray(LONGEST_HEAD) for worker in range(handle.size - servers)}
     waiting = {w: handle.Irecv([head, MPI.BYTE], source=w, tag=ASKS) for w, head in heads.items()}
     named: dict[int, str] = {}
+    # What MPI may still read or write of those that were late.
+    let_go: list[Any] = []
     # Received arrays, one question at a time: new memory for each would cost more than the copy.
     scratch = np.empty(0, np.uint8)
 
@@ -76,7 +78,7 @@ def serve(handle: Any, servers: int, server: Server, seconds: float) -> None:
         return scratch[:size]
 
     def answer(worker: int, length: int) -> None:
-        post = Post(MPI, handle, worker, seconds, [])
+        post = Post(MPI, handle, worker, seconds, let_go)
         told, arrays = post.rest(heads[worker], length, ASKS, memory)
         named[worker] = told["worker"]
         found, out = messages.answered(server, messages.question_of(told, arrays))
@@ -98,7 +100,7 @@ def serve(handle: Any, servers: int, server: Server, seconds: float) -> None:
                 # Dead, or as good as dead: it asks no more. Others go on, and wait not for it.
                 del waiting[worker]
                 if worker in named:
-                    server.ask(Question(named[worker], "leave", [], []))
+                    messages.answered(server, Question(named[worker], "leave", [], []))
         patience.wait()
 
 

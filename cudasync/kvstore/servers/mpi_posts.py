@@ -25,12 +25,13 @@ LONGEST_HEAD = 1 << 16
 _SHORT_BYTES = 1 << 14
 # A message's count is a C int.
 _PIECE_BYTES = 1 << 30
-# MPI moves bytes while it is called. So a wait asks at once for so long, then lets others run in
-# between, and then sleeps, longer and longer. A byte on its way is given this part of a second.
-_SPIN_S, _BUSY_S, _BYTE_S = 0.0002, 0.002, 1e-8
-_LONGEST_SLEEP_S = 0.001
-# After this long nobody is in a hurry.
-_RECENT_S, _RECENT_SLEEP_S = 1.0, 0.0001
+# MPI moves bytes while it is called. So a wait asks at once for so long, and then sleeps between,
+# longer and longer. Not by sleep(0): on a machine that is busy who yields comes after all others,
+# and who has slept before them.
+_SPIN_S = 0.00006
+_SHORTEST_SLEEP_S, _LONGEST_SLEEP_S = 0.00001, 0.001
+# As long as this it sleeps shortly, and so much longer for each byte on its way.
+_RECENT_S, _BYTE_S, _RECENT_SLEEP_S = 0.5, 1e-8, 0.00005
 
 
 class Late(Exception):
@@ -42,19 +43,16 @@ class Patience:
 
     def __init__(self, size_bytes: int = 0) -> None:
         self._begun = time.monotonic()
-        self._busy_s = _BUSY_S + _BYTE_S * size_bytes
-        self._pause_s = 1e-5
+        self._recent_s = _RECENT_S + _BYTE_S * size_bytes
+        self._pause_s = _SHORTEST_SLEEP_S
 
     def wait(self) -> float:
         """Wait a little; the seconds since the beginning."""
         waited = time.monotonic() - self._begun
         if waited < _SPIN_S:
             return waited
-        if waited < self._busy_s:
-            time.sleep(0)
-            return waited
         time.sleep(self._pause_s)
-        longest = _RECENT_SLEEP_S if waited < _RECENT_S else _LONGEST_SLEEP_S
+        longest = _RECENT_SLEEP_S if waited < self._recent_s else _LONGEST_SLEEP_S
         self._pause_s = min(2 * self._pause_s, longest)
         return waited
 

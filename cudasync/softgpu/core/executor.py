@@ -50,7 +50,8 @@ class Executor(Chains):
 
     def __init__(self, scheduler: Scheduler) -> None:
         super().__init__()
-        self.scheduler = scheduler
+        # Another one may take its place for a while.
+        self.scheduler = self.own_scheduler = scheduler
         self._yielded: list[Command] = []
         self._elsewhere: set[Command] = set()
         self._executing_thread = 0

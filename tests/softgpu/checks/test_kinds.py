@@ -247,3 +247,18 @@ def test_a_program_that_raises_ends_its_check():
     with pytest.raises(ZeroDivisionError):
         check(lambda: 1 / 0)
     assert check(lambda: None) == []
+
+
+def test_what_the_program_raises_ends_it_with_the_findings_or_is_one_of_them(streams):
+    def program():
+        first, second = streams
+        word = cs.DeviceBuffer(64)
+        cs.memset_async(word, 1, stream=first)
+        cs.memset_async(word, 2, stream=second)
+        raise KeyError("wrong")
+
+    with pytest.raises(KeyError) as raised:
+        check(program, kinds=["race"])
+    assert "race: " in raised.value.__notes__[0]
+    race, error = check(program, kinds=["race"], keep_going=True)
+    assert (race.kind, error.kind, error.text) == ("race", "error", "KeyError('wrong')")
