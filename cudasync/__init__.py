@@ -76,6 +76,7 @@ if TYPE_CHECKING:
     )
     from cudasync.graph import Executable, Node, RecordedGraph
     from cudasync.graph.recording import graph  # As `array`.
+    from cudasync.profile.dump import dump  # As `array`.
     from cudasync.profile.profile import Profile, profile  # As `array`.
     from cudasync.profile.progress import progress
 
@@ -130,6 +131,7 @@ __all__ = [
     "data",
     "device_count",
     "distributed",
+    "dump",
     "elementwise",
     "empty",
     "empty_cache",
@@ -192,6 +194,7 @@ if not TYPE_CHECKING:  # A type checker would take any name for one of these.
                 for room in rooms
                 if public in getattr(room, "__all__", vars(room))
             )
+        importlib.import_module(f"{__name__}.profile.dump").listen()
         # From here on a plain module, whose names are found fastest.
         sys.modules[__name__].__class__ = types.ModuleType
         return globals()[name]

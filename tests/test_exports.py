@@ -22,7 +22,7 @@ PUBLIC = {
     # The engine.
     "Engine", "Op", "Statistics", "TraceEntry", "Var", "engine", "use", "waitall",
     # Seeing.
-    "Profile", "profile", "progress",
+    "Profile", "dump", "profile", "progress",
     # Graphs.
     "Executable", "Node", "RecordedGraph", "graph", "graph_function",
     # Arrays and kernels.

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
+from cudasync.profile.dump import dump
 from cudasync.profile.profile import Profile, profile
 from cudasync.profile.progress import progress
 
-__all__ = ["Profile", "profile", "progress"]
+__all__ = ["Profile", "dump", "profile", "progress"]
