@@ -43,7 +43,10 @@ def dump() -> str:
 def _engine(engine: Engine) -> list[str]:
     lines = [repr(engine)]
     running: dict[Op, str] = {}
-    for pool in dict.fromkeys(list(engine._pools.values())):
+    if engine._serial is not None:
+        # It has no workers: its ops run on the threads that push them.
+        running |= dict.fromkeys(list(engine._serial._running), "the thread that pushed")
+    for pool in [] if engine._serial is not None else dict.fromkeys(list(engine._pools.values())):
         for worker in list(pool.workers):
             op = worker.op
             if worker.is_in_op and op is not None and not op.finished:

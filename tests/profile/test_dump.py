@@ -64,6 +64,14 @@ def test_ops_of_a_device_are_on_their_stream():
         assert not lines_with("held #")
 
 
+def test_an_op_of_a_serial_engine_is_on_the_thread_that_pushed_it():
+    with cs.Engine("serial") as engine:
+        said = engine.push(cs.dump, name="asks").result()
+        assert "  on the thread that pushed: asks #" in said
+        assert "waits: asks" not in said
+        assert not lines_with("asks #")
+
+
 @named_threads
 def test_a_thread_that_waits_is_named_with_its_op_and_line():
     latch, begun = HostLatch(), threading.Event()

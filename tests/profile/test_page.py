@@ -15,7 +15,7 @@ from cudasync.profile.page import page as page_of
 from cudasync.profile.record import Record
 from cudasync.testing import HostLatch
 
-HOSTILE = "<b>&amp;</script><script>document.title='taken'</script>\u2028\"'{}"
+HOSTILE = "<b>&amp;</script x></script><!--<script>document.title='taken'</script>\u2028\"'{}"
 
 in_browser = pytest.mark.skipif(browser() is None, reason=MISSING)
 
@@ -58,6 +58,8 @@ def data_of(text: str) -> dict:
     (found,) = re.findall(
         r'<script type="application/json" id="data">(.*?)</script>', text, re.DOTALL
     )
+    # What a browser reads as the end of the data, or as a comment in it, begins so.
+    assert "<" not in found
     return json.loads(found)
 
 

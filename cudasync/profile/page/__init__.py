@@ -7,7 +7,7 @@ to load anything. Names come into it as JSON, and out of that as text only, neve
 from __future__ import annotations
 
 import json
-from importlib import resources
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cudasync.profile import waiting
@@ -97,4 +97,4 @@ def as_json(made: dict[str, Any]) -> str:
 
 
 def _file(name: str) -> str:
-    return resources.files(__name__).joinpath(name).read_text(encoding="utf-8")
+    return Path(__file__).with_name(name).read_text(encoding="utf-8")
