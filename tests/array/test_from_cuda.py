@@ -155,7 +155,7 @@ def test_options_include_folders_and_architectures_get_there(tmp_path):
     assert ran(cs.Module.from_cuda(source, **more).kernel("k")) == 6
     oldest = divmod(nvrtc.architectures()[0], 10)
     module = cs.Module.from_cuda(source, architecture=oldest, **more)
-    assert f"sm_{oldest[0]}{oldest[1]}" in module._text
+    assert f"sm_{oldest[0]}{oldest[1]}" in module.text
     assert ran(module.kernel("k")) == 6
 
 

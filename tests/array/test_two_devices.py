@@ -135,7 +135,7 @@ def test_a_device_is_meant_by_its_ordinal_wherever_one_is_asked_for():
 
 MAKERS = [
     "cs.Stream({0})", "cs.Event({0})", "cs.DeviceBuffer(4, {0})", "cs.PinnedBuffer(4, {0})",
-    "cs.Module.from_ptx(fill.module._text, device={0})", "cs.zeros(1, device={0})",
+    "cs.Module.from_ptx(fill.module.text, device={0})", "cs.zeros(1, device={0})",
     "cs.array(1, device={0})", "cs.current_stream({0})", "cs.Stream.from_handle(1, {0})",
     "cs.engine().push(lambda stream: None, device={0})",
 ]  # fmt: skip
