@@ -83,8 +83,9 @@ def test_a_red_test_ends_with_a_line_that_fails_again_in_a_fresh_process_twice(t
         *("-q", "--hypothesis-seed=2", "-p", "no:cacheprovider", f"--basetemp={tmp_path}", central),
     )
     assert red.returncode == 1, red.stdout + red.stderr
-    line = [line for line in red.stdout.splitlines() if line.startswith("replay: ")][-1]
-    words = shlex.split(line.removeprefix("replay: "))
+    lines = [line for line in red.stdout.splitlines() if line.startswith("replay: ")]
+    assert lines, red.stdout + red.stderr
+    words = shlex.split(lines[-1].removeprefix("replay: "))
     assert words[-4:-1] == ["python", "-m", "helpers.replay"]
     again = [
         run_python(
