@@ -43,7 +43,7 @@ def _has_lost_a_rank() -> bool:
     """True where MPI can not be finalised for sure: Open MPI 5.0 waits for the dead now and then,
     and mpi4py holds the GIL meanwhile."""
     library = sys.modules.get("cudasync.distributed.mpi_library")
-    return library is not None and bool(library.DEAD)
+    return library is not None and bool(library.has_lost_a_rank())
 
 
 if __name__ == "__main__":

@@ -316,6 +316,18 @@ def _end_what_was_let_go() -> None:
                 LET_GO.append((request, used))
 
 
+def has_lost_a_rank() -> bool:
+    """True if a rank of the program is known to be dead, whoever found it out."""
+    if DEAD or os.environ.get(_TOLERANT) != "1":
+        return bool(DEAD)
+    MPI = library()
+    if not MPI.Is_initialized() or MPI.Is_finalized():
+        return False
+    # So that MPI looks at what has come.
+    MPI.COMM_SELF.Iprobe()
+    return int(MPI.COMM_WORLD.Get_failed().size) > 0
+
+
 def world(seconds: float) -> Ranks:
     """All ranks, in a communicator of its own. Blocks until all are here; CollectiveTimeout."""
     first = Ranks(library().COMM_WORLD)
