@@ -166,7 +166,7 @@ def test_a_bug_of_operators_is_found(bug, monkeypatch):
 @pytest.mark.parametrize("bug", FAULTS)
 def test_a_bug_that_needs_a_lost_device_is_found(bug, monkeypatch):
     plant(bug, monkeypatch.setattr)
-    assert search_faults(200)
+    assert search_faults(600)
 
 
 # Their step is poisoned by what it reads: a reduction forgets it, a copy does not bring it.
@@ -176,7 +176,7 @@ LOSING = ("a step forgets what it reads", "a fault stays on its device")
 @pytest.mark.parametrize("bug", LOSING)
 def test_a_bug_of_operators_beside_a_lost_device_is_found(bug, monkeypatch):
     plant(bug, monkeypatch.setattr)
-    assert search_faults(200, COMPUTING)
+    assert search_faults(600, COMPUTING)
 
 
 def test_an_operator_that_another_device_refuses_is_found(monkeypatch):
