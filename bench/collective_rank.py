@@ -14,11 +14,11 @@ import checkout  # noqa: F401
 import sys
 import time
 import zlib
-from functools import cached_property
 from multiprocessing.connection import Client
 from pathlib import Path
 
 import numpy as np
+from by_gloo import ByGloo
 from mpi4py import MPI
 
 import cudasync as cs
@@ -26,11 +26,12 @@ import cudasync as cs
 WORLD = MPI.COMM_WORLD
 
 
-class Rank:
+class Rank(ByGloo):
     """The contenders, by the names of their methods; each adds up what all ranks have, in place."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self.rank, self.ranks = WORLD.rank, WORLD.size
         self.comm = cs.distributed.init("mpi", devices=["cpu"])
 
     def prepare(self, nbytes: int) -> None:
@@ -49,22 +50,6 @@ class Rank:
 
     def torch_gloo(self) -> None:
         self.gloo.all_reduce(self.tensor)
-
-    @cached_property
-    def torch(self):
-        import torch
-
-        torch.set_num_threads(1)
-        return torch
-
-    @cached_property
-    def gloo(self):
-        """PyTorch's collectives, its ranks meeting by a file."""
-        import torch.distributed as gloo
-
-        meeting = f"file://{self.folder / 'gloo'}"
-        gloo.init_process_group("gloo", init_method=meeting, rank=WORLD.rank, world_size=WORLD.size)
-        return gloo
 
     # A collective beside something that takes as long.
 

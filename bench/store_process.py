@@ -14,12 +14,12 @@ import checkout  # noqa: F401
 import sys
 import time
 import zlib
-from functools import cached_property
 from multiprocessing.connection import Client
 from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
+from by_gloo import ByGloo
 
 import cudasync as cs
 from cudasync import xp
@@ -81,7 +81,7 @@ class Process:
         """What has to be said at the end."""
 
 
-class Bare(Process):
+class Bare(ByGloo, Process):
     """Two ranks: the exchange by mpi4py and by gloo, and the store without servers."""
 
     def __init__(self, folder: Path) -> None:
@@ -89,7 +89,7 @@ class Bare(Process):
         from mpi4py import MPI
 
         self.MPI, self.world = MPI, MPI.COMM_WORLD.Dup()
-        self.rank = self.world.rank
+        self.rank, self.ranks = self.world.rank, self.world.size
         self.store = cs.kvstore.create("dist_sync")
         self.keys = 0
 
@@ -158,22 +158,6 @@ class Bare(Process):
         if self.last == "out":
             return self.out
         return self.pulled.numpy() if self.last == "pulled" else self.tensors[1].numpy()
-
-    @cached_property
-    def torch(self):
-        import torch
-
-        torch.set_num_threads(1)
-        return torch
-
-    @cached_property
-    def gloo(self):
-        """PyTorch's collectives, its ranks meeting by a file."""
-        import torch.distributed as gloo
-
-        meeting = f"file://{self.folder / 'gloo'}"
-        gloo.init_process_group("gloo", init_method=meeting, rank=self.rank, world_size=2)
-        return gloo
 
     def take_part(self, name: str) -> str:
         return str(self.gloo and self.torch.__version__)

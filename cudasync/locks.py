@@ -25,7 +25,7 @@ from _thread import RLock
 
 
 class Lock(RLock):  # type: ignore[misc]  # Final to typeshed alone.
-    """A re-entrant lock whose `with` is never left, nor not entered, with the lock held."""
+    """A re-entrant lock. Outside of its `with` no thread holds it, wherever Ctrl-C came."""
 
     __slots__ = ()
 

@@ -133,7 +133,7 @@ def test_a_launch_costs_the_same_whatever_it_calls_and_writes():
 
 
 def test_tokens_that_were_in_use_are_forgotten_by_the_next_launch():
-    """A launch that had to be planned leaves states, which each later one would look through."""
+    """A launch that had to be planned leaves histories, which each later one would look through."""
     tokens = [cs.Var(str(number)) for number in range(3)]
     with cs.Engine(workers=1) as engine, recorded([lambda: None] * 3, tokens) as exe:
         gate, begun = threading.Event(), threading.Event()

@@ -1,7 +1,7 @@
 """Floor 2. Host ops that are pushed again and again with the same accesses: segments of graphs.
 
 What an op accesses is resolved once. A push then costs the same, however many variables these are:
-they are counted together, and looked at only where some variable has got a state meanwhile.
+they are counted together, and looked at only where a variable has got a history meanwhile.
 """
 
 from __future__ import annotations

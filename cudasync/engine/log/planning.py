@@ -6,7 +6,7 @@ That is a function of the log before the op, so it does not matter who plans it,
   then the ops before it are asked to notify;
 - each store sets what planning the op once more would set again.
 
-Both are methods of the combiner, which goes through the log and comes here with each op.
+`enter_op` and `is_clear` are methods of the combiner, which comes here with each op of the log.
 """
 
 from __future__ import annotations
