@@ -108,7 +108,7 @@ def copy(
         device=device,
         is_blocking=host is not None and _is_pageable(host, device),
     )
-    if pushed.__class__ is Node and to.nbytes and not pushed.is_blocking:
+    if pushed.__class__ is Node and to.nbytes:
         places = (to.region, to.device), (of.region, of.device)
         pushed.transfer = Transfer(*places, box=box)
         # Which knows of no arrays: it shows then when the program has let go of these.

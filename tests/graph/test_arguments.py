@@ -168,6 +168,20 @@ def test_what_a_function_has_hold_of_is_copied_in_and_out(device):
             h.instantiate()
 
 
+def test_copies_of_pageable_memory_are_in_place_at_both_ends():
+    a, b = (cs.zeros(4, np.int32) for _ in range(2))
+    first, second = (cs.array(np.arange(4, dtype=np.int32) + n, device="cpu") for n in (1, 5))
+    with cs.graph() as g:
+        cs.copy(g.argument("target", a), g.argument("source", first))
+    with g.instantiate() as exe:
+        exe.launch()
+        exe.update(target=b, source=second)
+        exe.launch()
+        assert "copied in and out" not in exe.report()
+        assert a.numpy().tolist() == [1, 2, 3, 4]
+        assert b.numpy().tolist() == [5, 6, 7, 8]
+
+
 def test_an_argument_that_nobody_else_has_lives_until_its_launch_is_over():
     """Memory of the CPU would go to the next array while a copy to the slot has to wait."""
     latch = HostLatch()

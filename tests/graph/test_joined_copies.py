@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import mmap
+
 import numpy as np
 import pytest
+from cuda.bindings import driver
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
@@ -128,6 +131,24 @@ def test_parts_of_a_copy_are_one_node():
     exe.launch()
     assert y.numpy().tolist() == x.numpy().tolist()
     assert z.numpy().tolist() == [6, 7, 8, 9, 10, 11, 0, 1, 2, 3, 4, 5]
+
+
+def test_a_copy_of_pageable_memory_is_joined_with_its_like_alone():
+    memory = np.arange(4 * mmap.PAGESIZE, dtype=np.uint8)
+    # Whole pages, of which the first is one that the driver knows.
+    host = memory[-memory.ctypes.data % mmap.PAGESIZE :][: 3 * mmap.PAGESIZE]
+    page, x = mmap.PAGESIZE, cs.zeros(host.size, np.uint8)
+    driver.cuMemHostRegister(host.ctypes.data, page, 0)
+    try:
+        with cs.graph() as g:
+            for at in range(3):
+                cs.copy(x[at * page : (at + 1) * page], host[at * page : (at + 1) * page])
+        exe = g.instantiate()
+        assert [node.is_blocking for node in exe.nodes] == [False, True]
+        exe.launch()
+        assert x.numpy().tolist() == host.tolist()
+    finally:
+        driver.cuMemHostUnregister(host.ctypes.data)
 
 
 def test_edges_that_others_say_are_left_out():

@@ -51,4 +51,8 @@ def run(nodes: Sequence[Node]) -> tuple[list[Node], str]:
 
 
 def _may_meet(one: Node, other: Node) -> bool:
-    return (one.device, one.priority, one.pool) == (other.device, other.priority, other.pool)
+    return _kind_of(one) == _kind_of(other)
+
+
+def _kind_of(node: Node) -> tuple[object, ...]:
+    return node.device, node.priority, node.pool, node.is_blocking
