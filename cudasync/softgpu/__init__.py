@@ -62,9 +62,10 @@ def install(
     with its limits, and PTX for later devices is refused as on a device; without it those of 8.x,
     and PTX for any device runs), CUDASYNC_MEMCHECK (on unless 0), CUDASYNC_CHECK (1: launches are
     recorded, and what an op enqueues is held to what it declares), CUDASYNC_SOFTGPU_REPORT (1:
-    what is wrong with a kernel is told on stderr, too, for clients that show codes alone), CUDASYNC_SOFTGPU_BUDGET,
-    CUDASYNC_SOFTGPU_HELD, CUDASYNC_SOFTGPU_LOWERING, CUDASYNC_SOFTGPU_PEERS ("all": which devices
-    reach each other's memory; "none", or pairs such as "0-1,2-3").
+    what is wrong with a kernel is told on stderr, too, for clients that show codes alone),
+    CUDASYNC_SOFTGPU_BUDGET, CUDASYNC_SOFTGPU_HELD, CUDASYNC_SOFTGPU_LOWERING,
+    CUDASYNC_SOFTGPU_PEERS ("all": which devices reach each other's memory; "none", or pairs such as
+    "0-1,2-3").
     CUDASYNC_CHECKS ("mem,race,init,sync,leak" or some of them: what a program does wrong is told on
     stderr while it goes on, and counted when the process ends; CUDASYNC_CHECKS_MOST findings, less
     what the lines KIND:PATTERN of the file CUDASYNC_CHECKS_SUPPRESS match).
