@@ -25,7 +25,6 @@ from cudasync.distributed.checking import (
     listed,
     one_color,
     one_pair,
-    other_rank,
 )
 from cudasync.distributed.communicator import Communicator, Group
 from cudasync.distributed.comparing import Comparing, Told
@@ -176,8 +175,7 @@ class MpiCommunicator(Communicator):
         return self._launch(told, x, out, does, priority, rows=rows)
 
     def send(self, x: Any, to: int, *, rank: int | None = None, priority: int = 0) -> Any:
-        to = other_rank(self, to, "to", rank)
-        x, _ = one_pair(self, x, None)
+        _, to, x = checking.end(self, x, rank, to, what="to", role="x")
 
         def does(sent: Any, got: Any, limit: Any, left: int) -> None:
             self._ranks.send(sent.copy(), to, left)
@@ -185,9 +183,7 @@ class MpiCommunicator(Communicator):
         return self._launch(_told(f"send to {to}", x, to=to), x, None, does, priority)
 
     def recv(self, out: Any, source: int, *, rank: int | None = None, priority: int = 0) -> Any:
-        self.raise_if_over()
-        source = other_rank(self, source, "source", rank)
-        (out,) = listed(self, out, "out")
+        _, source, out = checking.end(self, out, rank, source, what="source", role="out")
         checking.writable([out], "out")
 
         def does(sent: Any, got: Any, limit: Any, left: int) -> None:

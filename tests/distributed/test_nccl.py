@@ -23,15 +23,17 @@ PATIENCE_S = 40
 
 @pytest.fixture
 def nccl(monkeypatch):
-    """`nccl(timeout)`: a communicator of one rank upon the reference, or what it is given."""
+    """`nccl(timeout)`: a communicator upon the reference, or what it is given; of one rank, or of
+    one on each of several devices."""
     for launcher in starting._LAUNCHERS:
         monkeypatch.delenv(launcher, raising=False)
     made = []
 
-    def make(timeout=300.0, reference=None):
-        found = reference or ReferenceNccl()
+    def make(timeout=300.0, reference=None, size=1):
+        found = reference or ReferenceNccl(size)
         monkeypatch.setattr(nccl_library, "library", lambda: found)
-        made.append(cs.distributed.init("nccl", timeout=timeout))
+        devices = None if size == 1 else range(size)
+        made.append(cs.distributed.init("nccl", devices=devices, timeout=timeout))
         return made[-1], found
 
     yield make
@@ -65,11 +67,17 @@ def test_arrays_of_the_cpu_are_not_for_it(nccl, monkeypatch):
     with pytest.raises(ValueError, match="names the CPU"):
         cs.distributed.init("nccl", devices=["cpu"])
     with pytest.raises(ValueError, match="one device"):
-        cs.distributed.init("nccl", devices=[0, 1])
+        cs.distributed.init("nccl", devices=[])
+    with pytest.raises(ValueError, match="names one twice"):
+        cs.distributed.init("nccl", devices=[0, 0])
 
 
-def test_any_program_of_one_rank_gives_what_numpy_gives(nccl):
-    comm, reference = nccl()
+@pytest.mark.parametrize("size", [1, 2, 3])
+def test_any_program_gives_what_numpy_gives(nccl, size):
+    if size > cs.device_count():
+        pytest.skip(f"needs {size} devices")
+    comm, reference = nccl(size=size)
+    assert comm.ranks == tuple(range(size))
 
     @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
     @given(programs())
@@ -80,7 +88,7 @@ def test_any_program_of_one_rank_gives_what_numpy_gives(nccl):
         for step in steps:
             with comm.group() if step[0] == "send" else nullcontext():
                 run((length, [step]), comm, rows)
-        raise_unless_same(results(rows), expected(program, 1))
+        raise_unless_same(results(rows), expected(program, size))
 
     check()
     assert "abort" not in reference.told
