@@ -67,6 +67,10 @@ class Communicator(ABC):
         return [make(*each) for each in zip(self.ranks, self.devices, strict=True)]
 
     @abstractmethod
+    def raise_unless_it_computes(self, dtype: Any) -> None:
+        """TypeError for a dtype that no reduction takes."""
+
+    @abstractmethod
     def all_reduce(self, x: Any, out: Any = None, *, op: str = "sum", priority: int = 0) -> Any:
         """Every rank's `out` (default: its `x`) becomes the reduction of all ranks' `x`.
 

@@ -72,6 +72,9 @@ class MpiCommunicator(Communicator):
         """What failed first between ranks."""
         return self._line.broken_by
 
+    def raise_unless_it_computes(self, dtype: Any) -> None:
+        mpi_library.raise_unless_it_computes(dtype)
+
     def all_reduce(self, x: Any, out: Any = None, *, op: str = "sum", priority: int = 0) -> Any:
         x, out = one_pair(self, x, x if out is None else out)
         op = self._reduction(op, x)
@@ -242,7 +245,7 @@ class MpiCommunicator(Communicator):
         group.works = [works[number] for number in range(len(group.calls))]
 
     def _reduction(self, op: Any, x: Any) -> str:
-        mpi_library.raise_unless_it_computes(x.dtype)
+        self.raise_unless_it_computes(x.dtype)
         return checked(op, x.dtype)
 
     def _mean(self, op: str, got: Any) -> None:

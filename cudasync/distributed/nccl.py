@@ -78,6 +78,9 @@ class NcclCommunicator(Communicator):
         found = self._link.broken_by
         return None if found is None else str(found)
 
+    def raise_unless_it_computes(self, dtype: Any) -> None:
+        type_of(dtype)
+
     def all_reduce(self, x: Any, out: Any = None, *, op: str = "sum", priority: int = 0) -> Any:
         xs, outs = checking.lists(self, x, x if out is None else out)
         kind, code = _reduction(op, xs[0])

@@ -58,7 +58,7 @@ def library() -> Any:
         raise BackendUnavailable(
             "nccl",
             f"it moves data between NVIDIA's GPUs, and none is in use here ({why})",
-            hint='"local" and "mpi" work without',
+            hint='"local" and "mpi" work without, and so do the stores "device" and "dist_sync"',
         )
     try:
         found = importlib.import_module("nccl.bindings.nccl")
