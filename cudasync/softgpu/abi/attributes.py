@@ -73,9 +73,10 @@ _VALUES: Final = {
     102: 1,  # virtual memory
     103: 1,  # and that handed out as a file descriptor
     115: 1,  # memory pools
-    119: 0,  # handle types of pools
+    119: 1,  # pools are handed out as file descriptors
     122: 1,  # 64-bit stream memory operations
     123: 1,  # stream wait value NOR
+    125: 1,  # events between processes
     141: 1,  # virtual memory of the host's NUMA nodes
     142: 1,  # pools there
     144: 1,  # pools of the host

@@ -35,6 +35,7 @@ def cu_event_record(machine: Machine, event: int, stream: int) -> None:
         or what.context is not on.context
         or on.capture is not None
         or on.context.error
+        or what.shared is not None
     ):
         streams.record(streams.event(event), streams.get(stream))
     else:

@@ -25,7 +25,6 @@ NEVER_NEEDED: Final = (
         r"cuGraph(Exec)?(Add)?ExternalSemaphores",
         "it takes an imported semaphore, and nothing can be imported",
     ),
-    (r"cuIpcCloseMemHandle", "it closes what another function refuses to open"),
     (
         r"cuGreenCtx(?!Create)|cuCtxFromGreenCtx",
         "it takes a green context, and there are none",
@@ -39,7 +38,7 @@ NEVER_NEEDED: Final = (
     (
         r"cuCheckpointOperationComplete|cuCoredumpDeregister|cuLogsUnregister|"
         r"cuDeviceUnregisterAsync|cuLogicalEndpoint(?!Create|IdReserve|GetLimits)|"
-        r"cuTensorMapReplaceAddress|cuMemPoolImportPointer",
+        r"cuTensorMapReplaceAddress",
         "it takes an object that only a refused function makes",
     ),
     (
@@ -58,8 +57,8 @@ REFUSED: Final = (
     (r"cuTensorMap", "bulk copies of tensors (TMA) are not modelled"),
     (r"cuMulticast", "multicast objects are not modelled"),
     (
-        r"cuIpc|cuMemPool(Export|Import)|cuMemExport|cuMemImport|cuMemGetHandleForAddressRange",
-        "memory and events can not be shared with other processes",
+        r"cuMemGetHandleForAddressRange",
+        "memory is handed out by handles of allocations and pools",
     ),
     (
         r"cuImportExternal|cuDeviceGetNvSciSync|cuFlushGPUDirectRDMA",

@@ -291,6 +291,10 @@ class Executor(Chains):
         with self.lock:
             self._wait_until(lambda: all(c.stream.context is not context for c in self._others()))
 
+    def wait_for_others(self) -> None:
+        """Return once no other thread executes anything; the lock is held, and is to stay so."""
+        self._wait_until(lambda: not self._others())
+
     def stop(self) -> None:
         """The process ends: let nothing run on that Python's end would take the memory from."""
         self.stop_kernels(AT_END)

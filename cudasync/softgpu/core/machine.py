@@ -18,6 +18,8 @@ from cudasync.softgpu.core.graphs.executables import Executables
 from cudasync.softgpu.core.graphs.manager import GraphManager
 from cudasync.softgpu.core.handles import Handles
 from cudasync.softgpu.core.host_functions import HostFunctions
+from cudasync.softgpu.core.interprocess.memory_handles import InterprocessMemory
+from cudasync.softgpu.core.interprocess.progress import Progress
 from cudasync.softgpu.core.managed import Managed
 from cudasync.softgpu.core.memory import AllocationTable
 from cudasync.softgpu.core.memory_manager import MemoryManager
@@ -107,6 +109,8 @@ class Machine:
         self.check_under_way: Check | None = None
         self.streams = StreamManager(self)
         self.virtual = VirtualMemory(self)
+        self.interprocess = InterprocessMemory(self)
+        self.progress = Progress(self)
         self.memory = MemoryManager(self)
         self.managed = Managed(self)
         self.transfers = TransferManager(self)
@@ -258,6 +262,7 @@ class Machine:
 
     def end(self) -> None:
         """The process ends: nothing new is begun."""
+        self.progress.end()
         self.executor.stop()
 
     # Limits

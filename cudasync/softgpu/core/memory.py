@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from cudasync.softgpu.core.arena import Arena
     from cudasync.softgpu.core.context import Context
     from cudasync.softgpu.core.graphs.memory_nodes import GraphMemory
+    from cudasync.softgpu.core.interprocess.memory_handles import Sharing
     from cudasync.softgpu.core.managed import Pages
     from cudasync.softgpu.core.pools import Pool
 
@@ -83,6 +84,8 @@ class Allocation:
     """True where calls that copy or fill wait until that is done (SYNC_MEMOPS)."""
     pages: Pages | None = None
     """What was said of managed memory, page by page."""
+    shared: Sharing | None = None
+    """How other processes see it, or that it is another process's."""
     is_of_library: bool = False
     """True where an object of cudasync made it, which frees it; known while leaks are checked."""
 

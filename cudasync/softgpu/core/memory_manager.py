@@ -23,7 +23,7 @@ from cudasync.softgpu.core.sites import call_site
 from cudasync.softgpu.core.stream_ordered import Appear, Vanish
 from cudasync.softgpu.core.transfers import Place
 from cudasync.softgpu.launching import AllocationSnapshot
-from cudasync.softgpu.poison import poison_pages
+from cudasync.softgpu.poison import poison, poison_pages
 
 if TYPE_CHECKING:
     from cudasync.softgpu.core.context import Context, Device
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from cudasync.softgpu.core.pools import Pool
     from cudasync.softgpu.core.streams import Stream
 
+# Of shared memory: what is larger has zeros behind it, as `cuMemCreate` has.
+_POISONED_BYTES: Final = 64 << 20
 
 _FREED_AS_HOST: Final = frozenset({MemoryKind.PINNED})
 _FREED_AS_DEVICE: Final = frozenset(
@@ -118,6 +120,7 @@ class MemoryManager:
         live: bool = True,
         context: Context | None = None,
         may_be_empty: bool = False,
+        pool: Pool | None = None,
     ) -> Allocation:
         """Fresh poisoned memory, after a second try with all work done if it is short."""
         context = context or self._machine.context()
@@ -127,7 +130,7 @@ class MemoryManager:
         try:
             with self._executor.lock:
                 self.virtual.physical.leave_room(table, size_bytes)
-                made = table.allocate(size_bytes, kind, context, live=live)
+                made = self._make(table, size_bytes, kind, context, live=live, pool=pool)
         except DriverFailure as failure:
             if failure.code != OUT_OF_MEMORY:
                 raise
@@ -135,9 +138,31 @@ class MemoryManager:
             self._machine.streams.synchronize_context(context)
             with self._executor.lock:
                 self.virtual.physical.leave_room(table, size_bytes)
-                made = table.allocate(size_bytes, kind, context, live=live)
-        poison_pages(made.start, size_bytes)
+                made = self._make(table, size_bytes, kind, context, live=live, pool=pool)
+        if made.shared is None:
+            poison_pages(made.start, size_bytes)
+        else:
+            # In place: pages of another file would be nobody else's.
+            poison(made.start, min(size_bytes, _POISONED_BYTES))
         self._machine.expectations.note_allocation(made)
+        return made
+
+    def _make(
+        self,
+        table: AllocationTable,
+        size_bytes: int,
+        kind: MemoryKind,
+        context: Context,
+        *,
+        live: bool,
+        pool: Pool | None,
+    ) -> Allocation:
+        """Enter it in the table; the lock is held."""
+        interprocess = self._machine.interprocess
+        if pool is not None and pool.is_shareable:
+            return interprocess.allocate(table, size_bytes, kind, context)
+        made = table.allocate(size_bytes, kind, context, live=live)
+        interprocess.own(table, made)
         return made
 
     def allocate_device(self, size_bytes: int) -> Allocation:
@@ -171,12 +196,20 @@ class MemoryManager:
         if pool.kind is MemoryKind.POOL and pool.device is not None:
             table = pool.device.memory
             context = context if pool.device is context.device else pool.device.primary
+        if pool.is_imported:
+            raise DriverFailure(INVALID_VALUE, "nothing is allocated from another process's pool")
         with self._executor.lock:
             pool.take(size_bytes)
         made: Allocation | None = None
         try:
             made = self.allocate(
-                table, size_bytes, pool.kind, live=False, context=context, may_be_empty=True
+                table,
+                size_bytes,
+                pool.kind,
+                live=False,
+                context=context,
+                may_be_empty=True,
+                pool=pool,
             )
             made.pool = pool
             self._executor.enqueue(Appear(stream, self, made))
@@ -209,6 +242,8 @@ class MemoryManager:
         allocation = self._owned(address)
         if allocation.kind not in (_FREED_AS_HOST if host else _FREED_AS_DEVICE):
             raise DriverFailure(INVALID_VALUE, f"the wrong call to free {allocation.describe()}")
+        if allocation.shared is not None and self._machine.interprocess.is_opened(allocation):
+            raise DriverFailure(INVALID_VALUE, f"it is closed, not freed: {allocation.describe()}")
         if allocation.keeper is not None:
             allocation.keeper.give_back()
         allocation.is_freeing = True
@@ -278,7 +313,9 @@ class MemoryManager:
             table.free(allocation)
             if allocation.pool is not None:
                 allocation.pool.give_back(allocation.size_bytes)
-        if allocation.kind is not MemoryKind.REGISTERED:
+        if allocation.shared is not None:
+            self._machine.interprocess.end(table, allocation)
+        elif allocation.kind is not MemoryKind.REGISTERED:
             poison_pages(allocation.start, allocation.size_bytes)
             with self._executor.lock:
                 table.arena.release(allocation.start, allocation.size_bytes)

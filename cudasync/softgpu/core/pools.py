@@ -8,9 +8,15 @@ use its memory until access is given: enabling a peer's access to a context says
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Final
 
 from cudasync.softgpu.core.handles import Handles, new_handle
+from cudasync.softgpu.core.interprocess.pool_files import (
+    check_handle_types,
+    location_of_pool,
+    pool_file,
+)
 from cudasync.softgpu.core.locations import ACCESS_BOTH, ACCESS_NONE, ACCESS_READ, Location
 from cudasync.softgpu.core.memory import MemoryKind
 from cudasync.softgpu.core.results import (
@@ -51,12 +57,19 @@ class Pool:
         allocation_type: int = PINNED,
         max_bytes: int = 0,
         is_default: bool = False,
+        is_shareable: bool = False,
+        is_imported: bool = False,
     ) -> None:
         self.device = device
         self.location = location
         self.allocation_type = allocation_type
         self.max_bytes = max_bytes
         self.is_default = is_default
+        # It can be handed to other processes, or is another process's.
+        self.is_shareable = is_shareable
+        self.is_imported = is_imported
+        # What stands for it there, once it was handed out.
+        self.files: list[int] = []
         self.handle = new_handle()
         # Other devices that may use its memory.
         self.guests: set[Device] = set()
@@ -112,7 +125,7 @@ class Pool:
             _USED: self._used,
             _USED_HIGH: self._used_high,
             _TYPE: self.allocation_type,
-            _HANDLES: 0,
+            _HANDLES: int(self.is_shareable),
             _LOCATION_NUMBER: self.location.number,
             _LOCATION_KIND: self.location.kind,
             _MAX: self.max_bytes,
@@ -193,11 +206,31 @@ class PoolManager:
         self, allocation_type: int, location: Location, max_bytes: int, handle_types: int
     ) -> Pool:
         """cuMemPoolCreate."""
-        if handle_types:
-            raise DriverFailure(NOT_SUPPORTED, "pools can not be shared with other processes")
+        check_handle_types(handle_types)
         if allocation_type == MANAGED and max_bytes:
             raise DriverFailure(INVALID_VALUE, "a pool of managed memory has no limit of its own")
-        return self._add(self.like(allocation_type, location, max_bytes))
+        if allocation_type == MANAGED and handle_types:
+            raise DriverFailure(NOT_SUPPORTED, "managed memory is not shared with processes")
+        made = self.like(allocation_type, location, max_bytes)
+        made.is_shareable = bool(handle_types)
+        return self._add(made)
+
+    def hand_out(self, pool: Pool) -> int:
+        """A file descriptor that stands for a pool in another process; it is the caller's."""
+        if not pool.is_shareable:
+            raise DriverFailure(INVALID_VALUE, "the pool was not made to be handed out")
+        try:
+            if not pool.files:
+                pool.files.append(pool_file(pool.location))
+            return os.dup(pool.files[0])
+        except OSError as problem:
+            raise DriverFailure(OUT_OF_MEMORY, str(problem)) from None
+
+    def take_in(self, descriptor: int) -> Pool:
+        """The pool behind a descriptor, for pointers alone."""
+        location = location_of_pool(descriptor)
+        device = location.device(self._devices)
+        return self._add(Pool(device, location, is_imported=True))
 
     def like(self, allocation_type: int, location: Location, max_bytes: int = 0) -> Pool:
         """A pool that nobody can name: what memory of that type and place is like."""
@@ -221,6 +254,8 @@ class PoolManager:
         if pool.is_default:
             raise DriverFailure(INVALID_VALUE, "a default pool can not be destroyed")
         self._pools.remove(handle)
+        while pool.files:
+            os.close(pool.files.pop())
         with self._executor.lock:
             for place in [at for at, current in self._current.items() if current is pool]:
                 del self._current[place]

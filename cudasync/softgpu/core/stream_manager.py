@@ -13,6 +13,8 @@ from cudasync.softgpu.core.commands import EventRecord, EventWait
 from cudasync.softgpu.core.graphs.capture import Capture
 from cudasync.softgpu.core.handles import Handles
 from cudasync.softgpu.core.host_functions import Callback, HostFunction
+from cudasync.softgpu.core.interprocess import shared_events
+from cudasync.softgpu.core.interprocess.shared_events import SharedEvent, WaitsForProcess
 from cudasync.softgpu.core.results import (
     INVALID_HANDLE,
     INVALID_VALUE,
@@ -238,12 +240,32 @@ class StreamManager:
         """An event of the current context."""
         if flags & ~7:
             raise DriverFailure(INVALID_VALUE, f"unknown event flags {flags:#x}")
-        if flags & INTERPROCESS:
-            if not flags & DISABLE_TIMING:
-                raise DriverFailure(INVALID_VALUE, "an event between processes has no timing")
-            raise DriverFailure(NOT_SUPPORTED, "events can not be shared with other processes")
+        if flags & INTERPROCESS and not flags & DISABLE_TIMING:
+            raise DriverFailure(INVALID_VALUE, "an event between processes has no timing")
         context = self._machine.context()
         event = Event(context, flags)
+        if flags & INTERPROCESS:
+            event.shared = SharedEvent.make()
+        return self._enter_event(event)
+
+    def event_handle(self, event: Event) -> bytes:
+        """cuIpcGetEventHandle; DriverFailure for an event that was not made for it."""
+        if event.shared is None or event.shared.is_foreign:
+            raise DriverFailure(INVALID_VALUE, "the event was not created with INTERPROCESS")
+        self._machine.progress.begin()
+        return event.shared.handle(event.context.device.ordinal)
+
+    def open_event(self, handle: bytes) -> Event:
+        """cuIpcOpenEventHandle."""
+        context = self._machine.context()
+        event = Event(context, DISABLE_TIMING | INTERPROCESS)
+        event.shared, ordinal = SharedEvent.open(handle)
+        self._machine.progress.begin()
+        self._machine.peers.check(context.device, self._machine.device(ordinal))
+        return self._enter_event(event)
+
+    def _enter_event(self, event: Event) -> Event:
+        context = event.context
         context.events.add(event)
         self._events.add(event.handle, event)
         return event
@@ -253,11 +275,17 @@ class StreamManager:
         self.event(handle)
         event = self._events.remove(handle)
         event.context.events.discard(event)
+        if event.shared is not None:
+            event.shared.close()
 
     def record(self, event: Event, stream: Stream, flags: int = 0) -> None:
         """Let the event stand for this point of the stream."""
         if event.context is not stream.context:
             raise DriverFailure(INVALID_HANDLE, "the event and the stream differ in context")
+        if event.shared is not None:
+            self._no_capture(stream, event)
+            shared_events.record(self._executor, event.shared, stream)
+            return
         if isinstance(stream.capture, Capture):
             stream.capture.record(event, stream, flags)
             return
@@ -267,6 +295,10 @@ class StreamManager:
 
     def wait(self, stream: Stream, event: Event, flags: int = 0) -> None:
         """Hold the stream until the event's latest record so far, on whatever device."""
+        if event.shared is not None:
+            self._no_capture(stream, event)
+            self._await(stream, event.shared)
+            return
         if (stream.capture is not None or event.captured is not None) and (
             self._machine.graphs.captures.wait(stream, event, flags)
         ):
@@ -275,8 +307,25 @@ class StreamManager:
             raise DriverFailure(INVALID_VALUE, "EXTERNAL is for streams that are captured")
         self._executor.hold(stream, event)
 
+    def _no_capture(self, stream: Stream, event: Event) -> None:
+        if stream.capture is not None:
+            raise DriverFailure(NOT_SUPPORTED, "events between processes are not captured")
+        self._machine.check(event.context)
+
+    def _await(self, stream: Stream, shared: SharedEvent) -> Command | None:
+        """Hold a stream until the latest record; None if there is nothing to wait for."""
+        number = shared.read()[0]
+        if not number or shared.is_reached(number):
+            return None
+        waits = WaitsForProcess(stream, shared, number)
+        self._executor.enqueue(waits)
+        return waits
+
     def query_event(self, event: Event) -> bool:
         """True if the latest record is reached or there is none."""
+        if event.shared is not None:
+            recorded = event.shared.read()[0]
+            return not recorded or event.shared.is_reached(recorded)
         captures = self._machine.graphs.captures
         if event.captured is not None or captures.active:
             captures.refuse_event(event, "a query")
@@ -289,6 +338,11 @@ class StreamManager:
 
     def synchronize_event(self, event: Event) -> None:
         """Wait until the latest record is reached."""
+        if event.shared is not None:
+            waits = self._await(self._beside(event.context), event.shared)
+            if waits is not None:
+                self.finish(waits)
+            return
         self._machine.graphs.captures.refuse_event(event, "a wait")
         if event.record is not None:
             self.finish(event.record)
@@ -302,6 +356,8 @@ class StreamManager:
             self._streams.discard(stream.handle)
         for event in list(context.events):
             self._events.discard(event.handle)
+            if event.shared is not None:
+                event.shared.close()
 
     def _ends(self, stream: Stream) -> list[Command]:
         """What has to be done for the stream to be idle.

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from cudasync.softgpu.core.commands import Command
     from cudasync.softgpu.core.context import Context
     from cudasync.softgpu.core.graphs.capture import Captor, CapturedRecord
+    from cudasync.softgpu.core.interprocess.shared_events import SharedEvent
 
 # cuStreamCreate, cuEventCreate flags.
 NON_BLOCKING: Final = 1
@@ -107,7 +108,7 @@ class Stream:
 class Event:
     """A point in a stream, once recorded."""
 
-    __slots__ = ("captured", "context", "flags", "handle", "record", "since_us")
+    __slots__ = ("captured", "context", "flags", "handle", "record", "shared", "since_us")
 
     def __init__(self, context: Context, flags: int) -> None:
         self.context = context
@@ -119,6 +120,8 @@ class Event:
         self.since_us = -1.0
         # Set while the latest record was made in a captured stream: what it stands for.
         self.captured: CapturedRecord | None = None
+        # Of an event between processes: the page that says how far it is, and then `record` is not.
+        self.shared: SharedEvent | None = None
 
     def reached_us(self) -> float:
         """When its record was done, which it is."""

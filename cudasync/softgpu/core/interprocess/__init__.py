@@ -1,0 +1,1 @@
+"""Cellar, core. Interprocess communication: memory and events that several processes see."""
