@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from cudasync.profile.dump import dump
+from cudasync.profile.live import live
 from cudasync.profile.profile import Profile, profile
 from cudasync.profile.progress import progress
 
-__all__ = ["Profile", "dump", "profile", "progress"]
+__all__ = ["Profile", "dump", "live", "profile", "progress"]
