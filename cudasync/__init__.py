@@ -77,6 +77,7 @@ if TYPE_CHECKING:
     )
     from cudasync.graph import Executable, Node, RecordedGraph
     from cudasync.graph.recording import graph  # As `array`.
+    from cudasync.profile.annotating import annotate
     from cudasync.profile.dump import dump  # As `array`.
     from cudasync.profile.live import live  # As `array`.
     from cudasync.profile.profile import Profile, profile  # As `array`.
@@ -126,6 +127,7 @@ __all__ = [
     "UnhandledFailureWarning",
     "UnpicklableCause",
     "Var",
+    "annotate",
     "array",
     "copy",
     "current_device",
@@ -200,6 +202,8 @@ if not TYPE_CHECKING:  # A type checker would take any name for one of these.
         importlib.import_module(f"{__name__}.profile.dump").listen()
         if "CUDASYNC_TOP" in os.environ:
             importlib.import_module(f"{__name__}.profile.asking").answer()
+        if "CUDASYNC_NVTX" in os.environ:
+            importlib.import_module(f"{__name__}.profile.nvtx_ranges").start()
         # From here on a plain module, whose names are found fastest.
         sys.modules[__name__].__class__ = types.ModuleType
         return globals()[name]

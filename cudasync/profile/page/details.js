@@ -51,8 +51,11 @@ class Details {
     const made = element("dl");
     const fact = (name, value) => made.append(element("dt", name), element("dd", value));
     fact("kind", op.kind);
-    fact("pushed at", op.site);
-    fact("pushed", `${said(op.queued)}, wall clock`);
+    if (op.kind === "annotation") fact("entered at", op.site);
+    else {
+      fact("pushed at", op.site);
+      fact("pushed", `${said(op.queued)}, wall clock`);
+    }
     if (op.start === null) {
       fact("ran", "no: it failed, was dropped, or was not seen to end");
       return made;
