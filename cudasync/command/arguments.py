@@ -96,6 +96,24 @@ def _add_demo(programs: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
         default=1,
         help="enhance it N times, one overlapping the next (default: %(default)s)",
     )
+    demo.add_argument(
+        "--plot",
+        type=Path,
+        metavar="FILE",
+        help="draw what ran where and when, in the format that the name ends with",
+    )
+    demo.add_argument(
+        "--trace",
+        type=Path,
+        metavar="FILE",
+        help="write a trace of it for https://ui.perfetto.dev and chrome://tracing",
+    )
+    demo.add_argument(
+        "--html",
+        type=Path,
+        metavar="FILE",
+        help="write a page for a browser: tracks, a search, and why each op waited",
+    )
     demo.add_argument("--quiet", action="store_true", help="print nothing, unless it fails")
     demo.add_argument("--json", action="store_true", help="print JSON instead of text")
 
