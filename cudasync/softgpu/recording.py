@@ -25,6 +25,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from cudasync.softgpu.windows import Windows
+
 
 class Touch(IntFlag):
     """What happened to a byte."""
@@ -71,7 +73,7 @@ class Recording:
     The table lies at `address` as `count` rows, for as long as this lives.
     """
 
-    __slots__ = ("_kept", "_table", "address", "count", "ranges")
+    __slots__ = ("_kept", "_table", "address", "count", "ranges", "windows")
 
     def __init__(
         self, ranges: Iterable[tuple[int, int]], unmarked: Iterable[tuple[int, int]] = ()
@@ -87,6 +89,8 @@ class Recording:
             if start < end:
                 raise ValueError(f"watched ranges overlap at {start:#x}")
         self.count = len(self.ranges)
+        # Who looks at what is written of shared and local memory, if anybody does.
+        self.windows: Windows | None = None
         self._table = (ctypes.c_uint64 * (_ROW_WORDS * self.count + 1))()
         # Pages that nobody touches cost nothing.
         self._kept = [

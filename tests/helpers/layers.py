@@ -67,11 +67,11 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
 _LOWERED = frozenset(
     {
         "expansion", "fragments", "launching", "matrices", "mbarrier", "modifiers", "own_threads",
-        "poison", "recording", "refused", "reserved", "unforeseen", "waiting",
+        "poison", "recording", "refused", "reserved", "unforeseen", "waiting", "windows",
     }
 )  # fmt: skip
 CELLAR: dict[str, frozenset[str]] = {
-    "recording": frozenset(),
+    "recording": frozenset({"windows"}),
     "unforeseen": frozenset(),
     "launching": frozenset({"recording"}),
     "output": frozenset(),
@@ -86,10 +86,20 @@ CELLAR: dict[str, frozenset[str]] = {
     "refused": frozenset({"waiting"}),
     "reserved": frozenset(),
     "waiting": frozenset({"output"}),
+    "windows": frozenset(),
     "jit": _LOWERED,
     "oracle": _LOWERED,
     "core": frozenset(
-        {"launching", "output", "own_threads", "poison", "recording", "refused", "reserved"}
+        {
+            "launching",
+            "output",
+            "own_threads",
+            "poison",
+            "recording",
+            "refused",
+            "reserved",
+            "windows",
+        }
     ),
     "abi": frozenset({"launching", "core", "reserved"}),
 }

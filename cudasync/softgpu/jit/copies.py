@@ -20,6 +20,7 @@ from cudasync.softgpu.jit.mbarriers import change
 from cudasync.softgpu.jit.memcheck import check, lay_out, next_lane
 from cudasync.softgpu.jit.noting import note
 from cudasync.softgpu.jit.values import Value, integer
+from cudasync.softgpu.jit.windows import note_window
 from cudasync.softgpu.recording import Touch
 
 if TYPE_CHECKING:
@@ -70,6 +71,7 @@ def _move(lowering: Lowering, instruction: ir.Instruction) -> None:
     source = place(lowering, replace(instruction, modifiers=("global",)), source_operand)
     length = _length(lowering, rest[0], size) if rest else integer("i32", size)
     Access(lowering, target, size, 1).check_lanes()
+    note_window(lowering, instruction, target, size, Touch.WRITTEN)
     if length.literal == size:
         Access(lowering, source, size, 1).check_lanes()
         note(lowering, instruction, source, size, Touch.READ)

@@ -1,6 +1,6 @@
 """Cellar, jit. Calls that write down an access, where a module is compiled to be recorded.
 
-Only global memory is watched; an access to a window of the block concerns nobody else.
+Here only global memory is watched; of windows of the block `windows` sees to what is written.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from cudasync.softgpu.jit.job import Field, Where
 from cudasync.softgpu.jit.masks import mask_word
 from cudasync.softgpu.jit.memcheck import lay_out, next_lane
+from cudasync.softgpu.jit.windows import note_window
 from cudasync.softgpu.recording import NOTE, NOTE_NAME, noted
 
 if TYPE_CHECKING:
@@ -43,6 +44,7 @@ def note(
     lowering: Lowering, instruction: ir.Instruction, where: Place, size: int, kind: Touch
 ) -> None:
     """Write down that each active lane does this to `size` bytes, if launches are recorded."""
+    note_window(lowering, instruction, where, size, kind)
     if not lowering.settings.record or where.where is Where.WINDOW:
         return
     builder = lowering.builder

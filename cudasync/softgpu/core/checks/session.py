@@ -65,6 +65,8 @@ class Check:
         executor.order = Order()
         executor.checked = CheckedMemory(machine, self.findings, asked)
         executor.watching = LaunchWatching(machine) if asked & {"race", "init"} else None
+        if executor.watching is not None:
+            executor.watching.init = "init" in asked
         executor.waited = set()
 
     def host(self, address: int, size_bytes: int, *, is_write: bool) -> None:
