@@ -43,6 +43,7 @@ _MOST_IDLE = 8
 _ALIGNMENT = 64
 # Plain numbers: a member of an enumeration costs three times as much to index with.
 _ALLOCATIONS, _ALLOCATION_COUNT = int(Field.ALLOCATIONS), int(Field.ALLOCATION_COUNT)
+_RACES = int(Field.RACES)
 _RECORDING, _RECORDING_COUNT = int(Field.RECORDING), int(Field.RECORDING_COUNT)
 _BUDGET, _TOTAL, _SPENT = int(Field.BUDGET), int(Field.TOTAL), int(Field.SPENT)
 _WORKSPACE, _NONTEMPORAL = int(Field.WORKSPACE), int(Field.NONTEMPORAL)
@@ -167,6 +168,11 @@ class Slot:
         words[_ALLOCATION_COUNT] = allocations.count
         words[_RECORDING] = recording.address if recording is not None else 0
         words[_RECORDING_COUNT] = recording.count if recording is not None else 0
+        races = recording.races if recording is not None else None
+        words[_RACES] = 0
+        if races is not None:
+            shared = words[Field.SHARED], words[Field.SHARED_BYTES]
+            words[_RACES] = races.state_of(self, *shared, words[Field.WARPS])
         self.aimed = (0, 0)
         words[_BUDGET] = launch.budget
         words[_GRAIN] = min(launch.budget, GRAIN)
