@@ -21,9 +21,9 @@ MEETINGS = ("block", "warp", "warp", "lanes", "lanes")
 
 
 @st.composite
-def touches(draw, whats):
+def touches(draw, deeds):
     size = draw(st.sampled_from((1, 2, 4, 4, 4, 8)))
-    what = draw(st.sampled_from(whats))
+    what = draw(st.sampled_from(deeds))
     if what == "atomic":
         size = 4
     offset = draw(st.sampled_from(range(0, 8, size)))
@@ -39,8 +39,8 @@ def meetings(draw):
     return Meet(draw(st.sampled_from((0, 1))), mask)
 
 
-def kernels(*whats):
-    steps = st.one_of(touches(whats), touches(whats), meetings())
+def kernels(*deeds):
+    steps = st.one_of(touches(deeds), touches(deeds), meetings())
     return st.lists(steps, min_size=2, max_size=9)
 
 

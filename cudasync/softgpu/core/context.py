@@ -56,7 +56,7 @@ class Context:
     """What a thread makes current, and owns everything made while it is."""
 
     def __init__(self, device: Device, *, is_primary: bool = False, flags: int = 0) -> None:
-        self.device: Device = device
+        self.device = device
         self.is_primary = is_primary
         self.flags = flags
         self.handle = new_handle()
