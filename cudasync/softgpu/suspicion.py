@@ -97,7 +97,9 @@ class Suspicion:
     def of(
         self, grid: Dim3, block: Dim3, parameters: bytes, ranges: Iterable[tuple[int, int]]
     ) -> list[tuple[int, int]]:
-        """Those of disjoint ranges of memory that have to be watched."""
+        """Those of disjoint ranges of memory that have to be watched; none where nobody can."""
+        if not self._kernel.parts:
+            return []
         values = self._values(grid, block, parameters)
         pieces = list(ranges)
         reaches = [_reach(each, values, pieces) for each in self._sites]

@@ -65,7 +65,8 @@ def check(
     """Run `program` once under checks, and return what was found, in the order it was met.
 
     race: two accesses to the same bytes, one of them a write, that no stream order, event, graph
-    edge or wait of the host puts in order, whatever the result was; mem: accesses outside of
+    edge or wait of the host puts in order, whatever the result was, nor, between threads of one
+    kernel, a barrier, atomics or fences; mem: accesses outside of
     memory; init: kernels' reads of global memory that nobody wrote; sync: barriers and waits that
     can not end; leak: what the program made and did not end, asked for by name. After a finding
     the program goes on; what it raises is raised, with what was found as a note, or with
