@@ -67,11 +67,13 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
 _LOWERED = frozenset(
     {
         "expansion", "fragments", "launching", "matrices", "mbarrier", "modifiers", "own_threads",
-        "poison", "recording", "refused", "reserved", "unforeseen", "waiting",
+        "poison", "racing", "recording", "refused", "reserved", "unforeseen", "waiting",
     }
 )  # fmt: skip
 CELLAR: dict[str, frozenset[str]] = {
+    "racing": frozenset(),
     "recording": frozenset(),
+    "suspicion": frozenset({"launching", "racing"}),
     "unforeseen": frozenset(),
     "launching": frozenset({"recording"}),
     "output": frozenset(),
@@ -89,7 +91,17 @@ CELLAR: dict[str, frozenset[str]] = {
     "jit": _LOWERED,
     "oracle": _LOWERED,
     "core": frozenset(
-        {"launching", "output", "own_threads", "poison", "recording", "refused", "reserved"}
+        {
+            "launching",
+            "output",
+            "own_threads",
+            "poison",
+            "racing",
+            "recording",
+            "refused",
+            "reserved",
+            "suspicion",
+        }
     ),
     "abi": frozenset({"launching", "core", "reserved"}),
 }

@@ -35,6 +35,7 @@ def races_of(name, **options):
     return check(program, kinds=["race"], **options)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", NAMES)
 def test_threads_that_race_are_found(name):
     found = races_of(f"{name}_wrong")
@@ -54,6 +55,7 @@ def test_threads_that_race_are_found(name):
         assert race.missing.startswith("missing: ")
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", NAMES)
 def test_threads_that_do_not_are_not_cried_over(name):
     assert races_of(f"{name}_right") == []

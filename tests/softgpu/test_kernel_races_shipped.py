@@ -55,9 +55,7 @@ def test_the_threads_of_a_kernel_of_the_bench_do_not_race(case):
     (work,) = (each for each in all_work(Session(small=True)) if each.case == case)
     text = BENCH.read_text(encoding="utf-8")
     kernel = compile_module(parse(text), record=True, races=True).kernels[work.kernel]
-    values = [
-        each if isinstance(each, np.ndarray) else each.tobytes() for each in work.arguments
-    ]
+    values = [each if isinstance(each, np.ndarray) else each.tobytes() for each in work.arguments]
     arrays = [each for each in work.arguments if isinstance(each, np.ndarray)]
     assert races(kernel, work.grid, softgpu_kernels.BLOCKS[work.kernel], values, arrays) == []
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from cudasync.softgpu.jit.race_code import CELL, CELL_NAME, ENTER_NAME, pointer, read
+from cudasync.softgpu.jit.race_cells import CELL, CELL_NAME
+from cudasync.softgpu.jit.race_code import ENTER_NAME, pointer, read
 from cudasync.softgpu.racing import (
     CELL_BYTES,
     LANE_SHIFT,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from cudasync.ptx.types import ScalarType, StateSpace
 from cudasync.softgpu import racing
-from cudasync.softgpu.jit import race_code, race_events, race_lanes
+from cudasync.softgpu.jit import race_cells, race_code, race_events, race_lanes
 from cudasync.softgpu.jit.addresses import place
 from cudasync.softgpu.jit.barriers import number_and_count
 from cudasync.softgpu.jit.job import Where
@@ -81,9 +81,9 @@ def note_access(
         bits |= racing.STRONG
     if instruction.opcode == "cp" and kind is Touch.WRITTEN:
         bits |= racing.PENDING
-    way = race_code.READ if kind is Touch.READ else race_code.WRITE
+    way = race_cells.READ if kind is Touch.READ else race_cells.WRITE
     if kind == Touch.READ | Touch.WRITTEN:
-        way = race_code.ATOMIC
+        way = race_cells.ATOMIC
     stored, each = ("null", 1) if is_strong or not values else _lay_out_values(builder, values)
     name = race_lanes.NOTE_NAME if room == _GLOBAL else racing.NEAR_NAME
     builder.emit(
