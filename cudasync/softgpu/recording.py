@@ -25,6 +25,8 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from cudasync.softgpu.windows import Windows
+
 
 class Touch(IntFlag):
     """What happened to a byte."""
@@ -78,7 +80,7 @@ class Recording:
     The table lies at `address` as `count` rows, for as long as this lives.
     """
 
-    __slots__ = ("_kept", "_table", "address", "count", "races", "ranges")
+    __slots__ = ("_kept", "_table", "address", "count", "races", "ranges", "windows")
 
     def __init__(
         self, ranges: Iterable[tuple[int, int]], unmarked: Iterable[tuple[int, int]] = ()
@@ -96,6 +98,8 @@ class Recording:
         self.count = len(self.ranges)
         # Who holds the threads of the launch against each other, if anybody does.
         self.races: Races | None = None
+        # Who looks at what is written of shared and local memory, if anybody does.
+        self.windows: Windows | None = None
         self._table = (ctypes.c_uint64 * (_ROW_WORDS * self.count + 1))()
         # Pages that nobody touches cost nothing.
         self._kept = [

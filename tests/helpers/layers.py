@@ -51,7 +51,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "distributed": frozenset((*_GROUND, "driver", "engine", "graph", "array", "xp", "data")),
     "kvstore": frozenset((*_GROUND, "driver", "engine", "graph", "array", "xp", "distributed")),
     "parallel": frozenset((*_GROUND, "driver", "engine", "graph", "array", "xp", "distributed")),
-    "profile": frozenset((*_GROUND, "driver", "engine")),
+    "profile": frozenset((*_GROUND, "driver", "engine", "graph", "array")),
     "testing": frozenset((*_HOUSE, DOOR)),
     "pytest_plugin": frozenset(("errors", "driver", "testing")),
     "demo": frozenset((*_HOUSE, "testing", DOOR)),
@@ -67,12 +67,12 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
 _LOWERED = frozenset(
     {
         "expansion", "fragments", "launching", "matrices", "mbarrier", "modifiers", "own_threads",
-        "poison", "racing", "recording", "refused", "reserved", "unforeseen", "waiting",
+        "poison", "racing", "recording", "refused", "reserved", "unforeseen", "waiting", "windows",
     }
 )  # fmt: skip
 CELLAR: dict[str, frozenset[str]] = {
     "racing": frozenset(),
-    "recording": frozenset(),
+    "recording": frozenset({"windows"}),
     "suspicion": frozenset({"launching", "racing"}),
     "unforeseen": frozenset(),
     "launching": frozenset({"recording"}),
@@ -88,6 +88,7 @@ CELLAR: dict[str, frozenset[str]] = {
     "refused": frozenset({"waiting"}),
     "reserved": frozenset(),
     "waiting": frozenset({"output"}),
+    "windows": frozenset(),
     "jit": _LOWERED,
     "oracle": _LOWERED,
     "core": frozenset(
@@ -101,6 +102,7 @@ CELLAR: dict[str, frozenset[str]] = {
             "refused",
             "reserved",
             "suspicion",
+            "windows",
         }
     ),
     "abi": frozenset({"launching", "core", "reserved"}),

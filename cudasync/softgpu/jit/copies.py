@@ -21,6 +21,7 @@ from cudasync.softgpu.jit.memcheck import check, lay_out, next_lane
 from cudasync.softgpu.jit.noting import note
 from cudasync.softgpu.jit.racing import note_access, note_copies, note_news
 from cudasync.softgpu.jit.values import Value, integer
+from cudasync.softgpu.jit.windows import note_window
 from cudasync.softgpu.racing import ARRIVES
 from cudasync.softgpu.recording import Touch
 
@@ -76,6 +77,7 @@ def _move(lowering: Lowering, instruction: ir.Instruction) -> None:
     length = _length(lowering, rest[0], size) if rest else integer("i32", size)
     Access(lowering, target, size, 1).check_lanes()
     note_access(lowering, instruction, target, size, Touch.WRITTEN)
+    note_window(lowering, instruction, target, size, Touch.WRITTEN)
     if length.literal == size:
         Access(lowering, source, size, 1).check_lanes()
         note(lowering, instruction, source, size, Touch.READ)

@@ -102,6 +102,8 @@ class Field(IntEnum):
     FAULT_WHERE = auto()
     # The state of the slot where races within the kernel are looked for, else 0; see `racing`.
     RACES = auto()
+    # The state of the slot's windows where they are watched, else 0; see `softgpu/windows.py`.
+    WINDOWS = auto()
 
 
 @unique

@@ -68,6 +68,7 @@ class Check:
         if asked & {"race", "init"}:
             races = "race" in asked
             executor.watching = LaunchWatching(machine, self.findings, races=races)
+            executor.watching.init = "init" in asked
         executor.waited = set()
 
     def host(self, address: int, size_bytes: int, *, is_write: bool) -> None:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from cudasync.softgpu.core.machine import Machine
     from cudasync.softgpu.core.results import DriverFailure
     from cudasync.softgpu.launching import AllocationSnapshot
+    from cudasync.softgpu.windows import Windows
 
 # With more memory than this, kernels count as touching all of it: looking would take too long.
 _MOST_BYTES: Final = 64 << 20
@@ -27,9 +28,12 @@ class Watch:
     """In the place of an expectation: expects nothing, and knows what was done."""
 
     recording: Recording
+    # Who looks at shared and local memory, if that is asked for.
+    windows: Windows | None = None
 
     def begin(self, allocations: AllocationSnapshot) -> Recording:
         self.recording = Recording(allocations.ranges())
+        self.recording.windows = self.windows
         return self.recording
 
     def failure(self, _function: Function) -> DriverFailure | None:
