@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from cudasync.softgpu.jit import barriers
 from cudasync.softgpu.jit.faults import emit_fault
 from cudasync.softgpu.jit.job import FaultCode
+from cudasync.softgpu.jit.windows import note_members
 
 if TYPE_CHECKING:
     from cudasync.ptx import ir
@@ -23,6 +24,7 @@ def _fence(lowering: Lowering, _instruction: ir.Instruction) -> None:
 
 def _barrier(lowering: Lowering, instruction: ir.Instruction) -> None:
     if "warp" in instruction.modifiers:
+        note_members(lowering, instruction)
         return
     if "arrive" in instruction.modifiers:
         barriers.emit_arrive(lowering, instruction)

@@ -64,9 +64,10 @@ class Check:
         executor.findings = self.findings
         executor.order = Order()
         executor.checked = CheckedMemory(machine, self.findings, asked)
-        executor.watching = LaunchWatching(machine) if asked & {"race", "init"} else None
-        if executor.watching is not None:
-            executor.watching.init = "init" in asked
+        executor.watching = None
+        if asked & {"race", "init", "sync"}:
+            executor.watching = LaunchWatching(machine)
+            executor.watching.kinds = asked
         executor.waited = set()
 
     def host(self, address: int, size_bytes: int, *, is_write: bool) -> None:
