@@ -51,7 +51,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "distributed": frozenset((*_GROUND, "driver", "engine", "graph", "array", "xp", "data")),
     "kvstore": frozenset((*_GROUND, "driver", "engine", "graph", "array", "xp", "distributed")),
     "parallel": frozenset((*_GROUND, "driver", "engine", "graph", "array", "xp", "distributed")),
-    "profile": frozenset((*_GROUND, "driver", "engine")),
+    "profile": frozenset((*_GROUND, "driver", "engine", "graph", "array")),
     "testing": frozenset((*_HOUSE, DOOR)),
     "pytest_plugin": frozenset(("errors", "driver", "testing")),
     "demo": frozenset((*_HOUSE, "testing", DOOR)),
