@@ -67,7 +67,8 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
 _LOWERED = frozenset(
     {
         "expansion", "fragments", "launching", "matrices", "mbarrier", "modifiers", "own_threads",
-        "poison", "recording", "refused", "reserved", "unforeseen", "waiting", "windows",
+        "poison", "recording", "refused", "reserved", "texture_layout", "unforeseen", "waiting",
+        "windows",
     }
 )  # fmt: skip
 CELLAR: dict[str, frozenset[str]] = {
@@ -76,7 +77,7 @@ CELLAR: dict[str, frozenset[str]] = {
     "launching": frozenset({"recording"}),
     "output": frozenset(),
     "refusals": frozenset(),
-    "expansion": frozenset({"output", "unforeseen", "waiting"}),
+    "expansion": frozenset({"output", "texture_layout", "unforeseen", "waiting"}),
     "matrices": frozenset(),
     "fragments": frozenset({"matrices"}),
     "mbarrier": frozenset(),
@@ -85,6 +86,7 @@ CELLAR: dict[str, frozenset[str]] = {
     "poison": frozenset(),
     "refused": frozenset({"waiting"}),
     "reserved": frozenset(),
+    "texture_layout": frozenset(),
     "waiting": frozenset({"output"}),
     "windows": frozenset(),
     "jit": _LOWERED,
@@ -98,6 +100,7 @@ CELLAR: dict[str, frozenset[str]] = {
             "recording",
             "refused",
             "reserved",
+            "texture_layout",
             "windows",
         }
     ),

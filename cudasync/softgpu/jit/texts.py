@@ -38,7 +38,13 @@ def _compiler() -> str | None:
     package = Path(__file__).parents[2]
     seen = [f"{sys.version_info[:2]} {platform.machine()}"]
     try:
-        for folder in ("ptx", "softgpu", "softgpu/expansion", "softgpu/jit"):
+        for folder in (
+            "ptx",
+            "softgpu",
+            "softgpu/expansion",
+            "softgpu/expansion/textures",
+            "softgpu/jit",
+        ):
             for each in os.scandir(package / folder):
                 if each.name.endswith(".py"):
                     about = each.stat()
