@@ -100,16 +100,20 @@ __global__ void two_barriers(int* y, int border) {
     else { y[threadIdx.x] = 2; __syncthreads(); }
 }
 
-__global__ void handed_over(int* y, int waiting, int counted) {
-    __shared__ int room[32];
-    if (threadIdx.x < 32) {
-        room[threadIdx.x] = threadIdx.x;
-        asm volatile("bar.arrive 1, %0;" :: "r"(counted));
-    } else if (threadIdx.x < 32 + waiting) {
-        asm volatile("bar.sync 1, %0;" :: "r"(counted));
-        y[threadIdx.x] = room[threadIdx.x - 32];
+#define HANDED_OVER(name, counted)                                  \
+    __global__ void name(int* y) {                                  \
+        __shared__ int room[32];                                    \
+        if (threadIdx.x < 32) {                                     \
+            room[threadIdx.x] = threadIdx.x;                        \
+            asm volatile("bar.arrive 1, " #counted ";" ::: "memory"); \
+        } else {                                                    \
+            asm volatile("bar.sync 1, " #counted ";" ::: "memory"); \
+            y[threadIdx.x] = room[threadIdx.x - 32];                \
+        }                                                           \
     }
-}
+
+HANDED_OVER(handed_over, 64)
+HANDED_OVER(handed_over_to_more, 96)
 
 __global__ void warp_barrier(int* y, unsigned mask, int some) {
     if (threadIdx.x < some) {
@@ -120,6 +124,27 @@ __global__ void warp_barrier(int* y, unsigned mask, int some) {
 
 __global__ void neighbour(int* y, unsigned mask, int some) {
     if (threadIdx.x < some) y[threadIdx.x] = __shfl_down_sync(mask, threadIdx.x, 1);
+}
+
+__global__ void spins(int* word, int until) {
+    while (atomicAdd(word, 0) != until) {}
+}
+
+// The barrier of a grid, as the headers of cooperative groups have it.
+__global__ void grid_of(int* y, int leaving) {
+    unsigned high, low;
+    asm volatile("mov.u32 %0, %%envreg1;" : "=r"(high));
+    asm volatile("mov.u32 %0, %%envreg2;" : "=r"(low));
+    unsigned long long place = (unsigned long long)high << 32 | low;
+    if (!place) asm volatile("trap;");
+    if (blockIdx.x < leaving) return;
+    int* arrived = (int*)place + 1;
+    if (threadIdx.x == 0) {
+        __threadfence();
+        atomicAdd(arrived, 1);
+        while (atomicAdd(arrived, 0) < gridDim.x) {}
+        y[blockIdx.x] = 1;
+    }
 }
 
 __global__ void votes(int* y, unsigned mask, int gone) {

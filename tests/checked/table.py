@@ -42,10 +42,13 @@ ARGUMENTS = {
     "local_in_part": (WORD, FLAG, FLAG),
     "barrier_of_some": (WORD, FLAG),
     "two_barriers": (WORD, FLAG),
-    "handed_over": (WORD, FLAG, FLAG),
+    "handed_over": (WORD,),
+    "handed_over_to_more": (WORD,),
     "warp_barrier": (WORD, FLAG, FLAG),
     "neighbour": (WORD, FLAG, FLAG),
     "votes": (WORD, FLAG, FLAG),
+    "spins": (WORD, FLAG),
+    "grid_of": (WORD, FLAG),
 }
 
 

@@ -51,7 +51,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "distributed": frozenset((*_GROUND, "driver", "engine", "graph", "array", "xp", "data")),
     "kvstore": frozenset((*_GROUND, "driver", "engine", "graph", "array", "xp", "distributed")),
     "parallel": frozenset((*_GROUND, "driver", "engine", "graph", "array", "xp", "distributed")),
-    "profile": frozenset((*_GROUND, "driver", "engine")),
+    "profile": frozenset((*_GROUND, "driver", "engine", "graph", "array")),
     "testing": frozenset((*_HOUSE, DOOR)),
     "pytest_plugin": frozenset(("errors", "driver", "testing")),
     "demo": frozenset((*_HOUSE, "testing", DOOR)),
@@ -67,16 +67,19 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
 _LOWERED = frozenset(
     {
         "expansion", "fragments", "launching", "matrices", "mbarrier", "modifiers", "own_threads",
-        "poison", "recording", "refused", "reserved", "unforeseen", "waiting",
+        "poison", "racing", "recording", "refused", "reserved", "texture_layout", "unforeseen",
+        "waiting", "windows",
     }
 )  # fmt: skip
 CELLAR: dict[str, frozenset[str]] = {
-    "recording": frozenset(),
+    "racing": frozenset(),
+    "recording": frozenset({"windows"}),
+    "suspicion": frozenset({"launching", "racing"}),
     "unforeseen": frozenset(),
     "launching": frozenset({"recording"}),
     "output": frozenset(),
     "refusals": frozenset(),
-    "expansion": frozenset({"output", "unforeseen", "waiting"}),
+    "expansion": frozenset({"output", "texture_layout", "unforeseen", "waiting"}),
     "matrices": frozenset(),
     "fragments": frozenset({"matrices"}),
     "mbarrier": frozenset(),
@@ -85,11 +88,25 @@ CELLAR: dict[str, frozenset[str]] = {
     "poison": frozenset(),
     "refused": frozenset({"waiting"}),
     "reserved": frozenset(),
+    "texture_layout": frozenset(),
     "waiting": frozenset({"output"}),
+    "windows": frozenset(),
     "jit": _LOWERED,
     "oracle": _LOWERED,
     "core": frozenset(
-        {"launching", "output", "own_threads", "poison", "recording", "refused", "reserved"}
+        {
+            "launching",
+            "output",
+            "own_threads",
+            "poison",
+            "racing",
+            "recording",
+            "refused",
+            "reserved",
+            "suspicion",
+            "texture_layout",
+            "windows",
+        }
     ),
     "abi": frozenset({"launching", "core", "reserved"}),
 }

@@ -38,6 +38,9 @@ from cudasync.softgpu.core.results import (
 from cudasync.softgpu.core.schedulers import THREADED, make_scheduler
 from cudasync.softgpu.core.stopping import Deadline
 from cudasync.softgpu.core.stream_manager import StreamManager
+from cudasync.softgpu.core.textures.manager import ArrayManager
+from cudasync.softgpu.core.textures.object_manager import ObjectManager
+from cudasync.softgpu.core.textures.references import ReferenceManager
 from cudasync.softgpu.core.threaded import ThreadedExecutor
 from cudasync.softgpu.core.transfer_manager import TransferManager
 from cudasync.softgpu.core.virtual import VirtualMemory
@@ -54,10 +57,15 @@ DEFAULT_TOTAL_BYTES: Final = 4 << 30
 
 
 def no_compiler(
-    module: ir.Module, *, memcheck: bool = True, record: bool = False, image: bytes | None = None
+    module: ir.Module,
+    *,
+    memcheck: bool = True,
+    record: bool = False,
+    races: bool = False,
+    image: bytes | None = None,
 ) -> CompiledModule:
     """Stands for the compiler where no module is to be loaded."""
-    settings = f"memcheck={memcheck}, record={record}, {len(image or b'')} bytes"
+    settings = f"memcheck={memcheck}, record={record}, races={races}, {len(image or b'')} bytes"
     raise PtxError(f"no compiler was given to this machine ({settings})", file=module.file)
 
 
@@ -113,6 +121,9 @@ class Machine:
         self.progress = Progress(self)
         self.memory = MemoryManager(self)
         self.managed = Managed(self)
+        self.arrays = ArrayManager(self)
+        self.objects = ObjectManager(self)
+        self.references = ReferenceManager(self)
         self.transfers = TransferManager(self)
         self.modules = ModuleManager(self, compile_module)
         self.graphs = GraphManager(self)
@@ -248,6 +259,9 @@ class Machine:
         executor.deferred.run()
         self.streams.forget(context)
         self.modules.forget(context)
+        self.arrays.forget(context)
+        self.objects.forget(context)
+        self.references.forget(context)
         self.memory.free_all(context)
 
     def after_fork(self) -> None:

@@ -7,6 +7,8 @@ before the call returns.
 
 from __future__ import annotations
 
+import re
+from ctypes import string_at
 from typing import TYPE_CHECKING, NamedTuple
 
 from cudasync.softgpu.core.checks.findings import Access, Finding
@@ -19,6 +21,7 @@ from cudasync.softgpu.core.sources import source_of
 from cudasync.softgpu.core.stream_ordered import Appear, Vanish
 from cudasync.softgpu.core.transfers import Copy
 from cudasync.softgpu.core.wait_values import WaitValue, WriteValue
+from cudasync.softgpu.poison import PATTERN
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -29,11 +32,14 @@ if TYPE_CHECKING:
     from cudasync.softgpu.core.commands import Command
     from cudasync.softgpu.core.machine import Machine
     from cudasync.softgpu.core.memory import Allocation
+    from cudasync.softgpu.launching import Dim3
+    from cudasync.softgpu.windows import EarlyRead, Stranger
 
 # Of how many allocations the history is kept before that of freed ones is dropped.
 _MOST_HISTORIES = 512
 # What nobody has written when it is new; other memory may be written by the host, unseen.
-_FRESH = (MemoryKind.DEVICE, MemoryKind.POOL)
+_FRESH = (MemoryKind.DEVICE, MemoryKind.POOL, MemoryKind.ARRAY)
+_POISON = re.compile(b"[%s]+" % re.escape(PATTERN))
 
 
 class _History(NamedTuple):
@@ -91,10 +97,41 @@ class CheckedMemory:
             # A graph's memory comes back at its address, and nobody has written it then.
             history.unwritten.add(*whole)
 
+    def windows(self, command: KernelLaunch, early: Iterable[EarlyRead]) -> None:
+        """What a kernel read of shared and local memory that nobody had written."""
+        if "init" not in self._kinds:
+            return
+        for each in early:
+            access = _at_line(command, "read", each.line)
+            room = "shared" if each.is_shared else "local"
+            end = each.offset + each.size_bytes - 1
+            place = f"bytes {each.offset} to {end}" if each.size_bytes > 1 else f"byte {end}"
+            of = "the block's shared memory" if each.is_shared else "the thread's local memory"
+            text = f"{access.what} reads {room} memory that nobody has written"
+            missing = "missing: a write on each way that leads there"
+            missing += ", with a barrier behind it" if each.is_shared else ""
+            where = f"{place} of {of}, {_thread(command, each.thread, each.block)}"
+            self._findings.add(Finding("init", text, [access], where, missing))
+
+    def strangers(self, command: KernelLaunch, met: Iterable[Stranger]) -> None:
+        """Threads whose mask of those who meet has not their own bit."""
+        if "sync" not in self._kinds:
+            return
+        for each in met:
+            access = _at_line(command, "meeting", each.line)
+            text = f"a thread of {access.what} meets lanes that it is none of"
+            where = f"members {each.members:#010x}, {_thread(command, each.thread, each.block)}"
+            missing = "missing: the thread's own bit in the mask; name exactly those who come there"
+            self._findings.add(Finding("sync", text, [access], where, missing))
+
     def host(self, stamp: Stamp, start: int, end: int, *, is_write: bool) -> None:
         """The host reads or writes memory now."""
         access = Access("the host", "write" if is_write else "read", stamp.site)
         self._touch(Touch(stamp, access, is_write), [(start, end)])
+        if is_write:
+            self._written([(start, end)], [])
+        else:
+            self._read_early(access, [(start, end)])
 
     def writers(self, ranges: Iterable[tuple[int, int]]) -> Iterator[Stamp]:
         """Who wrote these bytes last, as far as is known."""
@@ -122,7 +159,7 @@ class CheckedMemory:
             (low - source[0] + target[0], high - source[0] + target[0])
             for target, source in pairs
             for allocation, start, end in self._pieces([source])
-            for low, high in self._history(allocation).unwritten.within(start, end)
+            for low, high in self._holes(allocation, start, end)
         ]
         for allocation, start, end in self._pieces(ranges):
             self._history(allocation).unwritten.take_away(start, end)
@@ -133,12 +170,23 @@ class CheckedMemory:
         if "init" not in self._kinds:
             return
         for allocation, start, end in self._pieces(ranges):
-            unwritten = self._history(allocation).unwritten
-            for low, high in unwritten.within(start, end)[:1]:
+            for low, high in self._holes(allocation, start, end)[:1]:
                 text = f"{access.what} reads memory that nobody has written"
                 missing = "write it first: a memset, a copy, or a kernel that is ordered before"
                 where = _where(allocation, low, high)
                 self._findings.add(Finding("init", text, [access], where, missing))
+
+    def _holes(self, allocation: Allocation, start: int, end: int) -> list[tuple[int, int]]:
+        """What nobody has written there.
+
+        Host memory has what a copy brought along. The host may have written it since, unseen: then
+        it is poison no more, as device memory is until it is written.
+        """
+        found = self._history(allocation).unwritten.within(start, end)
+        if allocation.kind in _FRESH:
+            return found
+        runs = ((low, re.finditer(_POISON, string_at(low, high - low))) for low, high in found)
+        return [(low + run.start(), low + run.end()) for low, each in runs for run in each]
 
     # Histories
 
@@ -162,6 +210,18 @@ class CheckedMemory:
             found = _History(Shadow(start, end), Unwritten([(start, end)] if is_fresh else []))
             self._histories[allocation] = found
         return found
+
+
+def _at_line(command: KernelLaunch, verb: str, line: int) -> Access:
+    """What a launch did at a line."""
+    source = source_of(command.function.module.source, line)
+    site, stream = command.stamp.site, command.stream.name
+    return Access(command.describe(), verb, site, stream, line, source)
+
+
+def _thread(command: KernelLaunch, index: int, block: Dim3) -> str:
+    x, y, _ = command.plan.block
+    return f"thread {(index % x, index // x % y, index // (x * y))} of block {block}"
 
 
 def is_strong(command: Command) -> bool:

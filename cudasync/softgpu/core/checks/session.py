@@ -64,7 +64,9 @@ class Check:
         executor.findings = self.findings
         executor.order = Order()
         executor.checked = CheckedMemory(machine, self.findings, asked)
-        executor.watching = LaunchWatching(machine) if asked & {"race", "init"} else None
+        executor.watching = None
+        if asked & {"race", "init", "sync"}:
+            executor.watching = LaunchWatching(machine, self.findings, asked)
         executor.waited = set()
 
     def host(self, address: int, size_bytes: int, *, is_write: bool) -> None:
