@@ -129,11 +129,15 @@ def test_a_pool_that_lies_nowhere_is_refused(context, change, code):
     assert found.name == f"CUDA_ERROR_{code}"
 
 
-def test_a_pool_can_not_be_shared_with_other_processes(context):
+def test_a_pool_is_shared_with_other_processes_as_a_descriptor_alone(context):
+    kinds = driver.CUmemAllocationHandleType
     what = properties()
-    kind = driver.CUmemAllocationHandleType.CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
-    what.handleTypes = kind
+    what.handleTypes = kinds.CU_MEM_HANDLE_TYPE_WIN32
     assert driver.cuMemPoolCreate(what)[0] == R.CUDA_ERROR_NOT_SUPPORTED
+    what.handleTypes = kinds.CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
+    code, pool = driver.cuMemPoolCreate(what)
+    assert code == R.CUDA_SUCCESS
+    assert driver.cuMemPoolDestroy(pool)[0] == R.CUDA_SUCCESS
 
 
 def test_another_device_uses_a_pool_only_with_access():
