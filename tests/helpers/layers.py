@@ -67,11 +67,13 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
 _LOWERED = frozenset(
     {
         "expansion", "fragments", "launching", "matrices", "mbarrier", "modifiers", "own_threads",
-        "poison", "recording", "refused", "reserved", "unforeseen", "waiting", "windows",
+        "poison", "racing", "recording", "refused", "reserved", "unforeseen", "waiting", "windows",
     }
 )  # fmt: skip
 CELLAR: dict[str, frozenset[str]] = {
+    "racing": frozenset(),
     "recording": frozenset({"windows"}),
+    "suspicion": frozenset({"launching", "racing"}),
     "unforeseen": frozenset(),
     "launching": frozenset({"recording"}),
     "output": frozenset(),
@@ -95,9 +97,11 @@ CELLAR: dict[str, frozenset[str]] = {
             "output",
             "own_threads",
             "poison",
+            "racing",
             "recording",
             "refused",
             "reserved",
+            "suspicion",
             "windows",
         }
     ),

@@ -9,19 +9,22 @@ from __future__ import annotations
 from itertools import chain
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from cudasync.softgpu.core.checks.kernel_races import ThreadWatch
 from cudasync.softgpu.core.checks.memory import is_strong
 from cudasync.softgpu.core.exploration.watching import Watch, Watching
 from cudasync.softgpu.core.launches import KernelLaunch
 from cudasync.softgpu.recording import KINDS, Touch
+from cudasync.softgpu.suspicion import Suspicion
 from cudasync.softgpu.windows import Windows
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from cudasync.ptx import ir
+    from cudasync.softgpu.core.checks.findings import Findings
     from cudasync.softgpu.core.commands import Command
     from cudasync.softgpu.core.machine import Machine
-    from cudasync.softgpu.core.modules import Module
+    from cudasync.softgpu.core.modules import Function, Module
     from cudasync.softgpu.recording import Recording
     from cudasync.softgpu.windows import EarlyRead, Stranger
 
@@ -46,26 +49,28 @@ class LaunchWatching(Watching):
     """Has launches recorded, whatever is allocated."""
 
     most_bytes = _MOST_BYTES
-    # What is looked for: without races and unwritten memory a kernel is recorded where its warps
-    # meet, and then not what it accesses.
-    kinds: frozenset[str] = frozenset()
 
-    def __init__(self, machine: Machine) -> None:
+    def __init__(self, machine: Machine, findings: Findings, kinds: frozenset[str]) -> None:
         super().__init__(machine)
+        self._findings = findings
+        # What is looked for: without races and unwritten memory a kernel is recorded where its
+        # warps meet, and then not what it accesses.
+        self._kinds = kinds
         self._meetings: dict[Module, bool] = {}
+        self._suspicions: dict[Function, Suspicion] = {}
 
     def watch(self, command: Command) -> None:
         if not isinstance(command, KernelLaunch) or command.expectation is not None:
             return
-        has_accesses = bool(self.kinds & {"race", "init"})
-        meets = "sync" in self.kinds and self._meets(command.function.module)
+        has_accesses = bool(self._kinds & {"race", "init"})
+        meets = "sync" in self._kinds and self._meets(command.function.module)
         if not has_accesses and not meets:
             return
         super().watch(command)
         watch = _watch_of(command)
         if watch is not None:
             watch.has_accesses = has_accesses
-            if "init" in self.kinds or meets:
+            if "init" in self._kinds or meets:
                 watch.windows = Windows()
 
     def _meets(self, module: Module) -> bool:
@@ -74,6 +79,20 @@ class LaunchWatching(Watching):
             bodies = (each.body for each in module.source.functions)
             found = self._meetings[module] = any(map(_has_members, chain.from_iterable(bodies)))
         return found
+
+    def _watch(self, command: KernelLaunch, ranges: list[tuple[int, int]]) -> None:
+        """Threads are held against each other where they may race, by what the text computes."""
+        twin = self._twin(command.function, races=True) if "race" in self._kinds else None
+        if twin is not None:
+            suspicion = self._suspicions.get(twin)
+            if suspicion is None:
+                suspicion = self._suspicions[twin] = Suspicion(twin.kernel)
+            plan = command.plan
+            watched = suspicion.of(plan.grid, plan.block, command.parameters, ranges)
+            if watched or twin.kernel.shares(plan.block):
+                self._exchange(command, twin, ThreadWatch(command, self._findings, watched))
+                return
+        super()._watch(command, ranges)
 
 
 def done_by(command: Command) -> Iterator[Done]:
