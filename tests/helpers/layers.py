@@ -67,12 +67,14 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
 _LOWERED = frozenset(
     {
         "expansion", "fragments", "launching", "matrices", "mbarrier", "modifiers", "own_threads",
-        "poison", "recording", "refused", "reserved", "texture_layout", "unforeseen", "waiting",
-        "windows",
+        "poison", "racing", "recording", "refused", "reserved", "texture_layout", "unforeseen",
+        "waiting", "windows",
     }
 )  # fmt: skip
 CELLAR: dict[str, frozenset[str]] = {
+    "racing": frozenset(),
     "recording": frozenset({"windows"}),
+    "suspicion": frozenset({"launching", "racing"}),
     "unforeseen": frozenset(),
     "launching": frozenset({"recording"}),
     "output": frozenset(),
@@ -97,9 +99,11 @@ CELLAR: dict[str, frozenset[str]] = {
             "output",
             "own_threads",
             "poison",
+            "racing",
             "recording",
             "refused",
             "reserved",
+            "suspicion",
             "texture_layout",
             "windows",
         }

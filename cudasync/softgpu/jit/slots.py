@@ -44,6 +44,7 @@ _MOST_IDLE = 8
 _ALIGNMENT = 64
 # Plain numbers: a member of an enumeration costs three times as much to index with.
 _ALLOCATIONS, _ALLOCATION_COUNT = int(Field.ALLOCATIONS), int(Field.ALLOCATION_COUNT)
+_RACES = int(Field.RACES)
 _RECORDING, _RECORDING_COUNT = int(Field.RECORDING), int(Field.RECORDING_COUNT)
 _WINDOWS = int(Field.WINDOWS)
 _BUDGET, _TOTAL, _SPENT = int(Field.BUDGET), int(Field.TOTAL), int(Field.SPENT)
@@ -169,6 +170,11 @@ class Slot:
         words[_ALLOCATION_COUNT] = allocations.count
         words[_RECORDING] = recording.address if recording is not None else 0
         words[_RECORDING_COUNT] = recording.count if recording is not None else 0
+        races = recording.races if recording is not None else None
+        words[_RACES] = 0
+        if races is not None:
+            shared = words[Field.SHARED], words[Field.SHARED_BYTES]
+            words[_RACES] = races.state_of(self, *shared, words[Field.WARPS])
         windows = recording.windows if recording is not None else None
         words[_WINDOWS] = 0 if windows is None else windows.state_of(self._window())
         self.aimed = (0, 0)

@@ -64,8 +64,10 @@ class Check:
         executor.findings = self.findings
         executor.order = Order()
         executor.checked = CheckedMemory(machine, self.findings, asked)
-        executor.watching = LaunchWatching(machine) if asked & {"race", "init"} else None
-        if executor.watching is not None:
+        executor.watching = None
+        if asked & {"race", "init"}:
+            races = "race" in asked
+            executor.watching = LaunchWatching(machine, self.findings, races=races)
             executor.watching.init = "init" in asked
         executor.waited = set()
 

@@ -8,16 +8,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from cudasync.softgpu.core.checks.kernel_races import ThreadWatch
 from cudasync.softgpu.core.checks.memory import is_strong
 from cudasync.softgpu.core.exploration.watching import Watch, Watching
 from cudasync.softgpu.core.launches import KernelLaunch
 from cudasync.softgpu.recording import KINDS, Touch
+from cudasync.softgpu.suspicion import Suspicion
 from cudasync.softgpu.windows import Windows
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from cudasync.softgpu.core.checks.findings import Findings
     from cudasync.softgpu.core.commands import Command
+    from cudasync.softgpu.core.machine import Machine
+    from cudasync.softgpu.core.modules import Function
     from cudasync.softgpu.recording import Recording
     from cudasync.softgpu.windows import EarlyRead
 
@@ -44,12 +49,32 @@ class LaunchWatching(Watching):
     # Whether reads of what nobody wrote are looked for.
     init = False
 
+    def __init__(self, machine: Machine, findings: Findings, *, races: bool) -> None:
+        super().__init__(machine)
+        self._findings = findings
+        self._races = races
+        self._suspicions: dict[Function, Suspicion] = {}
+
     def watch(self, command: Command) -> None:
         super().watch(command)
         if self.init and isinstance(command, KernelLaunch):
             watch = command.expectation
             if isinstance(watch, Watch) and watch.windows is None:
                 watch.windows = Windows()
+
+    def _watch(self, command: KernelLaunch, ranges: list[tuple[int, int]]) -> None:
+        """Threads are held against each other where they may race, by what the text computes."""
+        twin = self._twin(command.function, races=True) if self._races else None
+        if twin is not None:
+            suspicion = self._suspicions.get(twin)
+            if suspicion is None:
+                suspicion = self._suspicions[twin] = Suspicion(twin.kernel)
+            plan = command.plan
+            watched = suspicion.of(plan.grid, plan.block, command.parameters, ranges)
+            if watched or twin.kernel.shares(plan.block):
+                self._exchange(command, twin, ThreadWatch(command, self._findings, watched))
+                return
+        super()._watch(command, ranges)
 
 
 def done_by(command: Command) -> Iterator[Done]:
