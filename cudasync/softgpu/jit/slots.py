@@ -103,6 +103,8 @@ class Slot:
         self._charged = 0
         # The blocks it was aimed at last in this launch, once all of that is written.
         self.aimed = (0, 0)
+        # How long a block took in the slowest chunk of a launch, the last that was timed; 0 before.
+        self.block_s = 0.0
         lanes = fit.variant.lanes
         threads = fit.thread_count
         warps = -(-threads // lanes)
