@@ -155,6 +155,12 @@ def _add_run(programs: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
         "--devices", type=_between(1, 64), metavar="N", help="how many devices (default: 1)"
     )
     run.add_argument(
+        "--cc",
+        metavar="X.Y",
+        help="their compute capability, with its limits: 7.5, 8.0, 9.0, 10.0 or 12.0; PTX for "
+        "later devices is refused then (default: 8.0, and PTX for any device runs)",
+    )
+    run.add_argument(
         "--scheduler",
         metavar="NAME",
         help="the order in which streams proceed: fifo, the default, seed=N, or threaded: "

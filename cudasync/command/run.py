@@ -105,6 +105,8 @@ def _install(options: argparse.Namespace) -> None:
     os.environ["CUDASYNC_DEVICE"] = "soft"
     if options.devices is not None:
         os.environ["CUDASYNC_SOFTGPU_DEVICES"] = str(options.devices)
+    if options.cc is not None:
+        os.environ["CUDASYNC_SOFTGPU_CC"] = options.cc
     if options.scheduler is not None:
         os.environ["CUDASYNC_SOFTGPU_SCHEDULER"] = options.scheduler
     if options.no_memcheck:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from cudasync.data import selecting, working
 from cudasync.data.cursors import Numbered
+from cudasync.data.given import number
 from cudasync.data.meters import Meter, PipelineStats, summed
 from cudasync.data.opening import Opening
 from cudasync.data.running import Run
@@ -120,10 +121,14 @@ class Pipeline:
         """The next iteration gives the rest of the epoch that `state` was taken in.
 
         Also in another process, from a pipeline that was made the same way. What stands behind a
-        filter or a bucket is computed again up to there; else positions are set.
+        filter or a bucket is computed again up to there; else positions are set. TypeError and
+        ValueError for what `state` did not return.
         """
+        if not (isinstance(state, dict) and state.keys() >= {"epoch", "delivered"}):
+            raise TypeError(f"restore takes what state() returned, not {state!r}")
+        epoch, delivered = (number(state[each], each, 0) for each in ("epoch", "delivered"))
         self.close()
-        self._epoch, self._delivered = state["epoch"], state["delivered"]
+        self._epoch, self._delivered = epoch, delivered
         self._resumes_at = self._delivered
 
     def stats(self) -> PipelineStats:

@@ -6,6 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from cudasync.data import views
+from cudasync.data.given import function, number
 from cudasync.data.joining import Chained
 from cudasync.data.picking import Filtered, Shuffled, Sliced
 
@@ -19,18 +20,19 @@ if TYPE_CHECKING:
 
 def take(self: Pipeline, count: int) -> Pipeline:
     """The first `count` items."""
-    return _sliced(self, 0, 1, _natural(count, "count"))
+    return _sliced(self, 0, 1, number(count, "count", 0))
 
 
 def skip(self: Pipeline, count: int) -> Pipeline:
     """All but the first `count` items."""
-    return _sliced(self, _natural(count, "count"), 1, None)
+    return _sliced(self, number(count, "count", 0), 1, None)
 
 
 def shard(self: Pipeline, rank: int, size: int) -> Pipeline:
     """The items whose number is `rank` modulo `size`: a part for each of `size` processes."""
-    if not 0 <= rank < size:
-        raise ValueError(f"rank {rank} of {size}: it is at least 0 and below the size")
+    rank, size = number(rank, "rank", 0), number(size, "size", 1)
+    if rank >= size:
+        raise ValueError(f"rank {rank} of {size}: ranks are below the size")
     return _sliced(self, rank, size, None)
 
 
@@ -52,6 +54,7 @@ def _sliced(self: Pipeline, start: int, step: int, most: int | None) -> Pipeline
 
 def filter(self: Pipeline, fn: Callable[[Any], Any]) -> Pipeline:  # noqa: A001 - a verb of tf.data
     """The items of which `fn(item)` is true."""
+    function(fn, "filter")
     return self._then(
         ("filter", fn), lambda source, key, opening: Filtered(source, fn, opening.meter("filter"))
     )
@@ -59,6 +62,8 @@ def filter(self: Pipeline, fn: Callable[[Any], Any]) -> Pipeline:  # noqa: A001 
 
 def repeat(self: Pipeline, count: int | None = None) -> Pipeline:
     """All of it `count` times, without end if None; each time shuffles anew."""
+    if count is not None:
+        count = number(count, "count", 0)
 
     def opened(key: Key, opening: Opening) -> Cursor:
         part = opening.part()
@@ -81,6 +86,9 @@ def shuffle(self: Pipeline, seed: int, buffer: int | None = None) -> Pipeline:
     are shuffled. Else each item is drawn from a buffer of the next `buffer` ones; ValueError
     without one.
     """
+    number(seed, "seed", 0)
+    if buffer is not None:
+        number(buffer, "buffer", 1)
     inner = self._view
     if inner is not None:
         return self._then(
@@ -88,15 +96,9 @@ def shuffle(self: Pipeline, seed: int, buffer: int | None = None) -> Pipeline:
             lambda source, key, opening: source,
             lambda key: views.Permuted(inner(key), (seed, *key)),
         )
-    if buffer is None or buffer < 1:
+    if buffer is None:
         raise ValueError("what has no length is shuffled in a buffer: shuffle(seed, buffer=n)")
     return self._then(
         ("shuffle", seed, buffer),
         lambda source, key, opening: Shuffled(source, (seed, *key), buffer),
     )
-
-
-def _natural(count: int, word: str) -> int:
-    if count < 0:
-        raise ValueError(f"{word} is {count}: at least 0")
-    return count

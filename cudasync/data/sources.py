@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from cudasync.data import views
 from cudasync.data.cursors import Iterated, Numbered
+from cudasync.data.given import number
 from cudasync.data.joining import Chained, Interleaved, Parallel
 from cudasync.data.pipeline import Pipeline
 
@@ -53,7 +54,7 @@ def files(pattern: str | os.PathLike[str]) -> Pipeline:
 
 def concat(*pipelines: Any) -> Pipeline:
     """The items of one after the other."""
-    parts = [source(each) for each in pipelines]
+    parts = _sources(pipelines)
     inner = [each._view for each in parts]
 
     def opened(key: Key, opening: Opening) -> Cursor:
@@ -67,7 +68,7 @@ def concat(*pipelines: Any) -> Pipeline:
 
 def zip(*pipelines: Any) -> Pipeline:  # noqa: A001 - the verb of tf.data, as an attribute of `data`
     """Tuples of one item of each, until one is over."""
-    parts = [source(each) for each in pipelines]
+    parts = _sources(pipelines)
     inner = [each._view for each in parts]
 
     def opened(key: Key, opening: Opening) -> Cursor:
@@ -81,14 +82,19 @@ def zip(*pipelines: Any) -> Pipeline:  # noqa: A001 - the verb of tf.data, as an
 
 def interleave(*pipelines: Any, block: int = 1) -> Pipeline:
     """`block` items of each in turn, until all are over."""
-    if block < 1:
-        raise ValueError(f"a block of {block}")
-    parts = [source(each) for each in pipelines]
+    block = number(block, "block", 1)
+    parts = _sources(pipelines)
 
     def opened(key: Key, opening: Opening) -> Cursor:
         return Interleaved([each._open(key, opening) for each in parts], block)
 
     return _of_all(f"interleave by {block}", parts, opened)
+
+
+def _sources(pipelines: tuple[Any, ...]) -> list[Pipeline]:
+    if not pipelines:
+        raise ValueError("of no pipeline: give at least one")
+    return [source(each) for each in pipelines]
 
 
 def _of_all(verb: str, parts: list[Pipeline], opened: Any, view: Any = None) -> Pipeline:

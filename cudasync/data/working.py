@@ -13,6 +13,7 @@ from cudasync.data.caching.cached import Cached
 from cudasync.data.caching.in_folder import InFolder
 from cudasync.data.caching.store import InMemory
 from cudasync.data.failures import raise_unless_policy
+from cudasync.data.given import function, number
 from cudasync.data.mapping import Mapped
 from cudasync.data.processes.crew import pickled
 from cudasync.data.ring import Prefetched
@@ -49,8 +50,11 @@ def map(  # noqa: A001 - a verb of tf.data
     A process that dies is named in the `DataError`, whatever `on_error` says.
     """
     raise_unless_policy(on_error)
-    if workers != "auto" and not (isinstance(workers, int) and workers >= 1):
-        raise ValueError(f"{workers!r} workers: at least 1, or 'auto'")
+    function(fn, "map")
+    if not isinstance(workers, str):
+        workers = number(workers, "workers", 1)
+    elif workers != "auto":
+        raise ValueError(f"workers is {workers!r}: a number, or 'auto'")
     sent = pickled(fn) if processes else None
 
     def opened(source: Cursor, key: Key, opening: Opening) -> Cursor:
@@ -75,6 +79,8 @@ def cache(self: Pipeline, where: str | os.PathLike[str], *, key: str = "") -> Pi
     counts) or data (of which some is looked at). `key` stands for what can not be seen, such as
     a version of the data. What can not be written, as on a full disk, is a `DataError`.
     """
+    if not isinstance(where, (str, os.PathLike)):
+        raise TypeError(f"cache is 'memory' or a folder, not {where!r}")
     if os.fspath(where) == "memory":
         store: Store = InMemory()
     else:
@@ -97,8 +103,7 @@ def batch(self: Pipeline, size: int, *, drop_last: bool = False, pad: Any = None
 
     With `pad`, leaves of several shapes are filled up with that value to the largest extents.
     """
-    if size < 1:
-        raise ValueError(f"a batch of {size}")
+    size = number(size, "size", 1)
     return self._then(
         ("batch", size, drop_last, pad),
         lambda source, key, opening: Batched(source, size, drop_last, pad, opening.meter("batch")),
@@ -119,8 +124,8 @@ def bucket_by_length(
     `length(sample)` decides the bucket: below the first of `bounds`, between two of them, or
     from the last on.
     """
-    if size < 1:
-        raise ValueError(f"a batch of {size}")
+    function(length, "bucket_by_length")
+    size = number(size, "size", 1)
 
     def opened(source: Cursor, key: Key, opening: Opening) -> Cursor:
         meter = opening.meter("bucket_by_length")
@@ -139,8 +144,7 @@ def prefetch(self: Pipeline, depth: int, *, device: int | None = None) -> Pipeli
     pinned buffers and copied on the copy stream. Nothing waits for the copies but what reads
     the arrays.
     """
-    if depth < 1:
-        raise ValueError(f"prefetch({depth}): at least 1")
+    depth = number(depth, "depth", 1)
     return self._then(
         ("prefetch", device),
         lambda source, key, opening: Prefetched(source, depth, device, opening.meter("prefetch")),

@@ -16,6 +16,7 @@ from cudasync.errors import CudasyncError, PtxError
 from cudasync.locks import Lock
 from cudasync.softgpu.abi.install import load_stub, real_driver
 from cudasync.softgpu.core.checks.at_exit import start_from_process
+from cudasync.softgpu.core.driver_types.compute_capability import DEFAULT, named
 from cudasync.softgpu.core.machine import Machine
 from cudasync.softgpu.core.peers import ALL
 from cudasync.softgpu.core.quarantine import DEFAULT_HELD_BYTES
@@ -43,6 +44,7 @@ def install(
     *,
     devices: int | None = None,
     scheduler: str | None = None,
+    compute_capability: str | None = None,
     memcheck: bool | None = None,
     record: bool | None = None,
     report: bool | None = None,
@@ -56,11 +58,14 @@ def install(
     not be loaded before, or its machine code is refused. A second call does nothing.
 
     What is left out is read from CUDASYNC_SOFTGPU_DEVICES (1), CUDASYNC_SOFTGPU_SCHEDULER
-    ("fifo"), CUDASYNC_MEMCHECK (on unless 0), CUDASYNC_CHECK (1: launches are recorded, and what
-    an op enqueues is held to what it declares), CUDASYNC_SOFTGPU_REPORT (1: what is wrong with a
-    kernel is told on stderr, too, for clients that show codes alone), CUDASYNC_SOFTGPU_BUDGET,
-    CUDASYNC_SOFTGPU_HELD, CUDASYNC_SOFTGPU_LOWERING, CUDASYNC_SOFTGPU_PEERS ("all": which devices
-    reach each other's memory; "none", or pairs such as "0-1,2-3").
+    ("fifo"), CUDASYNC_SOFTGPU_CC (the compute capability: "7.5", "8.0", "9.0", "10.0" or "12.0",
+    with its limits, and PTX for later devices is refused as on a device; without it those of 8.x,
+    and PTX for any device runs), CUDASYNC_MEMCHECK (on unless 0), CUDASYNC_CHECK (1: launches are
+    recorded, and what an op enqueues is held to what it declares), CUDASYNC_SOFTGPU_REPORT (1:
+    what is wrong with a kernel is told on stderr, too, for clients that show codes alone),
+    CUDASYNC_SOFTGPU_BUDGET, CUDASYNC_SOFTGPU_HELD, CUDASYNC_SOFTGPU_LOWERING,
+    CUDASYNC_SOFTGPU_PEERS ("all": which devices reach each other's memory; "none", or pairs such as
+    "0-1,2-3").
     CUDASYNC_CHECKS ("mem,race,init,sync,leak" or some of them: what a program does wrong is told on
     stderr while it goes on, and counted when the process ends; CUDASYNC_CHECKS_MOST findings, less
     what the lines KIND:PATTERN of the file CUDASYNC_CHECKS_SUPPRESS match).
@@ -89,6 +94,7 @@ def install(
         held = _number(environment.get("CUDASYNC_SOFTGPU_HELD"), DEFAULT_HELD_BYTES >> 20)
         if held < 0:
             raise ValueError(f"CUDASYNC_SOFTGPU_HELD is a number of MiB, not {held}")
+        chosen = compute_capability or environment.get("CUDASYNC_SOFTGPU_CC")
         machine = Machine(
             devices=devices,
             scheduler=scheduler or environment.get("CUDASYNC_SOFTGPU_SCHEDULER") or "fifo",
@@ -96,6 +102,7 @@ def install(
             held_bytes=held << 20,
             memcheck=memcheck,
             record=record,
+            capability=named(chosen) if chosen else DEFAULT,
             peers=environment.get("CUDASYNC_SOFTGPU_PEERS") or ALL,
             compile_module=_compiler(
                 environment.get("CUDASYNC_SOFTGPU_LOWERING") or next(iter(_LOWERINGS))

@@ -182,6 +182,19 @@ def test_an_unknown_scheduler_is_one_line(run):
     assert "nosuch" in done.err
 
 
+def test_a_compute_capability_is_chosen(run):
+    program = DRIVER + "check(driver.cuInit(0))\nprint(*check(driver.cuDeviceComputeCapability(0)))"
+    done = run(program, options=["--cc", "9.0"])
+    assert (done.code, done.out) == (0, "9 0\n")
+
+
+def test_a_wrong_compute_capability_is_one_line(run):
+    done = run("pass", options=["--cc", "8.7"])
+    assert done.code == 2
+    assert done.err.count("\n") == 1
+    assert "7.5, 8.0, 9.0, 10.0, 12.0, not '8.7'" in done.err
+
+
 WILD = (
     DRIVER
     + """

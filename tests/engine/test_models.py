@@ -28,7 +28,7 @@ PLANTED = [key for key, (_, _, model) in MODELS.items() if model.planted]
 
 
 # Parts of the engine that a model of their own is required for, as for each of `cudasync.atomic`.
-HANDSHAKES = {"record.of", "record.finish"}
+HANDSHAKES = {"record.of", "record.finish", "histories.MADE", "histories.let_rest"}
 
 
 @cache

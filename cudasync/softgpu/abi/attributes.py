@@ -1,7 +1,8 @@
 """Cellar. What the software GPU says of itself: CUdevice_attribute by number.
 
-The persona is a small GPU of compute capability 8.0. Numbers that bound a launch are those that
-the core enforces; the rest only has to be plausible, and features that are not there are 0.
+The persona is a small GPU, of compute capability 8.0 unless another is chosen. Numbers that bound a
+launch are those that the core enforces; the rest only has to be plausible, and features that are
+not there are 0, whatever the capability.
 """
 
 from __future__ import annotations
@@ -11,18 +12,15 @@ from typing import TYPE_CHECKING, Final
 from cuda.bindings import driver
 
 from cudasync.softgpu.core.limits import (
-    COMPUTE_CAPABILITY,
     MAX_BLOCK,
     MAX_GRID,
     MAX_SHARED_BYTES,
-    MAX_SHARED_BYTES_OPTIN,
     MAX_THREADS,
     MULTIPROCESSORS,
     REGISTERS,
     WARP_SIZE,
 )
 from cudasync.softgpu.core.results import INVALID_VALUE, DriverFailure
-from cudasync.softgpu.reserved import RESERVED_BYTES
 
 if TYPE_CHECKING:
     from cudasync.softgpu.core.context import Device
@@ -55,33 +53,25 @@ _VALUES: Final = {
     36: 1_000_000,  # memory clock rate in kHz
     37: 256,  # memory bus width in bits
     38: 4 << 20,  # L2 bytes
-    39: 2048,  # threads per multiprocessor
     40: 2,  # async engines
     41: 1,  # unified addressing
     50: 0,  # PCI domain id
-    75: COMPUTE_CAPABILITY[0],
-    76: COMPUTE_CAPABILITY[1],
     78: 1,  # stream priorities
     79: 1,  # global L1 cache
     80: 1,  # local L1 cache
-    81: MAX_SHARED_BYTES_OPTIN + RESERVED_BYTES,  # shared memory per multiprocessor
     82: REGISTERS,
     83: 1,  # managed memory
     86: 1,  # native host atomics
-    87: 32,  # single to double performance ratio
     89: 1,  # concurrent managed access
     91: 1,  # host pointers usable for registered memory
     92: 1,  # stream memory operations, first form
     93: 1,  # and that on 64-bit words
     94: 1,  # stream wait value NOR, first form
     95: 1,  # cooperative launch
-    97: MAX_SHARED_BYTES_OPTIN,
     99: 1,  # host memory can be registered
     101: 1,  # direct managed access from host
     102: 1,  # virtual memory
     103: 1,  # and that handed out as a file descriptor
-    106: 32,  # blocks per multiprocessor
-    111: RESERVED_BYTES,  # reserved shared memory per block
     115: 1,  # memory pools
     119: 0,  # handle types of pools
     122: 1,  # 64-bit stream memory operations
@@ -90,6 +80,18 @@ _VALUES: Final = {
     142: 1,  # pools there
     144: 1,  # pools of the host
     145: 1,  # virtual memory of the host
+}
+
+# What `Capability` says of them.
+_OF_CAPABILITY: Final = {
+    39: "threads_per_multiprocessor",
+    75: "major",
+    76: "minor",
+    81: "shared_bytes_per_multiprocessor",
+    87: "single_to_double_ratio",
+    97: "shared_bytes_optin",
+    106: "blocks_per_multiprocessor",
+    111: "reserved_shared_bytes",
 }
 
 _NUMBERS: Final = frozenset(int(attribute) for attribute in driver.CUdevice_attribute)
@@ -102,6 +104,9 @@ def device_attribute(device: Device, number: int) -> int:
     value = _VALUES.get(number)
     if value is not None:
         return value
+    of_capability = _OF_CAPABILITY.get(number)
+    if of_capability is not None:
+        return int(getattr(device.capability, of_capability))
     if number not in _NUMBERS:
         raise DriverFailure(INVALID_VALUE, f"there is no device attribute {number}")
     return 0

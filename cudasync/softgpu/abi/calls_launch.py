@@ -17,7 +17,6 @@ from cudasync.softgpu.abi.values import (
     structure_at,
 )
 from cudasync.softgpu.core.launches import KernelLaunch, launch
-from cudasync.softgpu.core.limits import COMPUTE_CAPABILITY
 from cudasync.softgpu.core.results import INVALID_VALUE, NOT_SUPPORTED, DriverFailure
 
 if TYPE_CHECKING:
@@ -236,6 +235,7 @@ def _attribute(function: Function, attribute: int) -> int:
     kernel = function.kernel
     source = function.module.source
     version = source.version
+    capability = function.module.context.device.capability
     values = {
         0: kernel.max_threads,
         1: kernel.static_shared_bytes,
@@ -243,7 +243,7 @@ def _attribute(function: Function, attribute: int) -> int:
         3: kernel.local_bytes,
         4: 32,
         5: version[0] * 10 + version[1],
-        6: COMPUTE_CAPABILITY[0] * 10 + COMPUTE_CAPABILITY[1],
+        6: capability.major * 10 + capability.minor,
         7: 0,
         _MAX_DYNAMIC_SHARED: function.dynamic_shared_limit,
         _CARVEOUT: function.carveout,

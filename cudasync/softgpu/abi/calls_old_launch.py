@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from cudasync.softgpu.abi.registry import export
 from cudasync.softgpu.abi.values import need
 from cudasync.softgpu.core.launches import launch
-from cudasync.softgpu.core.limits import MAX_PARAMETER_BYTES, MAX_SHARED_BYTES_OPTIN
+from cudasync.softgpu.core.limits import MAX_PARAMETER_BYTES
 from cudasync.softgpu.core.results import INVALID_VALUE, DriverFailure
 
 if TYPE_CHECKING:
@@ -59,9 +59,10 @@ def cu_func_set_block_shape(machine: Machine, function: int, x: int, y: int, z: 
 
 @export("cuFuncSetSharedSize")
 def cu_func_set_shared_size(machine: Machine, function: int, size: int) -> None:
-    if size > MAX_SHARED_BYTES_OPTIN:
+    prepared = _of(machine, function)
+    if size > prepared.function.module.context.device.capability.shared_bytes_optin:
         raise DriverFailure(INVALID_VALUE, f"{size} bytes of shared memory")
-    _of(machine, function).shared_bytes = size
+    prepared.shared_bytes = size
 
 
 @export("cuParamSetSize")

@@ -12,6 +12,7 @@ from threading import current_thread
 from typing import TYPE_CHECKING
 
 from cudasync.softgpu.core.arena import Arena
+from cudasync.softgpu.core.driver_types.compute_capability import DEFAULT
 from cudasync.softgpu.core.handles import new_handle
 from cudasync.softgpu.core.locations import DEVICE, Location
 from cudasync.softgpu.core.memory import AllocationTable
@@ -21,6 +22,7 @@ from cudasync.softgpu.core.results import DriverFailure
 from cudasync.softgpu.core.streams import Stream
 
 if TYPE_CHECKING:
+    from cudasync.softgpu.core.driver_types.compute_capability import Capability
     from cudasync.softgpu.core.graphs.capture import Capture
     from cudasync.softgpu.core.modules import Module
     from cudasync.softgpu.core.quarantine import Quarantine
@@ -31,8 +33,15 @@ if TYPE_CHECKING:
 class Device:
     """One software GPU."""
 
-    def __init__(self, ordinal: int, total_bytes: int, quarantine: Quarantine) -> None:
+    def __init__(
+        self,
+        ordinal: int,
+        total_bytes: int,
+        quarantine: Quarantine,
+        capability: Capability = DEFAULT,
+    ) -> None:
         self.ordinal = ordinal
+        self.capability = capability
         self.name = "cudasync software GPU"
         self.total_bytes = total_bytes
         self.memory = AllocationTable(Arena(total_bytes, quarantine))

@@ -16,7 +16,6 @@ from cudasync.softgpu.core.faults import failure_of
 from cudasync.softgpu.core.limits import (
     MAX_BLOCK,
     MAX_GRID,
-    MAX_SHARED_BYTES_OPTIN,
     MAX_THREADS,
     MULTIPROCESSORS,
 )
@@ -30,7 +29,6 @@ from cudasync.softgpu.core.results import (
     DriverFailure,
 )
 from cudasync.softgpu.launching import AllocationSnapshot, Launch, OutcomeKind
-from cudasync.softgpu.reserved import RESERVED_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -41,9 +39,6 @@ if TYPE_CHECKING:
     from cudasync.softgpu.core.modules import Function
     from cudasync.softgpu.core.streams import Stream
     from cudasync.softgpu.launching import Dim3, Execution
-
-_THREADS_PER_MULTIPROCESSOR = 2048
-_BLOCKS_PER_MULTIPROCESSOR = 32
 
 
 class _Workspace(ctypes.Structure):
@@ -266,12 +261,12 @@ def resident_blocks(function: Function, threads: int, dynamic_shared_bytes: int)
     """How many blocks of this shape a multiprocessor holds at once; 0 if not even one."""
     if not 0 < threads <= function.kernel.max_threads:
         return 0
-    shared = function.kernel.static_shared_bytes + dynamic_shared_bytes + RESERVED_BYTES
-    return min(
-        _THREADS_PER_MULTIPROCESSOR // (-(-threads // 32) * 32),
-        _BLOCKS_PER_MULTIPROCESSOR,
-        (MAX_SHARED_BYTES_OPTIN + RESERVED_BYTES) // shared,
+    has = function.module.context.device.capability
+    shared = function.kernel.static_shared_bytes + dynamic_shared_bytes + has.reserved_shared_bytes
+    blocks = min(
+        has.threads_per_multiprocessor // (-(-threads // 32) * 32), has.blocks_per_multiprocessor
     )
+    return min(blocks, has.shared_bytes_per_multiprocessor // shared) if shared else blocks
 
 
 def best_block(function: Function, limit: int, shared_of: Callable[[int], int]) -> tuple[int, int]:
@@ -299,6 +294,7 @@ def spare_shared(function: Function, blocks: int, threads: int) -> int:
         raise DriverFailure(INVALID_VALUE, f"{blocks} blocks of {threads} threads")
     if resident_blocks(function, threads, 0) < blocks:
         return 0
-    share = (MAX_SHARED_BYTES_OPTIN + RESERVED_BYTES) // blocks - RESERVED_BYTES
+    has = function.module.context.device.capability
+    share = has.shared_bytes_per_multiprocessor // blocks - has.reserved_shared_bytes
     share -= function.kernel.static_shared_bytes
     return max(0, min(share, function.dynamic_shared_limit))

@@ -1,19 +1,16 @@
-"""Cellar. The bounds of a launch, as those of a GPU of compute capability 8.0.
+"""Cellar. The bounds of a launch that are the same on devices of all compute capabilities.
 
-From the CUDA programming guide's table of technical specifications; opt-in shared memory is that
-of compute capability 8.6, the least of the 8.x.
+From the CUDA programming guide's table of technical specifications.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-COMPUTE_CAPABILITY: Final = (8, 0)
 MAX_THREADS: Final = 1024
 MAX_BLOCK: Final = (1024, 1024, 64)
 MAX_GRID: Final = (2**31 - 1, 65535, 65535)
 MAX_SHARED_BYTES: Final = 48 << 10
-MAX_SHARED_BYTES_OPTIN: Final = 99 << 10
 MAX_LOCAL_BYTES: Final = 512 << 10
 MAX_PARAMETER_BYTES: Final = 4352
 MAX_PARAMETER_BYTES_SINCE_8_1: Final = 32764

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 from cudasync.errors import PtxError
 from cudasync.softgpu.core.arena import Arena
 from cudasync.softgpu.core.context import Context, Device
+from cudasync.softgpu.core.driver_types.compute_capability import DEFAULT
 from cudasync.softgpu.core.executor import Executor
 from cudasync.softgpu.core.expectations import Expectations
 from cudasync.softgpu.core.graphs.executables import Executables
@@ -43,6 +44,7 @@ from cudasync.softgpu.launching import DEFAULT_BUDGET
 if TYPE_CHECKING:
     from cudasync.ptx import ir
     from cudasync.softgpu.core.checks.session import Check
+    from cudasync.softgpu.core.driver_types.compute_capability import Capability
     from cudasync.softgpu.core.exploration.session import Session
     from cudasync.softgpu.launching import Compile, CompiledModule
 
@@ -71,6 +73,7 @@ class Machine:
         memcheck: bool = True,
         record: bool = False,
         peers: str = ALL,
+        capability: Capability = DEFAULT,
         compile_module: Compile = no_compiler,
     ) -> None:
         self.budget = budget
@@ -83,7 +86,10 @@ class Machine:
         self.host_functions = HostFunctions(self.executor)
         self.quarantine = quarantine = Quarantine(held_bytes)
         self.awaiting_frees = AwaitingFrees(self.executor, quarantine)
-        self.devices = [Device(ordinal, total_bytes, quarantine) for ordinal in range(devices)]
+        self.capability = capability
+        self.devices = [
+            Device(ordinal, total_bytes, quarantine, capability) for ordinal in range(devices)
+        ]
         self.host_memory = AllocationTable(Arena(total_bytes, quarantine))
         self.contexts: Handles[Context] = Handles("context", code=INVALID_CONTEXT)
         self.peers = Peers(peers)

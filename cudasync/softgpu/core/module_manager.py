@@ -156,6 +156,7 @@ class ModuleManager:
             try:
                 source = parse(image)
                 machine = self._machine
+                machine.capability.check_target(source.target)
                 compiled = self._compile(
                     source, memcheck=machine.memcheck, record=machine.record, image=image
                 )
@@ -163,6 +164,8 @@ class ModuleManager:
                 found = source, compiled
             except PtxError as problem:
                 raise _refusal(problem) from problem
+            except DriverFailure:
+                raise
             except Exception as problem:
                 # Our mistake, and still an answer that a program can act on.
                 why = f"ptxas fatal   : the module can not be compiled ({problem!r})"

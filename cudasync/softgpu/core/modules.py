@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from cudasync.ptx.ir import Float, Integer, SymbolAddress
 from cudasync.softgpu.core.handles import new_handle
-from cudasync.softgpu.core.limits import MAX_SHARED_BYTES, MAX_SHARED_BYTES_OPTIN
+from cudasync.softgpu.core.limits import MAX_SHARED_BYTES
 from cudasync.softgpu.core.packing import Packing
 from cudasync.softgpu.core.results import INVALID_VALUE, DriverFailure
 from cudasync.softgpu.output import VARIABLE
@@ -60,7 +60,8 @@ class Function:
 
     def allow_dynamic_shared(self, size_bytes: int) -> None:
         """cuFuncSetAttribute MAX_DYNAMIC_SHARED_SIZE_BYTES; DriverFailure if it is too much."""
-        most = MAX_SHARED_BYTES_OPTIN - self.kernel.static_shared_bytes
+        has = self.module.context.device.capability
+        most = has.shared_bytes_optin - self.kernel.static_shared_bytes
         if not 0 <= size_bytes <= most:
             raise DriverFailure(
                 INVALID_VALUE,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from functools import cache
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -13,12 +14,30 @@ if TYPE_CHECKING:
 _OURS = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))) + os.sep
 _ENGINE = os.path.join(_OURS, "engine") + os.sep
 _CELLAR = os.path.join(_OURS, "softgpu") + os.sep
+_PYTHONS = os.path.dirname(os.path.abspath(os.__file__)) + os.sep
+_TESTS = f"{os.sep}tests{os.sep}"
+_INSTALLED = tuple(f"{os.sep}{name}-packages{os.sep}" for name in ("site", "dist"))
 
 
 def call_site() -> str:
-    """The nearest caller outside cudasync, as file:line; "unknown" if there is none."""
-    frame = caller()
+    """The nearest caller outside cudasync, as file:line; "unknown" if there is none.
+
+    A line of an installed package or of Python's own library is not what the reader wrote: the
+    line that called it is named, where there is one.
+    """
+    frame = nearest = caller()
+    while frame is not None and _is_installed(frame.f_code.co_filename):
+        frame = frame.f_back
+    frame = frame or nearest
     return "unknown" if frame is None else f"{frame.f_code.co_filename}:{frame.f_lineno}"
+
+
+@cache
+def _is_installed(file: str) -> bool:
+    if _TESTS in file:
+        return False  # A package's own tests are what is run there.
+    # Of ours, too: cudasync's call may have been made by what cudasync called.
+    return file.startswith((_PYTHONS, _OURS, "<frozen ")) or any(p in file for p in _INSTALLED)
 
 
 def caller() -> FrameType | None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from cudasync.softgpu.core.checks.findings import Access, Finding
 from cudasync.softgpu.core.checks.shadow import Shadow, Touch
 from cudasync.softgpu.core.checks.unwritten import Unwritten
+from cudasync.softgpu.core.graphs.memory_nodes import MemoryAppears, MemoryVanishes
 from cudasync.softgpu.core.launches import KernelLaunch
 from cudasync.softgpu.core.memory import MemoryKind
 from cudasync.softgpu.core.sources import source_of
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
 
 # Of how many allocations the history is kept before that of freed ones is dropped.
 _MOST_HISTORIES = 512
+# What nobody has written when it is new; other memory may be written by the host, unseen.
+_FRESH = (MemoryKind.DEVICE, MemoryKind.POOL)
 
 
 class _History(NamedTuple):
@@ -56,21 +59,37 @@ class CheckedMemory:
         """A command is done, and did this."""
         name = command.describe()
         stream = command.stream.name
+        bordered = _bordered(command)
+        if bordered is not None:
+            self._border(bordered, Access(name, _verb(command), stamp.site, stream), stamp)
+            return
         moved: list[tuple[int, int]] = []
         for each in done:
             source = ""
             if each.line and isinstance(command, KernelLaunch):
                 source = source_of(command.function.module.source, each.line)
-            verb = _verb(command, is_write=each.is_write)
+            verb = "write" if each.is_write else "read"
             access = Access(name, verb, stamp.site, stream, each.line, source)
             touch = Touch(stamp, access, each.is_write, each.is_strong)
             self._touch(touch, each.ranges)
             if isinstance(command, Copy) and not each.is_write:
                 moved += each.ranges
-            elif each.is_write and not isinstance(command, Appear | Vanish):
+            elif each.is_write:
                 self._written(each.ranges, moved)
             if each.early:
                 self._read_early(access, each.early)
+
+    def _border(self, allocation: Allocation, access: Access, stamp: Stamp) -> None:
+        """Memory has come, or is gone, and may not be found at its address any more."""
+        history = self._history(allocation)
+        whole = (allocation.start, allocation.end)
+        if "race" in self._kinds:
+            touch = Touch(stamp, access, is_write=True)
+            for other, low, high in history.shadow.take(touch, [whole]):
+                self._findings.add(_race(other, touch, allocation, low, high))
+        if access.verb == "allocation" and allocation.kind in _FRESH:
+            # A graph's memory comes back at its address, and nobody has written it then.
+            history.unwritten.add(*whole)
 
     def host(self, stamp: Stamp, start: int, end: int, *, is_write: bool) -> None:
         """The host reads or writes memory now."""
@@ -139,9 +158,7 @@ class CheckedMemory:
             if len(self._histories) > _MOST_HISTORIES:
                 self._histories = {a: h for a, h in self._histories.items() if not a.freed_at}
             start, end = allocation.start, allocation.end
-            # Others may be written by the host, which is not seen.
-            is_fresh = allocation.kind in (MemoryKind.DEVICE, MemoryKind.POOL)
-            is_fresh = is_fresh and allocation not in self._old
+            is_fresh = allocation.kind in _FRESH and allocation not in self._old
             found = _History(Shadow(start, end), Unwritten([(start, end)] if is_fresh else []))
             self._histories[allocation] = found
         return found
@@ -152,12 +169,15 @@ def is_strong(command: Command) -> bool:
     return isinstance(command, WaitValue | WriteValue)
 
 
-def _verb(command: Command, *, is_write: bool) -> str:
-    if isinstance(command, Appear):
-        return "allocation"
-    if isinstance(command, Vanish):
-        return "free"
-    return "write" if is_write else "read"
+def _bordered(command: Command) -> Allocation | None:
+    """The memory that comes or goes by this command."""
+    if isinstance(command, Appear | Vanish):
+        return command.allocation
+    return command.memory.allocation if isinstance(command, MemoryAppears) else None
+
+
+def _verb(border: Command) -> str:
+    return "free" if isinstance(border, Vanish | MemoryVanishes) else "allocation"
 
 
 def _race(first: Touch, second: Touch, allocation: Allocation, low: int, high: int) -> Finding:

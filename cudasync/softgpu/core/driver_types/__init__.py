@@ -1,0 +1,1 @@
+"""Cellar, core. Data types used by the driver."""

@@ -1,0 +1,90 @@
+"""Cellar, core. What a device has by its compute capability.
+
+From the CUDA programming guide's tables of technical specifications and of throughput. What a
+capability adds to the instructions that kernels may use is no matter of this table: clusters, bulk
+copies, wgmma and tcgen05 are refused by name on all of them, and said to be absent.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from cudasync.softgpu.core.results import NO_BINARY_FOR_GPU, DriverFailure
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+@dataclass(frozen=True, slots=True)
+class Capability:
+    """A compute capability, and what depends on it."""
+
+    major: int
+    minor: int
+    threads_per_multiprocessor: int
+    blocks_per_multiprocessor: int
+    shared_bytes_per_multiprocessor: int
+    reserved_shared_bytes: int
+    """What the system has of the shared memory of each block."""
+    single_to_double_ratio: int
+    is_chosen: bool = True
+    """A program asked for it, and is told of texts for later devices; else they run."""
+
+    @property
+    def shared_bytes_optin(self) -> int:
+        """The most shared memory that a block can have, where it is asked for."""
+        return self.shared_bytes_per_multiprocessor - self.reserved_shared_bytes
+
+    def __str__(self) -> str:
+        return f"{self.major}.{self.minor}"
+
+    def check_target(self, target: str) -> None:
+        """DriverFailure NO_BINARY_FOR_GPU where a text is for another device than this one.
+
+        A text runs on what is newer than its target; with an `a` on that target alone, with an
+        `f` on those of its major number.
+        """
+        found = _TARGET.match(target)
+        if not self.is_chosen or found is None:
+            return
+        wanted, here = (int(found[1]), int(found[2])), (self.major, self.minor)
+        runs = {
+            "": wanted <= here,
+            "a": wanted == here,
+            "f": wanted <= here and wanted[0] == here[0],
+        }
+        if not runs[found[3]]:
+            raise DriverFailure(
+                NO_BINARY_FOR_GPU,
+                f"the text is for {found[0]}, and the device has compute capability {self} "
+                "(CUDASYNC_SOFTGPU_CC)",
+            )
+
+
+_TARGET: Final = re.compile(r"sm_(\d+)(\d)([af]?)")
+_KIB: Final = 1 << 10
+
+# Opt-in shared memory is that of 8.6, the least of the 8.x.
+DEFAULT: Final = Capability(8, 0, 2048, 32, 100 * _KIB, _KIB, 32, is_chosen=False)
+
+_BY_NAME: Final[Mapping[str, Capability]] = {
+    str(each): each
+    for each in (
+        Capability(7, 5, 1024, 16, 64 * _KIB, 0, 32),
+        Capability(8, 0, 2048, 32, 164 * _KIB, _KIB, 2),
+        Capability(9, 0, 2048, 32, 228 * _KIB, _KIB, 2),
+        Capability(10, 0, 2048, 32, 228 * _KIB, _KIB, 2),
+        Capability(12, 0, 1536, 24, 100 * _KIB, _KIB, 64),
+    )
+}
+NAMES: Final = tuple(_BY_NAME)
+
+
+def named(text: str) -> Capability:
+    """The capability of a name such as "9.0"; ValueError names those there are."""
+    found = _BY_NAME.get(text.strip())
+    if found is None:
+        raise ValueError(f"a compute capability is one of {', '.join(NAMES)}, not {text!r}")
+    return found

@@ -1,0 +1,130 @@
+// What the programs of this folder launch: small kernels, each right or wrong in one way.
+
+struct Padded { char tag; int value; };  // Three bytes between the two are nobody's.
+
+extern "C" {
+
+__global__ void fill(int* y, int n, int value) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) y[i] = value;
+}
+
+__global__ void twice(int* y, const int* x, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) y[i] = 2 * x[i];
+}
+
+__global__ void sum(int* total, const int* x, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) atomicAdd(total, x[i]);
+}
+
+// mem
+
+__global__ void fill_to_and_with(int* y, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i <= n) y[i] = i;
+}
+
+__global__ void before(int* y, const int* x, int n) {
+    int i = threadIdx.x;
+    if (i < n) y[i] = x[i - 1];
+}
+
+__global__ void by_name(int* y, int at) {
+    __shared__ int room[32];
+    room[threadIdx.x] = threadIdx.x;
+    __syncthreads();
+    y[threadIdx.x] = room[(threadIdx.x + at) % 64];
+}
+
+__global__ void of_their_own(int* y, int at) {
+    int own[8];
+    for (int k = 0; k < 8; k++) own[k] = k;
+    y[threadIdx.x] = own[at];
+}
+
+// init
+
+__global__ void values_of(int* y, const Padded* x, int n) {
+    int i = threadIdx.x;
+    if (i < n) y[i] = x[i].value;
+}
+
+__global__ void bytes_of(int* y, const unsigned char* x, int n) {
+    int i = threadIdx.x;
+    if (i < n) y[i] = x[i];
+}
+
+__global__ void write_and_read(int* y, int* room, int n) {
+    int i = threadIdx.x;
+    if (i < n) {
+        room[i] = i;
+        y[i] = room[i] + 1;
+    }
+}
+
+__global__ void shared_in_part(int* y, int written, int read) {
+    __shared__ int room[64];
+    if (threadIdx.x < written) room[threadIdx.x] = 1;
+    __syncthreads();
+    int found = 0;
+    for (int i = 0; i < read; i++) found += room[i];
+    y[threadIdx.x] = found;
+}
+
+__global__ void dynamic_in_part(int* y, int written, int read) {
+    extern __shared__ int dynamic[];
+    if (threadIdx.x < written) dynamic[threadIdx.x] = 1;
+    __syncthreads();
+    if (threadIdx.x < read) y[threadIdx.x] = dynamic[threadIdx.x];
+}
+
+__global__ void local_in_part(int* y, int written, int read) {
+    int own[16];
+    for (int k = 0; k < written; k++) own[(k + y[0]) % 16] = k;
+    int found = 0;
+    for (int k = 0; k < read; k++) found += own[(k + y[0]) % 16];
+    y[1 + threadIdx.x] = found;
+}
+
+// sync
+
+__global__ void barrier_of_some(int* y, int some) {
+    if (threadIdx.x < some) asm volatile("bar.sync 1, 64;");
+    y[threadIdx.x] = 1;
+}
+
+__global__ void two_barriers(int* y, int border) {
+    if (threadIdx.x < border) { __syncthreads(); y[threadIdx.x] = 1; }
+    else { y[threadIdx.x] = 2; __syncthreads(); }
+}
+
+__global__ void handed_over(int* y, int waiting, int counted) {
+    __shared__ int room[32];
+    if (threadIdx.x < 32) {
+        room[threadIdx.x] = threadIdx.x;
+        asm volatile("bar.arrive 1, %0;" :: "r"(counted));
+    } else if (threadIdx.x < 32 + waiting) {
+        asm volatile("bar.sync 1, %0;" :: "r"(counted));
+        y[threadIdx.x] = room[threadIdx.x - 32];
+    }
+}
+
+__global__ void warp_barrier(int* y, unsigned mask, int some) {
+    if (threadIdx.x < some) {
+        __syncwarp(mask);
+        y[threadIdx.x] = 1;
+    }
+}
+
+__global__ void neighbour(int* y, unsigned mask, int some) {
+    if (threadIdx.x < some) y[threadIdx.x] = __shfl_down_sync(mask, threadIdx.x, 1);
+}
+
+__global__ void votes(int* y, unsigned mask, int gone) {
+    if (threadIdx.x >= gone) return;
+    y[threadIdx.x] = __ballot_sync(mask, threadIdx.x & 1);
+}
+
+}

@@ -1,0 +1,157 @@
+"""What the programs of this folder are, and what they are made of.
+
+A program is a function without arguments that makes what it needs and frees it again. `@wrong`
+says of it which check finds what; `@right` that it is close to being wrong and is not. Each runs
+under all checks; `TABLE.md` is written from what is said here.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from cuda.bindings import driver
+from helpers.abi import ok
+
+import cudasync as cs
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+HERE = Path(__file__).parent
+TABLE = HERE / "TABLE.md"
+WORD, FLAG = ctypes.c_uint64, ctypes.c_int
+# The arguments that a kernel of kernels.cu takes.
+ARGUMENTS = {
+    "fill": (WORD, FLAG, FLAG),
+    "twice": (WORD, WORD, FLAG),
+    "sum": (WORD, WORD, FLAG),
+    "fill_to_and_with": (WORD, FLAG),
+    "before": (WORD, WORD, FLAG),
+    "by_name": (WORD, FLAG),
+    "of_their_own": (WORD, FLAG),
+    "values_of": (WORD, WORD, FLAG),
+    "bytes_of": (WORD, WORD, FLAG),
+    "write_and_read": (WORD, WORD, FLAG),
+    "shared_in_part": (WORD, FLAG, FLAG),
+    "dynamic_in_part": (WORD, FLAG, FLAG),
+    "local_in_part": (WORD, FLAG, FLAG),
+    "barrier_of_some": (WORD, FLAG),
+    "two_barriers": (WORD, FLAG),
+    "handed_over": (WORD, FLAG, FLAG),
+    "warp_barrier": (WORD, FLAG, FLAG),
+    "neighbour": (WORD, FLAG, FLAG),
+    "votes": (WORD, FLAG, FLAG),
+}
+
+
+@dataclass(frozen=True)
+class Program:
+    """One program. `kind` is that of the check which finds what is wrong, "" where nothing is."""
+
+    run: Callable[[], object]
+    kind: str
+    what: str
+
+    @property
+    def file(self) -> str:
+        """The name of its file, without the ending."""
+        return Path(self.run.__code__.co_filename).stem
+
+    @property
+    def name(self) -> str:
+        return f"{self.file}.{self.run.__name__}"
+
+    @property
+    def is_of_a_keeper(self) -> bool:
+        """True where its library keeps modules and streams for good, which would all be leaks."""
+        return self.file == "with_numba"
+
+
+PROGRAMS: list[Program] = []
+
+
+def wrong(kind: str, what: str) -> Callable:
+    """The check of this kind finds this in the program, and no check finds anything else."""
+
+    def enter(run: Callable[[], object]) -> Callable[[], object]:
+        PROGRAMS.append(Program(run, kind, what))
+        return run
+
+    return enter
+
+
+def right(what: str) -> Callable:
+    """No check finds anything, although it is close."""
+    return wrong("", what)
+
+
+def as_table(programs: list[Program]) -> list[str]:
+    """A line for each program, for people."""
+    return [f"| `{p.name}` | {p.kind or 'nothing'} | {p.what} |" for p in programs]
+
+
+@functools.cache
+def module() -> cs.Module:
+    """The kernels, which are loaded before a check begins."""
+    cs.Device(0).use()
+    return cs.Module.from_cuda(
+        (HERE / "kernels.cu").read_text(), options=("-lineinfo",), name="kernels.cu"
+    )
+
+
+@functools.cache
+def kernel(name: str) -> object:
+    return module().kernel(name).function
+
+
+def call(name: str, *arguments: int, on: object = 0, grid: int = 1, block: int = 32, room: int = 0):
+    """The arguments of the driver's call that launches a kernel: the call is the program's own."""
+    shape = (grid, 1, 1, block, 1, 1)
+    return kernel(name), *shape, room, on, (arguments, ARGUMENTS[name]), 0
+
+
+# What a program works on, until it ends.
+
+
+@contextmanager
+def streams(count: int = 2, flags: int = 1) -> Iterator[list]:
+    made = [ok(driver.cuStreamCreate(flags)) for _ in range(count)]
+    yield made
+    for each in made:
+        ok(driver.cuStreamDestroy(each))
+
+
+@contextmanager
+def events(count: int = 1) -> Iterator[list]:
+    made = [ok(driver.cuEventCreate(2)) for _ in range(count)]
+    yield made
+    for each in made:
+        ok(driver.cuEventDestroy(each))
+
+
+@contextmanager
+def memory(*sizes: int, value: int | None = 0) -> Iterator[list[int]]:
+    """Device memory, every byte of this value; None for what nobody has written."""
+    made = [int(ok(driver.cuMemAlloc(size))) for size in sizes]
+    if value is not None:
+        for address, size in zip(made, sizes, strict=True):
+            ok(driver.cuMemsetD8(address, value, size))
+        ok(driver.cuCtxSynchronize())
+    yield made
+    for address in made:
+        ok(driver.cuMemFree(address))
+
+
+@contextmanager
+def pinned(*sizes: int) -> Iterator[list[int]]:
+    made = [int(ok(driver.cuMemHostAlloc(size, 0))) for size in sizes]
+    for address, size in zip(made, sizes, strict=True):
+        ctypes.memset(address, 0, size)
+    yield made
+    for address in made:
+        ok(driver.cuMemFreeHost(address))

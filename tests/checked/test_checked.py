@@ -1,0 +1,108 @@
+"""Each program of this folder under all checks: what is wrong is found, and nothing is cried."""
+
+from __future__ import annotations
+
+import re
+import sys
+from importlib.util import find_spec
+
+import pytest
+from helpers.libraries import DEADLINE_S, has_library
+from helpers.nvrtc import needs_nvrtc
+from helpers.process import start
+
+from checked.judging import complaint, prepare
+from checked.table import HERE, PROGRAMS, TABLE, Program, as_table
+from cudasync.softgpu.core.checks import leaks, memory, order, shadow, unwritten
+
+pytestmark = [pytest.mark.lazy, needs_nvrtc]
+# numba-cuda asks for the driver when it is imported, so it has a process of its own.
+APART = "with_numba"
+FILES = sorted(each.stem for each in HERE.glob("with_*.py"))
+if find_spec("cuda.core") is None:
+    FILES.remove("with_core")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def prepared():
+    for name in FILES:
+        if name != APART:
+            prepare(name)
+
+
+def declared(name: str) -> list[str]:
+    """The names of a file's programs, which is not loaded before the driver is there."""
+    text = (HERE / f"{name}.py").read_text()
+    marked = re.findall(r"^@(?:wrong|right)\([^@]*?\)\ndef (\w+)", text, re.MULTILINE)
+    return [f"{name}.{each}" for each in marked]
+
+
+HERE_AT_ONCE = [each for name in FILES if name != APART for each in declared(name)]
+
+
+def program(name: str) -> Program:
+    return next(each for each in PROGRAMS if each.name == name)
+
+
+@pytest.mark.sampled(3)
+@pytest.mark.parametrize("name", HERE_AT_ONCE)
+def test_what_is_wrong_is_found_and_nothing_else(name):
+    assert not complaint(program(name))
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not has_library("nvvm"), reason="numba-cuda is not here")
+def test_programs_through_numba():
+    command = [sys.executable, "-W", "ignore", "-m", "checked.judging", APART]
+    code, printed = start(command, DEADLINE_S)
+    assert code == 0, printed
+    assert printed.startswith(f"{len(declared(APART))} programs")
+
+
+def test_the_table_has_each_program():
+    told = TABLE.read_text()
+    missing = [line for line in as_table(PROGRAMS) if line not in told]
+    assert not missing, "PYTHONPATH=.:tests python -m checked.judging --table writes it anew"
+    assert all(f"`{each}`" in told for name in FILES for each in declared(name))
+
+
+def test_there_are_enough_of_each_kind():
+    kinds = [each.kind for each in PROGRAMS]
+    assert len(kinds) >= 100
+    assert all(kinds.count(kind) >= 2 for kind in ("mem", "race", "init", "sync", "leak", ""))
+    assert 0.4 < kinds.count("") / len(kinds) < 0.6
+
+
+PLANTED = {
+    "clocks forget what they join": (
+        (order, "_joined", lambda left, right: left),
+        "with_streams.a_copy_behind_its_kernel",
+    ),
+    "no two accesses race": (
+        (shadow.Touch, "races", lambda self, other: False),
+        "with_streams.a_copy_beside_its_kernel",
+    ),
+    "a free touches nothing": (
+        (memory.CheckedMemory, "_border", lambda *_: None),
+        "with_streams.a_free_that_overtakes",
+    ),
+    "all is written": (
+        (unwritten.Unwritten, "within", lambda *_: []),
+        "with_memory.all_but_a_byte",
+    ),
+    "a write writes nothing": (
+        (unwritten.Unwritten, "take_away", lambda *_: None),
+        "with_memory.a_launch_before",
+    ),
+    "handles are not noted": (
+        (leaks.NotedHandles, "add", leaks.Handles.add),
+        "with_leaks.a_graph",
+    ),
+}
+
+
+@pytest.mark.parametrize("bug", PLANTED)
+def test_a_bug_that_is_planted_in_a_checker_makes_it_red(bug, monkeypatch):
+    (where, name, planted), victim = PLANTED[bug]
+    monkeypatch.setattr(where, name, planted)
+    assert complaint(program(victim))

@@ -1,0 +1,72 @@
+"""Histories that are forgotten and looked for, by a combiner and by one that was overtaken."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from helpers.models import Model
+
+import cudasync as cs
+from cudasync.engine.hazards.history import History
+from cudasync.engine.host.resolved import Resolved
+from cudasync.engine.log.histories import MADE, history_of, let_rest
+
+Workers = Sequence[Callable[[], object]]
+
+
+class LookAndMake(Model):
+    """A combiner that was overtaken looks for histories, while the next one makes the first."""
+
+    block = "histories.MADE"
+
+    def __init__(self) -> None:
+        self.variable = cs.Var("x")
+        self.pushed = Resolved((((), (), ()), (), (self.variable,)))
+
+    def workers(self) -> Workers:
+        return [self.pushed.has_histories, self.make]
+
+    def make(self) -> None:
+        history_of(self.variable, 2)
+
+    def holds(self) -> bool:
+        return self.pushed.has_histories()
+
+
+class LookAndMakeMarkedFirst(LookAndMake):
+    planted = "mark that a history is made, then make it: whoever looks in between notes the mark"
+
+    def make(self) -> None:
+        MADE.latest = object()
+        self.variable._histories.setdefault(2, History(2))
+
+
+class RestAndCopy(Model):
+    """A combiner that was overtaken copies a history, which the next one finds at rest."""
+
+    block = "histories.let_rest"
+
+    def __init__(self) -> None:
+        self.variable = cs.Var("x")
+        # Of a read that is over, which nobody has to come after.
+        history_of(self.variable, 1).readers.append(object())  # type: ignore[arg-type]
+
+    def workers(self) -> Workers:
+        return [lambda: history_of(self.variable, 2), self.rest]
+
+    def rest(self) -> None:
+        history_of(self.variable, 3).readers.clear()
+        self.forget()
+
+    def forget(self) -> None:
+        let_rest(self.variable, 3)
+
+    def holds(self) -> bool:
+        return not history_of(self.variable, 4).readers
+
+
+class RestThatLeavesNoMark(RestAndCopy):
+    planted = "forget it, and say nothing: the older copy counts again"
+
+    def forget(self) -> None:
+        self.variable._histories.pop(3, None)
