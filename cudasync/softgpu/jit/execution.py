@@ -190,8 +190,8 @@ class JitExecution:
             self._fault = (self._block_count, self._timeout())
 
     def _timeout(self) -> Fault:
-        kernel = self._fit.program.kernel
-        return Fault(FaultKind.TIMEOUT, kernel.name, kernel.span.line, (0, 0, 0), ())
+        kernel = self._fit.outline
+        return Fault(FaultKind.TIMEOUT, kernel.name, kernel.line, (0, 0, 0), ())
 
     # Kernels that end by themselves.
 
