@@ -93,16 +93,10 @@ def _ends_soon(op: Op) -> bool:
     gate = None if op._node is None else op._node.gate
     candidates = (op,) if gate is None else (op, *gate.before)
     asked = [each for each in candidates if isinstance(each, DeviceOp)]
-    left = SOON_S
-    while asked and not op.finished and left > 0:
-        begun = time.perf_counter()
+    until = time.perf_counter() + SOON_S
+    while asked and not op.finished and time.perf_counter() < until:
         for each in asked:
             each._pool.query(each)
-        took = time.perf_counter() - begun
-        # A driver that took so long to answer did work meanwhile: one that does it only for who
-        # waits, and would not do it sooner for another thread.
-        if took < SOON_S:
-            left -= took
     return op.finished
 
 
