@@ -23,6 +23,7 @@ from cudasync.softgpu.jit.storage import module_variables
 from cudasync.softgpu.jit.texts import KernelText, KernelTexts, key_of_compiled
 from cudasync.softgpu.jit.variants import Settings, Variant
 from cudasync.softgpu.launching import Found
+from cudasync.softgpu.racing import NEAR_NAME
 from cudasync.softgpu.refused import lower_each
 
 if TYPE_CHECKING:
@@ -71,6 +72,17 @@ class JitKernel:
             self._programs.append(self._find_program())
         return self._programs[0]
 
+    @property
+    def sites(self) -> tuple[ir.Instruction, ...]:
+        """The accesses that are told of where threads are held against each other."""
+        program = self._program()
+        return tuple(program.instructions[number] for number in program.sites)
+
+    @property
+    def parts(self) -> tuple[ir.Function, ...]:
+        """The kernel and its functions, as they were lowered."""
+        return self._program().parts()
+
     def text(self, variant: Variant) -> KernelText:
         """The IR text of a variant."""
         return self._texts.of(variant)
@@ -84,6 +96,10 @@ class JitKernel:
         return Variant(
             lanes=WARP, is_rowwise=x % WARP == 0 or is_line, is_whole=x * y * z % WARP == 0
         )
+
+    def shares(self, block: Dim3) -> bool:
+        """Whether threads may race on shared memory, in blocks of this shape."""
+        return f"call void {NEAR_NAME}" in self.text(self.variant(block)).text
 
     def start(self, launch: Launch) -> JitExecution:
         """Prepare to execute; compiles at the first launch of a variant."""
@@ -133,6 +149,7 @@ def compile_module(
     *,
     memcheck: bool = True,
     record: bool = False,
+    races: bool = False,
     image: bytes | None = None,
     assume_varying: bool = False,
 ) -> JitModule:
@@ -143,7 +160,7 @@ def compile_module(
     must do the same.
     """
     module = expand(module)
-    settings = Settings(memcheck=memcheck, assume_varying=assume_varying, record=record)
+    settings = Settings(memcheck, assume_varying, record, races)
     source = None if image is None else _source_of(image)
     kernels, refused = lower_each(module, lambda kernel: _lowered(module, kernel, settings, source))
     variables = module_variables(module)
