@@ -17,13 +17,10 @@ MANY = (ROOT / "bench/softgpu_kernels.ptx").read_bytes()
 HEAD = ".version 7.0\n.target sm_80\n.address_size 64\n"
 KERNEL = ".visible .entry empty() { ret; }\n"
 REFUSED = """
-.visible .entry other(.param .u64 at)
+.visible .entry other()
 {
-    .reg .u64 %rd;
-    .reg .f32 %f<4>;
-    .reg .u32 %r<1>;
-    ld.param.u64 %rd, [at];
-    tex.1d.v4.f32.s32 {%f0, %f1, %f2, %f3}, [%rd, {%r0}];
+    barrier.cluster.arrive;
+    ret;
 }
 """
 ABOUT = [
