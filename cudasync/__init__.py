@@ -9,6 +9,7 @@ the house alone, as a program on the software GPU without the rest, does not loa
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 import types
 from typing import TYPE_CHECKING
@@ -76,7 +77,9 @@ if TYPE_CHECKING:
     )
     from cudasync.graph import Executable, Node, RecordedGraph
     from cudasync.graph.recording import graph  # As `array`.
+    from cudasync.profile.annotating import annotate
     from cudasync.profile.dump import dump  # As `array`.
+    from cudasync.profile.live import live  # As `array`.
     from cudasync.profile.profile import Profile, profile  # As `array`.
     from cudasync.profile.progress import progress
 
@@ -124,6 +127,7 @@ __all__ = [
     "UnhandledFailureWarning",
     "UnpicklableCause",
     "Var",
+    "annotate",
     "array",
     "copy",
     "current_device",
@@ -143,6 +147,7 @@ __all__ = [
     "hand_over",
     "kvstore",
     "launch",
+    "live",
     "memcpy_async",
     "memory_stats",
     "memset_async",
@@ -195,6 +200,10 @@ if not TYPE_CHECKING:  # A type checker would take any name for one of these.
                 if public in getattr(room, "__all__", vars(room))
             )
         importlib.import_module(f"{__name__}.profile.dump").listen()
+        if "CUDASYNC_TOP" in os.environ:
+            importlib.import_module(f"{__name__}.profile.asking").answer()
+        if "CUDASYNC_NVTX" in os.environ:
+            importlib.import_module(f"{__name__}.profile.nvtx_ranges").start()
         # From here on a plain module, whose names are found fastest.
         sys.modules[__name__].__class__ = types.ModuleType
         return globals()[name]

@@ -1,4 +1,4 @@
-"""`python -m cudasync`: info, demo, experiments, run, trace, launch."""
+"""`python -m cudasync`: info, demo, experiments, run, trace, top, launch."""
 
 from __future__ import annotations
 

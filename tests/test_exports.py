@@ -22,7 +22,7 @@ PUBLIC = {
     # The engine.
     "Engine", "Op", "Statistics", "TraceEntry", "Var", "engine", "use", "waitall",
     # Seeing.
-    "Profile", "dump", "profile", "progress",
+    "Profile", "annotate", "dump", "live", "profile", "progress",
     # Graphs.
     "Executable", "Node", "RecordedGraph", "graph", "graph_function",
     # Arrays and kernels.

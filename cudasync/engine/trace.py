@@ -146,6 +146,8 @@ class Recorder:
 
     # What a profile may want besides: see `graph.parts`.
     times_functions = times_nodes = False
+    # Events have to have times.
+    times_devices = True
 
     def __init__(self) -> None:
         self._began = time.perf_counter()

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from cudasync.profile.annotating import annotate
 from cudasync.profile.dump import dump
+from cudasync.profile.live import live
 from cudasync.profile.profile import Profile, profile
 from cudasync.profile.progress import progress
 
-__all__ = ["Profile", "dump", "profile", "progress"]
+__all__ = ["Profile", "annotate", "dump", "live", "profile", "progress"]

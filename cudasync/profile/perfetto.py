@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from cudasync.profile.record import ANNOTATION
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -98,6 +100,8 @@ def lanes(nodes: Sequence[NodeTime]) -> list[int]:
 
 
 def _arguments(record: Record) -> dict[str, Any]:
+    if record.kind == ANNOTATION:
+        return {"entered at": record.push_site}
     made: dict[str, Any] = {
         "number": record.number,
         "push site": record.push_site,
@@ -116,7 +120,7 @@ def _arguments(record: Record) -> dict[str, Any]:
 
 def _counted(timed: Sequence[Record], clock: str, pid: int) -> list[dict[str, Any]]:
     """Ops that run at each moment, and bytes allocated since the profile began."""
-    mine = [each for each in timed if each.clock == clock]
+    mine = [each for each in timed if each.clock == clock and each.kind != ANNOTATION]
     events = []
     for name, changes in (
         ("ops running", [(e.start_us, 1) for e in mine] + [(e.end_us, -1) for e in mine]),

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 COLOURS = {
     "host": "#4477aa", "kernel": "#228833", "HtoD": "#ee7733", "DtoH": "#aa3377",
     "DtoD": "#ccaa33", "allocate": "#66aacc", "free": "#888888", "wait": "#998877",
+    "annotation": "#555599",
 }  # fmt: skip
 _OTHER = "#777777"
 _WIDTH_INCHES, _ROW_INCHES, _MARGIN_INCHES = 11.0, 0.24, 1.0

@@ -11,7 +11,17 @@ from typing import TYPE_CHECKING, Any
 from cudasync.driver.unpicklable import unpicklable
 from cudasync.engine import observing
 from cudasync.engine.lifecycle import fork_and_exit
-from cudasync.profile import analysis, dependencies, page, perfetto, picture, text, waiting
+from cudasync.profile import (
+    analysis,
+    annotating,
+    dependencies,
+    page,
+    perfetto,
+    picture,
+    text,
+    waiting,
+)
+from cudasync.profile.annotating import LISTENERS, Heard
 from cudasync.profile.recorder import Recorder
 
 if TYPE_CHECKING:
@@ -39,12 +49,14 @@ class Profile:
         self._clocks: dict[int, DeviceClock] = {}
         self._wall = 0.0
         self._made: list[Recorder] = []
+        self._heard = Heard()
         self._is_over = False
 
     def __enter__(self) -> Profile:
         if self._wall:
             raise ValueError("a profile is of one block; make another with cs.profile()")
         self._wall = time.perf_counter()
+        LISTENERS.append(self._heard)
         fork_and_exit.openings.append(self._watch)
         for engine in observing.every_engine():
             self._watch(engine)
@@ -57,6 +69,7 @@ class Profile:
         traceback: TracebackType | None,
     ) -> None:
         fork_and_exit.openings.remove(self._watch)
+        LISTENERS.remove(self._heard)
         try:
             for engine, recorder in self._recorders.items():
                 observing.release(engine, recorder.outer)
@@ -77,6 +90,19 @@ class Profile:
         found.sort(key=lambda record: record.number)
         dependencies.find(found)
         return found
+
+    @cached_property
+    def annotations(self) -> list[Record]:
+        """One for each block of `cs.annotate` that was entered and left inside, as they began:
+        on a track for
+        each thread, and one more where they are nested. Raises ValueError inside of the block."""
+        if not self._is_over:
+            raise ValueError("the profile is complete once its block is left")
+        return annotating.records(self._heard.spans, self._wall)
+
+    @property
+    def _shown(self) -> list[Record]:
+        return [*self.records, *self.annotations]
 
     @property
     def error_us(self) -> float:
@@ -103,17 +129,17 @@ class Profile:
 
     def save(self, file: str | Path) -> None:
         """Write a trace for https://ui.perfetto.dev and chrome://tracing."""
-        Path(file).write_text(json.dumps(perfetto.trace(self.records)), encoding="utf-8")
+        Path(file).write_text(json.dumps(perfetto.trace(self._shown)), encoding="utf-8")
 
     def html(self, file: str | Path) -> None:
         """Write a page for any browser, which needs nothing but itself: tracks to zoom and move, a
         search, and for each op why it waited, as `why` says it."""
-        Path(file).write_text(page.page(self.records, str(self)), encoding="utf-8")
+        Path(file).write_text(page.page(self._shown, str(self)), encoding="utf-8")
 
     def plot(self, file: str | Path) -> None:
         """Write a picture by matplotlib, in the format that the name ends with: a row for each
         stream and worker. Raises ModuleNotFoundError, which says what to install, without it."""
-        picture.draw(self.records, file)
+        picture.draw(self._shown, file)
 
     @property
     def rows(self) -> list[analysis.Row]:
@@ -149,7 +175,7 @@ class Profile:
             for ordinal, clock in sorted(self._clocks.items())
             if not clock.is_virtual
         ]
-        return text.text(self.records, notes)
+        return text.text(self.records, notes, self.annotations)
 
     def __repr__(self) -> str:
         return f"<Profile of {len(self.records)} ops>" if self._is_over else "<Profile under way>"

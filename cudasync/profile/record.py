@@ -11,6 +11,8 @@ if TYPE_CHECKING:
 
 WALL = "wall clock"
 VIRTUAL = "virtual clock"
+# The kind of a record that is no op, but a part of the program: see `annotating`.
+ANNOTATION = "annotation"
 
 
 @dataclass(frozen=True, slots=True)

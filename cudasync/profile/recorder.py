@@ -31,7 +31,7 @@ class Recorder:
     """Collects what happens to the ops of one engine; `outer` was told of them before."""
 
     # Host functions of graphs are timed, each by itself.
-    times_functions = True
+    times_functions = times_devices = True
 
     def __init__(
         self,

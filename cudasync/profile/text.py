@@ -17,8 +17,11 @@ _MOST_STEPS = 20
 _MOST_NAMES = 8
 
 
-def text(records: Sequence[Record], notes: Sequence[str] = ()) -> str:
-    """The table by op, that of nodes, then overlap, critical path, idle time and copies."""
+def text(
+    records: Sequence[Record], notes: Sequence[str] = (), annotations: Sequence[Record] = ()
+) -> str:
+    """The table by op, that of nodes, annotations, then overlap, critical path, idle time and
+    copies."""
     timed = sum(each.has_times for each in records)
     lines = [f"{len(records)} ops, {len(records) - timed} without times", *notes]
     rows = analysis.rows(records)
@@ -34,6 +37,7 @@ def text(records: Sequence[Record], notes: Sequence[str] = ()) -> str:
         if len(rows) > _MOST_ROWS:
             lines.append(f"and {len(rows) - _MOST_ROWS} more")
     lines += _nodes(records)
+    lines += _annotations(annotations)
     for axis in analysis.axes(records):
         lines += [
             "",
@@ -88,6 +92,21 @@ def _nodes(records: Sequence[Record]) -> list[str]:
             said.append(f"{len(untimed) - _MOST_NAMES} more")
         lines += ["", f"without times of their own (cs.profile(nodes=True)): {', '.join(said)}"]
     return lines
+
+
+def _annotations(annotations: Sequence[Record]) -> list[str]:
+    rows = analysis.rows(annotations)
+    if not rows:
+        return []
+    width = max(len(row.name) for row in rows[:_MOST_ROWS])
+    lines = ["", "annotations:"]
+    for row in rows[:_MOST_ROWS]:
+        lines.append(
+            f"{row.name:<{width}}  {row.count:>7} {duration(row.total_us):>9}"
+            f" {duration(row.mean_us):>9} {duration(row.max_us):>9}"
+        )
+    more = len(rows) - _MOST_ROWS
+    return [*lines, f"and {more} more"] if more > 0 else lines
 
 
 def duration(time_us: float) -> str:

@@ -98,7 +98,7 @@ def test_json_holds_the_same(capsys):
     assert [device["ordinal"] for device in found["devices"]] == list(range(cs.device_count()))
     assert found["packages"]["numpy"]
     assert set(found["extras"]) == {
-        *("soft", "arrays", "blas", "mpi", "ray", "nccl", "demo", "test"),
+        *("soft", "arrays", "blas", "mpi", "ray", "nccl", "nvtx", "demo", "test"),
     }
 
 

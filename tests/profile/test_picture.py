@@ -14,7 +14,7 @@ import cudasync as cs
 
 @pytest.fixture(scope="module")
 def profile():
-    with cs.profile() as profile, cs.Engine(workers=1) as engine:
+    with cs.profile() as profile, cs.Engine(workers=1) as engine, cs.annotate("part"):
         (cs.array(np.ones(1000, np.float32), device=0) + 1).numpy()
         # What matplotlib would take for mathematics, and not find right.
         engine.push(lambda: None, name="$x_$ $")
@@ -30,7 +30,8 @@ def test_each_op_with_times_has_a_bar_in_the_panel_of_its_clock(profile, tmp_pat
     profile.plot(tmp_path / "picture.png")
     assert (tmp_path / "picture.png").read_bytes().startswith(b"\x89PNG")
     (figure,) = drawn
-    timed = [each for each in profile.records if each.has_times]
+    assert [each.name for each in profile.annotations] == ["part"]
+    timed = [each for each in (*profile.records, *profile.annotations) if each.has_times]
     for panel, clock in zip(figure.axes, sorted({each.clock for each in timed}), strict=True):
         bars = [each for each in panel.collections if isinstance(each, PolyCollection)]
         mine = [each for each in timed if each.clock == clock]

@@ -3,46 +3,15 @@
 from __future__ import annotations
 
 import io
-import os
-import pty
-import re
-import select
 import signal
 import threading
 
 import pytest
+from helpers.terminal import PATIENCE_S, Terminal
 
 import cudasync as cs
 from cudasync.profile.progress import said
 from cudasync.testing import HostLatch
-
-PATIENCE_S = 60
-
-
-class Terminal:
-    """A pseudo-terminal: `file` is what a program writes to, `seen` what came out of it."""
-
-    def __init__(self):
-        self._end, slave = pty.openpty()
-        self.file = os.fdopen(slave, "w")
-        self.seen = ""
-
-    def read_until(self, pattern):
-        while not re.search(pattern, self.seen):
-            ready, _, _ = select.select([self._end], [], [], PATIENCE_S)
-            assert ready, f"no {pattern!r} in {self.seen!r}"
-            self.seen += os.read(self._end, 4096).decode()
-
-    def line(self):
-        """What is on the line now."""
-        while select.select([self._end], [], [], 0)[0]:
-            self.seen += os.read(self._end, 4096).decode()
-        assert "\n" not in self.seen
-        return re.split(r"\r\x1b\[K", self.seen)[-1]
-
-    def close(self):
-        self.file.close()
-        os.close(self._end)
 
 
 @pytest.fixture

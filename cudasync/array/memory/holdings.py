@@ -89,6 +89,11 @@ class Tally:
                 raise
 
     @property
+    def now(self) -> int:
+        """What it is, but for changes under way."""
+        return self._now
+
+    @property
     def peak(self) -> int:
         """The most so far."""
         return self._peak
@@ -135,3 +140,8 @@ def holdings_of(device: Device) -> Holdings:
         # dict.setdefault is one C call: all threads get the same.
         found = _holdings.setdefault(key, Holdings())
     return found
+
+
+def every_holdings() -> list[tuple[int, Holdings]]:
+    """By ordinal, of the devices that arrays were on."""
+    return sorted(((key[0], each) for key, each in list(_holdings.items())), key=lambda of: of[0])

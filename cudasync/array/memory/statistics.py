@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypedDict
 
-from cudasync.array.memory.holdings import holdings_of
-from cudasync.array.memory.idle import empty_pools, idle_allocations
+from cudasync.array.memory.holdings import every_holdings, holdings_of
+from cudasync.array.memory.idle import empty_pools, idle_allocations, idle_bytes
 from cudasync.driver.current import current_device
 from cudasync.driver.device import as_device
 
@@ -57,6 +57,29 @@ class MemoryStats:
         lines = [f"    {name:<34}{size:>20,}" for name, size in rows]
         head = f"memory of Device({self.device}) in bytes, {self.allocation_count:,} allocations"
         return "\n".join([head, *lines])
+
+
+class Allocated(TypedDict):
+    """What arrays have allocated on one device, how much of it is kept for results to come, and
+    the most that they had, in bytes."""
+
+    device: int
+    allocated_bytes: int
+    cached_bytes: int
+    peak_bytes: int
+
+
+def allocated() -> list[Allocated]:
+    """For each device that arrays were on; no driver is asked, and nothing is walked through."""
+    return [
+        Allocated(
+            device=ordinal,
+            allocated_bytes=each.tally.now,
+            cached_bytes=idle_bytes(ordinal),
+            peak_bytes=each.tally.peak,
+        )
+        for ordinal, each in every_holdings()
+    ]
 
 
 def memory_stats(device: DeviceLike | None = None) -> MemoryStats:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from cudasync.profile import waiting
 from cudasync.profile.perfetto import lanes, said
+from cudasync.profile.record import ANNOTATION
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -65,6 +66,7 @@ def content(records: Sequence[Record]) -> dict[str, Any]:
 
 def _op(record: Record, index: dict[Record, int], blocked: waiting.Blockers) -> dict[str, Any]:
     reason = waiting.reason_of(record, blocked)
+    is_annotation = record.kind == ANNOTATION
     waited_for = reason.dependency.on if reason.dependency is not None else reason.blocker
     return {
         "number": record.number,
@@ -81,8 +83,8 @@ def _op(record: Record, index: dict[Record, int], blocked: waiting.Blockers) -> 
         "nodes": list(record.nodes),
         "reads": [said(each) for each in record.reads],
         "writes": [said(each) for each in record.writes],
-        "why": str(reason),
-        "next": None if waited_for is None else index.get(waited_for),
+        "why": "a part of the program" if is_annotation else str(reason),
+        "next": None if waited_for is None or is_annotation else index.get(waited_for),
         "before": [
             [index[each.on], each.hazard, each.over] for each in record.before if each.on in index
         ],

@@ -33,11 +33,12 @@ class Details {
   show(at) {
     const op = this.data.ops[at];
     this.panel.className = "";
+    // A part of the program waited for nothing.
+    const why = [element("h3", "why it started when it did"), this.chain(at)];
     this.panel.replaceChildren(
-      element("h2", `${op.name} #${op.number}`),
+      element("h2", op.kind === "annotation" ? op.name : `${op.name} #${op.number}`),
       this.facts(op),
-      element("h3", "why it started when it did"),
-      this.chain(at),
+      ...(op.kind === "annotation" ? [] : why),
       ...this.list("it comes after", op.before.map((each) => this.related(...each))),
       ...this.list("waited for by", (this.after.get(at) || []).map((each) => this.related(...each))),
       ...this.list("reads", op.reads),
@@ -51,8 +52,11 @@ class Details {
     const made = element("dl");
     const fact = (name, value) => made.append(element("dt", name), element("dd", value));
     fact("kind", op.kind);
-    fact("pushed at", op.site);
-    fact("pushed", `${said(op.queued)}, wall clock`);
+    if (op.kind === "annotation") fact("entered at", op.site);
+    else {
+      fact("pushed at", op.site);
+      fact("pushed", `${said(op.queued)}, wall clock`);
+    }
     if (op.start === null) {
       fact("ran", "no: it failed, was dropped, or was not seen to end");
       return made;

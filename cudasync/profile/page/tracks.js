@@ -3,7 +3,7 @@
 
 const KINDS = {
   host: "#4477aa", kernel: "#228833", HtoD: "#ee7733", DtoH: "#aa3377", DtoD: "#ccaa33",
-  allocate: "#66aacc", free: "#888888", wait: "#998877",
+  allocate: "#66aacc", free: "#888888", wait: "#998877", annotation: "#555599",
 };
 const ROW = 20, HEAD = 34, NAMES = 190;
 

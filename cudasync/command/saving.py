@@ -1,0 +1,56 @@
+"""A profile's files, as `trace` and `demo` are asked for them: a trace, a page, a picture.
+
+What can not be written is missed before the program runs, which may take hours.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+from cudasync.command.arguments import CommandError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from cudasync.profile import Profile
+
+
+class Files:
+    """Where to write which; None for what nobody asked for.
+
+    Raises CommandError for a folder that there is not and a picture of no known format,
+    ModuleNotFoundError for a picture without matplotlib.
+    """
+
+    def __init__(self, *, trace: Path | None, page: Path | None, picture: Path | None) -> None:
+        for file in filter(None, (trace, page, picture)):
+            if not file.resolve().parent.is_dir():
+                raise CommandError(f"{file}: there is no such folder")
+        if picture is not None:
+            _check_picture(picture)
+        # Resolved now: the program may change the folder it is in.
+        self.trace, self.page, self.picture = (
+            None if file is None else file.resolve() for file in (trace, page, picture)
+        )
+
+    @property
+    def all(self) -> dict[str, Path]:
+        """Those that were asked for, by what they are."""
+        named = {"trace": self.trace, "page": self.page, "picture": self.picture}
+        return {kind: file for kind, file in named.items() if file is not None}
+
+    def write(self, profile: Profile) -> None:
+        """Write them. Raises CommandError for what the system refuses."""
+        write = {"trace": profile.save, "page": profile.html, "picture": profile.plot}
+        for kind, file in self.all.items():
+            try:
+                write[kind](file)
+            except OSError as error:
+                raise CommandError(f"{file}: {error.strerror}") from error
+
+
+def _check_picture(file: Path) -> None:
+    known = importlib.import_module("matplotlib.figure").FigureCanvasBase.filetypes
+    if file.suffix and file.suffix[1:].lower() not in known:
+        raise CommandError(f"{file}: pictures are {', '.join(sorted(known))}")

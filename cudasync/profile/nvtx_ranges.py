@@ -1,0 +1,119 @@
+"""The tower. Ranges for NVIDIA's tools, by the `nvtx` wheel: annotations, and the functions of ops.
+
+With CUDASYNC_NVTX=1 there is a range around each annotation, each host op, and the enqueuing of
+each device op, whose commands Nsight shows below it. They are in the domain "cudasync". Where no
+tool has started the process, nothing is told, and engines stay as they are.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+from typing import TYPE_CHECKING, Any
+
+from cudasync.engine import observing
+from cudasync.engine.lifecycle import fork_and_exit
+from cudasync.profile.annotating import LISTENERS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from cudasync.engine import Engine, Op
+    from cudasync.profile.annotating import Span
+
+
+def start() -> None:
+    """Tell NVTX from here on, if the environment has CUDASYNC_NVTX=1.
+
+    Raises ValueError for another value than 1 and 0, ModuleNotFoundError without the wheel.
+    """
+    value = os.environ.get("CUDASYNC_NVTX") or "0"
+    if value not in ("0", "1"):
+        raise ValueError(f"CUDASYNC_NVTX={value}: 1 has ranges for NVIDIA's tools, 0 has none")
+    if value == "0" or LISTENERS:
+        return
+    try:
+        nvtx = importlib.import_module("nvtx")
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError(
+            "CUDASYNC_NVTX=1 needs the nvtx wheel: pip install nvtx, or unset CUDASYNC_NVTX",
+            name="nvtx",
+        ) from error
+    domain = nvtx.get_domain("cudasync")
+    # What the wheel hands out where nobody listens is a dummy.
+    if not isinstance(domain, nvtx.Domain):
+        return
+    ranges = Ranges(domain)
+    LISTENERS.append(ranges)
+    fork_and_exit.openings.append(ranges.watch)
+
+
+class Ranges:
+    """What is told of: annotations, as a listener, and ops, by a recorder in each engine."""
+
+    # The wheel keeps each name for ever; names beyond these are told as one.
+    most_names = 10_000
+
+    def __init__(self, domain: Any) -> None:
+        self.domain = domain
+        self._attributes: dict[str, Any] = {}
+
+    def attributes(self, name: str) -> Any:
+        """What a range of that name is begun with."""
+        found = self._attributes.get(name)
+        if found is None:
+            name = name if len(self._attributes) < self.most_names else "of more names"
+            # dict.setdefault is one C call: all threads get the same.
+            made = self.domain.get_event_attributes(message=name)
+            found = self._attributes.setdefault(name, made)
+        return found
+
+    def begun(self, name: str) -> None:
+        self.domain.push_range(self.attributes(name))
+
+    def ended(self, span: Span) -> None:
+        self.domain.pop_range()
+
+    def watch(self, engine: Engine) -> None:
+        """Have ranges around the functions of the ops of `engine`."""
+        observing.observe(engine, _Told(self, engine._ledger.recorder), timing=False)
+
+
+class _Told:
+    """Told by an engine of each push; who was there before, a trace, is told of all."""
+
+    times_functions = times_nodes = False
+
+    def __init__(self, ranges: Ranges, outer: Any) -> None:
+        self._ranges = ranges
+        self._outer = outer
+        self.times_devices = outer is not None and outer.times_devices
+        for each in ("issuing", "reached", "ran", "ran_in_turn", "adopted", "dropped"):
+            setattr(self, each, _nothing if outer is None else getattr(outer, each))
+
+    @property
+    def entries(self) -> Any:
+        if self._outer is None:
+            raise ValueError("this engine keeps no trace; make it with Engine(trace=True)")
+        return self._outer.entries
+
+    def pushed(self, op: Op) -> None:
+        if self._outer is not None:
+            self._outer.pushed(op)
+        if op._fn is not None:
+            op._fn = _in_range(op._fn, self._ranges.domain, self._ranges.attributes(op.name))
+
+
+def _in_range(fn: Callable[..., Any], domain: Any, attributes: Any) -> Callable[..., Any]:
+    def ranged(*arguments: Any) -> Any:
+        domain.push_range(attributes)
+        try:
+            return fn(*arguments)
+        finally:
+            domain.pop_range()
+
+    return ranged
+
+
+def _nothing(*told: Any) -> None:
+    """Nobody wants to know."""
