@@ -96,8 +96,8 @@ wide:
   %marks = load {_WIDE}, ptr %mark.at, align 1
   %writtens = and {_WIDE} %marks, splat (i8 {Touch.WRITTEN.value})
   %are.old = icmp eq {_WIDE} %writtens, zeroinitializer
-  %earlies = select <64 x i1> %are.old, {_WIDE} %firsts, {_WIDE} zeroinitializer
-  %now = or {_WIDE} %kinds, %earlies
+  %are.early = select <64 x i1> %are.old, {_WIDE} %firsts, {_WIDE} zeroinitializer
+  %now = or {_WIDE} %kinds, %are.early
   %marks.new = or {_WIDE} %marks, %now
   store {_WIDE} %marks.new, ptr %mark.at, align 1
   %at.wide = add i64 %at, 64
@@ -124,12 +124,15 @@ LANES_NAME: Final = "@cudasync.note.lanes"
 LANES: Final = f"""
 define void {LANES_NAME}(ptr %job, ptr %addresses, i32 %spacing, i32 %mask, i64 %size,
     i8 %kind, i64 %line) nounwind {{
+begin:
+  %count.at = getelementptr i64, ptr %job, i64 {Field.RECORDING_COUNT.value}
+  %count = load i64, ptr %count.at
+  %is.off = icmp eq i64 %count, 0
+  br i1 %is.off, label %done, label %entry
 entry:
   %table.at = getelementptr i64, ptr %job, i64 {Field.RECORDING.value}
   %table.address = load i64, ptr %table.at
   %table = inttoptr i64 %table.address to ptr
-  %count.at = getelementptr i64, ptr %job, i64 {Field.RECORDING_COUNT.value}
-  %count = load i64, ptr %count.at
   ; All lanes do one thing to one place: as if one of them did.
   %negated = sub i32 0, %mask
   %one = and i32 %mask, %negated
