@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 # Of how many allocations the history is kept before that of freed ones is dropped.
 _MOST_HISTORIES = 512
 # What nobody has written when it is new; other memory may be written by the host, unseen.
-_FRESH = (MemoryKind.DEVICE, MemoryKind.POOL)
+_FRESH = (MemoryKind.DEVICE, MemoryKind.POOL, MemoryKind.ARRAY)
 _POISON = re.compile(b"[%s]+" % re.escape(PATTERN))
 
 
