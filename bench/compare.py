@@ -48,6 +48,7 @@ PROGRAMS: dict[str, list[str]] = {
     "bench_data": [],
     "bench_driver": [],
     "bench_softgpu": [],
+    "bench_checks": [],
     "bench_peers_gpu": [],
     "bench_collectives": [],
 }
