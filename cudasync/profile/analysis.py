@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
+from cudasync.profile.record import WALL
 from cudasync.profile.waiting import blockers, reason_of
 
 if TYPE_CHECKING:
@@ -59,8 +60,10 @@ class Axis:
     """All that one clock timed: from the first start to the last end, and how full that was.
 
     `overlap` is busy time over elapsed time. `critical` is the longest chain of ops of which each
-    has to come after the one before it, `critical_us` how long these take: with no end of streams
-    and workers it could not be done in less.
+    has to come after the one before it, `critical_us` how long these take: it could not be done in
+    less. `unbounded_us` is an estimate of how long it would take with no end of streams and
+    workers: each op begins once all is over that it comes after and, on the wall clock, it was
+    pushed.
     """
 
     clock: str
@@ -69,6 +72,7 @@ class Axis:
     busy_us: float
     critical: tuple[Record, ...]
     critical_us: float
+    unbounded_us: float
 
     @property
     def elapsed_us(self) -> float:
@@ -153,6 +157,7 @@ def axes(records: Sequence[Record]) -> list[Axis]:
                 sum(each.duration_us for each in timed),
                 path,
                 sum(each.duration_us for each in path),
+                _unbounded_us(records, clock),
             )
         )
     return made
@@ -242,6 +247,22 @@ def _longest(records: Sequence[Record], clock: str) -> tuple[Record, ...]:
             path.append(at)
         at = via[at]
     return tuple(reversed(path))
+
+
+def _unbounded_us(records: Sequence[Record], clock: str) -> float:
+    """From the first start to the last end, if no op waited for a place; others' ops take none."""
+    ends: dict[Record, float] = {}
+    starts = []
+    for each in records:
+        is_timed = each.has_times and each.clock == clock
+        start = max((ends[d.on] for d in each.before if d.on in ends), default=0.0)
+        if clock == WALL:
+            start = max(start, each.queued_us)
+        ends[each] = start + (each.duration_us if is_timed else 0.0)
+        if is_timed:
+            starts.append(start)
+    timed = [end for each, end in ends.items() if each.has_times and each.clock == clock]
+    return max(timed, default=0.0) - min(starts, default=0.0)
 
 
 def _by_place(records: Iterable[Record]) -> dict[tuple[str, str], list[Record]]:
