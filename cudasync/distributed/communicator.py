@@ -14,7 +14,7 @@ from cudasync.distributed.errors import CommunicatorBroken
 from cudasync.errors import ClosedError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from cudasync.distributed.work import Work
 
@@ -65,6 +65,10 @@ class Communicator(ABC):
     def each(self, make: Callable[[int, Any], Any]) -> list[Any]:
         """`make(rank, device)` for each rank of this process: what calls take as a list."""
         return [make(*each) for each in zip(self.ranks, self.devices, strict=True)]
+
+    @abstractmethod
+    def raise_unless_it_computes(self, dtype: Any) -> None:
+        """TypeError for a dtype that no reduction takes."""
 
     @abstractmethod
     def all_reduce(self, x: Any, out: Any = None, *, op: str = "sum", priority: int = 0) -> Any:
@@ -203,3 +207,21 @@ class Communicator(ABC):
             raise CommunicatorBroken(self.broken_by)
         if self.is_closed:
             raise ClosedError("the communicator was closed: make another with init()")
+
+
+def parts_of(
+    comm: Communicator, color: Any, key: Any, make: Callable[[Sequence[Any]], Communicator]
+) -> Any:
+    """What `split` gives where this process has all ranks; `make` makes one of devices."""
+    is_alone = not isinstance(color, (list, tuple))
+    colors = [color] if is_alone else list(color)
+    keys = [0] * comm.size if key is None else [key] if is_alone else list(key)
+    if len(colors) != comm.size or len(keys) != comm.size:
+        raise ValueError(f"split takes a list of {comm.size} colors, and of as many keys")
+    made: dict[Any, Communicator] = {}
+    for each in dict.fromkeys(colors):
+        members = sorted((keys[r], r) for r in range(comm.size) if colors[r] == each)
+        if each is not None:
+            made[each] = make([comm.devices[r] for _, r in members])
+    found = [made.get(each) for each in colors]
+    return found[0] if is_alone else found

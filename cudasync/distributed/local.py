@@ -13,7 +13,7 @@ from cudasync import xp
 from cudasync.array import copy, empty, empty_like
 from cudasync.distributed import checking
 from cudasync.distributed.checking import alike, joined, length_of_part, listed, part
-from cudasync.distributed.communicator import Communicator, Group
+from cudasync.distributed.communicator import Communicator, Group, parts_of
 from cudasync.distributed.reducing import checked
 from cudasync.distributed.scratch import Scratch
 from cudasync.distributed.steps import (
@@ -42,6 +42,9 @@ class LocalCommunicator(Communicator):
         # By sender and receiver: what was sent and not received yet, in memory of the receiver.
         self._sent: dict[tuple[int, int], deque[Any]] = {}
 
+    def raise_unless_it_computes(self, dtype: Any) -> None:
+        checked("min", dtype)
+
     def all_reduce(self, x: Any, out: Any = None, *, op: str = "sum", priority: int = 0) -> Any:
         xs, outs = self._in_and_out(x, out)
         op = checked(op, xs[0].dtype)
@@ -69,7 +72,7 @@ class LocalCommunicator(Communicator):
         return self._launch(f"all_reduce {op}", run)
 
     def all_gather(self, x: Any, out: Any, *, priority: int = 0) -> Any:
-        xs, outs = self._lists(x, out)
+        xs, outs = checking.lists(self, x, out)
         shape = xs[0].shape
         alike(xs, shape, xs[0].dtype, "x")
         alike(outs, joined(shape, self.size), xs[0].dtype, "out")
@@ -87,7 +90,7 @@ class LocalCommunicator(Communicator):
         return self._launch("all_gather", run)
 
     def reduce_scatter(self, x: Any, out: Any, *, op: str = "sum", priority: int = 0) -> Any:
-        xs, outs = self._lists(x, out)
+        xs, outs = checking.lists(self, x, out)
         op = checked(op, xs[0].dtype)
         alike(xs, xs[0].shape, xs[0].dtype, "x")
         length = length_of_part(xs[0].shape, self.size, "x")
@@ -193,7 +196,8 @@ class LocalCommunicator(Communicator):
         return self._launch("all_to_all", run)
 
     def send(self, x: Any, to: int, *, rank: int | None = None, priority: int = 0) -> Any:
-        way, x = self._end(x, rank, to, "to", "x")
+        here, to, x = checking.end(self, x, rank, to, what="to", role="x")
+        way = (here, to)
         if self._group is not None:
             self._group.sent[len(self._group.calls)] = way, x
 
@@ -206,9 +210,9 @@ class LocalCommunicator(Communicator):
         return self._launch(f"send to {to}", run)
 
     def recv(self, out: Any, source: int, *, rank: int | None = None, priority: int = 0) -> Any:
-        (here, there), out = self._end(out, rank, source, "source", "out")
+        here, source, out = checking.end(self, out, rank, source, what="source", role="out")
         checking.writable([out], "out")
-        way = (there, here)
+        way = (source, here)
         if self._group is not None:
             self._group.received[len(self._group.calls)] = way, out
         else:
@@ -226,18 +230,7 @@ class LocalCommunicator(Communicator):
 
     def split(self, color: Any, key: Any = None) -> Any:
         self.raise_if_over()
-        is_alone = not isinstance(color, (list, tuple))
-        colors = [color] if is_alone else list(color)
-        keys = [0] * self.size if key is None else [key] if is_alone else list(key)
-        if len(colors) != self.size or len(keys) != self.size:
-            raise ValueError(f"split takes a list of {self.size} colors, and of as many keys")
-        made: dict[Any, LocalCommunicator] = {}
-        for each in dict.fromkeys(colors):
-            members = sorted((keys[r], r) for r in range(self.size) if colors[r] == each)
-            if each is not None:
-                made[each] = LocalCommunicator([self.devices[r] for _, r in members])
-        found = [made.get(each) for each in colors]
-        return found[0] if is_alone else found
+        return parts_of(self, color, key, LocalCommunicator)
 
     def launch(self, group: Group) -> None:
         for way in {way for way, _ in group.received.values()}:
@@ -256,29 +249,12 @@ class LocalCommunicator(Communicator):
         works |= {number: group.calls[number]() for number in late}
         group.works = [works[number] for number in range(len(group.calls))]
 
-    def _lists(self, x: Any, out: Any) -> tuple[list[Any], list[Any]]:
-        self.raise_if_over()
-        xs, outs = listed(self, x, "x"), listed(self, out, "out")
-        checking.writable(outs, "out")
-        return xs, outs
-
     def _in_and_out(self, x: Any, out: Any) -> tuple[list[Any], list[Any]]:
         """Of one shape each; what is left out is written in place."""
-        xs, outs = self._lists(x, x if out is None else out)
+        xs, outs = checking.lists(self, x, x if out is None else out)
         alike([*xs, *outs], xs[0].shape, xs[0].dtype, "x or out")
         checking.apart(outs, xs, "x")
         return xs, outs
-
-    def _end(self, x: Any, rank: Any, other: Any, what: str, role: str) -> tuple[Any, Any]:
-        """The way between two ranks, and the one array at this end."""
-        self.raise_if_over()
-        if rank is None and self.size > 1:
-            raise ValueError("rank= says which rank of this process does it: there are several")
-        here = checking.as_rank(self, 0 if rank is None else rank, "rank")
-        there = checking.as_rank(self, other, what)
-        row: list[Any] = [None] * self.size
-        row[here] = x[0] if isinstance(x, (list, tuple)) and len(x) == 1 else x
-        return (here, there), listed(self, row, role, (here,))[here]
 
     def _launch(self, name: str, run: Callable[[], list[Any]]) -> Any:
         def call() -> Work:

@@ -25,7 +25,6 @@ from cudasync.distributed.checking import (
     listed,
     one_color,
     one_pair,
-    other_rank,
 )
 from cudasync.distributed.communicator import Communicator, Group
 from cudasync.distributed.comparing import Comparing, Told
@@ -72,6 +71,9 @@ class MpiCommunicator(Communicator):
     def broken_by(self) -> str | None:
         """What failed first between ranks."""
         return self._line.broken_by
+
+    def raise_unless_it_computes(self, dtype: Any) -> None:
+        mpi_library.raise_unless_it_computes(dtype)
 
     def all_reduce(self, x: Any, out: Any = None, *, op: str = "sum", priority: int = 0) -> Any:
         x, out = one_pair(self, x, x if out is None else out)
@@ -176,8 +178,7 @@ class MpiCommunicator(Communicator):
         return self._launch(told, x, out, does, priority, rows=rows)
 
     def send(self, x: Any, to: int, *, rank: int | None = None, priority: int = 0) -> Any:
-        to = other_rank(self, to, "to", rank)
-        x, _ = one_pair(self, x, None)
+        _, to, x = checking.end(self, x, rank, to, what="to", role="x")
 
         def does(sent: Any, got: Any, limit: Any, left: int) -> None:
             self._ranks.send(sent.copy(), to, left)
@@ -185,9 +186,7 @@ class MpiCommunicator(Communicator):
         return self._launch(_told(f"send to {to}", x, to=to), x, None, does, priority)
 
     def recv(self, out: Any, source: int, *, rank: int | None = None, priority: int = 0) -> Any:
-        self.raise_if_over()
-        source = other_rank(self, source, "source", rank)
-        (out,) = listed(self, out, "out")
+        _, source, out = checking.end(self, out, rank, source, what="source", role="out")
         checking.writable([out], "out")
 
         def does(sent: Any, got: Any, limit: Any, left: int) -> None:
@@ -246,7 +245,7 @@ class MpiCommunicator(Communicator):
         group.works = [works[number] for number in range(len(group.calls))]
 
     def _reduction(self, op: Any, x: Any) -> str:
-        mpi_library.raise_unless_it_computes(x.dtype)
+        self.raise_unless_it_computes(x.dtype)
         return checked(op, x.dtype)
 
     def _mean(self, op: str, got: Any) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import importlib
 import time
 from collections import deque
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +22,7 @@ from cudasync.driver.probe import chosen
 from cudasync.errors import CudasyncError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
 _HINT = "pip install 'cudasync[nccl]'"
 _ID_BYTES = 128
@@ -58,7 +58,7 @@ def library() -> Any:
         raise BackendUnavailable(
             "nccl",
             f"it moves data between NVIDIA's GPUs, and none is in use here ({why})",
-            hint='"local" and "mpi" work without',
+            hint='"local" and "mpi" work without, and so do the stores "device" and "dist_sync"',
         )
     try:
         found = importlib.import_module("nccl.bindings.nccl")
@@ -87,58 +87,87 @@ def new_id() -> np.ndarray[Any, Any]:
 
 
 class Link:
-    """One rank's handle of a communicator; `broken_by` is what failed first."""
+    """A process's handles of a communicator, one a rank; `broken_by` is what failed first."""
 
     def __init__(
-        self, size: int, rank: int, identity: np.ndarray[Any, Any], timeout: float
+        self,
+        size: int,
+        ranks: Sequence[tuple[int, Any]],
+        identity: np.ndarray[Any, Any],
+        timeout: float,
     ) -> None:
-        """Blocks until all ranks are here; CollectiveTimeout. The device is the current one."""
+        """The ranks of this process, each with its device. Blocks until all are here;
+        CollectiveTimeout."""
         self._nccl = library()
         self.timeout = timeout
         self.broken_by: BaseException | None = None
         self._calls = 0
-        config = self._nccl.Config()
-        config.blocking = 0
-        self._handle = self._nccl.comm_init_rank_scalable(
-            size, rank, 1, bytearray(identity[:_ID_BYTES].tobytes()), config.ptr
-        )
-        self._living = deque([self._handle])
+        self._handles: list[Any] = []
+        # Those that were not aborted or destroyed.
+        self._living: deque[Any] = deque()
+        with self._together(len(ranks)):
+            for rank, device in ranks:
+                device.context.enter_anew()
+                config = self._nccl.Config()
+                config.blocking = 0
+                words = bytearray(identity[:_ID_BYTES].tobytes())
+                handle = self._nccl.comm_init_rank_scalable(size, rank, 1, words, config.ptr)
+                self._handles.append(handle)
+                self._living.append(handle)
         self._settle("init")
 
-    def do(self, name: str, calls: Sequence[Callable[[Any, Any], object]]) -> None:
-        """Enqueue calls, which take the library and the handle: several as one group.
+    def do(self, name: str, calls: Sequence[tuple[int, Callable[[Any, Any], object]]]) -> None:
+        """Enqueue calls, which take the library and a handle, each of the handle with a number:
+        several as one group.
 
         They were checked before. Where one fails nevertheless the communicator is aborted, since
         the other ranks wait for what it began.
         """
         self.raise_if_broken()
         try:
-            if len(calls) > 1:
-                self._nccl.group_start()
-            for call in calls:
-                call(self._nccl, self._handle)
-            if len(calls) > 1:
-                self._nccl.group_end()
+            with self._together(len(calls)):
+                for at, call in calls:
+                    call(self._nccl, self._handles[at])
             self._settle(name)
         except BaseException as error:
             self.abort(error)
             raise
         self._calls += 1
 
+    @contextmanager
+    def _together(self, count: int) -> Iterator[None]:
+        """A group of NCCL's around several calls. Where one raises nothing of it is launched."""
+        if count > 1:
+            self._nccl.group_start()
+        try:
+            yield
+        except BaseException as error:
+            # Before the group ends, as it has to: groups are the thread's, not the communicator's.
+            self.abort(error)
+            if count > 1:
+                with suppress(RuntimeError):
+                    self._nccl.group_end()
+            raise
+        if count > 1:
+            self._nccl.group_end()
+
     def look(self, name: str) -> None:
         """Abort where NCCL says that something failed since."""
-        if self.broken_by is None:
-            state = int(self._nccl.comm_get_async_error(self._handle))
+        for handle in self._handles:
+            if self.broken_by is not None:
+                return
+            state = int(self._nccl.comm_get_async_error(handle))
             if state not in (0, _IN_PROGRESS):
-                self.abort(self._error(name, state))
+                self.abort(self._error(name, state, handle))
 
     def abort(self, reason: BaseException) -> None:
-        """End what is under way, on the device too; waits for no other rank. Any thread may."""
-        # One thread alone gets it: deque.pop is one C call.
+        """End what is under way, on the devices too; waits for no other rank. Any thread may."""
+        # One thread alone gets each: deque.pop is one C call.
         with suppress(IndexError):
-            handle = self._living.pop()
-            self.broken_by = reason
-            self._nccl.comm_abort(handle)
+            while True:
+                handle = self._living.pop()
+                self.broken_by = self.broken_by or reason
+                self._nccl.comm_abort(handle)
 
     def late(self, name: str) -> CollectiveTimeout:
         """The error of a call that is past its deadline."""
@@ -146,11 +175,15 @@ class Link:
 
     def close(self) -> None:
         """End the communicator in good order, with all other ranks; abort it past the deadline."""
-        if self.broken_by is None:
-            self._nccl.comm_finalize(self._handle)
-            self._settle("close")
-            with suppress(IndexError):
-                self._nccl.comm_destroy(self._living.pop())
+        if self.broken_by is not None:
+            return
+        with self._together(len(self._handles)):
+            for handle in self._handles:
+                self._nccl.comm_finalize(handle)
+        self._settle("close")
+        with suppress(IndexError):
+            while True:
+                self._nccl.comm_destroy(self._living.popleft())
 
     def raise_if_broken(self) -> None:
         """What failed first."""
@@ -160,17 +193,18 @@ class Link:
     def _settle(self, name: str) -> None:
         """Wait until the last call is enqueued everywhere; CollectiveTimeout, and it is aborted."""
         end = time.monotonic() + self.timeout
-        while (state := int(self._nccl.comm_get_async_error(self._handle))) == _IN_PROGRESS:
-            if time.monotonic() > end:
-                error = self.late(name)
-                self.abort(error)
-                raise error
-            time.sleep(_PAUSE_S)
-        if state:
-            raise self._error(name, state)
+        for handle in self._handles:
+            while (state := int(self._nccl.comm_get_async_error(handle))) == _IN_PROGRESS:
+                if time.monotonic() > end:
+                    error = self.late(name)
+                    self.abort(error)
+                    raise error
+                time.sleep(_PAUSE_S)
+            if state:
+                raise self._error(name, state, handle)
 
-    def _error(self, name: str, state: int) -> DistError:
-        said = f"{self._nccl.get_error_string(state)}; {self._nccl.get_last_error(self._handle)}"
+    def _error(self, name: str, state: int, handle: Any) -> DistError:
+        said = f"{self._nccl.get_error_string(state)}; {self._nccl.get_last_error(handle)}"
         if state == _REMOTE_ERROR:
             return RankFailed(name, (), said)
         return DistError(f"{name}: NCCL says {said}")

@@ -46,7 +46,8 @@ def init(
     started, a rank each, with their arrays on the one device of `devices` (default: the device with
     the number that the process has on its machine, modulo their count); blocks until all are here,
     and a collective that takes longer than `timeout` seconds breaks it. "nccl": the same between
-    NVIDIA's GPUs, by NCCL; also for a process alone. "auto" is, in a process that mpiexec started,
+    NVIDIA's GPUs, by NCCL; a process that mpiexec did not start has all ranks, one for each of its
+    `devices` (default: the current one). "auto" is, in a process that mpiexec started,
     "nccl" where every rank has NCCL and a GPU of its own, and "mpi" otherwise; elsewhere "local".
 
     With `debug`, between processes by MPI, ranks compare their calls before each: where verb,
@@ -54,7 +55,7 @@ def init(
     them. It is on for all where it is on for one rank; left out, CUDASYNC_DISTRIBUTED_DEBUG=1 says
     so.
 
-    Raises ValueError for another name, no devices, and several for "mpi" and "nccl";
+    Raises ValueError for another name, no devices, and several for a rank of "mpi" and "nccl";
     BackendUnavailable without mpi4py, and for "nccl" without NCCL or a GPU; CollectiveTimeout where
     a rank does not come.
     """
@@ -100,17 +101,18 @@ def _is_debugged(asked: bool | None) -> bool:
 def _between_processes(
     backend: str, devices: Sequence[Any] | None, timeout: float, *, debug: bool
 ) -> Communicator:
-    if devices is not None and len(devices) != 1:
+    is_alone = backend == "nccl" and not is_launched()
+    if devices is not None and len(devices) != 1 and not (is_alone and devices):
         raise ValueError(f"a rank has one device, devices= names {len(devices)}")
     if not timeout > 0:
         raise ValueError(f"timeout is a positive number of seconds, not {timeout}")
     if backend == "nccl":
         nccl_library.library()
-        if devices is not None and place(devices[0]) == CPU:
+        named = [current_device()] if devices is None else [place(each) for each in devices]
+        if CPU in named:
             raise ValueError("NCCL moves arrays of GPUs, and devices= names the CPU")
-        if not is_launched():
-            alone = current_device() if devices is None else place(devices[0])
-            return NcclCommunicator(None, alone, timeout)
+        if is_alone:
+            return NcclCommunicator(None, named, timeout)
     ranks = mpi_library.world(timeout)
     number, count = mpi_library.number_on_this_machine()
     device = place(number % device_count() if devices is None else devices[0])
@@ -119,7 +121,7 @@ def _between_processes(
         lacks = device == CPU or count > device_count() or not _has_nccl()
         backend = "mpi" if ranks.any([lacks], ("init", 0, timeout))[0] else "nccl"
     if backend == "nccl":
-        return NcclCommunicator(ranks, device, timeout)
+        return NcclCommunicator(ranks, [device], timeout)
     return MpiCommunicator(ranks, device, timeout, debug=debug)
 
 

@@ -62,7 +62,7 @@ def engine() -> Engine:
         return found
     global _default
     cell = _default
-    while (default := cell.engine.get()) is not None and default.is_closed:
+    while (default := cell.engine.get()) is not None and default._is_closed:
         # Somebody closed it: the next need is a need again.
         _default = cell = cell.following.offer(_Default())
     if default is None:

@@ -1,7 +1,8 @@
-"""Floor 5. What "dist_sync" does between workers: sums, by collectives of MPI, without a server.
+"""Floor 5. What stores without a server do between workers, each a rank: sums, by collectives.
 
-All workers make the same calls in the same order. Sums have the same bits on all of them; how these
-differ from a sum in one process is said in DESIGN.md.
+"dist_sync" has a communicator of MPI's on the CPU, "nccl" one of NCCL's on the GPUs. All workers
+make the same calls in the same order. Sums have the same bits on all of them; how these differ from
+a sum in one process is said in DESIGN.md.
 """
 
 from __future__ import annotations
@@ -13,38 +14,41 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from cudasync import xp
-from cudasync.array.host.memory import view_of
-from cudasync.distributed import DistError, init
-from cudasync.distributed.mpi_library import raise_unless_it_computes
+from cudasync.array.copying import copy
+from cudasync.array.host.memory import CPU, view_of
+from cudasync.distributed import DistError
 from cudasync.engine import engine
 from cudasync.kvstore.packing import Packed
+from cudasync.kvstore.summing import at
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from cudasync.array.array import Array
+    from cudasync.distributed import Communicator
     from cudasync.kvstore.arguments import Key
     from cudasync.kvstore.compression import Compression
 
 
 class Between:
-    """The workers of a "dist_sync" store, each a rank of MPI; blocks until all are here."""
+    """The workers of a store: the ranks of `comm`, with all that is shared on its `place`."""
 
-    def __init__(self, timeout: float) -> None:
-        self.comm = init("mpi", devices=["cpu"], timeout=timeout)
-        self.rank, self.size = self.comm.rank, self.comm.size
+    def __init__(self, comm: Communicator) -> None:
+        self.comm = comm
+        self.rank, self.size = comm.rank, comm.size
+        (self.place,) = comm.devices
 
     def agree(self, given: list[tuple[Key, Array]]) -> None:
         """Block until all workers are here with the same keys; ValueError on all if they differ.
 
-        TypeError for what MPI has no sums of.
+        TypeError for what the communicator has no sums of.
         """
         for _, each in given:
-            raise_unless_it_computes(each.dtype)
+            self.comm.raise_unless_it_computes(each.dtype)
         told = json.dumps([[key, each.shape, each.dtype.str] for key, each in given])
         digest = np.frombuffer(hashlib.sha256(told.encode()).digest()[:8], np.int64)
-        of_all = xp.empty((self.size,), dtype=xp.int64, device="cpu")
-        self.comm.all_gather(xp.asarray(digest, device="cpu"), of_all)
+        of_all = xp.empty((self.size,), dtype=xp.int64, device=self.place)
+        self.comm.all_gather(xp.asarray(digest, device=self.place), of_all)
         if len(set(of_all.numpy().tolist())) > 1:
             raise ValueError(
                 f"workers init different keys, shapes or dtypes; rank {self.rank}: {told}"
@@ -58,24 +62,29 @@ class Between:
             self.comm.all_reduce(own, into, priority=priority)
             return
         packed = Packed(compression.kind, compression.threshold)
-        sent, size = compression(key, 0, own), packed.size_bytes(own.size)
-        mine = xp.empty((size,), dtype=xp.uint8, device="cpu")
-        of_all = xp.empty((size * self.size,), dtype=xp.uint8, device="cpu")
+        sent, size = at(CPU, compression(key, 0, own), priority), packed.size_bytes(own.size)
+        mine = xp.empty((size,), dtype=xp.uint8, device=CPU)
+        gathered = xp.empty((size * self.size,), dtype=xp.uint8, device=self.place)
 
         def pack() -> None:
             view_of(mine)[...] = packed.pack(view_of(sent))
 
+        current: Any = engine()
+        current.push(pack, reads=[sent], writes=[mine], name=f"pack {key!r}", priority=priority)
+        self.comm.all_gather(at(self.place, mine, priority), gathered, priority=priority)
+        of_all = at(CPU, gathered, priority)
+        total = into if into.device == CPU else xp.empty(into.shape, dtype=into.dtype, device=CPU)
+
         def add() -> None:
-            target, rows = view_of(into), view_of(of_all).reshape(self.size, size)
+            target, rows = view_of(total), view_of(of_all).reshape(self.size, size)
             parts = [packed.unpack(row, target.size, target.dtype) for row in rows]
             for each in parts[1:]:
                 parts[0] += each
             target[...] = parts[0].reshape(target.shape)
 
-        current: Any = engine()
-        current.push(pack, reads=[sent], writes=[mine], name=f"pack {key!r}", priority=priority)
-        self.comm.all_gather(mine, of_all, priority=priority)
-        current.push(add, reads=[of_all], writes=[into], name=f"add {key!r}", priority=priority)
+        current.push(add, reads=[of_all], writes=[total], name=f"add {key!r}", priority=priority)
+        if total is not into:
+            copy(into, total, priority=priority)
 
     def on_rank_0(self, does: Callable[[], None]) -> None:
         """Let rank 0 do it, and block until it has; its OSError is a DistError elsewhere."""
@@ -85,7 +94,7 @@ class Between:
                 does()
             except OSError as error:
                 failed = error
-        flag = xp.asarray(np.array([failed is not None], np.int64), device="cpu")
+        flag = xp.asarray(np.array([failed is not None], np.int64), device=self.place)
         self.comm.broadcast(flag)
         if failed is not None:
             raise failed

@@ -5,12 +5,19 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
+from cudasync.distributed import init, nccl_library
+from cudasync.distributed.starting import is_launched
+from cudasync.kvstore.between import Between
 from cudasync.kvstore.store import CopiesStore
+from cudasync.kvstore.summing import Across
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from cudasync.distributed import Communicator
     from cudasync.kvstore.base import KVStore
 
-TYPES = ("local", "device", "dist_sync", "dist_async")
+TYPES = ("local", "device", "nccl", "dist_sync", "dist_async")
 TRANSPORTS = ("mpi", "ray")
 
 
@@ -35,6 +42,10 @@ def create(
     the same order; one that takes longer than `timeout` seconds is a CollectiveTimeout on the
     others. Blocks until all workers are here.
 
+    "nccl" adds up by NCCL. In a process alone it is as "device": those of its GPUs that have a part
+    of a sum meet at their first one, which blocks. In processes that mpiexec started it is as
+    "dist_sync", with each worker's values on the GPU that is its own.
+
     "dist_async": the values are on `servers` servers, which update them by the optimizer as each
     worker's push comes; nobody waits for anybody. `transport` says what servers are:
 
@@ -50,7 +61,7 @@ def create(
     silent for half of `timeout`. Keys of `big_elements` and more are split over the servers.
 
     Raises ValueError for another name and for numbers that make no sense, BackendUnavailable
-    without mpi4py or Ray.
+    without mpi4py or Ray, or for "nccl" without NCCL or a GPU.
     """
     if name not in TYPES:
         raise ValueError(f"a key-value store is one of {', '.join(TYPES)}, not {name!r}")
@@ -59,9 +70,16 @@ def create(
     if name in ("local", "device"):
         return CopiesStore(name)
     if name == "dist_sync":
-        from cudasync.kvstore.between import Between
+        return CopiesStore(name, Between(init("mpi", devices=["cpu"], timeout=timeout)))
+    if name == "nccl":
+        if is_launched():
+            return CopiesStore(name, Between(init("nccl", timeout=timeout)))
+        nccl_library.library()
 
-        return CopiesStore(name, Between(timeout))
+        def among(devices: Sequence[Any]) -> Communicator:
+            return init("nccl", devices=devices, timeout=timeout)
+
+        return CopiesStore(name, across=Across(among, nccl_library.type_of))
     if servers < 1 or (staleness is not None and staleness < 0) or not 0 <= rank < num_workers:
         raise ValueError(
             f"servers={servers} is 1 or more, staleness={staleness} 0 or more, and rank={rank} is "

@@ -1,4 +1,4 @@
-"""Floor 5. Stores whose values every worker has: "local", "device", and "dist_sync".
+"""Floor 5. Stores whose values every worker has: "local", "device", "dist_sync" and "nccl".
 
 Every call is made of pushes on the arrays concerned, so it returns at once, a pull is behind the
 pushes before it, and what reads `out` is behind the pull. What fails poisons as everywhere. Between
@@ -13,6 +13,7 @@ from cudasync import xp
 from cudasync.array.copying import copy
 from cudasync.array.host.memory import CPU
 from cudasync.distributed.work import Work, work_of
+from cudasync.driver import current_device
 from cudasync.kvstore import base, states, summing
 from cudasync.kvstore.arguments import Key, arrays_of, checked_keys, pairs
 from cudasync.kvstore.base import KVStore
@@ -24,18 +25,25 @@ if TYPE_CHECKING:
 
     from cudasync.array.array import Array
     from cudasync.kvstore.between import Between
+    from cudasync.kvstore.summing import Across
 
 
 class CopiesStore(KVStore):
     """A store with an array for each key in this process.
 
-    "local" and "dist_sync" add up and update on the CPU, "device" where the key's first value was.
+    "local" adds up and updates on the CPU, "device" where the key's first value was. With `between`
+    it is done where the communicator of the workers has its arrays. With `across` the devices of
+    this process add up by a communicator of theirs.
     """
 
-    def __init__(self, kind: str, between: Between | None = None) -> None:
+    def __init__(
+        self, kind: str, between: Between | None = None, across: Across | None = None
+    ) -> None:
         super().__init__()
         self.type = kind
         self._between = between
+        self._across = across
+        self._total = summing.total if across is None else across.total
         if between is not None:
             self.rank, self.num_workers = between.rank, between.size
         self._stored: dict[Key, Array] = {}
@@ -48,11 +56,13 @@ class CopiesStore(KVStore):
         given = pairs(key, value, "value")
         with self._lock:
             base.of_one_shape(given, self._stored)
+            if self._across is not None:
+                for _, (first, *_) in given:
+                    self._across.check(first.dtype)
             if self._between is not None:
                 self._between.agree([(name, arrays[0]) for name, arrays in given])
             for name, (first, *_) in given:
-                home = first.device if self.type == "device" else CPU
-                made = xp.empty(first.shape, dtype=first.dtype, device=home)
+                made = xp.empty(first.shape, dtype=first.dtype, device=self._home(first))
                 copy(made, first)
                 if self._between is not None:
                     self._between.comm.broadcast(made)
@@ -154,12 +164,23 @@ class CopiesStore(KVStore):
     def close(self) -> None:
         if self._between is not None:
             self._between.comm.close()
+        if self._across is not None:
+            self._across.close()
+
+    def _home(self, first: Array) -> Any:
+        """Where a key is to be, whose first value is given."""
+        if self._between is not None:
+            return self._between.place
+        if self.type == "local":
+            return CPU
+        # A communicator of devices adds up on one of them.
+        return current_device() if self._across and first.device == CPU else first.device
 
     def _push(self, key: Key, arrays: list[Array], priority: int) -> None:
         stored, compression = self._stored[key], self._compression
         if compression is not None and self._between is None:
             arrays = [compression(key, at, each) for at, each in enumerate(arrays)]
-        found = summing.total(arrays, stored.device, priority)
+        found = self._total(arrays, stored.device, priority)
         if self._between is not None:
             # Without an updater the sum of all workers goes where it is to be.
             into = stored if self._updater is None else xp.empty_like(stored)

@@ -144,13 +144,16 @@ def _compiler(name: str) -> Compile:
         *,
         memcheck: bool = True,
         record: bool = False,
+        races: bool = False,
         image: bytes | None = None,
     ) -> CompiledModule:
         refusals: list[PtxError] = []
         for room in _LOWERINGS[name]:
             compile_in: Compile = import_module(f"cudasync.softgpu.{room}").compile_module
             try:
-                return compile_in(module, memcheck=memcheck, record=record, image=image)
+                return compile_in(
+                    module, memcheck=memcheck, record=record, races=races, image=image
+                )
             except PtxError as refusal:
                 refusals.append(refusal)
         raise refusals[0]

@@ -203,6 +203,17 @@ class CompiledKernel(Protocol):
     def max_threads(self) -> int:
         """The most threads a block may have: from .maxntid or .reqntid, else 1024."""
 
+    @property
+    def sites(self) -> tuple[ir.Instruction, ...]:
+        """What races are told by, see `racing`; nothing where threads can not be held so."""
+
+    @property
+    def parts(self) -> tuple[ir.Function, ...]:
+        """The kernel and all it may call, as they are lowered; nothing where `sites` is."""
+
+    def shares(self, block: Dim3) -> bool:
+        """Whether threads of such blocks may race on shared memory, as compiled with `races`."""
+
     def start(self, launch: Launch) -> Execution:
         """Prepare to execute; nothing runs before `Execution.run`."""
 
@@ -231,10 +242,12 @@ class Compile(Protocol):
         *,
         memcheck: bool = True,
         record: bool = False,
+        races: bool = False,
         image: bytes | None = None,
     ) -> CompiledModule:
         """Lower every kernel that can be; PtxError for the first instruction that is no PTX.
 
-        With `record`, launches can be recorded: slower code. `image` is what the module was
+        With `record`, launches can be recorded: slower code; with `races`, their threads can be
+        held against each other, too, where the lowering does that. `image` is what the module was
         parsed from, for those who keep on disk what comes of it.
         """

@@ -20,10 +20,12 @@ import re
 from dataclasses import dataclass
 from enum import IntFlag
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+
+    from cudasync.softgpu.windows import Windows
 
 
 class Touch(IntFlag):
@@ -65,13 +67,20 @@ class First:
     address: int
 
 
+class Races(Protocol):
+    """Who holds the threads of a launch against each other."""
+
+    def state_of(self, slot: object, shared: int, shared_bytes: int, warps: int) -> int:
+        """The address of a fresh state for a slot of the launch, see `racing.State`."""
+
+
 class Recording:
     """The record of one launch over the ranges it watches.
 
     The table lies at `address` as `count` rows, for as long as this lives.
     """
 
-    __slots__ = ("_kept", "_table", "address", "count", "ranges")
+    __slots__ = ("_kept", "_table", "address", "count", "races", "ranges", "windows")
 
     def __init__(
         self, ranges: Iterable[tuple[int, int]], unmarked: Iterable[tuple[int, int]] = ()
@@ -87,6 +96,10 @@ class Recording:
             if start < end:
                 raise ValueError(f"watched ranges overlap at {start:#x}")
         self.count = len(self.ranges)
+        # Who holds the threads of the launch against each other, if anybody does.
+        self.races: Races | None = None
+        # Who looks at what is written of shared and local memory, if anybody does.
+        self.windows: Windows | None = None
         self._table = (ctypes.c_uint64 * (_ROW_WORDS * self.count + 1))()
         # Pages that nobody touches cost nothing.
         self._kept = [

@@ -20,7 +20,8 @@ class Access:
 
     `what` did it ("kernel axpy"), `verb` is read, write, allocation, free, creation or fault,
     `site` the line of the program that asked for it, `source` the line of CUDA C that `ptx_line`
-    was made from. That line is the first of its kind in the allocation.
+    was made from. That line is the first of its kind in the allocation, but where `thread` says
+    which thread of a kernel it was.
     """
 
     what: str
@@ -29,6 +30,7 @@ class Access:
     stream: str = ""
     ptx_line: int = 0
     source: str = ""
+    thread: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +49,8 @@ class Finding:
         for each in self.accesses:
             line = f", PTX line {each.ptx_line}" if each.ptx_line else ""
             source = f" ({each.source})" if each.source else ""
-            lines.append(f"    {each.verb} by {each.what}{line}{source}, called at {each.site}")
+            what = f"{each.what}, {each.thread}" if each.thread else each.what
+            lines.append(f"    {each.verb} by {what}{line}{source}, called at {each.site}")
         return "\n".join([*lines, *(f"    {part}" for part in (self.memory, self.missing) if part)])
 
 
@@ -62,7 +65,8 @@ def check(
     """Run `program` once under checks, and return what was found, in the order it was met.
 
     race: two accesses to the same bytes, one of them a write, that no stream order, event, graph
-    edge or wait of the host puts in order, whatever the result was; mem: accesses outside of
+    edge or wait of the host puts in order, whatever the result was, nor, between threads of one
+    kernel, a barrier, atomics or fences; mem: accesses outside of
     memory; init: kernels' reads of global memory that nobody wrote; sync: barriers and waits that
     can not end; leak: what the program made and did not end, asked for by name. After a finding
     the program goes on; what it raises is raised, with what was found as a note, or with

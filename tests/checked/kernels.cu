@@ -100,16 +100,20 @@ __global__ void two_barriers(int* y, int border) {
     else { y[threadIdx.x] = 2; __syncthreads(); }
 }
 
-__global__ void handed_over(int* y, int waiting, int counted) {
-    __shared__ int room[32];
-    if (threadIdx.x < 32) {
-        room[threadIdx.x] = threadIdx.x;
-        asm volatile("bar.arrive 1, %0;" :: "r"(counted));
-    } else if (threadIdx.x < 32 + waiting) {
-        asm volatile("bar.sync 1, %0;" :: "r"(counted));
-        y[threadIdx.x] = room[threadIdx.x - 32];
+#define HANDED_OVER(name, counted)                                  \
+    __global__ void name(int* y) {                                  \
+        __shared__ int room[32];                                    \
+        if (threadIdx.x < 32) {                                     \
+            room[threadIdx.x] = threadIdx.x;                        \
+            asm volatile("bar.arrive 1, " #counted ";" ::: "memory"); \
+        } else {                                                    \
+            asm volatile("bar.sync 1, " #counted ";" ::: "memory"); \
+            y[threadIdx.x] = room[threadIdx.x - 32];                \
+        }                                                           \
     }
-}
+
+HANDED_OVER(handed_over, 64)
+HANDED_OVER(handed_over_to_more, 96)
 
 __global__ void warp_barrier(int* y, unsigned mask, int some) {
     if (threadIdx.x < some) {

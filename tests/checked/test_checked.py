@@ -13,6 +13,7 @@ from helpers.process import start
 
 from checked.judging import complaint, prepare
 from checked.table import HERE, PROGRAMS, TABLE, Program, as_table
+from cudasync.softgpu import windows
 from cudasync.softgpu.core.checks import leaks, memory, order, shadow, unwritten
 
 pytestmark = [pytest.mark.lazy, needs_nvrtc]
@@ -89,6 +90,10 @@ PLANTED = {
     "all is written": (
         (unwritten.Unwritten, "within", lambda *_: []),
         "with_memory.all_but_a_byte",
+    ),
+    "all of shared and local memory is written": (
+        (windows.Windows, "early", lambda *_: iter(())),
+        "with_memory.an_element_of_shared_memory",
     ),
     "a write writes nothing": (
         (unwritten.Unwritten, "take_away", lambda *_: None),

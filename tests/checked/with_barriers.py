@@ -22,10 +22,10 @@ def a_barrier_of_all():
 @wrong("sync", "the one who hands over counts 96 threads, and there are 64")
 def a_hand_over_of_too_many():
     with memory(512) as (y,):
-        ok(driver.cuLaunchKernel(*call("handed_over", y, 32, 96, block=64)))
+        ok(driver.cuLaunchKernel(*call("handed_over_to_more", y, block=64)))
 
 
 @right("one warp hands over to another, which alone waits")
 def a_hand_over():
     with memory(512) as (y,):
-        ok(driver.cuLaunchKernel(*call("handed_over", y, 32, 64, block=64)))
+        ok(driver.cuLaunchKernel(*call("handed_over", y, block=64)))

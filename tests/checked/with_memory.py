@@ -221,3 +221,39 @@ def a_launch_before():
     with memory(64, value=None) as (x,), memory(64) as (y,):
         ok(driver.cuLaunchKernel(*call("fill", x, 16, 1)))
         ok(driver.cuLaunchKernel(*call("twice", y, x, 16)))
+
+
+@wrong("init", "of the block's array one element is read that no thread has written")
+def an_element_of_shared_memory():
+    with memory(256) as (y,):
+        ok(driver.cuLaunchKernel(*call("shared_in_part", y, 31, 32)))
+
+
+@right("all that is read is written")
+def elements_of_shared_memory():
+    with memory(256) as (y,):
+        ok(driver.cuLaunchKernel(*call("shared_in_part", y, 32, 32, grid=3)))
+
+
+@wrong("init", "in dynamic shared memory the last warp's part is never written")
+def a_warp_of_dynamic_shared_memory():
+    with memory(512) as (y,):
+        ok(driver.cuLaunchKernel(*call("dynamic_in_part", y, 64, 96, block=96, room=384)))
+
+
+@right("it is more than is used, and that is no matter")
+def too_much_dynamic_shared_memory():
+    with memory(512) as (y,):
+        ok(driver.cuLaunchKernel(*call("dynamic_in_part", y, 64, 64, block=96, room=384)))
+
+
+@wrong("init", "of the thread's own array one element more is read than was written")
+def an_element_of_local_memory():
+    with memory(256) as (y,):
+        ok(driver.cuLaunchKernel(*call("local_in_part", y, 7, 8)))
+
+
+@right("as many are read as were written")
+def elements_of_local_memory():
+    with memory(256) as (y,):
+        ok(driver.cuLaunchKernel(*call("local_in_part", y, 8, 8, grid=2)))

@@ -135,3 +135,10 @@ def a_shared_array():
     x, y = arrays()
     reversed_by_block[1, 32](y, x, 32)
     cuda.synchronize()
+
+
+@wrong("init", "one element of the block's shared array is never written")
+def a_shared_array_in_part():
+    x, y = arrays()
+    reversed_by_block[1, 32](y, x, 31)
+    cuda.synchronize()

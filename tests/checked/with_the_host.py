@@ -147,3 +147,30 @@ def columns_beside_each_other():
     with streams() as (one, two), memory(64) as (x,), pinned(32, 32) as (left, right_):
         ok(driver.cuMemcpy2DAsync(rows_of(16, left, x), one))
         ok(driver.cuMemcpy2DAsync(rows_of(16, right_, x + 8), two))
+
+
+@wrong("init", "the copy brings what nobody has written, and the host reads it")
+def a_result_that_nobody_wrote():
+    target = cs.pinned_empty(16, np.int32)
+    with memory(64, value=None) as (x,):
+        ok(driver.cuMemcpyDtoH(target.ctypes.data, x, 64))
+        host_access(target, writes=False)
+
+
+@right("the host reads the part that was written")
+def a_result_that_is_there_in_part():
+    target = cs.pinned_empty(16, np.int32)
+    with memory(64, value=None) as (x,):
+        ok(driver.cuMemsetD8(x, 0, 32))
+        ok(driver.cuMemcpyDtoH(target.ctypes.data, x, 64))
+        host_access(target[:8], writes=False)
+
+
+@right("what was brought along the host has overwritten, though it declares nothing")
+def a_buffer_that_is_filled_by_the_host():
+    both = cs.pinned_empty(16, np.int32)
+    with memory(64, value=None) as (x,), memory(64) as (y,):
+        ok(driver.cuMemcpyDtoH(both.ctypes.data, x, 64))
+        both[:] = 5
+        ok(driver.cuMemcpyHtoD(x, both.ctypes.data, 64))
+        ok(driver.cuLaunchKernel(*call("twice", y, x, 16)))

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from helpers.house import ROOT
-from helpers.process import run_module
+from helpers.process import document, run_module
 from PIL import Image
 
 import cudasync.command.experiments
@@ -151,7 +151,7 @@ def test_left_to_itself_it_has_two_devices_and_the_clock_that_each_experiment_ne
     """The virtual clock here, the wall clock in a second process, in one report."""
     code, printed = elsewhere("dag", "two-gpus", *SMALL, "--json", **UNSET)
     assert code == 0, printed
-    found = json.loads(printed)
+    found = document(printed)
     assert found["device"]["count"] == 2
     two_gpus, dag = found["experiments"]
     assert (two_gpus["name"], two_gpus["trace_clock"]) == ("two-gpus", "device clock")

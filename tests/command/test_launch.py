@@ -11,7 +11,6 @@ import pytest
 from helpers.ranks import PATIENCE_S, all_end, lacks_mpi, launch, marked, started
 
 from cudasync.command import main, mpiexec
-from cudasync.command.arguments import CommandError
 from cudasync.command.launch import Relay
 
 RANK = """import os, subprocess, sys, signal, threading
@@ -187,19 +186,6 @@ def test_the_end_of_a_rank_is_read_from_what_mpiexec_says():
         relay.finish()
         said.wait()
         assert (relay.failed, relay.status) == (rank, status)
-
-
-def test_hosts_have_places_or_share_what_is_left():
-    text = "# the machines\nalpha slots=2\n\nbeta:1 # small\ngamma\ndelta\n"
-    assert mpiexec.hosts_of(text, 6, "f") == [("alpha", 2), ("beta", 1), ("gamma", 2), ("delta", 2)]
-    assert mpiexec.hosts_of("alpha\n", 1, "f") == [("alpha", 1)]
-    for wrong, count, told in (
-        ("a b c", 1, "line 1"),
-        ("# none\n", 1, "names no host"),
-        ("alpha:2\nbeta:1", 4, "places for 3 ranks, -n asks for 4"),
-    ):
-        with pytest.raises(CommandError, match=told):
-            mpiexec.hosts_of(wrong, count, "f")
 
 
 def test_each_mpi_is_asked_in_its_words(tmp_path):

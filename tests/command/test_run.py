@@ -117,18 +117,19 @@ UNHANDLED = {
 }
 
 
-def test_its_exit_status_tells_of_ops_that_failed_and_nobody_was_told(run, script):
+@pytest.mark.sampled(5)
+@pytest.mark.parametrize("line", UNHANDLED)
+def test_its_exit_status_tells_of_ops_that_failed_and_nobody_was_told(line, run, script):
     head = (
         "import atexit, gc, os, sys, threading, cudasync as cs\n"
         "from concurrent.futures import ThreadPoolExecutor\n"
         "def fail(): raise ValueError('planned')\n"
     )
     told = f"{script('')}:4: UnhandledFailureWarning"
-    for line, status in UNHANDLED.items():
-        done = run(head + line)
-        assert done.code == status, f"{line}\n{done.err}"
-        # Once, also where a child of the script comes to its end.
-        assert done.err.count(told) == bool(status), f"{line}\n{done.err}"
+    done, status = run(head + line), UNHANDLED[line]
+    assert done.code == status, done.err
+    # Once, also where a child of the script comes to its end.
+    assert done.err.count(told) == bool(status), done.err
 
 
 def test_ctrl_c_ends_a_program_with_a_queue(run):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import sys
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 
 import numpy as np
 import pytest
@@ -17,21 +17,24 @@ from hypothesis import HealthCheck, given, settings
 
 import cudasync as cs
 from cudasync.distributed import nccl_library, starting
+from cudasync.distributed.streams_beside import StreamsBeside
 
 PATIENCE_S = 40
 
 
 @pytest.fixture
 def nccl(monkeypatch):
-    """`nccl(timeout)`: a communicator of one rank upon the reference, or what it is given."""
+    """`nccl(timeout)`: a communicator upon the reference, or what it is given; of one rank, or of
+    one on each of several devices."""
     for launcher in starting._LAUNCHERS:
         monkeypatch.delenv(launcher, raising=False)
     made = []
 
-    def make(timeout=300.0, reference=None):
-        found = reference or ReferenceNccl()
+    def make(timeout=300.0, reference=None, size=1):
+        found = reference or ReferenceNccl(size)
         monkeypatch.setattr(nccl_library, "library", lambda: found)
-        made.append(cs.distributed.init("nccl", timeout=timeout))
+        devices = None if size == 1 else range(size)
+        made.append(cs.distributed.init("nccl", devices=devices, timeout=timeout))
         return made[-1], found
 
     yield make
@@ -65,11 +68,17 @@ def test_arrays_of_the_cpu_are_not_for_it(nccl, monkeypatch):
     with pytest.raises(ValueError, match="names the CPU"):
         cs.distributed.init("nccl", devices=["cpu"])
     with pytest.raises(ValueError, match="one device"):
-        cs.distributed.init("nccl", devices=[0, 1])
+        cs.distributed.init("nccl", devices=[])
+    with pytest.raises(ValueError, match="names one twice"):
+        cs.distributed.init("nccl", devices=[0, 0])
 
 
-def test_any_program_of_one_rank_gives_what_numpy_gives(nccl):
-    comm, reference = nccl()
+@pytest.mark.parametrize("size", [1, 2, 3])
+def test_any_program_gives_what_numpy_gives(nccl, size):
+    if size > cs.device_count():
+        pytest.skip(f"needs {size} devices")
+    comm, reference = nccl(size=size)
+    assert comm.ranks == tuple(range(size))
 
     @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
     @given(programs())
@@ -80,10 +89,28 @@ def test_any_program_of_one_rank_gives_what_numpy_gives(nccl):
         for step in steps:
             with comm.group() if step[0] == "send" else nullcontext():
                 run((length, [step]), comm, rows)
-        raise_unless_same(results(rows), expected(program, 1))
+        raise_unless_same(results(rows), expected(program, size))
 
     check()
     assert "abort" not in reference.told
+
+
+@pytest.mark.lazy
+def test_a_device_that_the_op_does_not_wait_for_is_found(nccl, monkeypatch):
+    if cs.device_count() < 2:
+        pytest.skip("needs 2 devices")
+
+    @contextmanager
+    def beside(self, stream):
+        yield [stream.handle, *(each.handle for each in self._streams)]
+
+    monkeypatch.setattr(StreamsBeside, "beside", beside)
+    comm, _ = nccl(size=2)
+    rows = comm.each(lambda rank, device: cs.array(np.ones(4, np.float32), device=device))
+    cs.waitall()
+    comm.all_reduce(rows)
+    assert rows[1].numpy().tolist() == [1] * 4
+    monkeypatch.undo()
 
 
 def test_every_call_is_made_and_its_arrays_are_ordered(nccl):
@@ -128,6 +155,22 @@ def test_a_group_is_one_of_nccl_s_and_nothing_of_it_is_launched_on_an_exception(
     assert y.numpy().tolist() == [1, 2]
     called = ["group_start", "all_reduce", "group_end", "send and recv"]
     assert reference.told == ["init", *called]
+
+
+def test_a_call_that_fails_in_a_group_leaves_the_thread_no_open_group(nccl, monkeypatch):
+    comm, reference = nccl()
+
+    def fails(*_):
+        raise RuntimeError("planted")
+
+    monkeypatch.setattr(reference, "reduce", fails)
+    with comm.group() as group:
+        comm.all_reduce(cs.zeros(4))
+        comm.reduce(cs.zeros(4))
+    assert "planted" in str(group.works[1].exception())
+    assert reference.told == ["init", "group_start", "all_reduce", "abort", "group_end"]
+    assert comm.is_broken
+    cs.engine().clear_errors()
 
 
 def test_a_state_in_progress_is_waited_for(nccl):

@@ -5,13 +5,12 @@ from __future__ import annotations
 import ast
 import functools
 import inspect
-import json
 import sys
 from dataclasses import replace
 
 import numpy as np
 import pytest
-from helpers.process import run_module
+from helpers.process import document, run_module
 
 from cudasync.experiments.catalogue import EXPERIMENTS
 from cudasync.experiments.intervals import place_of
@@ -37,9 +36,9 @@ def measured_elsewhere(names, **environment):
     arguments = ("experiments", *names, "--size", SIZE, "--repeat", 1, "--json")
     code, printed = run_module("cudasync", *arguments, deadline_s=60, **environment)
     assert code == 0, printed
-    document = json.loads(printed)
-    assert [each["name"] for each in document["experiments"]] == list(names)
-    return document["experiments"]
+    found = document(printed)["experiments"]
+    assert [each["name"] for each in found] == list(names)
+    return found
 
 
 @pytest.mark.parametrize("name", EXPERIMENTS)

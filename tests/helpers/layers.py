@@ -67,11 +67,13 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
 _LOWERED = frozenset(
     {
         "expansion", "fragments", "launching", "matrices", "mbarrier", "modifiers", "own_threads",
-        "poison", "recording", "refused", "reserved", "unforeseen", "waiting",
+        "poison", "racing", "recording", "refused", "reserved", "unforeseen", "waiting", "windows",
     }
 )  # fmt: skip
 CELLAR: dict[str, frozenset[str]] = {
-    "recording": frozenset(),
+    "racing": frozenset(),
+    "recording": frozenset({"windows"}),
+    "suspicion": frozenset({"launching", "racing"}),
     "unforeseen": frozenset(),
     "launching": frozenset({"recording"}),
     "output": frozenset(),
@@ -86,10 +88,22 @@ CELLAR: dict[str, frozenset[str]] = {
     "refused": frozenset({"waiting"}),
     "reserved": frozenset(),
     "waiting": frozenset({"output"}),
+    "windows": frozenset(),
     "jit": _LOWERED,
     "oracle": _LOWERED,
     "core": frozenset(
-        {"launching", "output", "own_threads", "poison", "recording", "refused", "reserved"}
+        {
+            "launching",
+            "output",
+            "own_threads",
+            "poison",
+            "racing",
+            "recording",
+            "refused",
+            "reserved",
+            "suspicion",
+            "windows",
+        }
     ),
     "abi": frozenset({"launching", "core", "reserved"}),
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -66,6 +67,12 @@ def run_module(
         runpy.run_module({name!r}, run_name="__main__", alter_sys=True)
     """
     return run_text(source, deadline_s, **environment)
+
+
+def document(printed: str) -> object:
+    """The JSON that a command printed behind what it said of its progress, which it does when it
+    takes long."""
+    return json.loads(printed[printed.index("{") :])
 
 
 def interrupt(process: subprocess.Popen[str]) -> None:

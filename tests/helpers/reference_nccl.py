@@ -1,17 +1,28 @@
-"""nccl4py's low-level calls for one rank, on the software GPU: what NCCL does when it is alone.
+"""nccl4py's low-level calls for the ranks of one process, on the software GPU.
 
-It has their names and the order of their arguments, and enqueues copies on the stream that it is
-given. `state` is what is asked for, `latch` holds each call's stream until an abort.
+It has their names and the order of their arguments, and enqueues on the streams that it is given:
+copies to pinned memory, NumPy on the host, copies back. Ranks that are several have to group their
+calls, as NCCL asks one thread to. `states` is what is answered, `latch` holds each call's first
+stream until an abort.
 """
 
 from __future__ import annotations
 
+import ctypes
+import functools
+from contextlib import contextmanager
+
+import numpy as np
 from cuda.bindings import driver
 
 import cudasync as cs
 from cudasync.testing import Latch
 
-SIZES = {0: 1, 1: 1, 2: 4, 3: 4, 4: 8, 5: 8, 6: 2, 7: 4, 8: 8}
+KINDS = {0: np.int8, 1: np.uint8, 2: np.int32, 3: np.uint32, 4: np.int64, 5: np.uint64,
+         6: np.float16, 7: np.float32, 8: np.float64}  # fmt: skip
+OPS = {0: np.add, 1: np.multiply, 2: np.maximum, 3: np.minimum, 4: np.add}
+MEAN = 4
+NATIVE = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 
 
 class Config:
@@ -23,16 +34,23 @@ class Config:
 
 
 class ReferenceNccl:
-    """The module; `told` is what was called, in order."""
+    """The module, for a communicator of `size` ranks; `told` is what was called, in order, of
+    collectives by rank 0."""
 
     Config = Config
 
-    def __init__(self):
+    def __init__(self, size=1):
+        self.size = size
         self.told = []
         self.states = []
         self.latch = None
-        self.sent, self.received = [], []
         self.in_group = False
+        # By rank the collectives, and by sender and receiver the sends and recvs, of an open group.
+        self.collectives = {}
+        self.sent, self.received = {}, {}
+        self.kept = []
+        # Which device each rank is on.
+        self.devices = {}
 
     def get_version(self):
         return 23203
@@ -41,24 +59,31 @@ class ReferenceNccl:
         return bytes(range(128))
 
     def comm_init_rank_scalable(self, size, rank, ids, identity, config):
-        assert (size, rank, ids, bytes(identity)) == (1, 0, 1, bytes(range(128)))
+        assert (size, ids, bytes(identity)) == (self.size, 1, bytes(range(128)))
         assert config
+        assert self.in_group == (size > 1), "several ranks of a process are made in a group"
+        self.devices[rank] = cs.Device(int(checked(driver.cuCtxGetDevice())[1]))
         self.told.append("init")
-        return "handle"
+        return f"handle {rank}"
 
     def comm_get_async_error(self, comm):
-        assert comm == "handle"
+        self._rank(comm)
         return self.states.pop(0) if self.states else 0
 
     def comm_abort(self, comm):
+        self._rank(comm)
         self.told.append("abort")
+        self.collectives, self.sent, self.received = {}, {}, {}
         if self.latch is not None:
             self.latch.release()
 
     def comm_finalize(self, comm):
+        self._rank(comm)
+        assert self.in_group == (self.size > 1)
         self.told.append("finalize")
 
     def comm_destroy(self, comm):
+        self._rank(comm)
         self.told.append("destroy")
 
     def get_error_string(self, state):
@@ -68,71 +93,186 @@ class ReferenceNccl:
         return "no more is known"
 
     def group_start(self):
+        assert not self.in_group
         self.told.append("group_start")
         self.in_group = True
 
     def group_end(self):
+        assert self.in_group
         self.told.append("group_end")
         self.in_group = False
-        # Whichever came first.
-        for sent, got in zip(self.sent, self.received, strict=True):
-            assert sent[1:] == got[1:]
-            self._copy("send and recv", sent[0], got[0], *got[1:])
-        self.sent, self.received = [], []
+        self._end()
 
     def all_reduce(self, sent, got, count, kind, op, comm, stream):
-        self._copy("all_reduce", sent, got, count * SIZES[kind], comm, stream)
-        assert op in range(5)
+        self._collective("all_reduce", sent, got, count, count, kind, comm, stream, op=op)
 
     def all_gather(self, sent, got, count, kind, comm, stream):
-        self._copy("all_gather", sent, got, count * SIZES[kind], comm, stream)
+        self._collective("all_gather", sent, got, count, count * self.size, kind, comm, stream)
 
     def reduce_scatter(self, sent, got, count, kind, op, comm, stream):
-        self._copy("reduce_scatter", sent, got, count * SIZES[kind], comm, stream)
-        assert op in range(5)
+        whole = count * self.size
+        self._collective("reduce_scatter", sent, got, whole, count, kind, comm, stream, op=op)
 
     def broadcast(self, sent, got, count, kind, root, comm, stream):
-        self._copy("broadcast", sent, got, count * SIZES[kind], comm, stream)
-        assert root == 0
+        self._collective("broadcast", sent, got, count, count, kind, comm, stream, root=root)
 
     def reduce(self, sent, got, count, kind, op, root, comm, stream):
-        self._copy("reduce", sent, got, count * SIZES[kind], comm, stream)
-        assert (op in range(5), root) == (True, 0)
+        self._collective("reduce", sent, got, count, count, kind, comm, stream, op=op, root=root)
 
     def gather(self, sent, got, count, kind, root, comm, stream):
-        self._copy("gather", sent, got, count * SIZES[kind], comm, stream)
-        assert root == 0
+        whole = count * self.size
+        self._collective("gather", sent, got, count, whole, kind, comm, stream, root=root)
 
     def scatter(self, sent, got, count, kind, root, comm, stream):
-        self._copy("scatter", sent, got, count * SIZES[kind], comm, stream)
-        assert root == 0
+        whole = count * self.size
+        self._collective("scatter", sent, got, whole, count, kind, comm, stream, root=root)
 
     def allto_all(self, sent, got, count, kind, comm, stream):
         assert sent != got, "not in place"
-        self._copy("allto_all", sent, got, count * SIZES[kind], comm, stream)
+        whole = count * self.size
+        self._collective("allto_all", sent, got, whole, whole, kind, comm, stream)
 
     def send(self, sent, count, kind, peer, comm, stream):
         assert self.in_group, "a send alone waits for its recv for ever"
-        assert peer == 0
-        self.sent.append((sent, count * SIZES[kind], comm, stream))
+        entry = sent, np.dtype(KINDS[kind]).itemsize * count, stream
+        self.sent.setdefault((self._rank(comm), peer), []).append(entry)
 
     def recv(self, got, count, kind, peer, comm, stream):
         assert self.in_group, "a recv alone waits for its send for ever"
-        assert peer == 0
-        self.received.append((got, count * SIZES[kind], comm, stream))
+        entry = got, np.dtype(KINDS[kind]).itemsize * count, stream
+        self.received.setdefault((peer, self._rank(comm)), []).append(entry)
 
-    def _copy(self, name, sent, got, size, comm, stream):
-        assert comm == "handle"
-        self.told.append(name)
+    def _rank(self, comm):
+        rank = int(comm.removeprefix("handle "))
+        assert 0 <= rank < self.size
+        return rank
+
+    def _collective(self, name, sent, got, given, made, kind, comm, stream, *, op=None, root=None):
+        rank = self._rank(comm)
+        assert op in (None, *OPS)
+        self._raise_unless_there(rank, stream)
+        what = name, given, made, kind, op, root
+        self.collectives.setdefault(rank, []).append((what, sent, got, stream))
+        if rank == 0:
+            self.told.append(name)
         if self.latch is not None:
             self.latch.hold(cs.Stream.from_handle(stream))
-        if size and sent != got:
-            (code,) = driver.cuMemcpyDtoDAsync(got, sent, size, driver.CUstream(stream))
-            assert code == 0, code
+        if not self.in_group:
+            assert self.size == 1, "one thread has to group what several ranks call"
+            self._end()
+
+    def _raise_unless_there(self, rank, stream):
+        assert cs.Stream.from_handle(stream).device == self.devices[rank], "another device's stream"
+
+    def _end(self):
+        """What a group has: all ranks' collectives, in order, then sends with their recvs."""
+        assert len({len(each) for each in self.collectives.values()}) < 2
+        assert len(self.collectives) in (0, self.size), "a rank is missing"
+        for row in zip(*(calls for _, calls in sorted(self.collectives.items())), strict=True):
+            assert len({what for what, *_ in row}) == 1, "ranks call different things"
+            self._compute(row)
+        assert self.sent.keys() == self.received.keys()
+        for way, sends in self.sent.items():
+            for (sent, size, first), (got, as_many, last) in zip(
+                sends, self.received[way], strict=True
+            ):
+                assert size == as_many
+                self.told.append("send and recv")
+                box = self._pinned(way[0], size, np.dtype(np.uint8), 1)
+                self._fetch(way[0], box, sent, first)
+                self._joined([first, last])
+                self._store(way[1], got, box, last)
+        self.collectives, self.sent, self.received = {}, {}, {}
+
+    def _compute(self, row):
+        name, given, made, kind, op, root = row[0][0]
+        dtype, streams = np.dtype(KINDS[kind]), [stream for *_, stream in row]
+        first = cs.Stream.from_handle(streams[0])
+        ins = [self._pinned(rank, given, dtype, sent) for rank, (_, sent, _, _) in enumerate(row)]
+        outs = [self._pinned(rank, made, dtype, got) for rank, (_, _, got, _) in enumerate(row)]
+        for rank, (into, (_, sent, _, stream)) in enumerate(zip(ins, row, strict=True)):
+            if sent:
+                self._fetch(rank, into, sent, stream)
+        self._joined(streams)
+        # Python on the driver's thread, which a GPU's may not have: this one's driver is Python.
+        compute = NATIVE(lambda _: result(name, self.size, ins, outs, op, root))
+        self.kept.append(compute)
+        first.launch_host(ctypes.cast(compute, ctypes.c_void_p).value)
+        self._joined(streams)
+        for rank, (out, (_, _, got, stream)) in enumerate(zip(outs, row, strict=True)):
+            if got and (root in (None, rank) or name in TO_ALL):
+                self._store(rank, got, out, stream)
+
+    def _fetch(self, rank, into, sent, stream):
+        if into.nbytes:
+            on = driver.CUstream(stream)
+            with self._current(rank):
+                checked(driver.cuMemcpyDtoHAsync(into.ctypes.data, sent, into.nbytes, on))
+
+    def _store(self, rank, got, out, stream):
+        if out.nbytes:
+            on = driver.CUstream(stream)
+            with self._current(rank):
+                checked(driver.cuMemcpyHtoDAsync(got, out.ctypes.data, out.nbytes, on))
+
+    @contextmanager
+    def _current(self, rank):
+        """With the rank's context current, and back: as NCCL does."""
+        before = checked(driver.cuCtxGetCurrent())[1]
+        self.devices[rank].context.enter_anew()
+        yield
+        checked(driver.cuCtxSetCurrent(before))
+
+    def _pinned(self, rank, count, dtype, address):
+        """Memory on the host for what is at that address; None for nothing."""
+        if not address:
+            return None
+        buffer = cs.PinnedBuffer(max(1, count * dtype.itemsize), self.devices[rank])
+        self.kept.append(buffer)
+        return buffer.view((count,), dtype)
+
+    def _joined(self, streams):
+        """All of them go on once each has come so far."""
+        first, *others = [cs.Stream.from_handle(each) for each in dict.fromkeys(streams)]
+        for each in others:
+            first.wait(each.record())
+        for each in others:
+            each.wait(first.record())
 
 
-def held():
+TO_ALL = ("broadcast", "scatter")
+
+
+def checked(answer):
+    assert answer[0] == 0, answer
+    return answer
+
+
+def result(name, size, ins, outs, op, root):
+    """Write what the collective makes of the ranks' arrays."""
+    if op is not None:
+        total = functools.reduce(OPS[op], [each.copy() for each in ins])
+        if op == MEAN:
+            total = total / size
+    for rank, out in enumerate(outs):
+        if out is None:
+            continue
+        if name in ("all_reduce", "reduce"):
+            out[:] = total
+        elif name == "reduce_scatter":
+            out[:] = total.reshape(size, -1)[rank]
+        elif name == "broadcast":
+            out[:] = ins[root]
+        elif name in ("all_gather", "gather"):
+            out[:] = np.concatenate(ins)
+        elif name == "scatter":
+            out[:] = ins[root].reshape(size, -1)[rank]
+        else:
+            out[:] = np.concatenate([each.reshape(size, -1)[rank] for each in ins])
+
+
+def held(size=1):
     """One whose calls hold their stream until the communicator is aborted."""
-    made = ReferenceNccl()
+    made = ReferenceNccl(size)
     made.latch = Latch()
     return made

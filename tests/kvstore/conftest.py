@@ -4,8 +4,21 @@ from __future__ import annotations
 
 import pytest
 from helpers.anew import begin_anew
+from helpers.reference_nccl import ReferenceNccl
+
+from cudasync.distributed import nccl_library, starting
 
 
 @pytest.fixture(scope="session", autouse=True)
 def devices_begin_anew():
     begin_anew()
+
+
+@pytest.fixture
+def nccl(monkeypatch):
+    """A reference of NCCL's calls for two devices, upon which `create("nccl")` stands."""
+    for launcher in starting._LAUNCHERS:
+        monkeypatch.delenv(launcher, raising=False)
+    reference = ReferenceNccl(2)
+    monkeypatch.setattr(nccl_library, "library", lambda: reference)
+    return reference

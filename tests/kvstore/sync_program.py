@@ -9,6 +9,8 @@ import numpy as np
 
 import cudasync as cs
 from cudasync import xp
+from cudasync.kvstore.between import Between
+from cudasync.kvstore.store import CopiesStore
 
 SHAPE = (5, 3)
 
@@ -121,6 +123,23 @@ def compressed(comm):
             assert out.numpy().tolist() == sent.sum(axis=0).tolist()
 
 
+def on_devices(comm):
+    """Where the communicator has devices, values are there, and equal."""
+    for kind in (None, "2bit"):
+        between = Between(cs.distributed.init("mpi", devices=[0]))
+        stores = cs.kvstore.create("dist_sync"), CopiesStore("nccl", between)
+        outs = []
+        for each in stores:
+            each.init("w", on_cpu(np.full(SHAPE, 1 + comm.rank, np.float32)))
+            if kind is not None:
+                each.set_gradient_compression({"type": kind})
+            outs.append(xp.empty(SHAPE, device="cpu"))
+            each.pushpull("w", [on_cpu(x) for x in given(comm.rank, 0, True)], outs[-1])
+        assert outs[0].numpy().tobytes() == outs[1].numpy().tobytes()
+        assert stores[1]._value("w").device == cs.Device(0)
+        same_on_all(comm, outs[1].numpy())
+
+
 def calls(comm):
     store = cs.kvstore.create("dist_sync")
     outs = [cs.empty(2), cs.empty(2)]
@@ -167,6 +186,8 @@ def main():
     sums(comm)
     optimizers(comm, sys.argv[1])
     compressed(comm)
+    if comm.size == 2:
+        on_devices(comm)
     calls(comm)
     print("ok", comm.rank, "of", comm.size, flush=True)
 

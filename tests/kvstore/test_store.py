@@ -10,8 +10,8 @@ from cudasync import xp
 from cudasync.testing import HostLatch
 
 
-@pytest.fixture(params=["local", "device"])
-def store(request):
+@pytest.fixture(params=["local", "device", "nccl"])
+def store(request, nccl):
     made = cs.kvstore.create(request.param)
     made.init("w", cs.array(np.arange(12, dtype=np.float32).reshape(4, 3)))
     return made

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import cudasync as cs
@@ -66,11 +66,16 @@ def expected(program, adds):
     return seen
 
 
-@pytest.mark.parametrize("kind", ["local", "device"])
-@given(program=steps, adds=st.booleans())
-def test_a_program_gives_what_numpy_gives(kind, program, adds):
-    found = run(kind, program, adds)
-    with cs.Engine("serial"):
-        serial = run(kind, program, adds)
-    for one, same, model in zip(found, serial, expected(program, adds), strict=True):
-        assert one.tobytes() == same.tobytes() == model.tobytes()
+@pytest.mark.parametrize("kind", ["local", "device", "nccl"])
+def test_a_program_gives_what_numpy_gives(kind, nccl):
+    @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+    @given(program=steps, adds=st.booleans())
+    def check(program, adds):
+        found = run(kind, program, adds)
+        with cs.Engine("serial"):
+            serial = run(kind, program, adds)
+        for one, same, model in zip(found, serial, expected(program, adds), strict=True):
+            assert one.tobytes() == same.tobytes() == model.tobytes()
+
+    check()
+    assert "abort" not in nccl.told

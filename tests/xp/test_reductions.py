@@ -98,10 +98,10 @@ def test_a_reduction_on_the_cpu_gives_numpys_bits(name, dtype):
 
 @pytest.mark.parametrize("name", ["sum", "argmax"] if IS_PLAIN else EXACT)
 def test_a_reduction_gives_numpys_bits(name):
-    check_exact(name, np.dtype(np.int32), SHAPES[:5] if IS_PLAIN else SHAPES, 0)
+    check_exact(name, np.dtype(np.int32), SHAPES[:3] if IS_PLAIN else SHAPES, 0)
 
 
-@pytest.mark.sampled(24)
+@pytest.mark.sampled(48)
 @pytest.mark.parametrize(
     ("name", "dtype"), [each for each in CASES if each[1].name != "int32"], ids=str
 )
@@ -135,7 +135,7 @@ LAID = st.sampled_from([(33,), (5, 33), (33, 5), (2, 3, 33)]).flatmap(
 )
 
 
-@settings(max_examples=8 if IS_PLAIN else 300)
+@settings(max_examples=4 if IS_PLAIN else 300)
 @given(LAID, st.sampled_from(["sum", "argmin"]), st.data())
 def test_a_view_of_any_layout_reduces_to_numpys_bits(one, name, data):
     base = one.base(np.int32, 3)
@@ -183,7 +183,7 @@ def hard_sum(dtype, count):
     return (rng.normal(size=count) * np.exp(rng.uniform(-3, 3, count)) + 1).astype(dtype)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", ROUNDED)
 def test_the_error_of_a_reduction_is_within_its_bound(name):
     host = hard_sum(np.float32, 40_000)
@@ -194,7 +194,7 @@ def test_the_error_of_a_reduction_is_within_its_bound(name):
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float64])
 def test_the_error_in_another_dtype_is_within_its_bound(dtype):
-    for name in ROUNDED if not IS_PLAIN else ("sum", "std"):
+    for name in ROUNDED if not IS_PLAIN else ("std",):
         assert is_within_bounds(name, (hard_sum(dtype, 4000) / 100).astype(dtype), None)
 
 

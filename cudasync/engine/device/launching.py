@@ -148,7 +148,7 @@ def push(
             sources: tuple[Op, ...] = ()
             for history in writes:
                 other: Any = history.writer
-                if other is not None and other is not last:
+                if other is not last and other is not None:
                     if not other.finished:
                         if last is not None:
                             break
@@ -161,7 +161,7 @@ def push(
             else:
                 for history in reads:
                     other = history.writer
-                    if other is not None and other is not last:
+                    if other is not last and other is not None:
                         if not other.finished:
                             if last is not None:
                                 break
@@ -216,8 +216,9 @@ def push(
                     history.sweep()
                 history.readers.append(op)
             for history in writes:
+                if history.readers:
+                    history.readers = []
                 history.writer = op
-                history.readers = []
             engine._registered[op] = None
             if not mine.is_over:
                 entries[index] = DONE

@@ -29,6 +29,10 @@ _SYNC_MEMOPS = 6
 _INT, _UINT, _WORD = ctypes.c_int32, ctypes.c_uint32, ctypes.c_uint64
 
 
+def _ordinal_of(allocation: Allocation) -> int:
+    return allocation.context.device.ordinal
+
+
 def _context_of(allocation: Allocation) -> int:
     """Mapped memory belongs to none."""
     return 0 if allocation.kind is MemoryKind.VIRTUAL else allocation.context.handle
@@ -54,7 +58,7 @@ _ATTRIBUTES: dict[
     _SYNC_MEMOPS: (_INT, lambda a, _: int(a.is_synchronous), 0),
     7: (_WORD, lambda a, _: a.number, 0),
     8: (_INT, lambda a, _: int(a.kind.is_managed), 0),
-    9: (_INT, lambda a, _: a.context.device.ordinal, -2),
+    9: (_INT, lambda a, _: _ordinal_of(a), -2),
     10: (_INT, lambda _a, _: 0, 0),
     11: (_WORD, lambda a, _: a.start, 0),
     12: (_WORD, lambda a, _: a.size_bytes, 0),

@@ -48,18 +48,24 @@ class Stub:
 
 
 def build(
-    symbols: Mapping[str, int], slot_count: int, constants: Sequence[int], *, machine: str
+    symbols: Mapping[str, int],
+    slot_count: int,
+    constants: Sequence[int],
+    *,
+    machine: str,
+    soname: str = SONAME,
 ) -> Stub:
     """A library that exports `symbols`, each with the number of a slot, and returns `constants`.
 
-    It has `slot_count` slots. ValueError for a machine whose instructions are not known here.
+    It has `slot_count` slots, and is known to the loader as `soname`. ValueError for a machine
+    whose instructions are not known here.
     """
     if machine not in _MACHINES:
         raise ValueError(f"the software GPU has no stub for {machine}: x86_64, aarch64")
     if slot_count <= max(symbols.values(), default=0):
         raise ValueError(f"{slot_count} slots are too few")
     exported = [*symbols, SLOTS_SYMBOL]
-    strings, name_offsets = _string_table([*exported, SONAME])
+    strings, name_offsets = _string_table([*exported, soname])
     symbol_count = len(exported) + 1  # the null symbol first, the slots last
     hash_table = _hash_table(exported)
 
@@ -114,7 +120,7 @@ def build(
         (
             dynamic_offset,
             _dynamic(
-                (_DT_SONAME, name_offsets[SONAME]),
+                (_DT_SONAME, name_offsets[soname]),
                 (_DT_HASH, hash_offset),
                 (_DT_STRTAB, strings_offset),
                 (_DT_SYMTAB, symbols_offset),

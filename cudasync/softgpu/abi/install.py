@@ -52,8 +52,10 @@ from cudasync.softgpu.abi import (
     calls_virtual,
     runtime_bindings,
 )
-from cudasync.softgpu.abi.elf import SLOTS_SYMBOL, SONAME, build
+from cudasync.softgpu.abi.elf import SONAME, build
 from cudasync.softgpu.abi.exports import exports
+from cudasync.softgpu.abi.other_libraries import nvml_library
+from cudasync.softgpu.abi.stub.slots import base_of
 from cudasync.softgpu.abi.table import (
     CONSTANTS,
     SLOT_COUNT,
@@ -106,7 +108,7 @@ _RTLD_NOLOAD: Final = 4
 
 def load_stub(machine: Machine, *, force: bool, report: bool = False) -> FunctionTable:
     """Load the stub and fill it; CudasyncError if a real driver is there and not `force`."""
-    if _is_loaded():
+    if is_loaded(SONAME):
         raise CudasyncError(f"a {SONAME} is loaded in this process already")
     real = None if force else real_driver()
     if real is not None:
@@ -118,9 +120,9 @@ def load_stub(machine: Machine, *, force: bool, report: bool = False) -> Functio
         path = Path(folder) / SONAME
         path.write_bytes(stub.image)
         library = ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL)
-    slots = ctypes.c_uint64.in_dll(library, SLOTS_SYMBOL)
-    base = ctypes.addressof(slots) - stub.slots_offset
-    table = FunctionTable(machine, stub, base, exported, report=report)
+        nvml = None if is_loaded(nvml_library.SONAME) else nvml_library.Nvml(machine, Path(folder))
+    table = FunctionTable(machine, stub, base_of(library, stub), exported, report=report)
+    table.nvml = nvml
     calls_error.serve(table)
     runtime_bindings.await_bindings(table)
     catch_early_interrupts()
@@ -137,9 +139,10 @@ def _after_fork(table: FunctionTable) -> None:
         table.disown()
 
 
-def _is_loaded() -> bool:
+def is_loaded(name: str) -> bool:
+    """Whether a library of this SONAME is in the process."""
     try:
-        ctypes.CDLL(SONAME, mode=_RTLD_NOLOAD)
+        ctypes.CDLL(name, mode=_RTLD_NOLOAD)
     except OSError:
         return False
     return True

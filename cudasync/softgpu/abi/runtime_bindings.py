@@ -17,7 +17,13 @@ import re
 import sys
 from typing import TYPE_CHECKING, Any, Final
 
-from cudasync.softgpu.abi import calls_runtime
+from cudasync.softgpu.abi import calls_runtime, registry
+from cudasync.softgpu.abi.other_libraries import (  # noqa: F401 - they enter their functions.
+    runtime_devices,
+    runtime_graphs,
+    runtime_memory,
+)
+from cudasync.softgpu.abi.other_libraries.runtime_forwards import kinds_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -74,10 +80,18 @@ def lead(table: FunctionTable) -> None:
             continue
         if _NEEDS_NO_DRIVER.match(name) and name not in here:
             continue
-        address = table.enter(name, here.get(name), _MISSING)
+        address = table.enter(name, _entry(name, signature.value.decode()), _MISSING)
         if address:
             _signatures.append(signature)
             capsules[name] = _new_capsule(address, ctypes.addressof(signature), None)
+
+
+def _entry(name: str, signature: str) -> registry.Entry | None:
+    """What is here of a function as the bindings call it: older ones have other arguments."""
+    kinds = calls_runtime.KINDS.get(name)
+    if kinds is not None and kinds != kinds_of(signature):
+        return None
+    return calls_runtime.entries().get(name)
 
 
 def names() -> list[str]:

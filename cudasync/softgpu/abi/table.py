@@ -19,13 +19,12 @@ from types import CodeType, FunctionType
 from typing import TYPE_CHECKING, Any, Final
 
 from cudasync.locks import Lock
-from cudasync.softgpu.abi import entry as native
 from cudasync.softgpu.abi import registry
-from cudasync.softgpu.abi.elf import TRAMPOLINE_BYTES
 from cudasync.softgpu.abi.exports import key_of
 from cudasync.softgpu.abi.messages import Details
 from cudasync.softgpu.abi.refusals import why_not
 from cudasync.softgpu.abi.signatures import argument_types, c_signature
+from cudasync.softgpu.abi.stub.slots import Slots
 from cudasync.softgpu.abi.versions import form
 from cudasync.softgpu.core.results import (
     DEINITIALIZED,
@@ -48,6 +47,9 @@ if TYPE_CHECKING:
 SLOT_COUNT: Final = 2048
 CONSTANTS: Final = (SUCCESS, NOT_INITIALIZED, DEINITIALIZED)
 """What the stub can answer by itself."""
+
+GUARDED: Final = "FunctionTable._guard."
+"""How the qualified names of what is called from C begin: see `catch_early_interrupts`."""
 
 # What each call goes through, with as many parameters as it has: to take and pass on any number
 # of them costs as much as a short call does.
@@ -84,14 +86,7 @@ class FunctionTable:
     ) -> None:
         self.machine = machine
         self.details = Details(report=report)
-        self._trampolines = base + stub.trampolines_offset
-        self._constants = base + stub.constants_offset
-        self._slots = (ctypes.c_uint64 * SLOT_COUNT).from_address(base + stub.slots_offset)
-        self._entry = base + stub.entry_offset if stub.entry_offset is not None else None
-        self._table = base + stub.table_offset
-        if self._entry is not None:
-            native.write_interface(self._table)
-        self._callbacks: list[Any] = []  # Keeps alive what the slots point to.
+        self._slots = Slots(stub, base, SLOT_COUNT, CONSTANTS)
         self._symbols = exported.slots
         self._addresses: dict[Key, int] = {}
         self._lasting: set[int] = set()
@@ -99,6 +94,8 @@ class FunctionTable:
         self._names: list[str] = []
         self.asked: set[tuple[str, int]] = set()
         self._told: set[str] = set()
+        # What else was loaded lives as long.
+        self.nvml: object = None
         for key in exported.keys:
             self._new_slot(key)
 
@@ -130,22 +127,10 @@ class FunctionTable:
         return address
 
     def _fill_slot(self, name: str, function: Callable[..., int], types: tuple[Any, ...]) -> int:
-        index = len(self._names)
-        if index == SLOT_COUNT:
-            return 0
-        self._names.append(name)
-        self._slots[index] = self._enter(index, function, types)
-        return self._trampolines + TRAMPOLINE_BYTES * index
-
-    def _enter(self, index: int, function: Callable[..., int], types: tuple[Any, ...]) -> int:
-        """The address of native code that calls `function`, for its slot."""
-        kinds = native.kinds_of(types) if self._entry is not None else None
-        if self._entry is None or kinds is None:
-            callback = ctypes.CFUNCTYPE(ctypes.c_int, *types)(function)
-            self._callbacks.append(callback)
-            return ctypes.cast(callback, ctypes.c_void_p).value or 0
-        self._callbacks.append(native.write_record(self._table, index, function, kinds))
-        return self._entry
+        address = self._slots.take(function, types)
+        if address:
+            self._names.append(name)
+        return address
 
     def _callback(
         self, name: str, entry: registry.Entry | None
@@ -171,7 +156,7 @@ class FunctionTable:
         }
         # A copy of the code for each function: the interpreter tunes code to what it calls.
         guarded = FunctionType(_guard_code(count).replace(), scope)
-        guarded.__qualname__ = f"{FunctionTable.__qualname__}._guard.{entry.name}"
+        guarded.__qualname__ = f"{GUARDED}{entry.name}"
         return guarded
 
     def _outcome(self, name: str, problem: BaseException) -> tuple[int, object]:
@@ -181,7 +166,7 @@ class FunctionTable:
             return problem.code, None
         if isinstance(problem, KeyboardInterrupt):
             # It can not pass through C code, so it is raised again behind it.
-            return UNKNOWN, _interrupt_when_freed()
+            return UNKNOWN, interrupt_when_freed()
         self.details.note(DriverFailure(UNKNOWN, f"{name}: {problem!r}"))
         return UNKNOWN, None
 
@@ -206,17 +191,14 @@ class FunctionTable:
         """
         for index, name in enumerate(self._names):
             is_end = _ENDS_OBJECTS.search(name) is not None
-            self._point(index, SUCCESS if is_end else DEINITIALIZED)
+            self._slots.answer(index, SUCCESS if is_end else DEINITIALIZED)
         self.machine.end()
 
     def disown(self) -> None:
         """This is a forked child: what needs a device is NOT_INITIALIZED, without Python."""
         for index in range(len(self._names)):
             if index not in self._lasting:
-                self._point(index, NOT_INITIALIZED)
-
-    def _point(self, index: int, constant: int) -> None:
-        self._slots[index] = self._constants + TRAMPOLINE_BYTES * CONSTANTS.index(constant)
+                self._slots.answer(index, NOT_INITIALIZED)
 
     def get_proc_address(self, name: str, version: int, *, per_thread: bool = False) -> int:
         """As `address`, with the driver's codes: what no driver has is NOT_FOUND; 0: not yet then.
@@ -229,7 +211,7 @@ class FunctionTable:
             raise DriverFailure(NOT_FOUND, f"{name} is no function of the driver")
         self.asked.add((name, version))
         if re.search("_v[0-9]|_pt[sd][sz]$", name):
-            return self._trampolines + TRAMPOLINE_BYTES * self._symbols[name]
+            return self._slots.address(self._symbols[name])
         if form(name, version) is None:
             return 0
         address = self.address(name, version, per_thread=per_thread)
@@ -259,19 +241,18 @@ def catch_early_interrupts() -> None:
     goes on to whoever had it before.
     """
     before = sys.unraisablehook
-    callbacks = f"{FunctionTable.__qualname__}._guard."
 
     def hook(unraisable: sys.UnraisableHookArgs) -> None:
         place = getattr(unraisable.object, "__qualname__", "")
-        if unraisable.exc_type is KeyboardInterrupt and place.startswith(callbacks):
-            _on_return = _interrupt_when_freed()
+        if unraisable.exc_type is KeyboardInterrupt and place.startswith(GUARDED):
+            _on_return = interrupt_when_freed()
         else:
             before(unraisable)
 
     sys.unraisablehook = hook
 
 
-def _interrupt_when_freed() -> object:
+def interrupt_when_freed() -> object:
     """An object that sets the interpreter's interrupt flag when its last owner lets go.
 
     Held by a local variable, that is when its function has returned to C: the flag is then seen

@@ -52,10 +52,15 @@ DEFAULT_TOTAL_BYTES: Final = 4 << 30
 
 
 def no_compiler(
-    module: ir.Module, *, memcheck: bool = True, record: bool = False, image: bytes | None = None
+    module: ir.Module,
+    *,
+    memcheck: bool = True,
+    record: bool = False,
+    races: bool = False,
+    image: bytes | None = None,
 ) -> CompiledModule:
     """Stands for the compiler where no module is to be loaded."""
-    settings = f"memcheck={memcheck}, record={record}, {len(image or b'')} bytes"
+    settings = f"memcheck={memcheck}, record={record}, races={races}, {len(image or b'')} bytes"
     raise PtxError(f"no compiler was given to this machine ({settings})", file=module.file)
 
 

@@ -60,8 +60,8 @@ class ModuleManager:
             _COMPILED_TEXTS
         )
         # Twins that can be recorded, by the identity of what they are twins of.
-        self._recordable: Remembered[int, tuple[CompiledModule, CompiledModule]] = Remembered(
-            _COMPILED_TEXTS
+        self._recordable: Remembered[tuple[int, bool], tuple[CompiledModule, CompiledModule]] = (
+            Remembered(_COMPILED_TEXTS)
         )
 
     # Finding
@@ -173,19 +173,25 @@ class ModuleManager:
             found = self._compiled.add(image, found)
         return found
 
-    def recordable(self, function: Function) -> CompiledKernel | None:
-        """The same kernel, so compiled that its launches can be recorded; None if it can not be."""
+    def recordable(self, function: Function, *, races: bool = False) -> CompiledKernel | None:
+        """The same kernel, so compiled that its launches can be recorded; None if it can not be.
+
+        With `races`, its threads can be held against each other, too.
+        """
         machine, module = self._machine, function.module
-        if machine.record:
+        if machine.record and not races:
             return function.kernel
-        found = self._recordable.get(id(module.compiled))
+        key = id(module.compiled), races
+        found = self._recordable.get(key)
         if found is None:
             try:
-                twin = self._compile(module.source, memcheck=machine.memcheck, record=True)
+                twin = self._compile(
+                    module.source, memcheck=machine.memcheck, record=True, races=races
+                )
             except PtxError:
                 return None
             # With the original, so that nobody else gets its identity.
-            found = self._recordable.add(id(module.compiled), (module.compiled, twin))
+            found = self._recordable.add(key, (module.compiled, twin))
         return found[1].kernels[function.name]
 
     def _enter(self, context: Context, source: ir.Module, compiled: CompiledModule) -> Module:

@@ -35,6 +35,8 @@ from cudasync.softgpu.jit.masks import (
     new_mask,
     store_mask,
 )
+from cudasync.softgpu.jit.quiet import quiet_nodes
+from cudasync.softgpu.jit.racing import note_barrier
 from cudasync.softgpu.jit.stops import branch_back
 from cudasync.softgpu.jit.strides import find_strides, times
 from cudasync.softgpu.jit.ways import Ways
@@ -84,6 +86,9 @@ class Control:
                 strides = find_strides(flow, loop)
                 lowering.strides = {at: times(each, pace.trips) for at, each in strides.items()}
         self._ending = self._ends()
+        self._quiet: frozenset[int] = frozenset()
+        if lowering.settings.races and lowering.is_kernel:
+            self._quiet = quiet_nodes(flow, stops)
 
     @property
     def frame_bytes(self) -> int:
@@ -107,6 +112,7 @@ class Control:
                     builder.emit(f"store i32 {pace.trips}, ptr %trips")
                 builder.emit(f"br label %trip.{self._segment.entry}")
             else:
+                self._pass_barrier(self._segment.code)
                 self._enter_together(self._segment.entry)
             self._emit_nodes()
             return
@@ -124,6 +130,12 @@ class Control:
             self._ways.frame.emit_entry("node.0")
             self._ways.frame.emit_resumes(self._enter_together, self._finish, "check.0")
         self._emit_nodes()
+
+    def _pass_barrier(self, code: int) -> None:
+        """A segment begins behind this barrier, or where the kernel does."""
+        for stop in self._ways.barriers.values():
+            if stop.code == code:
+                note_barrier(self._lowering, self._ways.at(stop), "%active", comes=False)
 
     def _emit_nodes(self) -> None:
         behind = [f"check.{node.index}" for node in self._nodes[1:]]
@@ -172,6 +184,7 @@ class Control:
         if index in self._ways.slots:
             store_mask(builder, NOBODY, f"%wait.{index}")
         lowering.position = node.start
+        lowering.is_quiet = index in self._quiet
         self._ways.emit_meeting(node)
         body = self._flow.function.body
         lowering.groups = find_groups(body, node.start, node.end)
@@ -239,6 +252,7 @@ class Control:
         if not stop.is_barrier:
             return
         builder, lowering = self._builder, self._lowering
+        note_barrier(lowering, self._ways.at(stop), mask, comes=False)
         is_held = stop in self._ways.held
         lowering.mask, lowering.must_blend = mask, lambda _name: is_held
         lowering.position = stop.position

@@ -19,7 +19,10 @@ from cudasync.softgpu.jit.masks import mask_bits, mask_word
 from cudasync.softgpu.jit.mbarriers import change
 from cudasync.softgpu.jit.memcheck import check, lay_out, next_lane
 from cudasync.softgpu.jit.noting import note
+from cudasync.softgpu.jit.racing import note_access, note_copies, note_news
 from cudasync.softgpu.jit.values import Value, integer
+from cudasync.softgpu.jit.windows import note_window
+from cudasync.softgpu.racing import ARRIVES
 from cudasync.softgpu.recording import Touch
 
 if TYPE_CHECKING:
@@ -35,6 +38,7 @@ def _copy(lowering: Lowering, instruction: ir.Instruction) -> None:
     if "async" not in modifiers:
         lowering.refuse(instruction)
     if modifiers & _WAITS:
+        note_copies(lowering, instruction)
         return
     if "mbarrier" in modifiers:
         _track(lowering, instruction)
@@ -51,6 +55,8 @@ def _track(lowering: Lowering, instruction: ir.Instruction) -> None:
     address must be right.
     """
     (where,) = instruction.operands
+    note_copies(lowering, instruction)
+    note_news(lowering, instruction, where, ARRIVES, lowering.mask)
     if "noinc" in instruction.modifiers:
         change(lowering, instruction, "arrive", where)
     else:
@@ -70,6 +76,8 @@ def _move(lowering: Lowering, instruction: ir.Instruction) -> None:
     source = place(lowering, replace(instruction, modifiers=("global",)), source_operand)
     length = _length(lowering, rest[0], size) if rest else integer("i32", size)
     Access(lowering, target, size, 1).check_lanes()
+    note_access(lowering, instruction, target, size, Touch.WRITTEN)
+    note_window(lowering, instruction, target, size, Touch.WRITTEN)
     if length.literal == size:
         Access(lowering, source, size, 1).check_lanes()
         note(lowering, instruction, source, size, Touch.READ)

@@ -100,6 +100,10 @@ class Field(IntEnum):
     FAULT_ADDRESS = auto()
     # Of a bad access: which memory it might have touched, see `Where`.
     FAULT_WHERE = auto()
+    # The state of the slot where races within the kernel are looked for, else 0; see `racing`.
+    RACES = auto()
+    # The state of the slot's windows where they are watched, else 0; see `softgpu/windows.py`.
+    WINDOWS = auto()
 
 
 @unique

@@ -60,6 +60,8 @@ class Lowering:
         # work on tiles, between barriers.
         self.strides: Mapping[int, Mapping[str, int]] = {}
         self.has_tiles = False
+        # Whether threads can not race on shared memory here, see `quiet`.
+        self.is_quiet = False
         # Whether its stores may go past the caches.
         self.is_nontemporal = False
         # The index in the body of the instruction being lowered.

@@ -12,8 +12,9 @@ from cudasync.ptx.ir import Integer, Sink
 from cudasync.ptx.types import ScalarType
 from cudasync.softgpu.jit.access import Access
 from cudasync.softgpu.jit.addresses import place
-from cudasync.softgpu.jit.masks import mask_word
+from cudasync.softgpu.jit.masks import mask_word, narrow_mask
 from cudasync.softgpu.jit.memcheck import lay_out, next_lane
+from cudasync.softgpu.jit.racing import note_news
 from cudasync.softgpu.jit.values import Value, integer, varying
 from cudasync.softgpu.mbarrier import (
     BYTES_MASK,
@@ -23,6 +24,7 @@ from cudasync.softgpu.mbarrier import (
     PENDING_SHIFT,
     operation_of,
 )
+from cudasync.softgpu.racing import ARRIVES, FINDS_OVER
 
 if TYPE_CHECKING:
     from cudasync.ptx import ir
@@ -125,6 +127,8 @@ def change(
     """Do this to the object at an address, in each active lane; the object as it was before."""
     builder = lowering.builder
     where = place(lowering, instruction, operand)
+    if operation in ("arrive", "arrive_drop"):
+        note_news(lowering, instruction, operand, ARRIVES, lowering.mask)
     amount = lowering.read(count, ScalarType.U32)
     Access(lowering, where, _SIZE, 1).check_lanes()
     addresses, spacing = lay_out(lowering, where.address)
@@ -159,7 +163,11 @@ def _test(lowering: Lowering, instruction: ir.Instruction, operands: list[ir.Ope
     builder.emit('fence syncscope("singlethread") seq_cst')
     (found,) = Access(lowering, where, _SIZE, 1).load("i64")
     current = builder.binary("lshr", found, integer("i64", PARITY_SHIFT))
-    lowering.write(target, builder.compare("icmp ne", current, asked))
+    is_over = builder.compare("icmp ne", current, asked)
+    if lowering.settings.races:
+        found_over = narrow_mask(builder, lowering.mask, builder.vector(is_over))
+        note_news(lowering, instruction, operand, FINDS_OVER, found_over)
+    lowering.write(target, is_over)
 
 
 def _pending(lowering: Lowering, state: Value) -> Value:

@@ -53,7 +53,7 @@ def store(lowering: Lowering, instruction: ir.Instruction) -> None:
     values = [lowering.read(each, type_) for each in elements(source)]
     where = lifted_place(lowering, instruction, target)
     settle_memory(lowering, instruction)
-    note(lowering, instruction, where, type_.size * len(values), Touch.WRITTEN)
+    note(lowering, instruction, where, type_.size * len(values), Touch.WRITTEN, values)
 
     def in_line(line: Place) -> list[Value]:
         Access(lowering, line, type_.size, len(values)).store(values)

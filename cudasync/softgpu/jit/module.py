@@ -21,6 +21,7 @@ from cudasync.softgpu.jit.slots import Fit
 from cudasync.softgpu.jit.storage import module_variables
 from cudasync.softgpu.jit.texts import KernelText, KernelTexts
 from cudasync.softgpu.jit.variants import Settings, Variant
+from cudasync.softgpu.racing import NEAR_NAME
 from cudasync.softgpu.refused import lower_each
 
 if TYPE_CHECKING:
@@ -53,6 +54,8 @@ class JitKernel:
         self.static_shared_bytes = places.static_shared_bytes
         self.local_bytes = program.slab_bytes
         self.max_threads = _max_threads(kernel)
+        self.sites = tuple(program.instructions[number] for number in program.sites)
+        self.parts = program.parts()
 
     def text(self, variant: Variant) -> KernelText:
         """The IR text of a variant."""
@@ -67,6 +70,10 @@ class JitKernel:
         return Variant(
             lanes=WARP, is_rowwise=x % WARP == 0 or is_line, is_whole=x * y * z % WARP == 0
         )
+
+    def shares(self, block: Dim3) -> bool:
+        """Whether threads may race on shared memory, in blocks of this shape."""
+        return f"call void {NEAR_NAME}" in self.text(self.variant(block)).text
 
     def start(self, launch: Launch) -> JitExecution:
         """Prepare to execute; compiles at the first launch of a variant."""
@@ -115,6 +122,7 @@ def compile_module(
     *,
     memcheck: bool = True,
     record: bool = False,
+    races: bool = False,
     image: bytes | None = None,
     assume_varying: bool = False,
 ) -> JitModule:
@@ -125,7 +133,7 @@ def compile_module(
     must do the same.
     """
     module = expand(module)
-    settings = Settings(memcheck=memcheck, assume_varying=assume_varying, record=record)
+    settings = Settings(memcheck, assume_varying, record, races)
     source = None if image is None else kept.key_of(image.decode("latin-1"))
     kernels, refused = lower_each(module, lambda kernel: _lowered(module, kernel, settings, source))
     return JitModule(kernels, refused, module_variables(module))

@@ -1,6 +1,6 @@
 """Cellar, jit. Calls that write down an access, where a module is compiled to be recorded.
 
-Only global memory is watched; an access to a window of the block concerns nobody else.
+Here only global memory is watched; of windows of the block `windows` sees to what is written.
 """
 
 from __future__ import annotations
@@ -10,12 +10,17 @@ from typing import TYPE_CHECKING
 from cudasync.softgpu.jit.job import Field, Where
 from cudasync.softgpu.jit.masks import mask_word
 from cudasync.softgpu.jit.memcheck import lay_out, next_lane
+from cudasync.softgpu.jit.racing import note_access
+from cudasync.softgpu.jit.windows import note_window
 from cudasync.softgpu.recording import NOTE, NOTE_NAME, noted
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from cudasync.ptx import ir
     from cudasync.softgpu.jit.addresses import Place
     from cudasync.softgpu.jit.lowering import Lowering
+    from cudasync.softgpu.jit.values import Value
     from cudasync.softgpu.recording import Touch
 
 _LANES = f"""
@@ -40,9 +45,19 @@ done:
 
 
 def note(
-    lowering: Lowering, instruction: ir.Instruction, where: Place, size: int, kind: Touch
+    lowering: Lowering,
+    instruction: ir.Instruction,
+    where: Place,
+    size: int,
+    kind: Touch,
+    values: Sequence[Value] = (),
 ) -> None:
-    """Write down that each active lane does this to `size` bytes, if launches are recorded."""
+    """Write down that each active lane does this to `size` bytes, if launches are recorded.
+
+    `values` are what is stored, where that is known.
+    """
+    note_access(lowering, instruction, where, size, kind, values)
+    note_window(lowering, instruction, where, size, kind)
     if not lowering.settings.record or where.where is Where.WINDOW:
         return
     builder = lowering.builder

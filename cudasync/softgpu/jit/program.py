@@ -17,6 +17,7 @@ from cudasync.softgpu.jit.scopes import told_apart
 from cudasync.softgpu.jit.stops import Waiting, may_stop, stops_inside, waiting_functions
 from cudasync.softgpu.jit.storage import Storage, alignment, shared_layout, storage
 from cudasync.softgpu.jit.webs import split_webs
+from cudasync.softgpu.racing import sites
 from cudasync.softgpu.waiting import callee, callees, is_collective, may_wait
 
 if TYPE_CHECKING:
@@ -44,6 +45,8 @@ class Program:
     # Where the body of each function begins in `instructions`, which is all of them in a row.
     origins: dict[str, int]
     instructions: tuple[ir.Instruction, ...]
+    # Of those that may touch memory: a small number for each, by its number, see `racing`.
+    sites: Mapping[int, int]
     # Of local memory, for each thread.
     slab_bytes: int
     # Of that and of the shared window.
@@ -94,6 +97,7 @@ def prepare(module: ir.Module, kernel: ir.Function) -> Program:
         storages=storages,
         origins=origins,
         instructions=tuple(instructions),
+        sites=sites(instructions),
         slab_bytes=-(-_depth(ready.name, graph, frames) // multiple) * multiple,
         alignment=multiple,
         waiting=waiting_functions(functions),

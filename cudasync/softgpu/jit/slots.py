@@ -28,6 +28,7 @@ from cudasync.softgpu.jit.job import (
 from cudasync.softgpu.jit.rows import Cache
 from cudasync.softgpu.launching import Dim3, Fault, FaultKind, Launch
 from cudasync.softgpu.poison import poison
+from cudasync.softgpu.windows import Window
 
 if TYPE_CHECKING:
     from cudasync.softgpu.jit.codegen import KernelFunction
@@ -43,7 +44,9 @@ _MOST_IDLE = 8
 _ALIGNMENT = 64
 # Plain numbers: a member of an enumeration costs three times as much to index with.
 _ALLOCATIONS, _ALLOCATION_COUNT = int(Field.ALLOCATIONS), int(Field.ALLOCATION_COUNT)
+_RACES = int(Field.RACES)
 _RECORDING, _RECORDING_COUNT = int(Field.RECORDING), int(Field.RECORDING_COUNT)
+_WINDOWS = int(Field.WINDOWS)
 _BUDGET, _TOTAL, _SPENT = int(Field.BUDGET), int(Field.TOTAL), int(Field.SPENT)
 _WORKSPACE, _NONTEMPORAL = int(Field.WORKSPACE), int(Field.NONTEMPORAL)
 _NCTAID_X, _NCTAID_Y, _NCTAID_Z = map(int, (Field.NCTAID_X, Field.NCTAID_Y, Field.NCTAID_Z))
@@ -167,6 +170,13 @@ class Slot:
         words[_ALLOCATION_COUNT] = allocations.count
         words[_RECORDING] = recording.address if recording is not None else 0
         words[_RECORDING_COUNT] = recording.count if recording is not None else 0
+        races = recording.races if recording is not None else None
+        words[_RACES] = 0
+        if races is not None:
+            shared = words[Field.SHARED], words[Field.SHARED_BYTES]
+            words[_RACES] = races.state_of(self, *shared, words[Field.WARPS])
+        windows = recording.windows if recording is not None else None
+        words[_WINDOWS] = 0 if windows is None else windows.state_of(self._window())
         self.aimed = (0, 0)
         words[_BUDGET] = launch.budget
         words[_GRAIN] = min(launch.budget, GRAIN)
@@ -176,6 +186,14 @@ class Slot:
         nontemporal = self._fit.text.traits.nontemporal
         words[_NONTEMPORAL] = nontemporal is not None and nontemporal.pays(launch)
         words[_NCTAID_X], words[_NCTAID_Y], words[_NCTAID_Z] = launch.grid
+
+    def _window(self) -> Window:
+        """Where shared and local memory lie."""
+        words, program = self.word, self._fit.program
+        shared, local = words[Field.SHARED], words[Field.LOCAL]
+        sizes = words[Field.SHARED_BYTES], words[Field.LOCAL_BYTES]
+        reserved = program.kernel_storage.reserved_shared_bytes
+        return Window(shared, sizes[0], local, sizes[1], program.slab_bytes, reserved)
 
     def _write_coordinates(self, address: int) -> None:
         table = (ctypes.c_uint32 * (3 * MOST_THREADS)).from_address(address)

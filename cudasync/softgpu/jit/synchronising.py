@@ -11,21 +11,25 @@ from typing import TYPE_CHECKING
 from cudasync.softgpu.jit import barriers
 from cudasync.softgpu.jit.faults import emit_fault
 from cudasync.softgpu.jit.job import FaultCode
+from cudasync.softgpu.jit.racing import note_barrier, note_fence, note_warp_barrier
 
 if TYPE_CHECKING:
     from cudasync.ptx import ir
     from cudasync.softgpu.jit.lowering import Emitter, Lowering
 
 
-def _fence(lowering: Lowering, _instruction: ir.Instruction) -> None:
+def _fence(lowering: Lowering, instruction: ir.Instruction) -> None:
+    note_fence(lowering, instruction)
     lowering.builder.emit("fence seq_cst")
 
 
 def _barrier(lowering: Lowering, instruction: ir.Instruction) -> None:
     if "warp" in instruction.modifiers:
+        note_warp_barrier(lowering, instruction)
         return
     if "arrive" in instruction.modifiers:
         barriers.emit_arrive(lowering, instruction)
+        note_barrier(lowering, instruction, lowering.mask, comes=True)
     elif "sync" in instruction.modifiers or "red" in instruction.modifiers:
         barriers.probe_result(lowering, instruction)
     else:

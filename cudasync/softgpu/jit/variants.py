@@ -22,8 +22,10 @@ class Variant:
 @dataclass(frozen=True, slots=True)
 class Settings:
     """How a module is compiled. `assume_varying` gives up all shapes: for comparison in tests.
-    `record` is for launches whose accesses are taken down."""
+    `record` is for launches whose accesses are taken down, `races` for those whose threads are held
+    against each other."""
 
     memcheck: bool = True
     assume_varying: bool = False
     record: bool = False
+    races: bool = False

@@ -27,6 +27,7 @@ from cudasync.softgpu.jit.masks import (
     split_mask,
     store_mask,
 )
+from cudasync.softgpu.jit.racing import note_barrier
 from cudasync.softgpu.jit.registers import clear, spent
 from cudasync.softgpu.jit.stops import has_named_barriers, parts_lanes
 from cudasync.softgpu.jit.values import Value, integer, uniform
@@ -309,6 +310,7 @@ class Ways:
     def _arrive(self, node: Node, stop: Stop) -> None:
         """All lanes of the mask have come to a barrier."""
         emit_bring(self._lowering, self.at(stop))
+        note_barrier(self._lowering, self.at(stop), self._lowering.mask, comes=True)
         if stop in self.held:
             self.frame.emit_hold(stop, self._lowering.mask)
             self._builder.emit(f"br label %after.{node.index}")

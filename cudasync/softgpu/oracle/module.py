@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from cudasync.ptx import ir
+    from cudasync.softgpu.launching import Dim3
 
 _DEFAULT_MAX_THREADS = 1024
 # The budget counts what warps do; here every thread of a warp counts its own. That only some of
@@ -145,12 +146,18 @@ class CompiledKernel:
         self.reserved_shared_bytes = places.reserved_shared_bytes
         self.local_bytes = places.local_bytes
         self.max_threads = _max_threads(kernel)
+        self.sites: tuple[ir.Instruction, ...] = ()
+        self.parts: tuple[ir.Function, ...] = ()
         self._machine: MachineCode | None = None
 
     def machine(self) -> MachineCode:
         if self._machine is None:
             self._machine = MachineCode(self.code.text)
         return self._machine
+
+    def shares(self, _block: Dim3) -> bool:
+        """Nothing is known here of who races."""
+        return False
 
     def start(self, launch: Launch) -> Execution:
         assert len(launch.parameters) >= self.parameter_size, "the parameter block is too short"
@@ -182,7 +189,12 @@ class CompiledModule:
 
 
 def compile_module(
-    module: ir.Module, *, memcheck: bool = True, record: bool = False, image: bytes | None = None
+    module: ir.Module,
+    *,
+    memcheck: bool = True,
+    record: bool = False,
+    races: bool = False,  # Its threads are not held against each other.
+    image: bytes | None = None,
 ) -> CompiledModule:
     """Lower every kernel that can be; PtxError for what is no PTX. Keeps nothing."""
     return CompiledModule(expand(module), memcheck=memcheck, record=record)

@@ -10,9 +10,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from cudasync.softgpu.core.checks.findings import Access, Finding
-from cudasync.softgpu.core.checks.watching import done_by, strong_reads
+from cudasync.softgpu.core.checks.watching import done_by, early_reads, strong_reads
 from cudasync.softgpu.core.commands import EventWait, Step
 from cudasync.softgpu.core.executor import Executor
+from cudasync.softgpu.core.launches import KernelLaunch
 from cudasync.softgpu.core.results import (
     ASSERT,
     ILLEGAL_ADDRESS,
@@ -132,6 +133,8 @@ class CheckingExecutor(Executor):
         self.order.done(command)
         if not isinstance(command, WaitValue):
             self.checked.command(command, command.stamp, done_by(command))
+        if isinstance(command, KernelLaunch):
+            self.checked.windows(command, command.stamp.site, early_reads(command))
 
     def fail(self, context: Context, failure: DriverFailure) -> None:
         """A fault that is asked for is a finding, and the program goes on."""

@@ -31,12 +31,14 @@ class Access:
     stream: str = ""
     ptx_line: int = 0
     source: str = ""
+    thread: str = ""
 
     def describe(self) -> str:
         line = f", PTX line {self.ptx_line}" if self.ptx_line else ""
         source = f" ({self.source})" if self.source else ""
         stream = f" in {self.stream}" if self.stream else ""
-        return f"{self.verb} by {self.what}{line}{source}{stream}, called at {self.site}"
+        thread = f", {self.thread}" if self.thread else ""
+        return f"{self.verb} by {self.what}{thread}{line}{source}{stream}, called at {self.site}"
 
 
 @dataclass(slots=True)
@@ -52,7 +54,10 @@ class Finding:
 
     @property
     def key(self) -> tuple[object, ...]:
-        sides = tuple(sorted((a.what, a.verb, a.site, a.ptx_line) for a in self.accesses))
+        # Of one line of a source compilers make several, as they write out loops.
+        lines = [a.source if a.thread and a.source else str(a.ptx_line) for a in self.accesses]
+        accesses = zip(self.accesses, lines, strict=True)
+        sides = tuple(sorted((a.what, a.verb, a.site, line) for a, line in accesses))
         return self.kind, sides or self.text
 
     def describe(self) -> str:

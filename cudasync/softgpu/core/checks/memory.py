@@ -7,6 +7,8 @@ before the call returns.
 
 from __future__ import annotations
 
+import re
+from ctypes import string_at
 from typing import TYPE_CHECKING, NamedTuple
 
 from cudasync.softgpu.core.checks.findings import Access, Finding
@@ -19,6 +21,7 @@ from cudasync.softgpu.core.sources import source_of
 from cudasync.softgpu.core.stream_ordered import Appear, Vanish
 from cudasync.softgpu.core.transfers import Copy
 from cudasync.softgpu.core.wait_values import WaitValue, WriteValue
+from cudasync.softgpu.poison import PATTERN
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -29,11 +32,14 @@ if TYPE_CHECKING:
     from cudasync.softgpu.core.commands import Command
     from cudasync.softgpu.core.machine import Machine
     from cudasync.softgpu.core.memory import Allocation
+    from cudasync.softgpu.launching import Dim3
+    from cudasync.softgpu.windows import EarlyRead
 
 # Of how many allocations the history is kept before that of freed ones is dropped.
 _MOST_HISTORIES = 512
 # What nobody has written when it is new; other memory may be written by the host, unseen.
 _FRESH = (MemoryKind.DEVICE, MemoryKind.POOL)
+_POISON = re.compile(b"[%s]+" % re.escape(PATTERN))
 
 
 class _History(NamedTuple):
@@ -91,10 +97,35 @@ class CheckedMemory:
             # A graph's memory comes back at its address, and nobody has written it then.
             history.unwritten.add(*whole)
 
+    def windows(self, command: KernelLaunch, site: str, early: Iterable[EarlyRead]) -> None:
+        """What a kernel read of shared and local memory that nobody had written."""
+        function, block = command.function, command.plan.block
+        for each in early:
+            source = source_of(function.module.source, each.line)
+            stream = command.stream.name
+            access = Access(command.describe(), "read", site, stream, each.line, source)
+            room = "shared" if each.is_shared else "local"
+            who = f"thread {_coordinates(each.thread, block)} of block {each.block}"
+            place = (
+                f"byte {each.offset}"
+                if each.size_bytes == 1
+                else (f"bytes {each.offset} to {each.offset + each.size_bytes - 1}")
+            )
+            of = "the block's shared memory" if each.is_shared else "the thread's local memory"
+            text = f"{access.what} reads {room} memory that nobody has written"
+            missing = "write it first, " + (
+                "and let a barrier be between" if each.is_shared else "in each way that leads there"
+            )
+            self._findings.add(Finding("init", text, [access], f"{place} of {of}, {who}", missing))
+
     def host(self, stamp: Stamp, start: int, end: int, *, is_write: bool) -> None:
         """The host reads or writes memory now."""
         access = Access("the host", "write" if is_write else "read", stamp.site)
         self._touch(Touch(stamp, access, is_write), [(start, end)])
+        if is_write:
+            self._written([(start, end)], [])
+        else:
+            self._read_early(access, [(start, end)])
 
     def writers(self, ranges: Iterable[tuple[int, int]]) -> Iterator[Stamp]:
         """Who wrote these bytes last, as far as is known."""
@@ -122,7 +153,7 @@ class CheckedMemory:
             (low - source[0] + target[0], high - source[0] + target[0])
             for target, source in pairs
             for allocation, start, end in self._pieces([source])
-            for low, high in self._history(allocation).unwritten.within(start, end)
+            for low, high in self._holes(allocation, start, end)
         ]
         for allocation, start, end in self._pieces(ranges):
             self._history(allocation).unwritten.take_away(start, end)
@@ -133,12 +164,23 @@ class CheckedMemory:
         if "init" not in self._kinds:
             return
         for allocation, start, end in self._pieces(ranges):
-            unwritten = self._history(allocation).unwritten
-            for low, high in unwritten.within(start, end)[:1]:
+            for low, high in self._holes(allocation, start, end)[:1]:
                 text = f"{access.what} reads memory that nobody has written"
                 missing = "write it first: a memset, a copy, or a kernel that is ordered before"
                 where = _where(allocation, low, high)
                 self._findings.add(Finding("init", text, [access], where, missing))
+
+    def _holes(self, allocation: Allocation, start: int, end: int) -> list[tuple[int, int]]:
+        """What nobody has written there.
+
+        Host memory has what a copy brought along. The host may have written it since, unseen: then
+        it is poison no more, as device memory is until it is written.
+        """
+        found = self._history(allocation).unwritten.within(start, end)
+        if allocation.kind in _FRESH:
+            return found
+        runs = ((low, re.finditer(_POISON, string_at(low, high - low))) for low, high in found)
+        return [(low + run.start(), low + run.end()) for low, each in runs for run in each]
 
     # Histories
 
@@ -162,6 +204,11 @@ class CheckedMemory:
             found = _History(Shadow(start, end), Unwritten([(start, end)] if is_fresh else []))
             self._histories[allocation] = found
         return found
+
+
+def _coordinates(index: int, extent: Dim3) -> Dim3:
+    x, y, _ = extent
+    return index % x, index // x % y, index // (x * y)
 
 
 def is_strong(command: Command) -> bool:

@@ -64,7 +64,11 @@ class Check:
         executor.findings = self.findings
         executor.order = Order()
         executor.checked = CheckedMemory(machine, self.findings, asked)
-        executor.watching = LaunchWatching(machine) if asked & {"race", "init"} else None
+        executor.watching = None
+        if asked & {"race", "init"}:
+            races = "race" in asked
+            executor.watching = LaunchWatching(machine, self.findings, races=races)
+            executor.watching.init = "init" in asked
         executor.waited = set()
 
     def host(self, address: int, size_bytes: int, *, is_write: bool) -> None:

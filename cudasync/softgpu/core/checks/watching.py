@@ -8,16 +8,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from cudasync.softgpu.core.checks.kernel_races import ThreadWatch
 from cudasync.softgpu.core.checks.memory import is_strong
 from cudasync.softgpu.core.exploration.watching import Watch, Watching
 from cudasync.softgpu.core.launches import KernelLaunch
 from cudasync.softgpu.recording import KINDS, Touch
+from cudasync.softgpu.suspicion import Suspicion
+from cudasync.softgpu.windows import Windows
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from cudasync.softgpu.core.checks.findings import Findings
     from cudasync.softgpu.core.commands import Command
+    from cudasync.softgpu.core.machine import Machine
+    from cudasync.softgpu.core.modules import Function
     from cudasync.softgpu.recording import Recording
+    from cudasync.softgpu.windows import EarlyRead
 
 _MOST_BYTES: Final = 4 << 30
 
@@ -39,6 +46,35 @@ class LaunchWatching(Watching):
     """Has launches recorded, whatever is allocated."""
 
     most_bytes = _MOST_BYTES
+    # Whether reads of what nobody wrote are looked for.
+    init = False
+
+    def __init__(self, machine: Machine, findings: Findings, *, races: bool) -> None:
+        super().__init__(machine)
+        self._findings = findings
+        self._races = races
+        self._suspicions: dict[Function, Suspicion] = {}
+
+    def watch(self, command: Command) -> None:
+        super().watch(command)
+        if self.init and isinstance(command, KernelLaunch):
+            watch = command.expectation
+            if isinstance(watch, Watch) and watch.windows is None:
+                watch.windows = Windows()
+
+    def _watch(self, command: KernelLaunch, ranges: list[tuple[int, int]]) -> None:
+        """Threads are held against each other where they may race, by what the text computes."""
+        twin = self._twin(command.function, races=True) if self._races else None
+        if twin is not None:
+            suspicion = self._suspicions.get(twin)
+            if suspicion is None:
+                suspicion = self._suspicions[twin] = Suspicion(twin.kernel)
+            plan = command.plan
+            watched = suspicion.of(plan.grid, plan.block, command.parameters, ranges)
+            if watched or twin.kernel.shares(plan.block):
+                self._exchange(command, twin, ThreadWatch(command, self._findings, watched))
+                return
+        super()._watch(command, ranges)
 
 
 def done_by(command: Command) -> Iterator[Done]:
@@ -55,6 +91,13 @@ def done_by(command: Command) -> Iterator[Done]:
             yield Done(list(touched.reads), is_write=False, is_strong=strong)
         if touched.writes:
             yield Done(list(touched.writes), is_write=True, is_strong=strong)
+
+
+def early_reads(command: Command) -> list[EarlyRead]:
+    """What a kernel read of shared and local memory that nobody had written, by line."""
+    watch = command.expectation if isinstance(command, KernelLaunch) else None
+    windows = watch.windows if isinstance(watch, Watch) else None
+    return list({each.line: each for each in windows.early()}.values()) if windows else []
 
 
 def strong_reads(command: Command) -> list[tuple[int, int]]:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from cudasync.softgpu.core.machine import Machine
     from cudasync.softgpu.core.results import DriverFailure
     from cudasync.softgpu.launching import AllocationSnapshot
+    from cudasync.softgpu.windows import Windows
 
 # With more memory than this, kernels count as touching all of it: looking would take too long.
 _MOST_BYTES: Final = 64 << 20
@@ -27,9 +28,12 @@ class Watch:
     """In the place of an expectation: expects nothing, and knows what was done."""
 
     recording: Recording
+    # Who looks at shared and local memory, if that is asked for.
+    windows: Windows | None = None
 
     def begin(self, allocations: AllocationSnapshot) -> Recording:
         self.recording = Recording(allocations.ranges())
+        self.recording.windows = self.windows
         return self.recording
 
     def failure(self, _function: Function) -> DriverFailure | None:
@@ -51,7 +55,7 @@ class Watching:
 
     def __init__(self, machine: Machine) -> None:
         self._machine = machine
-        self._twins: dict[Function, Function] = {}
+        self._twins: dict[tuple[Function, bool], Function] = {}
 
     def watch(self, command: Command) -> None:
         """Before a command runs, its first time or again."""
@@ -60,19 +64,24 @@ class Watching:
         ranges = self._machine.memory.snapshot(command.stream.context).ranges()
         if sum(end - start for start, end in ranges) > self.most_bytes:
             return
+        self._watch(command, ranges)
+
+    def _watch(self, command: KernelLaunch, _ranges: list[tuple[int, int]]) -> None:
         twin = self._twin(command.function)
         if twin is not None:
-            plan = command.plan
-            command.plan = Plan(
-                self._machine, twin, plan.grid, plan.block, plan.dynamic_shared_bytes
-            )
-            command.expectation = Watch()
+            self._exchange(command, twin, Watch())
 
-    def _twin(self, function: Function) -> Function | None:
-        twin = self._twins.get(function)
+    def _exchange(self, command: KernelLaunch, twin: Function, watch: Watch) -> None:
+        """Let a twin run in the place of the kernel."""
+        plan = command.plan
+        command.plan = Plan(self._machine, twin, plan.grid, plan.block, plan.dynamic_shared_bytes)
+        command.expectation = watch
+
+    def _twin(self, function: Function, *, races: bool = False) -> Function | None:
+        twin = self._twins.get((function, races))
         if twin is None:
-            kernel = self._machine.modules.recordable(function)
+            kernel = self._machine.modules.recordable(function, races=races)
             if kernel is None:
                 return None
-            twin = self._twins[function] = Function(function.module, kernel)
+            twin = self._twins[function, races] = Function(function.module, kernel)
         return twin

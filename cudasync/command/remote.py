@@ -1,0 +1,131 @@
+"""Other machines, by ssh: whether ranks can be started there, and an end to what is left of them.
+
+mpiexec starts its daemons by the same program. It is asked first, without a terminal and in batch
+mode: what would be a question, for a password or about an unknown key, is an error with its cure.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from cudasync.command import leftovers
+from cudasync.command.arguments import CommandError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+# In which each MPI is told of another program than ssh.
+AGENTS = ("PRTE_MCA_plm_ssh_agent", "OMPI_MCA_plm_rsh_agent", "HYDRA_LAUNCHER_EXEC")
+BATCH = ("-o", "BatchMode=yes", "-o", "ConnectTimeout=10")
+# Of batch systems, whose mpiexec starts daemons without ssh.
+_BATCH_SYSTEMS = ("SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "JOB_ID")
+_ANSWER_S = 30.0
+# What ssh says, and what helps.
+_CURES = {
+    "could not resolve": "is the name right, and known to DNS, /etc/hosts or ~/.ssh/config?",
+    "permission denied": "log in there without a question first, by a key: ssh-copy-id {host}, "
+    "or start ssh-agent and ssh-add",
+    "host key verification failed": "its key is unknown or has changed: run ssh {host} once by "
+    "hand and look at it",
+    "connection refused": "no ssh server answers there",
+    "timed out": "no ssh server answers there",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Agent:
+    """The program that runs a command on another machine: its words before the name of one."""
+
+    words: tuple[str, ...]
+
+    @classmethod
+    def of(cls, environment: Mapping[str, str]) -> Agent:
+        """ssh in batch mode, or what MPI is told by a variable; CommandError without it."""
+        named = next((environment[each] for each in AGENTS if environment.get(each)), "")
+        words = tuple(shlex.split(named.partition(" : ")[0])) or ("ssh",)
+        if shutil.which(words[0]) is None:
+            raise CommandError(
+                f"there is no {words[0]} here, by which ranks are started on other machines: "
+                f"install an ssh client (openssh-client)"
+            )
+        return cls(words + BATCH if Path(words[0]).name == "ssh" else words)
+
+    def raise_unless_ready(
+        self, hosts: Sequence[str], script: str | None, *, with_us: bool
+    ) -> None:
+        """CommandError for the first host, in their order, that can not be logged in to without a
+        question, or lacks this Python, this folder or the script; and for two that are one.
+
+        `with_us` says that this machine has ranks, too.
+        """
+        python = sys.executable
+        folder = os.getcwd()
+        there = [
+            "uname -n",
+            f"test -x {shlex.quote(python)} && echo python",
+            f"cd {shlex.quote(folder)} && echo folder",
+            f"test -e {shlex.quote(script)} && echo script" if script else "echo script",
+        ]
+        machines = {os.uname().nodename: "this machine"} if with_us else {}
+        for host, answer in zip(hosts, self._ask(hosts, "; ".join(there)), strict=True):
+            # What a login prints comes first.
+            lines = answer.stdout.split()
+            if "script" not in lines and answer.returncode == 255:
+                raise CommandError(f"{host}: {_told(answer, host)}")
+            for word, what in (
+                ("python", f"{python}, the Python that runs this"),
+                ("folder", f"{folder}, the folder that this is run in"),
+                ("script", f"{script} in {folder}"),
+            ):
+                if word not in lines:
+                    raise CommandError(f"{host} has no {what}: paths are the same on all hosts")
+            machine = lines[lines.index("python") - 1]
+            if machine in machines:
+                raise CommandError(
+                    f"{machines[machine]} and {host} are one machine ({machine}): name it once"
+                )
+            machines[machine] = host
+
+    def end(self, hosts: Sequence[str], mark: str, seconds: float) -> None:
+        """End what carries the mark on those machines; one that does not answer is let be."""
+        script = str(Path(leftovers.__file__).resolve())
+        self._ask(hosts, shlex.join([sys.executable, "-I", "-S", script, mark]), seconds=seconds)
+
+    def _ask(
+        self, hosts: Sequence[str], command: str, *, seconds: float = _ANSWER_S
+    ) -> list[subprocess.CompletedProcess[str]]:
+        def ask(host: str) -> subprocess.CompletedProcess[str]:
+            words = [*self.words, host, command]
+            try:
+                return subprocess.run(
+                    words, stdin=subprocess.DEVNULL, capture_output=True, text=True,
+                    timeout=seconds, start_new_session=True, check=False,
+                )  # fmt: skip
+            except subprocess.TimeoutExpired:
+                said = f"no answer within {seconds:g} s"
+                return subprocess.CompletedProcess(words, 255, "", said)
+
+        with ThreadPoolExecutor(max(1, min(32, len(hosts)))) as pool:
+            return list(pool.map(ask, hosts))
+
+
+def starts_by_ssh(environment: Mapping[str, str]) -> bool:
+    """False where a batch system has given machines, and starts what runs there."""
+    return not any(each in environment for each in _BATCH_SYSTEMS)
+
+
+def _told(answer: subprocess.CompletedProcess[str], host: str) -> str:
+    """What ssh said last, and what helps."""
+    said = (answer.stderr.strip().splitlines() or ["ssh failed without a word"])[-1].strip()
+    for word, cure in _CURES.items():
+        if word in answer.stderr.lower():
+            return f"{said}: {cure.format(host=host)}"
+    return said

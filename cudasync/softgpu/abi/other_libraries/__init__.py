@@ -1,0 +1,1 @@
+"""Cellar, abi. Libraries beside the driver that programs ask about its devices."""

@@ -1,0 +1,290 @@
+"""Cellar, abi. NVML's functions: what the software GPU says of its devices to who manages them.
+
+Programs ask for counts, names and memory before they call the driver, so nothing here wants it
+initialised. A device's handle is its ordinal and one. What a device of ours does not have, a fan or
+a clock, is NOT_SUPPORTED, which callers know from real ones.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import struct
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from cudasync.softgpu.abi.calls_error import DRIVER_VERSION
+from cudasync.softgpu.abi.values import get_bytes, get_text, get_u32, need, put_i32, put_u32
+from cudasync.softgpu.core.results import DriverFailure
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from cudasync.softgpu.core.context import Context, Device
+    from cudasync.softgpu.core.machine import Machine
+
+    Call = Callable[..., None]
+
+SUCCESS: Final = 0
+UNINITIALIZED: Final = 1
+INVALID_ARGUMENT: Final = 2
+NOT_SUPPORTED: Final = 3
+NOT_FOUND: Final = 6
+INSUFFICIENT_SIZE: Final = 7
+ARGUMENT_VERSION_MISMATCH: Final = 25
+UNKNOWN: Final = 999
+
+# The least driver that runs programs of this major version: "CUDA Compatibility", minor versions.
+_DRIVER: Final = {12: "525.0.0"}.get(DRIVER_VERSION // 1000, "580.0.0")
+_ARCHITECTURES: Final = {(7, 5): 6, (8, 0): 7, (9, 0): 9, (10, 0): 10, (12, 0): 10}
+_NO_VALUE: Final = 2**64 - 1
+
+
+class NvmlFailure(Exception):
+    """A call that is answered with `code`."""
+
+    def __init__(self, code: int) -> None:
+        self.code = code
+        super().__init__(f"nvmlReturn {code}")
+
+
+_KINDS: Final = {"p": ctypes.c_uint64, "u": ctypes.c_uint}
+
+CALLS: Final[dict[str, tuple[Call, tuple[Any, ...]]]] = {}
+"""By name: the function, called with the machine and integers, and the C types of these."""
+
+
+def _export(kinds: str, *names: str) -> Callable[[Call], Call]:
+    """Enter the decorated function; its arguments are pointers and handles, or unsigned ints."""
+
+    def enter(call: Call) -> Call:
+        CALLS.update(dict.fromkeys(names, (call, tuple(_KINDS[kind] for kind in kinds))))
+        return call
+
+    return enter
+
+
+def device_of(machine: Machine, handle: int) -> Device:
+    """The device of a handle; NvmlFailure INVALID_ARGUMENT if it is of none."""
+    try:
+        return machine.device(handle - 1)
+    except DriverFailure:
+        raise NvmlFailure(INVALID_ARGUMENT) from None
+
+
+def _put_text(address: int, capacity: int, text: str) -> None:
+    data = text.encode() + b"\0"
+    if capacity < len(data):
+        raise NvmlFailure(INSUFFICIENT_SIZE)
+    _put(address, data)
+
+
+def _put(address: int, data: bytes) -> None:
+    need(address, len(data))
+    ctypes.memmove(address, data, len(data))
+
+
+def _check_version(address: int, size: int, version: int) -> None:
+    """NvmlFailure unless a structure says that it is the one of this version."""
+    if get_u32(address) != size | version << 24:
+        raise NvmlFailure(ARGUMENT_VERSION_MISMATCH)
+
+
+# The system
+
+
+@_export("pu", "nvmlSystemGetDriverVersion")
+def _driver_version(_machine: Machine, text: int, size: int) -> None:
+    _put_text(text, size, _DRIVER)
+
+
+@_export("pu", "nvmlSystemGetNVMLVersion")
+def _nvml_version(_machine: Machine, text: int, size: int) -> None:
+    _put_text(text, size, f"{DRIVER_VERSION // 1000}.{_DRIVER}")
+
+
+@_export("p", "nvmlSystemGetCudaDriverVersion", "nvmlSystemGetCudaDriverVersion_v2")
+def _cuda_version(_machine: Machine, version: int) -> None:
+    put_i32(version, DRIVER_VERSION)
+
+
+@_export("pu", "nvmlSystemGetDriverBranch")
+def _driver_branch(_machine: Machine, info: int, size: int) -> None:
+    # nvmlSystemDriverBranchInfo_v1: a version, and 80 characters.
+    _check_version(info, 84, 1)
+    _put_text(info + 4, min(size, 80), f"r{_DRIVER.split('.')[0]}")
+
+
+@_export("upu", "nvmlSystemGetProcessName")
+def _process_name(_machine: Machine, process: int, text: int, size: int) -> None:
+    try:
+        name = os.readlink(f"/proc/{process}/exe")
+    except OSError:
+        if not Path(f"/proc/{process}").exists():
+            raise NvmlFailure(NOT_FOUND) from None
+        raise NvmlFailure(NOT_SUPPORTED) from None
+    need(text, size)
+    _put_text(text, size, name[: max(0, size - 1)])
+
+
+# Finding devices
+
+
+@_export("p", "nvmlDeviceGetCount", "nvmlDeviceGetCount_v2")
+def _device_count(machine: Machine, count: int) -> None:
+    put_u32(count, len(machine.devices))
+
+
+def _put_handle(address: int, device: Device) -> None:
+    _put(address, struct.pack("<Q", device.ordinal + 1))
+
+
+@_export("up", "nvmlDeviceGetHandleByIndex", "nvmlDeviceGetHandleByIndex_v2")
+def _by_index(machine: Machine, index: int, handle: int) -> None:
+    _put_handle(handle, device_of(machine, index + 1))
+
+
+def uuid_text(device: Device) -> str:
+    """A device's UUID as NVML writes it."""
+    text = device.uuid.hex()
+    parts = (text[:8], text[8:12], text[12:16], text[16:20], text[20:])
+    return "GPU-" + "-".join(parts)
+
+
+def _find(machine: Machine, text: str, name: Callable[[Device], str]) -> Device:
+    for device in machine.devices:
+        if name(device).lower() == text.lower():
+            return device
+    raise NvmlFailure(NOT_FOUND)
+
+
+@_export("pp", "nvmlDeviceGetHandleByUUID")
+def _by_uuid(machine: Machine, text: int, handle: int) -> None:
+    _put_handle(handle, _find(machine, get_text(text), uuid_text))
+
+
+@_export("pp", "nvmlDeviceGetHandleByUUIDV")
+def _by_uuid_of_kind(machine: Machine, uuid: int, handle: int) -> None:
+    # nvmlUUID_v1: a version, a kind, and 41 characters or 16 bytes.
+    _check_version(uuid, 52, 1)
+    kind = get_u32(uuid + 4)
+    need(uuid, 52)
+    if kind == 1:
+        _put_handle(handle, _find(machine, get_text(uuid + 8), uuid_text))
+    elif kind == 2:
+        wanted = ctypes.string_at(uuid + 8, 16).hex()
+        _put_handle(handle, _find(machine, wanted, lambda device: device.uuid.hex()))
+    else:
+        raise NvmlFailure(INVALID_ARGUMENT)
+
+
+def _bus_id(device: Device) -> str:
+    return f"00000000:{device.ordinal + 1:02X}:00.0"
+
+
+@_export("pp", "nvmlDeviceGetHandleByPciBusId", "nvmlDeviceGetHandleByPciBusId_v2")
+def _by_bus_id(machine: Machine, text: int, handle: int) -> None:
+    domain, _, rest = get_bytes(text).decode("utf-8", "replace").partition(":")
+    _put_handle(handle, _find(machine, f"{domain.zfill(8)}:{rest}", _bus_id))
+
+
+# A device
+
+
+@_export("ppu", "nvmlDeviceGetName")
+def _name(machine: Machine, handle: int, text: int, size: int) -> None:
+    _put_text(text, size, device_of(machine, handle).name)
+
+
+@_export("ppu", "nvmlDeviceGetUUID")
+def _uuid(machine: Machine, handle: int, text: int, size: int) -> None:
+    _put_text(text, size, uuid_text(device_of(machine, handle)))
+
+
+@_export("pp", "nvmlDeviceGetIndex", "nvmlDeviceGetMinorNumber")
+def _index(machine: Machine, handle: int, index: int) -> None:
+    put_u32(index, device_of(machine, handle).ordinal)
+
+
+@_export("pp", "nvmlDeviceGetBrand", "nvmlDeviceGetComputeMode")
+def _nothing_special(machine: Machine, handle: int, kind: int) -> None:
+    # The brand is not known; the compute mode is the default.
+    device_of(machine, handle)
+    put_u32(kind, 0)
+
+
+@_export("pp", "nvmlDeviceGetArchitecture")
+def _architecture(machine: Machine, handle: int, architecture: int) -> None:
+    has = device_of(machine, handle).capability
+    put_u32(architecture, _ARCHITECTURES[has.major, has.minor])
+
+
+@_export("ppp", "nvmlDeviceGetCudaComputeCapability")
+def _capability(machine: Machine, handle: int, major: int, minor: int) -> None:
+    has = device_of(machine, handle).capability
+    put_i32(major, has.major)
+    put_i32(minor, has.minor)
+
+
+def _memory(machine: Machine, handle: int) -> tuple[int, int, int]:
+    device = device_of(machine, handle)
+    used = min(device.total_bytes, machine.virtual.physical.used_bytes(device))
+    return device.total_bytes, device.total_bytes - used, used
+
+
+@_export("pp", "nvmlDeviceGetMemoryInfo")
+def _memory_info(machine: Machine, handle: int, info: int) -> None:
+    _put(info, struct.pack("<3Q", *_memory(machine, handle)))
+
+
+@_export("pp", "nvmlDeviceGetMemoryInfo_v2")
+def _memory_info_2(machine: Machine, handle: int, info: int) -> None:
+    total, free, used = _memory(machine, handle)
+    _check_version(info, 40, 2)
+    _put(info + 8, struct.pack("<4Q", total, 0, free, used))
+
+
+@_export("pp", "nvmlDeviceGetUtilizationRates")
+def _utilization(machine: Machine, handle: int, rates: int) -> None:
+    device_of(machine, handle)
+    _put(rates, bytes(8))
+
+
+@_export("pp", "nvmlDeviceGetPciInfo", "nvmlDeviceGetPciInfo_v3")
+def _pci_info(machine: Machine, handle: int, info: int) -> None:
+    device = device_of(machine, handle)
+    names = _bus_id(device)[4:].encode(), _bus_id(device).encode()
+    _put(info, struct.pack("<16s5I32s", names[0], 0, device.ordinal + 1, 0, 0, 0, names[1]))
+
+
+@_export("pp", "nvmlDeviceGetPciInfoExt")
+def _pci_info_more(machine: Machine, handle: int, info: int) -> None:
+    device = device_of(machine, handle)
+    _check_version(info, 64, 1)
+    # Of PCI's classes, 3 and 2 are a 3D controller.
+    numbers = (0, device.ordinal + 1, 0, 0, 0, 3, 2)
+    _put(info + 4, struct.pack("<7I32s", *numbers, _bus_id(device).encode()))
+
+
+@_export(
+    "ppp", "nvmlDeviceGetComputeRunningProcesses_v2", "nvmlDeviceGetComputeRunningProcesses_v3"
+)
+def _compute_processes(machine: Machine, handle: int, count: int, infos: int) -> None:
+    """Who has a context on the device: each process has a software GPU of its own."""
+    device = device_of(machine, handle)
+    room = get_u32(count)
+    found = int(any(context.device is device for context in _contexts(machine)))
+    put_u32(count, found)
+    if found > room:
+        raise NvmlFailure(INSUFFICIENT_SIZE)
+    if found:
+        # nvmlProcessInfo_t: the process, its memory, and two instances of no MIG.
+        _put(infos, struct.pack("<IxxxxQII", os.getpid(), _NO_VALUE, 2**32 - 1, 2**32 - 1))
+
+
+def _contexts(machine: Machine) -> list[Context]:
+    return [
+        context
+        for context in machine.contexts
+        if not context.is_destroyed and (not context.is_primary or context.device.primary_uses)
+    ]

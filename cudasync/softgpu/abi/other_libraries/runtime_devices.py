@@ -1,0 +1,154 @@
+"""Cellar, abi. The runtime API's devices: their properties, and which of them reach each other."""
+
+from __future__ import annotations
+
+import ctypes
+import importlib
+from typing import TYPE_CHECKING, Any, Final
+
+from cudasync.softgpu.abi.attributes import device_attribute
+from cudasync.softgpu.abi.calls_runtime import driver_function, of_kinds
+from cudasync.softgpu.abi.values import need
+from cudasync.softgpu.core.results import DriverFailure
+
+if TYPE_CHECKING:
+    from cudasync.softgpu.core.context import Device
+    from cudasync.softgpu.core.machine import Machine
+
+# CUDA 13's cudaDeviceProp, and no less than those before it.
+_PROPERTIES_BYTES: Final = 1008
+# By name: the attribute of the driver that says the same.
+_OF_ATTRIBUTES: Final = {
+    "sharedMemPerBlock": 8,
+    "regsPerBlock": 12,
+    "warpSize": 10,
+    "memPitch": 11,
+    "maxThreadsPerBlock": 1,
+    "totalConstMem": 9,
+    "major": 75,
+    "minor": 76,
+    "textureAlignment": 14,
+    "texturePitchAlignment": 51,
+    "multiProcessorCount": 16,
+    "integrated": 18,
+    "canMapHostMemory": 19,
+    "concurrentKernels": 31,
+    "ECCEnabled": 32,
+    "pciBusID": 33,
+    "pciDeviceID": 34,
+    "pciDomainID": 50,
+    "tccDriver": 35,
+    "asyncEngineCount": 40,
+    "unifiedAddressing": 41,
+    "memoryBusWidth": 37,
+    "l2CacheSize": 38,
+    "persistingL2CacheMaxSize": 108,
+    "maxThreadsPerMultiProcessor": 39,
+    "streamPrioritiesSupported": 78,
+    "globalL1CacheSupported": 79,
+    "localL1CacheSupported": 80,
+    "sharedMemPerMultiprocessor": 81,
+    "regsPerMultiprocessor": 82,
+    "managedMemory": 83,
+    "isMultiGpuBoard": 84,
+    "multiGpuBoardGroupID": 85,
+    "hostNativeAtomicSupported": 86,
+    "pageableMemoryAccess": 88,
+    "concurrentManagedAccess": 89,
+    "computePreemptionSupported": 90,
+    "canUseHostPointerForRegisteredMem": 91,
+    "cooperativeLaunch": 95,
+    "sharedMemPerBlockOptin": 97,
+    "pageableMemoryAccessUsesHostPageTables": 100,
+    "directManagedMemAccessFromHost": 101,
+    "maxBlocksPerMultiProcessor": 106,
+    "accessPolicyMaxWindowSize": 109,
+    "reservedSharedMemPerBlock": 111,
+    "hostRegisterSupported": 99,
+    "sparseCudaArraySupported": 112,
+    "hostRegisterReadOnlySupported": 113,
+    "timelineSemaphoreInteropSupported": 114,
+    "memoryPoolsSupported": 115,
+    "gpuDirectRDMASupported": 116,
+    "gpuDirectRDMAFlushWritesOptions": 117,
+    "gpuDirectRDMAWritesOrdering": 118,
+    "memoryPoolSupportedHandleTypes": 119,
+    "deferredMappingCudaArraySupported": 121,
+    "ipcEventSupported": 125,
+    "clusterLaunch": 120,
+    "unifiedFunctionPointers": 129,
+    # Of the bindings before CUDA 13.
+    "clockRate": 13,
+    "deviceOverlap": 15,
+    "kernelExecTimeoutEnabled": 17,
+    "computeMode": 20,
+    "memoryClockRate": 36,
+    "singleToDoublePrecisionPerfRatio": 87,
+    "cooperativeMultiDeviceLaunch": 96,
+}
+
+
+@of_kinds("cudaGetDeviceProperties", "pi", in_context=False)
+def cuda_get_device_properties(machine: Machine, properties: int, ordinal: int) -> None:
+    device = machine.device(ordinal)
+    need(properties, _PROPERTIES_BYTES)
+    # The bindings know where their version of the structure has what.
+    runtime: Any = importlib.import_module("cuda.bindings.runtime")
+    described = runtime.cudaDeviceProp(_ptr=properties)
+    for name, number in _OF_ATTRIBUTES.items():
+        if hasattr(described, name):
+            setattr(described, name, _said(device, number))
+    described.name = device.name.encode().ljust(256, b"\0")
+    described.totalGlobalMem = device.total_bytes
+    described.maxThreadsDim = [device_attribute(device, number) for number in (2, 3, 4)]
+    described.maxGridSize = [device_attribute(device, number) for number in (5, 6, 7)]
+    described.luid = device.ordinal.to_bytes(8, "little")
+    described.luidDeviceNodeMask = 1
+    ctypes.memmove(described.uuid.getPtr(), device.uuid, len(device.uuid))
+
+
+def _said(device: Device, number: int) -> int:
+    try:
+        return device_attribute(device, number)
+    except DriverFailure:
+        return 0  # An attribute that these bindings do not know.
+
+
+@of_kinds("cudaInitDevice", "iuu", in_context=False)
+def cuda_init_device(machine: Machine, ordinal: int, _device_flags: int, _flags: int) -> None:
+    machine.use_primary(machine.device(ordinal))
+
+
+@of_kinds("cudaSetDeviceFlags", "u")
+def cuda_set_device_flags(machine: Machine, flags: int) -> int | None:
+    ordinal = machine.context().device.ordinal
+    return driver_function("cuDevicePrimaryCtxSetFlags", 11000)(machine, ordinal, flags)
+
+
+@of_kinds("cudaGetDeviceFlags", "p")
+def cuda_get_device_flags(machine: Machine, flags: int) -> int | None:
+    return driver_function("cuCtxGetFlags")(machine, flags)
+
+
+@of_kinds("cudaDeviceCanAccessPeer", "pii", in_context=False)
+def cuda_device_can_access_peer(
+    machine: Machine, answer: int, device: int, peer: int
+) -> int | None:
+    return driver_function("cuDeviceCanAccessPeer")(machine, answer, device, peer)
+
+
+@of_kinds("cudaDeviceGetP2PAttribute", "piii", in_context=False)
+def cuda_device_get_p2p_attribute(machine: Machine, *arguments: int) -> int | None:
+    return driver_function("cuDeviceGetP2PAttribute")(machine, *arguments)
+
+
+@of_kinds("cudaDeviceEnablePeerAccess", "iu")
+def cuda_device_enable_peer_access(machine: Machine, peer: int, flags: int) -> int | None:
+    context = machine.use_primary(machine.device(peer))
+    return driver_function("cuCtxEnablePeerAccess")(machine, context.handle, flags)
+
+
+@of_kinds("cudaDeviceDisablePeerAccess", "i")
+def cuda_device_disable_peer_access(machine: Machine, peer: int) -> int | None:
+    context = machine.use_primary(machine.device(peer))
+    return driver_function("cuCtxDisablePeerAccess")(machine, context.handle)

@@ -1,0 +1,118 @@
+"""Cellar. Races within a kernel, told: both threads, their lines, the bytes and what is missing."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import TYPE_CHECKING
+
+from cudasync.softgpu.core.checks.findings import Access, Finding
+from cudasync.softgpu.core.checks.thread_races import ThreadRaces
+from cudasync.softgpu.core.exploration.watching import Watch
+from cudasync.softgpu.core.sources import source_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from cudasync.softgpu.core.checks.findings import Findings
+    from cudasync.softgpu.core.checks.thread_races import Side, ThreadRace
+    from cudasync.softgpu.core.launches import KernelLaunch
+    from cudasync.softgpu.core.modules import Function
+    from cudasync.softgpu.core.results import DriverFailure
+    from cudasync.softgpu.launching import AllocationSnapshot, Dim3
+    from cudasync.softgpu.recording import Recording
+
+_HAZARDS = {(True, False): "RAW", (False, True): "WAR", (True, True): "WAW"}
+
+
+class ThreadWatch(Watch):
+    """Records a launch, and holds its threads against each other."""
+
+    def __init__(
+        self, command: KernelLaunch, findings: Findings, watched: Sequence[tuple[int, int]]
+    ) -> None:
+        """`watched` are the ranges of global memory that they may race on."""
+        self._command = command
+        self._findings = findings
+        self._watched = watched
+
+        self._races: ThreadRaces | None = None
+
+    def begin(self, allocations: AllocationSnapshot) -> Recording:
+        recording = super().begin(allocations)
+        sites = self._command.function.kernel.sites
+        threads = prod(self._command.plan.block)
+        self._races = ThreadRaces(self._watched, sites, threads, self._tell)
+        recording.races = self._races
+        return recording
+
+    def failure(self, _function: Function) -> DriverFailure | None:
+        if self._races is not None and self._races.raised is not None:
+            raise self._races.raised
+        return None
+
+    def _tell(self, race: ThreadRace) -> None:
+        sides = [self._access(each) for each in (race.first, race.second)]
+        hazard = _HAZARDS[race.first.is_write, race.second.is_write]
+        name = self._command.function.name
+        where = "shared" if race.offset is not None else "global"
+        what = (
+            f"a copy of cp.async and {_thread(sides[1])}"
+            if race.is_copy
+            else f"{_thread(sides[0])} and {_thread(sides[1])}"
+        )
+        text = f"{hazard} hazard in {where} memory of kernel {name}: nothing orders {what}"
+        self._findings.add(Finding("race", text, sides, self._memory(race), _missing(race)))
+
+    def _access(self, side: Side) -> Access:
+        plan, function = self._command.plan, self._command.function
+        place, block = _place(side.thread, plan.block), _place(side.block, plan.grid)
+        thread = f"thread {place} of block {block}"
+        line = function.kernel.sites[side.site - 1].span.line if side.site else 0
+        return Access(
+            self._command.describe(),
+            "write" if side.is_write else "read",
+            self._command.stamp.site,
+            self._command.stream.name,
+            line,
+            source_of(function.module.source, line) if line else "",
+            thread=thread,
+        )
+
+    def _memory(self, race: ThreadRace) -> str:
+        if race.offset is not None:
+            last = race.offset + race.size_bytes - 1
+            return f"bytes {race.offset} to {last} of the block's shared memory"
+        allocation = self._command.plan.machine.memory.find(race.address)
+        if allocation is None:
+            return f"{race.size_bytes} bytes at {race.address:#x}"
+        offset = race.address - allocation.start
+        return f"bytes {offset} to {offset + race.size_bytes - 1} of {allocation.describe()}"
+
+
+def _thread(access: Access) -> str:
+    return f"the {access.verb} by {access.thread}"
+
+
+def _place(index: int, extent: Dim3) -> Dim3:
+    """x, y, z of a linear index."""
+    x, y, _ = extent
+    return index % x, index // x % y, index // (x * y)
+
+
+def _missing(race: ThreadRace) -> str:
+    if race.is_copy:
+        return (
+            "missing: cp.async.wait_group or wait_all (__pipeline_wait_prior) by the thread that "
+            "copies, before the barrier behind which the data is used"
+        )
+    if race.is_one_warp:
+        return (
+            "missing: __syncwarp() between the two, or __syncthreads() where other warps take "
+            "part: lanes of a warp need not keep step"
+        )
+    if race.first.block == race.second.block:
+        return "missing: __syncthreads() between the two, or atomics for both"
+    return (
+        "missing: atomics for both; or a flag, written behind __threadfence() and read before one; "
+        "or a barrier of the grid (a cooperative launch); or two launches"
+    )

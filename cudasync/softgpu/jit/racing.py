@@ -1,0 +1,175 @@
+"""Cellar, jit. Calls by which threads of a kernel are held against each other, where that is asked.
+
+An access is noted before it is done. `race_code`, `race_lanes` and `race_events` have what is
+called; without the setting none of it is in a kernel's text.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from cudasync.ptx.types import ScalarType, StateSpace
+from cudasync.softgpu import racing
+from cudasync.softgpu.jit import race_cells, race_code, race_events, race_lanes
+from cudasync.softgpu.jit.addresses import place
+from cudasync.softgpu.jit.barriers import number_and_count
+from cudasync.softgpu.jit.job import Where
+from cudasync.softgpu.jit.masks import mask_word
+from cudasync.softgpu.jit.memcheck import lay_out
+from cudasync.softgpu.jit.values import bits_of, integer
+from cudasync.softgpu.recording import Touch
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from cudasync.ptx import ir
+    from cudasync.softgpu.jit.addresses import Place
+    from cudasync.softgpu.jit.builder import Builder
+    from cudasync.softgpu.jit.lowering import Lowering
+    from cudasync.softgpu.jit.values import Value
+
+_FUNCTIONS = {**race_code.FUNCTIONS, **race_lanes.FUNCTIONS, **race_events.FUNCTIONS}
+_WHO = "ptr %job, i32 %ctaid.x, i32 %ctaid.y, i32 %ctaid.z, i32 %warp"
+_SHARED, _GLOBAL, _EITHER = range(3)
+
+
+def _is_off(lowering: Lowering) -> bool:
+    return not lowering.settings.races or lowering.builder.is_silent
+
+
+def _builder(lowering: Lowering) -> Builder:
+    builder = lowering.builder
+    builder.functions.update(_FUNCTIONS)
+    return builder
+
+
+def note_access(
+    lowering: Lowering,
+    instruction: ir.Instruction,
+    where: Place,
+    size: int,
+    kind: Touch,
+    values: Sequence[Value] = (),
+) -> None:
+    """Each active lane does this to `size` bytes; `values` are what it stores, if that is known."""
+    if _is_off(lowering):
+        return
+    space = instruction.space
+    if where.where is Where.WINDOW:
+        if space is not StateSpace.SHARED:
+            return  # A thread's own.
+        if lowering.is_quiet:
+            return
+        room = _SHARED
+    else:
+        room = _EITHER if where.where is Where.ANYWHERE else _GLOBAL
+    if space is StateSpace.CONST:
+        return
+    builder = _builder(lowering)
+    is_strong = racing.is_strong(instruction)
+    addresses, spacing = lay_out(lowering, where.address)
+    mask = mask_word(builder, lowering.mask)
+    if is_strong:
+        strength = racing.strength_of(instruction).value
+        builder.emit(
+            f"call void {race_events.STRONG_NAME}({_WHO}, i32 {mask}, i64 {strength},"
+            f" ptr {addresses}, i32 {spacing})"
+        )
+    bits = lowering.program.sites.get(lowering.number(), 0) << racing.SITE_SHIFT
+    # Of two atomics of a block's scope in different blocks the check hears, and of plain ones.
+    if is_strong and (room == _SHARED or racing.is_wide(instruction)):
+        bits |= racing.STRONG
+    if instruction.opcode == "cp" and kind is Touch.WRITTEN:
+        bits |= racing.PENDING
+    way = race_cells.READ if kind is Touch.READ else race_cells.WRITE
+    if kind == Touch.READ | Touch.WRITTEN:
+        way = race_cells.ATOMIC
+    stored, each = ("null", 1) if is_strong or not values else _lay_out_values(builder, values)
+    name = race_lanes.NOTE_NAME if room == _GLOBAL else racing.NEAR_NAME
+    builder.emit(
+        f"call void {name}({_WHO}, i64 {bits}, i64 {way}, i64 {room}, i64 {size},"
+        f" ptr {stored}, i64 {each}, i64 {builder.lanes}, ptr {addresses}, i32 {spacing},"
+        f" i32 {mask})"
+    )
+
+
+def _lay_out_values(builder: Builder, values: Sequence[Value]) -> tuple[str, int]:
+    """The values of all lanes in memory, element by element, and the bytes of each."""
+    type_ = values[0].type
+    vector = builder.vector_type(type_)
+    memory = builder.allocate(vector, len(values))
+    for n, value in enumerate(values):
+        slot = builder.name(f"getelementptr {vector}, ptr {memory}, i32 {n}")
+        builder.emit(f"store {vector} {builder.vector(value)}, ptr {slot}, align 64")
+    return memory, max(1, bits_of(type_) // 8)
+
+
+def note_barrier(
+    lowering: Lowering, instruction: ir.Instruction, mask: str, *, comes: bool
+) -> None:
+    """Lanes come to a barrier of the block, or go on behind it."""
+    if _is_off(lowering):
+        return
+    builder = _builder(lowering)
+    number, count = number_and_count(lowering, instruction)
+    name = race_events.ARRIVE_NAME if comes else race_events.LEAVE_NAME
+    waits = f", i64 {int('arrive' not in instruction.modifiers)}" if comes else ""
+    word = mask_word(builder, mask)
+    builder.emit(f"call void {name}({_WHO}, i32 {word}, i64 {number}, i64 {count}{waits})")
+
+
+def note_warp_barrier(lowering: Lowering, instruction: ir.Instruction) -> None:
+    """bar.warp.sync, of the lanes that are here."""
+    if _is_off(lowering):
+        return
+    builder = _builder(lowering)
+    members = lowering.read(instruction.operands[-1], ScalarType.U32)
+    wide = builder.extend(builder.flat(members), "i64", is_signed=False)
+    masks, spacing = lay_out(lowering, wide)
+    word = mask_word(builder, lowering.mask)
+    builder.emit(
+        f"call void {race_events.WARP_NAME}({_WHO}, i32 {word}, ptr {masks}, i32 {spacing})"
+    )
+
+
+def note_fence(lowering: Lowering, instruction: ir.Instruction) -> None:
+    """membar, fence."""
+    if _is_off(lowering):
+        return
+    builder = _builder(lowering)
+    word = mask_word(builder, lowering.mask)
+    is_wide = int(racing.is_wide(instruction))
+    builder.emit(f"call void {race_events.FENCE_NAME}({_WHO}, i32 {word}, i64 {is_wide})")
+
+
+def note_news(
+    lowering: Lowering,
+    instruction: ir.Instruction,
+    operand: ir.Operand,
+    strength: racing.Strength,
+    mask: str,
+) -> None:
+    """An mbarrier is arrived at, or found to be complete, by the lanes of a mask."""
+    if _is_off(lowering):
+        return
+    builder = _builder(lowering)
+    addresses, spacing = lay_out(lowering, place(lowering, instruction, operand).address)
+    word = mask_word(builder, mask)
+    builder.emit(
+        f"call void {race_events.STRONG_NAME}({_WHO}, i32 {word}, i64 {strength.value},"
+        f" ptr {addresses}, i32 {spacing})"
+    )
+
+
+def note_copies(lowering: Lowering, instruction: ir.Instruction) -> None:
+    """cp.async: a group ends, or copies are waited for."""
+    if _is_off(lowering):
+        return
+    builder = _builder(lowering)
+    groups = integer("i64", 0)
+    if "commit_group" in instruction.modifiers:
+        groups = integer("i64", -1)
+    elif "wait_group" in instruction.modifiers:
+        groups = lowering.read(instruction.operands[0], ScalarType.U64)
+    word = mask_word(builder, lowering.mask)
+    builder.emit(f"call void {race_events.COPIES_NAME}({_WHO}, i32 {word}, i64 {groups.text})")
