@@ -85,7 +85,8 @@ class Axis:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A stream or worker: how long it was busy and idle on its clock, and why it was idle."""
+    """A stream or worker: how long it was busy and idle on its clock, and why it was idle: for what
+    its next op waited and, where the wall clock tells, to begin that once it could."""
 
     name: str
     clock: str
@@ -107,6 +108,10 @@ class Moved:
     @property
     def gb_per_s(self) -> float:
         return self.size_bytes / self.total_us / 1e3 if self.total_us > 0 else 0.0
+
+
+# To be planned, for a thread to wake and to get the interpreter, for a launch to reach the device.
+BEGUN = "waits to begin what is ready"
 
 
 def rows(records: Sequence[Record]) -> list[Row]:
@@ -175,8 +180,16 @@ def places(records: Sequence[Record]) -> list[Place]:
         last = begin
         for op in ops:
             if start_of(op) > last:
-                why = reason_of(op, blocked).idle
-                reasons[why] = reasons.get(why, 0.0) + start_of(op) - last
+                reason = reason_of(op, blocked)
+                # What is known by the wall clock alone says nothing on another one.
+                over = reason.over_us if clock == WALL else None
+                until = start_of(op) if over is None else min(max(over, last), start_of(op))
+                for why, idle_us in (
+                    (reason.idle, until - last),
+                    (BEGUN, start_of(op) - until),
+                ):
+                    if idle_us > 0:
+                        reasons[why] = reasons.get(why, 0.0) + idle_us
             last = max(last, end_of(op))
         if end > last:
             reasons["nothing more to do"] = end - last

@@ -13,7 +13,7 @@ import cudasync as cs
 from cudasync import atomic
 from cudasync.engine.host.pool import WorkerPool
 from cudasync.engine.log.combiner import COMBINER
-from cudasync.profile.analysis import axes
+from cudasync.profile.analysis import axes, places
 from cudasync.profile.record import Dependency, Record
 from cudasync.testing import HostLatch
 
@@ -215,6 +215,17 @@ def test_with_no_end_of_workers_ops_begin_when_they_are_pushed_or_can():
     assert (axis.elapsed_us, axis.critical_us, axis.unbounded_us) == (210.0, 110.0, 110.0)
     (axis,) = axes([first, beside])
     assert (axis.critical_us, axis.unbounded_us) == (100.0, 105.0)
+
+
+def test_a_worker_is_idle_for_the_pusher_until_the_push_and_then_to_begin():
+    def op(number, queued, start, end):
+        made = Record(number, f"op {number}", "host", "here:1", queued, place="worker")
+        made.start_us, made.end_us, made.found_us = start, end, end
+        return made
+
+    (place,) = places([op(1, 0.0, 10.0, 20.0), op(2, 60.0, 90.0, 100.0)])
+    assert place.reasons == {"waits for the pusher": 40.0, "waits to begin what is ready": 30.0}
+    assert place.idle_us == 70.0
 
 
 def test_ops_in_flight_are_counted_from_their_push_to_their_end(tmp_path):
