@@ -203,6 +203,8 @@ class Variable:
     is_extern: bool
     initial: tuple[Integer | Float | SymbolAddress, ...]
     span: Span
+    # "texref", "samplerref" or "surfref" of what the driver keeps a handle in.
+    handle: str = ""
 
     @property
     def size(self) -> int:

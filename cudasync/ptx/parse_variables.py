@@ -42,6 +42,7 @@ class TypePart:
     type: ScalarType
     vector: int
     align: int
+    handle: str = ""
 
 
 def scalar_type(cursor: Cursor) -> ScalarType:
@@ -57,6 +58,7 @@ def type_part(cursor: Cursor) -> TypePart:
     """Read up to the name. `.ptr` and its space and alignment describe what is pointed at."""
     align = 0
     vector = 1
+    handle = ""
     found: ScalarType | None = None
     while (word := cursor.word).startswith("."):
         if word == ".ptr" and found is not None:
@@ -71,14 +73,14 @@ def type_part(cursor: Cursor) -> TypePart:
             cursor.skip_balanced("(", ")")
         elif word in _HANDLES and found is None:
             # What an instruction finds there is the matter of who runs it.
-            found = ScalarType.B64
+            found, handle = ScalarType.B64, word[1:]
         elif word in _TYPES and found is None:
             found = _TYPES[word]
         else:
             cursor.fail(f"{word} does not belong in a declaration", cursor.index - 1)
     if found is None:
         cursor.unexpected("type")
-    return TypePart(found, vector, align or found.size * vector)
+    return TypePart(found, vector, align or found.size * vector, handle)
 
 
 def _skip_pointer(cursor: Cursor) -> None:
@@ -127,7 +129,16 @@ def declarator(
     if len(initial) > count:
         cursor.fail(f"{name} has more initial values than elements", cursor.index - 1)
     return Variable(
-        name, space, part.type, count, part.align, is_array, is_extern, tuple(initial), span
+        name,
+        space,
+        part.type,
+        count,
+        part.align,
+        is_array,
+        is_extern,
+        tuple(initial),
+        span,
+        part.handle,
     )
 
 

@@ -1,8 +1,8 @@
 """Cellar. Instructions that the software GPU knows, and does not do: refused as NOT_SUPPORTED.
 
 They need what is not modelled: clusters of blocks, the engine for bulk copies, tensor memory,
-matrix products of four warps, textures and surfaces; some no compiler at hand emits. To a program
-that has another path for older hardware the difference to text that is no PTX (INVALID_PTX)
+matrix products of four warps; some, of textures and surfaces too, no compiler at hand emits. To a
+program that has another path for older hardware the difference to text that is no PTX (INVALID_PTX)
 matters: a module loads all the same, and only the kernels that come to such an instruction are
 refused, each when somebody asks for it.
 """
@@ -24,8 +24,8 @@ _Kernel = TypeVar("_Kernel")
 
 _BULK = "bulk copies"
 _CLUSTERS = "clusters of blocks"
-_TEXTURES = "textures"
-_SURFACES = "surfaces"
+_TEXTURES = "textures in this form"
+_SURFACES = "surfaces in this form"
 _STACK = "stack that grows as a function runs"
 _VIDEO = "video instructions of this kind"
 _BY_OPCODE = {

@@ -126,6 +126,27 @@ __global__ void neighbour(int* y, unsigned mask, int some) {
     if (threadIdx.x < some) y[threadIdx.x] = __shfl_down_sync(mask, threadIdx.x, 1);
 }
 
+__global__ void spins(int* word, int until) {
+    while (atomicAdd(word, 0) != until) {}
+}
+
+// The barrier of a grid, as the headers of cooperative groups have it.
+__global__ void grid_of(int* y, int leaving) {
+    unsigned high, low;
+    asm volatile("mov.u32 %0, %%envreg1;" : "=r"(high));
+    asm volatile("mov.u32 %0, %%envreg2;" : "=r"(low));
+    unsigned long long place = (unsigned long long)high << 32 | low;
+    if (!place) asm volatile("trap;");
+    if (blockIdx.x < leaving) return;
+    int* arrived = (int*)place + 1;
+    if (threadIdx.x == 0) {
+        __threadfence();
+        atomicAdd(arrived, 1);
+        while (atomicAdd(arrived, 0) < gridDim.x) {}
+        y[blockIdx.x] = 1;
+    }
+}
+
 __global__ void votes(int* y, unsigned mask, int gone) {
     if (threadIdx.x >= gone) return;
     y[threadIdx.x] = __ballot_sync(mask, threadIdx.x & 1);

@@ -47,6 +47,8 @@ ARGUMENTS = {
     "warp_barrier": (WORD, FLAG, FLAG),
     "neighbour": (WORD, FLAG, FLAG),
     "votes": (WORD, FLAG, FLAG),
+    "spins": (WORD, FLAG),
+    "grid_of": (WORD, FLAG),
 }
 
 

@@ -10,6 +10,7 @@ import pytest
 from helpers.libraries import DEADLINE_S, has_library
 from helpers.nvrtc import needs_nvrtc
 from helpers.process import start
+from helpers.warm import run_warm
 
 from checked.judging import complaint, prepare
 from checked.table import HERE, PROGRAMS, TABLE, Program, as_table
@@ -17,8 +18,10 @@ from cudasync.softgpu import windows
 from cudasync.softgpu.core.checks import leaks, memory, order, shadow, unwritten
 
 pytestmark = [pytest.mark.lazy, needs_nvrtc]
-# numba-cuda asks for the driver when it is imported, so it has a process of its own.
-APART = "with_numba"
+# In processes of their own: numba-cuda asks for the driver when it is imported; that a wait never
+# ends is known where no other thread might end it, and soon where kernels may do little.
+APART = ("with_numba", "with_waits")
+LITTLE = str(1 << 20)
 FILES = sorted(each.stem for each in HERE.glob("with_*.py"))
 if find_spec("cuda.core") is None:
     FILES.remove("with_core")
@@ -27,7 +30,7 @@ if find_spec("cuda.core") is None:
 @pytest.fixture(scope="module", autouse=True)
 def prepared():
     for name in FILES:
-        if name != APART:
+        if name not in APART:
             prepare(name)
 
 
@@ -38,14 +41,14 @@ def declared(name: str) -> list[str]:
     return [f"{name}.{each}" for each in marked]
 
 
-HERE_AT_ONCE = [each for name in FILES if name != APART for each in declared(name)]
+HERE_AT_ONCE = [each for name in FILES if name not in APART for each in declared(name)]
 
 
 def program(name: str) -> Program:
     return next(each for each in PROGRAMS if each.name == name)
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(7)
 @pytest.mark.parametrize("name", HERE_AT_ONCE)
 def test_what_is_wrong_is_found_and_nothing_else(name):
     assert not complaint(program(name))
@@ -54,10 +57,17 @@ def test_what_is_wrong_is_found_and_nothing_else(name):
 @pytest.mark.slow
 @pytest.mark.skipif(not has_library("nvvm"), reason="numba-cuda is not here")
 def test_programs_through_numba():
-    command = [sys.executable, "-W", "ignore", "-m", "checked.judging", APART]
+    command = [sys.executable, "-W", "ignore", "-m", "checked.judging", "with_numba"]
     code, printed = start(command, DEADLINE_S)
     assert code == 0, printed
-    assert printed.startswith(f"{len(declared(APART))} programs")
+    assert printed.startswith(f"{len(declared('with_numba'))} programs")
+
+
+def test_waits_that_nobody_ends():
+    program = "import sys; from checked.judging import main; sys.exit(main(['with_waits']))"
+    done = run_warm(program, DEADLINE_S, CUDASYNC_SOFTGPU_BUDGET=LITTLE)
+    assert done.code == 0, done.out + done.err
+    assert done.out.startswith(f"{len(declared('with_waits'))} programs")
 
 
 def test_the_table_has_each_program():
@@ -70,7 +80,7 @@ def test_the_table_has_each_program():
 def test_there_are_enough_of_each_kind():
     kinds = [each.kind for each in PROGRAMS]
     assert len(kinds) >= 100
-    assert all(kinds.count(kind) >= 2 for kind in ("mem", "race", "init", "sync", "leak", ""))
+    assert all(kinds.count(kind) >= 5 for kind in ("mem", "race", "init", "sync", "leak", ""))
     assert 0.4 < kinds.count("") / len(kinds) < 0.6
 
 
@@ -98,6 +108,10 @@ PLANTED = {
     "a write writes nothing": (
         (unwritten.Unwritten, "take_away", lambda *_: None),
         "with_memory.a_launch_before",
+    ),
+    "every lane is a member": (
+        (windows.Windows, "strangers", lambda *_: iter(())),
+        "with_barriers.a_mask_without_the_thread",
     ),
     "handles are not noted": (
         (leaks.NotedHandles, "add", leaks.Handles.add),

@@ -29,3 +29,45 @@ def a_hand_over_of_too_many():
 def a_hand_over():
     with memory(512) as (y,):
         ok(driver.cuLaunchKernel(*call("handed_over", y, block=64)))
+
+
+@wrong("sync", "the mask of a warp's barrier leaves out a thread that comes")
+def a_mask_without_the_thread():
+    with memory(128) as (y,):
+        ok(driver.cuLaunchKernel(*call("warp_barrier", y, 0x7FFF, 16)))
+
+
+@right("it names exactly those who come")
+def a_mask_of_those_who_come():
+    with memory(128) as (y,):
+        ok(driver.cuLaunchKernel(*call("warp_barrier", y, 0xFFFF, 16)))
+
+
+@wrong("sync", "a shuffle's mask is that of the lower half, and all shuffle")
+def a_shuffle_of_strangers():
+    with memory(128) as (y,):
+        ok(driver.cuLaunchKernel(*call("neighbour", y, 0xFFFF, 32)))
+
+
+@right("the lower half alone shuffles")
+def a_shuffle_of_half():
+    with memory(128) as (y,):
+        ok(driver.cuLaunchKernel(*call("neighbour", y, 0xFFFF, 16)))
+
+
+@right("threads that are gone are named, and need not come")
+def votes_of_those_who_are_left():
+    with memory(128) as (y,):
+        ok(driver.cuLaunchKernel(*call("votes", y, 0x7FFFFFFF, 20)))
+
+
+@wrong("sync", "a grid synchronises, and its launch is not cooperative")
+def a_grid_that_can_not_meet():
+    with memory(128) as (y,):
+        ok(driver.cuLaunchKernel(*call("grid_of", y, 0, grid=4)))
+
+
+@right("it is")
+def a_grid_that_meets():
+    with memory(128) as (y,):
+        ok(driver.cuLaunchCooperativeKernel(*call("grid_of", y, 0, grid=4)[:-1]))

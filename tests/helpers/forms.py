@@ -260,12 +260,22 @@ def _barrier(parts: list[str]) -> str:
     return "0, 32" if "arrive" in parts else "0"
 
 
+# How many coordinates a geometry has; three are written as four.
+_COORDINATES = {"1d": 1, "2d": 2, "3d": 4, "a1d": 2, "a2d": 4, "cube": 4, "acube": 4, "2dms": 4}
+
+
 def _texture(form: Form) -> str:
-    """One coordinate is enough: these are refused by name."""
-    values = "{%r0, %r1, %r2, %r3}"
+    """On what %d1 names, which is no object."""
+    parts = form.name.split(".")
+    geometry = next(each for each in parts if each in _COORDINATES)
+    names = [f"%r{4 + index}" for index in range(_COORDINATES[geometry])]
+    place = f"[%d1, {{{', '.join(names)}}}]"
+    size = next((int(each[1]) for each in parts if each in ("v2", "v4")), 1)
+    values = "{" + ", ".join(f"%{'h' if 'b8' in parts else 'r'}{n}" for n in range(size)) + "}"
     match form.opcode:
-        case "suld":
-            return f"    {form.name} %r0, [%d1, {{%r1, %r2}}];"
-        case "sust" | "sured":
-            return f"    {form.name} [%d1, {{%r1, %r2}}], %r0;"
-    return f"    {form.name} {values}, [%d1, {{%r4, %r5}}];"
+        case "sust":
+            return f"    {form.name} {place}, {values};"
+        case "sured":
+            return f"    {form.name} {place}, %r0;"
+    level = ", %r8" if "level" in parts else ""
+    return f"    {form.name} {values}, {place}{level};"

@@ -67,7 +67,8 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
 _LOWERED = frozenset(
     {
         "expansion", "fragments", "launching", "matrices", "mbarrier", "modifiers", "own_threads",
-        "poison", "racing", "recording", "refused", "reserved", "unforeseen", "waiting", "windows",
+        "poison", "racing", "recording", "refused", "reserved", "texture_layout", "unforeseen",
+        "waiting", "windows",
     }
 )  # fmt: skip
 CELLAR: dict[str, frozenset[str]] = {
@@ -78,7 +79,7 @@ CELLAR: dict[str, frozenset[str]] = {
     "launching": frozenset({"recording"}),
     "output": frozenset(),
     "refusals": frozenset(),
-    "expansion": frozenset({"output", "unforeseen", "waiting"}),
+    "expansion": frozenset({"output", "texture_layout", "unforeseen", "waiting"}),
     "matrices": frozenset(),
     "fragments": frozenset({"matrices"}),
     "mbarrier": frozenset(),
@@ -87,6 +88,7 @@ CELLAR: dict[str, frozenset[str]] = {
     "poison": frozenset(),
     "refused": frozenset({"waiting"}),
     "reserved": frozenset(),
+    "texture_layout": frozenset(),
     "waiting": frozenset({"output"}),
     "windows": frozenset(),
     "jit": _LOWERED,
@@ -102,6 +104,7 @@ CELLAR: dict[str, frozenset[str]] = {
             "refused",
             "reserved",
             "suspicion",
+            "texture_layout",
             "windows",
         }
     ),

@@ -48,3 +48,15 @@ def other(context):
 def events(context):
     """Three events without timing."""
     return [ok(driver.cuEventCreate(2)) for _ in range(3)]
+
+
+@pytest.fixture
+def by(request):
+    """Which lowering runs a kernel on textures: the scalar one, and with --all-cases both."""
+    return "both" if request.config.getoption("--all-cases") else "scalar"
+
+
+@pytest.fixture
+def by_one(request):
+    """As `by`, for a kernel that writes: then the vector one."""
+    return "vector" if request.config.getoption("--all-cases") else "scalar"

@@ -84,11 +84,11 @@ def test_a_box_that_can_not_be_is_refused(context, source, target, sizes, said):
     assert said in message(R.CUDA_ERROR_INVALID_VALUE)
 
 
-def test_arrays_and_their_levels_are_refused(context):
+def test_an_array_that_is_none_and_a_level_of_memory_are_refused(context):
     memory = ok(driver.cuMemAlloc(64))
     end = (DEVICE, memory, 8, 1, 0, 0, 0)
     what = box(end, (KIND.CU_MEMORYTYPE_ARRAY, 0, 8, 1, 0, 0, 0), 8, 1, 1)
-    assert driver.cuMemcpy3D(what)[0] == R.CUDA_ERROR_NOT_SUPPORTED
+    assert driver.cuMemcpy3D(what)[0] == R.CUDA_ERROR_INVALID_VALUE
     what = box(end, end, 8, 1, 1)
     what.srcLOD = 1
     assert driver.cuMemcpy3D(what)[0] == R.CUDA_ERROR_INVALID_VALUE
@@ -212,7 +212,38 @@ def test_a_batch_of_boxes_copies_all_of_it(stream):
     ok(driver.cuMemcpyDtoHAsync(back.ctypes.data, memory, 16, stream))
     assert (back.reshape(2, 2, 4) == image[:, :2, :4]).all()
     what.dst.type = driver.CUmemcpy3DOperandType.CU_MEMCPY_OPERAND_TYPE_ARRAY
-    assert driver.cuMemcpy3DBatchAsync(1, [what], 0, stream)[0] == R.CUDA_ERROR_NOT_SUPPORTED
+    assert driver.cuMemcpy3DBatchAsync(1, [what], 0, stream)[0] == R.CUDA_ERROR_INVALID_VALUE
+
+
+def test_a_batch_of_boxes_counts_in_texels_where_there_is_an_array(stream):
+    shape = driver.CUDA_ARRAY3D_DESCRIPTOR()
+    shape.Width, shape.Height, shape.NumChannels = 4, 4, 2
+    shape.Format = driver.CUarray_format.CU_AD_FORMAT_UNSIGNED_INT16
+    array, image = ok(driver.cuArray3DCreate(shape)), cube(1, 3, 16)
+    memory = ok(driver.cuMemAlloc(64))
+    ok(driver.cuMemcpyHtoD(memory, image.ctypes.data, 48))
+    what = driver.CUDA_MEMCPY3D_BATCH_OP()
+    what.src.type = driver.CUmemcpy3DOperandType.CU_MEMCPY_OPERAND_TYPE_POINTER
+    what.src.op.ptr.ptr, what.src.op.ptr.rowLength = memory, 4
+    what.dst.type = driver.CUmemcpy3DOperandType.CU_MEMCPY_OPERAND_TYPE_ARRAY
+    what.dst.op.array.array = array
+    what.dst.op.array.offset.x, what.dst.op.array.offset.y = 1, 2
+    what.extent.width, what.extent.height, what.extent.depth = 3, 2, 1
+    what.srcAccessOrder = ORDER.CU_MEMCPY_SRC_ACCESS_ORDER_STREAM
+    ok(driver.cuMemcpy3DBatchAsync(1, [what], 0, stream))
+    back = np.zeros((1, 2, 12), np.uint8)
+    home = box(
+        (KIND.CU_MEMORYTYPE_ARRAY, 0, 0, 0, 4, 2, 0),
+        (HOST, back.ctypes.data, 12, 2, 0, 0, 0),
+        12,
+        2,
+        1,
+    )
+    home.srcArray = array
+    ok(driver.cuMemcpy3DAsync(home, stream))
+    assert (back == image[:, :2, :12]).all()
+    what.extent.height = 3
+    assert driver.cuMemcpy3DBatchAsync(1, [what], 0, stream)[0] == R.CUDA_ERROR_INVALID_VALUE
 
 
 def test_pageable_memory_that_is_gone_when_a_copy_runs_is_a_fault(stream):

@@ -53,9 +53,9 @@ def test_a_refused_function_says_why(fresh):
         # What only a newer `cuda.bindings` looks up is refused without a reason of its own.
         assert state == "Implemented" or why_not(name) != UNFORESEEN or name not in known, name
     install()
-    assert driver.cuTexObjectCreate(None, None, None)[0] == driver.CUresult.CUDA_ERROR_NOT_SUPPORTED
+    assert driver.cuMulticastCreate(None)[0] == driver.CUresult.CUDA_ERROR_NOT_SUPPORTED
     code = driver.CUresult.CUDA_ERROR_NOT_SUPPORTED
-    text = "cuTexObjectCreate is not supported: arrays, textures and surfaces are not modelled"
+    text = "cuMulticastCreate is not supported: multicast objects are not modelled"
     assert driver.cuGetErrorString(code)[1].decode() == text
 
 
@@ -68,7 +68,7 @@ def test_a_page_that_is_not_true_is_found_out(fresh):
     """The comparison above turns red when one function changes its place."""
     wrong = fresh.replace("cuStreamQuery, ", "", 1)
     assert wrong != fresh
-    wrong = wrong.replace(": cuArray", ": cuStreamQuery, cuArray", 1)
+    wrong = wrong.replace(": cuMulticastC", ": cuStreamQuery, cuMulticastC", 1)
     assert states(fresh)["cuStreamQuery"] == "Implemented"
     assert states(wrong)["cuStreamQuery"] == "Not supported"
 

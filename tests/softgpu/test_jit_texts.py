@@ -121,11 +121,12 @@ def test_texts_of_other_ptx_settings_and_compilers_are_not_found(folder, lowered
     assert lowered
 
 
-def test_an_edited_file_makes_another_compiler(tmp_path, monkeypatch):
-    for name in ("ptx", "softgpu/expansion", "softgpu/jit"):
+@pytest.mark.parametrize("place", ["softgpu/jit/kernel.py", "softgpu/expansion/textures/new.py"])
+def test_an_edited_file_makes_another_compiler(tmp_path, monkeypatch, place):
+    for name in ("ptx", "softgpu/expansion/textures", "softgpu/jit"):
         (tmp_path / name).mkdir(parents=True)
     monkeypatch.setattr(texts, "__file__", str(tmp_path / "softgpu/jit/texts.py"))
-    file = tmp_path / "softgpu/jit/kernel.py"
+    file = tmp_path / place
     file.write_text("1")
     first = texts._compiler()
     assert texts._compiler() == first

@@ -75,6 +75,17 @@ def has_room(steps):
 @example([Touch(0, "write", 0, 4), Meet(0, 0x3), Touch(1, "read", 0, 1)])
 @example([Touch(0, "write", 0, 4), Meet(0, 0x3), Meet(0, 0x6), Touch(2, "write", 3, 1)])
 @example([Touch(0, "write", 0, 8), Meet(0, 0x5), Touch(1, "read", 4, 2)])
+# Lanes of another warp meet alone.
+@example([Touch(1, "read", 4, 2), Meet(1, 0xFFFFFFFF), Touch(0, "write", 4, 4)])
+@example(
+    [
+        Touch(0, "read", 0, 1),
+        Touch(1, "read", 4, 2),
+        Meet(1, 0xFFFFFFFF),
+        Touch(0, "read", 0, 1),
+        Touch(0, "write", 4, 4),
+    ]
+)
 def test_threads_race_if_and_only_if_brute_force_says_so(steps):
     assume(has_room(steps))
     expected = {frozenset({a.thread, b.thread}) for a, b in races(steps)}

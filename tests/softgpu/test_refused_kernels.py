@@ -216,8 +216,11 @@ def test_a_kernel_s_refusal_is_a_ptx_error_with_the_place():
 @pytest.mark.parametrize(
     ("declared", "statement"),
     [
-        (".global .texref image;", "tex.2d.v4.f32.f32 {%f, %f, %f, %f}, [image, {%f, %f}];"),
-        (".global .surfref image;", "suld.b.1d.b32.trap {%word}, [image, {%word}];"),
+        (
+            ".global .texref image;",
+            "tex.2dms.v4.f32.s32 {%f, %f, %f, %f}, [image, {%word, %word, %word, %word}];",
+        ),
+        (".global .surfref image;", "sust.p.1d.b32.trap [image, {%word}], {%word};"),
     ],
 )
 def test_references_to_textures_cost_the_kernels_that_use_them(context, declared, statement):

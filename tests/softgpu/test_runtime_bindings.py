@@ -216,3 +216,105 @@ def test_boxes_and_graphs_are_described_as_the_runtime_has_them():
         "0909090909",
         "cudaErrorInvalidValue",
     ]
+
+
+def test_arrays_are_made_copied_and_described():
+    program = """
+    f = r.cudaChannelFormatKind.cudaChannelFormatKindFloat
+    desc = r.cudaChannelFormatDesc()
+    desc.x, desc.f = 32, f
+    image, back = np.arange(24, dtype=np.float32), np.zeros(24, np.float32)
+    kinds = r.cudaMemcpyKind
+    array = done(r.cudaMallocArray(desc, 6, 4, 0))
+    there = (image.ctypes.data, 24, 24, 4, kinds.cudaMemcpyHostToDevice)
+    done(r.cudaMemcpy2DToArray(array, 0, 0, *there))
+    other = done(r.cudaMallocArray(desc, 6, 4, 0))
+    d2d = kinds.cudaMemcpyDeviceToDevice
+    done(r.cudaMemcpy2DArrayToArray(other, 0, 0, array, 0, 0, 24, 4, d2d))
+    home = kinds.cudaMemcpyDeviceToHost
+    done(r.cudaMemcpy2DFromArray(back.ctypes.data, 24, other, 8, 1, 16, 3, home))
+    print(back.reshape(4, 6)[:3, :4].tolist() == image.reshape(4, 6)[1:, 2:].tolist())
+    print(r.cudaMemcpy2DFromArray(back.ctypes.data, 8, other, 8, 1, 16, 3, home)[0].name)
+    found, extent, flags = done(r.cudaArrayGetInfo(array))
+    print(found.x, found.y, found.f == f, extent.width, extent.height, extent.depth, flags)
+    box = r.cudaMemcpy3DParms()
+    cube = done(r.cudaMalloc3DArray(desc, r.make_cudaExtent(3, 2, 4), 1))
+    box.srcPtr = r.make_cudaPitchedPtr(image.ctypes.data, 12, 3, 2)
+    box.dstArray, box.extent = cube, r.make_cudaExtent(3, 2, 4)
+    box.kind = kinds.cudaMemcpyHostToDevice
+    done(r.cudaMemcpy3D(box))
+    box = r.cudaMemcpy3DParms()
+    box.srcArray, box.srcPos = cube, r.make_cudaPos(1, 0, 2)
+    back[:] = 0
+    box.dstPtr = r.make_cudaPitchedPtr(back.ctypes.data, 8, 2, 2)
+    box.extent, box.kind = r.make_cudaExtent(2, 2, 2), home
+    done(r.cudaMemcpy3D(box))
+    print(back[:8].tolist() == image.reshape(4, 2, 3)[2:, :, 1:].ravel().tolist())
+    mipmap = done(r.cudaMallocMipmappedArray(desc, r.make_cudaExtent(8, 8, 0), 3, 0))
+    level = done(r.cudaGetMipmappedArrayLevel(mipmap, 2))
+    print(done(r.cudaArrayGetInfo(level))[1].width)
+    desc.y = 8
+    print(r.cudaMallocArray(desc, 6, 4, 0)[0].name)
+    for each in (array, other, cube):
+        done(r.cudaFreeArray(each))
+    done(r.cudaFreeMipmappedArray(mipmap))
+    """
+    lines = run_driver(IMPORT + "    import numpy as np\n" + program).splitlines()
+    assert lines == [
+        "True",
+        "cudaErrorInvalidPitchValue",
+        "32 0 True 6 4 0 0",
+        "True",
+        "2",
+        "cudaErrorInvalidChannelDescriptor",
+    ]
+
+
+def test_textures_and_surfaces_are_made_and_described():
+    program = """
+    desc = r.cudaChannelFormatDesc()
+    desc.x = desc.y = desc.z = desc.w = 8
+    desc.f = r.cudaChannelFormatKind.cudaChannelFormatKindUnsigned
+    array = done(r.cudaMallocArray(desc, 6, 4, r.cudaArraySurfaceLoadStore))
+    of = r.cudaResourceDesc()
+    of.resType, of.res.array.array = r.cudaResourceType.cudaResourceTypeArray, array
+    how = r.cudaTextureDesc()
+    how.addressMode = [r.cudaTextureAddressMode(n) for n in (0, 2, 3)]
+    how.normalizedCoords, how.borderColor = 1, [1, 2, 3, 4]
+    how.filterMode = r.cudaTextureFilterMode.cudaFilterModeLinear
+    print(r.cudaCreateTextureObject(of, how, None)[0].name)
+    how.readMode = r.cudaTextureReadMode.cudaReadModeNormalizedFloat
+    texture = done(r.cudaCreateTextureObject(of, how, None))
+    found = done(r.cudaGetTextureObjectTextureDesc(texture))
+    print([int(m) for m in found.addressMode], found.readMode.name, found.normalizedCoords)
+    found = done(r.cudaGetTextureObjectResourceDesc(texture))
+    print(int(found.res.array.array) == int(array))
+    surface = done(r.cudaCreateSurfaceObject(of))
+    found = done(r.cudaGetSurfaceObjectResourceDesc(surface))
+    print(int(found.res.array.array) == int(array))
+    done(r.cudaDestroySurfaceObject(surface))
+    done(r.cudaDestroyTextureObject(texture))
+    print(r.cudaDestroyTextureObject(texture)[0].name)
+    memory = done(r.cudaMalloc(256))
+    of.resType = r.cudaResourceType.cudaResourceTypeLinear
+    of.res.linear.devPtr, of.res.linear.sizeInBytes = memory, 64
+    desc.x, desc.y, desc.z, desc.w = 32, 0, 0, 0
+    of.res.linear.desc = desc
+    how.filterMode = r.cudaTextureFilterMode.cudaFilterModePoint
+    print(r.cudaCreateTextureObject(of, how, None)[0].name)
+    how.readMode = r.cudaTextureReadMode.cudaReadModeElementType
+    row = done(r.cudaCreateTextureObject(of, how, None))
+    whole = done(r.cudaGetTextureObjectResourceDesc(row))
+    found = whole.res.linear
+    print(int(found.devPtr) == int(memory), found.sizeInBytes, found.desc.x, found.desc.y)
+    """
+    lines = run_driver(IMPORT + program).splitlines()
+    assert lines == [
+        "cudaErrorInvalidFilterSetting",
+        "[0, 2, 3] cudaReadModeNormalizedFloat 1",
+        "True",
+        "True",
+        "cudaErrorInvalidValue",
+        "cudaErrorInvalidNormSetting",
+        "True 64 32 0",
+    ]

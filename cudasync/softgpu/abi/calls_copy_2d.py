@@ -6,8 +6,10 @@ import ctypes
 from typing import TYPE_CHECKING
 
 from cudasync.softgpu.abi.registry import export
+from cudasync.softgpu.abi.textures.copies import copy_ends
 from cudasync.softgpu.abi.values import structure_at
-from cudasync.softgpu.core.results import INVALID_VALUE, NOT_SUPPORTED, DriverFailure
+from cudasync.softgpu.core.graphs import boxes
+from cudasync.softgpu.core.results import INVALID_VALUE, DriverFailure
 
 if TYPE_CHECKING:
     from cudasync.softgpu.core.machine import Machine
@@ -46,8 +48,6 @@ class _Copy2D(ctypes.Structure):
 
 def _place(memory: MemoryManager, end: _End, width: int, height: int) -> tuple[Place, int]:
     """The place of an end's first byte, and its pitch."""
-    if end.kind == _ARRAY:
-        raise DriverFailure(NOT_SUPPORTED, "arrays are not supported")
     if end.kind not in (_HOST, _DEVICE, _UNIFIED):
         raise DriverFailure(INVALID_VALUE, f"unknown memory type {end.kind}")
     pitch = end.pitch or width
@@ -60,10 +60,20 @@ def _place(memory: MemoryManager, end: _End, width: int, height: int) -> tuple[P
     return find(address, span), pitch
 
 
-def _copy(machine: Machine, description: int, stream: int) -> Copy:
+def _end(machine: Machine, end: _End) -> boxes.End:
+    if end.kind == _ARRAY:
+        return machine.arrays.copied(end.array).end(end.x_bytes, end.y)
+    address = end.host if end.kind == _HOST else end.device
+    return boxes.End(end.kind, address, end.x_bytes, end.y, 0, end.pitch)
+
+
+def _copy(machine: Machine, description: int, stream: int) -> Copy | boxes.BoxCopy:
     what = structure_at(_Copy2D, description)
     memory = machine.memory
     width, height = what.width_bytes, what.height
+    if _ARRAY in (what.source.kind, what.target.kind):
+        ends = _end(machine, what.target), _end(machine, what.source)
+        return copy_ends(machine, *ends, (width, height, 1), stream)
     source, source_pitch = _place(memory, what.source, width, height)
     target, target_pitch = _place(memory, what.target, width, height)
     return machine.transfers.copy_rows(

@@ -15,7 +15,7 @@ _DEFAULT = 0
 
 
 def _copy(machine: Machine, description: int, stream: int, *, is_peer: bool = False) -> BoxCopy:
-    box = read_box(at(CopyParams, description))
+    box = read_box(machine, at(CopyParams, description))
     memory = machine.memory
     source = place_of(memory, box.source, box)
     return machine.transfers.copy_box(

@@ -13,7 +13,7 @@ from cudasync.softgpu.abi.registry import export
 from cudasync.softgpu.abi.structures import MemLocation
 from cudasync.softgpu.abi.values import get_u64, need, need_no_flags, structure_at
 from cudasync.softgpu.core.graphs import boxes
-from cudasync.softgpu.core.results import INVALID_VALUE, NOT_SUPPORTED, DriverFailure
+from cudasync.softgpu.core.results import INVALID_VALUE, DriverFailure
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -39,16 +39,36 @@ class _Attributes(ctypes.Structure):
     )
 
 
-class _Operand(ctypes.Structure):
+class _Pointer(ctypes.Structure):
     """CUmemcpy3DOperand, where it is a pointer."""
 
     _fields_ = (
-        ("kind", ctypes.c_int),
         ("address", ctypes.c_uint64),
         ("row_length", ctypes.c_size_t),
         ("layer_height", ctypes.c_size_t),
         ("hint", MemLocation),
     )
+
+
+class _Array(ctypes.Structure):
+    """CUmemcpy3DOperand, where it is an array."""
+
+    _fields_ = (
+        ("array", ctypes.c_size_t),
+        ("x", ctypes.c_size_t),
+        ("y", ctypes.c_size_t),
+        ("z", ctypes.c_size_t),
+    )
+
+
+class _Either(ctypes.Union):
+    _fields_ = (("pointer", _Pointer), ("array", _Array))
+
+
+class _Operand(ctypes.Structure):
+    """CUmemcpy3DOperand."""
+
+    _fields_ = (("kind", ctypes.c_int), ("of", _Either))
 
 
 class _Operation(ctypes.Structure):
@@ -168,23 +188,41 @@ def cu_memcpy_with_attributes_async(
     _line(machine, machine.streams.get(stream), (target, source, size), order)()
 
 
-def _end(operand: _Operand, width: int, height: int) -> boxes.End:
+def _end(
+    machine: Machine, operand: _Operand, width: int, height: int, texel_bytes: int
+) -> boxes.End:
     if operand.kind == _ARRAY:
-        raise DriverFailure(NOT_SUPPORTED, "arrays are not supported")
+        of = operand.of.array
+        return machine.arrays.copied(of.array).end(of.x * texel_bytes, of.y, of.z)
     if operand.kind != _POINTER:
         raise DriverFailure(INVALID_VALUE, f"there is no operand type {operand.kind}")
+    pointer = operand.of.pointer
     return boxes.End(
         boxes.UNIFIED,
-        operand.address,
-        pitch=operand.row_length or width,
-        height=operand.layer_height or height,
+        pointer.address,
+        pitch=(pointer.row_length or width) * texel_bytes,
+        height=pointer.layer_height or height,
     )
 
 
-def _box(operation: _Operation) -> boxes.Box:
+def _texel_bytes(machine: Machine, operands: tuple[_Operand, _Operand]) -> int:
+    """What lengths are counted in: texels where there is an array, else bytes."""
+    sizes = {
+        machine.arrays.copied(each.of.array.array).shape.texel_bytes
+        for each in operands
+        if each.kind == _ARRAY
+    }
+    if len(sizes) > 1:
+        raise DriverFailure(INVALID_VALUE, "the arrays have texels of two sizes")
+    return sizes.pop() if sizes else 1
+
+
+def _box(machine: Machine, operation: _Operation) -> boxes.Box:
     o = operation
-    ends = [_end(operand, o.width, o.height) for operand in (o.source, o.target)]
-    return boxes.Box(ends[0], ends[1], o.width, o.height, o.depth)
+    operands = o.source, o.target
+    size = _texel_bytes(machine, operands)
+    ends = [_end(machine, operand, o.width, o.height, size) for operand in operands]
+    return boxes.Box(ends[0], ends[1], o.width * size, o.height, o.depth)
 
 
 @export(
@@ -199,7 +237,7 @@ def cu_memcpy_3d_batch_async(
     copies = []
     for index in range(count):
         operation = structure_at(_Operation, operations + _OPERATION_BYTES * index)
-        copies.append(_prepare(machine, found, _box(operation), operation.order))
+        copies.append(_prepare(machine, found, _box(machine, operation), operation.order))
     for copy in copies:
         copy()
 
@@ -221,4 +259,4 @@ def cu_memcpy_3d_with_attributes_async(
 ) -> None:
     need_no_flags(flags)
     found = structure_at(_Operation, operation)
-    _prepare(machine, machine.streams.get(stream), _box(found), found.order)()
+    _prepare(machine, machine.streams.get(stream), _box(machine, found), found.order)()

@@ -162,7 +162,7 @@ def write_kernel(node: Node, work: KernelWork, address: int, *, is_first: bool =
 
 def read_copy(machine: Machine, address: int, context: int) -> CopyWork:
     """CUDA_MEMCPY3D."""
-    box = read_box(at(CopyParams, address))
+    box = read_box(machine, at(CopyParams, address))
     where = context_of(machine, context)
     source = boxes.place_of(machine.memory, box.source, box)
     target = boxes.place_of(machine.memory, box.target, box)
@@ -171,20 +171,22 @@ def read_copy(machine: Machine, address: int, context: int) -> CopyWork:
     return CopyWork(box, target, source, where)
 
 
-def read_box(params: CopyParams) -> boxes.Box:
+def read_box(machine: Machine, params: CopyParams) -> boxes.Box:
     """The box that is to be copied."""
     if params.source.level or params.target.level:
         raise DriverFailure(INVALID_VALUE, "only a mipmapped array has levels")
     return boxes.Box(
-        _read_end(params.source),
-        _read_end(params.target),
+        _read_end(machine, params.source),
+        _read_end(machine, params.target),
         params.width,
         params.height,
         params.depth,
     )
 
 
-def _read_end(end: _CopyEnd) -> boxes.End:
+def _read_end(machine: Machine, end: _CopyEnd) -> boxes.End:
+    if end.kind == boxes.ARRAY:
+        return machine.arrays.copied(end.array).end(end.x_bytes, end.y, end.z)
     address = end.host if end.kind == boxes.HOST else end.device
     return boxes.End(end.kind, address, end.x_bytes, end.y, end.z, end.pitch, end.height)
 
@@ -202,10 +204,13 @@ def _write_end(params: _CopyEnd, end: boxes.End) -> None:
     params.kind = end.kind
     if end.kind == boxes.HOST:
         params.host = end.address
+    elif end.kind == boxes.ARRAY:
+        params.array = end.array
     else:
         params.device = end.address
     params.x_bytes, params.y, params.z = end.x_bytes, end.y, end.z
-    params.pitch, params.height = end.pitch, end.height
+    if end.kind != boxes.ARRAY:
+        params.pitch, params.height = end.pitch, end.height
 
 
 # Memsets

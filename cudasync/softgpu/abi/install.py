@@ -62,6 +62,15 @@ from cudasync.softgpu.abi.table import (
     FunctionTable,
     catch_early_interrupts,
 )
+from cudasync.softgpu.abi.textures import (
+    arrays,
+    copies,
+    objects,
+    references,
+    runtime_arrays,
+    runtime_copies,
+    runtime_objects,
+)
 
 if TYPE_CHECKING:
     from cudasync.softgpu.core.machine import Machine
@@ -100,6 +109,13 @@ CALLS: Final = (
     calls_stop,
     calls_stream,
     calls_virtual,
+    arrays,
+    copies,
+    objects,
+    references,
+    runtime_arrays,
+    runtime_copies,
+    runtime_objects,
 )
 """The modules whose import enters the driver's functions."""
 

@@ -12,12 +12,6 @@ from typing import Final
 
 NEVER_NEEDED: Final = (
     (
-        r"cuArray(3D)?Get|cuArrayDestroy|cuMipmappedArray(Destroy|Get)|cuMemcpy(Ato|.*toA)|"
-        r"cuTexObject(Destroy|Get)|cuSurfObject(Destroy|Get)|cuTexRef|cuSurfRef|cuParamSetTexRef|"
-        r"cuModuleGet(Tex|Surf)Ref",
-        "it takes an array or a texture, and there are none",
-    ),
-    (
         r"cuDestroyExternal|cuExternalMemoryGet|cu(Signal|Wait)ExternalSemaphores",
         "it takes an imported object, and nothing can be imported",
     ),
@@ -51,10 +45,6 @@ NEVER_NEEDED: Final = (
 """By pattern, at the start of a name: what it is that no program gets to."""
 
 REFUSED: Final = (
-    (
-        r"cuArray|cuMipmapped|cuTexObject|cuSurfObject|cuDeviceGetTexture",
-        "arrays, textures and surfaces are not modelled",
-    ),
     (r"cuTensorMap", "bulk copies of tensors (TMA) are not modelled"),
     (r"cuMulticast", "multicast objects are not modelled"),
     (

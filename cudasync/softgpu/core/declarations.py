@@ -53,7 +53,9 @@ class Declaration:
         if allocation.kind is MemoryKind.VARIABLE:
             # No text can name what a module keeps for printf and malloc.
             return " " in allocation.name
-        return allocation.keeper is not None
+        # No op can name an array either, nor what an object keeps of itself.
+        is_nameless = allocation.kind in (MemoryKind.ARRAY, MemoryKind.OBJECT)
+        return is_nameless or allocation.keeper is not None
 
     def written_by_launches(self) -> list[tuple[int, int]]:
         """What launches have written, where old values are not to be read."""

@@ -36,6 +36,9 @@ from cudasync.softgpu.core.results import (
 from cudasync.softgpu.core.schedulers import THREADED, make_scheduler
 from cudasync.softgpu.core.stopping import Deadline
 from cudasync.softgpu.core.stream_manager import StreamManager
+from cudasync.softgpu.core.textures.manager import ArrayManager
+from cudasync.softgpu.core.textures.object_manager import ObjectManager
+from cudasync.softgpu.core.textures.references import ReferenceManager
 from cudasync.softgpu.core.threaded import ThreadedExecutor
 from cudasync.softgpu.core.transfer_manager import TransferManager
 from cudasync.softgpu.core.virtual import VirtualMemory
@@ -114,6 +117,9 @@ class Machine:
         self.virtual = VirtualMemory(self)
         self.memory = MemoryManager(self)
         self.managed = Managed(self)
+        self.arrays = ArrayManager(self)
+        self.objects = ObjectManager(self)
+        self.references = ReferenceManager(self)
         self.transfers = TransferManager(self)
         self.modules = ModuleManager(self, compile_module)
         self.graphs = GraphManager(self)
@@ -249,6 +255,9 @@ class Machine:
         executor.deferred.run()
         self.streams.forget(context)
         self.modules.forget(context)
+        self.arrays.forget(context)
+        self.objects.forget(context)
+        self.references.forget(context)
         self.memory.free_all(context)
 
     def after_fork(self) -> None:

@@ -44,6 +44,8 @@ class MemoryKind(Enum):
     HOST_POOL = "stream-ordered host memory"
     MANAGED_POOL = "stream-ordered managed memory"
     VIRTUAL = "mapped memory"
+    ARRAY = "a CUDA array"
+    OBJECT = "a texture or surface object"
 
     @property
     def is_host(self) -> bool:

@@ -268,6 +268,9 @@ class MemoryManager:
 
     def end(self, allocation: Allocation) -> None:
         """Take the memory away now; the address of a graph's is kept."""
+        objects = self._machine.objects
+        if objects.on:
+            objects.memory_ended(allocation)
         if allocation.keeper is not None:
             allocation.keeper.vanish()
             return

@@ -274,6 +274,7 @@ class ModuleManager:
         module.context.modules.discard(module)
         for function in module.entries:
             self._functions.discard(function.handle)
+        self._machine.references.module_ended(module)
         for allocation in module.variables.values():
             self._machine.memory.end(allocation)
 

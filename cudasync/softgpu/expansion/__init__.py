@@ -31,6 +31,7 @@ from cudasync.softgpu.expansion import (
 from cudasync.softgpu.expansion.parts import Parts
 from cudasync.softgpu.expansion.printing import Printing, output, prints
 from cudasync.softgpu.expansion.targets import Targets
+from cudasync.softgpu.expansion.textures.rewriting import Textures
 from cudasync.softgpu.unforeseen import refusal
 
 if TYPE_CHECKING:
@@ -59,6 +60,7 @@ def expand(module: Module) -> Module:
     if prints(module, whole.defined):
         variables = (*variables, output())
         functions = (*functions, *whole.printing.recorders())
+    functions = (*functions, *whole.textures.functions())
     if heap.allocates(module, whole.defined):
         variables = (*variables, heap.heap())
     return replace(module, functions=functions, variables=variables)
@@ -73,6 +75,7 @@ class _Module:
         self.targets = Targets(module)
         self.defined = {each.name for each in module.functions if not each.is_declaration}
         self.printing = Printing(module, self.defined)
+        self.textures = Textures(module)
 
     def expanded(self, function: Function) -> Function:
         """The function, itself if there is nothing to take apart."""
@@ -105,6 +108,8 @@ class _Module:
         ):
             return True
         if self.targets.rewrite(parts, function, instruction):
+            return True
+        if self.textures.rewrite(parts, instruction):
             return True
         if specials.rewrite(parts, instruction):
             return True

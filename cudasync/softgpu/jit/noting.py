@@ -26,12 +26,15 @@ if TYPE_CHECKING:
 _LANES = f"""
 define void @cudasync.note.lanes(ptr %job, ptr %addresses, i32 %spacing, i32 %mask, i64 %size,
     i8 %kind, i64 %line) {{
+begin:
+  %count.at = getelementptr i64, ptr %job, i64 {Field.RECORDING_COUNT.value}
+  %count = load i64, ptr %count.at
+  %is.off = icmp eq i64 %count, 0
+  br i1 %is.off, label %done, label %entry
 entry:
   %table.at = getelementptr i64, ptr %job, i64 {Field.RECORDING.value}
   %table.address = load i64, ptr %table.at
   %table = inttoptr i64 %table.address to ptr
-  %count.at = getelementptr i64, ptr %job, i64 {Field.RECORDING_COUNT.value}
-  %count = load i64, ptr %count.at
 {next_lane()}
   %entry.index = mul i32 %index, %spacing
   %address.at = getelementptr i64, ptr %addresses, i32 %entry.index

@@ -13,7 +13,10 @@ def _begin(*, of_warp: bool = True) -> str:
     warp = "  %wide.warp = zext i32 %warp to i64\n" if of_warp else ""
     return f"""entry:
   %state = call ptr {ENTER_NAME}(ptr %job, i32 %x, i32 %y, i32 %z)
-  %is.none = icmp eq ptr %state, null
+  %is.off = icmp eq ptr %state, null
+  ; A branch that no lane of the warp takes may be gone through all the same.
+  %is.nobody = icmp eq i32 %mask, 0
+  %is.none = or i1 %is.off, %is.nobody
   br i1 %is.none, label %leave, label %begin
 begin:
 {warp}  %wide.mask = zext i32 %mask to i64
@@ -82,9 +85,7 @@ LEAVE_NAME: Final = "@cudasync.race.leave"
 LEAVE = f"""
 define void {LEAVE_NAME}({_HEADER}, i64 %number, i64 %count) nounwind {{
 {_begin()}
-  %is.nobody = icmp eq i32 %mask, 0
-  br i1 %is.nobody, label %leave, label %look
-look:{_IS_FOR_ALL}
+{_IS_FOR_ALL}
   br i1 %is.for.all, label %all, label %some
 all:
 {_PARITY}

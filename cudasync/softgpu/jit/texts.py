@@ -38,8 +38,11 @@ def _compiler() -> str | None:
     package = Path(__file__).parents[2]
     seen = [f"{sys.version_info[:2]} {platform.machine()}"]
     try:
-        for folder in ("ptx", "softgpu", "softgpu/expansion", "softgpu/jit"):
-            for each in os.scandir(package / folder):
+        folders = [package / "softgpu"]
+        for room in ("ptx", "softgpu/expansion", "softgpu/jit"):
+            folders += _rooms(package / room)
+        for folder in folders:
+            for each in os.scandir(folder):
                 if each.name.endswith(".py"):
                     about = each.stat()
                     # Some installers give all files one time; when they came here none can set.
@@ -48,6 +51,13 @@ def _compiler() -> str | None:
     except OSError:
         return None
     return kept.key_of(*sorted(seen))
+
+
+def _rooms(folder: Path) -> list[Path]:
+    """A folder and those within it; OSError if it can not be seen."""
+    inside = [Path(each) for each in os.scandir(folder) if each.is_dir()]
+    rooms = [each for each in inside if each.name != "__pycache__"]
+    return [folder, *(part for each in rooms for part in _rooms(each))]
 
 
 # Before they are loaded: a file that is edited later makes what this process runs nobody's.

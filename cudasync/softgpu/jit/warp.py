@@ -14,6 +14,7 @@ from cudasync.ptx.types import ScalarType
 from cudasync.softgpu.jit.masks import mask_word
 from cudasync.softgpu.jit.shapes import affine
 from cudasync.softgpu.jit.values import Value, integer, uniform, varying
+from cudasync.softgpu.jit.windows import note_members
 
 if TYPE_CHECKING:
     from cudasync.ptx import ir
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 def _shuffle(lowering: Lowering, instruction: ir.Instruction) -> None:
     builder = lowering.builder
+    note_members(lowering, instruction)
     mode = next((m for m in instruction.modifiers if m in ("up", "down", "bfly", "idx")), None)
     if mode is None:
         lowering.refuse(instruction)
@@ -146,6 +148,7 @@ def _only_active(lowering: Lowering, value: Value, otherwise: int) -> Value:
 def _vote(lowering: Lowering, instruction: ir.Instruction) -> None:
     builder = lowering.builder
     predicate = lowering.read(instruction.operands[1], ScalarType.PRED)
+    note_members(lowering, instruction)
     if "sync" in instruction.modifiers:
         voters = members(lowering, instruction.operands[2])
     else:
@@ -174,6 +177,7 @@ def _active(lowering: Lowering, instruction: ir.Instruction) -> None:
 
 def _reduce(lowering: Lowering, instruction: ir.Instruction) -> None:
     """redux.sync: one result from the values of all active lanes."""
+    note_members(lowering, instruction)
     type_ = instruction.type
     sign = "s" if type_.is_signed else "u"
     half = 1 << 31
@@ -291,6 +295,7 @@ def _elect(lowering: Lowering, instruction: ir.Instruction) -> None:
     """elect.sync: the first active member."""
     builder = lowering.builder
     target = instruction.operands[0]
+    note_members(lowering, instruction)
     if not isinstance(target, Pair):
         lowering.refuse(instruction)
     member = members(lowering, instruction.operands[1])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 
 import numpy as np
@@ -190,7 +191,44 @@ def test_a_barrier_that_can_not_complete():
 
 # leak
 
+
+def _array():
+    what = driver.CUDA_ARRAY_DESCRIPTOR()
+    what.Width, what.NumChannels = 16, 1
+    what.Format = driver.CUarray_format.CU_AD_FORMAT_FLOAT
+    return ok(driver.cuArrayCreate(what))
+
+
+def _object(create, *more):
+    """An object on memory or an array that nobody checks."""
+
+    def make():
+        what = driver.CUDA_RESOURCE_DESC()
+        what.resType = driver.CUresourcetype.CU_RESOURCE_TYPE_ARRAY
+        what.res.array.hArray = _lasting_array()
+        return ok(create(what, *more))
+
+    return make
+
+
+@functools.cache
+def _lasting_array():
+    what = driver.CUDA_ARRAY3D_DESCRIPTOR()
+    what.Width, what.NumChannels, what.Flags = 16, 1, 2
+    what.Format = driver.CUarray_format.CU_AD_FORMAT_FLOAT
+    return ok(driver.cuArray3DCreate(what))
+
+
 MAKES = {
+    "a texture object": (
+        _object(driver.cuTexObjectCreate, driver.CUDA_TEXTURE_DESC(), None),
+        lambda made: driver.cuTexObjectDestroy(made),
+    ),
+    "a surface object": (
+        _object(driver.cuSurfObjectCreate),
+        lambda made: driver.cuSurfObjectDestroy(made),
+    ),
+    "a CUDA array": (_array, lambda made: driver.cuArrayDestroy(made)),
     "memory": (lambda: ok(driver.cuMemAlloc(64)), lambda made: driver.cuMemFree(made)),
     "a stream": (lambda: ok(driver.cuStreamCreate(1)), lambda made: driver.cuStreamDestroy(made)),
     "an event": (lambda: ok(driver.cuEventCreate(2)), lambda made: driver.cuEventDestroy(made)),
@@ -205,6 +243,8 @@ MAKES = {
 @pytest.mark.parametrize("what", MAKES)
 def test_what_is_never_ended_is_a_leak(what):
     make, end = MAKES[what]
+    if "object" in what:
+        _lasting_array()
     made = []
     (found,) = check(lambda: made.append(make()), kinds=["leak"])
     assert found.kind == "leak"

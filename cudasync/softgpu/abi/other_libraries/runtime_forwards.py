@@ -12,6 +12,9 @@ from typing import Final
 # cuda does not name it, and the version of its form, where it has several.
 # Arguments: p a pointer or handle, z a size_t, i an int or enum, u an unsigned int, l 64 bits.
 _ROWS: Final = """
+cudaArrayGetMemoryRequirements ppi
+cudaArrayGetPlane ppu
+cudaArrayGetSparseProperties pp
 cudaDeviceGetStreamPriorityRange pp cuCtxGetStreamPriorityRange
 cudaDeviceGetLimit pi cuCtxGetLimit
 cudaDeviceSetLimit iz cuCtxSetLimit
@@ -32,6 +35,8 @@ cudaEventRecordWithFlags ppu
 cudaEventSynchronize p
 cudaFreeAsync pp cuMemFreeAsync
 cudaFuncSetAttribute pii
+cudaGetMipmappedArrayLevel ppu cuMipmappedArrayGetLevel
+cudaGetTextureObjectResourceViewDesc pp cuTexObjectGetResourceViewDesc
 cudaGraphAddChildGraphNode pppzp
 cudaGraphAddDependencies ppppz cuGraphAddDependencies 12030
 cudaGraphAddEmptyNode pppz

@@ -34,7 +34,7 @@ def _context(machine: Machine) -> int:
 
 @of_kinds("cudaGraphAddMemcpyNode", "pppzp")
 def cuda_graph_add_memcpy_node(machine: Machine, *arguments: int) -> int | None:
-    copy = driver_copy(structure_at(Copy3D, arguments[4]))
+    copy = driver_copy(machine, structure_at(Copy3D, arguments[4]))
     call = driver_function("cuGraphAddMemcpyNode")
     return call(machine, *arguments[:4], ctypes.addressof(copy), _context(machine))
 
@@ -51,13 +51,13 @@ def cuda_graph_memcpy_node_get_params(machine: Machine, node: int, parameters: i
     copy = CopyParams()
     found = structure_at(Copy3D, parameters)
     code = driver_function("cuGraphMemcpyNodeGetParams")(machine, node, ctypes.addressof(copy))
-    write_copy(copy, found)
+    write_copy(machine, copy, found)
     return code
 
 
 @of_kinds("cudaGraphMemcpyNodeSetParams", "pp")
 def cuda_graph_memcpy_node_set_params(machine: Machine, node: int, parameters: int) -> int | None:
-    copy = driver_copy(structure_at(Copy3D, parameters))
+    copy = driver_copy(machine, structure_at(Copy3D, parameters))
     return driver_function("cuGraphMemcpyNodeSetParams")(machine, node, ctypes.addressof(copy))
 
 
@@ -78,7 +78,7 @@ def _set_executable(machine: Machine, executable: int, node: int, copy: CopyPara
 def cuda_graph_exec_memcpy_node_set_params(
     machine: Machine, executable: int, node: int, parameters: int
 ) -> int | None:
-    copy = driver_copy(structure_at(Copy3D, parameters))
+    copy = driver_copy(machine, structure_at(Copy3D, parameters))
     return _set_executable(machine, executable, node, copy)
 
 

@@ -31,7 +31,7 @@ _DEFAULT: Final = 0
 _ELEMENT_BYTES: Final = 16
 
 
-def _with_structures(name: str, kinds: str, *structures: type[Any]) -> Callable[[Any], Any]:
+def with_structures(name: str, kinds: str, *structures: type[Any]) -> Callable[[Any], Any]:
     """Enter a function that takes structures by value: an S stands for each."""
     KINDS[name] = kinds
     c_arguments, decorate = by_value(kinds, *structures)
@@ -46,7 +46,7 @@ def cuda_malloc_pitch(
     return driver_function("cuMemAllocPitch")(machine, *arguments)
 
 
-@_with_structures("cudaMalloc3D", "pS", Extent)
+@with_structures("cudaMalloc3D", "pS", Extent)
 def cuda_malloc_3d(machine: Machine, extent: Extent, made: int) -> int | None:
     pointer = structure_at(PitchedPointer, made)
     rows = extent.height * extent.depth
@@ -62,7 +62,13 @@ def cuda_malloc_3d(machine: Machine, extent: Extent, made: int) -> int | None:
 
 
 def _rows_copy(
-    target: int, target_pitch: int, source: int, source_pitch: int, width: int, height: int
+    machine: Machine,
+    target: int,
+    target_pitch: int,
+    source: int,
+    source_pitch: int,
+    width: int,
+    height: int,
 ) -> CopyParams:
     if width > target_pitch or width > source_pitch:
         raise DriverFailure(INVALID_VALUE, f"a pitch is less than the {width} bytes of a row")
@@ -70,7 +76,7 @@ def _rows_copy(
     copy.source.pointer = PitchedPointer(source, source_pitch, width, height)
     copy.target.pointer = PitchedPointer(target, target_pitch, width, height)
     copy.extent = Extent(width, height, 1)
-    return driver_copy(copy)
+    return driver_copy(machine, copy)
 
 
 def _copied(machine: Machine, copy: CopyParams) -> int | None:
@@ -79,23 +85,23 @@ def _copied(machine: Machine, copy: CopyParams) -> int | None:
 
 @of_kinds("cudaMemcpy2D", "pzpzzzi")
 def cuda_memcpy_2d(machine: Machine, *arguments: int) -> int | None:
-    return _copied(machine, _rows_copy(*arguments[:6]))
+    return _copied(machine, _rows_copy(machine, *arguments[:6]))
 
 
 @of_kinds("cudaMemcpy2DAsync", "pzpzzzip")
 def cuda_memcpy_2d_async(machine: Machine, *arguments: int) -> int | None:
-    copy = _rows_copy(*arguments[:6])
+    copy = _rows_copy(machine, *arguments[:6])
     return driver_function("cuMemcpy3DAsync")(machine, ctypes.addressof(copy), arguments[7])
 
 
 @of_kinds("cudaMemcpy3D", "p")
 def cuda_memcpy_3d(machine: Machine, parameters: int) -> int | None:
-    return _copied(machine, driver_copy(structure_at(Copy3D, parameters)))
+    return _copied(machine, driver_copy(machine, structure_at(Copy3D, parameters)))
 
 
 @of_kinds("cudaMemcpy3DAsync", "pp")
 def cuda_memcpy_3d_async(machine: Machine, parameters: int, stream: int) -> int | None:
-    copy = driver_copy(structure_at(Copy3D, parameters))
+    copy = driver_copy(machine, structure_at(Copy3D, parameters))
     return driver_function("cuMemcpy3DAsync")(machine, ctypes.addressof(copy), stream)
 
 
@@ -149,7 +155,7 @@ def _fill(
         driver_function("cuMemsetD2D8Async")(machine, *rows, stream)
 
 
-@_with_structures("cudaMemset3D", "SiS", PitchedPointer, Extent)
+@with_structures("cudaMemset3D", "SiS", PitchedPointer, Extent)
 def cuda_memset_3d(
     machine: Machine, pointer: PitchedPointer, extent: Extent, value: int
 ) -> int | None:
@@ -157,7 +163,7 @@ def cuda_memset_3d(
     return driver_function("cuStreamSynchronize")(machine, _DEFAULT)
 
 
-@_with_structures("cudaMemset3DAsync", "SiSp", PitchedPointer, Extent)
+@with_structures("cudaMemset3DAsync", "SiSp", PitchedPointer, Extent)
 def cuda_memset_3d_async(
     machine: Machine, pointer: PitchedPointer, extent: Extent, value: int, stream: int
 ) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from cudasync.softgpu.abi.graph_structures import CopyParams
 from cudasync.softgpu.abi.other_libraries.runtime_forwards import signature
 from cudasync.softgpu.abi.values import structure_at
-from cudasync.softgpu.core.results import NOT_SUPPORTED, DriverFailure
+from cudasync.softgpu.core.results import INVALID_VALUE, DriverFailure
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from cudasync.softgpu.core.machine import Machine
 
 _size = ctypes.c_size_t
+_ARRAY: Final = 3
 _UNIFIED: Final = 4
 _REGISTERS: Final = 6
 _ON_STACK: Final = platform.machine() in ("x86_64", "AMD64")
@@ -46,22 +47,32 @@ class Copy3D(ctypes.Structure):
     _fields_ = (("source", _Side), ("target", _Side), ("extent", Extent), ("kind", ctypes.c_int))
 
 
-def driver_copy(copy: Copy3D) -> CopyParams:
-    """The same copy as the driver describes it; what is copied whence, the addresses say."""
+def driver_copy(machine: Machine, copy: Copy3D) -> CopyParams:
+    """The same copy as the driver describes it; what is copied whence, the addresses say.
+
+    Lengths are in texels where there is an array, and places in it are; else in bytes.
+    """
     made = CopyParams()
+    texel_bytes = _texel_bytes(machine, copy.source.array, copy.target.array)
     for side, end in ((copy.source, made.source), (copy.target, made.target)):
+        end.x_bytes, end.y, end.z = side.at.width, side.at.height, side.at.depth
         if side.array:
-            raise DriverFailure(NOT_SUPPORTED, "copies of arrays by the runtime are not modelled")
+            end.kind, end.array = _ARRAY, side.array
+            end.x_bytes *= texel_bytes
+            continue
         end.kind = _UNIFIED
         end.device = side.pointer.address
-        end.x_bytes, end.y, end.z = side.at.width, side.at.height, side.at.depth
         end.pitch, end.height = side.pointer.pitch, side.pointer.height
-    made.width, made.height, made.depth = (
-        copy.extent.width,
-        copy.extent.height,
-        copy.extent.depth,
-    )
+    made.width = copy.extent.width * texel_bytes
+    made.height, made.depth = copy.extent.height, copy.extent.depth
     return made
+
+
+def _texel_bytes(machine: Machine, *arrays: int) -> int:
+    sizes = {machine.arrays.copied(each).shape.texel_bytes for each in arrays if each}
+    if len(sizes) > 1:
+        raise DriverFailure(INVALID_VALUE, "the arrays have texels of two sizes")
+    return sizes.pop() if sizes else 1
 
 
 def linear_copy(target: int, source: int, size_bytes: int) -> CopyParams:
@@ -73,14 +84,20 @@ def linear_copy(target: int, source: int, size_bytes: int) -> CopyParams:
     return made
 
 
-def write_copy(params: CopyParams, copy: Copy3D) -> None:
+def write_copy(machine: Machine, params: CopyParams, copy: Copy3D) -> None:
     """A copy of the driver's as the runtime describes it."""
     ctypes.memset(ctypes.addressof(copy), 0, ctypes.sizeof(copy))
+    arrays = [end.array for end in (params.source, params.target) if end.kind == _ARRAY]
+    texel_bytes = _texel_bytes(machine, *arrays)
     for end, side in ((params.source, copy.source), (params.target, copy.target)):
+        if end.kind == _ARRAY:
+            side.array = end.array
+            side.at = Extent(end.x_bytes // texel_bytes, end.y, end.z)
+            continue
         side.at = Extent(end.x_bytes, end.y, end.z)
         address = end.host if end.kind == 1 else end.device
         side.pointer = PitchedPointer(address, end.pitch, params.width, end.height)
-    copy.extent = Extent(params.width, params.height, params.depth)
+    copy.extent = Extent(params.width // texel_bytes, params.height, params.depth)
     copy.kind = 4  # cudaMemcpyDefault.
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from cudasync.softgpu.core.checks.findings import Access, Finding
-from cudasync.softgpu.core.checks.watching import done_by, early_reads, strong_reads
+from cudasync.softgpu.core.checks.watching import done_by, early_reads, strangers, strong_reads
 from cudasync.softgpu.core.commands import EventWait, Step
 from cudasync.softgpu.core.executor import Executor
 from cudasync.softgpu.core.launches import KernelLaunch
@@ -18,6 +18,7 @@ from cudasync.softgpu.core.results import (
     ASSERT,
     ILLEGAL_ADDRESS,
     ILLEGAL_STATE,
+    LAUNCH_TIMEOUT,
     MISALIGNED_ADDRESS,
     DriverFailure,
 )
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from cudasync.softgpu.core.streams import Event, Stream
 
 _BARRIER = "a barrier can never complete"
+_TRAP = "a kernel executed trap"
 
 
 class CheckingExecutor(Executor):
@@ -85,7 +87,9 @@ class CheckingExecutor(Executor):
             super().synchronize(targets)
         except DriverFailure as failure:
             if failure.code == ILLEGAL_STATE and "sync" in self.kinds:
-                self.findings.add(Finding("sync", f"at {call_site()}: {failure.detail}"))
+                access = Access("the host", "wait", call_site())
+                missing = "missing: what ends the wait, enqueued before the host waits for it"
+                self.findings.add(Finding("sync", failure.detail, [access], missing=missing))
             raise
         with self.lock:
             self.order.host_waited(targets)
@@ -134,22 +138,34 @@ class CheckingExecutor(Executor):
         if not isinstance(command, WaitValue):
             self.checked.command(command, command.stamp, done_by(command))
         if isinstance(command, KernelLaunch):
-            self.checked.windows(command, command.stamp.site, early_reads(command))
+            self.checked.windows(command, early_reads(command))
+            self.checked.strangers(command, strangers(command))
 
     def fail(self, context: Context, failure: DriverFailure) -> None:
         """A fault that is asked for is a finding, and the program goes on."""
         kind = ""
         if failure.code in (ILLEGAL_ADDRESS, MISALIGNED_ADDRESS, ASSERT):
             kind = "mem"
-        elif failure.detail.startswith(_BARRIER):
+        elif failure.detail.startswith(_BARRIER) or failure.code == LAUNCH_TIMEOUT:
             kind = "sync"
-        command = self._executing
+        command, missing = self._executing, ""
+        if isinstance(command, KernelLaunch) and failure.detail.startswith(_TRAP):
+            kind, missing = _of_trap(command)
         if kind not in self.kinds or command is None or command.stream.context is not context:
             super().fail(context, failure)
             return
         stamp = command.stamp
         access = Access(command.describe(), "fault", stamp.site, command.stream.name)
-        self.findings.add(Finding(kind, failure.detail, [access]))
+        self.findings.add(Finding(kind, failure.detail, [access], missing=missing))
         self.waited.discard(command)
         self.order.done(command)
         self._finish(command)
+
+
+def _of_trap(command: KernelLaunch) -> tuple[str, str]:
+    """Headers of cooperative groups trap where a grid has no barrier: the kind, and a remedy."""
+    functions = command.function.module.source.functions
+    asks = any("%envreg2" in each.text for function in functions for each in function.body)
+    if command.workspace is not None or not asks:
+        return "", ""
+    return "sync", "missing: a cooperative launch, which gives the grid its barrier"

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+# Memory of what is ended by itself: a module, a texture object.
+_NOT_ITS_OWN = (MemoryKind.VARIABLE, MemoryKind.OBJECT)
+
 
 class NotedHandles(Handles[T]):
     """Handles that know where each was made, for as long as a check lasts."""
@@ -55,6 +58,8 @@ class Leaks:
             "a module": machine.modules.loaded,
             "a library": machine.modules.libraries,
             "a graph": machine.graphs.made,
+            "a texture object": machine.objects.textures,
+            "a surface object": machine.objects.surfaces,
             "an executable graph": machine.executables.made,
         }
         for memory in self._memories():
@@ -91,5 +96,5 @@ class Leaks:
     def _allocations(self) -> Iterator[Allocation]:
         for table in self._memories():
             for allocation in table.live():
-                if allocation.kind is not MemoryKind.VARIABLE and allocation.keeper is None:
+                if allocation.kind not in _NOT_ITS_OWN and allocation.keeper is None:
                     yield allocation

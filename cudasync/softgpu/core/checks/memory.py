@@ -33,12 +33,12 @@ if TYPE_CHECKING:
     from cudasync.softgpu.core.machine import Machine
     from cudasync.softgpu.core.memory import Allocation
     from cudasync.softgpu.launching import Dim3
-    from cudasync.softgpu.windows import EarlyRead
+    from cudasync.softgpu.windows import EarlyRead, Stranger
 
 # Of how many allocations the history is kept before that of freed ones is dropped.
 _MOST_HISTORIES = 512
 # What nobody has written when it is new; other memory may be written by the host, unseen.
-_FRESH = (MemoryKind.DEVICE, MemoryKind.POOL)
+_FRESH = (MemoryKind.DEVICE, MemoryKind.POOL, MemoryKind.ARRAY)
 _POISON = re.compile(b"[%s]+" % re.escape(PATTERN))
 
 
@@ -97,26 +97,32 @@ class CheckedMemory:
             # A graph's memory comes back at its address, and nobody has written it then.
             history.unwritten.add(*whole)
 
-    def windows(self, command: KernelLaunch, site: str, early: Iterable[EarlyRead]) -> None:
+    def windows(self, command: KernelLaunch, early: Iterable[EarlyRead]) -> None:
         """What a kernel read of shared and local memory that nobody had written."""
-        function, block = command.function, command.plan.block
+        if "init" not in self._kinds:
+            return
         for each in early:
-            source = source_of(function.module.source, each.line)
-            stream = command.stream.name
-            access = Access(command.describe(), "read", site, stream, each.line, source)
+            access = _at_line(command, "read", each.line)
             room = "shared" if each.is_shared else "local"
-            who = f"thread {_coordinates(each.thread, block)} of block {each.block}"
-            place = (
-                f"byte {each.offset}"
-                if each.size_bytes == 1
-                else (f"bytes {each.offset} to {each.offset + each.size_bytes - 1}")
-            )
+            end = each.offset + each.size_bytes - 1
+            place = f"bytes {each.offset} to {end}" if each.size_bytes > 1 else f"byte {end}"
             of = "the block's shared memory" if each.is_shared else "the thread's local memory"
             text = f"{access.what} reads {room} memory that nobody has written"
-            missing = "write it first, " + (
-                "and let a barrier be between" if each.is_shared else "in each way that leads there"
-            )
-            self._findings.add(Finding("init", text, [access], f"{place} of {of}, {who}", missing))
+            missing = "missing: a write on each way that leads there"
+            missing += ", with a barrier behind it" if each.is_shared else ""
+            where = f"{place} of {of}, {_thread(command, each.thread, each.block)}"
+            self._findings.add(Finding("init", text, [access], where, missing))
+
+    def strangers(self, command: KernelLaunch, met: Iterable[Stranger]) -> None:
+        """Threads whose mask of those who meet has not their own bit."""
+        if "sync" not in self._kinds:
+            return
+        for each in met:
+            access = _at_line(command, "meeting", each.line)
+            text = f"a thread of {access.what} meets lanes that it is none of"
+            where = f"members {each.members:#010x}, {_thread(command, each.thread, each.block)}"
+            missing = "missing: the thread's own bit in the mask; name exactly those who come there"
+            self._findings.add(Finding("sync", text, [access], where, missing))
 
     def host(self, stamp: Stamp, start: int, end: int, *, is_write: bool) -> None:
         """The host reads or writes memory now."""
@@ -206,9 +212,16 @@ class CheckedMemory:
         return found
 
 
-def _coordinates(index: int, extent: Dim3) -> Dim3:
-    x, y, _ = extent
-    return index % x, index // x % y, index // (x * y)
+def _at_line(command: KernelLaunch, verb: str, line: int) -> Access:
+    """What a launch did at a line."""
+    source = source_of(command.function.module.source, line)
+    site, stream = command.stamp.site, command.stream.name
+    return Access(command.describe(), verb, site, stream, line, source)
+
+
+def _thread(command: KernelLaunch, index: int, block: Dim3) -> str:
+    x, y, _ = command.plan.block
+    return f"thread {(index % x, index // x % y, index // (x * y))} of block {block}"
 
 
 def is_strong(command: Command) -> bool:

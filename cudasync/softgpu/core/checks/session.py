@@ -65,10 +65,8 @@ class Check:
         executor.order = Order()
         executor.checked = CheckedMemory(machine, self.findings, asked)
         executor.watching = None
-        if asked & {"race", "init"}:
-            races = "race" in asked
-            executor.watching = LaunchWatching(machine, self.findings, races=races)
-            executor.watching.init = "init" in asked
+        if asked & {"race", "init", "sync"}:
+            executor.watching = LaunchWatching(machine, self.findings, asked)
         executor.waited = set()
 
     def host(self, address: int, size_bytes: int, *, is_write: bool) -> None:

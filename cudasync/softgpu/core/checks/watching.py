@@ -6,6 +6,7 @@ nothing is looked at, so what is allocated costs nothing; marks are pages that c
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from cudasync.softgpu.core.checks.kernel_races import ThreadWatch
@@ -19,14 +20,16 @@ from cudasync.softgpu.windows import Windows
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from cudasync.ptx import ir
     from cudasync.softgpu.core.checks.findings import Findings
     from cudasync.softgpu.core.commands import Command
     from cudasync.softgpu.core.machine import Machine
-    from cudasync.softgpu.core.modules import Function
+    from cudasync.softgpu.core.modules import Function, Module
     from cudasync.softgpu.recording import Recording
-    from cudasync.softgpu.windows import EarlyRead
+    from cudasync.softgpu.windows import EarlyRead, Stranger
 
 _MOST_BYTES: Final = 4 << 30
+_MEETINGS: Final = ("shfl", "vote", "match", "redux", "elect")
 
 
 class Done(NamedTuple):
@@ -46,25 +49,40 @@ class LaunchWatching(Watching):
     """Has launches recorded, whatever is allocated."""
 
     most_bytes = _MOST_BYTES
-    # Whether reads of what nobody wrote are looked for.
-    init = False
 
-    def __init__(self, machine: Machine, findings: Findings, *, races: bool) -> None:
+    def __init__(self, machine: Machine, findings: Findings, kinds: frozenset[str]) -> None:
         super().__init__(machine)
         self._findings = findings
-        self._races = races
+        # What is looked for: without races and unwritten memory a kernel is recorded where its
+        # warps meet, and then not what it accesses.
+        self._kinds = kinds
+        self._meetings: dict[Module, bool] = {}
         self._suspicions: dict[Function, Suspicion] = {}
 
     def watch(self, command: Command) -> None:
+        if not isinstance(command, KernelLaunch) or command.expectation is not None:
+            return
+        has_accesses = bool(self._kinds & {"race", "init"})
+        meets = "sync" in self._kinds and self._meets(command.function.module)
+        if not has_accesses and not meets:
+            return
         super().watch(command)
-        if self.init and isinstance(command, KernelLaunch):
-            watch = command.expectation
-            if isinstance(watch, Watch) and watch.windows is None:
+        watch = _watch_of(command)
+        if watch is not None:
+            watch.has_accesses = has_accesses
+            if "init" in self._kinds or meets:
                 watch.windows = Windows()
+
+    def _meets(self, module: Module) -> bool:
+        found = self._meetings.get(module)
+        if found is None:
+            bodies = (each.body for each in module.source.functions)
+            found = self._meetings[module] = any(map(_has_members, chain.from_iterable(bodies)))
+        return found
 
     def _watch(self, command: KernelLaunch, ranges: list[tuple[int, int]]) -> None:
         """Threads are held against each other where they may race, by what the text computes."""
-        twin = self._twin(command.function, races=True) if self._races else None
+        twin = self._twin(command.function, races=True) if "race" in self._kinds else None
         if twin is not None:
             suspicion = self._suspicions.get(twin)
             if suspicion is None:
@@ -93,10 +111,29 @@ def done_by(command: Command) -> Iterator[Done]:
             yield Done(list(touched.writes), is_write=True, is_strong=strong)
 
 
-def early_reads(command: Command) -> list[EarlyRead]:
+def _watch_of(command: KernelLaunch) -> Watch | None:
+    return command.expectation if isinstance(command.expectation, Watch) else None
+
+
+def _has_members(instruction: ir.Instruction) -> bool:
+    """Whether lanes of a warp meet there that a mask names."""
+    if "sync" not in instruction.modifiers:
+        return False
+    is_bar = instruction.opcode in ("bar", "barrier")
+    return "warp" in instruction.modifiers if is_bar else instruction.opcode in _MEETINGS
+
+
+def strangers(command: KernelLaunch) -> list[Stranger]:
+    """The threads that met others of their warp as none of them, one for each line."""
+    watch = _watch_of(command)
+    windows = watch.windows if watch is not None else None
+    return list({each.line: each for each in windows.strangers()}.values()) if windows else []
+
+
+def early_reads(command: KernelLaunch) -> list[EarlyRead]:
     """What a kernel read of shared and local memory that nobody had written, by line."""
-    watch = command.expectation if isinstance(command, KernelLaunch) else None
-    windows = watch.windows if isinstance(watch, Watch) else None
+    watch = _watch_of(command)
+    windows = watch.windows if watch is not None else None
     return list({each.line: each for each in windows.early()}.values()) if windows else []
 
 

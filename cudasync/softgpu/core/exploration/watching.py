@@ -28,11 +28,12 @@ class Watch:
     """In the place of an expectation: expects nothing, and knows what was done."""
 
     recording: Recording
+    has_accesses = True
     # Who looks at shared and local memory, if that is asked for.
     windows: Windows | None = None
 
     def begin(self, allocations: AllocationSnapshot) -> Recording:
-        self.recording = Recording(allocations.ranges())
+        self.recording = Recording(allocations.ranges() if self.has_accesses else ())
         self.recording.windows = self.windows
         return self.recording
 

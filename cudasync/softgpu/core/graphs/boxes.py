@@ -14,7 +14,6 @@ from cudasync.softgpu.core.mapped import is_mapped
 from cudasync.softgpu.core.results import (
     ILLEGAL_ADDRESS,
     INVALID_VALUE,
-    NOT_SUPPORTED,
     DriverFailure,
 )
 from cudasync.softgpu.core.rows import move_rows
@@ -42,6 +41,10 @@ class End:
     z: int = 0
     pitch: int = 0
     height: int = 0
+    array: int = 0
+    """The handle, where `kind` is ARRAY; `address` is then where the array begins."""
+    bounds: tuple[int, int, int] | None = None
+    """Of an array: the bytes of a row, the rows of a slice, the slices."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,9 +89,9 @@ def strides(end: End, box: Box) -> tuple[int, int]:
 
 def place_of(memory: MemoryManager, end: End, box: Box) -> Place:
     """The place of an end's first byte; DriverFailure if the box does not lie in memory."""
-    if end.kind == ARRAY:
-        raise DriverFailure(NOT_SUPPORTED, "arrays are not supported")
-    if end.kind not in (HOST, DEVICE, UNIFIED):
+    if end.bounds is not None:
+        _check_bounds(end, box, end.bounds)
+    if end.kind not in (HOST, DEVICE, ARRAY, UNIFIED):
         raise DriverFailure(INVALID_VALUE, f"unknown memory type {end.kind}")
     row, slice_bytes = strides(end, box)
     if row < end.x_bytes + box.width and box.height * box.depth > 1:
@@ -99,8 +102,19 @@ def place_of(memory: MemoryManager, end: End, box: Box) -> Place:
     if box.size_bytes:
         span = (box.depth - 1) * slice_bytes + (box.height - 1) * row + box.width
     first = end.address + end.z * slice_bytes + end.y * row + end.x_bytes
-    find = memory.place if end.kind == DEVICE else memory.any_place
+    find = memory.place if end.kind in (DEVICE, ARRAY) else memory.any_place
     return find(first, span)
+
+
+def _check_bounds(end: End, box: Box, bounds: tuple[int, int, int]) -> None:
+    starts, lengths = (end.x_bytes, end.y, end.z), (box.width, box.height, box.depth)
+    for start, length, most in zip(starts, lengths, bounds, strict=True):
+        if start + length > most:
+            what = " x ".join(map(str, bounds))
+            raise DriverFailure(
+                INVALID_VALUE,
+                f"{lengths} at {starts} do not fit into an array of {what} (bytes, rows, slices)",
+            )
 
 
 class BoxCopy(Command):

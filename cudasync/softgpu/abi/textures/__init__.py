@@ -1,0 +1,1 @@
+"""Cellar. Driver calls about CUDA arrays, textures and surfaces."""

@@ -1,0 +1,89 @@
+"""Cellar. Functions of the runtime API about arrays: texels are described and counted otherwise."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from cudasync.softgpu.abi.calls_runtime import driver_function, of_kinds
+from cudasync.softgpu.abi.other_libraries.runtime_memory import with_structures
+from cudasync.softgpu.abi.other_libraries.runtime_structures import Extent
+from cudasync.softgpu.abi.textures.runtime_structures import (
+    ChannelDescriptor,
+    channels_of,
+    describe_channels,
+)
+from cudasync.softgpu.abi.values import need, offer_u32, put_u64, structure_at
+from cudasync.softgpu.core.textures.arrays import Shape, checked_shape
+
+if TYPE_CHECKING:
+    from cudasync.softgpu.core.machine import Machine
+
+
+def _shape(descriptor: int, width: int, height: int, depth: int, flags: int) -> Shape:
+    code, channels = channels_of(structure_at(ChannelDescriptor, descriptor))
+    return checked_shape(width, height, depth, code, channels, flags)
+
+
+@of_kinds("cudaMallocArray", "ppzzu")
+def cuda_malloc_array(
+    machine: Machine, handle: int, descriptor: int, width: int, height: int, flags: int
+) -> None:
+    need(handle)
+    put_u64(handle, machine.arrays.create(_shape(descriptor, width, height, 0, flags)).handle)
+
+
+@with_structures("cudaMalloc3DArray", "ppSu", Extent)
+def cuda_malloc_3d_array(
+    machine: Machine, extent: Extent, handle: int, descriptor: int, flags: int
+) -> None:
+    need(handle)
+    shape = _shape(descriptor, extent.width, extent.height, extent.depth, flags)
+    put_u64(handle, machine.arrays.create(shape).handle)
+
+
+@with_structures("cudaMallocMipmappedArray", "ppSuu", Extent)
+def cuda_malloc_mipmapped_array(
+    machine: Machine, extent: Extent, handle: int, descriptor: int, levels: int, flags: int
+) -> None:
+    need(handle)
+    shape = _shape(descriptor, extent.width, extent.height, extent.depth, flags)
+    put_u64(handle, machine.arrays.create_mipmapped(shape, levels).handle)
+
+
+@of_kinds("cudaFreeArray", "p")
+def cuda_free_array(machine: Machine, array: int) -> Any:
+    return driver_function("cuArrayDestroy")(machine, array) if array else None
+
+
+@of_kinds("cudaFreeMipmappedArray", "p")
+def cuda_free_mipmapped_array(machine: Machine, mipmap: int) -> Any:
+    return driver_function("cuMipmappedArrayDestroy")(machine, mipmap) if mipmap else None
+
+
+@of_kinds("cudaGetChannelDesc", "pp")
+def cuda_get_channel_desc(machine: Machine, descriptor: int, array: int) -> None:
+    shape = machine.arrays.get(array).shape
+    describe_channels(structure_at(ChannelDescriptor, descriptor), shape.format, shape.channels)
+
+
+@of_kinds("cudaArrayGetInfo", "pppp")
+def cuda_array_get_info(
+    machine: Machine, descriptor: int, extent: int, flags: int, array: int
+) -> None:
+    shape = machine.arrays.get(array).shape
+    if descriptor:
+        what = structure_at(ChannelDescriptor, descriptor)
+        describe_channels(what, shape.format, shape.channels)
+    if extent:
+        size = structure_at(Extent, extent)
+        size.width, size.height, size.depth = shape.width, shape.height, shape.depth
+    offer_u32(flags, shape.flags)
+
+
+@of_kinds("cudaDeviceGetTexture1DLinearMaxWidth", "ppi")
+def cuda_device_get_texture_1d_linear_max_width(
+    machine: Machine, width: int, descriptor: int, device: int
+) -> Any:
+    code, channels = channels_of(structure_at(ChannelDescriptor, descriptor))
+    call = driver_function("cuDeviceGetTexture1DLinearMaxWidth")
+    return call(machine, width, code, channels, device)

@@ -1,0 +1,150 @@
+"""Cellar. References of old PTX: variables of a module in which the driver keeps an object.
+
+A setting takes effect at once, for what is launched from then on. What can not be read as it is set
+has no object, until another setting makes it possible: then a fetch is an illegal access.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from cudasync.softgpu.core.handles import Handles, new_handle
+from cudasync.softgpu.core.results import INVALID_VALUE, NOT_FOUND, DriverFailure
+from cudasync.softgpu.core.textures.resources import Kind, Resource, Sampling
+
+if TYPE_CHECKING:
+    from cudasync.softgpu.core.context import Context
+    from cudasync.softgpu.core.machine import Machine
+    from cudasync.softgpu.core.memory import Allocation
+    from cudasync.softgpu.core.modules import Module
+    from cudasync.softgpu.core.textures.objects import SurfaceObject, TextureObject
+
+_FLOAT = 0x20
+
+
+@dataclass(slots=True, eq=False)
+class Reference:
+    """A reference to a texture or a surface; `variable` is None of one that no module has."""
+
+    handle: int
+    is_surface: bool
+    variable: Allocation | None
+    resource: Resource | None = None
+    sampling: Sampling = field(default_factory=lambda: Sampling((0, 0, 0)))
+    # Of memory that is bound later.
+    format: int = _FLOAT
+    channels: int = 1
+    made: TextureObject | SurfaceObject | None = None
+
+
+class ReferenceManager:
+    """All references of a machine."""
+
+    def __init__(self, machine: Machine) -> None:
+        self._machine = machine
+        self._references: Handles[Reference] = Handles("reference", code=INVALID_VALUE)
+        self._of: dict[tuple[Module, str], Reference] = {}
+
+    def of_module(self, module: Module, name: str, *, is_surface: bool) -> Reference:
+        """The reference of that name; NOT_FOUND if the module has none of this kind."""
+        kind = "surfref" if is_surface else "texref"
+        declared = {each.name for each in module.compiled.variables if each.handle == kind}
+        if name not in declared:
+            raise DriverFailure(NOT_FOUND, f"the module has no .{kind} {name!r}")
+        found = self._of.get((module, name))
+        if found is None:
+            found = Reference(new_handle(), is_surface, module.variables[name])
+            self._of[module, name] = found
+            self._references.add(found.handle, found)
+        return found
+
+    def create(self) -> Reference:
+        """cuTexRefCreate: one that no module has."""
+        made = Reference(new_handle(), False, None)
+        self._references.add(made.handle, made)
+        return made
+
+    def destroy(self, handle: int) -> None:
+        """cuTexRefDestroy."""
+        if self.get(handle).variable is not None:
+            raise DriverFailure(INVALID_VALUE, "the reference is its module's")
+        self._references.remove(handle)
+
+    def get(self, handle: int, *, is_surface: bool = False) -> Reference:
+        """The reference of a handle."""
+        found = self._references.get(handle)
+        if found.is_surface is not is_surface:
+            raise DriverFailure(INVALID_VALUE, f"{handle:#x} is a reference of the other kind")
+        return found
+
+    def bind(self, reference: Reference, resource: Resource | None) -> None:
+        """Let a reference be of this from now on; DriverFailure if it can not be."""
+        reference.resource = resource
+        self._renew(reference)
+
+    def set(self, reference: Reference, sampling: Sampling) -> None:
+        """Let a texture be read so from now on."""
+        sampling.check()
+        reference.sampling = sampling
+        try:
+            self._renew(reference)
+        except DriverFailure:
+            # Another setting may be on its way.
+            return
+
+    def _renew(self, reference: Reference) -> None:
+        variable, resource = reference.variable, reference.resource
+        if variable is None or not variable.is_live:
+            return
+        objects = self._machine.objects
+        word = ctypes.c_uint64.from_address(variable.start)
+        before, reference.made = reference.made, None
+        if before is not None:
+            # Which waits: what was launched before reads by what was set then.
+            objects.end(before)
+        word.value = 0
+        if resource is None:
+            return
+        if reference.is_surface:
+            reference.made = objects.new_surface(resource)
+        else:
+            reference.made = objects.new_texture(resource, reference.sampling)
+        word.value = reference.made.allocation.start
+
+    def module_ended(self, module: Module) -> None:
+        """Its references go with it."""
+        for reference in self._taken(module):
+            if reference.made is not None:
+                self._machine.objects.end(reference.made)
+
+    def forget(self, context: Context) -> None:
+        """Drop the references of a context that ends; its memory goes with it."""
+        for module in {module for module, _ in self._of.copy() if module.context is context}:
+            self._taken(module)
+
+    def _taken(self, module: Module) -> list[Reference]:
+        """The references of a module, which are nobody's from now on."""
+        found = [self._of.pop(key) for key in self._of.copy() if key[0] is module]
+        for reference in found:
+            self._references.discard(reference.handle)
+        return found
+
+
+def with_mode(sampling: Sampling, axis: int, mode: int) -> Sampling:
+    """The same but for one axis."""
+    if not 0 <= axis < 3:
+        raise DriverFailure(INVALID_VALUE, f"there is no dimension {axis}")
+    modes = list(sampling.modes)
+    modes[axis] = mode
+    x, y, z = modes
+    return replace(sampling, modes=(x, y, z))
+
+
+def bound_handle(reference: Reference, kind: Kind) -> int:
+    """The array that a reference is of; INVALID_VALUE if it is of none."""
+    resource = reference.resource
+    if resource is None or resource.kind is not kind:
+        raise DriverFailure(INVALID_VALUE, "the reference is not bound to that")
+    return resource.handle

@@ -1,0 +1,39 @@
+"""Cellar. Which instructions are about textures and surfaces, and who takes each apart."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from cudasync.softgpu.expansion.textures.accesses import Accesses
+from cudasync.softgpu.expansion.textures.fetches import Fetches
+from cudasync.softgpu.expansion.textures.functions import functions
+
+if TYPE_CHECKING:
+    from cudasync.ptx.ir import Function, Instruction, Module
+    from cudasync.softgpu.expansion.parts import Parts, Rule
+
+
+class Textures:
+    """Takes apart what a module does with objects."""
+
+    def __init__(self, module: Module) -> None:
+        self._fetches = Fetches(module)
+        accesses = Accesses(module, self._fetches.wanted)
+        self._rules: dict[str, Rule] = {
+            "tex": self._fetches.fetch,
+            "tld4": self._fetches.gather,
+            "txq": self._fetches.query,
+            "suq": self._fetches.query,
+            "suld": accesses.load,
+            "sust": accesses.store,
+            "sured": accesses.combine,
+        }
+
+    def rewrite(self, parts: Parts, instruction: Instruction) -> bool:
+        """Take the instruction apart, or leave it to be refused."""
+        rule = self._rules.get(instruction.opcode)
+        return rule is not None and rule(parts, instruction)
+
+    def functions(self) -> tuple[Function, ...]:
+        """What has been rewritten calls these."""
+        return functions(self._fetches.wanted)
