@@ -42,6 +42,7 @@ PROGRAMS: dict[str, list[str]] = {
     "bench_launch": [],
     "bench_batch": [],
     "bench_graph": [],
+    "bench_profile": [],
     "bench_dags": [],
     "bench_arrays": [],
     "bench_kvstore": [],
