@@ -240,6 +240,27 @@ SEAL: Final = _Mark("SEAL")
 DONE: Final = _Mark("DONE")
 
 
+# Who is told of entries: see `Log.tell`.
+_TOLD: list[Callable[[Any], object]] = []
+
+
+def _telling(append: Callable[[object], None]) -> Callable[[object], None]:
+    # Who is told changes with the segment, so that is settled here.
+    told = tuple(_TOLD)
+    (only, *others) = told
+
+    def tell(entry: object) -> None:
+        only(entry)
+        append(entry)
+
+    def tell_each(entry: object) -> None:
+        for each in told:
+            each(entry)
+        append(entry)
+
+    return tell_each if others else tell
+
+
 class Segment:
     """A stretch of a log: what is appended behind the SEAL does not count."""
 
@@ -259,7 +280,8 @@ class Segment:
         self.base = base
         # Whoever has done with an entry puts DONE in its place.
         self.entries: list[object] = []
-        self.append = self.entries.append
+        # While somebody is told, he hears of an entry before others can see it.
+        self.append = _telling(self.entries.append) if _TOLD else self.entries.append
         # Set before the SEAL is appended: who appends and sees it unset was in time.
         self.is_sealed = False
         # One item per thread that is about to append a SEAL; where the first SEAL is, once known.
@@ -323,6 +345,25 @@ class Log:
             segment = segment.next()
             meet(segment.entries)
 
+    def tell(self, heard: Callable[[Any], object]) -> None:
+        """Have `heard(entry)` called for each entry, once, before it is appended. Of those that are
+        on their way now it may hear or not, and so behind `tell_no_more`."""
+        _TOLD.append(heard)
+        self._begin_anew()
+
+    def tell_no_more(self, heard: Callable[[Any], object]) -> None:
+        """Undo `tell`."""
+        _TOLD.remove(heard)
+        self._begin_anew()
+
+    def _begin_anew(self) -> None:
+        """A segment asks once, when it is made, whether anybody is told: so no push has to."""
+        segment = self.tail
+        while segment.is_sealed:
+            segment = segment.next()
+        # The next one holds whoever is told now, and not who was.
+        self.tail = segment.next()
+
     def append(self, entry: object) -> None:
         """Give `entry` its place. Never blocks."""
         segment = self.tail
@@ -338,7 +379,8 @@ class Log:
             if not any(each is entry for each in late):
                 break
             segment = segment.next()
-            segment.append(entry)
+            # Whoever is told has heard of it by now.
+            segment.entries.append(entry)
         while segment.is_sealed:
             segment = segment.next()
         self.tail = segment

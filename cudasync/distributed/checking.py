@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import operator
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from cudasync.array import Array
+from cudasync.xp.places import place, whole
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,7 +26,10 @@ def listed(comm: Communicator, x: Any, what: str, only: Sequence[int] | None = N
         if only is not None and rank not in only:
             continue
         if not isinstance(each, Array):
-            raise TypeError(f"{what} of rank {rank} is an array, not {type(each).__name__}")
+            raise TypeError(
+                f"{what} of rank {rank} is an array of cudasync, not {type(each).__name__}: use "
+                f"cs.array(x, device=...)"
+            )
         each.form.raise_if_over()
         if each.device != device:
             raise ValueError(
@@ -80,6 +83,28 @@ def one_color(color: Any, key: Any) -> tuple[Any, Any, bool]:
     return colors[0], 0 if keys[0] is None else keys[0], is_listed
 
 
+def places_of(devices: Any) -> list[Any]:
+    """The devices that are meant; TypeError for what is no list of them."""
+    if isinstance(devices, str) or not hasattr(devices, "__iter__"):
+        raise TypeError(f"devices= is a list of devices, such as [{devices!r}], not {devices!r}")
+    return [place(each) for each in devices]
+
+
+def raise_unless_callable(fn: Any, what: str) -> None:
+    """TypeError for what is no function."""
+    if not callable(fn):
+        raise TypeError(f"{what} is a function, not {type(fn).__name__}")
+
+
+def a_communicator(comm: Any) -> Communicator:
+    """`comm`; TypeError for anything else."""
+    if not hasattr(comm, "ranks"):
+        kind = type(comm).__name__
+        raise TypeError(f"a communicator is what cs.distributed.init() gives, not {kind}")
+    found: Communicator = comm
+    return found
+
+
 def alike(arrays: Sequence[Any], shape: tuple[int, ...], dtype: Any, what: str) -> None:
     """TypeError for another dtype, ValueError for another shape."""
     for each in arrays:
@@ -110,7 +135,7 @@ def part(x: Any, number: int, shape: tuple[int, ...]) -> Any:
 
 def as_rank(comm: Communicator, rank: Any, what: str) -> int:
     """A rank of the communicator; ValueError beyond its size, TypeError for no integer."""
-    found = operator.index(rank)
+    found = whole(rank, what)
     if not 0 <= found < comm.size:
         raise ValueError(f"{what}={found} is no rank: there are {comm.size}, from 0")
     return found

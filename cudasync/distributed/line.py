@@ -87,9 +87,15 @@ class Line:
             self._due.append(number)
         reads = [] if x is None else [x]
         writes = [self.token] if out is None else [out, self.token]
-        op: Op = current.push(
-            run, reads=reads, writes=writes, name=name, priority=priority, pool=self._pool
-        )
+        try:
+            op: Op = current.push(
+                run, reads=reads, writes=writes, name=name, priority=priority, pool=self._pool
+            )
+        except Exception:
+            # It was refused, and never runs.
+            if number >= 0:
+                self._due.remove(number)
+            raise
         return op
 
     def _in_turn(self, number: int) -> None:

@@ -61,9 +61,10 @@ _HEARSAY_S = 2.0
 # Requests that were given up at a deadline, or failed, with the memory that MPI may still use: of
 # all communicators, since their own may be gone.
 LET_GO: deque[tuple[Any, Any]] = deque()
-# A wait asks so often at once; then it sleeps between, longer and longer.
-_SPINS = 20
-_BUSY_POLLS = 200
+# A wait asks for so long without a pause, as MPI's own waits do for ever; then it lets others have
+# the processor in between; then it sleeps, longer and longer.
+_SPIN_S = 300e-6
+_YIELD_S = 2e-3
 _LONGEST_SLEEP_S = 0.001
 
 
@@ -247,20 +248,18 @@ class Ranks:
 
     def _wait(self, is_over: Callable[[], Any], limit: Limit) -> bool:
         """Ask until it is so; False at the deadline."""
-        start, polls, pause = time.monotonic(), 0, 1e-5
+        start, pause = time.monotonic(), 1e-5
         while not is_over():
-            polls += 1
             if self._sending or LET_GO:
                 self._ended_sends()
-            if polls < _BUSY_POLLS:
-                # Others get the interpreter, and after a while the processor.
-                if polls > _SPINS:
-                    time.sleep(0)
+            waited = time.monotonic() - start
+            if waited < _SPIN_S:
                 continue
-            if time.monotonic() - start > limit[2]:
+            if waited > limit[2]:
                 return False
-            time.sleep(pause)
-            pause = min(2 * pause, _LONGEST_SLEEP_S)
+            time.sleep(0 if waited < _YIELD_S else pause)
+            if waited > _YIELD_S:
+                pause = min(2 * pause, _LONGEST_SLEEP_S)
         return True
 
     def known(self, error: BaseException, limit: Limit) -> BaseException:

@@ -5,8 +5,11 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from cudasync.array.host.memory import CPU
 from cudasync.distributed import mpi_library, nccl_library
+from cudasync.distributed.checking import places_of
 from cudasync.distributed.errors import BackendUnavailable
 from cudasync.distributed.local import LocalCommunicator
 from cudasync.distributed.mpi import MpiCommunicator
@@ -61,13 +64,23 @@ def init(
     """
     if backend not in BACKENDS:
         raise ValueError(f"backend is one of {', '.join(BACKENDS)}, not {backend!r}")
+    raise_unless_seconds(timeout)
+    named = None if devices is None else places_of(devices)
     if backend in ("mpi", "nccl") or (backend == "auto" and is_launched()):
-        return _between_processes(backend, devices, timeout, debug=_is_debugged(debug))
-    given = range(device_count()) if devices is None else devices
-    found = [place(each) for each in given]
-    if not found:
+        return _between_processes(backend, named, timeout, debug=_is_debugged(debug))
+    if named is None:
+        named = places_of(range(device_count()))
+    if not named:
         raise ValueError("a communicator takes one device and more: devices=[] names none")
-    return LocalCommunicator(found)
+    return LocalCommunicator(named)
+
+
+def raise_unless_seconds(timeout: Any) -> None:
+    """TypeError for a timeout that is no number, ValueError for one that is not positive."""
+    if not isinstance(timeout, (int, float, np.integer, np.floating)):
+        raise TypeError(f"timeout is a number of seconds, not {type(timeout).__name__}")
+    if not timeout > 0:
+        raise ValueError(f"timeout is a positive number of seconds, not {timeout}")
 
 
 def is_launched() -> bool:
@@ -99,16 +112,14 @@ def _is_debugged(asked: bool | None) -> bool:
 
 
 def _between_processes(
-    backend: str, devices: Sequence[Any] | None, timeout: float, *, debug: bool
+    backend: str, devices: list[Any] | None, timeout: float, *, debug: bool
 ) -> Communicator:
     is_alone = backend == "nccl" and not is_launched()
     if devices is not None and len(devices) != 1 and not (is_alone and devices):
         raise ValueError(f"a rank has one device, devices= names {len(devices)}")
-    if not timeout > 0:
-        raise ValueError(f"timeout is a positive number of seconds, not {timeout}")
     if backend == "nccl":
         nccl_library.library()
-        named = [current_device()] if devices is None else [place(each) for each in devices]
+        named = [current_device()] if devices is None else devices
         if CPU in named:
             raise ValueError("NCCL moves arrays of GPUs, and devices= names the CPU")
         if is_alone:

@@ -27,6 +27,17 @@ _LENGTH = re.compile(r"L?(\d+)")
 _NO_NAMESPACE = "_GLOBAL__N_"
 
 
+# Options that say whether the PTX has lines, all but ours.
+_OF_LINES = {"-lineinfo", "-G", "--device-debug", "--generate-line-info"}
+
+
+def with_lines(options: Sequence[str]) -> Sequence[str]:
+    """These options, and that the PTX is to tell which line each instruction is of."""
+    if isinstance(options, str | bytes) or _OF_LINES.intersection(options):
+        return options
+    return ("--generate-line-info", *options)
+
+
 @dataclass(frozen=True)
 class CudaText:
     """CUDA C and how to compile it: what `compile_cuda` takes."""

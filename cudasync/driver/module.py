@@ -14,7 +14,14 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from cuda.bindings import driver
 
-from cudasync.driver.cuda_text import CudaText, label_of, own_variables, squeezed, symbol_for
+from cudasync.driver.cuda_text import (
+    CudaText,
+    label_of,
+    own_variables,
+    squeezed,
+    symbol_for,
+    with_lines,
+)
 from cudasync.driver.current import given_device
 from cudasync.driver.device import as_device
 from cudasync.driver.family import Family
@@ -102,7 +109,8 @@ class Module:
 
         `name` is what errors call the text; `options` are NVRTC's ("-DN=4", "--use_fast_math"),
         `include_dirs` are looked through for its headers. `name_expressions` are instances of
-        templates that are wanted, as C++ writes them: "scale<float>". `architecture` is a compute
+        templates that are wanted, as C++ writes them: "scale<float>". The PTX has the lines of the
+        CUDA C, for reports, which changes no instruction. `architecture` is a compute
         capability, such as (8, 0), or a name for one, such as "sm_90a": that of the device if it
         is not given. What was compiled before, by whatever process, is found on disk.
 
@@ -111,7 +119,7 @@ class Module:
         `from_ptx` raises. Blocks while NVRTC compiles. (nvrtcCompileProgram)
         """
         folders = tuple(os.fspath(folder) for folder in include_dirs)
-        text = CudaText(source, name, options, folders, architecture, name_expressions)
+        text = CudaText(source, name, with_lines(options), folders, architecture, name_expressions)
         return cls._from_text(text, given_device(device))
 
     @classmethod

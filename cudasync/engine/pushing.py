@@ -5,6 +5,7 @@ Device ops, byte ranges, priorities, limits, traces, the serial engine, an engin
 
 from __future__ import annotations
 
+import operator
 import os
 import sys
 from functools import partial
@@ -50,6 +51,15 @@ def name_of(fn: object, name: str | None) -> str:
     return known if isinstance(known, str) else type(fn).__name__
 
 
+def as_priority(priority: Any) -> int:
+    """A priority as an int; TypeError for what is none, since heaps of ops compare them."""
+    try:
+        return operator.index(priority)
+    except TypeError:
+        kind = type(priority).__name__
+        raise TypeError(f"a priority is an integer, larger goes first, not {kind}") from None
+
+
 def push(
     engine: Engine,
     fn: Callable[..., Any],
@@ -73,6 +83,8 @@ def push(
     """
     if engine._is_closed:
         raise refusal.closed()
+    if priority.__class__ is not int:
+        priority = as_priority(priority)
     read_variables, read_regions = resolve(reads, "reads")
     written_variables, written_regions = resolve(writes, "writes")
     regions = keep_what_lies_between(tuple(read_regions), (), tuple(written_regions))

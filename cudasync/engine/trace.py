@@ -146,8 +146,8 @@ class Recorder:
 
     # What a profile may want besides: see `graph.parts`.
     times_functions = times_nodes = False
-    # Events have to have times.
-    times_devices = True
+    # A host op that is run as it is planned leaves no trace.
+    needs_plans = True
 
     def __init__(self) -> None:
         self._began = time.perf_counter()

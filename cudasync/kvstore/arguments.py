@@ -36,6 +36,14 @@ def checked_keys(key: Any) -> list[Key]:
     return keys
 
 
+def one_key(key: Any) -> Key:
+    """The one key of a call that takes no list of several."""
+    keys = checked_keys(key)
+    if len(keys) > 1:
+        raise ValueError(f"this call takes one key, not {len(keys)}: call once for each")
+    return keys[0]
+
+
 def arrays_of(value: Any, what: str) -> list[Array]:
     """One array or a list of them, one for each device, as a list."""
     found = list(value) if isinstance(value, list | tuple) else [value]

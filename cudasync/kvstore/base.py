@@ -48,7 +48,7 @@ class KVStore(ABC):
 
         ValueError for a word that names nothing.
         """
-        if capability.lower() not in CAPABILITIES:
+        if str(capability).lower() not in CAPABILITIES:
             told = ", ".join(CAPABILITIES)
             raise ValueError(f"a capability is one of {told}, not {capability!r}")
         return capability.lower() in self.capable

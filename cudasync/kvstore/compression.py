@@ -8,6 +8,8 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from cudasync import xp
 from cudasync.array.fused.function import Elementwise
 
@@ -28,9 +30,10 @@ class Compression:
         if kind not in TYPES:
             raise ValueError(f"compression is {' or '.join(TYPES)}, not {kind!r}")
         self.kind = kind
-        self.threshold = bound = float(threshold)
+        is_number = isinstance(threshold, (int, float, np.integer, np.floating))
+        self.threshold = bound = float(threshold) if is_number else math.nan
         if not math.isfinite(bound) or (kind == "2bit" and bound <= 0):
-            raise ValueError(f"a threshold is a finite number above 0, not {threshold}")
+            raise ValueError(f"a threshold is a finite number above 0, not {threshold!r}")
         self._residuals: dict[tuple[Key, int], Array] = {}
 
         def one_bit(x: Any) -> Any:
@@ -42,8 +45,15 @@ class Compression:
         self._sent = Elementwise(one_bit if kind == "1bit" else two_bits)
 
     @classmethod
-    def of(cls, settings: dict[str, Any]) -> Compression:
-        """That of `{"type": "1bit" or "2bit", "threshold": 0.5}`; ValueError for another."""
+    def of(cls, settings: Any) -> Compression:
+        """That of `{"type": "1bit" or "2bit", "threshold": 0.5}`; ValueError and TypeError for
+        others."""
+        if not isinstance(settings, dict):
+            kind = type(settings).__name__
+            raise TypeError(f'compression is {{"type": "2bit", "threshold": 0.5}}, not {kind}')
+        unknown = sorted(map(str, set(settings) - {"type", "threshold"}))
+        if unknown:
+            raise TypeError(f"compression has type and threshold, and no {', '.join(unknown)}")
         more = {name: value for name, value in settings.items() if name != "type"}
         return cls(settings.get("type", ""), **more)
 

@@ -6,10 +6,11 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from cudasync.distributed import init, nccl_library
-from cudasync.distributed.starting import is_launched
+from cudasync.distributed.starting import is_launched, raise_unless_seconds
 from cudasync.kvstore.between import Between
 from cudasync.kvstore.store import CopiesStore
 from cudasync.kvstore.summing import Across
+from cudasync.xp.places import whole
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -65,8 +66,7 @@ def create(
     """
     if name not in TYPES:
         raise ValueError(f"a key-value store is one of {', '.join(TYPES)}, not {name!r}")
-    if not timeout > 0:
-        raise ValueError(f"timeout is a positive number of seconds, not {timeout}")
+    raise_unless_seconds(timeout)
     if name in ("local", "device"):
         return CopiesStore(name)
     if name == "dist_sync":
@@ -80,6 +80,18 @@ def create(
             return init("nccl", devices=devices, timeout=timeout)
 
         return CopiesStore(name, across=Across(among, nccl_library.type_of))
+    servers, rank, num_workers, big_elements = (
+        whole(value, what)
+        for value, what in (
+            (servers, "servers"),
+            (rank, "rank"),
+            (num_workers, "num_workers"),
+            (big_elements, "big_elements"),
+        )
+    )
+    staleness = None if staleness is None else whole(staleness, "staleness")
+    if big_elements < 1:
+        raise ValueError(f"keys of big_elements={big_elements} and more are split: it is 1 or more")
     if servers < 1 or (staleness is not None and staleness < 0) or not 0 <= rank < num_workers:
         raise ValueError(
             f"servers={servers} is 1 or more, staleness={staleness} 0 or more, and rank={rank} is "
@@ -100,6 +112,9 @@ def create(
         way = RayServers(servers, group, kept, timeout / 2)
     elif isinstance(transport, str):
         raise ValueError(f"transport is one of {', '.join(TRANSPORTS)}, not {transport!r}")
+    elif not hasattr(transport, "ask"):
+        kind = type(transport).__name__
+        raise TypeError(f"transport is {', '.join(TRANSPORTS)} or InProcessServers, not {kind}")
     else:
         way = transport
     worker = Worker(

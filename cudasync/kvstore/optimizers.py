@@ -10,6 +10,8 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any, ClassVar
 
+import numpy as np
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -40,6 +42,8 @@ class Optimizer:
         for key, value in settings.items():
             if key == "clip" and value is None:
                 continue
+            if not isinstance(value, (int, float, np.integer, np.floating)):
+                raise TypeError(f"{key} of {self.name} is a number, not {value!r}")
             number = float(value)
             if not math.isfinite(number):
                 raise ValueError(f"{key} of {self.name} is a finite number, not {value}")
@@ -241,13 +245,13 @@ KNOWN: dict[str, type[Optimizer]] = {each.name: each for each in (SGD, Adam, Ada
 
 
 def optimizer(given: Any, settings: dict[str, Any]) -> Optimizer:
-    """The optimizer of this name with these settings; one that is given stays as it is."""
+    """The optimizer of this name, in any case, with these settings; one that is given stays so."""
     if isinstance(given, Optimizer):
         if settings:
             raise TypeError("settings go with a name: the optimizer that was given has its own")
         return given
     if not isinstance(given, str):
         raise TypeError(f"an optimizer is a name or an Optimizer, not {type(given).__name__}")
-    if given not in KNOWN:
+    if given.lower() not in KNOWN:
         raise ValueError(f"optimizers are {', '.join(KNOWN)}, and not {given!r}")
-    return KNOWN[given](**settings)
+    return KNOWN[given.lower()](**settings)

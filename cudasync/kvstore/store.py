@@ -14,8 +14,9 @@ from cudasync.array.copying import copy
 from cudasync.array.host.memory import CPU
 from cudasync.distributed.work import Work, work_of
 from cudasync.driver import current_device
+from cudasync.errors import ClosedError
 from cudasync.kvstore import base, states, summing
-from cudasync.kvstore.arguments import Key, arrays_of, checked_keys, pairs
+from cudasync.kvstore.arguments import Key, arrays_of, one_key, pairs
 from cudasync.kvstore.base import KVStore
 from cudasync.kvstore.optimizers import Optimizer, optimizer
 from cudasync.kvstore.updating import Updater
@@ -47,6 +48,7 @@ class CopiesStore(KVStore):
         if between is not None:
             self.rank, self.num_workers = between.rank, between.size
         self._stored: dict[Key, Array] = {}
+        self._is_closed = False
         self._updater: Callable[[Key, Array, Array], Any] | None = None
 
     def __repr__(self) -> str:
@@ -55,6 +57,7 @@ class CopiesStore(KVStore):
     def init(self, key: Any, value: Any) -> None:
         given = pairs(key, value, "value")
         with self._lock:
+            self._raise_if_closed()
             base.of_one_shape(given, self._stored)
             if self._across is not None:
                 for _, (first, *_) in given:
@@ -93,7 +96,7 @@ class CopiesStore(KVStore):
             return self.pull(key, outs, priority)
 
     def row_sparse_pull(self, key: Any, out: Any, row_ids: Any, priority: int = 0) -> Work:
-        (name,) = checked_keys(key)
+        name = one_key(key)
         with self._lock:
             stored = self._value(name)
             outs = arrays_of(out, "out")
@@ -162,6 +165,7 @@ class CopiesStore(KVStore):
             self._updater = updater
 
     def close(self) -> None:
+        self._is_closed = True
         if self._between is not None:
             self._between.comm.close()
         if self._across is not None:
@@ -191,7 +195,12 @@ class CopiesStore(KVStore):
         elif found is not stored:
             copy(stored, found, priority=priority)
 
+    def _raise_if_closed(self) -> None:
+        if self._is_closed:
+            raise ClosedError("the store was closed: create another")
+
     def _value(self, key: Key) -> Array:
+        self._raise_if_closed()
         if key not in self._stored:
             raise KeyError(f"key {key!r} has no value yet: init it first")
         return self._stored[key]

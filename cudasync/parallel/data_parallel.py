@@ -11,11 +11,18 @@ from typing import TYPE_CHECKING, Any
 
 from cudasync import xp
 from cudasync.array import copy
-from cudasync.distributed.checking import alike, as_rank, listed
+from cudasync.distributed.checking import (
+    a_communicator,
+    alike,
+    as_rank,
+    listed,
+    raise_unless_callable,
+)
 from cudasync.distributed.reducing import checked
 from cudasync.parallel.agreeing import raise_unless_all_plan
 from cudasync.parallel.buckets import Bucket, Name, laid_out, planned
 from cudasync.parallel.parameters import Weights
+from cudasync.xp.places import whole
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -61,9 +68,11 @@ class DataParallel:
         if unused not in UNUSED:
             raise ValueError(f"unused= is one of {', '.join(UNUSED)}, not {unused!r}")
         for what, length in ("bucket", bucket_bytes), ("first_bucket", first_bucket_bytes):
-            if length <= 0:
+            if whole(length, f"{what}_bytes") <= 0:
                 raise ValueError(f"{what}_bytes is a number of bytes above 0, not {length}")
-        self.comm = comm
+        if hook is not None:
+            raise_unless_callable(hook, "hook=")
+        self.comm = a_communicator(comm)
         self.op = op
         self._weights = Weights(parameters, comm)
         known = list(self._weights.known.values())

@@ -11,10 +11,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from cudasync.array import empty
-from cudasync.distributed.checking import alike, listed
+from cudasync.distributed.checking import (
+    a_communicator,
+    alike,
+    listed,
+    raise_unless_callable,
+)
 from cudasync.parallel.agreeing import raise_unless_all_plan
 from cudasync.parallel.replicas import shares
 from cudasync.parallel.schedules import SCHEDULES, Step
+from cudasync.xp.places import whole
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -40,6 +46,8 @@ class Stage:
         *,
         takes: tuple[Sequence[int], Any] | None = None,
     ) -> None:
+        raise_unless_callable(forward, "forward of a stage")
+        raise_unless_callable(backward, "backward of a stage")
         self.forward = forward
         self.backward = backward
         self.takes: tuple[tuple[int, ...], np.dtype[Any]] | None = None
@@ -70,6 +78,7 @@ class Pipeline:
         schedule: str = "1f1b",
         loss: Callable[[Any, Any], tuple[Any, Any]] | None = None,
     ) -> None:
+        a_communicator(comm)
         given = [stages] if isinstance(stages, Stage) else list(stages)
         if len(given) != len(comm.ranks):
             raise ValueError(
@@ -78,8 +87,10 @@ class Pipeline:
             )
         if schedule not in SCHEDULES:
             raise ValueError(f"schedule= is one of {', '.join(SCHEDULES)}, not {schedule!r}")
-        if micro_batches < 1:
+        if whole(micro_batches, "micro_batches") < 1:
             raise ValueError(f"there is one micro-batch and more, not {micro_batches}")
+        if loss is not None:
+            raise_unless_callable(loss, "loss=")
         if loss is None and comm.size - 1 in comm.ranks:
             raise ValueError("loss= is needed where the last stage is")
         for rank, stage in zip(comm.ranks, given, strict=True):

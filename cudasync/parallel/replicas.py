@@ -13,7 +13,7 @@ import numpy as np
 
 from cudasync import xp
 from cudasync.array import Array, copy, empty
-from cudasync.distributed.checking import alike
+from cudasync.distributed.checking import alike, places_of
 from cudasync.distributed.steps import tree_broadcast
 from cudasync.xp.places import place
 
@@ -133,7 +133,7 @@ def _raise_unless_formed(parts: Sequence[Any], is_alike: Callable[[Any], bool]) 
 
 
 def _places(devices: Sequence[Any]) -> list[Any]:
-    found = [place(each) for each in devices]
+    found = places_of(devices)
     if not found:
         raise ValueError("devices= names none: give one and more")
     return found

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
+from cudasync.profile.record import WALL
 from cudasync.profile.waiting import blockers, reason_of
 
 if TYPE_CHECKING:
@@ -59,8 +60,10 @@ class Axis:
     """All that one clock timed: from the first start to the last end, and how full that was.
 
     `overlap` is busy time over elapsed time. `critical` is the longest chain of ops of which each
-    has to come after the one before it, `critical_us` how long these take: with no end of streams
-    and workers it could not be done in less.
+    has to come after the one before it, `critical_us` how long these take: it could not be done in
+    less. `unbounded_us` is an estimate of how long it would take with no end of streams and
+    workers: each op begins once all is over that it comes after and, on the wall clock, it was
+    pushed.
     """
 
     clock: str
@@ -69,6 +72,7 @@ class Axis:
     busy_us: float
     critical: tuple[Record, ...]
     critical_us: float
+    unbounded_us: float
 
     @property
     def elapsed_us(self) -> float:
@@ -81,7 +85,8 @@ class Axis:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A stream or worker: how long it was busy and idle on its clock, and why it was idle."""
+    """A stream or worker: how long it was busy and idle on its clock, and why it was idle: for what
+    its next op waited and, where the wall clock tells, to begin that once it could."""
 
     name: str
     clock: str
@@ -103,6 +108,10 @@ class Moved:
     @property
     def gb_per_s(self) -> float:
         return self.size_bytes / self.total_us / 1e3 if self.total_us > 0 else 0.0
+
+
+# To be planned, for a thread to wake and to get the interpreter, for a launch to reach the device.
+BEGUN = "waits to begin what is ready"
 
 
 def rows(records: Sequence[Record]) -> list[Row]:
@@ -153,6 +162,7 @@ def axes(records: Sequence[Record]) -> list[Axis]:
                 sum(each.duration_us for each in timed),
                 path,
                 sum(each.duration_us for each in path),
+                _unbounded_us(records, clock),
             )
         )
     return made
@@ -170,8 +180,16 @@ def places(records: Sequence[Record]) -> list[Place]:
         last = begin
         for op in ops:
             if start_of(op) > last:
-                why = reason_of(op, blocked).idle
-                reasons[why] = reasons.get(why, 0.0) + start_of(op) - last
+                reason = reason_of(op, blocked)
+                # What is known by the wall clock alone says nothing on another one.
+                over = reason.over_us if clock == WALL else None
+                until = start_of(op) if over is None else min(max(over, last), start_of(op))
+                for why, idle_us in (
+                    (reason.idle, until - last),
+                    (BEGUN, start_of(op) - until),
+                ):
+                    if idle_us > 0:
+                        reasons[why] = reasons.get(why, 0.0) + idle_us
             last = max(last, end_of(op))
         if end > last:
             reasons["nothing more to do"] = end - last
@@ -242,6 +260,22 @@ def _longest(records: Sequence[Record], clock: str) -> tuple[Record, ...]:
             path.append(at)
         at = via[at]
     return tuple(reversed(path))
+
+
+def _unbounded_us(records: Sequence[Record], clock: str) -> float:
+    """From the first start to the last end, if no op waited for a place; others' ops take none."""
+    ends: dict[Record, float] = {}
+    starts = []
+    for each in records:
+        is_timed = each.has_times and each.clock == clock
+        start = max((ends[d.on] for d in each.before if d.on in ends), default=0.0)
+        if clock == WALL:
+            start = max(start, each.queued_us)
+        ends[each] = start + (each.duration_us if is_timed else 0.0)
+        if is_timed:
+            starts.append(start)
+    timed = [end for each, end in ends.items() if each.has_times and each.clock == clock]
+    return max(timed, default=0.0) - min(starts, default=0.0)
 
 
 def _by_place(records: Iterable[Record]) -> dict[tuple[str, str], list[Record]]:

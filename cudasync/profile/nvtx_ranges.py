@@ -2,7 +2,7 @@
 
 With CUDASYNC_NVTX=1 there is a range around each annotation, each host op, and the enqueuing of
 each device op, whose commands Nsight shows below it. They are in the domain "cudasync". Where no
-tool has started the process, nothing is told, and engines stay as they are.
+tool has started the process, nothing is told.
 """
 
 from __future__ import annotations
@@ -11,14 +11,12 @@ import importlib
 import os
 from typing import TYPE_CHECKING, Any
 
-from cudasync.engine import observing
-from cudasync.engine.lifecycle import fork_and_exit
+from cudasync.engine.log.combiner import COMBINER
 from cudasync.profile.annotating import LISTENERS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from cudasync.engine import Engine, Op
     from cudasync.profile.annotating import Span
 
 
@@ -45,11 +43,11 @@ def start() -> None:
         return
     ranges = Ranges(domain)
     LISTENERS.append(ranges)
-    fork_and_exit.openings.append(ranges.watch)
+    COMBINER.log.tell(ranges.heard)
 
 
 class Ranges:
-    """What is told of: annotations, as a listener, and ops, by a recorder in each engine."""
+    """What is told of: annotations, as a listener, and ops, as the log tells of them."""
 
     # The wheel keeps each name for ever; names beyond these are told as one.
     most_names = 10_000
@@ -74,34 +72,11 @@ class Ranges:
     def ended(self, span: Span) -> None:
         self.domain.pop_range()
 
-    def watch(self, engine: Engine) -> None:
-        """Have ranges around the functions of the ops of `engine`."""
-        observing.observe(engine, _Told(self, engine._ledger.recorder), timing=False)
-
-
-class _Told:
-    """Told by an engine of each push; who was there before, a trace, is told of all."""
-
-    times_functions = times_nodes = False
-
-    def __init__(self, ranges: Ranges, outer: Any) -> None:
-        self._ranges = ranges
-        self._outer = outer
-        self.times_devices = outer is not None and outer.times_devices
-        for each in ("issuing", "reached", "ran", "ran_in_turn", "adopted", "dropped"):
-            setattr(self, each, _nothing if outer is None else getattr(outer, each))
-
-    @property
-    def entries(self) -> Any:
-        if self._outer is None:
-            raise ValueError("this engine keeps no trace; make it with Engine(trace=True)")
-        return self._outer.entries
-
-    def pushed(self, op: Op) -> None:
-        if self._outer is not None:
-            self._outer.pushed(op)
-        if op._fn is not None:
-            op._fn = _in_range(op._fn, self._ranges.domain, self._ranges.attributes(op.name))
+    def heard(self, entry: Any) -> None:
+        """Put the function of an op that is about to be in the log into a range."""
+        fn = getattr(entry, "_fn", None)
+        if fn is not None:
+            entry._fn = _in_range(fn, self.domain, self.attributes(entry.name))
 
 
 def _in_range(fn: Callable[..., Any], domain: Any, attributes: Any) -> Callable[..., Any]:
@@ -113,7 +88,3 @@ def _in_range(fn: Callable[..., Any], domain: Any, attributes: Any) -> Callable[
             domain.pop_range()
 
     return ranged
-
-
-def _nothing(*told: Any) -> None:
-    """Nobody wants to know."""

@@ -1,14 +1,14 @@
 """The tower. A profile in the trace event format, which Perfetto and chrome://tracing open.
 
 Each clock is a process, each stream and worker a thread of it; flows go along dependencies, and
-counters say how many ops are in flight and how much memory arrays allocated from the driver.
+counters say how many ops run and are in flight, and what arrays allocated from the driver.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from cudasync.profile.record import ANNOTATION
+from cudasync.profile.record import ANNOTATION, WALL
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -85,6 +85,11 @@ def trace(records: Sequence[Record]) -> dict[str, Any]:
             events.append({"ph": "f", "bp": "e", "ts": each.start_us, **where, **said})
     for clock, pid in clocks.items():
         events += _counted(timed, clock, pid)
+    if WALL not in clocks:
+        named = {"name": WALL}
+        pid = clocks[WALL] = len(clocks) + 1
+        events.append({"ph": "M", "name": "process_name", "pid": pid, "tid": 0, "args": named})
+    events += _in_flight(records, clocks[WALL])
     return {"traceEvents": events, "displayTimeUnit": "ns"}
 
 
@@ -132,6 +137,20 @@ def _counted(timed: Sequence[Record], clock: str, pid: int) -> list[dict[str, An
             events.append(
                 {"ph": "C", "name": name, "pid": pid, "tid": 0, "ts": at, "args": {name: value}}
             )
+    return events
+
+
+def _in_flight(records: Sequence[Record], pid: int) -> list[dict[str, Any]]:
+    """Ops that were pushed and are not known to be over, of all devices and by the wall clock."""
+    seen = [each for each in records if each.found_us is not None and each.kind != ANNOTATION]
+    changes = [(each.queued_us, 1) for each in seen] + [(each.found_us, -1) for each in seen]
+    value, events = 0, []
+    for at, change in sorted(changes):
+        value += change
+        events.append(
+            {"ph": "C", "name": "ops in flight", "pid": pid, "tid": 0, "ts": at,
+             "args": {"ops in flight": value}}
+        )  # fmt: skip
     return events
 
 

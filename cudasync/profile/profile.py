@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from cudasync.driver.unpicklable import unpicklable
 from cudasync.engine import observing
 from cudasync.engine.lifecycle import fork_and_exit
+from cudasync.engine.log.combiner import COMBINER
 from cudasync.profile import (
     analysis,
     annotating,
@@ -22,13 +23,13 @@ from cudasync.profile import (
     waiting,
 )
 from cudasync.profile.annotating import LISTENERS, Heard
+from cudasync.profile.book import Book
 from cudasync.profile.recorder import Recorder
 
 if TYPE_CHECKING:
     from types import TracebackType
 
     from cudasync.engine import Engine, Op
-    from cudasync.profile.clocks import DeviceClock
     from cudasync.profile.record import Record
     from cudasync.profile.waiting import Reason
 
@@ -46,20 +47,19 @@ class Profile:
     def __init__(self, *, nodes: bool = False) -> None:
         self._times_nodes = nodes
         self._recorders: dict[Engine, Recorder] = {}
-        self._clocks: dict[int, DeviceClock] = {}
-        self._wall = 0.0
-        self._made: list[Recorder] = []
+        self._book = Book()
         self._heard = Heard()
         self._is_over = False
 
     def __enter__(self) -> Profile:
-        if self._wall:
+        if self._book.wall:
             raise ValueError("a profile is of one block; make another with cs.profile()")
-        self._wall = time.perf_counter()
+        self._book.wall = time.perf_counter()
         LISTENERS.append(self._heard)
         fork_and_exit.openings.append(self._watch)
         for engine in observing.every_engine():
             self._watch(engine)
+        COMBINER.log.tell(self._book.heard)
         return self
 
     def __exit__(
@@ -70,11 +70,11 @@ class Profile:
     ) -> None:
         fork_and_exit.openings.remove(self._watch)
         LISTENERS.remove(self._heard)
+        COMBINER.log.tell_no_more(self._book.heard)
         try:
             for engine, recorder in self._recorders.items():
                 observing.release(engine, recorder.outer)
-            for clock in self._clocks.values():
-                clock.close()
+            self._book.close()
         finally:
             # The profile keeps no engine alive.
             self._recorders = {}
@@ -86,8 +86,7 @@ class Profile:
         come after. Raises ValueError inside of the block."""
         if not self._is_over:
             raise ValueError("the profile is complete once its block is left")
-        found = [record for each in self._made for record in each.records()]
-        found.sort(key=lambda record: record.number)
+        found = self._book.records()
         dependencies.find(found)
         return found
 
@@ -98,7 +97,7 @@ class Profile:
         each thread, and one more where they are nested. Raises ValueError inside of the block."""
         if not self._is_over:
             raise ValueError("the profile is complete once its block is left")
-        return annotating.records(self._heard.spans, self._wall)
+        return annotating.records(self._heard.spans, self._book.wall)
 
     @property
     def _shown(self) -> list[Record]:
@@ -107,7 +106,7 @@ class Profile:
     @property
     def error_us(self) -> float:
         """How far the time of a device may be off on the wall clock; 0 where none is laid on it."""
-        return max((clock.error_us for clock in self._clocks.values()), default=0.0)
+        return max((clock.error_us for clock in self._book.clocks.values()), default=0.0)
 
     def why(self, op: Op | Record) -> Why:
         """Why `op` started when it did, and what that waited for, back to a push.
@@ -172,7 +171,7 @@ class Profile:
         notes = [
             f"device {ordinal}: tied to the wall clock within {clock.error_us:.1f} us,"
             f" drift {clock.drift * 1e6:.0f} in a million"
-            for ordinal, clock in sorted(self._clocks.items())
+            for ordinal, clock in sorted(self._book.clocks.items())
             if not clock.is_virtual
         ]
         return text.text(self.records, notes, self.annotations)
@@ -182,17 +181,14 @@ class Profile:
 
     def _watch(self, engine: Engine) -> None:
         ledger: Any = engine._ledger
-        recorder = Recorder(
-            self._wall, self._clocks, ledger.recorder, times_nodes=self._times_nodes
-        )
-        self._made.append(recorder)
+        recorder = Recorder(self._book, ledger.recorder, times_nodes=self._times_nodes)
         self._recorders[engine] = recorder
-        observing.observe(engine, recorder)
+        observing.observe(engine, recorder, is_slow=self._times_nodes)
         if engine._serial is None:
             issuer: Any = engine._issuer
             for device in list(issuer.devices.values()):
-                if device.device.ordinal not in self._clocks and device.fault is None:
-                    recorder.join(device.device)
+                if device.device.ordinal not in self._book.clocks and device.fault is None:
+                    self._book.join(device.device)
 
 
 class Why(list["Reason"]):

@@ -43,8 +43,8 @@ def text(
             "",
             f"{axis.clock}: {duration(axis.elapsed_us)} elapsed, {duration(axis.busy_us)} busy,"
             f" overlap {axis.overlap:.2f};"
-            f" with no end of streams and workers at least {duration(axis.critical_us)}",
-            "  critical path:",
+            f" with no end of streams and workers about {duration(axis.unbounded_us)}",
+            f"  critical path, {duration(axis.critical_us)}:",
         ]
         shown = axis.critical[-_MOST_STEPS:]
         if len(shown) < len(axis.critical):

@@ -44,6 +44,13 @@ class Reason:
             return f"waits for {self.dependency.on.name}"
         return "waits for the pusher" if self.what == PUSHER else f"waits for {self.what}"
 
+    @property
+    def over_us(self) -> float | None:
+        """When that was over, by the wall clock; None if it is not known."""
+        if self.dependency is not None:
+            return _wall_end(self.dependency.on)
+        return self.record.queued_us if self.blocker is None else _wall_end(self.blocker)
+
     def __str__(self) -> str:
         record = self.record
         head = f"{record.name} #{record.number}, pushed at {record.push_site},"

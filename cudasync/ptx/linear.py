@@ -1,9 +1,9 @@
 """Floor 0. Addresses as sums of products: what a kernel computes them from, where that is linear.
 
 A *form* is a polynomial over symbols: special registers (`%tid.x`), parameters by name, variables
-by name, and turns of loops (`@` and a register's name, which counts from 0). Registers that are
-written once, or once and then by a constant step in a loop, have forms; all else has none. Nothing
-is said of wrapping: an index that wraps in 32 bits has the form that it would have without.
+by name, and turns of loops (`@` and a register's name, any whole number). Registers that are
+written once, or begin somewhere and go on by multiples of a step that all threads share, have
+forms; all else has none. An index that wraps in 32 bits has the form that it would have without.
 
 Registers are those of a function whose values are told apart (one register for each value).
 """
@@ -62,35 +62,38 @@ class Forms:
         self._known[name] = None  # For who comes back here meanwhile.
         writes = self._writes.get(name, [])
         found = None
-        if len(writes) == 1 and writes[0].guard is None:
-            found = self._result(writes[0])
-        elif len(writes) == 2:
-            found = self._counter(name, writes)
+        if writes and all(each.guard is None for each in writes):
+            found = self._result(writes[0]) if len(writes) == 1 else self._counter(name, writes)
         self._known[name] = found
         return found
 
     def _counter(self, name: str, writes: list[ir.Instruction]) -> Form | None:
-        """A register that begins somewhere, and goes on by the same step again and again."""
-        steps = [each for each in writes if _steps(each, name, self._writes)]
-        if len(steps) != 1 or any(each.guard is not None for each in writes):
+        """A register that begins somewhere, and goes on by multiples of one step."""
+        own = (f"={name}",)
+        known = dict(self._known)
+        self._known[name] = {own: 1}
+        results = [self._result(each) for each in writes]
+        self._known = known  # What was found meanwhile is a sum with itself.
+        starts: list[Form] = []
+        steps: list[Form] = []
+        for each in results:
+            if each is None:
+                return None
+            rest = {term: count for term, count in each.items() if term != own}
+            if any(own[0] in term for term in rest) or each.get(own, 0) not in (0, 1):
+                return None
+            (steps if own in each else starts).append(rest)
+        steps = [each for each in steps if each]
+        if not starts or any(each != starts[0] for each in starts):
             return None
-        (step,) = steps
-        (first,) = (each for each in writes if each is not step)
-        start = self._result(first)
-        step = _step_itself(step, name, self._writes)
-        by = self._step(step, name)
-        if start is None or by is None or any("%tid" in s for term in by for s in term):
+        if not steps:
+            return starts[0]
+        by = min(steps, key=lambda each: sum(map(abs, each.values())))
+        if not all(_is_multiple(each, by) for each in steps):
             return None
-        turn: Form = {(f"@{name}",): 1}
-        return _checked(_sum(start, _product(by, turn)))
-
-    def _step(self, step: ir.Instruction, name: str) -> Form | None:
-        others = [
-            each
-            for each in step.operands[1:]
-            if not (isinstance(each, ir.Register) and each.name == name)
-        ]
-        return self._operand(others[0]) if len(others) == 1 else None
+        if any("%tid" in symbol for symbol in symbols_of([by])):
+            return None
+        return _checked(_sum(starts[0], _product(by, {(f"@{name}",): 1})))
 
     def _result(self, each: ir.Instruction) -> Form | None:
         opcode, operands = each.opcode, each.operands
@@ -128,23 +131,11 @@ def parameter(name: str, offset: int, size: int) -> str:
     return f"{name}+{offset}:{size}"
 
 
-def _steps(each: ir.Instruction, name: str, writes: dict[str, list[ir.Instruction]]) -> bool:
-    found = _step_itself(each, name, writes)
-    return found.opcode == "add" and any(
-        isinstance(o, ir.Register) and o.name == name for o in found.operands[1:]
-    )
-
-
-def _step_itself(
-    each: ir.Instruction, name: str, writes: dict[str, list[ir.Instruction]]
-) -> ir.Instruction:
-    """What a move into the register moves, if that is made by one instruction; else itself."""
-    source = each.operands[1] if each.opcode == "mov" else None
-    if isinstance(source, ir.Register) and source.name != name:
-        made = writes.get(source.name, [])
-        if len(made) == 1:
-            return made[0]
-    return each
+def _is_multiple(form: Form, of: Form) -> bool:
+    if set(form) != set(of):
+        return False
+    ratios = {form[term] / of[term] for term in of}
+    return len(ratios) == 1 and ratios.pop().is_integer()
 
 
 def _sum(first: Form, second: Form) -> Form:

@@ -59,6 +59,17 @@ _START, _END, _KEPT, _FIRSTS = range(4)
 _ROW_WORDS = _FIRSTS + 2 * len(KINDS)
 
 
+class Row:
+    """The layout of a row, for code that reads it."""
+
+    END, KEPT, WORDS = _END, _KEPT, _ROW_WORDS
+
+    @staticmethod
+    def first(kind: Touch) -> int:
+        """The word with the line of the first access of a kind."""
+        return _FIRSTS + 2 * KINDS.index(kind)
+
+
 @dataclass(frozen=True, slots=True)
 class First:
     """The first access of a kind to a range."""

@@ -153,6 +153,7 @@ def _reach(site: Site, values: dict[str, int], ranges: Sequence[tuple[int, int]]
         return None
     start = 0
     digits: dict[str, int] = {}
+    turns: list[int] = []
     for term, count in site.form.items():
         number, open_ = count, ""
         for symbol in term:
@@ -162,10 +163,20 @@ def _reach(site: Site, values: dict[str, int], ranges: Sequence[tuple[int, int]]
                 return None
             else:
                 open_ = symbol
-        if open_:
+        if open_.startswith("@"):
+            turns.append(abs(number))
+        elif open_:
             digits[open_] = digits.get(open_, 0) + number
         else:
             start += number
+    turns = [each for each in turns if each]
+    if turns:
+        # All that loops add are multiples of one step, which no thread counts.
+        step = min(turns)
+        if any(each % step for each in turns):
+            return None
+        digits["@"] = step
+        start = roots[0] + (start - roots[0]) % step
     found = []
     way = tuple(sorted(digits.items()))
     for symbol, apart in digits.items():

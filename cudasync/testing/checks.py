@@ -67,8 +67,9 @@ def check(
     race: two accesses to the same bytes, one of them a write, that no stream order, event, graph
     edge or wait of the host puts in order, whatever the result was, nor, between threads of one
     kernel, a barrier, atomics or fences; mem: accesses outside of
-    memory; init: kernels' reads of global memory that nobody wrote; sync: barriers and waits that
-    can not end; leak: what the program made and did not end, asked for by name. After a finding
+    memory; init: reads of global, shared and
+    local memory that nobody wrote; sync: barriers and waits that can not end, and lanes that meet
+    by a wrong mask; leak: what the program made and did not end, asked for by name. After a finding
     the program goes on; what it raises is raised, with what was found as a note, or with
     `keep_going` is the last of the findings, of kind "error". Equal findings are counted, and at
     most `most` kept. `suppressions` are lines `kind:pattern`, such as "race:*relax*". Blocks until

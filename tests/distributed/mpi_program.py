@@ -128,6 +128,8 @@ def misuse(comm, make):
         (lambda: comm.all_reduce(x), TypeError),
         (lambda: comm.all_reduce([x, x]), ValueError),
         (lambda: comm.all_reduce(np.zeros(3)), TypeError),
+        # What the engine refuses is not due, either.
+        (lambda: comm.broadcast(x, priority="high"), TypeError),
         (lambda: comm.all_to_all(x[: comm.size + 1]), ValueError),
         (lambda: comm.broadcast(x, root=comm.size), ValueError),
         (lambda: comm.recv(x, 0, rank=(comm.rank + 1) % comm.size), ValueError),

@@ -40,6 +40,12 @@ WRONG = [
     (ValueError, "nothing was sent", lambda c: c.recv(rows(2)[0], 0, rank=1)),
     (ValueError, "rank= says", lambda c: c.send(rows(2)[0], 1)),
     (ValueError, "colors", lambda c: c.split([1])),
+    (TypeError, "root is an integer", lambda c: c.broadcast(rows(2, 2), "0")),
+    (TypeError, "a priority is an integer", lambda c: c.all_reduce(rows(2, 2), priority="high")),
+    (TypeError, "list of devices", lambda c: init("local", devices="cpu")),
+    (TypeError, "list of devices", lambda c: init("mpi", devices=2)),
+    (TypeError, "number of seconds", lambda c: init("local", timeout="300")),
+    (ValueError, "positive number", lambda c: init("mpi", timeout=0)),
 ]  # fmt: skip
 
 

@@ -238,6 +238,8 @@ def test_waiting_on_oneself_in_a_serial_engine_is_a_deadlock_that_is_told():
         (lambda e: e.push(fail, reads=[object()]), TypeError, "reads= takes variables"),
         (lambda e: e.push(fail, writes=[3]), TypeError, "writes= takes variables"),
         (lambda e: e.push(fail, pool="none"), ValueError, "no worker pool 'none'"),
+        (lambda e: e.push(fail, priority="high"), TypeError, "a priority is an integer"),
+        (lambda e: e.push(fail, priority="1", device=0), TypeError, "a priority is an integer"),
         (lambda e: e.push(fail, device="0"), TypeError, "takes a Device or its ordinal"),
         (lambda e: cs.Engine("fast"), ValueError, "'async' or 'serial'"),
         (lambda e: cs.Engine(workers=0), ValueError, "at least 1 worker"),

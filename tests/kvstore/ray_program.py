@@ -25,7 +25,7 @@ def store_of(rank, group, workers=WORKERS, servers=2, **more):
         group=group,
         rank=rank,
         num_workers=workers,
-        timeout=60,
+        timeout=180,
         big_elements=BIG_ELEMENTS,
         **more,
     )

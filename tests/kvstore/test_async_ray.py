@@ -16,7 +16,7 @@ from helpers.ranks import end_marked
 import cudasync as cs
 
 PROGRAM = Path(__file__).with_name("ray_program.py")
-PATIENCE_S = 240
+PATIENCE_S = 480
 
 
 @pytest.fixture(scope="module")

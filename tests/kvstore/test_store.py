@@ -60,6 +60,11 @@ def test_what_does_not_fit_is_refused_and_nothing_is_pushed(store):
         (ValueError, lambda: store.pushpull("w", good, short)),
         (ValueError, lambda: store.init("w", good)),
         (ValueError, lambda: cs.kvstore.create("dist")),
+        (TypeError, lambda: store.set_optimizer("sgd", learning_rate="fast")),
+        (TypeError, lambda: store.set_gradient_compression("2bit")),
+        (TypeError, lambda: store.set_gradient_compression({"type": "2bit", "bound": 1})),
+        (ValueError, lambda: store.row_sparse_pull(["w", "v"], good, [0])),
+        (ValueError, lambda: store.is_capable(3)),
     ):
         with pytest.raises(error):
             call()
@@ -76,3 +81,12 @@ def test_a_store_says_what_it_is(store):
     store.broadcast([1, 2], [cs.zeros(2), cs.array(np.ones(2, np.float32))], out)
     store.barrier()
     assert [each.numpy()[0] for each in out] == [0, 1]
+
+
+def test_a_store_that_was_closed_is_refused_and_names_are_taken_in_any_case(store):
+    store.set_optimizer("SGD", learning_rate=0.5)
+    store.close()
+    store.close()
+    for call in (store.push, store.pull, store.init):
+        with pytest.raises(cs.ClosedError, match="create another"):
+            call("w", cs.zeros((4, 3)))

@@ -249,6 +249,8 @@ def test_a_wrong_call_is_told_what_to_do_and_changes_nothing(comm, wrong, kind, 
         ({"unused": "maybe"}, ValueError),
         ({"bucket_bytes": 0}, ValueError),
         ({"first_bucket_bytes": -1}, ValueError),
+        ({"bucket_bytes": "25"}, TypeError),
+        ({"hook": 3}, TypeError),
     ],
 )
 def test_a_wrong_option_is_refused(comm, options, kind):
@@ -257,6 +259,8 @@ def test_a_wrong_option_is_refused(comm, options, kind):
 
 
 def test_parameters_that_do_not_fit_are_refused(comm):
+    with pytest.raises(TypeError, match=r"distributed\.init"):
+        DataParallel({"w": cs.zeros(2, device="cpu")}, None)
     with pytest.raises(ValueError, match="no parameters"):
         DataParallel({}, comm)
     with pytest.raises(ValueError, match="each rank"):

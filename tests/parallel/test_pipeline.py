@@ -146,12 +146,20 @@ def parts(stages=2):
         ({"micro_batches": 0}, "one micro-batch and more"),
         ({"loss": None}, "loss="),
         ({"stages": [parts()[0], Stage(lambda x: (x, x), lambda k, g: g)]}, "takes="),
+        ({"micro_batches": "4"}, "micro_batches is an integer"),
+        ({"loss": 3}, "loss= is a function"),
+        ({"comm": None}, r"distributed\.init"),
     ],
 )
 def test_a_pipeline_that_does_not_fit_is_refused(options, says):
     arguments = {"stages": parts(), "comm": communicator(2, on_cpu=True), "loss": loss, **options}
-    with pytest.raises(ValueError, match=says):
+    with pytest.raises((ValueError, TypeError), match=says):
         Pipeline(arguments.pop("stages"), arguments.pop("comm"), **arguments)
+
+
+def test_a_stage_is_made_of_functions():
+    with pytest.raises(TypeError, match="backward of a stage is a function"):
+        Stage(lambda x: (x, x), 4)
 
 
 @pytest.mark.parametrize(

@@ -96,6 +96,25 @@ def test_memory_of_arrays_is_shown_and_counts_what_is_kept_for_later():
         assert "memory of device 0: " in str(cs.live())
 
 
+def test_memory_that_went_with_a_reset_is_not_kept_for_later():
+    def kept():
+        with cs.Engine(workers=1) as engine, cs.use(engine):
+            x = cs.zeros(1000, device=0)
+            # Results go to the pool when they die.
+            for _ in range(3):
+                x = x + 1
+            engine.waitall()
+            (mine,) = [each for each in look()["memory"] if each["device"] == 0]
+        return mine["cached_bytes"], mine["allocated_bytes"], x.nbytes
+
+    cs.Device(0).reset()
+    first, allocated, used = kept()
+    assert 0 < first <= allocated - used
+    cs.Device(0).reset()
+    again, allocated, used = kept()
+    assert 0 < again <= allocated - used
+
+
 @named_threads
 def test_a_thread_that_is_held_back_or_waits_for_a_device_is_named():
     latch = HostLatch()

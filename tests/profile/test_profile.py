@@ -10,6 +10,11 @@ import numpy as np
 import pytest
 
 import cudasync as cs
+from cudasync import atomic
+from cudasync.engine.host.pool import WorkerPool
+from cudasync.engine.log.combiner import COMBINER
+from cudasync.profile.analysis import axes, places
+from cudasync.profile.record import Dependency, Record
 from cudasync.testing import HostLatch
 
 
@@ -85,18 +90,46 @@ def test_a_graph_has_one_op_a_segment_with_its_nodes():
     assert [len(each.nodes) for each in profile.records if each.nodes] == [2]
 
 
-def test_an_engine_that_is_not_profiled_any_more_is_as_it_was():
+def test_ops_take_the_same_way_as_without_a_profile_and_nothing_is_left_of_it():
     with cs.Engine() as engine:
         with cs.profile():
-            assert not engine._is_plain
+            assert engine._is_plain
+            assert engine._is_direct
+            assert all(pool.is_plain for pool in engine._pools.values())
             engine.push(lambda: None).wait()
-        assert engine._is_plain
-        assert engine._is_direct
         assert engine._ledger.recorder is None
-        assert all(pool.is_plain for pool in engine._pools.values())
+        with cs.profile(nodes=True):
+            # Only the long way times the nodes of a launch.
+            assert not engine._is_direct
+        assert engine._is_direct
+        assert atomic._TOLD == []
+        tail = COMBINER.log.tail
+        assert tail.append == tail.entries.append
         with cs.profile() as again:
             engine.push(lambda: None, name="second")
         assert [each.name for each in again.records] == ["second"]
+
+
+def test_a_pool_that_is_made_meanwhile_is_as_any():
+    with cs.Engine() as engine:
+        with cs.profile():
+            with cs.Engine(pools={"io": 1}) as inner:
+                assert all(pool.is_plain for pool in inner._pools.values())
+            further = WorkerPool("later", 1, engine._ledger, weakref.ref(engine))
+            assert further.is_plain
+        with cs.Engine(trace=True) as traced, cs.profile():
+            assert not WorkerPool("later", 1, traced._ledger, weakref.ref(traced)).is_plain
+
+
+def test_an_op_that_its_pusher_runs_is_on_that_thread():
+    with cs.Engine() as engine, cs.use(engine):
+        x = cs.zeros(4, device="cpu")
+        engine.waitall()
+        with cs.profile() as p:
+            x + 1
+    (record,) = [each for each in p.records if each.name == "add"]
+    assert record.place == "MainThread" or record.place.startswith("worker ")
+    assert record.has_times
 
 
 def test_a_profile_inside_of_a_profile_and_of_a_trace():
@@ -166,6 +199,45 @@ def test_the_trace_has_the_form_that_viewers_read(tmp_path):
     assert second["args"]["reads"] == ["variable 'v'"]
     flows = [each["id"] for each in trace["traceEvents"] if each["ph"] == "s"]
     assert flows
+
+
+def test_with_no_end_of_workers_ops_begin_when_they_are_pushed_or_can():
+    def op(number, queued, start, end, *before):
+        made = Record(number, f"op {number}", "host", "here:1", queued, place="worker")
+        made.start_us, made.end_us, made.found_us = start, end, end
+        made.before = [Dependency(each, "RAW", "x") for each in before]
+        return made
+
+    first = op(1, 0.0, 10.0, 110.0)
+    beside = op(2, 5.0, 110.0, 210.0)
+    behind = op(3, 6.0, 210.0, 220.0, first)
+    (axis,) = axes([first, beside, behind])
+    assert (axis.elapsed_us, axis.critical_us, axis.unbounded_us) == (210.0, 110.0, 110.0)
+    (axis,) = axes([first, beside])
+    assert (axis.critical_us, axis.unbounded_us) == (100.0, 105.0)
+
+
+def test_a_worker_is_idle_for_the_pusher_until_the_push_and_then_to_begin():
+    def op(number, queued, start, end):
+        made = Record(number, f"op {number}", "host", "here:1", queued, place="worker")
+        made.start_us, made.end_us, made.found_us = start, end, end
+        return made
+
+    (place,) = places([op(1, 0.0, 10.0, 20.0), op(2, 60.0, 90.0, 100.0)])
+    assert place.reasons == {"waits for the pusher": 40.0, "waits to begin what is ready": 30.0}
+    assert place.idle_us == 70.0
+
+
+def test_ops_in_flight_are_counted_from_their_push_to_their_end(tmp_path):
+    latch = HostLatch()
+    with cs.profile() as profile, cs.Engine(workers=1) as engine:
+        for _ in range(5):
+            engine.push(latch.wait)
+        latch.release()
+    profile.save(tmp_path / "trace.json")
+    events = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
+    counts = [each["args"]["ops in flight"] for each in events if each["name"] == "ops in flight"]
+    assert (len(counts), max(counts), counts[-1]) == (10, 5, 0)
 
 
 def test_a_malformed_trace_is_found():

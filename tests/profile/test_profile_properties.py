@@ -53,6 +53,8 @@ def wrong(profile: cs.Profile, numbers: dict[str, int], pushed: int) -> list[str
         found.append(f"{pushed} ops were pushed, {len(seen)} are in the profile")
     found += [f"step {id_} is missing" for id_, number in numbers.items() if number not in seen]
     for axis in axes(records):
+        if axis.critical_us > axis.unbounded_us + 1:
+            found.append(f"with no end of workers {axis.unbounded_us} of {axis.critical_us} us")
         if axis.critical_us > axis.elapsed_us + 1:
             found.append(f"the critical path takes {axis.critical_us} of {axis.elapsed_us} us")
         busy = sum(row.total_us for row in rows(records) if row.clock == axis.clock)

@@ -142,6 +142,6 @@ def holdings_of(device: Device) -> Holdings:
     return found
 
 
-def every_holdings() -> list[tuple[int, Holdings]]:
-    """By ordinal, of the devices that arrays were on."""
-    return sorted(((key[0], each) for key, each in list(_holdings.items())), key=lambda of: of[0])
+def every_holdings() -> list[tuple[tuple[int, object], Holdings]]:
+    """By ordinal and life, as `POOLS` has them, of the devices that arrays were on."""
+    return sorted(_holdings.copy().items(), key=lambda each: each[0][0])

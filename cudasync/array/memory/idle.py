@@ -52,6 +52,11 @@ def idle_bytes(ordinal: int | None = None) -> int:
     return sum(home.size_bytes * len(home.idle) for home in _homes(ordinal))
 
 
+def idle_bytes_of(life: tuple[int, object]) -> int:
+    """The same of one key of `POOLS`: what went with a reset is in none that counts."""
+    return sum(home.size_bytes * len(home.idle) for home in list(POOLS.get(life, {}).values()))
+
+
 def idle_allocations(ordinal: int) -> list[Allocation]:
     """What is kept for results to come on that device."""
     # deque.copy is one C call: others take from it meanwhile.

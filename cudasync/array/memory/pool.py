@@ -77,6 +77,10 @@ class Source:
     def __init__(self, device: Device, size_bytes: int) -> None:
         self._device = device
         self._size_bytes = max(1, size_bytes)
+        for ordinal, life in list(POOLS):
+            if ordinal == device.ordinal and life is not device.context.token:
+                # What it kept went with a reset.
+                POOLS.pop((ordinal, life), None)
         self._sizes = POOLS.setdefault((device.ordinal, device.context.token), {})
 
     def take(self) -> Block:

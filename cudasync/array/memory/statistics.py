@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypedDict
 
 from cudasync.array.memory.holdings import every_holdings, holdings_of
-from cudasync.array.memory.idle import empty_pools, idle_allocations, idle_bytes
+from cudasync.array.memory.idle import empty_pools, idle_allocations, idle_bytes_of
 from cudasync.driver.current import current_device
 from cudasync.driver.device import as_device
 
@@ -73,12 +73,12 @@ def allocated() -> list[Allocated]:
     """For each device that arrays were on; no driver is asked, and nothing is walked through."""
     return [
         Allocated(
-            device=ordinal,
+            device=life[0],
             allocated_bytes=each.tally.now,
-            cached_bytes=idle_bytes(ordinal),
+            cached_bytes=idle_bytes_of(life),
             peak_bytes=each.tally.peak,
         )
-        for ordinal, each in every_holdings()
+        for life, each in every_holdings()
     ]
 
 

@@ -59,8 +59,8 @@ class WorkerPool:
         # A sleeping worker keeps no engine alive.
         self.owner = owner
         # False once ops are ranked, traced or counted: then all are planned before one is chosen.
-        self.is_plain = ledger.recorder is None
-        # True once ops differ in priority, or count: that lasts, where a profile does not.
+        self.is_plain = ledger.recorder is None or not ledger.recorder.needs_plans
+        # True once ops differ in priority, or count; what a trace plans is not ranked by that.
         self.is_ranked = False
         self.regional = _Regional(self)
         # Not 0 while ops are long: then what is ready is shared out, not run by who plans it.
@@ -92,7 +92,7 @@ class WorkerPool:
         return by_workers + self.ran_by_pushers.taken
 
     def rank(self, *, lasts: bool = True) -> None:
-        """From now on plan everything before choosing; if it `lasts`, also after a profile."""
+        """From now on plan everything before choosing; `lasts` says that ops differ, or count."""
         if lasts:
             self.is_ranked = True
         was_plain, self.is_plain = self.is_plain, False

@@ -30,6 +30,10 @@ _NAMESPACE = "cudasync"
 # and binds its ports to it. It is read when Ray is imported.
 _ALONE = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
 
+# Below what Ray puts into its store of objects, 100 KiB; to copy as much costs less than an array
+# of its own.
+_SHORT_BYTES = 80 << 10
+
 
 def library() -> Any:
     """Ray, connected: to what the program did, else as RAY_ADDRESS says, else to one of our own.
@@ -79,13 +83,14 @@ class ServerActor:
     def __init__(self, number: int, count: int, folder: Any, silence_s: float) -> None:
         self._server = Server(number, count, folder, silence_s=silence_s)
 
-    def ask(self, head: bytes, *arrays: Value) -> Any:
-        """The answer's head, and its arrays, which Ray copies before the next question."""
-        # Bytes alone, and arrays by themselves, are what Ray moves without pickling around them.
-        told, _ = messages.told_by(head)
-        found, out = messages.answered(self._server, messages.question_of(told, list(arrays)))
-        answer = messages.head_of(found, out)
-        return (answer, *out) if out else answer
+    def ask(self, message: bytes, *arrays: Value) -> Any:
+        """The answer's message, and arrays that are long, which Ray copies before the next
+        question."""
+        told, forms, at = messages.opened(message)
+        given = list(arrays) if arrays else messages.arrays_in(message, forms, at)
+        found, out = messages.answered(self._server, messages.question_of(told, given))
+        answer, beside = _packed(messages.head_of(found, out), out)
+        return (answer, *beside) if beside else answer
 
     def process(self) -> int:
         """The number of its process."""
@@ -121,7 +126,8 @@ class RayServers:
         errors = self._ray.exceptions
         try:
             head = messages.head_of(messages.told_of(question), question.arrays)
-            asked = self.actors[server].ask.remote(head, *question.arrays)
+            message, beside = _packed(head, question.arrays)
+            asked = self.actors[server].ask.remote(message, *beside)
             answer = self._ray.get(asked, timeout=seconds)
         except errors.GetTimeoutError as error:
             raise ServerUnavailable(server, f"nothing came in {seconds:g} s") from error
@@ -133,8 +139,10 @@ class RayServers:
             if is_away or self._is_kept:
                 raise ServerUnavailable(server, _first_line(error)) from error
             raise ServerLost(server, _first_line(error)) from error
-        head, *got = (answer,) if isinstance(answer, bytes) else answer
-        found, out = messages.unwrapped(server, messages.told_by(head)[0], got)
+        message, *got = (answer,) if isinstance(answer, bytes) else answer
+        told, forms, at = messages.opened(message)
+        got = got or messages.arrays_in(message, forms, at)
+        found, out = messages.unwrapped(server, told, got)
         return found, received(out, into)
 
     def close(self, is_last: bool) -> None:
@@ -142,6 +150,16 @@ class RayServers:
         if is_last and self._ray.is_initialized():
             for each in self.actors:
                 self._ray.kill(each)
+
+
+def _packed(head: bytes, arrays: list[Value]) -> tuple[bytes, list[Value]]:
+    """A message with its arrays where they are short, and those that go beside it.
+
+    Bytes alone, and arrays by themselves, are what Ray moves without pickling around them.
+    """
+    if sum(each.nbytes for each in arrays) <= _SHORT_BYTES:
+        return messages.framed(head, arrays), []
+    return messages.framed(head, []), arrays
 
 
 def _first_line(error: BaseException) -> str:

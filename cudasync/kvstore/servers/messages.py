@@ -6,6 +6,7 @@ Nothing that arrives is run: there is no code in a message.
 from __future__ import annotations
 
 import json
+import math
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -41,6 +42,33 @@ def told_by(head: bytes) -> tuple[dict[str, Any], list[tuple[np.dtype[Any], tupl
     """What a head tells, and dtype and shape of each array that comes after it."""
     told = json.loads(head)
     return told, [(np.dtype(dtype), tuple(shape)) for dtype, shape in told.pop("arrays")]
+
+
+def framed(head: bytes, arrays: list[Value]) -> bytes:
+    """One message of a head and the bytes of these arrays, which begin at a multiple of 16."""
+    head += b" " * (-(4 + len(head)) % 16)
+    parts = [np.ascontiguousarray(each).reshape(-1).view(np.uint8) for each in arrays]
+    return b"".join((len(head).to_bytes(4, "little"), head, *(each.data for each in parts)))
+
+
+def opened(
+    message: bytes | bytearray,
+) -> tuple[dict[str, Any], list[tuple[np.dtype[Any], tuple[int, ...]]], int]:
+    """As `told_by`, and where in the message the bytes of arrays begin."""
+    end = 4 + int.from_bytes(message[:4], "little")
+    return *told_by(bytes(message[4:end])), end
+
+
+def arrays_in(
+    message: bytes, forms: list[tuple[np.dtype[Any], tuple[int, ...]]], at: int
+) -> list[Value]:
+    """The arrays that begin there, read-only."""
+    found = []
+    for dtype, shape in forms:
+        size = math.prod(shape) * dtype.itemsize
+        found.append(np.frombuffer(message[at : at + size], dtype).reshape(shape))
+        at += size
+    return found
 
 
 def answered(server: Server, question: Question) -> tuple[dict[str, Any], list[Value]]:

@@ -70,14 +70,11 @@ class Post:
 
     def send(self, head: bytes, arrays: list[Value], tag: int) -> None:
         """Start to send; `flush` waits for the end."""
-        parts = [np.ascontiguousarray(each).reshape(-1).view(np.uint8) for each in arrays]
-        first = len(head).to_bytes(4, "little") + head
-        if sum(each.size for each in parts) <= _SHORT_BYTES:
-            first += b"".join(each.tobytes() for each in parts)
-            parts = []
+        is_short = sum(each.nbytes for each in arrays) <= _SHORT_BYTES
+        first = messages.framed(head, arrays if is_short else [])
         self._start(np.frombuffer(first, np.uint8), tag)
-        for part in parts:
-            for piece in _pieces(part):
+        for each in [] if is_short else arrays:
+            for piece in _pieces(np.ascontiguousarray(each).reshape(-1).view(np.uint8)):
                 self._start(piece, tag + 1)
 
     def receive(self, tag: int, into: Value | None) -> tuple[dict[str, Any], list[Value]]:
@@ -104,8 +101,7 @@ class Post:
         self, first: bytearray, length: int, tag: int, memory: Callable[[int, int], Value]
     ) -> tuple[dict[str, Any], list[Value]]:
         """The same once the first message is there; `memory(size, number)` is for an array."""
-        end = 4 + int.from_bytes(first[:4], "little")
-        told, forms = messages.told_by(bytes(first[4:end]))
+        told, forms, end = messages.opened(first)
         sizes = [math.prod(shape) * dtype.itemsize for dtype, shape in forms]
         is_short, arrays = sum(sizes) <= _SHORT_BYTES, []
         for number, ((dtype, shape), size) in enumerate(zip(forms, sizes, strict=True)):

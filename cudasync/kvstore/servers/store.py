@@ -22,7 +22,7 @@ from cudasync.engine.host.further import with_pool
 from cudasync.errors import ClosedError, CudasyncError
 from cudasync.graph.recorder import Recorder
 from cudasync.kvstore import base, summing
-from cudasync.kvstore.arguments import Key, arrays_of, checked_keys, pairs
+from cudasync.kvstore.arguments import Key, arrays_of, one_key, pairs
 from cudasync.kvstore.base import KVStore
 from cudasync.kvstore.optimizers import Optimizer, optimizer
 from cudasync.kvstore.packing import Packed
@@ -111,7 +111,7 @@ class ServersStore(KVStore):
 
     def row_sparse_pull(self, key: Any, out: Any, row_ids: Any, priority: int = 0) -> Work:
         """As `KVStore.row_sparse_pull`; each row moves once, however often it is named."""
-        (name,) = checked_keys(key)
+        name = one_key(key)
         with self._lock:
             placed, outs = self._value(name), arrays_of(out, "out")
             rows = base.checked_rows(name, row_ids, outs, placed.shape, placed.dtype)

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cudasync.softgpu.jit.job import Field, Where
+from cudasync.softgpu.jit.job import Where
 from cudasync.softgpu.jit.masks import mask_word
-from cudasync.softgpu.jit.memcheck import lay_out, next_lane
+from cudasync.softgpu.jit.memcheck import lay_out
+from cudasync.softgpu.jit.note_runs import LANES, LANES_NAME, RUN, RUN_NAME
 from cudasync.softgpu.jit.racing import note_access
 from cudasync.softgpu.jit.windows import note_window
 from cudasync.softgpu.recording import NOTE, NOTE_NAME, noted
@@ -22,29 +23,6 @@ if TYPE_CHECKING:
     from cudasync.softgpu.jit.lowering import Lowering
     from cudasync.softgpu.jit.values import Value
     from cudasync.softgpu.recording import Touch
-
-_LANES = f"""
-define void @cudasync.note.lanes(ptr %job, ptr %addresses, i32 %spacing, i32 %mask, i64 %size,
-    i8 %kind, i64 %line) {{
-begin:
-  %count.at = getelementptr i64, ptr %job, i64 {Field.RECORDING_COUNT.value}
-  %count = load i64, ptr %count.at
-  %is.off = icmp eq i64 %count, 0
-  br i1 %is.off, label %done, label %entry
-entry:
-  %table.at = getelementptr i64, ptr %job, i64 {Field.RECORDING.value}
-  %table.address = load i64, ptr %table.at
-  %table = inttoptr i64 %table.address to ptr
-{next_lane()}
-  %entry.index = mul i32 %index, %spacing
-  %address.at = getelementptr i64, ptr %addresses, i32 %entry.index
-  %address = load i64, ptr %address.at
-  call void @{NOTE_NAME}(ptr %table, i64 %count, i64 %address, i64 %size, i8 %kind, i64 %line)
-  br label %next
-done:
-  ret void
-}}
-"""
 
 
 def note(
@@ -65,11 +43,12 @@ def note(
         return
     builder = lowering.builder
     builder.functions[f"@{NOTE_NAME}"] = NOTE
-    builder.functions["@cudasync.note.lanes"] = _LANES
+    builder.functions[RUN_NAME] = RUN
+    builder.functions[LANES_NAME] = LANES
     place, spacing = lay_out(lowering, where.address)
     word = mask_word(builder, lowering.mask)
     bits = noted(kind, instruction.opcode, instruction.modifiers)
     builder.emit(
-        f"call void @cudasync.note.lanes(ptr %job, ptr {place}, i32 {spacing}, i32 {word},"
+        f"call void {LANES_NAME}(ptr %job, ptr {place}, i32 {spacing}, i32 {word},"
         f" i64 {size}, i8 {bits}, i64 {instruction.span.line})"
     )

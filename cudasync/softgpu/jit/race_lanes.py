@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from typing import Final
 
-from cudasync.softgpu.jit.race_cells import CELL, CELL_NAME
+from cudasync.softgpu.jit.race_cells import CELL, CELL_NAME, READ
 from cudasync.softgpu.jit.race_code import ENTER_NAME, pointer, read
 from cudasync.softgpu.racing import (
     CELL_BYTES,
     LANE_SHIFT,
     NEAR_NAME,
+    PENDING,
     READERS,
     ROW_WORDS,
     SPLIT,
     SPLIT_BYTES,
+    STRONG,
+    THREAD_MASK,
     TIME_SHIFT,
     WARP_MASK,
     WARP_SHIFT,
@@ -67,6 +70,37 @@ word:
   %is.plain = and i1 %is.whole, %is.apart
   br i1 %is.plain, label %plain, label %careful
 plain:
+  ; What the thread did itself, or what a barrier lies behind of, is all that most cells have.
+  %entries = load <4 x i64>, ptr %cell
+  %me.one = insertelement <4 x i64> poison, i64 %me, i32 0
+  %mine = shufflevector <4 x i64> %me.one, <4 x i64> poison, <4 x i32> zeroinitializer
+  %differ = xor <4 x i64> %entries, %mine
+  %differ.thread = and <4 x i64> %differ, splat (i64 {THREAD_MASK})
+  %are.mine = icmp eq <4 x i64> %differ.thread, zeroinitializer
+  %times = lshr <4 x i64> %entries, splat (i64 {TIME_SHIFT})
+  %is.beyond = icmp ne i64 %beyond, 0
+  %limit = select i1 %is.beyond, i64 %floor, i64 0
+  %limit.one = insertelement <4 x i64> poison, i64 %limit, i32 0
+  %limits = shufflevector <4 x i64> %limit.one, <4 x i64> poison, <4 x i32> zeroinitializer
+  %are.past = icmp ule <4 x i64> %times, %limits
+  %are.easy = or <4 x i1> %are.mine, %are.past
+  %easy.bits = bitcast <4 x i1> %are.easy to i4
+  %are.all.easy = icmp eq i4 %easy.bits, -1
+  %special.of.me = and i64 %me, {STRONG | PENDING}
+  %special.of.last = and i64 %last, {PENDING}
+  %special = or i64 %special.of.me, %special.of.last
+  %is.usual = icmp eq i64 %special, 0
+  %is.easy = and i1 %are.all.easy, %is.usual
+  br i1 %is.easy, label %easy, label %hard
+easy:
+  %is.read = icmp eq i64 %kind, {READ}
+  %writer = select i1 %is.read, i64 %last, i64 %me
+  %reader = select i1 %is.read, i64 %me, i64 0
+  %cell.one = insertelement <4 x i64> zeroinitializer, i64 %writer, i32 0
+  %cell.both = insertelement <4 x i64> %cell.one, i64 %reader, i32 1
+  store <4 x i64> %cell.both, ptr %cell
+  br label %word.done
+hard:
   %address = add i64 %start, %low
   %inside = sub i64 %low, %offset
   call void {CELL_NAME}(ptr %state, ptr %cell, {_COMMON}, i64 %address, i64 4, i64 %inside, {_REST})

@@ -26,8 +26,8 @@ def _fence(lowering: Lowering, instruction: ir.Instruction) -> None:
 
 def _barrier(lowering: Lowering, instruction: ir.Instruction) -> None:
     if "warp" in instruction.modifiers:
-        note_warp_barrier(lowering, instruction)
         note_members(lowering, instruction)
+        note_warp_barrier(lowering, instruction)
         return
     if "arrive" in instruction.modifiers:
         barriers.emit_arrive(lowering, instruction)

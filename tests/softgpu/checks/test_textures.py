@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from cuda.bindings import driver
 from helpers import textures
 from helpers.abi import ok
 
 import cudasync as cs
 from cudasync.testing import check
+
+pytestmark = pytest.mark.lazy
 
 READS = "tex.1d.v4.f32.s32 {%r0, %r1, %r2, %r3}, [%object, {%i0}];"
 WRITES = "sust.b.1d.b32.trap [%object, {%i0}], {%i0};"

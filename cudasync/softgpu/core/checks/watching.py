@@ -56,8 +56,8 @@ class LaunchWatching(Watching):
         # What is looked for: without races and unwritten memory a kernel is recorded where its
         # warps meet, and then not what it accesses.
         self._kinds = kinds
-        self._suspicions: dict[Function, Suspicion] = {}
         self._meetings: dict[Module, bool] = {}
+        self._suspicions: dict[Function, Suspicion] = {}
 
     def watch(self, command: Command) -> None:
         if not isinstance(command, KernelLaunch) or command.expectation is not None:
@@ -73,6 +73,13 @@ class LaunchWatching(Watching):
             if "init" in self._kinds or meets:
                 watch.windows = Windows()
 
+    def _meets(self, module: Module) -> bool:
+        found = self._meetings.get(module)
+        if found is None:
+            bodies = (each.body for each in module.source.functions)
+            found = self._meetings[module] = any(map(_has_members, chain.from_iterable(bodies)))
+        return found
+
     def _watch(self, command: KernelLaunch, ranges: list[tuple[int, int]]) -> None:
         """Threads are held against each other where they may race, by what the text computes."""
         twin = self._twin(command.function, races=True) if "race" in self._kinds else None
@@ -86,13 +93,6 @@ class LaunchWatching(Watching):
                 self._exchange(command, twin, ThreadWatch(command, self._findings, watched))
                 return
         super()._watch(command, ranges)
-
-    def _meets(self, module: Module) -> bool:
-        found = self._meetings.get(module)
-        if found is None:
-            bodies = (each.body for each in module.source.functions)
-            found = self._meetings[module] = any(map(_has_members, chain.from_iterable(bodies)))
-        return found
 
 
 def done_by(command: Command) -> Iterator[Done]:

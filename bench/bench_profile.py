@@ -1,0 +1,185 @@
+"""What a profile costs: the same ops inside of `with cs.profile()` and outside of it.
+
+`host.NAME`: empty host functions, until all are over. `launch.SHAPE`: bursts of launches, their
+issuing, with the driver's enqueuing calls left out: what is left is Python, which for a launch that
+is profiled includes one event more and its record. `launch.SHAPE.driver` has these calls in.
+Entering and leaving a profile is not timed. Times are of the processor, of all threads: an op that
+is looked at changes when threads take turns, and on a machine that is busy that outweighs what it
+costs. Counted are bytecodes and driver calls.
+"""
+
+from __future__ import annotations
+
+import checkout  # noqa: F401
+
+# isort: split
+import gc
+import statistics
+import time
+from contextlib import nullcontext
+from typing import TYPE_CHECKING
+
+import bursts
+import command
+import workloads
+from engines import Cudasync, Tally
+from goals import MICROSECONDS, Goal
+from harness import Case, Contender
+from launch_counts import bytecodes_of, count_driver_calls
+from launch_rig import Rig, without_driver
+
+import cudasync as cs
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from contextlib import AbstractContextManager
+
+    from harness import Session
+    from launch_rig import Calls
+    from workloads import Workload
+
+PUSHED = "engine.push(function, reads=, writes=)"
+CALLED, PREPARED = "kernel[grid, block](...)", "prepared launch, .push()"
+PROFILED = ", profiled"
+# What an op that is profiled may take beyond one that is not.
+MOST_US = 2.0
+
+
+def build(session: Session) -> None:
+    """Add the cases of host functions and of launches."""
+    ops = session.parameter("ops", small=100, large=5_000)
+    variables = session.parameter("random_variables", small=8, large=64)
+    launches = session.parameter("launches", small=4, large=32)
+    most_bursts = session.parameter("most_bursts", small=2, large=100)
+    host = cs.Engine(workers=1)
+    session.closing.callback(host.close)
+    for workload in (
+        workloads.indep(ops),
+        workloads.chain(ops),
+        workloads.random(ops, variables),
+    ):
+        add_host(session, host, workload)
+    engine, kernel = bursts.prepared(session)
+    for shape in ("chain", "independent"):
+        burst = bursts.SHAPES[shape](launches)
+        rig = Rig(session.closing, engine, kernel, burst, bursts.BLOCK)
+        add_launches(session, f"bench_profile.launch.{shape}", rig, most_bursts)
+
+
+def add_host(session: Session, engine: cs.Engine, workload: Workload) -> None:
+    plain = pushing(engine, workload)
+    session.add(
+        Case(
+            name=f"bench_profile.host.{workload.name}",
+            contenders=[plain, profiled(plain)],
+            baseline=PUSHED,
+            operations=len(workload.ops),
+            most_loops=4,
+            goals=[Goal(PUSHED + PROFILED, PUSHED, MOST_US, MICROSECONDS)],
+        )
+    )
+
+
+def pushing(engine: cs.Engine, workload: Workload) -> Contender:
+    """All ops of a workload, until they are over."""
+    contestant = Cudasync(PUSHED, engine)
+    functions = [nothing] * len(workload.ops)
+
+    def bench(loops: int) -> float:
+        taken = []
+        for _ in range(loops):
+            run = contestant.prepare(workload, functions)
+            gc.collect()
+            start = time.process_time()
+            run()
+            taken.append(time.process_time() - start)
+            del run
+        return statistics.median(taken) * loops
+
+    def checksum() -> int:
+        tally = Tally(workload)
+        contestant.prepare(workload, tally.functions)()
+        return tally.checksum()
+
+    return Contender(PUSHED, bench, checksum)
+
+
+def add_launches(session: Session, name: str, rig: Rig, most_bursts: int) -> None:
+    """The promise is about Python: a software GPU's own time is none of a profile's."""
+    ways = {PREPARED: rig.prepared_pushes(), CALLED: rig.kernel_calls()}
+    is_software = cs.Device(0).is_software
+    for case, around, word in (
+        (name, without_driver, "must"),
+        (f"{name}.driver", nullcontext, "goal"),
+    ):
+        plain = [issuing(rig, way, calls, around) for way, calls in ways.items()]
+        goals = [Goal(each + PROFILED, each, MOST_US, MICROSECONDS, word) for each in ways]
+        session.add(
+            Case(
+                name=case,
+                contenders=[*plain, *map(profiled, plain)],
+                baseline=PREPARED,
+                operations=len(rig.burst),
+                unit="launch",
+                most_loops=most_bursts,
+                goals=[] if is_software and around is nullcontext else goals,
+            )
+        )
+    if session.wants(name):
+        calls = ways[PREPARED]
+        session.measure(f"{name}: bytecodes", bytecodes_of(rig, calls), "")
+        with cs.profile():
+            session.measure(f"{name}: bytecodes, profiled", bytecodes_of(rig, calls), "")
+            # One event more is recorded.
+            count_driver_calls(session, f"{name}, profiled", rig, calls, most_enqueuing=3)
+
+
+def issuing(
+    rig: Rig, name: str, calls: Calls, around: Callable[[], AbstractContextManager]
+) -> Contender:
+    """A burst, and not what is enqueued; a sample is the median over its bursts."""
+
+    def bench(loops: int) -> float:
+        taken = []
+        # The first makes the events that the others use again.
+        for _ in range(loops + 1):
+            with around():
+                start = time.process_time()
+                for call in calls:
+                    call()
+                taken.append(time.process_time() - start)
+                rig.drain()
+        return statistics.median(taken[1:]) * loops
+
+    def checksum() -> int:
+        rig.reset()
+        for call in calls * 2:
+            call()
+        rig.drain()
+        return rig.arrays_checksum()
+
+    return Contender(name, bench, checksum)
+
+
+def profiled(contender: Contender) -> Contender:
+    """The same inside of a profile, which is entered and left outside of the timing."""
+    assert contender.checksum is not None
+    plain, check = contender.bench, contender.checksum
+
+    def bench(loops: int) -> float:
+        with cs.profile():
+            return plain(loops)
+
+    def checksum() -> int:
+        with cs.profile():
+            return check()
+
+    return Contender(contender.name + PROFILED, bench, checksum)
+
+
+def nothing() -> None:
+    pass
+
+
+if __name__ == "__main__":
+    raise SystemExit(command.main("bench_profile", __doc__, build))

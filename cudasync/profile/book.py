@@ -1,0 +1,211 @@
+"""The tower. What a profiled op pays, and what becomes of that: records.
+
+An op takes the same way as without a profile. The log tells of it before anybody can run it
+(`Log.tell`), and then its function is put into one that looks at the clock: of a host op around it,
+of a device op before it, where it also marks the start on the stream. Times and references are
+put aside as they are; names, lines and places are made of them by `records()`.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from functools import partial
+from threading import get_ident
+from typing import TYPE_CHECKING, Any
+
+from cudasync.engine import current
+from cudasync.engine.op import OpKind, site_of
+from cudasync.engine.op_classes import DeviceOp, PlainOp
+from cudasync.profile.clocks import DeviceClock
+from cudasync.profile.record import VIRTUAL, WALL, NodeTime, Record
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from cudasync.driver import Stream
+    from cudasync.engine.hazards.interval_map import Region
+    from cudasync.engine.op import Op
+
+_now = time.perf_counter
+_worker = current.worker
+_NONE: tuple[Any, ...] = ((), (), ())
+
+
+class Book:
+    """What one profile hears of ops, on all engines."""
+
+    def __init__(self) -> None:
+        # When the profile began.
+        self.wall = 0.0
+        self.clocks: dict[int, DeviceClock] = {}
+        # By op, when it was pushed. Ops leave when they end.
+        self.queued: dict[Op, float] = {}
+        # When a device op was issued, and the event that marks its start.
+        self.issued: dict[Op, tuple[float, Any]] = {}
+        # The memory that allocations made, by their numbers: it may be gone when these have ended.
+        self.allocated: dict[int, Region] = {}
+        # What ended, as `_record` takes it.
+        self.ended: list[tuple[Any, ...]] = []
+        self.is_over = False
+        # What makes events for a stream, until the profile is over.
+        self._take_by: dict[Stream, Callable[[], Any]] = {}
+        self._begin()
+
+    def _begin(self) -> None:
+        """Make what ops call. One of each for all ops: a function for each op would have as many
+        objects for the garbage collector as it has variables."""
+        queued, ended, issued, take_by = self.queued, self.ended, self.issued, self._take_by
+
+        def plain_op(op: Any, fn: Callable[[], Any]) -> Any:
+            begin = _now()
+            result = fn()
+            found = _now()
+            pushed = queued.pop(op, None)
+            if pushed is not None:
+                worker = _worker()
+                # Not the op, which would keep its result alive.
+                ended.append(
+                    (op.number, op.name, op._code, op._at, pushed, op._reads, op._writes,
+                     get_ident() if worker is None else worker.name, begin, found)
+                )  # fmt: skip
+            return result
+
+        def host_op(op: Op, fn: Callable[[], Any]) -> Any:
+            begin = _now()
+            result = fn()
+            worker = _worker()
+            place = get_ident() if worker is None else worker.name
+            self.end(op, place, begin, nodes=op.node_times or ())
+            return result
+
+        def device_op(op: Any, fn: Callable[..., Any], stream: Stream, event: Any) -> Any:
+            take = take_by.get(stream) or self._prepared(op, stream)
+            # It marks where `op` starts, before its first command.
+            start = take()
+            if start.timing:
+                stream.record(start)
+                issued[op] = _now(), start
+            return fn(stream, event)
+
+        def heard(op: Any) -> None:
+            """`op` is about to be in the log, where entries are that are no ops, too."""
+            kind = op.__class__
+            if kind is PlainOp:
+                op._fn = partial(plain_op, op, op._fn)
+            elif kind is DeviceOp:
+                # On a serial engine it runs now, and the recorder is told when.
+                if op._engine._serial is None:
+                    op._fn = partial(device_op, op, op._fn)
+            elif getattr(op, "_fn", None) is None:
+                return
+            elif op._engine._serial is None:
+                op._fn = partial(host_op, op, op._fn)
+            queued[op] = _now()
+
+        self.heard: Callable[[Any], None] = heard
+
+    def _prepared(self, op: DeviceOp, stream: Stream) -> Callable[[], Any]:
+        """What makes events for a stream that was not seen before; the clock of its device is
+        tied, if that is new, too."""
+        device = op._device
+        issuer: Any = op._engine._issuer
+        take: Callable[[], Any] = issuer.devices[device.context.token].events.take
+        if device.ordinal not in self.clocks:
+            self.join(device)
+        if not self.is_over:
+            self._take_by[stream] = take
+        return take
+
+    def close(self) -> None:
+        """All has ended; streams are let go of."""
+        self.is_over = True
+        self._take_by.clear()
+        for clock in self.clocks.values():
+            clock.close()
+
+    def join(self, device: Any) -> None:
+        """Tie the clock of a device that was not used before."""
+        clock = DeviceClock(device, self.wall)
+        known = [each for each in self.clocks.values() if each.is_virtual]
+        if clock.is_virtual and known:
+            clock.shift_us = known[0].axis_us(known[0].tie().device_us) - clock.ties[-1].device_us
+        self.clocks.setdefault(device.ordinal, clock)
+
+    def end(
+        self, op: Any, place: str | int | None, issued: float | None, begin: Any = None,
+        end: Any = None, nodes: Any = (),
+    ) -> None:  # fmt: skip
+        """Note that `op` ended now; who says so first is believed. `place` is a worker or stream,
+        a thread by its number, or None for an op that did not run; `begin` and `end` are by the
+        clock of its device."""
+        queued = self.queued.pop(op, None)
+        if queued is None:
+            return
+        self.ended.append(
+            (op.number, op.name, op._code, op._at, queued, op._reads, op._writes, place, issued,
+             _now(), op.kind, op._regions, getattr(op, "_kernel", ""), _ordinal(op), _pool(op),
+             begin, end, nodes)
+        )  # fmt: skip
+
+    def records(self) -> list[Record]:
+        """Everything that was pushed, in the order of pushes. Ops of which no end was told, though
+        all have ended, are there without times."""
+        for op in list(self.queued):
+            self.end(op, None, None)
+        names = {each.ident: each.name for each in threading.enumerate()}
+        made = [self._record(names, *each) for each in self.ended]
+        return sorted(made, key=lambda record: record.number)
+
+    def _record(
+        self, names: dict[int | None, str], number: int, name: str, code: Any, at: int,
+        queued: float, reads: Any, writes: Any, where: str | int | None, issued: float | None,
+        found: float, kind: OpKind = OpKind.HOST, regions: Any = None, kernel: Any = "",
+        ordinal: int | None = None, pool: str = "compute", begin: float | None = None,
+        end: float | None = None, nodes: Any = (),
+    ) -> Record:  # fmt: skip
+        # A thread that pushed, and ran it at once: it may be gone.
+        place = names.get(where, f"thread {where}") if isinstance(where, int) else where
+        only_read, updated, written = regions or _NONE
+        adopted = (self.allocated[number],) if number in self.allocated else ()
+        made = Record(number, name, kind.value, site_of(code, at), self._us(queued), ordinal, pool)
+        made.place, made.has_failed = place, place is None
+        made.reads = (*only_read, *updated, *reads)
+        made.writes = (*updated, *written, *writes, *adopted)
+        made.nodes = () if isinstance(kernel, str) else tuple(str(each) for each in kernel)
+        sizes = [_size(updated) + _size(written), _size(only_read)]
+        made.size_bytes = min(filter(None, sizes), default=0) if made.is_copy else _size(adopted)
+        if issued is None:
+            return made
+        made.issued_us, made.found_us = self._us(issued), self._us(found)
+        if begin is not None and end is not None and ordinal is not None:
+            clock = self.clocks[ordinal]
+            made.clock = VIRTUAL if clock.is_virtual else WALL
+            made.start_us, made.end_us = clock.axis_us(begin), clock.axis_us(end)
+            made.node_times = _node_times(nodes, clock.axis_us)
+        elif begin is None and (ordinal is None or place == "serial"):
+            made.start_us, made.end_us = made.issued_us, made.found_us
+            made.node_times = _node_times(nodes, self._us)
+            made.nodes = made.nodes or tuple(each.name for each in made.node_times)
+        return made
+
+    def _us(self, moment: float) -> float:
+        return (moment - self.wall) * 1e6
+
+
+def _node_times(nodes: Any, us: Callable[[float], float]) -> tuple[NodeTime, ...]:
+    return tuple(
+        NodeTime(node.name, node.push_site, us(begin), us(end)) for node, begin, end in nodes
+    )
+
+
+def _ordinal(op: Op) -> int | None:
+    return op._device.ordinal if isinstance(op, DeviceOp) else None
+
+
+def _pool(op: Op) -> str:
+    return "" if isinstance(op, DeviceOp) else str(getattr(op._pool, "name", "compute"))
+
+
+def _size(regions: Any) -> int:
+    return sum(each.end - each.start for each in regions)

@@ -1,0 +1,89 @@
+"""Who is told by a log hears of each entry once, before anybody else can see it."""
+
+from __future__ import annotations
+
+import threading
+
+from cudasync.atomic import Log, Segment
+
+PATIENCE_S = 60
+
+
+def entries_of(log: Log, segment: Segment) -> list[object]:
+    """All that counts from `segment` on."""
+    found: list[object] = []
+    while True:
+        found += segment.entries[: segment.end] if segment.is_sealed else segment.entries
+        if not segment.is_sealed:
+            return found
+        segment = segment.next()
+
+
+def test_an_entry_is_told_before_it_is_there():
+    log = Log()
+    first, seen = log.tail, []
+
+    def heard(entry):
+        seen.append((entry, entry in entries_of(log, first)))
+
+    log.append("before")
+    log.tell(heard)
+    log.append("one")
+    log.append("two")
+    log.tell_no_more(heard)
+    log.append("behind")
+    assert seen == [("one", False), ("two", False)]
+    assert entries_of(log, first) == ["before", "one", "two", "behind"]
+    assert log.tail.append == log.tail.entries.append
+
+
+def test_several_are_told_and_each_ends_by_itself():
+    log = Log()
+    told = {"a": [], "b": []}
+    a, b = told["a"].append, told["b"].append
+    log.tell(a)
+    log.append(1)
+    log.tell(b)
+    log.append(2)
+    log.tell_no_more(a)
+    log.append(3)
+    log.tell_no_more(b)
+    log.append(4)
+    assert told == {"a": [1, 2], "b": [2, 3]}
+
+
+def test_what_came_too_late_for_a_segment_is_told_once():
+    log = Log()
+    first, seen = log.tail, []
+    log.tell(seen.append)
+    late = log.tail
+    # Another thread seals it, between the look at the tail and the append.
+    late.seal()
+    late.append("late")
+    log.append_again(late, "late")
+    assert seen == ["late"]
+    assert entries_of(log, first) == ["late"]
+    log.tell_no_more(seen.append)
+
+
+def test_entries_of_many_threads_are_all_there_and_told_at_most_once():
+    log, told, both = Log(), [], threading.Barrier(4)
+    first = log.tail
+
+    def push(number):
+        both.wait(PATIENCE_S)
+        for each in range(2_000):
+            log.append((number, each))
+
+    threads = [threading.Thread(target=push, args=(number,)) for number in range(3)]
+    for each in threads:
+        each.start()
+    both.wait(PATIENCE_S)
+    for _ in range(50):
+        log.tell(told.append)
+        log.tell_no_more(told.append)
+    for each in threads:
+        each.join(PATIENCE_S)
+    there = entries_of(log, first)
+    assert sorted(there) == [(number, each) for number in range(3) for each in range(2_000)]
+    assert len(set(told)) == len(told)
