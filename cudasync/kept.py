@@ -38,15 +38,24 @@ class KeptCode:
 
     def __init__(self, name: str) -> None:
         self._name = name
+        # What the environment said, and the folder. Paths are slow to make, and one that is kept
+        # knows its text.
+        self._latest: tuple[object, Path | None] = (None, None)
 
     def folder(self) -> Path | None:
         """Where code is kept; None where none is to be kept."""
-        named = os.environ.get(VARIABLE)
+        said = tuple(map(os.environ.get, (VARIABLE, "XDG_CACHE_HOME", "HOME")))
+        latest, found = self._latest
+        if latest != said:
+            found = self._folder(*said[:2])
+            self._latest = said, found
+        return found
+
+    def _folder(self, named: str | None, caches: str | None) -> Path | None:
         if named == "0":
             return None
         if named:
             return Path(named)
-        caches = os.environ.get("XDG_CACHE_HOME")
         try:
             return (Path(caches) if caches else Path.home() / ".cache") / "cudasync" / self._name
         except RuntimeError:
@@ -58,7 +67,7 @@ class KeptCode:
         if where is None or not _is_own(where):
             return None
         try:
-            number = os.open(where / key, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            number = os.open(f"{where}/{key}", os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
             with open(number, "rb") as file:
                 if os.fstat(file.fileno()).st_uid != os.geteuid():
                     return None
@@ -96,7 +105,7 @@ def _digest(key: str, code: bytes) -> bytes:
 def _is_own(where: Path) -> bool:
     """Whether a folder is this user's and nobody else may put files there."""
     try:
-        found = where.stat()
+        found = os.stat(where)
     except OSError:
         return False
     others = stat.S_IWGRP | stat.S_IWOTH

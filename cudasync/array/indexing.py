@@ -82,7 +82,8 @@ def _position(item: Any, length: int, axis: int) -> int:
         position = operator.index(item)
     except TypeError:
         raise TypeError(
-            f"an array takes integers, slices, '...' and None, not {type(item).__name__}"
+            "an index is made of integers, slices, '...', None and arrays of integers or bool, "
+            f"not {type(item).__name__}"
         ) from None
     if not -length <= position < length:
         raise IndexError(f"index {position} is beyond axis {axis} of length {length}")

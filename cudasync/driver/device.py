@@ -144,7 +144,9 @@ def as_device(device: DeviceLike) -> Device:
         return Device(device)
     except TypeError:
         kind = type(device).__name__
-        raise TypeError(f"device= takes a Device or its ordinal, not {kind}") from None
+        # Who writes a name means an array's device: other calls have no other than these two.
+        also = ' (for an array also "cpu")' if isinstance(device, str) else ""
+        raise TypeError(f"device= takes a Device or its ordinal, not {kind}{also}") from None
 
 
 def device_count() -> int:

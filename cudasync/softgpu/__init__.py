@@ -17,7 +17,7 @@ from cudasync.locks import Lock
 from cudasync.softgpu.abi.install import load_stub, real_driver
 from cudasync.softgpu.core.checks.at_exit import start_from_process
 from cudasync.softgpu.core.driver_types.compute_capability import DEFAULT, named
-from cudasync.softgpu.core.machine import Machine
+from cudasync.softgpu.core.machine import Machine, nothing_kept
 from cudasync.softgpu.core.peers import ALL
 from cudasync.softgpu.core.quarantine import DEFAULT_HELD_BYTES
 from cudasync.softgpu.core.results import DriverFailure
@@ -28,13 +28,15 @@ if TYPE_CHECKING:
 
     from cudasync.ptx import ir
     from cudasync.softgpu.abi.table import FunctionTable
-    from cudasync.softgpu.launching import Compile, CompiledModule
+    from cudasync.softgpu.launching import Compile, CompiledModule, Find, Found
 
 __all__ = ["install", "installed", "real_driver"]
 
 # By name, the first being the default: what the fast lowering does not know yet, the plain one
 # may. Each alone checks the other.
 _LOWERINGS = {"auto": ("jit", "oracle"), "jit": ("jit",), "oracle": ("oracle",)}
+# The one that keeps on disk what it made.
+_KEEPS = "jit"
 
 _lock = Lock()
 _tables: list[FunctionTable] = []
@@ -94,6 +96,7 @@ def install(
         held = _number(environment.get("CUDASYNC_SOFTGPU_HELD"), DEFAULT_HELD_BYTES >> 20)
         if held < 0:
             raise ValueError(f"CUDASYNC_SOFTGPU_HELD is a number of MiB, not {held}")
+        lowering = environment.get("CUDASYNC_SOFTGPU_LOWERING") or next(iter(_LOWERINGS))
         chosen = compute_capability or environment.get("CUDASYNC_SOFTGPU_CC")
         machine = Machine(
             devices=devices,
@@ -104,9 +107,8 @@ def install(
             record=record,
             capability=named(chosen) if chosen else DEFAULT,
             peers=environment.get("CUDASYNC_SOFTGPU_PEERS") or ALL,
-            compile_module=_compiler(
-                environment.get("CUDASYNC_SOFTGPU_LOWERING") or next(iter(_LOWERINGS))
-            ),
+            compile_module=_compiler(lowering),
+            find_module=_find if _LOWERINGS[lowering][0] == _KEEPS else nothing_kept,
         )
         _tables.append(load_stub(machine, force=force, report=report))
         kinds = environment.get("CUDASYNC_CHECKS", "") if checks is None else checks
@@ -159,6 +161,12 @@ def _compiler(name: str) -> Compile:
         raise refusals[0]
 
     return compile_module
+
+
+def _find(image: bytes, *, memcheck: bool = True) -> Found | None:
+    """What the lowering that keeps its work has of this PTX."""
+    find: Find = import_module(f"cudasync.softgpu.{_KEEPS}.module").find_module
+    return find(image, memcheck=memcheck)
 
 
 def installed() -> bool:

@@ -251,3 +251,19 @@ class Compile(Protocol):
         held against each other, too, where the lowering does that. `image` is what the module was
         parsed from, for those who keep on disk what comes of it.
         """
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A module that was compiled before, and what its PTX says of itself."""
+
+    compiled: CompiledModule
+    target: str
+    version: tuple[int, int]
+
+
+class Find(Protocol):
+    """The type of what finds modules that were compiled before, by whatever process."""
+
+    def __call__(self, image: bytes, *, memcheck: bool = True) -> Found | None:
+        """The module of this PTX; None if it is not kept, or has variables or refused kernels."""

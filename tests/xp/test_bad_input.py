@@ -84,6 +84,8 @@ WRONG = {
     "a mean of integers": (lambda g: xp.mean(g.i), TypeError, "cast by"),
     "an index of floats": (lambda g: g.f[g.f], TypeError, "cast by"),
     "places of floats": (lambda g: xp.take(g.f, g.f[0], axis=0), TypeError, "integer arrays"),
+    "an index of words": (lambda g: g.f["a"], TypeError, "arrays of integers or bool, not str"),
+    "a device by name": (lambda g: xp.zeros(3, device="gpu"), TypeError, 'array also "cpu"'),
     "no dtype": (lambda g: xp.zeros(3, dtype="no", device=g.device), TypeError, "not understood"),
     "objects": (lambda g: xp.zeros(3, dtype=object, device=g.device), TypeError, "they do with"),
     "dates": (lambda g: xp.zeros(3, dtype="M8[s]", device=g.device), TypeError, "they do with"),
@@ -158,7 +160,7 @@ WRONG = {
     "a part of another shape": (lambda g: g.f.__setitem__(0, g.row), ValueError, "not broadcast"),
     "an index beyond": (lambda g: g.f[2], IndexError, "beyond axis 0"),
     "a list beyond": (lambda g: g.f[[5]], IndexError, "beyond axis 0"),
-    "an index of nan": (lambda g: g.f[nan], TypeError, "takes integers"),
+    "an index of nan": (lambda g: g.f[nan], TypeError, "made of integers"),
     "too many indices": (lambda g: g.f[0, 0, 0], IndexError, "2 dimensions"),
     "no elements": (lambda g: xp.max(g.f[:0]), ValueError, "one element and more"),
     # Sizes.

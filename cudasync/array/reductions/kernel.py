@@ -69,7 +69,18 @@ def kernel_name(job: Job) -> str:
 
 def source(job: Job, kind: StageClass) -> str:
     """The text of the kernel."""
-    count, step = ("unsigned long long", "long long") if kind.is_wide else ("unsigned", "int")
+    way = _down if not kind.threads else _across if kind.rows == 1 else _in_rows
+    return whole(job, kind, way(kind, counted_in(kind)))
+
+
+def counted_in(kind: StageClass) -> str:
+    """The type of a count in C."""
+    return "unsigned long long" if kind.is_wide else "unsigned"
+
+
+def whole(job: Job, kind: StageClass, body: list[str], more: tuple[str, ...] = ()) -> str:
+    """The text of a kernel with this body; it has `more` parameters behind its inputs."""
+    count, step = counted_in(kind), "long long" if kind.is_wide else "int"
     value = C_TYPES[job.dtype].value
     result = "State" if job.finish is None else C_TYPES[job.finish.dtype].stored
     inputs = [
@@ -79,7 +90,7 @@ def source(job: Job, kind: StageClass) -> str:
     numbers = ["outputs", "parts", "length", "chunk", "by_output", "by_part"]
     numbers += [f"k{axis}" for axis in range(kind.kept_rank)]
     numbers += [f"r{axis}" for axis in range(kind.reduced_rank)]
-    parameters = [*inputs, f"{result}* result", *(f"{count} {each}" for each in numbers)]
+    parameters = [*inputs, *more, f"{result}* result", *(f"{count} {each}" for each in numbers)]
     for at, last in enumerate(kind.steps):
         for side, rank, known in zip("kr", (kind.kept_rank, kind.reduced_rank), last, strict=True):
             axes = range(rank if known is None else rank - 1)
@@ -88,8 +99,7 @@ def source(job: Job, kind: StageClass) -> str:
         parameters.append(f"{value} divisor")
     for at, each in enumerate(job.scalars, len(job.operands)):
         parameters.append(f"{C_TYPES[each].argument} p{at}")
-    way = _down if not kind.threads else _across if kind.rows == 1 else _in_rows
-    lines = [*_element(job, kind, count, step), *_finish(job, value), *way(kind, count)]
+    lines = [*_element(job, kind, count, step), *_finish(job, value), *body]
     text = "".join(f"    {line}\n" for line in lines)
     helpers = "\n".join([f"typedef {value} value_type;", *_state(job)])
     return "\n".join(
@@ -217,12 +227,19 @@ def _element_here(count: str) -> str:
 
 
 def _across(kind: StageClass, count: str) -> list[str]:
-    threads = kind.threads
-    lines = [
+    return [
         "const unsigned thread = threadIdx.x;",
         f"const {count} number = ({count})blockIdx.x * blockDim.y + threadIdx.y;",
         "if (number >= outputs * parts) return;",
         f"const {count} output = number / parts, part = number % parts;",
+        *part_across(kind.threads, count),
+        "if (thread == 0) result[output * by_output + part * by_part] = finish(state);",
+    ]
+
+
+def part_across(threads: int, count: str) -> list[str]:
+    """What `part` of an `output` comes to, in the `state` of thread 0; it alone goes on."""
+    lines = [
         _element_here(count),
         f"{count} at = part * chunk;",
         f"const {count} end = length - at < chunk ? length : at + chunk;",
@@ -238,14 +255,24 @@ def _across(kind: StageClass, count: str) -> list[str]:
             "shared[thread] = state;",
             "__syncthreads();",
             f"if (thread >= {WARP}) return;",
-            f"for (unsigned i = thread + {WARP}; i < {threads}; i += {WARP})",
-            "    state = combine(state, shared[i]);",
+            *combined("shared", threads),
         ]
+    return [*lines, *among_lanes()]
+
+
+def combined(shared: str, threads: int) -> list[str]:
+    """What all threads left in `shared`, with the `state` of those of the first warp."""
     return [
-        *lines,
+        f"for (unsigned i = thread + {WARP}; i < {threads}; i += {WARP})",
+        f"    state = combine(state, {shared}[i]);",
+    ]
+
+
+def among_lanes() -> list[str]:
+    """The `state` of all lanes of a warp, in the first."""
+    return [
         f"for (unsigned by = {WARP // 2}; by; by /= 2)",
         "    state = combine(state, lanes_on(state, by));",
-        "if (thread == 0) result[output * by_output + part * by_part] = finish(state);",
     ]
 
 

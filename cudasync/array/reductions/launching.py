@@ -33,10 +33,7 @@ def step_for(
     scalars: Sequence[Any] = (),
 ) -> Step:
     """The launch of a stage, where elements of the arrays that it reads take so many bytes."""
-    letter = "Q" if stage.kind.is_wide else "I"
-    numbers: list[tuple[Any, str]] = [
-        (v, letter if v >= 0 else letter.lower()) for v in stage.numbers
-    ]
+    numbers = numbers_of(stage)
     if job.has_divisor:
         numbers.append((divisor, C_TYPES[job.dtype].letter))
     numbers += [
@@ -54,3 +51,9 @@ def step_for(
         first=(*first, 0),
         numbers=numbers,
     )
+
+
+def numbers_of(stage: Stage) -> list[tuple[Any, str]]:
+    """The numbers behind the result's pointer, each with the letter that packs it."""
+    letter = "Q" if stage.kind.is_wide else "I"
+    return [(v, letter if v >= 0 else letter.lower()) for v in stage.numbers]

@@ -14,12 +14,15 @@ from cudasync.array.elementwise.operations import cast_to
 from cudasync.array.elementwise.results import new_result, result_over
 from cudasync.array.expressions.layout import MOST_SHORT, broadcast_strides
 from cudasync.array.memory.pool import Source
+from cudasync.array.reductions.finding import Finding, is_found
 from cudasync.array.reductions.kernel import Job, state_bytes
 from cudasync.array.reductions.launching import Stepped, step_for
 from cudasync.array.reductions.recorded import note
 from cudasync.array.reductions.stages import axes_of, stages_of
 from cudasync.array.steps.step import Scratches
+from cudasync.array.steps.together import pushed_together
 from cudasync.driver.lending import LENT
+from cudasync.engine.current import engine as current_engine
 from cudasync.graph.node import Node
 
 if TYPE_CHECKING:
@@ -38,6 +41,7 @@ class DevicePlan:
 
     __slots__ = (
         "_device",
+        "_finding",
         "_first",
         "_rest",
         "_source",
@@ -57,6 +61,9 @@ class DevicePlan:
         self._successor: DevicePlan | None = None
         # None of them where there is nothing to reduce, or no result.
         self.stages: list[Stage] = []
+        # Instead of the stages, where nothing is recorded.
+        self._finding: Finding | None = None
+        self._first: Any = None
         if result.size and request.length:
             self._prepare()
 
@@ -65,33 +72,45 @@ class DevicePlan:
         # The first that is looked at: a plan that a reset comes in between of is not used.
         self._token = self._device.context.token
         raise_if_over(*self.operands, self.result)
-        request, device = self.request, self._device
+        request = self.request
         strides = [
             broadcast_strides(each.shape, each.element_strides, request.shape)
             for each in self.operands
         ]
         axes = axes_of(request.shape, strides, request.axes, in_order=bool(request.reduction.finds))
         self.stages = stages_of(axes)
+        self._source = Source(self._device, self.result.nbytes)
+        only = self._job(is_first=True, is_last=True)
+        if is_found(only, self.stages[0]):
+            self._finding = Finding(only, self.stages[0], self._device)
+        else:
+            self._make_steps()
+
+    def _job(self, *, is_first: bool, is_last: bool) -> Job:
+        request = self.request
+        return Job(
+            request.reduction,
+            request.element.dtype,
+            tuple(e.dtype for e in self.operands) if is_first else (request.element.dtype,),
+            request.element if is_first else None,
+            request.finish if is_last else None,
+            is_long=request.length >= MOST_SHORT,
+        )
+
+    def _make_steps(self) -> None:
+        """Have a launch for each stage. What two threads make at once is alike."""
+        device, last = self._device, len(self.stages) - 1
         steps, scratches = [], []
         for number, stage in enumerate(self.stages):
-            is_last = number == len(self.stages) - 1
-            job = Job(
-                request.reduction,
-                request.element.dtype,
-                tuple(e.dtype for e in self.operands) if not number else (request.element.dtype,),
-                None if number else request.element,
-                request.finish if is_last else None,
-                is_long=request.length >= MOST_SHORT,
-            )
+            job = self._job(is_first=not number, is_last=number == last)
             sizes = [each.dtype.itemsize for each in self.operands] if not number else [0]
-            step = step_for(job, stage, sizes, request.divisor, device)
+            step = step_for(job, stage, sizes, self.request.divisor, device)
             steps.append((step, job, stage))
-            if not is_last:
-                size = axes.outputs * stage.parts * state_bytes(job)
+            if number != last:
+                size = stage.axes.outputs * stage.parts * state_bytes(job)
                 scratches.append(Scratches(device, size))
-        self._first = steps[0]
         self._rest = list(zip(scratches, steps[1:], strict=True))
-        self._source = Source(device, self.result.nbytes)
+        self._first = steps[0]
 
     def _renewed(self, *arrays: Any) -> DevicePlan:
         """The same plan, after a reset of the device. Threads may be in the middle of this one.
@@ -140,8 +159,17 @@ class DevicePlan:
     def _staged(
         self, operands: tuple[Any, ...], target: Any, frame: FrameType, *, is_new: bool
     ) -> None:
-        first = self._first
-        for scratches, following in self._rest:
+        if self._finding is not None and current_engine().mode != "recording":
+            self._finding(operands, target, frame)
+            return
+        if self._first is None:
+            self._make_steps()
+        first, rest = self._first, self._rest
+        if len(rest) == 1:
+            scratches, (last, *_) = rest[0]
+            if pushed_together(first[0], operands, scratches, last, target, frame):
+                return
+        for scratches, following in rest:
             left = scratches.take()
             self._pushed(first, operands, left, frame, is_new=True)
             operands, first = (left,), following

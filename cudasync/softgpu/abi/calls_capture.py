@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from cudasync.softgpu.abi.graph_lists import get_dependencies
 from cudasync.softgpu.abi.registry import export
-from cudasync.softgpu.abi.values import get_u32, offer_u64, put_i32, put_u64
+from cudasync.softgpu.abi.values import need, offer_u64, put_i32, put_u64
 from cudasync.softgpu.core.graphs.graph import PLAIN
 from cudasync.softgpu.core.results import (
     ILLEGAL_STATE,
@@ -151,4 +151,7 @@ def cu_stream_update_capture_dependencies(
 
 @export("cuThreadExchangeStreamCaptureMode")
 def cu_thread_exchange_stream_capture_mode(machine: Machine, mode: int) -> None:
-    put_i32(mode, machine.graphs.captures.exchange_mode(get_u32(mode)))
+    # Around each question of ours about an event, so it is written for speed.
+    need(mode, 4)
+    word = ctypes.c_uint32.from_address(mode)
+    word.value = machine.graphs.captures.exchange_mode(word.value)

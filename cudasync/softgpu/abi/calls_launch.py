@@ -233,13 +233,13 @@ def _read_attribute(attribute: int, is_cooperative: bool) -> bool:
 
 def _attribute(function: Function, attribute: int) -> int:
     kernel = function.kernel
-    source = function.module.source
-    version = source.version
+    module = function.module
+    version = module.text.version
     capability = function.module.context.device.capability
     values = {
         0: kernel.max_threads,
         1: kernel.static_shared_bytes,
-        2: sum(v.size for v in source.variables if v.space is StateSpace.CONST),
+        2: sum(v.size for v in module.compiled.variables if v.space is StateSpace.CONST),
         3: kernel.local_bytes,
         4: 32,
         5: version[0] * 10 + version[1],

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from cudasync.softgpu.core.checks.session import Check
     from cudasync.softgpu.core.driver_types.compute_capability import Capability
     from cudasync.softgpu.core.exploration.session import Session
-    from cudasync.softgpu.launching import Compile, CompiledModule
+    from cudasync.softgpu.launching import Compile, CompiledModule, Find, Found
 
 DEFAULT_TOTAL_BYTES: Final = 4 << 30
 
@@ -65,6 +65,10 @@ def no_compiler(
     """Stands for the compiler where no module is to be loaded."""
     settings = f"memcheck={memcheck}, record={record}, races={races}, {len(image or b'')} bytes"
     raise PtxError(f"no compiler was given to this machine ({settings})", file=module.file)
+
+
+def nothing_kept(image: bytes, *, memcheck: bool = True) -> Found | None:
+    """Stands for who finds modules where none is kept."""
 
 
 class Machine:
@@ -83,6 +87,7 @@ class Machine:
         peers: str = ALL,
         capability: Capability = DEFAULT,
         compile_module: Compile = no_compiler,
+        find_module: Find = nothing_kept,
     ) -> None:
         self.budget = budget
         self.memcheck = memcheck
@@ -121,7 +126,7 @@ class Machine:
         self.objects = ObjectManager(self)
         self.references = ReferenceManager(self)
         self.transfers = TransferManager(self)
-        self.modules = ModuleManager(self, compile_module)
+        self.modules = ModuleManager(self, compile_module, find_module)
         self.graphs = GraphManager(self)
         self.executables = Executables(self)
 

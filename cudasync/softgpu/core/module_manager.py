@@ -21,6 +21,7 @@ from cudasync.softgpu.core.modules import (
     LibraryKernel,
     Module,
     RefusedFunction,
+    Source,
     initial_bytes,
 )
 from cudasync.softgpu.core.remembered import Remembered
@@ -36,11 +37,10 @@ from cudasync.softgpu.core.sizes import check_sizes
 from cudasync.softgpu.refused import NotSupportedError
 
 if TYPE_CHECKING:
-    from cudasync.ptx import ir
     from cudasync.softgpu.core.context import Context
     from cudasync.softgpu.core.machine import Machine
     from cudasync.softgpu.core.memory import Allocation
-    from cudasync.softgpu.launching import Compile, CompiledKernel, CompiledModule
+    from cudasync.softgpu.launching import Compile, CompiledKernel, CompiledModule, Find
 
 _COMPILED_TEXTS: Final = 64
 
@@ -48,15 +48,16 @@ _COMPILED_TEXTS: Final = 64
 class ModuleManager:
     """All modules, libraries and functions of a machine."""
 
-    def __init__(self, machine: Machine, compile_module: Compile) -> None:
+    def __init__(self, machine: Machine, compile_module: Compile, find_module: Find) -> None:
         self._machine = machine
         self._compile = compile_module
+        self._find = find_module
         self._modules = self.loaded = Handles[Module]("module")
         self._libraries = self.libraries = Handles[Library]("library")
         self._functions: Handles[Function | LibraryKernel | RefusedFunction] = Handles("function")
         # For who looks up at every launch, and does the rest where that finds nothing.
         self.live_functions = self._functions.objects
-        self._compiled: Remembered[bytes, tuple[ir.Module, CompiledModule]] = Remembered(
+        self._compiled: Remembered[bytes, tuple[Source, CompiledModule]] = Remembered(
             _COMPILED_TEXTS
         )
         # Twins that can be recorded, by the identity of what they are twins of.
@@ -123,8 +124,8 @@ class ModuleManager:
     def load(self, image: bytes) -> Module:
         """Load PTX into the current context."""
         context = self._machine.context()
-        source, compiled = self._translate(image)
-        return self._enter(context, source, compiled)
+        text, compiled = self._translate(image)
+        return self._enter(context, text, compiled)
 
     def load_library(self, image: bytes) -> Library:
         """Load PTX for any context."""
@@ -138,14 +139,14 @@ class ModuleManager:
         """The module that a library is in a context, loaded now if it was not."""
         module = library.modules.get(context)
         if module is None:
-            made = self._enter(context, library.source, library.compiled)
+            made = self._enter(context, library.text, library.compiled)
             module = library.modules.setdefault(context, made)
             if module is not made:
                 # Another thread was faster: its variables are those that kernels have written.
                 self._remove(made)
         return module
 
-    def _translate(self, image: bytes) -> tuple[ir.Module, CompiledModule]:
+    def _translate(self, image: bytes) -> tuple[Source, CompiledModule]:
         binary = kind_of(image)
         if binary is not None:
             raise DriverFailure(
@@ -154,14 +155,7 @@ class ModuleManager:
         found = self._compiled.get(image)
         if found is None:
             try:
-                source = parse(image)
-                machine = self._machine
-                machine.capability.check_target(source.target)
-                compiled = self._compile(
-                    source, memcheck=machine.memcheck, record=machine.record, image=image
-                )
-                check_sizes(source, compiled)
-                found = source, compiled
+                found = self._kept(image) or self._compiled_now(image)
             except PtxError as problem:
                 raise _refusal(problem) from problem
             except DriverFailure:
@@ -172,6 +166,24 @@ class ModuleManager:
                 raise DriverFailure(INVALID_PTX, why) from problem
             found = self._compiled.add(image, found)
         return found
+
+    def _kept(self, image: bytes) -> tuple[Source, CompiledModule] | None:
+        """What an earlier process made of it, where that is kept."""
+        machine = self._machine
+        found = None if machine.record else self._find(image, memcheck=machine.memcheck)
+        if found is None:
+            return None
+        machine.capability.check_target(found.target)
+        return Source(image, found.version), found.compiled
+
+    def _compiled_now(self, image: bytes) -> tuple[Source, CompiledModule]:
+        source, machine = parse(image), self._machine
+        machine.capability.check_target(source.target)
+        compiled = self._compile(
+            source, memcheck=machine.memcheck, record=machine.record, image=image
+        )
+        check_sizes(source, compiled)
+        return Source(image, source.version, source), compiled
 
     def recordable(self, function: Function, *, races: bool = False) -> CompiledKernel | None:
         """The same kernel, so compiled that its launches can be recorded; None if it can not be.
@@ -194,7 +206,7 @@ class ModuleManager:
             found = self._recordable.add(key, (module.compiled, twin))
         return found[1].kernels[function.name]
 
-    def _enter(self, context: Context, source: ir.Module, compiled: CompiledModule) -> Module:
+    def _enter(self, context: Context, text: Source, compiled: CompiledModule) -> Module:
         variables: dict[str, Allocation] = {}
         for variable in compiled.variables:
             if variable.is_extern:
@@ -211,7 +223,7 @@ class ModuleManager:
             start, data = addresses[variable.name], initial_bytes(variable, addresses)
             ctypes.memmove(start, data, len(data))
             ctypes.memset(start + len(data), 0, variable.size - len(data))
-        module = Module(context, source, compiled, variables)
+        module = Module(context, text, compiled, variables)
         context.modules.add(module)
         self._modules.add(module.handle, module)
         for function in module.entries:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from cudasync.ptx import parse
 from cudasync.ptx.ir import Float, Integer, SymbolAddress
 from cudasync.softgpu.core.handles import new_handle
 from cudasync.softgpu.core.limits import MAX_SHARED_BYTES
@@ -25,6 +26,27 @@ if TYPE_CHECKING:
     from cudasync.softgpu.core.launches import Plan
     from cudasync.softgpu.core.memory import Allocation
     from cudasync.softgpu.launching import CompiledKernel, CompiledModule
+
+
+class Source:
+    """PTX of a `version` as it was loaded, `parsed` before or once somebody asks."""
+
+    __slots__ = ("_image", "_parsed", "version")
+
+    def __init__(
+        self, image: bytes, version: tuple[int, int], parsed: ir.Module | None = None
+    ) -> None:
+        self._image = image
+        self.version = version
+        self._parsed = parsed
+
+    @property
+    def parsed(self) -> ir.Module:
+        """The module; what two threads parse at once is alike."""
+        found = self._parsed
+        if found is None:
+            found = self._parsed = parse(self._image)
+        return found
 
 
 class Function:
@@ -97,20 +119,20 @@ class Module:
         "handle",
         "output",
         "refused",
-        "source",
         "symbols",
+        "text",
         "variables",
     )
 
     def __init__(
         self,
         context: Context,
-        source: ir.Module,
+        text: Source,
         compiled: CompiledModule,
         variables: Mapping[str, Allocation],
     ) -> None:
         self.context = context
-        self.source = source
+        self.text = text
         self.compiled = compiled
         self.variables = variables
         self.handle = new_handle()
@@ -123,24 +145,29 @@ class Module:
         }
 
     @property
+    def source(self) -> ir.Module:
+        """The PTX, parsed."""
+        return self.text.parsed
+
+    @property
     def entries(self) -> tuple[Function | RefusedFunction, ...]:
         """All kernels, in the order of the text."""
         both: dict[str, Function | RefusedFunction] = {**self.functions, **self.refused}
-        return tuple(both[name] for name in names_of_kernels(self.compiled, self.source))
+        return tuple(both[name] for name in names_of_kernels(self.compiled, self.text))
 
 
 class Library:
     """PTX loaded for whichever context wants it."""
 
-    __slots__ = ("compiled", "handle", "kernels", "modules", "source")
+    __slots__ = ("compiled", "handle", "kernels", "modules", "text")
 
-    def __init__(self, source: ir.Module, compiled: CompiledModule) -> None:
-        self.source = source
+    def __init__(self, text: Source, compiled: CompiledModule) -> None:
+        self.text = text
         self.compiled = compiled
         self.handle = new_handle()
         self.modules: dict[Context, Module] = {}
         self.kernels = {
-            name: LibraryKernel(self, name) for name in names_of_kernels(compiled, source)
+            name: LibraryKernel(self, name) for name in names_of_kernels(compiled, text)
         }
 
 
@@ -160,10 +187,13 @@ class LibraryKernel:
         self.dynamic_shared_limit: int | None = None
 
 
-def names_of_kernels(compiled: CompiledModule, source: ir.Module) -> list[str]:
+def names_of_kernels(compiled: CompiledModule, text: Source) -> list[str]:
     """The kernels there are and those that are refused, in the order of the text."""
+    if not compiled.refused:
+        # Each of them is in the order of the text.
+        return list(compiled.kernels)
     there = {*compiled.kernels, *compiled.refused}
-    return [each.name for each in source.kernels if each.name in there]
+    return [each.name for each in text.parsed.kernels if each.name in there]
 
 
 def initial_bytes(variable: ir.Variable, addresses: Mapping[str, int]) -> bytes:

@@ -38,6 +38,9 @@ _CHUNKS_PER_THREAD = 8
 # Blocks in the first chunk; chunks grow while they take less than this.
 _FIRST_CHUNK = 1024
 _CHUNK_S = 20e-3
+# Chunks of short launches take about this, where as many blocks are left for each of the others:
+# who wakes up to help meanwhile finds the GIL free, and few chunks cost little Python.
+_SHORT_S = 250e-6
 _DONE = Outcome(OutcomeKind.DONE)
 
 
@@ -187,8 +190,8 @@ class JitExecution:
             self._fault = (self._block_count, self._timeout())
 
     def _timeout(self) -> Fault:
-        kernel = self._fit.program.kernel
-        return Fault(FaultKind.TIMEOUT, kernel.name, kernel.span.line, (0, 0, 0), ())
+        kernel = self._fit.outline
+        return Fault(FaultKind.TIMEOUT, kernel.name, kernel.line, (0, 0, 0), ())
 
     # Kernels that end by themselves.
 
@@ -231,13 +234,17 @@ class JitExecution:
         """
         slot = self._take()
         chunk = min(most, _FIRST_CHUNK)
+        # How long a block takes: in the slowest chunk of the last launch, and of this one.
+        block_s, slot.block_s = slot.block_s, 0.0
         while True:
+            short = int(_SHORT_S / block_s) if block_s else 0
             with self._lock:
                 # An interrupt may have come before it was noted how far they are begun.
                 first = max([self._next_block, *(end for _, end in self._working.values())])
-                if first >= self._block_count or self._fault is not None:
+                left = self._block_count - first
+                if left <= 0 or self._fault is not None:
                     break
-                end = min(first + chunk, self._block_count)
+                end = first + min(max(chunk, min(short, left // PROCESSORS)), left)
                 if not is_helper:
                     self._working[slot] = (first, end)
                 self._next_block = end
@@ -246,6 +253,8 @@ class JitExecution:
             if self._run_chunk(slot):
                 break
             took_s = perf_counter() - begun_s
+            slot.block_s = max(slot.block_s, took_s / (end - first))
+            block_s = max(block_s, slot.block_s)
             if took_s < _CHUNK_S:
                 chunk = min(most, 2 * chunk)
             if not is_helper and took_s > _LONG_S and end < self._block_count:

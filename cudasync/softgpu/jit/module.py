@@ -8,6 +8,7 @@ first launch of each variant.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from cudasync.errors import PtxError
@@ -15,19 +16,22 @@ from cudasync.softgpu.expansion import expand
 from cudasync.softgpu.jit import kept
 from cudasync.softgpu.jit.codegen import compile_text
 from cudasync.softgpu.jit.execution import JitExecution
-from cudasync.softgpu.jit.job import MOST_THREADS
+from cudasync.softgpu.jit.outline import Source, outline_of, parts_of, record_of
 from cudasync.softgpu.jit.program import prepare
 from cudasync.softgpu.jit.slots import Fit
 from cudasync.softgpu.jit.storage import module_variables
-from cudasync.softgpu.jit.texts import KernelText, KernelTexts
+from cudasync.softgpu.jit.texts import KernelText, KernelTexts, key_of_compiled
 from cudasync.softgpu.jit.variants import Settings, Variant
+from cudasync.softgpu.launching import Found
 from cudasync.softgpu.racing import NEAR_NAME
 from cudasync.softgpu.refused import lower_each
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from cudasync.ptx import ir
+    from cudasync.softgpu.jit.outline import Outline
+    from cudasync.softgpu.jit.program import Program
     from cudasync.softgpu.launching import Dim3, Launch
 
 WARP = 32
@@ -40,22 +44,44 @@ class JitKernel:
     """A kernel of a compiled module; see `launching.CompiledKernel`."""
 
     def __init__(
-        self, module: ir.Module, kernel: ir.Function, settings: Settings, source: str | None
+        self,
+        outline: Outline,
+        settings: Settings,
+        source: str | None,
+        find_program: Callable[[], Program],
     ) -> None:
-        self._program = program = prepare(module, kernel)
-        self._texts = KernelTexts(program, settings, source)
+        """`source` is what the PTX is known by on disk, `find_program` has its instructions."""
+        self.outline = outline
+        # Once it was asked for.
+        self._programs: list[Program] = []
+        self._find_program = find_program
+        self._texts = KernelTexts(outline.name, self._program, settings, source)
         self._fits: dict[tuple[Dim3, int], Fit] = {}
         self._needs_whole_warps = self.text(_USUAL).traits.needs_whole_warps
-        self.name = kernel.name
-        places = program.kernel_storage
-        self.parameter_size = places.parameter_bytes
-        self.parameter_offsets = tuple(places.parameters.values())
-        self.parameter_sizes = tuple(parameter.size for parameter in kernel.parameters)
-        self.static_shared_bytes = places.static_shared_bytes
-        self.local_bytes = program.slab_bytes
-        self.max_threads = _max_threads(kernel)
-        self.sites = tuple(program.instructions[number] for number in program.sites)
-        self.parts = program.parts()
+        self.name = outline.name
+        self.parameter_size = outline.parameter_bytes
+        self.parameter_offsets = outline.parameter_offsets
+        self.parameter_sizes = outline.parameter_sizes
+        self.static_shared_bytes = outline.static_shared_bytes
+        self.local_bytes = outline.slab_bytes
+        self.max_threads = outline.most_threads
+
+    def _program(self) -> Program:
+        """The instructions. What two threads find at once is alike."""
+        if not self._programs:
+            self._programs.append(self._find_program())
+        return self._programs[0]
+
+    @property
+    def sites(self) -> tuple[ir.Instruction, ...]:
+        """The accesses that are told of where threads are held against each other."""
+        program = self._program()
+        return tuple(program.instructions[number] for number in program.sites)
+
+    @property
+    def parts(self) -> tuple[ir.Function, ...]:
+        """The kernel and its functions, as they were lowered."""
+        return self._program().parts()
 
     def text(self, variant: Variant) -> KernelText:
         """The IR text of a variant."""
@@ -100,7 +126,8 @@ class JitKernel:
         return Fit(
             function=function,
             owner=owner,
-            program=self._program,
+            outline=self.outline,
+            find_program=self._program,
             variant=variant,
             text=text,
             block=block,
@@ -134,9 +161,40 @@ def compile_module(
     """
     module = expand(module)
     settings = Settings(memcheck, assume_varying, record, races)
-    source = None if image is None else kept.key_of(image.decode("latin-1"))
+    source = None if image is None else _source_of(image)
     kernels, refused = lower_each(module, lambda kernel: _lowered(module, kernel, settings, source))
-    return JitModule(kernels, refused, module_variables(module))
+    variables = module_variables(module)
+    key = None if source is None or refused or variables else _key(source, settings)
+    if key is not None:
+        kept.keep(key, record_of(module, [each.outline for each in kernels.values()]))
+    return JitModule(kernels, refused, variables)
+
+
+def find_module(image: bytes, *, memcheck: bool = True) -> Found | None:
+    """The module of this PTX as it was compiled before, by whatever process; None if it was not, or
+    has variables or kernels that can not run here."""
+    settings = Settings(memcheck=memcheck, assume_varying=False, record=False)
+    source = _source_of(image)
+    key = _key(source, settings)
+    record = None if key is None else kept.find(key)
+    if record is None:
+        return None
+    text = Source(image)
+    target, version, outlines = parts_of(record)
+    kernels = {
+        each.name: JitKernel(each, settings, source, partial(text.program, each.name))
+        for each in outlines
+    }
+    return Found(JitModule(kernels, {}, ()), target, version)
+
+
+def _source_of(image: bytes) -> str:
+    return kept.key_of(image.decode("latin-1"))
+
+
+def _key(source: str, settings: Settings) -> str | None:
+    """What outlines are kept under; None if none are."""
+    return key_of_compiled("module", source, repr(settings))
 
 
 def _lowered(
@@ -148,7 +206,8 @@ def _lowered(
     PTX that can not run here, and loading is where it can act on that.
     """
     try:
-        return JitKernel(module, kernel, settings, source)
+        program = prepare(module, kernel)
+        return JitKernel(outline_of(program), settings, source, lambda: program)
     except PtxError:
         raise
     except Exception as error:
@@ -159,14 +218,3 @@ def _lowered(
             line=kernel.span.line,
             column=kernel.span.column,
         ) from error
-
-
-def _max_threads(kernel: ir.Function) -> int:
-    for name in ("reqntid", "maxntid"):
-        sizes = kernel.directives.get(name) or kernel.directives.get("." + name)
-        if sizes:
-            threads = 1
-            for size in sizes:
-                threads *= size
-            return min(threads, MOST_THREADS)
-    return MOST_THREADS

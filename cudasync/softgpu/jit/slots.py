@@ -31,7 +31,10 @@ from cudasync.softgpu.poison import poison
 from cudasync.softgpu.windows import Window
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from cudasync.softgpu.jit.codegen import KernelFunction
+    from cudasync.softgpu.jit.outline import Outline
     from cudasync.softgpu.jit.program import Program
     from cudasync.softgpu.jit.texts import KernelText
     from cudasync.softgpu.jit.variants import Variant
@@ -70,7 +73,9 @@ class Fit:
     function: KernelFunction
     # What has to live as long as the function.
     owner: object
-    program: Program
+    outline: Outline
+    # The instructions, for who tells of a fault.
+    find_program: Callable[[], Program]
     variant: Variant
     text: KernelText
     block: Dim3
@@ -106,17 +111,19 @@ class Slot:
         self._charged = 0
         # The blocks it was aimed at last in this launch, once all of that is written.
         self.aimed = (0, 0)
+        # How long a block took in the slowest chunk of a launch, the last that was timed; 0 before.
+        self.block_s = 0.0
         lanes = fit.variant.lanes
         threads = fit.thread_count
         warps = -(-threads // lanes)
-        storage = fit.program.kernel_storage
-        shared_bytes = storage.static_shared_bytes
+        outline = fit.outline
+        shared_bytes = outline.static_shared_bytes
         if fit.dynamic_shared_bytes:
             shared_bytes = -(-shared_bytes // 16) * 16 + fit.dynamic_shared_bytes
-        shared_bytes += storage.reserved_shared_bytes
-        local_bytes = warps * lanes * fit.program.slab_bytes
-        self._parameter_bytes = storage.parameter_bytes
-        cache_bytes = len(fit.program.instructions) * 8 * len(Cache)
+        shared_bytes += outline.reserved_shared_bytes
+        local_bytes = warps * lanes * outline.slab_bytes
+        self._parameter_bytes = outline.parameter_bytes
+        cache_bytes = outline.instructions * 8 * len(Cache)
         sizes = {
             Field.SHARED: shared_bytes,
             Field.LOCAL: local_bytes,
@@ -124,11 +131,11 @@ class Slot:
             Field.STATES: 4 * warps,
             Field.BARRIERS: 4 * BARRIERS * BARRIER_WORDS,
             Field.CACHES: cache_bytes,
-            Field.PARAMETERS: storage.parameter_bytes,
-            Field.SYMBOLS: 8 * len(storage.symbols),
+            Field.PARAMETERS: outline.parameter_bytes,
+            Field.SYMBOLS: 8 * outline.symbols,
             Field.THREADS: 0 if fit.variant.is_rowwise else 3 * MOST_THREADS * 4,
         }
-        alignment = max(_ALIGNMENT, fit.program.alignment)
+        alignment = max(_ALIGNMENT, outline.alignment)
         self.size_bytes = sum(size + alignment for size in sizes.values()) + alignment
         scratch = bytearray(self.size_bytes)
         # This holds the memory, and holds it in place.
@@ -150,7 +157,7 @@ class Slot:
         self._no_ranges = bytes(cache_bytes)
         word[Field.SHARED_BYTES] = shared_bytes
         word[Field.LOCAL_BYTES] = local_bytes
-        word[Field.PARAMETER_BYTES] = storage.parameter_bytes
+        word[Field.PARAMETER_BYTES] = outline.parameter_bytes
         if sizes[Field.THREADS]:
             self._write_coordinates(word[Field.THREADS])
         word[Field.WARPS] = warps
@@ -189,11 +196,11 @@ class Slot:
 
     def _window(self) -> Window:
         """Where shared and local memory lie."""
-        words, program = self.word, self._fit.program
+        words, outline = self.word, self._fit.outline
         shared, local = words[Field.SHARED], words[Field.LOCAL]
         sizes = words[Field.SHARED_BYTES], words[Field.LOCAL_BYTES]
-        reserved = program.kernel_storage.reserved_shared_bytes
-        return Window(shared, sizes[0], local, sizes[1], program.slab_bytes, reserved)
+        reserved = outline.reserved_shared_bytes
+        return Window(shared, sizes[0], local, sizes[1], outline.slab_bytes, reserved)
 
     def _write_coordinates(self, address: int) -> None:
         table = (ctypes.c_uint32 * (3 * MOST_THREADS)).from_address(address)
@@ -264,7 +271,7 @@ class Slot:
 
     def fault(self, launch: Launch) -> tuple[int, Fault]:
         """The report that compiled code left in the job, and the index of its block."""
-        word, program = self.word, self._fit.program
+        word, program = self.word, self._fit.find_program()
         kind = FaultCode(word[Field.FAULT_KIND])
         instruction = program.instructions[word[Field.FAULT_POSITION]]
         lanes = self._fit.variant.lanes

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 from cudasync.softgpu.jit import kept
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from cudasync.softgpu.jit.kernel import Findings
     from cudasync.softgpu.jit.program import Program
@@ -112,8 +112,12 @@ class KernelText:
 class KernelTexts:
     """The texts of one kernel, by variant."""
 
-    def __init__(self, program: Program, settings: Settings, source: str | None) -> None:
-        """`source` is what the PTX is known by; without it, nothing is kept on disk."""
+    def __init__(
+        self, name: str, program: Callable[[], Program], settings: Settings, source: str | None
+    ) -> None:
+        """`program` is called for what is to be lowered. `source` is what the PTX is known by;
+        without it, nothing is kept on disk."""
+        self._name = name
         self._program = program
         self._settings = settings
         self._source = source
@@ -136,8 +140,9 @@ class KernelTexts:
         # Only now: it loads every emitter.
         from cudasync.softgpu.jit.kernel import Findings, lower
 
-        self._findings = self._findings or Findings(self._program)
-        text = lower(self._program, variant, self._settings, self._findings)
+        program = self._program()
+        self._findings = self._findings or Findings(program)
+        text = lower(program, variant, self._settings, self._findings)
         if key is not None:
             kept.keep(key, _record_of(text))
         return text
@@ -145,10 +150,16 @@ class KernelTexts:
     def _key(self, variant: Variant) -> str | None:
         """What a text is kept under; None if none is."""
         source = self._source
-        if source is None or _COMPILER is None or kept.folder() is None:
+        if source is None:
             return None
-        name = self._program.kernel.name
-        return kept.key_of("text", _COMPILER, source, name, repr(variant), repr(self._settings))
+        return key_of_compiled("text", source, self._name, repr(variant), repr(self._settings))
+
+
+def key_of_compiled(kind: str, *parts: str) -> str | None:
+    """What the compiler's work of this kind is kept under; None if nothing is kept."""
+    if _COMPILER is None or kept.folder() is None:
+        return None
+    return kept.key_of(kind, _COMPILER, *parts)
 
 
 def _record_of(text: KernelText) -> bytes:
