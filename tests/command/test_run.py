@@ -394,3 +394,11 @@ def test_a_check_that_there_is_not_is_refused(run):
     done = run("print(1)", options=["--check=rase"])
     assert (done.code, done.out) == (2, "")
     assert "'rase' to check: there are mem, race, init, sync, leak" in done.err
+
+
+def test_a_program_that_fails_before_its_first_call_shows_its_own_error_alone(run):
+    done = run("1 / 0", options=["--check=race,leak"])
+    assert done.code == 1
+    assert done.err.count("Traceback") == 1
+    assert "ZeroDivisionError" in done.err
+    assert "nothing found" in done.err

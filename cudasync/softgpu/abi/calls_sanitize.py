@@ -38,7 +38,7 @@ def cudasync_sanitize_begin(machine: Machine, settings: int) -> None:
     machine.check_under_way = Check(machine, **json.loads(get_text(settings)))
 
 
-@export("cudasyncSanitizeReport", signature="char *, unsigned int")
+@export("cudasyncSanitizeReport", signature="char *, unsigned int", before_init=True)
 def cudasync_sanitize_report(machine: Machine, text: int, size: int) -> None:
     need(text)
     check = _check(machine)
@@ -54,7 +54,7 @@ def cudasync_sanitize_host(machine: Machine, memory: int, size: int, writes: int
     _check(machine).host(memory, size, is_write=bool(writes))
 
 
-@export("cudasyncSanitizeEnd", signature="void")
+@export("cudasyncSanitizeEnd", signature="void", before_init=True)
 def cudasync_sanitize_end(machine: Machine) -> None:
     check, machine.check_under_way = _check(machine), None
     check.end()
