@@ -146,9 +146,9 @@ def test_words_that_streams_wait_for_or_write_are_whole_and_flags_known(context)
     assert code == R.CUDA_ERROR_NOT_SUPPORTED
 
 
-def test_events_are_not_shared_with_other_processes(context):
+def test_events_that_other_processes_share_have_no_times(context):
     assert driver.cuEventCreate(4)[0] == R.CUDA_ERROR_INVALID_VALUE
-    assert driver.cuEventCreate(4 | 2)[0] == R.CUDA_ERROR_NOT_SUPPORTED
+    ok(driver.cuEventDestroy(ok(driver.cuEventCreate(4 | 2))))
 
 
 def test_occupancy_follows_threads_and_shared_memory(kernel):
