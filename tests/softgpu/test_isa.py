@@ -106,7 +106,7 @@ def programs(*, refused: dict[str, str] | None = None, sample: int = 1) -> pytes
 def test_the_vector_lowering_gives_what_the_isa_promises(case: Case, monkeypatch):
     module = jit.compile_module(parse(case.text, case.path.name))
     check(case, run(module, case))
-    if find_nontemporal(module.kernels["test"]._program) is not None:
+    if find_nontemporal(module.kernels["test"]._program()) is not None:
         # What only large launches do.
         monkeypatch.setattr(texts, "LEAST_BYTES", 0)
         check(case, run(module, case))
