@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import threading
 from contextlib import contextmanager
 
 import numpy as np
@@ -33,6 +34,20 @@ class Config:
         self.ptr = id(self)
 
 
+class _Group(threading.local):
+    """What a thread has called in a group, which is that thread's: others call beside it."""
+
+    def __init__(self):
+        self.is_open = False
+        # By rank the collectives, and by sender and receiver the sends and recvs.
+        self.clear()
+        # Of which communicator they are.
+        self.number = 0
+
+    def clear(self):
+        self.collectives, self.sent, self.received = {}, {}, {}
+
+
 class ReferenceNccl:
     """The module, for a communicator of `size` ranks; `told` is what was called, in order, of
     collectives by rank 0."""
@@ -44,12 +59,9 @@ class ReferenceNccl:
         self.told = []
         self.states = []
         self.latch = None
-        self.in_group = False
-        # By rank the collectives, and by sender and receiver the sends and recvs, of an open group.
-        self.collectives = {}
-        self.sent, self.received = {}, {}
+        self.group = _Group()
         self.kept = []
-        # Which device each rank is on.
+        # Which device each rank of each communicator is on.
         self.devices = {}
 
     def get_version(self):
@@ -61,10 +73,11 @@ class ReferenceNccl:
     def comm_init_rank_scalable(self, size, rank, ids, identity, config):
         assert (size, ids, bytes(identity)) == (self.size, 1, bytes(range(128)))
         assert config
-        assert self.in_group == (size > 1), "several ranks of a process are made in a group"
-        self.devices[rank] = cs.Device(int(checked(driver.cuCtxGetDevice())[1]))
+        assert self.group.is_open == (size > 1), "several ranks of a process are made in a group"
+        number = len(self.devices) // size
+        self.devices[number, rank] = cs.Device(int(checked(driver.cuCtxGetDevice())[1]))
         self.told.append("init")
-        return f"handle {rank}"
+        return f"handle {rank} {number}"
 
     def comm_get_async_error(self, comm):
         self._rank(comm)
@@ -73,13 +86,13 @@ class ReferenceNccl:
     def comm_abort(self, comm):
         self._rank(comm)
         self.told.append("abort")
-        self.collectives, self.sent, self.received = {}, {}, {}
+        self.group.clear()
         if self.latch is not None:
             self.latch.release()
 
     def comm_finalize(self, comm):
         self._rank(comm)
-        assert self.in_group == (self.size > 1)
+        assert self.group.is_open == (self.size > 1)
         self.told.append("finalize")
 
     def comm_destroy(self, comm):
@@ -93,14 +106,14 @@ class ReferenceNccl:
         return "no more is known"
 
     def group_start(self):
-        assert not self.in_group
+        assert not self.group.is_open
         self.told.append("group_start")
-        self.in_group = True
+        self.group.is_open = True
 
     def group_end(self):
-        assert self.in_group
+        assert self.group.is_open
         self.told.append("group_end")
-        self.in_group = False
+        self.group.is_open = False
         self._end()
 
     def all_reduce(self, sent, got, count, kind, op, comm, stream):
@@ -133,17 +146,17 @@ class ReferenceNccl:
         self._collective("allto_all", sent, got, whole, whole, kind, comm, stream)
 
     def send(self, sent, count, kind, peer, comm, stream):
-        assert self.in_group, "a send alone waits for its recv for ever"
+        assert self.group.is_open, "a send alone waits for its recv for ever"
         entry = sent, np.dtype(KINDS[kind]).itemsize * count, stream
-        self.sent.setdefault((self._rank(comm), peer), []).append(entry)
+        self.group.sent.setdefault((self._rank(comm), peer), []).append(entry)
 
     def recv(self, got, count, kind, peer, comm, stream):
-        assert self.in_group, "a recv alone waits for its send for ever"
+        assert self.group.is_open, "a recv alone waits for its send for ever"
         entry = got, np.dtype(KINDS[kind]).itemsize * count, stream
-        self.received.setdefault((peer, self._rank(comm)), []).append(entry)
+        self.group.received.setdefault((peer, self._rank(comm)), []).append(entry)
 
     def _rank(self, comm):
-        rank = int(comm.removeprefix("handle "))
+        rank, self.group.number = map(int, comm.removeprefix("handle ").split())
         assert 0 <= rank < self.size
         return rank
 
@@ -152,29 +165,36 @@ class ReferenceNccl:
         assert op in (None, *OPS)
         self._raise_unless_there(rank, stream)
         what = name, given, made, kind, op, root
-        self.collectives.setdefault(rank, []).append((what, sent, got, stream))
+        self.group.collectives.setdefault(rank, []).append((what, sent, got, stream))
         if rank == 0:
             self.told.append(name)
         if self.latch is not None:
             self.latch.hold(cs.Stream.from_handle(stream))
-        if not self.in_group:
+        if not self.group.is_open:
             assert self.size == 1, "one thread has to group what several ranks call"
             self._end()
 
+    def _device(self, rank):
+        return self.devices[self.group.number, rank]
+
     def _raise_unless_there(self, rank, stream):
-        assert cs.Stream.from_handle(stream).device == self.devices[rank], "another device's stream"
+        assert cs.Stream.from_handle(stream).device == self.devices[self.group.number, rank], (
+            "another device's stream"
+        )
 
     def _end(self):
         """What a group has: all ranks' collectives, in order, then sends with their recvs."""
-        assert len({len(each) for each in self.collectives.values()}) < 2
-        assert len(self.collectives) in (0, self.size), "a rank is missing"
-        for row in zip(*(calls for _, calls in sorted(self.collectives.items())), strict=True):
+        assert len({len(each) for each in self.group.collectives.values()}) < 2
+        assert len(self.group.collectives) in (0, self.size), "a rank is missing"
+        for row in zip(
+            *(calls for _, calls in sorted(self.group.collectives.items())), strict=True
+        ):
             assert len({what for what, *_ in row}) == 1, "ranks call different things"
             self._compute(row)
-        assert self.sent.keys() == self.received.keys()
-        for way, sends in self.sent.items():
+        assert self.group.sent.keys() == self.group.received.keys()
+        for way, sends in self.group.sent.items():
             for (sent, size, first), (got, as_many, last) in zip(
-                sends, self.received[way], strict=True
+                sends, self.group.received[way], strict=True
             ):
                 assert size == as_many
                 self.told.append("send and recv")
@@ -182,7 +202,7 @@ class ReferenceNccl:
                 self._fetch(way[0], box, sent, first)
                 self._joined([first, last])
                 self._store(way[1], got, box, last)
-        self.collectives, self.sent, self.received = {}, {}, {}
+        self.group.clear()
 
     def _compute(self, row):
         name, given, made, kind, op, root = row[0][0]
@@ -219,7 +239,7 @@ class ReferenceNccl:
     def _current(self, rank):
         """With the rank's context current, and back: as NCCL does."""
         before = checked(driver.cuCtxGetCurrent())[1]
-        self.devices[rank].context.enter_anew()
+        self._device(rank).context.enter_anew()
         yield
         checked(driver.cuCtxSetCurrent(before))
 
@@ -227,7 +247,9 @@ class ReferenceNccl:
         """Memory on the host for what is at that address; None for nothing."""
         if not address:
             return None
-        buffer = cs.PinnedBuffer(max(1, count * dtype.itemsize), self.devices[rank])
+        buffer = cs.PinnedBuffer(
+            max(1, count * dtype.itemsize), self.devices[self.group.number, rank]
+        )
         self.kept.append(buffer)
         return buffer.view((count,), dtype)
 

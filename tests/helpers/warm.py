@@ -97,3 +97,10 @@ def run_warm(source: str, deadline_s: float, **environment: str) -> Done:
         done = Done(code, out.read(), err.read())
     assert in_time, f"still running after {deadline_s} s:\n{done.out}{done.err}"
     return done
+
+
+def run_command(*words: str, deadline_s: float = 60) -> Done:
+    """`python -m cudasync` with these words, from this checkout."""
+    program = "import sys\nfrom cudasync.command import main\n"
+    program += f"sys.exit(main({list(words)!r}))"
+    return run_warm(program, deadline_s, PYTHONPATH=str(ROOT))

@@ -14,9 +14,9 @@ from helpers.ptx_text import HEAD, kernel
     ("text", "name", "told"),
     [
         (
-            kernel("tex.1d.v4.f32.s32 {%f0, %f1, %f2, %f3}, [%d0, {%r0}];"),
+            kernel("barrier.cluster.arrive;"),
             "CUDA_ERROR_NOT_SUPPORTED",
-            "tex.1d.v4.f32.s32",
+            "barrier.cluster.arrive",
         ),
         (
             kernel("@%p1 mapa.shared::cluster.u32 %r0, %r1, %r2;"),
