@@ -122,7 +122,10 @@ def received(descriptor):
 def child(pointer, number, pipe):
     stream = begin()
     pool = ok(d.cuMemPoolImportFromShareableHandle(number, FD, 0))
+    ok(d.cuCtxSetCurrent(d.CUcontext(0)))
     address = ok(d.cuMemPoolImportPointer(pool, made(d.CUmemPoolPtrExportData, pointer)))
+    begin()
+    assert raw(ok(d.cuMemPoolExportPointer(address))) == pointer
     seen = read(address, 2)
     ok(d.cuMemsetD8Async(address, 8, 300, stream))
     refused = d.cuMemAllocFromPoolAsync(8, pool, stream)[0].name
@@ -144,6 +147,9 @@ if __name__ == "__main__":
     number = ok(d.cuMemPoolExportToShareableHandle(pool, FD, 0))
     pointer = raw(ok(d.cuMemPoolExportPointer(address)))
     ok(d.cuStreamSynchronize(stream))
+    wrong = ok(d.cuMemPoolExportToShareableHandle(ok(d.cuMemPoolCreate(properties)), FD, 0))
+    wrong = ok(d.cuMemPoolImportFromShareableHandle(wrong, FD, 0))
+    print(d.cuMemPoolImportPointer(wrong, made(d.CUmemPoolPtrExportData, pointer))[0].name)
     process, pipe = pair(child, pointer, Sent(number))
     print(*pipe.recv())
     process.join()
@@ -156,6 +162,7 @@ if __name__ == "__main__":
 @pytest.mark.slow
 def test_a_pool_is_handed_out_as_a_descriptor_and_its_memory_by_pointers(tmp_path):
     assert run_script(POOL, tmp_path) == [
+        "CUDA_ERROR_INVALID_VALUE",
         "CUDA_ERROR_INVALID_VALUE",
         "0303 CUDA_ERROR_INVALID_VALUE CUDA_ERROR_INVALID_VALUE",
         "0 0808",

@@ -9,13 +9,14 @@ use its memory until access is given: enabling a peer's access to a context says
 from __future__ import annotations
 
 import os
+import secrets
 from typing import TYPE_CHECKING, Final
 
 from cudasync.softgpu.core.handles import Handles, new_handle
 from cudasync.softgpu.core.interprocess.pool_files import (
     check_handle_types,
-    location_of_pool,
     pool_file,
+    read_pool,
 )
 from cudasync.softgpu.core.locations import ACCESS_BOTH, ACCESS_NONE, ACCESS_READ, Location
 from cudasync.softgpu.core.memory import MemoryKind
@@ -70,6 +71,8 @@ class Pool:
         self.is_imported = is_imported
         # What stands for it there, once it was handed out.
         self.files: list[int] = []
+        # What tells its memory from that of other pools there.
+        self.mark = 1 + secrets.randbelow(2**32 - 1)
         self.handle = new_handle()
         # Other devices that may use its memory.
         self.guests: set[Device] = set()
@@ -221,16 +224,17 @@ class PoolManager:
             raise DriverFailure(INVALID_VALUE, "the pool was not made to be handed out")
         try:
             if not pool.files:
-                pool.files.append(pool_file(pool.location))
+                pool.files.append(pool_file(pool.location, pool.mark))
             return os.dup(pool.files[0])
         except OSError as problem:
             raise DriverFailure(OUT_OF_MEMORY, str(problem)) from None
 
     def take_in(self, descriptor: int) -> Pool:
         """The pool behind a descriptor, for pointers alone."""
-        location = location_of_pool(descriptor)
-        device = location.device(self._devices)
-        return self._add(Pool(device, location, is_imported=True))
+        location, mark = read_pool(descriptor)
+        made = Pool(location.device(self._devices), location, is_imported=True)
+        made.mark = mark
+        return self._add(made)
 
     def like(self, allocation_type: int, location: Location, max_bytes: int = 0) -> Pool:
         """A pool that nobody can name: what memory of that type and place is like."""

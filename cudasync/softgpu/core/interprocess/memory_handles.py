@@ -52,6 +52,8 @@ class Sharing:
     """Where its file says that it is there; -1 for memory of another process."""
     block: tuple[int, int] | None
     """What it has of the arena, as start and size, where that is whole pages of its own."""
+    handle: bytes = b""
+    """Of memory of another process: as what it came, and may be handed on."""
 
 
 class InterprocessMemory:
@@ -84,12 +86,13 @@ class InterprocessMemory:
             allocation is None
             or allocation.is_freeing
             or allocation.shared is None
-            or allocation.shared.slot < 0
             or allocation.pool is None
         ):
             raise DriverFailure(
                 INVALID_VALUE, f"{address:#x} is not memory of a pool that can be shared"
             )
+        if allocation.shared.handle:
+            return allocation.shared.handle
         return self._described(allocation)
 
     def _described(self, allocation: Allocation) -> bytes:
@@ -104,7 +107,7 @@ class InterprocessMemory:
             pages.descriptor,
             self._ordinal(table),
             shared.slot,
-            0,
+            0 if allocation.pool is None else allocation.pool.mark,
             offset,
             allocation.size_bytes,
             pages.nonce,
@@ -214,21 +217,24 @@ class InterprocessMemory:
         """cuMemPoolImportPointer: memory of a pool that another process has."""
         if not pool.is_imported:
             raise DriverFailure(INVALID_VALUE, "the pool is not another process's")
-        context = self._machine.context()
-        made = self._map(handle, pool.kind, context)
+        # No context has to be current; the memory is of its device's.
+        device = pool.device or self._machine.devices[0]
+        made = self._map(handle, pool.kind, device.primary, mark=pool.mark)
         made.name = "of another process"
         made.pool = pool
         with self._machine.executor.lock:
             pool.take(made.size_bytes)
         return made
 
-    def _map(self, handle: bytes, kind: MemoryKind, context: Context) -> Allocation:
-        magic, process, number, ordinal, slot, _, offset, size_bytes, nonce, made_as = (
+    def _map(self, handle: bytes, kind: MemoryKind, context: Context, mark: int = 0) -> Allocation:
+        magic, process, number, ordinal, slot, of_pool, offset, size_bytes, nonce, made_as = (
             _HANDLE.unpack_from(handle)
         )
         self._machine.progress.begin()
         if magic != _MAGIC:
             raise DriverFailure(INVALID_HANDLE, "these bytes are no handle of memory")
+        if of_pool != mark:
+            raise DriverFailure(INVALID_VALUE, "the memory is of another pool")
         if process == os.getpid() and kind is MemoryKind.DEVICE:
             raise DriverFailure(INVALID_CONTEXT, "the memory is this process's own")
         device = None if ordinal == _HOST else self._machine.device(ordinal)
@@ -245,7 +251,7 @@ class InterprocessMemory:
                 map_shared(at, end - first, descriptor, first)
                 owner = self._owner(device, context)
                 made = table.register(at + offset - first, size_bytes, owner, kind)
-                made.shared = Sharing(-1, block)
+                made.shared = Sharing(-1, block, bytes(handle))
         finally:
             os.close(descriptor)
         return made

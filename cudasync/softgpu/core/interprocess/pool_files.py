@@ -9,7 +9,7 @@ from typing import Final
 from cudasync.softgpu.core.locations import Location
 from cudasync.softgpu.core.results import INVALID_VALUE, NOT_SUPPORTED, DriverFailure
 
-_PLACE: Final = struct.Struct("<ii")
+_PLACE: Final = struct.Struct("<iiI")
 _NAME: Final = "cudasync-pool"
 
 
@@ -19,15 +19,15 @@ def check_handle_types(handle_types: int) -> None:
         raise DriverFailure(NOT_SUPPORTED, "pools are handed out as a file descriptor only")
 
 
-def pool_file(location: Location) -> int:
+def pool_file(location: Location, mark: int) -> int:
     """A new file, by its descriptor."""
     descriptor = os.memfd_create(_NAME, os.MFD_CLOEXEC)
-    os.write(descriptor, _PLACE.pack(location.kind, location.number))
+    os.write(descriptor, _PLACE.pack(location.kind, location.number, mark))
     return descriptor
 
 
-def location_of_pool(descriptor: int) -> Location:
-    """Where the memory of a pool lies; DriverFailure INVALID_VALUE for what stands for none."""
+def read_pool(descriptor: int) -> tuple[Location, int]:
+    """Where a pool lies, and its mark; DriverFailure INVALID_VALUE for what stands for none."""
     try:
         name = os.readlink(f"/proc/self/fd/{descriptor}")
         place = os.pread(descriptor, _PLACE.size, 0)
@@ -35,4 +35,5 @@ def location_of_pool(descriptor: int) -> Location:
         raise DriverFailure(INVALID_VALUE, str(problem)) from None
     if not name.startswith(f"/memfd:{_NAME} ") or len(place) != _PLACE.size:
         raise DriverFailure(INVALID_VALUE, f"{name} is no memory pool")
-    return Location(*_PLACE.unpack(place))
+    kind, number, mark = _PLACE.unpack(place)
+    return Location(kind, number), mark
