@@ -245,8 +245,10 @@ _TOLD: list[Callable[[Any], object]] = []
 
 
 def _telling(append: Callable[[object], None]) -> Callable[[object], None]:
-    # Who is told changes with the segment, so that is settled here.
+    # Who is told changes with the segment, so that is settled here, by one look.
     told = tuple(_TOLD)
+    if not told:
+        return append
     (only, *others) = told
 
     def tell(entry: object) -> None:
@@ -281,7 +283,7 @@ class Segment:
         # Whoever has done with an entry puts DONE in its place.
         self.entries: list[object] = []
         # While somebody is told, he hears of an entry before others can see it.
-        self.append = _telling(self.entries.append) if _TOLD else self.entries.append
+        self.append = _telling(self.entries.append)
         # Set before the SEAL is appended: who appends and sees it unset was in time.
         self.is_sealed = False
         # One item per thread that is about to append a SEAL; where the first SEAL is, once known.
