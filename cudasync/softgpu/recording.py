@@ -175,6 +175,33 @@ def _first(name: str, kind: Touch) -> str:
   store i64 %{name}.address.new, ptr %{name}.address.at"""
 
 
+def first_row(before: str, table: str, words: int, end: int, behind: str) -> str:
+    """LLVM IR that looks for the first of `%count` rows that ends behind `%address`, as `%below`.
+
+    Rows are disjoint and sorted, of `words` words each, of which number `end` is where it ends. It
+    comes from block `before`, and goes on at `behind` from its block `halve`.
+    """
+    return f"""\
+; The first row that ends behind the address: rows are disjoint, and sorted.
+halve:
+  %below = phi i64 [0, %{before}], [%below.next, %half]
+  %above = phi i64 [%count, %{before}], [%above.next, %half]
+  %is.left = icmp ult i64 %below, %above
+  br i1 %is.left, label %half, label %{behind}
+half:
+  %both = add i64 %below, %above
+  %middle = lshr i64 %both, 1
+  %middle.words = mul i64 %middle, {words}
+  %middle.at = getelementptr i64, ptr {table}, i64 %middle.words
+  %middle.end.at = getelementptr i64, ptr %middle.at, i64 {end}
+  %middle.end = load i64, ptr %middle.end.at
+  %is.before = icmp ule i64 %middle.end, %address
+  %after.middle = add i64 %middle, 1
+  %below.next = select i1 %is.before, i64 %after.middle, i64 %below
+  %above.next = select i1 %is.before, i64 %above, i64 %middle
+  br label %halve"""
+
+
 NOTE_NAME = "cudasync.note"
 # LLVM IR of the function that both lowerings call: `kind` is READ, WRITTEN or both.
 NOTE = f"""
@@ -184,24 +211,7 @@ entry:
   %reading = and i8 %kind, {Touch.READ.value}
   %as.first = shl i8 %reading, 2
   br label %halve
-; The first row that ends behind the address: rows are disjoint, and sorted.
-halve:
-  %below = phi i64 [0, %entry], [%below.next, %half]
-  %above = phi i64 [%count, %entry], [%above.next, %half]
-  %is.left = icmp ult i64 %below, %above
-  br i1 %is.left, label %half, label %next
-half:
-  %both = add i64 %below, %above
-  %middle = lshr i64 %both, 1
-  %middle.words = mul i64 %middle, {_ROW_WORDS}
-  %middle.at = getelementptr i64, ptr %table, i64 %middle.words
-  %middle.end.at = getelementptr i64, ptr %middle.at, i64 {_END}
-  %middle.end = load i64, ptr %middle.end.at
-  %is.before = icmp ule i64 %middle.end, %address
-  %after.middle = add i64 %middle, 1
-  %below.next = select i1 %is.before, i64 %after.middle, i64 %below
-  %above.next = select i1 %is.before, i64 %above, i64 %middle
-  br label %halve
+{first_row("entry", "%table", _ROW_WORDS, _END, "next")}
 next:
   %index = phi i64 [%below, %halve], [%following, %advance]
   %is.over = icmp uge i64 %index, %count

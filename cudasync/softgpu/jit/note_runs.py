@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Final
 
 from cudasync.softgpu.jit.job import Field
-from cudasync.softgpu.recording import NOTE_NAME, Row, Touch
+from cudasync.softgpu.recording import NOTE_NAME, Row, Touch, first_row
 
 RUN_NAME: Final = "@cudasync.note.run"
 _WIDE: Final = "<64 x i8>"
@@ -34,23 +34,7 @@ entry:
   %reading = and i8 %kind, {Touch.READ.value}
   %as.first = shl i8 %reading, 2
   br label %halve
-halve:
-  %below = phi i64 [0, %entry], [%below.next, %half]
-  %above = phi i64 [%count, %entry], [%above.next, %half]
-  %is.left = icmp ult i64 %below, %above
-  br i1 %is.left, label %half, label %found
-half:
-  %both = add i64 %below, %above
-  %middle = lshr i64 %both, 1
-  %middle.words = mul i64 %middle, {Row.WORDS}
-  %middle.at = getelementptr i64, ptr %table, i64 %middle.words
-  %middle.end.at = getelementptr i64, ptr %middle.at, i64 {Row.END}
-  %middle.end = load i64, ptr %middle.end.at
-  %is.before = icmp ule i64 %middle.end, %address
-  %after.middle = add i64 %middle, 1
-  %below.next = select i1 %is.before, i64 %after.middle, i64 %below
-  %above.next = select i1 %is.before, i64 %above, i64 %middle
-  br label %halve
+{first_row("entry", "%table", Row.WORDS, Row.END, "found")}
 found:
   %is.some = icmp ult i64 %below, %count
   br i1 %is.some, label %row, label %slow

@@ -23,6 +23,7 @@ from cudasync.softgpu.racing import (
     Head,
     State,
 )
+from cudasync.softgpu.recording import first_row
 
 _COPIED = range(1 + READERS)
 _TO_BYTES = "\n".join(
@@ -158,22 +159,7 @@ search:
 {pointer("%head", "rows", Head.ROWS)}
 {read("%head", "count", Head.ROW_COUNT)}
   br label %halve
-halve:
-  %below = phi i64 [0, %search], [%below.next, %half]
-  %above = phi i64 [%count, %search], [%above.next, %half]
-  %is.left = icmp ult i64 %below, %above
-  br i1 %is.left, label %half, label %found
-half:
-  %both = add i64 %below, %above
-  %middle = lshr i64 %both, 1
-  %middle.words = mul i64 %middle, {ROW_WORDS}
-  %middle.row = getelementptr i64, ptr %rows, i64 %middle.words
-{read("%middle.row", "middle.end", 1)}
-  %is.before = icmp ule i64 %middle.end, %address
-  %after.middle = add i64 %middle, 1
-  %below.next = select i1 %is.before, i64 %after.middle, i64 %below
-  %above.next = select i1 %is.before, i64 %above, i64 %middle
-  br label %halve
+{first_row("search", "%rows", ROW_WORDS, 1, "found")}
 found:
   %is.some = icmp ult i64 %below, %count
   br i1 %is.some, label %candidate, label %nothing
