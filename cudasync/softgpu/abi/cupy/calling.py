@@ -74,7 +74,8 @@ def converted(letters: str, call: Callable[..., Any]) -> Callable[..., Any]:
 def _as_c(value: Any, letter: str) -> Any:
     if letter not in _RANGES:
         return value
-    number = operator.index(value)
+    # As Cython does, which takes floats, too.
+    number = int(value) if isinstance(value, float) else operator.index(value)
     low, high, name = _RANGES[letter]
     if not low <= number < high:
         raise OverflowError(f"{number} does not fit into {name}")

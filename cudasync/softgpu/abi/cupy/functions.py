@@ -152,7 +152,7 @@ class Functions:
         return room.value
 
     def memPoolSetAttribute(self, pool: int, attr: int, value: int) -> None:
-        room = ctypes.c_uint64(value) if attr >= _FIRST_WIDE_ATTRIBUTE else ctypes.c_int(value)
+        room = ctypes.c_uint64(int(value)) if attr >= _FIRST_WIDE_ATTRIBUTE else ctypes.c_int(int(value))
         self._runtime.call("cudaMemPoolSetAttribute", pool, attr, ctypes.addressof(room))
 
     # Streams
