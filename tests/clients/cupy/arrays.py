@@ -1,5 +1,7 @@
 """CuPy's arrays: ufuncs, reductions, indexing and sorting, each against NumPy."""
 
+from __future__ import annotations
+
 import cupy as cp
 import numpy as np
 

@@ -1,5 +1,7 @@
 """Several devices, peers and exchange by DLPack and the CUDA array interface."""
 
+from __future__ import annotations
+
 import cupy as cp
 import numpy as np
 

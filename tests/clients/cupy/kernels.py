@@ -1,5 +1,7 @@
 """Kernels that a program of CuPy's writes itself: raw, elementwise, reductions, fused, by jit."""
 
+from __future__ import annotations
+
 import cupy as cp
 import numpy as np
 from cupyx import jit

@@ -152,7 +152,8 @@ class Functions:
         return room.value
 
     def memPoolSetAttribute(self, pool: int, attr: int, value: int) -> None:
-        room = ctypes.c_uint64(int(value)) if attr >= _FIRST_WIDE_ATTRIBUTE else ctypes.c_int(int(value))
+        place = ctypes.c_uint64 if attr >= _FIRST_WIDE_ATTRIBUTE else ctypes.c_int
+        room = place(int(value))
         self._runtime.call("cudaMemPoolSetAttribute", pool, attr, ctypes.addressof(room))
 
     # Streams
