@@ -26,9 +26,8 @@ from cudasync.softgpu.jit.budget import spend
 from cudasync.softgpu.jit.convergence.calls import names_everybody, parts_at_barriers
 from cudasync.softgpu.jit.costs import trip_cost
 from cudasync.softgpu.jit.divergence import PARTING
-from cudasync.softgpu.jit.frames import DONE, FAILED
 from cudasync.softgpu.jit.groups import find_groups
-from cudasync.softgpu.jit.job import Field, read_field, write_field
+from cudasync.softgpu.jit.job import DONE, FAILED, Field, read_field, write_field
 from cudasync.softgpu.jit.masks import (
     EVERYBODY,
     NOBODY,
