@@ -32,10 +32,12 @@ class Known:
     Not those of variables, which may be forgotten (`let_rest`).
     """
 
-    __slots__ = ("found",)
+    __slots__ = ("found", "latest")
 
     def __init__(self) -> None:
         self.found: Found = (None, [], [], 0)
+        # The number of the latest op that was pushed by these; -2 where that is not known.
+        self.latest = -2
 
 
 class Made:
