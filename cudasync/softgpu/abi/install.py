@@ -51,7 +51,6 @@ from cudasync.softgpu.abi import (
     calls_stop,
     calls_stream,
     calls_virtual,
-    runtime_bindings,
 )
 from cudasync.softgpu.abi.elf import SONAME, build
 from cudasync.softgpu.abi.exports import exports
@@ -59,6 +58,7 @@ from cudasync.softgpu.abi.green_contexts import contexts as green_contexts
 from cudasync.softgpu.abi.green_contexts import resources as green_resources
 from cudasync.softgpu.abi.green_contexts import streams as green_streams
 from cudasync.softgpu.abi.other_libraries import nvml_library
+from cudasync.softgpu.abi.runtime.bindings import await_bindings
 from cudasync.softgpu.abi.stub.slots import base_of
 from cudasync.softgpu.abi.table import (
     CONSTANTS,
@@ -71,9 +71,6 @@ from cudasync.softgpu.abi.textures import (
     copies,
     objects,
     references,
-    runtime_arrays,
-    runtime_copies,
-    runtime_objects,
 )
 
 if TYPE_CHECKING:
@@ -121,9 +118,6 @@ CALLS: Final = (
     copies,
     objects,
     references,
-    runtime_arrays,
-    runtime_copies,
-    runtime_objects,
 )
 """The modules whose import enters the driver's functions."""
 
@@ -148,7 +142,7 @@ def load_stub(machine: Machine, *, force: bool, report: bool = False) -> Functio
     table = FunctionTable(machine, stub, base_of(library, stub), exported, report=report)
     table.nvml = nvml
     calls_error.serve(table)
-    runtime_bindings.await_bindings(table)
+    await_bindings(table)
     catch_early_interrupts()
     # Runs late: callbacks that are registered before others are called after them.
     atexit.register(table.end)
