@@ -55,6 +55,9 @@ from cudasync.softgpu.abi import (
 from cudasync.softgpu.abi.cupy.import_hook import await_cupy
 from cudasync.softgpu.abi.elf import SONAME, build
 from cudasync.softgpu.abi.exports import exports
+from cudasync.softgpu.abi.green_contexts import contexts as green_contexts
+from cudasync.softgpu.abi.green_contexts import resources as green_resources
+from cudasync.softgpu.abi.green_contexts import streams as green_streams
 from cudasync.softgpu.abi.other_libraries import nvml_library
 from cudasync.softgpu.abi.runtime.bindings import await_bindings
 from cudasync.softgpu.abi.stub.slots import base_of
@@ -110,6 +113,9 @@ CALLS: Final = (
     calls_stop,
     calls_stream,
     calls_virtual,
+    green_contexts,
+    green_resources,
+    green_streams,
     arrays,
     copies,
     objects,
