@@ -32,7 +32,8 @@ def test_level_1_is_numpy_s():
                 name = f"cublas{letter}dot{suffix}_v2"
                 good(call(getattr(lib, name), h, n, px, sx, py, sy, result.ctypes.data))
                 agree(result[0:1], np.array([(vx.conj() if suffix == "c" else vx) @ vy], dtype), 9)
-            good(call(getattr(lib, f"cublas{letter}axpy_v2"), h, n, scalar(3, dtype), px, sx, py, sy))
+            good(call(getattr(lib, f"cublas{letter}axpy_v2"), h, n, scalar(3, dtype), px, sx, py,
+                      sy))
             vy += dtype(3) * vx
             agree(back(), y)
             if sx > 0:
@@ -74,7 +75,8 @@ def test_products_are_numpy_s():
                 c[...] = np.nan
             (pa, _), (pb, _), (pc, back) = map(there, whole)
             good(call(getattr(lib, f"cublas{letter}gemm_v2"), h, ta, tb, m, n, k,
-                      scalar(alpha, dtype), pa, leads[0], pb, leads[1], scalar(beta, dtype), pc, leads[2]))
+                      scalar(alpha, dtype), pa, leads[0], pb, leads[1], scalar(beta, dtype), pc,
+                                leads[2]))
             product = OPERATIONS[ta](a) @ OPERATIONS[tb](b)
             c[...] = dtype(alpha) * product + (dtype(beta) * c if beta else 0)
             agree(back(), whole[2], 9)
@@ -117,7 +119,8 @@ def test_triangles_and_what_extends_level_3_are_numpy_s():
                 a, c = numbers((3, 3), dtype)[:, :2].copy(order="F"), numbers((3, 3), dtype)
                 a = numbers((2, 3) if t else (3, 2), dtype)
                 pc, back = there(c)
-                good(call(getattr(lib, f"cublas{letter}syrk_v2"), h, part, t, 3, 2, scalar(2, dtype),
+                good(call(getattr(lib, f"cublas{letter}syrk_v2"), h, part, t, 3, 2, scalar(2,
+                          dtype),
                           there(a)[0], len(a), scalar(-1, dtype), pc, 3))
                 left = a.T if t else a
                 full = dtype(2) * left @ left.T - c
@@ -126,12 +129,14 @@ def test_triangles_and_what_extends_level_3_are_numpy_s():
                 agree(back(), c, 9)
         a, b, c = numbers((4, 3), dtype), numbers((3, 4), dtype), numbers((4, 3), dtype)
         pc, back = there(c)
-        good(call(getattr(lib, f"cublas{letter}geam"), h, 0, 2, 4, 3, scalar(2, dtype), there(a)[0], 4,
+        good(call(getattr(lib, f"cublas{letter}geam"), h, 0, 2, 4, 3, scalar(2, dtype),
+                  there(a)[0], 4,
                   scalar(-1, dtype), there(b)[0], 3, pc, 4))
         agree(back(), dtype(2) * a - b.conj().T, 9)
         for side in range(2):
             x = numbers((3 if side else 4,), dtype)
-            good(call(getattr(lib, f"cublas{letter}dgmm"), h, side, 4, 3, there(a)[0], 4, there(x)[0], 1,
+            good(call(getattr(lib, f"cublas{letter}dgmm"), h, side, 4, 3, there(a)[0], 4,
+                      there(x)[0], 1,
                       pc, 4))
             agree(back(), a * x if side else x[:, None] * a, 9)
     for letter, dtype in (("S", np.float32), ("D", np.float64)):
@@ -163,21 +168,25 @@ def test_batches_are_numpy_s():
         good(call(getattr(lib, f"cublas{letter}gemmBatched"), h, 0, 0, 2, 4, 3, scalar(2, dtype),
                   tables[0], 2, tables[1], 3, scalar(1, dtype), tables[2], 2, 5))
         agree(back(), expected, 9)
-        good(call(getattr(lib, f"cublas{letter}gemmStridedBatched"), h, 0, 0, 2, 4, 3, scalar(1, dtype),
+        good(call(getattr(lib, f"cublas{letter}gemmStridedBatched"), h, 0, 0, 2, 4, 3, scalar(1,
+                  dtype),
                   pa, 2, 6, pb, 3, 12, scalar(0, dtype), pc, 2, 8, 5))
         agree(back(), np.einsum("ijz,jkz->ikz", a, b), 9)
     half, single = np.float16, np.float32
     a, b, c = (numbers(s, half) for s in ((4, 6), (6, 3), (4, 3)))
     pc, back = there(c)
-    good(call(lib.cublasGemmEx, h, 0, 0, 4, 3, 6, scalar(1, single), there(a)[0], 2, 4, there(b)[0], 2, 6,
+    good(call(lib.cublasGemmEx, h, 0, 0, 4, 3, 6, scalar(1, single), there(a)[0], 2, 4,
+              there(b)[0], 2, 6,
               scalar(0, single), pc, 2, 4, 68, -1))
     agree(back(), (a.astype(single) @ b.astype(single)).astype(half), 1)
-    good(call(lib.cublasSgemmEx, h, 0, 0, 4, 3, 6, scalar(1, single), there(a)[0], 2, 4, there(b)[0], 2, 6,
+    good(call(lib.cublasSgemmEx, h, 0, 0, 4, 3, 6, scalar(1, single), there(a)[0], 2, 4,
+              there(b)[0], 2, 6,
               scalar(0, single), pc, 2, 4))
     agree(back(), (a.astype(single) @ b.astype(single)).astype(half), 1)
     a, b, c = (numbers(s, half) for s in ((4, 6, 2), (6, 3, 2), (4, 3, 2)))
     pc, back = there(c)
-    good(call(lib.cublasGemmStridedBatchedEx, h, 0, 0, 4, 3, 6, scalar(1, half), there(a)[0], 2, 4, 24,
+    good(call(lib.cublasGemmStridedBatchedEx, h, 0, 0, 4, 3, 6, scalar(1, half), there(a)[0], 2,
+              4, 24,
               there(b)[0], 2, 6, 18, scalar(0, half), pc, 2, 4, 12, 2, 64, -1))
     agree(back(), np.einsum("ijz,jkz->ikz", a.astype(single), b.astype(single)).astype(half), 1)
     """

@@ -48,11 +48,13 @@ def test_complex_and_real_transforms_of_one_to_three_dimensions():
             x = np.ascontiguousarray(numbers((3, *lengths), real))
             names = ("R2C", "C2R") if real == np.float32 else ("D2Z", "Z2D")
             (source, _), (target, back) = place(x), place(np.zeros((3, *half), dtype))
-            good(call(getattr(lib, f"cufftExec{names[0]}"), ctypes.c_int(many(lengths, kinds[0], 3)),
+            good(call(getattr(lib, f"cufftExec{names[0]}"), ctypes.c_int(many(lengths, kinds[0],
+                      3)),
                       source, target))
             agree(back().reshape(3, *half), np.fft.rfftn(x, axes=axes).astype(dtype), 99)
             again, fetch = place(np.zeros_like(x))
-            good(call(getattr(lib, f"cufftExec{names[1]}"), ctypes.c_int(many(lengths, kinds[1], 3)),
+            good(call(getattr(lib, f"cufftExec{names[1]}"), ctypes.c_int(many(lengths, kinds[1],
+                      3)),
                       target, again))
             agree(fetch().reshape(x.shape), x * np.prod(lengths).astype(real), 99)
     p = plan()

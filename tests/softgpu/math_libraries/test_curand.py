@@ -38,7 +38,8 @@ def test_the_same_seed_and_place_give_the_same_numbers_and_others_others():
 def test_numbers_have_the_distribution_that_was_asked_for():
     program = """
     g, n = generator(11), 20000
-    for suffix, dtype, c in (("", np.float32, ctypes.c_float), ("Double", np.float64, ctypes.c_double)):
+    for suffix, dtype, c in (("", np.float32, ctypes.c_float), ("Double", np.float64,
+              ctypes.c_double)):
         x = drawn(g, f"Uniform{suffix}", n, dtype)
         assert 0 < x.min() and x.max() <= 1
         # Within five standard deviations of the mean and of the variance.

@@ -116,7 +116,7 @@ def _ger(
             view = target.view()
             view += factor.get() * np.outer(left.view(), row)
 
-        operands = [left, right, target]
+        operands: list[Matrix | Vector] = [left, right, target]
         library.run(handle, name, run, reads=operands, writes=[target], scalars=[factor])
 
     return ger
