@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Final
 
 from cuda.bindings import __version__, driver
 
-from cudasync.softgpu.abi import calls_runtime, registry
+from cudasync.softgpu.abi import registry
 from cudasync.softgpu.abi.install import load_stub
 from cudasync.softgpu.abi.refusals import never_needed, why_not
+from cudasync.softgpu.abi.runtime.chapters import entries
 from cudasync.softgpu.core.machine import Machine
 
 if TYPE_CHECKING:
@@ -105,7 +106,7 @@ def page() -> str:
 
 
 def _of_the_runtime() -> str:
-    names = sorted(calls_runtime.entries())
+    names = sorted(entries())
     text = f"{len(names)} functions of the runtime are here: {', '.join(names)}."
     return "\n" + textwrap.fill(text, _WIDTH, break_long_words=False) + "\n"
 

@@ -51,11 +51,11 @@ from cudasync.softgpu.abi import (
     calls_stop,
     calls_stream,
     calls_virtual,
-    runtime_bindings,
 )
 from cudasync.softgpu.abi.elf import SONAME, build
 from cudasync.softgpu.abi.exports import exports
 from cudasync.softgpu.abi.other_libraries import nvml_library
+from cudasync.softgpu.abi.runtime.bindings import await_bindings
 from cudasync.softgpu.abi.stub.slots import base_of
 from cudasync.softgpu.abi.table import (
     CONSTANTS,
@@ -68,9 +68,6 @@ from cudasync.softgpu.abi.textures import (
     copies,
     objects,
     references,
-    runtime_arrays,
-    runtime_copies,
-    runtime_objects,
 )
 
 if TYPE_CHECKING:
@@ -115,9 +112,6 @@ CALLS: Final = (
     copies,
     objects,
     references,
-    runtime_arrays,
-    runtime_copies,
-    runtime_objects,
 )
 """The modules whose import enters the driver's functions."""
 
@@ -142,7 +136,7 @@ def load_stub(machine: Machine, *, force: bool, report: bool = False) -> Functio
     table = FunctionTable(machine, stub, base_of(library, stub), exported, report=report)
     table.nvml = nvml
     calls_error.serve(table)
-    runtime_bindings.await_bindings(table)
+    await_bindings(table)
     catch_early_interrupts()
     # Runs late: callbacks that are registered before others are called after them.
     atexit.register(table.end)

@@ -1,4 +1,4 @@
-"""Cellar, abi. The runtime API's devices: their properties, and which of them reach each other."""
+"""Cellar, abi. Runtime API, Device Management: what a device is and can do."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import importlib
 from typing import TYPE_CHECKING, Any, Final
 
 from cudasync.softgpu.abi.attributes import device_attribute
-from cudasync.softgpu.abi.calls_runtime import driver_function, of_kinds
+from cudasync.softgpu.abi.runtime.table import runtime_function
 from cudasync.softgpu.abi.values import need
 from cudasync.softgpu.core.results import DriverFailure
 
@@ -88,7 +88,7 @@ _OF_ATTRIBUTES: Final = {
 }
 
 
-@of_kinds("cudaGetDeviceProperties", "pi", in_context=False)
+@runtime_function("cudaGetDeviceProperties", "pi", in_context=False)
 def cuda_get_device_properties(machine: Machine, properties: int, ordinal: int) -> None:
     device = machine.device(ordinal)
     need(properties, _PROPERTIES_BYTES)
@@ -112,43 +112,3 @@ def _said(device: Device, number: int) -> int:
         return device_attribute(device, number)
     except DriverFailure:
         return 0  # An attribute that these bindings do not know.
-
-
-@of_kinds("cudaInitDevice", "iuu", in_context=False)
-def cuda_init_device(machine: Machine, ordinal: int, _device_flags: int, _flags: int) -> None:
-    machine.use_primary(machine.device(ordinal))
-
-
-@of_kinds("cudaSetDeviceFlags", "u")
-def cuda_set_device_flags(machine: Machine, flags: int) -> int | None:
-    ordinal = machine.context().device.ordinal
-    return driver_function("cuDevicePrimaryCtxSetFlags", 11000)(machine, ordinal, flags)
-
-
-@of_kinds("cudaGetDeviceFlags", "p")
-def cuda_get_device_flags(machine: Machine, flags: int) -> int | None:
-    return driver_function("cuCtxGetFlags")(machine, flags)
-
-
-@of_kinds("cudaDeviceCanAccessPeer", "pii", in_context=False)
-def cuda_device_can_access_peer(
-    machine: Machine, answer: int, device: int, peer: int
-) -> int | None:
-    return driver_function("cuDeviceCanAccessPeer")(machine, answer, device, peer)
-
-
-@of_kinds("cudaDeviceGetP2PAttribute", "piii", in_context=False)
-def cuda_device_get_p2p_attribute(machine: Machine, *arguments: int) -> int | None:
-    return driver_function("cuDeviceGetP2PAttribute")(machine, *arguments)
-
-
-@of_kinds("cudaDeviceEnablePeerAccess", "iu")
-def cuda_device_enable_peer_access(machine: Machine, peer: int, flags: int) -> int | None:
-    context = machine.use_primary(machine.device(peer))
-    return driver_function("cuCtxEnablePeerAccess")(machine, context.handle, flags)
-
-
-@of_kinds("cudaDeviceDisablePeerAccess", "i")
-def cuda_device_disable_peer_access(machine: Machine, peer: int) -> int | None:
-    context = machine.use_primary(machine.device(peer))
-    return driver_function("cuCtxDisablePeerAccess")(machine, context.handle)

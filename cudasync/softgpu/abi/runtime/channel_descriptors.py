@@ -1,4 +1,4 @@
-"""Cellar. How the runtime API describes the channels of texels."""
+"""Cellar, abi. Runtime API, Memory Management: how the channels of texels are described."""
 
 from __future__ import annotations
 

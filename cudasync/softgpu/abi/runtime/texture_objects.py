@@ -1,17 +1,17 @@
-"""Cellar. Functions of the runtime API that make, end and describe objects."""
+"""Cellar, abi. Runtime API, Texture Object Management and Surface Object Management."""
 
 from __future__ import annotations
 
 import ctypes
 from typing import TYPE_CHECKING, Any, Final
 
-from cudasync.softgpu.abi.calls_runtime import driver_function, of_kinds
-from cudasync.softgpu.abi.textures.object_structures import kind_of, view_at
-from cudasync.softgpu.abi.textures.runtime_structures import (
+from cudasync.softgpu.abi.runtime.channel_descriptors import (
     ChannelDescriptor,
     channels_of,
     describe_channels,
 )
+from cudasync.softgpu.abi.runtime.table import driver_function, forward, runtime_function
+from cudasync.softgpu.abi.textures.object_structures import kind_of, view_at
 from cudasync.softgpu.abi.values import need, put_u64, structure_at
 from cudasync.softgpu.core.results import DriverFailure
 from cudasync.softgpu.core.textures.formats import format_of
@@ -29,6 +29,11 @@ from cudasync.softgpu.core.textures.resources import (
 
 if TYPE_CHECKING:
     from cudasync.softgpu.core.machine import Machine
+forward(
+    """
+    cudaGetTextureObjectResourceViewDesc pp cuTexObjectGetResourceViewDesc
+    """
+)
 
 _INVALID_FILTER_SETTING: Final = 26
 _INVALID_NORM_SETTING: Final = 27
@@ -157,7 +162,7 @@ def _check(machine: Machine, resource: Resource, sampling: Sampling) -> None:
         raise DriverFailure(_INVALID_FILTER_SETTING, "integers are not filtered")
 
 
-@of_kinds("cudaCreateTextureObject", "pppp")
+@runtime_function("cudaCreateTextureObject", "pppp")
 def cuda_create_texture_object(
     machine: Machine, handle: int, resource: int, sampling: int, view: int
 ) -> None:
@@ -167,18 +172,18 @@ def cuda_create_texture_object(
     put_u64(handle, machine.objects.create_texture(of, how, view_at(view)))
 
 
-@of_kinds("cudaDestroyTextureObject", "p")
+@runtime_function("cudaDestroyTextureObject", "p")
 def cuda_destroy_texture_object(machine: Machine, handle: int) -> Any:
     # As CUDA has it, there is nothing to end where there never was anything.
     return driver_function("cuTexObjectDestroy")(machine, handle) if handle else None
 
 
-@of_kinds("cudaGetTextureObjectResourceDesc", "pp")
+@runtime_function("cudaGetTextureObjectResourceDesc", "pp")
 def cuda_get_texture_object_resource_desc(machine: Machine, resource: int, handle: int) -> None:
     _write_resource(resource, machine.objects.textures.get(handle).resource)
 
 
-@of_kinds("cudaGetTextureObjectTextureDesc", "pp")
+@runtime_function("cudaGetTextureObjectTextureDesc", "pp")
 def cuda_get_texture_object_texture_desc(machine: Machine, sampling: int, handle: int) -> None:
     what = structure_at(_Texture, sampling)
     found = machine.objects.textures.get(handle).sampling
@@ -192,17 +197,17 @@ def cuda_get_texture_object_texture_desc(machine: Machine, sampling: int, handle
     what.least_level, what.most_level = found.least_level, found.most_level
 
 
-@of_kinds("cudaCreateSurfaceObject", "pp")
+@runtime_function("cudaCreateSurfaceObject", "pp")
 def cuda_create_surface_object(machine: Machine, handle: int, resource: int) -> None:
     need(handle)
     put_u64(handle, machine.objects.create_surface(_resource_at(resource)))
 
 
-@of_kinds("cudaDestroySurfaceObject", "p")
+@runtime_function("cudaDestroySurfaceObject", "p")
 def cuda_destroy_surface_object(machine: Machine, handle: int) -> Any:
     return driver_function("cuSurfObjectDestroy")(machine, handle) if handle else None
 
 
-@of_kinds("cudaGetSurfaceObjectResourceDesc", "pp")
+@runtime_function("cudaGetSurfaceObjectResourceDesc", "pp")
 def cuda_get_surface_object_resource_desc(machine: Machine, resource: int, handle: int) -> None:
     _write_resource(resource, machine.objects.surfaces.get(handle).resource)

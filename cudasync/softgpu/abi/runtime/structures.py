@@ -7,7 +7,8 @@ import platform
 from typing import TYPE_CHECKING, Any, Final
 
 from cudasync.softgpu.abi.graph_structures import CopyParams
-from cudasync.softgpu.abi.other_libraries.runtime_forwards import signature
+from cudasync.softgpu.abi.runtime.letters import signature
+from cudasync.softgpu.abi.runtime.table import runtime_function
 from cudasync.softgpu.abi.values import structure_at
 from cudasync.softgpu.core.results import INVALID_VALUE, DriverFailure
 
@@ -136,3 +137,10 @@ def by_value(kinds: str, *structures: type[Any]) -> tuple[str, Callable[[Callabl
         return on_stack if _ON_STACK else by_address
 
     return signature(words), decorate
+
+
+def with_structures(name: str, kinds: str, *structures: type[Any]) -> Callable[[Any], Any]:
+    """Enter a function that takes structures by value: an S stands for each."""
+    c_arguments, decorate = by_value(kinds, *structures)
+    enter = runtime_function(name, kinds, c_arguments=c_arguments)
+    return lambda call: enter(decorate(call))

@@ -1,10 +1,10 @@
-"""Cellar. Functions of the runtime API that copy to and from arrays."""
+"""Cellar, abi. Runtime API, Memory Management: copies to and from arrays."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from cudasync.softgpu.abi.calls_runtime import of_kinds
+from cudasync.softgpu.abi.runtime.table import runtime_function
 from cudasync.softgpu.abi.textures.copies import copy_ends
 from cudasync.softgpu.core.graphs.boxes import UNIFIED, BoxCopy, End
 from cudasync.softgpu.core.results import DriverFailure
@@ -91,9 +91,9 @@ def _enter(name: str, kinds: str, call: Callable[..., BoxCopy], *, has_async: bo
     def enqueueing(machine: Machine, *given: int) -> None:
         call(machine, *given)
 
-    of_kinds(name, kinds)(waiting)
+    runtime_function(name, kinds)(waiting)
     if has_async:
-        of_kinds(f"{name}Async", f"{kinds}p")(enqueueing)
+        runtime_function(f"{name}Async", f"{kinds}p")(enqueueing)
 
 
 _enter(

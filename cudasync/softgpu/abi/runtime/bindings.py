@@ -17,19 +17,15 @@ import re
 import sys
 from typing import TYPE_CHECKING, Any, Final
 
-from cudasync.softgpu.abi import calls_runtime, registry
-from cudasync.softgpu.abi.other_libraries import (  # noqa: F401 - they enter their functions.
-    runtime_devices,
-    runtime_graphs,
-    runtime_memory,
-)
-from cudasync.softgpu.abi.other_libraries.runtime_forwards import kinds_of
+from cudasync.softgpu.abi.runtime.chapters import KINDS, entries
+from cudasync.softgpu.abi.runtime.letters import kinds_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from importlib.machinery import ModuleSpec
     from types import ModuleType
 
+    from cudasync.softgpu.abi import registry
     from cudasync.softgpu.abi.table import FunctionTable
 
 _BINDINGS: Final = "cuda.bindings.runtime"
@@ -72,7 +68,7 @@ def await_bindings(table: FunctionTable) -> None:
 def lead(table: FunctionTable) -> None:
     """Exchange the capsules."""
     capsules: dict[str, Any] = importlib.import_module(_C_FUNCTIONS).__pyx_capi__
-    here = calls_runtime.entries()
+    here = entries()
     for name, capsule in capsules.items():
         # Our own copy: the name belongs to the capsule, which goes.
         signature = ctypes.create_string_buffer(ctypes.string_at(_name_of(capsule)))
@@ -88,12 +84,4 @@ def lead(table: FunctionTable) -> None:
 
 def _entry(name: str, signature: str) -> registry.Entry | None:
     """What is here of a function as the bindings call it: older ones have other arguments."""
-    kinds = calls_runtime.KINDS.get(name)
-    if kinds is not None and kinds != kinds_of(signature):
-        return None
-    return calls_runtime.entries().get(name)
-
-
-def names() -> list[str]:
-    """The functions that are here."""
-    return sorted(calls_runtime.entries())
+    return entries().get(name) if KINDS.get(name) == kinds_of(signature) else None

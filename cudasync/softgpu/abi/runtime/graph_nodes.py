@@ -1,18 +1,18 @@
-"""Cellar, abi. Nodes of graphs that the runtime API describes otherwise than the driver."""
+"""Cellar, abi. Runtime API, Graph Management: nodes described otherwise than by the driver."""
 
 from __future__ import annotations
 
 import ctypes
 from typing import TYPE_CHECKING, Final
 
-from cudasync.softgpu.abi.calls_runtime import driver_function, of_kinds
 from cudasync.softgpu.abi.graph_structures import CopyParams
-from cudasync.softgpu.abi.other_libraries.runtime_structures import (
+from cudasync.softgpu.abi.runtime.structures import (
     Copy3D,
     driver_copy,
     linear_copy,
     write_copy,
 )
+from cudasync.softgpu.abi.runtime.table import driver_function, runtime_function
 from cudasync.softgpu.abi.values import get_i32, need, structure_at
 from cudasync.softgpu.core.results import NOT_SUPPORTED, DriverFailure
 
@@ -32,21 +32,21 @@ def _context(machine: Machine) -> int:
 # Copies and fills
 
 
-@of_kinds("cudaGraphAddMemcpyNode", "pppzp")
+@runtime_function("cudaGraphAddMemcpyNode", "pppzp")
 def cuda_graph_add_memcpy_node(machine: Machine, *arguments: int) -> int | None:
     copy = driver_copy(machine, structure_at(Copy3D, arguments[4]))
     call = driver_function("cuGraphAddMemcpyNode")
     return call(machine, *arguments[:4], ctypes.addressof(copy), _context(machine))
 
 
-@of_kinds("cudaGraphAddMemcpyNode1D", "pppzppzi")
+@runtime_function("cudaGraphAddMemcpyNode1D", "pppzppzi")
 def cuda_graph_add_memcpy_node_1d(machine: Machine, *arguments: int) -> int | None:
     copy = linear_copy(*arguments[4:7])
     call = driver_function("cuGraphAddMemcpyNode")
     return call(machine, *arguments[:4], ctypes.addressof(copy), _context(machine))
 
 
-@of_kinds("cudaGraphMemcpyNodeGetParams", "pp")
+@runtime_function("cudaGraphMemcpyNodeGetParams", "pp")
 def cuda_graph_memcpy_node_get_params(machine: Machine, node: int, parameters: int) -> int | None:
     copy = CopyParams()
     found = structure_at(Copy3D, parameters)
@@ -55,13 +55,13 @@ def cuda_graph_memcpy_node_get_params(machine: Machine, node: int, parameters: i
     return code
 
 
-@of_kinds("cudaGraphMemcpyNodeSetParams", "pp")
+@runtime_function("cudaGraphMemcpyNodeSetParams", "pp")
 def cuda_graph_memcpy_node_set_params(machine: Machine, node: int, parameters: int) -> int | None:
     copy = driver_copy(machine, structure_at(Copy3D, parameters))
     return driver_function("cuGraphMemcpyNodeSetParams")(machine, node, ctypes.addressof(copy))
 
 
-@of_kinds("cudaGraphMemcpyNodeSetParams1D", "pppzi")
+@runtime_function("cudaGraphMemcpyNodeSetParams1D", "pppzi")
 def cuda_graph_memcpy_node_set_params_1d(
     machine: Machine, node: int, *arguments: int
 ) -> int | None:
@@ -74,7 +74,7 @@ def _set_executable(machine: Machine, executable: int, node: int, copy: CopyPara
     return call(machine, executable, node, ctypes.addressof(copy), _context(machine))
 
 
-@of_kinds("cudaGraphExecMemcpyNodeSetParams", "ppp")
+@runtime_function("cudaGraphExecMemcpyNodeSetParams", "ppp")
 def cuda_graph_exec_memcpy_node_set_params(
     machine: Machine, executable: int, node: int, parameters: int
 ) -> int | None:
@@ -82,19 +82,19 @@ def cuda_graph_exec_memcpy_node_set_params(
     return _set_executable(machine, executable, node, copy)
 
 
-@of_kinds("cudaGraphExecMemcpyNodeSetParams1D", "ppppzi")
+@runtime_function("cudaGraphExecMemcpyNodeSetParams1D", "ppppzi")
 def cuda_graph_exec_memcpy_node_set_params_1d(
     machine: Machine, executable: int, node: int, *arguments: int
 ) -> int | None:
     return _set_executable(machine, executable, node, linear_copy(*arguments[:3]))
 
 
-@of_kinds("cudaGraphAddMemsetNode", "pppzp")
+@runtime_function("cudaGraphAddMemsetNode", "pppzp")
 def cuda_graph_add_memset_node(machine: Machine, *arguments: int) -> int | None:
     return driver_function("cuGraphAddMemsetNode")(machine, *arguments, _context(machine))
 
 
-@of_kinds("cudaGraphExecMemsetNodeSetParams", "ppp")
+@runtime_function("cudaGraphExecMemsetNodeSetParams", "ppp")
 def cuda_graph_exec_memset_node_set_params(machine: Machine, *arguments: int) -> int | None:
     call = driver_function("cuGraphExecMemsetNodeSetParams")
     return call(machine, *arguments, _context(machine))
@@ -103,7 +103,7 @@ def cuda_graph_exec_memset_node_set_params(machine: Machine, *arguments: int) ->
 # Conditions
 
 
-@of_kinds("cudaGraphConditionalHandleCreate", "ppuu")
+@runtime_function("cudaGraphConditionalHandleCreate", "ppuu")
 def cuda_graph_conditional_handle_create(
     machine: Machine, handle: int, graph: int, initial: int, flags: int
 ) -> int | None:
@@ -111,7 +111,7 @@ def cuda_graph_conditional_handle_create(
     return call(machine, handle, graph, _context(machine), initial, flags)
 
 
-@of_kinds("cudaGraphAddNode", "ppppzp")
+@runtime_function("cudaGraphAddNode", "ppppzp")
 def cuda_graph_add_node(machine: Machine, *arguments: int) -> int | None:
     parameters = arguments[5]
     need(parameters, _NODE_BYTES)

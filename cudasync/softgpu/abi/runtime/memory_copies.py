@@ -1,29 +1,22 @@
-"""Cellar, abi. The runtime API's memory: what it describes otherwise than the driver."""
+"""Cellar, abi. Runtime API, Memory Management: rows and boxes, pitched; their copies and fills."""
 
 from __future__ import annotations
 
 import ctypes
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
-from cudasync.softgpu.abi.calls_runtime import (
-    KINDS,
-    driver_function,
-    of_kinds,
-    runtime_function,
-)
-from cudasync.softgpu.abi.other_libraries.runtime_structures import (
+from cudasync.softgpu.abi.runtime.structures import (
     Copy3D,
     Extent,
     PitchedPointer,
-    by_value,
     driver_copy,
+    with_structures,
 )
+from cudasync.softgpu.abi.runtime.table import driver_function, runtime_function
 from cudasync.softgpu.abi.values import structure_at
 from cudasync.softgpu.core.results import INVALID_VALUE, DriverFailure
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from cudasync.softgpu.abi.graph_structures import CopyParams
     from cudasync.softgpu.core.machine import Machine
 
@@ -31,14 +24,7 @@ _DEFAULT: Final = 0
 _ELEMENT_BYTES: Final = 16
 
 
-def with_structures(name: str, kinds: str, *structures: type[Any]) -> Callable[[Any], Any]:
-    """Enter a function that takes structures by value: an S stands for each."""
-    KINDS[name] = kinds
-    c_arguments, decorate = by_value(kinds, *structures)
-    return lambda call: runtime_function(name, c_arguments)(decorate(call))
-
-
-@of_kinds("cudaMallocPitch", "ppzz")
+@runtime_function("cudaMallocPitch", "ppzz")
 def cuda_malloc_pitch(
     machine: Machine, address: int, pitch: int, width: int, height: int
 ) -> int | None:
@@ -83,23 +69,23 @@ def _copied(machine: Machine, copy: CopyParams) -> int | None:
     return driver_function("cuMemcpy3D")(machine, ctypes.addressof(copy))
 
 
-@of_kinds("cudaMemcpy2D", "pzpzzzi")
+@runtime_function("cudaMemcpy2D", "pzpzzzi")
 def cuda_memcpy_2d(machine: Machine, *arguments: int) -> int | None:
     return _copied(machine, _rows_copy(machine, *arguments[:6]))
 
 
-@of_kinds("cudaMemcpy2DAsync", "pzpzzzip")
+@runtime_function("cudaMemcpy2DAsync", "pzpzzzip")
 def cuda_memcpy_2d_async(machine: Machine, *arguments: int) -> int | None:
     copy = _rows_copy(machine, *arguments[:6])
     return driver_function("cuMemcpy3DAsync")(machine, ctypes.addressof(copy), arguments[7])
 
 
-@of_kinds("cudaMemcpy3D", "p")
+@runtime_function("cudaMemcpy3D", "p")
 def cuda_memcpy_3d(machine: Machine, parameters: int) -> int | None:
     return _copied(machine, driver_copy(machine, structure_at(Copy3D, parameters)))
 
 
-@of_kinds("cudaMemcpy3DAsync", "pp")
+@runtime_function("cudaMemcpy3DAsync", "pp")
 def cuda_memcpy_3d_async(machine: Machine, parameters: int, stream: int) -> int | None:
     copy = driver_copy(machine, structure_at(Copy3D, parameters))
     return driver_function("cuMemcpy3DAsync")(machine, ctypes.addressof(copy), stream)
@@ -109,7 +95,7 @@ def _primary(machine: Machine, ordinal: int) -> int:
     return machine.use_primary(machine.device(ordinal)).handle
 
 
-@of_kinds("cudaMemcpyPeer", "pipiz")
+@runtime_function("cudaMemcpyPeer", "pipiz")
 def cuda_memcpy_peer(
     machine: Machine, target: int, to: int, source: int, of: int, size: int
 ) -> int | None:
@@ -117,7 +103,7 @@ def cuda_memcpy_peer(
     return driver_function("cuMemcpyPeer")(machine, *ends, size)
 
 
-@of_kinds("cudaMemcpyPeerAsync", "pipizp")
+@runtime_function("cudaMemcpyPeerAsync", "pipizp")
 def cuda_memcpy_peer_async(
     machine: Machine, target: int, to: int, source: int, of: int, size: int, stream: int
 ) -> int | None:
@@ -128,14 +114,14 @@ def cuda_memcpy_peer_async(
 # Fills
 
 
-@of_kinds("cudaMemset2D", "pzizz")
+@runtime_function("cudaMemset2D", "pzizz")
 def cuda_memset_2d(
     machine: Machine, address: int, pitch: int, value: int, width: int, height: int
 ) -> int | None:
     return driver_function("cuMemsetD2D8")(machine, address, pitch, value & 0xFF, width, height)
 
 
-@of_kinds("cudaMemset2DAsync", "pzizzp")
+@runtime_function("cudaMemset2DAsync", "pzizzp")
 def cuda_memset_2d_async(
     machine: Machine, address: int, pitch: int, value: int, width: int, height: int, stream: int
 ) -> int | None:

@@ -1,22 +1,30 @@
-"""Cellar. Functions of the runtime API about arrays: texels are described and counted otherwise."""
+"""Cellar, abi. Runtime API, Memory Management: arrays, whose texels are described."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from cudasync.softgpu.abi.calls_runtime import driver_function, of_kinds
-from cudasync.softgpu.abi.other_libraries.runtime_memory import with_structures
-from cudasync.softgpu.abi.other_libraries.runtime_structures import Extent
-from cudasync.softgpu.abi.textures.runtime_structures import (
+from cudasync.softgpu.abi.runtime.channel_descriptors import (
     ChannelDescriptor,
     channels_of,
     describe_channels,
 )
+from cudasync.softgpu.abi.runtime.structures import Extent, with_structures
+from cudasync.softgpu.abi.runtime.table import driver_function, forward, runtime_function
 from cudasync.softgpu.abi.values import need, offer_u32, put_u64, structure_at
 from cudasync.softgpu.core.textures.arrays import Shape, checked_shape
 
 if TYPE_CHECKING:
     from cudasync.softgpu.core.machine import Machine
+
+forward(
+    """
+    cudaArrayGetMemoryRequirements ppi
+    cudaArrayGetPlane ppu
+    cudaArrayGetSparseProperties pp
+    cudaGetMipmappedArrayLevel ppu cuMipmappedArrayGetLevel
+    """
+)
 
 
 def _shape(descriptor: int, width: int, height: int, depth: int, flags: int) -> Shape:
@@ -24,7 +32,7 @@ def _shape(descriptor: int, width: int, height: int, depth: int, flags: int) -> 
     return checked_shape(width, height, depth, code, channels, flags)
 
 
-@of_kinds("cudaMallocArray", "ppzzu")
+@runtime_function("cudaMallocArray", "ppzzu")
 def cuda_malloc_array(
     machine: Machine, handle: int, descriptor: int, width: int, height: int, flags: int
 ) -> None:
@@ -50,23 +58,23 @@ def cuda_malloc_mipmapped_array(
     put_u64(handle, machine.arrays.create_mipmapped(shape, levels).handle)
 
 
-@of_kinds("cudaFreeArray", "p")
+@runtime_function("cudaFreeArray", "p")
 def cuda_free_array(machine: Machine, array: int) -> Any:
     return driver_function("cuArrayDestroy")(machine, array) if array else None
 
 
-@of_kinds("cudaFreeMipmappedArray", "p")
+@runtime_function("cudaFreeMipmappedArray", "p")
 def cuda_free_mipmapped_array(machine: Machine, mipmap: int) -> Any:
     return driver_function("cuMipmappedArrayDestroy")(machine, mipmap) if mipmap else None
 
 
-@of_kinds("cudaGetChannelDesc", "pp")
+@runtime_function("cudaGetChannelDesc", "pp")
 def cuda_get_channel_desc(machine: Machine, descriptor: int, array: int) -> None:
     shape = machine.arrays.get(array).shape
     describe_channels(structure_at(ChannelDescriptor, descriptor), shape.format, shape.channels)
 
 
-@of_kinds("cudaArrayGetInfo", "pppp")
+@runtime_function("cudaArrayGetInfo", "pppp")
 def cuda_array_get_info(
     machine: Machine, descriptor: int, extent: int, flags: int, array: int
 ) -> None:
@@ -80,7 +88,7 @@ def cuda_array_get_info(
     offer_u32(flags, shape.flags)
 
 
-@of_kinds("cudaDeviceGetTexture1DLinearMaxWidth", "ppi")
+@runtime_function("cudaDeviceGetTexture1DLinearMaxWidth", "ppi")
 def cuda_device_get_texture_1d_linear_max_width(
     machine: Machine, width: int, descriptor: int, device: int
 ) -> Any:
