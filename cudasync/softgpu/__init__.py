@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING
 from cudasync.errors import CudasyncError, PtxError
 from cudasync.locks import Lock
 from cudasync.softgpu.abi.install import load_stub, real_driver
+from cudasync.softgpu.abi.native import process
+from cudasync.softgpu.abi.native.build import write_libraries as write_native_libraries
 from cudasync.softgpu.core.checks.at_exit import start_from_process
 from cudasync.softgpu.core.driver_types.compute_capability import DEFAULT, named
 from cudasync.softgpu.core.machine import Machine, nothing_kept
@@ -30,7 +32,13 @@ if TYPE_CHECKING:
     from cudasync.softgpu.abi.table import FunctionTable
     from cudasync.softgpu.launching import Compile, CompiledModule, Find, Found
 
-__all__ = ["install", "installed", "real_driver"]
+__all__ = [
+    "install",
+    "installed",
+    "real_driver",
+    "start_native_program",
+    "write_native_libraries",
+]
 
 # By name, the first being the default: what the fast lowering does not know yet, the plain one
 # may. Each alone checks the other.
@@ -172,6 +180,16 @@ def _find(image: bytes, *, memcheck: bool = True) -> Found | None:
 def installed() -> bool:
     """True once `install` has succeeded in this process."""
     return bool(_tables)
+
+
+def start_native_program() -> None:
+    """Serve the native libraries of this process, which calls this at its first CUDA call."""
+
+    def put_in_place() -> FunctionTable:
+        install(force=True)
+        return _tables[0]
+
+    process.start(put_in_place)
 
 
 def _number(text: str | None, default: int) -> int:

@@ -31,6 +31,8 @@ class Entry:
     kind: int
     capability: int
     """Ten times the major number, and the minor one: 75, 80, 120."""
+    isa_major: int
+    """The major version of the PTX ISA that the text is written in."""
     flags: int
     size_bytes: int
     """Of the payload once it is unpacked."""
@@ -75,7 +77,7 @@ def entries_of(image: bytes) -> list[Entry]:
         if end - at < _ENTRY_BYTES:
             raise _damaged(f"the entry at {at} is cut off")
         fields = _ENTRY.unpack_from(image, at)
-        kind, _, header_bytes, payload_bytes, packed_bytes, _, _, capability = fields[:8]
+        kind, _, header_bytes, payload_bytes, packed_bytes, _, isa, capability = fields[:8]
         flags, size_bytes = fields[9], fields[11]
         start = at + header_bytes
         if header_bytes < _ENTRY_BYTES or payload_bytes > end - start:
@@ -83,7 +85,7 @@ def entries_of(image: bytes) -> list[Entry]:
         if packed_bytes > payload_bytes:
             raise _damaged(f"the entry at {at} has more compressed bytes than payload")
         payload = image[start : start + (packed_bytes or payload_bytes)]
-        found.append(Entry(kind, capability, flags, size_bytes, payload))
+        found.append(Entry(kind, capability, isa >> 16, flags, size_bytes, payload))
         at = start + payload_bytes
     return found
 
