@@ -16,9 +16,8 @@ import ctypes
 import functools
 import struct
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 import llvmlite
 import llvmlite.binding as llvm
@@ -29,6 +28,11 @@ from cudasync.softgpu.jit import flags, kept
 from cudasync.softgpu.jit.cutting import cut, weight
 from cudasync.softgpu.jit.helpers import PROCESSORS, Job
 from cudasync.softgpu.jit.objects import missing_symbols
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from cudasync.softgpu.jit.kernel_text import KernelFunction
 
 _ENTRY = "kernel"
 # One compilation at a time: texts are compiled once, and LLVM is not asked twice at once.
@@ -64,8 +68,6 @@ _REGION_BUDGET = 500
 # Of an object file among several that are kept as one.
 _LENGTH = struct.Struct("<Q")
 
-# Calls release the GIL: that is what CFUNCTYPE is for here.
-KernelFunction: TypeAlias = Callable[[int], int]
 _PROTOTYPE = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p)
 
 # The levels as LLVM names them, the best first; what each means, in LLVM's names for features; and

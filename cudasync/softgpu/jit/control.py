@@ -24,9 +24,8 @@ from cudasync.softgpu.jit.branches import PATIENCE, branch_if_any, branch_if_pat
 from cudasync.softgpu.jit.budget import spend
 from cudasync.softgpu.jit.costs import trip_cost
 from cudasync.softgpu.jit.divergence import PARTING
-from cudasync.softgpu.jit.frames import DONE, FAILED
 from cudasync.softgpu.jit.groups import find_groups
-from cudasync.softgpu.jit.job import Field, read_field, write_field
+from cudasync.softgpu.jit.job import DONE, FAILED, Field, read_field, write_field
 from cudasync.softgpu.jit.masks import (
     EVERYBODY,
     NOBODY,

@@ -15,6 +15,7 @@ from cudasync.softgpu.jit.costs import cost
 from cudasync.softgpu.jit.divergence import analyse
 from cudasync.softgpu.jit.emitters import EMITTERS
 from cudasync.softgpu.jit.flow import Flow
+from cudasync.softgpu.jit.kernel_text import KernelText
 from cudasync.softgpu.jit.lowering import Lowering
 from cudasync.softgpu.jit.probe import Probe
 from cudasync.softgpu.jit.registers import make_slots
@@ -22,17 +23,15 @@ from cudasync.softgpu.jit.rounds import ROUNDS, rounds_call
 from cudasync.softgpu.jit.runtime import FUNCTIONS
 from cudasync.softgpu.jit.segments import Segment, SegmentText, find_segments, segment_head
 from cudasync.softgpu.jit.sharing import share, tables
+from cudasync.softgpu.jit.stopping_functions import is_barrier, is_meeting
 from cudasync.softgpu.jit.stops import (
     Stop,
     find_stops,
     held_nodes,
-    is_barrier,
-    is_meeting,
     parts_lanes,
     renumbered,
     with_meetings,
 )
-from cudasync.softgpu.jit.texts import KernelText
 from cudasync.softgpu.jit.traits import find_traits
 from cudasync.softgpu.jit.warps import axes_in, emit_active, warp_parameters
 from cudasync.softgpu.modifiers import beyond_parameter, unfit_type, unknown_modifier

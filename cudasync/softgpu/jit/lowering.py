@@ -292,3 +292,12 @@ def index_slot(register: str) -> str:
 def lift_slots(register: str) -> tuple[str, str]:
     """The stack slots of what is added to a LIFTED register, and of the lanes."""
     return f'%"={register}.lift"', f'%"={register}.lanes"'
+
+
+def fit(lowering: Lowering, target: ir.Operand, value: Value, type_: ScalarType) -> Value:
+    """Extend an integer result to the width of the register that takes it."""
+    register_type = getattr(target, "type", type_)
+    if register_type.bits <= type_.bits:
+        return value
+    bits = lowering.builder.bitcast(value, f"i{type_.bits}")
+    return lowering.builder.extend(bits, f"i{register_type.bits}", is_signed=type_.is_signed)

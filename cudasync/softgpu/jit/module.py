@@ -20,7 +20,7 @@ from cudasync.softgpu.jit.outline import Source, outline_of, parts_of, record_of
 from cudasync.softgpu.jit.program import prepare
 from cudasync.softgpu.jit.slots import Fit
 from cudasync.softgpu.jit.storage import module_variables
-from cudasync.softgpu.jit.texts import KernelText, KernelTexts, key_of_compiled
+from cudasync.softgpu.jit.texts import KernelTexts, key_of_compiled
 from cudasync.softgpu.jit.variants import Settings, Variant
 from cudasync.softgpu.launching import Found
 from cudasync.softgpu.racing import NEAR_NAME
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from cudasync.ptx import ir
+    from cudasync.softgpu.jit.kernel_text import KernelText
     from cudasync.softgpu.jit.outline import Outline
     from cudasync.softgpu.jit.program import Program
     from cudasync.softgpu.launching import Dim3, Launch

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING
 
 from cudasync.ptx.types import StateSpace
 from cudasync.softgpu.jit.blame import blamed
-from cudasync.softgpu.jit.budget import GRAIN
 from cudasync.softgpu.jit.job import (
     BARRIER_WORDS,
     BARRIERS,
+    GRAIN,
     MOST_THREADS,
     FaultCode,
     Field,
@@ -33,10 +33,9 @@ from cudasync.softgpu.windows import Window
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from cudasync.softgpu.jit.codegen import KernelFunction
+    from cudasync.softgpu.jit.kernel_text import KernelFunction, KernelText
     from cudasync.softgpu.jit.outline import Outline
     from cudasync.softgpu.jit.program import Program
-    from cudasync.softgpu.jit.texts import KernelText
     from cudasync.softgpu.jit.variants import Variant
 
 # Rounds of its warps that a block makes in one turn, as long as each brings it on.

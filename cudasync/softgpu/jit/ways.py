@@ -29,7 +29,8 @@ from cudasync.softgpu.jit.masks import (
 )
 from cudasync.softgpu.jit.racing import note_barrier
 from cudasync.softgpu.jit.registers import clear, spent
-from cudasync.softgpu.jit.stops import has_named_barriers, parts_lanes
+from cudasync.softgpu.jit.stopping_functions import has_named_barriers
+from cudasync.softgpu.jit.stops import parts_lanes
 from cudasync.softgpu.jit.values import Value, integer, uniform
 
 if TYPE_CHECKING:
