@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Final
 
 from cudasync.softgpu.abi.native.registration import REGISTRATIONS, place_managed
 from cudasync.softgpu.abi.runtime.table import driver_function, enter_plain, runtime_function
-from cudasync.softgpu.abi.values import need, put_u64, structure_at
+from cudasync.softgpu.abi.values import need, put_i32, put_u64, structure_at
 
 if TYPE_CHECKING:
     from cudasync.softgpu.core.machine import Machine
 
 # A dim3 is three words, in two registers: x and y, then z.
 _LAUNCH: Final = "plulupzp"
+_VERSION: Final = 13000
 _LOW: Final = 0xFFFFFFFF
 _handles = REGISTRATIONS.handles
 
@@ -140,4 +141,6 @@ def cuda_init_module(machine: Machine, handle: int) -> int:
     return 1  # Not a code: the compiler's code keeps that it was called.
 
 
+# The version that cuda_runtime_api.h of CUDA 13.0 says.
+enter_plain("cudaRuntimeGetVersion", "p", lambda _machine, version: put_i32(version, _VERSION) or 0)
 enter_plain("cudaSetValidDevices", "pi", lambda _machine, _devices, _count: 0)
