@@ -21,7 +21,9 @@ def container(*entries: bytes) -> bytes:
     return struct.pack("<IHHQ", 0xBA55ED50, 1, 16, len(body)) + body
 
 
-def entry(kind: int, capability: int, data: bytes, compression: int = RAW) -> bytes:
+def entry(
+    kind: int, capability: int, data: bytes, compression: int = RAW, *, isa: int = 9
+) -> bytes:
     """An entry with its header; `data` is what it unpacks to."""
     packed = {RAW: bytes, LZ4: lz4_block, ZSTANDARD: zstandard_frame}[compression](data)
     payload = packed + b"\0" * (-len(packed) % 8)
@@ -33,7 +35,7 @@ def entry(kind: int, capability: int, data: bytes, compression: int = RAW) -> by
         len(payload),
         len(packed) if compression else 0,
         0,
-        0x90000,
+        isa << 16,
         capability,
         0,
         0x11 | compression,

@@ -72,8 +72,10 @@ static struct {
     void (*after_fork)(void);
 } python;
 
+extern int __cxa_thread_atexit_impl(void (*)(void *), void *, void *);
+extern void *__dso_handle HIDDEN;
+
 static pthread_once_t once = PTHREAD_ONCE_INIT;
-static pthread_key_t key;
 static __thread int is_starting;
 static int is_over;
 
@@ -111,12 +113,13 @@ static void in_forked_child(void) {
     cudasync_is_kept = 1;
 }
 
+/* glibc calls this before it clears the keys of a thread, of which Python has one. */
 static void end_thread(void *unused) {
     (void)unused;
     if (is_over) return;
-    int state = python.ensure();
-    /* Twice: the second one gives up what `admit` has kept. */
-    python.release(state);
+    python.ensure();
+    /* The first keeps the lock (PyGILState_LOCKED); the second ends what `admit` has begun. */
+    python.release(0);
     python.release(1);
 }
 
@@ -173,7 +176,6 @@ static void start(void) {
         "start_native_program()\n");
     is_starting = 0;
     if (failed) fail("the software GPU does not start", NULL);
-    pthread_key_create(&key, end_thread);
     pthread_atfork(NULL, NULL, in_forked_child);
     on_exit(end_process, NULL);
     if (is_ours) {
@@ -193,7 +195,7 @@ HIDDEN void cudasync_admit(void) {
     if (is_over) return;
     python.ensure();
     python.save();
-    pthread_setspecific(key, &key);
+    __cxa_thread_atexit_impl(end_thread, NULL, &__dso_handle);
 }
 
 #ifdef RUNTIME
