@@ -43,7 +43,7 @@ _PASS = re.compile(
     re.IGNORECASE,
 )
 _FAILURE = re.compile(
-    r"\bfail(ed|s|ure)?\b|\bmismatch(es)?\b|\bincorrect\b|\bwrong\b|not match|"
+    r"\bfail(ed|s|ures?)?\b|\bmismatch(es)?\b|\bincorrect\b|\bwrong\b|not match|"
     r"\berrors? (at|in|code)\b|\berror:",
     re.IGNORECASE,
 )
