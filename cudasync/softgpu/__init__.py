@@ -15,8 +15,6 @@ from typing import TYPE_CHECKING, Any
 from cudasync.errors import CudasyncError, PtxError
 from cudasync.locks import Lock
 from cudasync.softgpu.abi.install import load_stub, real_driver
-from cudasync.softgpu.abi.native import process
-from cudasync.softgpu.abi.native.build import write_libraries as write_native_libraries
 from cudasync.softgpu.core.checks.at_exit import start_from_process
 from cudasync.softgpu.core.driver_types.compute_capability import DEFAULT, named
 from cudasync.softgpu.core.machine import Machine, nothing_kept
@@ -190,8 +188,16 @@ def installed() -> bool:
     return bool(_tables)
 
 
+def write_native_libraries(folder: Path) -> list[str]:
+    """Write what native programs are linked with; the names of the files. CudasyncError."""
+    from cudasync.softgpu.abi.native.build import write_libraries
+
+    return write_libraries(folder)
+
+
 def start_native_program() -> None:
     """Serve the native libraries of this process, which calls this at its first CUDA call."""
+    from cudasync.softgpu.abi.native import process
 
     def put_in_place() -> FunctionTable:
         install(force=True)

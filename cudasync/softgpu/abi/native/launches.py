@@ -142,5 +142,9 @@ def cuda_init_module(machine: Machine, handle: int) -> int:
 
 
 # The version that cuda_runtime_api.h of CUDA 13.0 says.
-enter_plain("cudaRuntimeGetVersion", "p", lambda _machine, version: put_i32(version, _VERSION) or 0)
+@runtime_function("cudaRuntimeGetVersion", "p", in_context=False)
+def cuda_runtime_get_version(_machine: Machine, version: int) -> None:
+    put_i32(version, _VERSION)
+
+
 enter_plain("cudaSetValidDevices", "pi", lambda _machine, _devices, _count: 0)
