@@ -101,6 +101,10 @@ class Findings:
         if self._tells:
             sys.stderr.write(f"cudasync check: {text}\n")
 
+    def __len__(self) -> int:
+        """How many different ones are kept."""
+        return len(self._found)
+
     def summary(self) -> str:
         """One line for the end."""
         counts = [
