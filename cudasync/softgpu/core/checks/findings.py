@@ -79,6 +79,8 @@ class Findings:
         self._found: dict[tuple[object, ...], Finding] = {}
         self.suppressed = 0
         self.left_out = 0
+        # What was done and not checked, in the order in which it was met.
+        self.not_checked: list[str] = []
 
     def add(self, finding: Finding) -> None:
         """Keep it, or count it where it is known."""
@@ -101,6 +103,12 @@ class Findings:
         if self._tells:
             sys.stderr.write(f"cudasync check: {text}\n")
 
+    def pass_over(self, what: str) -> None:
+        """Say, once, what is not checked, and why."""
+        if what not in self.not_checked:
+            self.not_checked.append(what)
+            sys.stderr.write(f"cudasync check: not checked: {what}\n")
+
     def summary(self) -> str:
         """One line for the end."""
         counts = [
@@ -110,6 +118,7 @@ class Findings:
         ]
         more = f", {self.left_out} more not told" if self.left_out else ""
         more += f", {self.suppressed} suppressed" if self.suppressed else ""
+        more += f"; not checked: {len(self.not_checked)}" if self.not_checked else ""
         return (", ".join(counts) or "nothing") + f" found{more}"
 
     def report(self) -> dict[str, object]:
@@ -118,6 +127,7 @@ class Findings:
             "findings": [asdict(finding) for finding in self._found.values()],
             "suppressed": self.suppressed,
             "left_out": self.left_out,
+            "not_checked": self.not_checked,
             "summary": self.summary(),
         }
 
