@@ -32,13 +32,17 @@ class Access:
     ptx_line: int = 0
     source: str = ""
     thread: str = ""
+    launch: str = ""
 
     def describe(self) -> str:
         line = f", PTX line {self.ptx_line}" if self.ptx_line else ""
         source = f" ({self.source})" if self.source else ""
         stream = f" in {self.stream}" if self.stream else ""
         thread = f", {self.thread}" if self.thread else ""
-        return f"{self.verb} by {self.what}{thread}{line}{source}{stream}, called at {self.site}"
+        how = f"recorded at {self.site}, launched at {self.launch}"
+        if not self.launch:
+            how = f"called at {self.site}"
+        return f"{self.verb} by {self.what}{thread}{line}{source}{stream}, {how}"
 
 
 @dataclass(slots=True)

@@ -52,8 +52,8 @@ class ThreadWatch(CheckedWatch):
             raise self._races.raised
         if self._races is not None and self._races.gave_up:
             self._findings.pass_over(
-                f"race of {self._command.describe()} between its blocks, from some moment on: atomics "
-                "and fences handed on more than is kept account of"
+                f"race of {self._command.describe()} between its blocks, from some moment on: "
+                "atomics and fences handed on more than is kept account of"
             )
         return super().failure(function)
 
@@ -83,6 +83,7 @@ class ThreadWatch(CheckedWatch):
             line,
             source_of(function.module.source, line) if line else "",
             thread=thread,
+            launch=self._command.stamp.launch,
         )
 
     def _memory(self, race: ThreadRace) -> str:
