@@ -124,7 +124,7 @@ def history_of(variable: Var, epoch: int) -> History:
     histories = variable._histories
     history = histories.get(epoch)
     if history is None:
-        known = latest(histories)
+        known = latest(histories) if histories else None
         if known is None or known.epoch < max(list(variable._rested), default=0):
             fresh = History(epoch)
         else:
