@@ -92,7 +92,9 @@ def _taken_out(functions: tuple[Function, ...]) -> tuple[Any, tuple[Function, ..
     for each in functions:
         if not isinstance(each, partial) or each.func is not around or each.keywords:
             return None, functions
-        inside.append(each.args[0] if len(each.args) == 1 else partial(each.args[0], *each.args[1:]))
+        inside.append(
+            each.args[0] if len(each.args) == 1 else partial(each.args[0], *each.args[1:])
+        )
     return around, tuple(inside)
 
 
