@@ -193,6 +193,9 @@ class Communicator(ABC):
 
     def noted(self, work: Work) -> Work:
         """`work` was launched: a barrier waits for it."""
+        if work.is_over:
+            # As one that is recorded always is.
+            return work
         self._launched.append(work)
         if len(self._launched) > self._ask_at:
             self._launched = [each for each in self._launched if not each.is_over]
