@@ -8,6 +8,7 @@ none runs any more: other ranks would meet it with another one.
 from __future__ import annotations
 
 from collections import deque
+from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +18,7 @@ from cudasync.array.host.memory import view_of
 from cudasync.distributed.errors import CommunicatorBroken
 from cudasync.distributed.walk import Walk
 from cudasync.engine import Var, engine
-from cudasync.engine.host.awaited import AwaitedPool
+from cudasync.engine.host import awaited
 from cudasync.engine.host.further import with_pool
 from cudasync.engine.pushing import push_site
 from cudasync.graph.recorder import Recorder
@@ -67,13 +68,11 @@ class Line:
         name = told.call or "flush"
         current: Any = engine()
         is_recorded = isinstance(current, Recorder)
-        with_pool(current.outside if is_recorded else current, self._pool, 1, AwaitedPool)
-        pool: Any = None if is_recorded else current._pools[self._pool]
+        with_pool(current.outside if is_recorded else current, self._pool, 1, awaited.AwaitedPool)
         number = -1 if is_recorded else next(self._pushed)
         comparing = self._comparing if told.call and is_first else None
-        site = push_site()
         if comparing is not None:
-            told = told.at(site)
+            told = told.at(push_site())
         limit = name, number, self._timeout
 
         def steps() -> Steps:
@@ -89,10 +88,9 @@ class Line:
             call = call.run_anew
         reads = [] if x is None else [x]
         writes = [self.token] if out is None else [out, self.token]
+        push = current.push if is_recorded else partial(awaited.push, current)
         try:
-            if isinstance(pool, AwaitedPool):
-                pool.expect(site.f_code, site.f_lasti)
-            op: Op = current.push(
+            op: Op = push(
                 call, reads=reads, writes=writes, name=name, priority=priority, pool=self._pool
             )
         except Exception:
@@ -100,9 +98,6 @@ class Line:
             if number >= 0:
                 self._due.remove(number)
             raise
-        finally:
-            if isinstance(pool, AwaitedPool):
-                pool.is_looked_after = False
         return op
 
     def in_turn(self, number: int) -> None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from cudasync.atomic import Bell
 from cudasync.engine import current
 from cudasync.engine.device.ready import settle
-from cudasync.engine.host.awaited import run_awaited
+from cudasync.engine.host.awaited import FRESH, run_awaited
 from cudasync.engine.host.watchdog import stand_in
 from cudasync.engine.lifecycle import interrupts
 from cudasync.engine.log import epoch as epochs
@@ -49,7 +49,7 @@ def wait_for(op: Op, deadline: float | None, *, caller_raises: bool = True) -> b
     Raises DeadlockError if an op's function waits for what can only end after it.
     """
     try:
-        if deadline is None and not current.inside() and run_awaited(op):
+        if FRESH and run_awaited(op, may_run=deadline is None and not current.inside()):
             return True
     except KeyboardInterrupt:
         interrupts.note(op._engine)

@@ -24,10 +24,13 @@ from cudasync.engine.log import node as nodes
 from cudasync.engine.log.combiner import COMBINER
 from cudasync.engine.op import claim
 from cudasync.engine.op_classes import DataFence
+from cudasync.engine.pushing import push_site
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from types import CodeType
 
+    from cudasync.engine.engine import Engine
     from cudasync.engine.op import Op
 
 # So many places of pushes are remembered.
@@ -35,7 +38,7 @@ MOST_PLACES = 256
 # With more in the log than this, a worker plans it.
 FEW = 16
 # Pools that were pushed to since somebody last waited.
-_FRESH: dict[AwaitedPool, None] = {}
+FRESH: dict[AwaitedPool, None] = {}
 
 
 class AwaitedPool(WorkerPool):
@@ -59,13 +62,11 @@ class AwaitedPool(WorkerPool):
             if not self.is_watched:
                 WATCHDOG.watch(self)
             return
-        self.is_put_off = False
+        if self.is_put_off:
+            # Who pushed it did not wait for it: it is not put off the next time.
+            self.is_put_off = False
+            self.places.clear()
         super().ring()
-
-    def expect(self, code: CodeType, at: int) -> None:
-        """A push at that place follows."""
-        self.is_looked_after = (code, at) in self.places and self.ledger.recorder is None
-        _FRESH[self] = None
 
 
 class _Awaited(Regional):
@@ -76,25 +77,43 @@ class _Awaited(Regional):
         self.pool = pool
 
 
-def run_awaited(op: Op) -> bool:
-    """Run on the calling thread what `op`, which it waits for, is or comes after, as far as that is
-    of such pools and nobody has begun it. True if `op` is over.
+def push(engine: Engine, fn: Callable[[], Any], pool: str, **more: Any) -> Op:
+    """`engine.push` to a pool that `with_pool` made of this kind.
+
+    Where `fn.can_go_on` is true after Ctrl-C came up in it, it is called again by the worker.
+    """
+    place = engine._pools[pool]
+    if not isinstance(place, AwaitedPool):
+        # Of a serial engine.
+        return engine.push(fn, pool=pool, **more)
+    site = push_site()
+    try:
+        FRESH[place] = None
+        is_known = (site.f_code, site.f_lasti) in place.places
+        is_one = not place.is_put_off and place.ledger.recorder is None
+        place.is_looked_after = is_known and is_one
+        return engine.push(fn, pool=pool, **more)
+    finally:
+        place.is_looked_after = False
+
+
+def run_awaited(op: Op, *, may_run: bool) -> bool:
+    """If it may, run on the calling thread what `op`, which it waits for, is or comes after, as far
+    as that is of such pools and nobody has begun it. True if `op` is over.
 
     What was put off and is not run here is rung for.
     """
-    if not _FRESH:
-        return False
-    fresh = list(_FRESH)
-    _FRESH.clear()
-    if COMBINER.unplanned <= FEW:
-        if op._pool.__class__ is _Awaited:
-            _run_up_to(op)
+    fresh = list(FRESH)
+    FRESH.clear()
+    if may_run and COMBINER.unplanned <= FEW:
+        if (own := _pool_of(op)) is not None:
+            _run_up_to(op, own)
         elif isinstance(op, DataFence):
             _plan(op, fresh)
             gate = None if op._node is None else op._node.gate
             for each in () if gate is None else gate.before:
-                if each._pool.__class__ is _Awaited:
-                    _run_up_to(each)
+                if (own := _pool_of(each)) is not None:
+                    _run_up_to(each, own)
     for pool in fresh:
         if pool.is_put_off:
             pool.ring()
@@ -111,12 +130,20 @@ def _plan(op: Op, pools: list[AwaitedPool]) -> None:
         pool.is_looked_after = False
 
 
-def _run_up_to(op: Op) -> None:
+def _pool_of(op: Op) -> AwaitedPool | None:
+    """The pool of such an op; None for any other."""
+    place: Any = op._pool
+    if place.__class__ is _Awaited:
+        place = place.pool
+    return place if place.__class__ is AwaitedPool else None
+
+
+def _run_up_to(op: Op, pool: AwaitedPool) -> None:
     """Run `op` and what its pool has before it, unless its worker is at it or it waits."""
-    pool: AwaitedPool = op._pool.pool  # type: ignore[attr-defined]
     if pool.ledger.recorder is not None:
         return
     place = op._code, op._at
+    is_alone = True
     while not op.finished:
         _plan(op, [pool])
         ready = pool.take()
@@ -124,10 +151,12 @@ def _run_up_to(op: Op) -> None:
             pool.places.pop(place, None)
             return
         pool.is_put_off = False
+        is_alone = is_alone and ready is op
         _run(ready, pool)
-    if len(pool.places) >= MOST_PLACES:
-        pool.places.clear()
-    pool.places[place] = None
+    if is_alone:
+        if len(pool.places) >= MOST_PLACES:
+            pool.places.clear()
+        pool.places[place] = None
 
 
 def _run(op: Op, pool: AwaitedPool) -> None:
