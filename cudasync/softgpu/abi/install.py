@@ -52,8 +52,12 @@ from cudasync.softgpu.abi import (
     calls_stream,
     calls_virtual,
 )
+from cudasync.softgpu.abi.cupy.import_hook import await_cupy
 from cudasync.softgpu.abi.elf import SONAME, build
 from cudasync.softgpu.abi.exports import exports
+from cudasync.softgpu.abi.green_contexts import contexts as green_contexts
+from cudasync.softgpu.abi.green_contexts import resources as green_resources
+from cudasync.softgpu.abi.green_contexts import streams as green_streams
 from cudasync.softgpu.abi.other_libraries import nvml_library
 from cudasync.softgpu.abi.runtime.bindings import await_bindings
 from cudasync.softgpu.abi.stub.slots import base_of
@@ -71,6 +75,7 @@ from cudasync.softgpu.abi.textures import (
 )
 
 if TYPE_CHECKING:
+    from cudasync.softgpu.abi.cupy.runtime_module import Compile
     from cudasync.softgpu.core.machine import Machine
 
 CALLS: Final = (
@@ -108,6 +113,9 @@ CALLS: Final = (
     calls_stop,
     calls_stream,
     calls_virtual,
+    green_contexts,
+    green_resources,
+    green_streams,
     arrays,
     copies,
     objects,
@@ -118,7 +126,13 @@ CALLS: Final = (
 _RTLD_NOLOAD: Final = 4
 
 
-def load_stub(machine: Machine, *, force: bool, report: bool = False) -> FunctionTable:
+def load_stub(
+    machine: Machine,
+    *,
+    force: bool,
+    report: bool = False,
+    compile_functions: Compile | None = None,
+) -> FunctionTable:
     """Load the stub and fill it; CudasyncError if a real driver is there and not `force`."""
     if is_loaded(SONAME):
         raise CudasyncError(f"a {SONAME} is loaded in this process already")
@@ -137,6 +151,8 @@ def load_stub(machine: Machine, *, force: bool, report: bool = False) -> Functio
     table.nvml = nvml
     calls_error.serve(table)
     await_bindings(table)
+    if compile_functions is not None:
+        await_cupy(table, compile_functions)
     catch_early_interrupts()
     # Runs late: callbacks that are registered before others are called after them.
     atexit.register(table.end)

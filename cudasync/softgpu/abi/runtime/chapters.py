@@ -12,9 +12,11 @@ from cudasync.softgpu.abi.runtime import (  # noqa: F401 - they enter their func
     device_properties,
     error_handling,
     event_management,
+    execution_contexts,
     execution_control,
     graph_management,
     graph_nodes,
+    linear_array_copies,
     memory_copies,
     memory_management,
     peer_device_memory_access,
@@ -22,6 +24,8 @@ from cudasync.softgpu.abi.runtime import (  # noqa: F401 - they enter their func
     stream_management,
     stream_ordered_allocator,
     texture_objects,
+    unified_addressing,
+    version_management,
 )
 from cudasync.softgpu.abi.runtime.table import KINDS as KINDS
 from cudasync.softgpu.abi.runtime.table import entries as entries
