@@ -92,9 +92,12 @@ def push(engine: Engine, fn: Callable[[], Any], pool: str, **more: Any) -> Op:
         is_known = (site.f_code, site.f_lasti) in place.places
         is_one = not place.is_put_off and place.ledger.recorder is None
         place.is_looked_after = is_known and is_one
-        return engine.push(fn, pool=pool, **more)
+        op: Op = engine.push(fn, pool=pool, **more)
     finally:
         place.is_looked_after = False
+    if not is_one and place.is_put_off:
+        place.ring()
+    return op
 
 
 def run_awaited(op: Op, *, may_run: bool) -> bool:
