@@ -26,7 +26,8 @@ def _rows(address: int, pitch: int, width: int) -> End:
     return End(UNIFIED, address, pitch=pitch)
 
 
-def _check(direction: int) -> None:
+def check_direction(direction: int) -> None:
+    """Refuse a number that is no cudaMemcpyKind; what is copied whence, the addresses say."""
     if direction not in _DIRECTIONS:
         raise DriverFailure(_INVALID_DIRECTION, f"there is no direction {direction}")
 
@@ -43,7 +44,7 @@ def _to_array(
     direction: int,
     stream: int = _DEFAULT,
 ) -> BoxCopy:
-    _check(direction)
+    check_direction(direction)
     target = machine.arrays.copied(array).end(x, y)
     return copy_ends(machine, target, _rows(source, pitch, width), (width, height, 1), stream)
 
@@ -60,7 +61,7 @@ def _from_array(
     direction: int,
     stream: int = _DEFAULT,
 ) -> BoxCopy:
-    _check(direction)
+    check_direction(direction)
     source = machine.arrays.copied(array).end(x, y)
     return copy_ends(machine, _rows(target, pitch, width), source, (width, height, 1), stream)
 
@@ -77,7 +78,7 @@ def _between(
     height: int,
     direction: int,
 ) -> BoxCopy:
-    _check(direction)
+    check_direction(direction)
     to, of = machine.arrays.copied(target), machine.arrays.copied(source)
     return copy_ends(machine, to.end(to_x, to_y), of.end(of_x, of_y), (width, height, 1), _DEFAULT)
 
