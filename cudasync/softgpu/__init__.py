@@ -10,7 +10,7 @@ import os
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from cudasync.errors import CudasyncError, PtxError
 from cudasync.locks import Lock
@@ -110,7 +110,8 @@ def install(
             compile_module=_compiler(lowering),
             find_module=_find if _LOWERINGS[lowering][0] == _KEEPS else nothing_kept,
         )
-        _tables.append(load_stub(machine, force=force, report=report))
+        table = load_stub(machine, force=force, report=report, compile_functions=_compile_functions)
+        _tables.append(table)
         kinds = environment.get("CUDASYNC_CHECKS", "") if checks is None else checks
         if kinds:
             _check(machine, kinds, environment)
@@ -147,6 +148,7 @@ def _compiler(name: str) -> Compile:
         memcheck: bool = True,
         record: bool = False,
         races: bool = False,
+        convergence: bool = False,
         image: bytes | None = None,
     ) -> CompiledModule:
         refusals: list[PtxError] = []
@@ -154,7 +156,12 @@ def _compiler(name: str) -> Compile:
             compile_in: Compile = import_module(f"cudasync.softgpu.{room}").compile_module
             try:
                 return compile_in(
-                    module, memcheck=memcheck, record=record, races=races, image=image
+                    module,
+                    memcheck=memcheck,
+                    record=record,
+                    races=races,
+                    convergence=convergence,
+                    image=image,
                 )
             except PtxError as refusal:
                 refusals.append(refusal)
@@ -167,6 +174,13 @@ def _find(image: bytes, *, memcheck: bool = True) -> Found | None:
     """What the lowering that keeps its work has of this PTX."""
     find: Find = import_module(f"cudasync.softgpu.{_KEEPS}.module").find_module
     return find(image, memcheck=memcheck)
+
+
+def _compile_functions(text: str, names: list[str]) -> tuple[dict[str, int], object]:
+    """Addresses of C functions in LLVM's text, and their owner: LLVM is loaded when asked for."""
+    codegen: Any = import_module(f"cudasync.softgpu.{_KEEPS}.codegen")
+    found: tuple[dict[str, int], object] = codegen.compile_functions(text, names)
+    return found
 
 
 def installed() -> bool:

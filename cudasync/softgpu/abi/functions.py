@@ -66,7 +66,8 @@ driver has given it two tables that NVIDIA has not documented. There are none he
 bindings, where they are imported after the software GPU is in place (as under
 `python -m cudasync run`), call functions that stand on the driver's: the ones below. What needs no
 driver (versions, names of errors) is NVIDIA's own; everything else answers cudaErrorNotSupported,
-and says so. Programs that link the runtime themselves (CuPy, PyTorch) do not run here.
+and says so. CuPy stands on the same functions (`abi/cupy/`);
+PyTorch, which links the runtime itself, does not run.
 """
 
 

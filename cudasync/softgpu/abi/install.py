@@ -52,6 +52,7 @@ from cudasync.softgpu.abi import (
     calls_stream,
     calls_virtual,
 )
+from cudasync.softgpu.abi.cupy.import_hook import await_cupy
 from cudasync.softgpu.abi.elf import SONAME, build
 from cudasync.softgpu.abi.exports import exports
 from cudasync.softgpu.abi.green_contexts import contexts as green_contexts
@@ -74,6 +75,7 @@ from cudasync.softgpu.abi.textures import (
 )
 
 if TYPE_CHECKING:
+    from cudasync.softgpu.abi.cupy.runtime_module import Compile
     from cudasync.softgpu.core.machine import Machine
 
 CALLS: Final = (
@@ -124,7 +126,13 @@ CALLS: Final = (
 _RTLD_NOLOAD: Final = 4
 
 
-def load_stub(machine: Machine, *, force: bool, report: bool = False) -> FunctionTable:
+def load_stub(
+    machine: Machine,
+    *,
+    force: bool,
+    report: bool = False,
+    compile_functions: Compile | None = None,
+) -> FunctionTable:
     """Load the stub and fill it; CudasyncError if a real driver is there and not `force`."""
     if is_loaded(SONAME):
         raise CudasyncError(f"a {SONAME} is loaded in this process already")
@@ -143,6 +151,8 @@ def load_stub(machine: Machine, *, force: bool, report: bool = False) -> Functio
     table.nvml = nvml
     calls_error.serve(table)
     await_bindings(table)
+    if compile_functions is not None:
+        await_cupy(table, compile_functions)
     catch_early_interrupts()
     # Runs late: callbacks that are registered before others are called after them.
     atexit.register(table.end)

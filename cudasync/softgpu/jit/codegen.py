@@ -289,3 +289,19 @@ def compile_text(
                 _kernels.popitem(last=False)
         _kernels.move_to_end(text)
         return found
+
+
+def compile_functions(text: str, names: Sequence[str]) -> tuple[dict[str, int], Any]:
+    """The addresses of functions and variables in a text that calls Python, and their owner.
+
+    The machine code is kept on disk, as a kernel's is; the text must have no address in it.
+    """
+    with _lock:
+        key = kept.key_of(*_setup(), text)
+        code = kept.find(key)
+        if code is None:
+            code = _machine().emit_object(optimise(text, _machine()))
+            kept.keep(key, code)
+        engine = _link([code])
+    found = {name: engine.get_global_value_address(name) for name in names}
+    return found, engine

@@ -27,6 +27,13 @@ forward(
 )
 
 
+def created_array(
+    machine: Machine, descriptor: int, extent: tuple[int, int, int], flags: int
+) -> int:
+    """The handle of a new array of (width, height, depth) texels, described at `descriptor`."""
+    return machine.arrays.create(_shape(descriptor, *extent, flags)).handle
+
+
 def _shape(descriptor: int, width: int, height: int, depth: int, flags: int) -> Shape:
     code, channels = channels_of(structure_at(ChannelDescriptor, descriptor))
     return checked_shape(width, height, depth, code, channels, flags)
@@ -37,7 +44,7 @@ def cuda_malloc_array(
     machine: Machine, handle: int, descriptor: int, width: int, height: int, flags: int
 ) -> None:
     need(handle)
-    put_u64(handle, machine.arrays.create(_shape(descriptor, width, height, 0, flags)).handle)
+    put_u64(handle, created_array(machine, descriptor, (width, height, 0), flags))
 
 
 @with_structures("cudaMalloc3DArray", "ppSu", Extent)
@@ -45,8 +52,8 @@ def cuda_malloc_3d_array(
     machine: Machine, extent: Extent, handle: int, descriptor: int, flags: int
 ) -> None:
     need(handle)
-    shape = _shape(descriptor, extent.width, extent.height, extent.depth, flags)
-    put_u64(handle, machine.arrays.create(shape).handle)
+    sizes = extent.width, extent.height, extent.depth
+    put_u64(handle, created_array(machine, descriptor, sizes, flags))
 
 
 @with_structures("cudaMallocMipmappedArray", "ppSuu", Extent)

@@ -24,6 +24,8 @@ from cudasync.softgpu.abi.runtime import (  # noqa: F401 - they enter their func
     stream_management,
     stream_ordered_allocator,
     texture_objects,
+    unified_addressing,
+    version_management,
 )
 from cudasync.softgpu.abi.runtime.table import KINDS as KINDS
 from cudasync.softgpu.abi.runtime.table import entries as entries

@@ -88,23 +88,34 @@ _OF_ATTRIBUTES: Final = {
 }
 
 
+def described(device: Device) -> dict[str, Any]:
+    """What cudaDeviceProp says of a device, by the names of its fields: arrays are lists."""
+    said: dict[str, Any] = {name: _said(device, number) for name, number in _OF_ATTRIBUTES.items()}
+    said["totalGlobalMem"] = device.total_bytes
+    said["maxThreadsDim"] = [device_attribute(device, number) for number in (2, 3, 4)]
+    said["maxGridSize"] = [device_attribute(device, number) for number in (5, 6, 7)]
+    said["luidDeviceNodeMask"] = 1
+    return said
+
+
+def luid(device: Device) -> bytes:
+    """The locally unique identifier: the ordinal, here."""
+    return device.ordinal.to_bytes(8, "little")
+
+
 @runtime_function("cudaGetDeviceProperties", "pi", in_context=False)
 def cuda_get_device_properties(machine: Machine, properties: int, ordinal: int) -> None:
     device = machine.device(ordinal)
     need(properties, _PROPERTIES_BYTES)
     # The bindings know where their version of the structure has what.
     runtime: Any = importlib.import_module("cuda.bindings.runtime")
-    described = runtime.cudaDeviceProp(_ptr=properties)
-    for name, number in _OF_ATTRIBUTES.items():
-        if hasattr(described, name):
-            setattr(described, name, _said(device, number))
-    described.name = device.name.encode().ljust(256, b"\0")
-    described.totalGlobalMem = device.total_bytes
-    described.maxThreadsDim = [device_attribute(device, number) for number in (2, 3, 4)]
-    described.maxGridSize = [device_attribute(device, number) for number in (5, 6, 7)]
-    described.luid = device.ordinal.to_bytes(8, "little")
-    described.luidDeviceNodeMask = 1
-    ctypes.memmove(described.uuid.getPtr(), device.uuid, len(device.uuid))
+    structure = runtime.cudaDeviceProp(_ptr=properties)
+    for name, value in described(device).items():
+        if hasattr(structure, name):
+            setattr(structure, name, value)
+    structure.name = device.name.encode().ljust(256, b"\0")
+    structure.luid = luid(device)
+    ctypes.memmove(structure.uuid.getPtr(), device.uuid, len(device.uuid))
 
 
 def _said(device: Device, number: int) -> int:

@@ -7,6 +7,7 @@ error. Its errors have the driver's numbers.
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TYPE_CHECKING, Final
 
 from cudasync.softgpu.abi import registry
@@ -104,8 +105,12 @@ def forget_error() -> None:
     _thread.own.error = SUCCESS
 
 
+@cache
 def driver_function(name: str, version: int = ANY_VERSION) -> Call:
-    """A function of the driver, by its name and the version of its form."""
+    """A function of the driver, by its name and the version of its form.
+
+    To be asked for in calls: the driver's functions are entered by other modules.
+    """
     entry = registry.find(name, version)
     assert entry is not None, name
     return entry.call
@@ -132,7 +137,6 @@ def forward(rows: str) -> None:
 
 
 def _forwarded(name: str, version: int) -> Call:
-    # Looked up when it is called: the driver's functions are entered by other modules.
     def call(machine: Machine, *arguments: int) -> int | None:
         return driver_function(name, version)(machine, *arguments)
 
