@@ -7,6 +7,7 @@ finds linked with a SONAME: so a stand-in is loaded when that name is asked for.
 from __future__ import annotations
 
 import importlib
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
@@ -35,6 +36,8 @@ def ask(name: str, table: FunctionTable, version: Callable[[], int]) -> None:
             f"{REFUSED[name]} is not supported by the software GPU: of CUDA's libraries there are "
             "cuBLAS, cuFFT and cuRAND"
         )
+    if name == "nvrtc":
+        _find_nvrtc()
     if name in STOOD_IN_FOR and name not in _loaded:
         major = version() // 1000
         if major not in _MAJORS:
@@ -46,9 +49,18 @@ def ask(name: str, table: FunctionTable, version: Callable[[], int]) -> None:
         _loaded[name] = room.load(table, major)
 
 
+def _find_nvrtc() -> None:
+    """Load NVRTC from its wheel, where there is one: CuPy 13 asks the loader alone for it."""
+    with suppress(Exception):
+        pathfinder: Any = importlib.import_module("cuda.pathfinder")
+        pathfinder.load_nvidia_dynamic_lib("nvrtc")
+
+
 def amend(module: ModuleType, table: FunctionTable, version: Callable[[], int]) -> None:
-    """Have the module's `__getattr__` ask first."""
-    before: Callable[[str], Any] = vars(module)["__getattr__"]
+    """Have the module's `__getattr__` ask first; of CuPy 13, a package has none."""
+    before: Callable[[str], Any] | None = vars(module).get("__getattr__")
+    if before is None:
+        return
 
     def getter(name: str) -> Any:
         ask(name, table, version)
