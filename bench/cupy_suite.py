@@ -34,7 +34,8 @@ _LEFT_OUT = re.compile(
 )
 # How a test says that it came to a library, or to a compiler, that is refused or not there.
 _REFUSED = re.compile(
-    "not supported by the software GPU|nvcc|jitify|cusolver|cusparse|cutensor|_NVRTC_JITIFY",
+    "not supported by the software GPU|CUFFT_NOT_SUPPORTED|CUBLAS_STATUS_NOT_SUPPORTED|nvcc|"
+    "jitify|cusolver|cusparse|cutensor",
     re.IGNORECASE,
 )
 

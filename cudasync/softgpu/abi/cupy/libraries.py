@@ -24,7 +24,6 @@ REFUSED: Final = {
     "cutensor": "cuTENSOR",
     "nccl": "NCCL",
 }
-_MAJORS: Final = (12, 13)
 
 _loaded: dict[str, Any] = {}
 
@@ -39,14 +38,8 @@ def ask(name: str, table: FunctionTable, version: Callable[[], int]) -> None:
     if name == "nvrtc":
         _find_nvrtc()
     if name in STOOD_IN_FOR and name not in _loaded:
-        major = version() // 1000
-        if major not in _MAJORS:
-            raise ImportError(
-                f"this CuPy is built for CUDA {major}, which the software GPU does not know: "
-                "install cupy-cuda12x or cupy-cuda13x"
-            )
         room: Any = importlib.import_module(f"cudasync.softgpu.abi.math_libraries.{name}.library")
-        _loaded[name] = room.load(table, major)
+        _loaded[name] = room.load(table, version() // 1000)
 
 
 def _find_nvrtc() -> None:
