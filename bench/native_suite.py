@@ -50,7 +50,9 @@ _FAILURE = re.compile(
 # What looks like a failure, and says that there is none.
 _NO_FAILURE = re.compile(
     r"\b(0|no|zero|without)\s+(failed|failures?|mismatch\w*|errors?)\b|"
-    r"(failed|failures?|mismatch\w*|errors?)\w*\s*[:=]\s*0(\.0*)?\b",
+    r"(failed|failures?|mismatch\w*|errors?)\w*\s*[:=]\s*0(\.0*)?\b|"
+    # Where a program shows what an assertion does.
+    r"thread: \[[\d,]+\] Assertion .* failed|failed as expected",
     re.IGNORECASE,
 )
 _REFUSED = re.compile(

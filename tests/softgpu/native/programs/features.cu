@@ -33,6 +33,10 @@ __global__ void saxpy(int n, float a, const float *x, float *y) {
     }
 }
 
+__managed__ int total = 3;
+
+__global__ void add_to_total() { atomicAdd(&total, 1); }
+
 __global__ void past_the_end(int *out, int n) { out[threadIdx.x + n] = 1; }
 
 __global__ void with_shared(int *out) {
@@ -200,6 +204,14 @@ static void textures() {
     NEED(byte == 7);
 }
 
+static void managed() {
+    total += 10;
+    add_to_total<<<1, 32>>>();
+    OK(cudaDeviceSynchronize());
+    NEED(total == 45);
+    OK(cudaGetLastError());
+}
+
 static void cooperative() {
     int *sums, *total, host = 0;
     OK(cudaMalloc(&sums, 4 * sizeof *sums));
@@ -302,6 +314,7 @@ int main(int count, char **words) {
     struct { const char *name; void (*run)(); } parts[] = {
         {"symbols", symbols}, {"streams", streams}, {"graphs", graphs},
         {"attributes", attributes}, {"textures", textures}, {"cooperative", cooperative},
+        {"managed", managed},
         {"threads", threads}, {"errors", errors}, {"prints", prints}, {"asserts", asserts},
         {"out_of_bounds", out_of_bounds}, {"races", races}, {"forks", forks}};
     for (auto &part : parts)
