@@ -44,7 +44,7 @@ _PASS = re.compile(
 )
 _FAILURE = re.compile(
     r"\bfail(ed|s|ures?)?\b|\bmismatch(es)?\b|\bincorrect\b|\bwrong\b|not match|"
-    r"\berrors? (at|in|code)\b|\berror:",
+    r"\berrors? (at|in|code)\b|\berror: (?![-+.\d])",
     re.IGNORECASE,
 )
 # What looks like a failure, and says that there is none.

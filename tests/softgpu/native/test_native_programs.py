@@ -22,6 +22,7 @@ PARTS = (
     "textures",
     "cooperative",
     "managed",
+    "driver",
     "errors",
 )
 

@@ -39,8 +39,10 @@ def start(install: Callable[[], FunctionTable]) -> None:
         end_process(str(problem))
     except DriverFailure as problem:
         end_process(problem.detail)
-    _tables.append(table)
-    _checks.append(table.machine.check_under_way)
+    # The second library of a process comes here, too.
+    if not _tables:
+        _tables.append(table)
+        _checks.append(table.machine.check_under_way)
 
 
 def end() -> None:
