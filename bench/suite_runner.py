@@ -110,30 +110,32 @@ def run_module(
     """What came of each test, in as many processes as it takes.
 
     `child` is called with the module, a file to write down what is done, and the tests to leave
-    out, which are done.
+    out, which are done. Of a test that is run again, the last run counts, also where it dies.
     """
-    outcomes: list[Outcome] = []
+    outcomes: dict[str, Outcome] = {}
     with tempfile.TemporaryDirectory() as folder:
         while True:
             record = Path(folder) / "record"
             record.unlink(missing_ok=True)
-            done = [str(outcome["test"]) for outcome in outcomes]
-            command = [str(child), module, str(record), *done]
+            command = [str(child), module, str(record), *outcomes]
             end = run_process(command, folder, deadline_s, variables).in_words()
             lines = record.read_text(encoding="utf-8").splitlines() if record.exists() else []
             events = [json.loads(line) for line in lines]
-            outcomes += [event for event in events if "outcome" in event]
+            under_way = ""
+            for event in events:
+                if "begun" in event:
+                    under_way = str(event["begun"])
+                elif "outcome" in event:
+                    outcomes[str(event["test"])] = event
+                    under_way = ""
             if any("over" in event for event in events):
-                return outcomes
+                return list(outcomes.values())
             if any("again" in event for event in events):
                 continue
-            ended = {outcome["test"] for outcome in outcomes}
-            begun = [str(e["begun"]) for e in events if "begun" in e and e["begun"] not in ended]
-            outcomes.append(
-                {"test": begun[-1] if begun else module, "outcome": "lost", "reason": end}
-            )
-            if not begun:
-                return outcomes
+            lost = under_way or module
+            outcomes[lost] = {"test": lost, "outcome": "lost", "reason": end}
+            if not under_way:
+                return list(outcomes.values())
 
 
 class Ended:

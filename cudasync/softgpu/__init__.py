@@ -154,6 +154,7 @@ def _compiler(name: str) -> Compile:
         memcheck: bool = True,
         record: bool = False,
         races: bool = False,
+        convergence: bool = False,
         image: bytes | None = None,
     ) -> CompiledModule:
         refusals: list[PtxError] = []
@@ -161,7 +162,12 @@ def _compiler(name: str) -> Compile:
             compile_in: Compile = import_module(f"cudasync.softgpu.{room}").compile_module
             try:
                 return compile_in(
-                    module, memcheck=memcheck, record=record, races=races, image=image
+                    module,
+                    memcheck=memcheck,
+                    record=record,
+                    races=races,
+                    convergence=convergence,
+                    image=image,
                 )
             except PtxError as refusal:
                 refusals.append(refusal)

@@ -214,6 +214,9 @@ class CompiledKernel(Protocol):
     def shares(self, block: Dim3) -> bool:
         """Whether threads of such blocks may race on shared memory, as compiled with `races`."""
 
+    def parts_ways(self, block: Dim3) -> bool:
+        """Whether threads of such blocks may miss a barrier, as compiled with `convergence`."""
+
     def start(self, launch: Launch) -> Execution:
         """Prepare to execute; nothing runs before `Execution.run`."""
 
@@ -243,6 +246,7 @@ class Compile(Protocol):
         memcheck: bool = True,
         record: bool = False,
         races: bool = False,
+        convergence: bool = False,
         image: bytes | None = None,
     ) -> CompiledModule:
         """Lower every kernel that can be; PtxError for the first instruction that is no PTX.

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, ClassVar
 from cudasync.softgpu.core.clock import copy_us
 from cudasync.softgpu.core.commands import Command, Step, Touched
 from cudasync.softgpu.core.graphs.works import NodeType, Work
-from cudasync.softgpu.core.results import UNKNOWN, DriverFailure
+from cudasync.softgpu.core.results import ILLEGAL_ADDRESS, INVALID_VALUE, UNKNOWN, DriverFailure
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -37,12 +37,16 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Routine:
-    """What a library call does: its name, the memory that it reads and writes, the function."""
+    """What a library call does: its name, the memory that it reads and writes, the function.
+
+    `is_open`: the function finds in memory what else it reads and writes.
+    """
 
     name: str
     reads: Sequence[Span]
     writes: Sequence[Span]
     function: Callable[[], None]
+    is_open: bool = False
 
 
 class LibraryCall(Command):
@@ -63,8 +67,10 @@ class LibraryCall(Command):
             span.place.check(span.size_bytes, routine.name)
         try:
             routine.function()
-        except DriverFailure:
-            raise
+        except DriverFailure as failure:
+            # What it found in memory was no address.
+            code = ILLEGAL_ADDRESS if failure.code == INVALID_VALUE else failure.code
+            raise DriverFailure(code, f"{routine.name}: {failure.detail}") from None
         except Exception as problem:
             raise DriverFailure(UNKNOWN, f"{routine.name}: {problem!r}") from problem
         return Step.DONE
@@ -73,7 +79,9 @@ class LibraryCall(Command):
     def cost_us(self) -> float:
         return copy_us(sum(span.size_bytes for span in self.routine.writes))
 
-    def touched(self) -> Touched:
+    def touched(self) -> Touched | None:
+        if self.routine.is_open:
+            return None
         reads = [span.range for span in self.routine.reads]
         return Touched(reads, [span.range for span in self.routine.writes])
 
@@ -104,7 +112,8 @@ def enqueue_routine(
     *,
     reads: Sequence[tuple[int, int]] = (),
     writes: Sequence[tuple[int, int]] = (),
-) -> None:
+    is_open: bool = False,
+) -> LibraryCall:
     """Enqueue a library's routine that reads and writes these (address, bytes).
 
     DriverFailure INVALID_VALUE where a range is not memory of the device's.
@@ -113,4 +122,6 @@ def enqueue_routine(
     read = [Span(find(address, size), size) for address, size in reads if size]
     written = [Span(find(address, size), size) for address, size in writes if size]
     machine.transfers.check_access(stream.context, *(span.place for span in (*read, *written)))
-    machine.executor.enqueue(LibraryCall(stream, Routine(name, read, written, function)))
+    command = LibraryCall(stream, Routine(name, read, written, function, is_open))
+    machine.executor.enqueue(command)
+    return command

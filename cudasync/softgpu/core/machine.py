@@ -64,10 +64,12 @@ def no_compiler(
     memcheck: bool = True,
     record: bool = False,
     races: bool = False,
+    convergence: bool = False,
     image: bytes | None = None,
 ) -> CompiledModule:
     """Stands for the compiler where no module is to be loaded."""
-    settings = f"memcheck={memcheck}, record={record}, races={races}, {len(image or b'')} bytes"
+    settings = f"memcheck={memcheck}, record={record}, races={races}, convergence={convergence}"
+    settings += f", {len(image or b'')} bytes"
     raise PtxError(f"no compiler was given to this machine ({settings})", file=module.file)
 
 

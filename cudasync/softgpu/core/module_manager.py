@@ -62,9 +62,9 @@ class ModuleManager:
             _COMPILED_TEXTS
         )
         # Twins that can be recorded, by the identity of what they are twins of.
-        self._recordable: Remembered[tuple[int, bool], tuple[CompiledModule, CompiledModule]] = (
-            Remembered(_COMPILED_TEXTS)
-        )
+        self._recordable: Remembered[
+            tuple[int, bool, bool, bool], tuple[CompiledModule, CompiledModule]
+        ] = Remembered(_COMPILED_TEXTS)
 
     # Finding
 
@@ -188,20 +188,32 @@ class ModuleManager:
         check_sizes(source, compiled)
         return Source(image, source.version, source), compiled
 
-    def recordable(self, function: Function, *, races: bool = False) -> CompiledKernel | None:
+    def recordable(
+        self,
+        function: Function,
+        *,
+        record: bool = True,
+        races: bool = False,
+        convergence: bool = False,
+    ) -> CompiledKernel | None:
         """The same kernel, so compiled that its launches can be recorded; None if it can not be.
 
-        With `races`, its threads can be held against each other, too.
+        With `races`, its threads can be held against each other, too, and with `convergence` it is
+        told who comes to barriers. Without `record` its accesses are not taken down.
         """
         machine, module = self._machine, function.module
-        if machine.record and not races:
+        if machine.record and not races and not convergence:
             return function.kernel
-        key = id(module.compiled), races
+        key = id(module.compiled), record, races, convergence
         found = self._recordable.get(key)
         if found is None:
             try:
                 twin = self._compile(
-                    module.source, memcheck=machine.memcheck, record=True, races=races
+                    module.source,
+                    memcheck=machine.memcheck,
+                    record=record,
+                    races=races,
+                    convergence=convergence,
                 )
             except PtxError:
                 return None

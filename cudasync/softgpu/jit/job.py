@@ -115,6 +115,9 @@ class Field(IntEnum):
     RACES = auto()
     # The state of the slot's windows where they are watched, else 0; see `softgpu/windows.py`.
     WINDOWS = auto()
+    # The state of the slot where it is told who comes to barriers, else 0; see
+    # `softgpu/convergence.py`.
+    CONVERGENCE = auto()
 
 
 @unique

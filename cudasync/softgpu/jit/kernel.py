@@ -11,6 +11,7 @@ from cudasync.softgpu.jit.builder import Builder
 from cudasync.softgpu.jit.calls import argument_names, function_name
 from cudasync.softgpu.jit.codegen import declaration
 from cudasync.softgpu.jit.control import Control
+from cudasync.softgpu.jit.convergence.undefined import Undefined
 from cudasync.softgpu.jit.costs import cost
 from cudasync.softgpu.jit.divergence import analyse
 from cudasync.softgpu.jit.emitters import EMITTERS
@@ -172,7 +173,9 @@ def _analyse(
 
     waiting = program.waiting
     flow = Flow(function, is_barrier, is_meeting(function, waiting))
-    loops_and_barriers = find_stops(flow, waiting) if function.is_kernel else ()
+    loops_and_barriers = (
+        find_stops(flow, waiting, all_matter=settings.convergence) if function.is_kernel else ()
+    )
     _refuse_unknown(probe({}))
     divergence, stops = _settle(flow, loops_and_barriers, probe, program, settings)
     return Analysis(flow, divergence, stops, find_segments(flow, stops, divergence))
@@ -242,7 +245,11 @@ class _Part:
             emit_active(builder)
         builder.allocations.append(f"  %carry = alloca {builder.vector_type('i1')}")
         builder.emit(f"store {builder.vector_type('i1')} zeroinitializer, ptr %carry")
+        names = list(names)
         make_slots(self.lowering, names)
+        if self._settings.convergence:
+            shuffles = self.control.unsafe_shuffles()
+            self.lowering.undefined = Undefined(self.lowering, names, shuffles)
         return around
 
     def _end(self) -> list[str]:

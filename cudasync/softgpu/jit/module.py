@@ -15,6 +15,7 @@ from cudasync.errors import PtxError
 from cudasync.softgpu.expansion import expand
 from cudasync.softgpu.jit import kept
 from cudasync.softgpu.jit.codegen import compile_text
+from cudasync.softgpu.jit.convergence.calls import TELLING
 from cudasync.softgpu.jit.execution import JitExecution
 from cudasync.softgpu.jit.outline import Source, outline_of, parts_of, record_of
 from cudasync.softgpu.jit.program import prepare
@@ -102,6 +103,11 @@ class JitKernel:
         """Whether threads may race on shared memory, in blocks of this shape."""
         return f"call void {NEAR_NAME}" in self.text(self.variant(block)).text
 
+    def parts_ways(self, block: Dim3) -> bool:
+        """Whether threads may miss a barrier, or lanes each other, in blocks of this shape."""
+        text = self.text(self.variant(block)).text
+        return any(each in text for each in TELLING)
+
     def start(self, launch: Launch) -> JitExecution:
         """Prepare to execute; compiles at the first launch of a variant."""
         return JitExecution(self.prepare(launch.block, launch.dynamic_shared_bytes), launch)
@@ -151,6 +157,7 @@ def compile_module(
     memcheck: bool = True,
     record: bool = False,
     races: bool = False,
+    convergence: bool = False,
     image: bytes | None = None,
     assume_varying: bool = False,
 ) -> JitModule:
@@ -161,7 +168,7 @@ def compile_module(
     must do the same.
     """
     module = expand(module)
-    settings = Settings(memcheck, assume_varying, record, races)
+    settings = Settings(memcheck, assume_varying, record, races, convergence)
     source = None if image is None else _source_of(image)
     kernels, refused = lower_each(module, lambda kernel: _lowered(module, kernel, settings, source))
     variables = module_variables(module)

@@ -48,7 +48,7 @@ _ALIGNMENT = 64
 _ALLOCATIONS, _ALLOCATION_COUNT = int(Field.ALLOCATIONS), int(Field.ALLOCATION_COUNT)
 _RACES = int(Field.RACES)
 _RECORDING, _RECORDING_COUNT = int(Field.RECORDING), int(Field.RECORDING_COUNT)
-_WINDOWS = int(Field.WINDOWS)
+_WINDOWS, _CONVERGENCE = int(Field.WINDOWS), int(Field.CONVERGENCE)
 _BUDGET, _TOTAL, _SPENT = int(Field.BUDGET), int(Field.TOTAL), int(Field.SPENT)
 _WORKSPACE, _NONTEMPORAL = int(Field.WORKSPACE), int(Field.NONTEMPORAL)
 _NCTAID_X, _NCTAID_Y, _NCTAID_Z = map(int, (Field.NCTAID_X, Field.NCTAID_Y, Field.NCTAID_Z))
@@ -183,6 +183,10 @@ class Slot:
             words[_RACES] = races.state_of(self, *shared, words[Field.WARPS])
         windows = recording.windows if recording is not None else None
         words[_WINDOWS] = 0 if windows is None else windows.state_of(self._window())
+        convergence = recording.convergence if recording is not None else None
+        words[_CONVERGENCE] = 0
+        if convergence is not None:
+            words[_CONVERGENCE] = convergence.state_of(self, self._fit.thread_count)
         self.aimed = (0, 0)
         words[_BUDGET] = launch.budget
         words[_GRAIN] = min(launch.budget, GRAIN)

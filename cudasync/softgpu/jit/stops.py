@@ -58,16 +58,19 @@ class Stop:
         return self.loop is None and not self.is_meeting
 
 
-def find_stops(flow: Flow, waiting: Waiting = NOBODY_WAITS) -> tuple[Stop, ...]:
+def find_stops(
+    flow: Flow, waiting: Waiting = NOBODY_WAITS, *, all_matter: bool = False
+) -> tuple[Stop, ...]:
     """Every barrier and every loop that waits; codes count from 1.
 
+    With `all_matter` a barrier with nothing behind it is one, too.
     What `waiting` functions see is not followed: a loop that calls one is taken for one that waits.
     """
     found: list[Stop] = []
     for node in flow.nodes:
         (continuation, *more) = node.successors or (flow.exit,)
         # A plain barrier with nothing behind it holds nobody up.
-        matters = continuation != flow.exit or has_named_barriers(flow.function)
+        matters = all_matter or continuation != flow.exit or has_named_barriers(flow.function)
         if is_barrier(flow.last(node.index)) and matters:
             assert not more, node
             found.append(Stop(len(found) + 1, continuation, node.end - 1))

@@ -159,6 +159,10 @@ class CompiledKernel:
         """Nothing is known here of who races."""
         return False
 
+    def parts_ways(self, _block: Dim3) -> bool:
+        """Nor of who comes to barriers."""
+        return False
+
     def start(self, launch: Launch) -> Execution:
         assert len(launch.parameters) >= self.parameter_size, "the parameter block is too short"
         return Execution(self, launch)
@@ -194,6 +198,7 @@ def compile_module(
     memcheck: bool = True,
     record: bool = False,
     races: bool = False,  # Its threads are not held against each other.
+    convergence: bool = False,  # Nor is it looked at who comes to barriers.
     image: bytes | None = None,
 ) -> CompiledModule:
     """Lower every kernel that can be; PtxError for what is no PTX. Keeps nothing."""

@@ -25,6 +25,9 @@ _ROOM: Final = "cudasync.softgpu.abi.cupy"
 _PACKAGES: Final = ("cupy", "cupy_backends", "cupyx")
 _RUNTIME: Final = "cupy_backends.cuda.api.runtime"
 _AMENDED: Final = {"cupy.cuda.cub": "cub", "cupy.random._generator_api": "generator_api"}
+_ASKING: Final = ("cupy.cuda", "cupy_backends.cuda.libs")
+"""The packages that load a library before they import the module that is linked with it."""
+_LINKED: Final = ("cupy_backends.cuda.libs.", "cupy.cuda.cufft")
 _REPLACED: Final = {"cupy.cuda.thrust": "thrust"}
 # PTX is what runs here; and sums and scans by CUB's own machine code do not.
 _ENVIRONMENT: Final = {"CUPY_COMPILE_WITH_PTX": "1", "CUPY_ACCELERATORS": ""}
@@ -44,7 +47,9 @@ class CupyFinder:
             return None
         if name in _PACKAGES:
             os.environ.update(_ENVIRONMENT)
-        if name == _RUNTIME or name in _AMENDED:
+        if name.startswith(_LINKED):
+            _libraries().ask(name.rpartition(".")[2], self._table, _version)
+        if name == _RUNTIME or name in _AMENDED or name in _ASKING:
             found = PathFinder.find_spec(name, path)
             if found is not None and found.loader is not None:
                 loader: Any = _Amended(found.loader, self._amendment(name))
@@ -60,11 +65,24 @@ class CupyFinder:
             if name == _RUNTIME:
                 room: Any = importlib.import_module(f"{_ROOM}.runtime_module")
                 room.lead(module, self._table, self._compile)
+            elif name in _ASKING:
+                _libraries().amend(module, self._table, _version)
             else:
                 room = importlib.import_module(f"{_ROOM}.{_AMENDED[name]}")
                 room.amend(module, self._table)
 
         return amend
+
+
+def _libraries() -> Any:
+    return importlib.import_module(f"{_ROOM}.libraries")
+
+
+def _version() -> int:
+    """The version of CUDA that this CuPy was built for."""
+    runtime: Any = importlib.import_module(_RUNTIME)
+    version: int = runtime.runtimeGetVersion()
+    return version
 
 
 class _Amended:

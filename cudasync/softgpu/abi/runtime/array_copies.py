@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from cudasync.softgpu.abi.runtime.table import runtime_function
 from cudasync.softgpu.abi.textures.copies import copy_ends
 from cudasync.softgpu.core.graphs.boxes import UNIFIED, BoxCopy, End
-from cudasync.softgpu.core.results import INVALID_VALUE, DriverFailure
+from cudasync.softgpu.core.results import DriverFailure
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,7 +26,8 @@ def _rows(address: int, pitch: int, width: int) -> End:
     return End(UNIFIED, address, pitch=pitch)
 
 
-def _check(direction: int) -> None:
+def check_direction(direction: int) -> None:
+    """Refuse a number that is no cudaMemcpyKind; what is copied whence, the addresses say."""
     if direction not in _DIRECTIONS:
         raise DriverFailure(_INVALID_DIRECTION, f"there is no direction {direction}")
 
@@ -43,7 +44,7 @@ def _to_array(
     direction: int,
     stream: int = _DEFAULT,
 ) -> BoxCopy:
-    _check(direction)
+    check_direction(direction)
     target = machine.arrays.copied(array).end(x, y)
     return copy_ends(machine, target, _rows(source, pitch, width), (width, height, 1), stream)
 
@@ -60,7 +61,7 @@ def _from_array(
     direction: int,
     stream: int = _DEFAULT,
 ) -> BoxCopy:
-    _check(direction)
+    check_direction(direction)
     source = machine.arrays.copied(array).end(x, y)
     return copy_ends(machine, _rows(target, pitch, width), source, (width, height, 1), stream)
 
@@ -77,75 +78,9 @@ def _between(
     height: int,
     direction: int,
 ) -> BoxCopy:
-    _check(direction)
+    check_direction(direction)
     to, of = machine.arrays.copied(target), machine.arrays.copied(source)
     return copy_ends(machine, to.end(to_x, to_y), of.end(of_x, of_y), (width, height, 1), _DEFAULT)
-
-
-def _stretches(row_bytes: int, x: int, y: int, size: int) -> list[tuple[int, int, int, int]]:
-    """Bytes that go on from row to row, as boxes: column, row, width and height of each."""
-    found = []
-    if x and size:
-        width = min(size, row_bytes - x)
-        found.append((x, y, width, 1))
-        y, size = y + 1, size - width
-    if size >= row_bytes:
-        found.append((0, y, row_bytes, size // row_bytes))
-    if size % row_bytes:
-        found.append((0, y + size // row_bytes, size % row_bytes, 1))
-    return found
-
-
-def _linear_to_array(
-    machine: Machine,
-    array: int,
-    x: int,
-    y: int,
-    source: int,
-    size: int,
-    direction: int,
-    stream: int = _DEFAULT,
-) -> BoxCopy:
-    made: list[BoxCopy] = []
-    for column, row, width, height in _of_array(machine, array, x, y, size):
-        box = (column, row, source, width, width, height, direction, stream)
-        made.append(_to_array(machine, array, *box))
-        source += width * height
-    return made[-1]
-
-
-def _linear_from_array(
-    machine: Machine,
-    target: int,
-    array: int,
-    x: int,
-    y: int,
-    size: int,
-    direction: int,
-    stream: int = _DEFAULT,
-) -> BoxCopy:
-    made: list[BoxCopy] = []
-    for column, row, width, height in _of_array(machine, array, x, y, size):
-        box = (array, column, row, width, height, direction, stream)
-        made.append(_from_array(machine, target, width, *box))
-        target += width * height
-    return made[-1]
-
-
-def _of_array(
-    machine: Machine, array: int, x: int, y: int, size: int
-) -> list[tuple[int, int, int, int]]:
-    """The boxes of a copy without rows of its own; INVALID_VALUE where it leaves the array."""
-    shape = machine.arrays.copied(array).shape
-    if (
-        not size
-        or x >= shape.row_bytes
-        or y * shape.row_bytes + x + size > (shape.row_bytes * max(1, shape.rows))
-    ):
-        raise DriverFailure(
-            INVALID_VALUE, f"{size} bytes at column {x} of row {y} are not in the array"
-        )
-    return _stretches(shape.row_bytes, x, y, size)
 
 
 def _enter(name: str, kinds: str, call: Callable[..., BoxCopy], *, has_async: bool) -> None:
@@ -179,16 +114,4 @@ _enter(
     "pzzpzzzzi",
     _between,
     has_async=False,
-)
-_enter(
-    "cudaMemcpyToArray",
-    "pzzpzi",
-    _linear_to_array,
-    has_async=True,
-)
-_enter(
-    "cudaMemcpyFromArray",
-    "ppzzzi",
-    _linear_from_array,
-    has_async=True,
 )

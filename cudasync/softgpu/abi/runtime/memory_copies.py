@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 from cudasync.softgpu.abi.runtime.structures import (
     Copy3D,
     Extent,
+    PeerCopy3D,
     PitchedPointer,
     driver_copy,
     with_structures,
@@ -109,6 +110,26 @@ def cuda_memcpy_peer_async(
 ) -> int | None:
     ends = (target, _primary(machine, to), source, _primary(machine, of))
     return driver_function("cuMemcpyPeerAsync")(machine, *ends, size, stream)
+
+
+def _peer_box(machine: Machine, parameters: int) -> CopyParams:
+    given = structure_at(PeerCopy3D, parameters)
+    copy = driver_copy(machine, Copy3D(given.source, given.target, given.extent))
+    copy.source.reserved = _primary(machine, given.source_device)
+    copy.target.reserved = _primary(machine, given.target_device)
+    return copy
+
+
+@runtime_function("cudaMemcpy3DPeer", "p")
+def cuda_memcpy_3d_peer(machine: Machine, parameters: int) -> int | None:
+    copy = _peer_box(machine, parameters)
+    return driver_function("cuMemcpy3DPeer")(machine, ctypes.addressof(copy))
+
+
+@runtime_function("cudaMemcpy3DPeerAsync", "pp")
+def cuda_memcpy_3d_peer_async(machine: Machine, parameters: int, stream: int) -> int | None:
+    copy = _peer_box(machine, parameters)
+    return driver_function("cuMemcpy3DPeerAsync")(machine, ctypes.addressof(copy), stream)
 
 
 # Fills

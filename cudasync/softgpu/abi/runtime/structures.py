@@ -48,6 +48,18 @@ class Copy3D(ctypes.Structure):
     _fields_ = (("source", _Side), ("target", _Side), ("extent", Extent), ("kind", ctypes.c_int))
 
 
+class PeerCopy3D(ctypes.Structure):
+    """cudaMemcpy3DPeerParms."""
+
+    _fields_ = (
+        ("source", _Side),
+        ("source_device", ctypes.c_int),
+        ("target", _Side),
+        ("target_device", ctypes.c_int),
+        ("extent", Extent),
+    )
+
+
 def driver_copy(machine: Machine, copy: Copy3D) -> CopyParams:
     """The same copy as the driver describes it; what is copied whence, the addresses say.
 

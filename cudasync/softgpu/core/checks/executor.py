@@ -10,7 +10,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from cudasync.softgpu.core.checks.findings import Access, Finding
-from cudasync.softgpu.core.checks.watching import done_by, early_reads, strangers, strong_reads
+from cudasync.softgpu.core.checks.kernel_meetings import finding_of
+from cudasync.softgpu.core.checks.watching import done_by, early_reads, missed, strong_reads
 from cudasync.softgpu.core.commands import EventWait, Step
 from cudasync.softgpu.core.executor import Executor
 from cudasync.softgpu.core.launches import KernelLaunch
@@ -139,7 +140,12 @@ class CheckingExecutor(Executor):
             self.checked.command(command, command.stamp, done_by(command))
         if isinstance(command, KernelLaunch):
             self.checked.windows(command, early_reads(command))
-            self.checked.strangers(command, strangers(command))
+            self._tell_of(command)
+
+    def _tell_of(self, command: KernelLaunch) -> None:
+        """Threads of the launch that missed each other."""
+        for told in missed(command):
+            self.findings.add(finding_of(command, told))
 
     def fail(self, context: Context, failure: DriverFailure) -> None:
         """A fault that is asked for is a finding, and the program goes on."""

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from cudasync.locks import Lock
 from cudasync.softgpu.core.commands import Command, EventRecord, Step, Touched
+from cudasync.softgpu.core.graphs.batches import BatchWork
 from cudasync.softgpu.core.graphs.conditionals import (
     Assignment,
     ConditionalType,
@@ -251,6 +252,11 @@ class Lanes:
             return (disabled,)
         if isinstance(work, ConditionalWork):
             return self._enqueue_conditional(work, lane, waits)
+        if isinstance(work, BatchWork):
+            row = work.commands(lane)
+            for number, each in enumerate(row):
+                self._executor.enqueue(each, () if number else waits)
+            return row[-1:]
         command = work.command(lane)
         if isinstance(command, NodeLaunch):
             # In a graph inside of a node the number would be taken for one of the whole.
