@@ -113,6 +113,10 @@ class Findings:
             self.not_checked.append(what)
             sys.stderr.write(f"cudasync check: not checked: {what}\n")
 
+    def __len__(self) -> int:
+        """How many different ones are kept."""
+        return len(self._found)
+
     def summary(self) -> str:
         """One line for the end."""
         counts = [
