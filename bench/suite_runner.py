@@ -154,10 +154,9 @@ def run_module(
 def findings_in(module: str, said: str) -> list[Outcome]:
     """What checks have told of a process, each finding as an outcome."""
     blocks = re.findall(r"^cudasync check: (\w+: .*(?:\n    .*)*)", said, re.MULTILINE)
-    return [
-        {"test": module, "outcome": FOUND, "reason": re.sub(r"\s*\n\s*", " | ", each)}
-        for each in blocks
-    ]
+    # Without the folders of this machine.
+    said_of = (re.sub(r"/\S*/site-packages/", "", re.sub(r"\s*\n\s*", " | ", b)) for b in blocks)
+    return [{"test": module, "outcome": FOUND, "reason": each} for each in said_of]
 
 
 class Ended:
