@@ -30,7 +30,13 @@ if TYPE_CHECKING:
     from cudasync.softgpu.abi.table import FunctionTable
     from cudasync.softgpu.launching import Compile, CompiledModule, Find, Found
 
-__all__ = ["install", "installed", "real_driver"]
+__all__ = [
+    "install",
+    "installed",
+    "real_driver",
+    "start_native_program",
+    "write_native_libraries",
+]
 
 # By name, the first being the default: what the fast lowering does not know yet, the plain one
 # may. Each alone checks the other.
@@ -186,6 +192,24 @@ def _compile_functions(text: str, names: list[str]) -> tuple[dict[str, int], obj
 def installed() -> bool:
     """True once `install` has succeeded in this process."""
     return bool(_tables)
+
+
+def write_native_libraries(folder: Path) -> list[str]:
+    """Write what native programs are linked with; the names of the files. CudasyncError."""
+    from cudasync.softgpu.abi.native.build import write_libraries
+
+    return write_libraries(folder)
+
+
+def start_native_program() -> None:
+    """Serve the native libraries of this process, which calls this at its first CUDA call."""
+    from cudasync.softgpu.abi.native import process
+
+    def put_in_place() -> FunctionTable:
+        install(force=True)
+        return _tables[0]
+
+    process.start(put_in_place)
 
 
 def _number(text: str | None, default: int) -> int:

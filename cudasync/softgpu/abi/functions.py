@@ -6,6 +6,7 @@ wrote last. It asks the bindings themselves: what they look up in the driver is 
 
 from __future__ import annotations
 
+import importlib
 import re
 import sys
 import textwrap
@@ -109,7 +110,15 @@ def page() -> str:
 def _of_the_runtime() -> str:
     names = sorted(entries())
     text = f"{len(names)} functions of the runtime are here: {', '.join(names)}."
-    return "\n" + textwrap.fill(text, _WIDTH, break_long_words=False) + "\n"
+    for module in ("launches", "symbols"):
+        importlib.import_module(f"cudasync.softgpu.abi.native.{module}")
+    more = sorted(entries().keys() - set(names))
+    of_native = (
+        f"Native programs (`cudasync native`) have {len(more)} more, which compilers and C++ call: "
+        f"{', '.join(more)}."
+    )
+    filled = (textwrap.fill(each, _WIDTH, break_long_words=False) for each in (text, of_native))
+    return "\n" + "\n\n".join(filled) + "\n"
 
 
 def grouped(names: Iterable[str]) -> Mapping[str, list[str]]:

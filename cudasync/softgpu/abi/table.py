@@ -115,6 +115,10 @@ class FunctionTable:
                 return self._fill_slot(name, self._refusal(name, why), ())
             return self._fill_slot(name, *self._callback(name, entry))
 
+    def symbol_address(self, symbol: str) -> int:
+        """The trampoline of a symbol that the library exports; KeyError for another."""
+        return self._slots.address(self._symbols[symbol])
+
     def _new_slot(self, key: Key) -> int:
         name, version, per_thread = key
         entry = registry.exact(name, version)

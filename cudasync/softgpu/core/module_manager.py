@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from cudasync.errors import PtxError
 from cudasync.ptx import parse
+from cudasync.softgpu.core.fat_binaries import is_container, select_ptx
 from cudasync.softgpu.core.handles import Handles
 from cudasync.softgpu.core.images import kind_of
 from cudasync.softgpu.core.memory import MemoryKind
@@ -122,13 +123,13 @@ class ModuleManager:
     # Loading
 
     def load(self, image: bytes) -> Module:
-        """Load PTX into the current context."""
+        """Load PTX, or a fat binary that has some, into the current context."""
         context = self._machine.context()
         text, compiled = self._translate(image)
         return self._enter(context, text, compiled)
 
     def load_library(self, image: bytes) -> Library:
-        """Load PTX for any context."""
+        """Load PTX, or a fat binary that has some, for any context."""
         library = Library(*self._translate(image))
         self._libraries.add(library.handle, library)
         for kernel in library.kernels.values():
@@ -147,6 +148,8 @@ class ModuleManager:
         return module
 
     def _translate(self, image: bytes) -> tuple[Source, CompiledModule]:
+        if is_container(image):
+            image = select_ptx(image, self._machine.capability)
         binary = kind_of(image)
         if binary is not None:
             raise DriverFailure(

@@ -53,23 +53,29 @@ def runtime_function(
     """
 
     def enter(call: Call) -> Call:
-        def run(machine: Machine, *arguments: int) -> int:
-            machine.is_initialized = True
-            try:
-                if in_context and machine.current() is None:
-                    use_device(machine, _thread.own.device)
-                code = call(machine, *arguments) or SUCCESS
-            except DriverFailure as failure:
-                _thread.own.error = failure.code
-                raise
-            if code:
-                _thread.own.error = code
-            return code
-
-        enter_plain(name, kinds, run, c_arguments)
+        enter_plain(name, kinds, prepared(call, in_context=in_context), c_arguments)
         return call
 
     return enter
+
+
+def prepared(call: Call, *, in_context: bool = True) -> Callable[..., int]:
+    """What a runtime function does around a call: initialise, find a context, keep the error."""
+
+    def run(machine: Machine, *arguments: int) -> int:
+        machine.is_initialized = True
+        try:
+            if in_context and machine.current() is None:
+                use_device(machine, _thread.own.device)
+            code = call(machine, *arguments) or SUCCESS
+        except DriverFailure as failure:
+            _thread.own.error = failure.code
+            raise
+        if code:
+            _thread.own.error = code
+        return code
+
+    return run
 
 
 def enter_plain(
