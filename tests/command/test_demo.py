@@ -100,6 +100,16 @@ def test_picture_trace_and_page_are_written_when_asked(picture, tmp_path, capsys
     assert "<!-- MainThread, annotations -->" in plot.read_text()
 
 
+def test_ops_are_pushed_at_lines_of_the_demo(picture, tmp_path):
+    trace = tmp_path / "t.json"
+    assert demo("--image", picture, "--output", tmp_path / "a.png", "--trace", trace) == 0
+    events = json.loads(trace.read_text())["traceEvents"]
+    sites = {each["args"]["push site"] for each in events if "push site" in each.get("args", {})}
+    room = os.path.join(ROOT, "cudasync", "demo") + os.sep
+    assert len(sites) > 10
+    assert [each for each in sites if not each.startswith(room)] == []
+
+
 @pytest.mark.parametrize(
     ("option", "name", "says"),
     [
