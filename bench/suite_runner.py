@@ -188,10 +188,14 @@ def run_process(
         return Ended(status, output.read(), deadline_s)
 
 
+# The outcomes whose reasons are told, in this order.
+_TITLES = tuple((each, each) for each in ("failed", "refused", "lost", "skipped"))
+
+
 def table(tests: list[Outcome], prefix: str = "") -> str:
     """Counts, and the reasons of what failed and what was skipped, the most frequent first."""
     lines = [counted(tests)]
-    for kind, title in (("failed", "failed"), ("lost", "lost"), ("skipped", "skipped")):
+    for kind, title in _TITLES:
         groups: dict[str, list[str]] = defaultdict(list)
         for test in tests:
             if test["outcome"] == kind:
@@ -208,9 +212,10 @@ def counted(tests: list[Outcome], what: str = "tests") -> str:
     counts = Counter(str(test["outcome"]) for test in tests)
     ran = len(tests) - counts["skipped"]
     share = f" ({100 * counts['passed'] / ran:.1f} % of those that ran)" if ran else ""
+    refused = f"{counts['refused']} refused, " if counts["refused"] else ""
     return (
         f"{len(tests)} {what}: {counts['passed']} passed{share}, {counts['failed']} failed, "
-        f"{counts['lost']} lost with their process, {counts['skipped']} skipped"
+        f"{refused}{counts['lost']} lost with their process, {counts['skipped']} skipped"
     )
 
 
