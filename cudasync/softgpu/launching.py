@@ -211,6 +211,10 @@ class CompiledKernel(Protocol):
     def parts(self) -> tuple[ir.Function, ...]:
         """The kernel and all it may call, as they are lowered; nothing where `sites` is."""
 
+    @property
+    def sees_threads(self) -> bool:
+        """Whether it can be told what threads do to each other; False where they run one by one."""
+
     def shares(self, block: Dim3) -> bool:
         """Whether threads of such blocks may race on shared memory, as compiled with `races`."""
 

@@ -99,6 +99,8 @@ class JitKernel:
             lanes=WARP, is_rowwise=x % WARP == 0 or is_line, is_whole=x * y * z % WARP == 0
         )
 
+    sees_threads = True
+
     def shares(self, block: Dim3) -> bool:
         """Whether threads may race on shared memory, in blocks of this shape."""
         return f"call void {NEAR_NAME}" in self.text(self.variant(block)).text

@@ -155,6 +155,8 @@ class CompiledKernel:
             self._machine = MachineCode(self.code.text)
         return self._machine
 
+    sees_threads = False
+
     def shares(self, _block: Dim3) -> bool:
         """Nothing is known here of who races."""
         return False

@@ -62,6 +62,11 @@ class CheckingExecutor(Executor):
             self.order.enqueues(command, waits, call_site())
         super().enqueue(command, waits)
 
+    def note_node(self, command: Command, site: str) -> None:
+        stamp = self.order.stamp_of(command)
+        if stamp is not None:
+            stamp.site, stamp.launch = site, stamp.site
+
     def record(self, event: Event, stream: Stream) -> None:
         self._record_by_command(event, stream)
 
@@ -161,7 +166,9 @@ class CheckingExecutor(Executor):
             super().fail(context, failure)
             return
         stamp = command.stamp
-        access = Access(command.describe(), "fault", stamp.site, command.stream.name)
+        access = Access(
+            command.describe(), "fault", stamp.site, command.stream.name, launch=stamp.launch
+        )
         self.findings.add(Finding(kind, failure.detail, [access], missing=missing))
         self.waited.discard(command)
         self.order.done(command)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import prod
 from typing import TYPE_CHECKING
 
@@ -84,16 +85,14 @@ def _of_missed(command: KernelLaunch, told: Told, here: Access, block: Dim3) -> 
 
 
 def _verb(access: Access, verb: str) -> Access:
-    return Access(
-        access.what, verb, access.site, access.stream, access.ptx_line, access.source, access.thread
-    )
+    return replace(access, verb=verb)
 
 
 def at_line(command: KernelLaunch, verb: str, line: int, thread: str = "") -> Access:
     """What a launch, or a thread of it, did at a line."""
     source = source_of(command.function.module.source, line) if line else ""
-    site, stream = command.stamp.site, command.stream.name
-    return Access(command.describe(), verb, site, stream, line, source, thread)
+    stamp, stream = command.stamp, command.stream.name
+    return Access(command.describe(), verb, stamp.site, stream, line, source, thread, stamp.launch)
 
 
 def place(index: int, extent: Dim3) -> Dim3:

@@ -50,6 +50,11 @@ class ThreadWatch(CheckedWatch):
     def failure(self, function: Function) -> DriverFailure | None:
         if self._races is not None and self._races.raised is not None:
             raise self._races.raised
+        if self._races is not None and self._races.gave_up:
+            self._findings.pass_over(
+                f"race of {self._command.describe()} between its blocks, from some moment on: "
+                "atomics and fences handed on more than is kept account of"
+            )
         return super().failure(function)
 
     def _tell(self, race: ThreadRace) -> None:
@@ -78,6 +83,7 @@ class ThreadWatch(CheckedWatch):
             line,
             source_of(function.module.source, line) if line else "",
             thread=thread,
+            launch=self._command.stamp.launch,
         )
 
     def _memory(self, race: ThreadRace) -> str:

@@ -67,7 +67,11 @@ class CheckedMemory:
         stream = command.stream.name
         bordered = _bordered(command)
         if bordered is not None:
-            self._border(bordered, Access(name, _verb(command), stamp.site, stream), stamp)
+            self._border(
+                bordered,
+                Access(name, _verb(command), stamp.site, stream, launch=stamp.launch),
+                stamp,
+            )
             return
         moved: list[tuple[int, int]] = []
         for each in done:
@@ -75,7 +79,7 @@ class CheckedMemory:
             if each.line and isinstance(command, KernelLaunch):
                 source = source_of(command.function.module.source, each.line)
             verb = "write" if each.is_write else "read"
-            access = Access(name, verb, stamp.site, stream, each.line, source)
+            access = Access(name, verb, stamp.site, stream, each.line, source, launch=stamp.launch)
             touch = Touch(stamp, access, each.is_write, each.is_strong)
             self._touch(touch, each.ranges)
             if isinstance(command, Copy) and not each.is_write:

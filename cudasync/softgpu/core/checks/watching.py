@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from cudasync.softgpu.windows import EarlyRead
 
 _MOST_BYTES: Final = 4 << 30
+# What is looked for in kernels while they run.
+_OF_THREADS: Final = ("race", "init", "sync")
 
 
 class Done(NamedTuple):
@@ -70,10 +72,27 @@ class LaunchWatching(Watching):
             return
         super().watch(command)
         watch = _watch_of(command)
+        if reason := self._not_checked(command, watch, has_accesses=has_accesses):
+            kinds = ", ".join(each for each in _OF_THREADS if each in self._kinds)
+            self._findings.pass_over(f"{kinds} of {command.describe()}: {reason}")
         if watch is not None:
             watch.has_accesses = has_accesses
             if "init" in self._kinds:
                 watch.windows = Windows()
+
+    def _not_checked(
+        self, command: KernelLaunch, watch: Watch | None, *, has_accesses: bool
+    ) -> str:
+        """Why this launch is not checked, or its threads are not; "" if they are."""
+        if not command.function.kernel.sees_threads:
+            return (
+                "its module has an instruction that only the plain lowering knows, which runs "
+                "threads one by one: reads and writes of global memory are seen, and nothing else"
+            )
+        if watch is None and has_accesses:
+            size = f"{self.most_bytes >> 30} GiB"
+            return f"more than {size} are allocated, or it can not be compiled to be recorded"
+        return ""
 
     def _synchronises(self, module: Module) -> bool:
         """Whether threads may miss each other there, by a look at the text alone."""

@@ -264,6 +264,8 @@ class Lanes:
         if isinstance(work, WaitWork):
             self._executor.hold(lane, work.event)
         self._executor.enqueue(command, waits)
+        if node.made_at:
+            self._executor.note_node(command, node.made_at)
         if isinstance(work, RecordWork) and isinstance(command, EventRecord):
             work.event.record, work.event.since_us, work.event.captured = command, 0.0, None
         for inside in work.graphs:
