@@ -209,7 +209,7 @@ def run_process(
         return Ended(status, output.read(), deadline_s)
 
 
-_TOLD = ("failed", "lost", "skipped")
+_TOLD = ("failed", "refused", "lost", "skipped")
 
 
 def table(tests: list[Outcome], prefix: str = "") -> str:
@@ -233,9 +233,10 @@ def counted(tests: list[Outcome], what: str = "tests") -> str:
     tests = [test for test in tests if test["outcome"] != FOUND]
     ran = len(tests) - counts["skipped"]
     share = f" ({100 * counts['passed'] / ran:.1f} % of those that ran)" if ran else ""
+    refused = f"{counts['refused']} refused, " if counts["refused"] else ""
     return (
         f"{len(tests)} {what}: {counts['passed']} passed{share}, {counts['failed']} failed, "
-        f"{counts['lost']} lost with their process, {counts['skipped']} skipped"
+        f"{refused}{counts['lost']} lost with their process, {counts['skipped']} skipped"
         + (f", {counts[FOUND]} findings" if counts[FOUND] else "")
     )
 
