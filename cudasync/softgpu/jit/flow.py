@@ -81,10 +81,12 @@ class Flow:
         function: Function,
         ends_node: Callable[[Instruction], bool],
         begins_node: Callable[[Instruction], bool] = lambda _: False,
+        split_points: frozenset[int] = frozenset(),
     ) -> None:
-        """`ends_node` says which instructions are barriers: the next one begins a node."""
+        """`ends_node` says which instructions are barriers: the next one begins a node. One also
+        begins at each of the positions `split_points`."""
         self.function = function
-        graph = _Split(function, ends_node, begins_node)
+        graph = _Split(function, ends_node, begins_node, split_points)
         order, spans, self.is_reducible = _arrange(graph.successors)
         position = {piece: index for index, piece in enumerate(order)}
         self.exit = len(order)
@@ -144,6 +146,7 @@ class _Split:
         function: Function,
         ends_node: Callable[[Instruction], bool],
         begins_node: Callable[[Instruction], bool],
+        split_points: frozenset[int],
     ) -> None:
         flow = ControlFlow(function)
         self.live = Liveness(flow)
@@ -154,7 +157,11 @@ class _Split:
             first_of[block.index] = len(self.ranges)
             start = block.start
             for index in range(block.start, block.end - 1):
-                if ends_node(function.body[index]) or begins_node(function.body[index + 1]):
+                if (
+                    ends_node(function.body[index])
+                    or begins_node(function.body[index + 1])
+                    or index + 1 in split_points
+                ):
                     self.ranges.append((start, index + 1))
                     start = index + 1
             self.ranges.append((start, block.end))

@@ -22,6 +22,10 @@ from cudasync.softgpu.jit.rounds import ROUNDS, rounds_call
 from cudasync.softgpu.jit.runtime import FUNCTIONS
 from cudasync.softgpu.jit.segments import Segment, SegmentText, find_segments, segment_head
 from cudasync.softgpu.jit.sharing import share, tables
+from cudasync.softgpu.jit.splitting.context import Context
+from cudasync.softgpu.jit.splitting.dispatcher import Dispatcher
+from cudasync.softgpu.jit.splitting.piece_text import PieceText, piece_arguments
+from cudasync.softgpu.jit.splitting.pieces import find_pieces, is_large, is_small, split_points
 from cudasync.softgpu.jit.stops import (
     Stop,
     find_stops,
@@ -39,13 +43,14 @@ from cudasync.softgpu.modifiers import beyond_parameter, unfit_type, unknown_mod
 from cudasync.softgpu.refused import refuse_beyond
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from cudasync.ptx import ir
     from cudasync.softgpu.jit.bounds import Reach
     from cudasync.softgpu.jit.divergence import Divergence
     from cudasync.softgpu.jit.program import Program
     from cudasync.softgpu.jit.shapes import Shape
+    from cudasync.softgpu.jit.splitting.pieces import Piece
     from cudasync.softgpu.jit.variants import Settings, Variant
 
 _ATTRIBUTES = "nounwind null_pointer_is_valid"
@@ -154,6 +159,8 @@ class Analysis:
     divergence: Divergence
     stops: tuple[Stop, ...]
     segments: tuple[Segment, ...]
+    # Where it is too large to be one function, and has no segments.
+    pieces: tuple[Piece, ...]
 
 
 class Findings:
@@ -172,11 +179,18 @@ def _analyse(
         return Probe(program, function, variant, settings, shapes)
 
     waiting = program.waiting
-    flow = Flow(function, is_barrier, is_meeting(function, waiting))
+    weight = settings.piece_weight
+    points = split_points(function, weight) if is_large(function, weight) else frozenset()
+    flow = Flow(function, is_barrier, is_meeting(function, waiting), points)
     loops_and_barriers = find_stops(flow, waiting) if function.is_kernel else ()
     _refuse_unknown(probe({}))
     divergence, stops = _settle(flow, loops_and_barriers, probe, program, settings)
-    return Analysis(flow, divergence, stops, find_segments(flow, stops, divergence))
+    segments = find_segments(flow, stops, divergence)
+    pieces: tuple[Piece, ...] = ()
+    are_small = bool(segments) and all(is_small(flow, each.nodes, weight) for each in segments)
+    if points and not are_small:
+        segments, pieces = (), find_pieces(flow, weight)
+    return Analysis(flow, divergence, stops, segments, pieces)
 
 
 class _Part:
@@ -205,6 +219,7 @@ class _Part:
             found = findings.analyses[key] = _analyse(program, function, variant, settings)
         self._flow, self._divergence = found.flow, found.divergence
         self.stops, self.segments = found.stops, found.segments
+        self._arguments = 0 if function.is_kernel else len(argument_names(function))
         self.builders: list[Builder] = []
         self.lines: list[str] = []
         # Of segments: the tables they are called by, and the length of a row of numbers.
@@ -212,29 +227,18 @@ class _Part:
         self.width = 1
         if self.segments:
             self._write_segments()
-        else:
+        elif not found.pieces or not self._write_pieces(found.pieces):
             self._write_whole()
 
     def _begin(self, names: Iterable[str], segment: Segment | None) -> SegmentText | None:
         """Begin a function whose registers are these."""
-        builder = Builder(self._variant.lanes)
-        self.builders.append(builder)
-        shapes = self._divergence.shapes
-        self.lowering = Lowering(
-            self._program, self._function, self._variant, self._settings, shapes, builder
-        )
-        self.lowering.is_nontemporal = self._is_nontemporal
-        self.lowering.reaches = self._reaches
+        builder = self._new_lowering()
         around = None
         if segment is not None:
             paces = [each.pace for each in self.segments if each.pace is not None]
             around = SegmentText(builder, segment, paces, self._variant)
-        like = self.control if len(self.builders) > 1 else None
-        self.control: Control = Control(
-            self.lowering, self._flow, self._divergence, self.stops, EMITTERS, around, like
-        )
+        self._new_control(around)
         self.frame_bytes = self.control.frame_bytes
-        self.is_named = self.control.is_named and bool(self.stops)
         if around is not None:
             around.begin(
                 self.frame_bytes, self._program.slab_bytes, has_fuel=bool(self._flow.loops)
@@ -245,6 +249,35 @@ class _Part:
         builder.emit(f"store {builder.vector_type('i1')} zeroinitializer, ptr %carry")
         make_slots(self.lowering, names)
         return around
+
+    def _new_lowering(self) -> Builder:
+        """What lowers the next LLVM function; its builder."""
+        builder = Builder(self._variant.lanes)
+        like = self.lowering if self.builders else None
+        self.builders.append(builder)
+        shapes = self._divergence.shapes
+        self.lowering: Lowering = Lowering(
+            self._program, self._function, self._variant, self._settings, shapes, builder, like
+        )
+        self.lowering.is_nontemporal = self._is_nontemporal
+        self.lowering.reaches = self._reaches
+        return builder
+
+    def _new_control(
+        self, around: SegmentText | PieceText | None, *, is_split: bool = False
+    ) -> None:
+        like = self.control if len(self.builders) > 1 else None
+        self.control: Control = Control(
+            self.lowering,
+            self._flow,
+            self._divergence,
+            self.stops,
+            EMITTERS,
+            around,
+            like,
+            is_split=is_split,
+        )
+        self.is_named = self.control.is_named and bool(self.stops)
 
     def _end(self) -> list[str]:
         """The body of the function that was begun."""
@@ -269,14 +302,55 @@ class _Part:
     def _write_whole(self) -> None:
         self._begin(self._function.registers, None)
         self.control.emit()
-        parameters, name = warp_parameters(self._variant.lanes), "@warp"
+        self.lines += [self._head(), *self._end()]
+
+    def _head(self) -> str:
+        """The first line of the function that runs a warp."""
         attributes = " alwaysinline" if self._function.is_kernel else ""
-        if not self._function.is_kernel:
-            name = function_name(self._function)
-            for number in argument_names(self._function).values():
-                parameters += f", i64 %argument.{number}"
-        self.lines += [f"define internal i32 {name}({parameters}){attributes} {_ATTRIBUTES} {{"]
-        self.lines += self._end()
+        name = "@warp" if self._function.is_kernel else function_name(self._function)
+        parameters = warp_parameters(self._variant.lanes)
+        for number in range(self._arguments):
+            parameters += f", i64 %argument.{number}"
+        return f"define internal i32 {name}({parameters}){attributes} {_ATTRIBUTES} {{"
+
+    def _write_pieces(self, pieces: Sequence[Piece]) -> bool:
+        """Write the function as pieces and who calls them; False where it can not be."""
+        texts = []
+        for piece in pieces:
+            builder = self._new_lowering()
+            text = PieceText(builder, piece)
+            self._new_control(text, is_split=True)
+            emit_active(builder)
+            text.begin()
+            self.control.emit_piece(piece)
+            texts.append(text)
+        names = [f'@"piece.{n}.{self._function.name}"' for n in range(len(pieces))]
+        builder = self._new_lowering()
+        dispatcher = Dispatcher(builder, pieces, names)
+        self._new_control(None, is_split=True)
+        emit_active(builder)
+        self.control.emit_dispatcher(dispatcher)
+        parts = [*texts, dispatcher]
+        places = frozenset().union(*(each.leads_to() for each in parts))
+        entries = {each // 2 for each in places}
+        entries |= {stop.continuation for stop in self.stops if stop.continuation != self._flow.exit}
+        vector_masks = frozenset(builder.vector_masks)
+        named = [each.named() for each in parts]
+        context = Context(self.lowering, self._flow, named, entries, vector_masks)
+        parameters = ", ".join(
+            f"{type_} {name}"
+            for type_, name in piece_arguments(self._variant.lanes, self._arguments)
+        )
+        for name, text in zip(names, texts, strict=True):
+            head = f"define internal i32 {name}({parameters}) noinline {_ATTRIBUTES} {{"
+            self.lines += [head, *text.body(context, places)]
+        frame_bytes = self.control.frame_bytes if self._function.is_kernel else None
+        body = dispatcher.body(
+            context, places, frame_bytes=frame_bytes, arguments=self._arguments
+        )
+        self.lines += [self._head(), *body]
+        self.frame_bytes = self.control.frame_bytes + context.size
+        return True
 
 
 def _settle(
