@@ -336,7 +336,8 @@ class _Part:
         entries |= {stop.continuation for stop in self.stops if stop.continuation != self._flow.exit}
         vector_masks = frozenset(builder.vector_masks)
         named = [each.named() for each in parts]
-        context = Context(self.lowering, self._flow, named, entries, vector_masks)
+        returning = [each.named() for each in texts if each.goes_back()]
+        context = Context(self.lowering, self._flow, named, returning, entries, vector_masks)
         parameters = ", ".join(
             f"{type_} {name}"
             for type_, name in piece_arguments(self._variant.lanes, self._arguments)

@@ -34,11 +34,12 @@ class Context:
         lowering: Lowering,
         flow: Flow,
         named: Sequence[set[str]],
+        returning: Iterable[set[str]],
         entries: Iterable[int],
         vector_masks: frozenset[str],
     ) -> None:
-        """`named` has the slots that each piece names, `entries` are nodes at which control or
-        lanes may be from one piece to the next."""
+        """`named` has the slots that each piece names, `returning` those of pieces that control
+        leaves for one before. `entries` are the nodes at which a piece may begin."""
         self._masks = f"i{lowering.builder.lanes}"
         self._flags = lowering.builder.vector_type("i1")
         self._vector_masks = vector_masks
@@ -53,7 +54,9 @@ class Context:
         for names in named:
             shared |= seen & names
             seen |= names
-        waits = {place for place in shared if not place.startswith('%"')}
+        # Where control goes back, lanes may wait at any node until it comes again.
+        shared.update(*(map(_masks, returning)))
+        waits = _masks(shared)
         nodes = {int(place.rpartition(".")[2]) for place in waits if place.startswith("%wait.")}
         needed = frozenset[str]().union(*(flow.live_in(node) for node in nodes.union(entries)))
         zeroed = self._slots_of(lowering, flow.live_in(0))
@@ -95,6 +98,10 @@ class Context:
     def where(self, place: str) -> str:
         """The address of a slot in the context."""
         return f"getelementptr i8, ptr %context, i64 {self.places[place]}"
+
+
+def _masks(names: Iterable[str]) -> set[str]:
+    return {each for each in names if not each.startswith('%"')}
 
 
 def bytes_of(type_: str) -> int:

@@ -71,6 +71,10 @@ class PieceText:
         """The places that it goes on to."""
         return places_in(self._outside())
 
+    def goes_back(self) -> bool:
+        """Whether it goes on to a node before it."""
+        return any(each // 2 < self.piece.first for each in self.leads_to())
+
     def _outside(self) -> list[str]:
         """The labels that are not in it."""
         return labels_outside(self._builder.lines)
