@@ -55,6 +55,7 @@ class Flow:
     """The nodes of a function in the order they run."""
 
     __slots__ = (
+        "_is_kept",
         "_live",
         "_needs",
         "_starting",
@@ -105,6 +106,7 @@ class Flow:
             position.get(graph.post_dominators[piece], self.exit) for piece in order
         )
         self._live = graph.live
+        self._is_kept = False
         # The answers of `live_in`, by node.
         self._needs: dict[int, frozenset[str]] = {self.exit: frozenset()}
         self._starting = {node.start: node.index for node in self.nodes}
@@ -121,6 +123,9 @@ class Flow:
         """The names of the registers that a node, or one behind it, may need."""
         known = self._needs.get(node)
         if known is None:
+            if not self._is_kept:
+                self._live.keep_before(each.start for each in self.nodes)
+                self._is_kept = True
             registers = self._live.before(self.nodes[node].start)
             known = self._needs[node] = frozenset(register.name for register in registers)
         return known

@@ -24,6 +24,7 @@ from cudasync.softgpu.jit.segments import Segment, SegmentText, find_segments, s
 from cudasync.softgpu.jit.sharing import share, tables
 from cudasync.softgpu.jit.splitting.context import Context
 from cudasync.softgpu.jit.splitting.dispatcher import Dispatcher
+from cudasync.softgpu.jit.splitting.modules import LIGHT
 from cudasync.softgpu.jit.splitting.piece_text import PieceText, piece_arguments
 from cudasync.softgpu.jit.splitting.pieces import find_pieces, is_large, is_small, split_points
 from cudasync.softgpu.jit.stops import (
@@ -343,7 +344,8 @@ class _Part:
             for type_, name in piece_arguments(self._variant.lanes, self._arguments)
         )
         for name, text in zip(names, texts, strict=True):
-            head = f"define internal i32 {name}({parameters}) noinline {_ATTRIBUTES} {{"
+            light = f" {LIGHT}" if text.piece.is_light else ""
+            head = f"define internal i32 {name}({parameters}) noinline{light} {_ATTRIBUTES} {{"
             self.lines += [head, *text.body(context, places)]
         frame_bytes = self.control.frame_bytes if self._function.is_kernel else None
         body = dispatcher.body(

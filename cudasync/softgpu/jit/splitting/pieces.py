@@ -18,15 +18,23 @@ if TYPE_CHECKING:
 
 # A function is split that is heavier than so many pieces.
 _LEAST_PIECES = 3
+# So much of a function is optimised as whole functions are, those of its pieces that may run more
+# than once, in the order of the text; the rest would take too long.
+_MOST_CAREFUL = 24_000
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """The nodes `first` to `last`; `has_loops` says whether a loop lies within them."""
+    """The nodes `first` to `last`; `has_loops` says whether a loop lies within them.
+
+    What `is_light` is made machine code of quickly, and the code is slower: it runs once for a
+    warp, or there is too much of it.
+    """
 
     first: int
     last: int
     has_loops: bool
+    is_light: bool
 
     def __contains__(self, node: int) -> bool:
         return self.first <= node <= self.last
@@ -79,7 +87,12 @@ def find_pieces(flow: Flow, piece_weight: int) -> tuple[Piece, ...]:
             heavy = 0
         heavy += own
     ends = [*(start - 1 for start in starts[1:]), len(weights) - 1]
-    return tuple(
-        Piece(first, last, any(first <= each.header and each.last <= last for each in flow.loops))
-        for first, last in zip(starts, ends, strict=True)
-    )
+    left = _MOST_CAREFUL
+    found = []
+    for first, last in zip(starts, ends, strict=True):
+        has_loops = any(first <= each.header and each.last <= last for each in flow.loops)
+        again = has_loops or any(each.header <= last and first <= each.last for each in flow.loops)
+        if again:
+            left -= sum(weights[first : last + 1])
+        found.append(Piece(first, last, has_loops, is_light=not again or left < 0))
+    return tuple(found)
