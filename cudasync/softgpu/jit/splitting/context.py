@@ -55,7 +55,7 @@ class Context:
             shared |= seen & names
             seen |= names
         # Where control goes back, lanes may wait at any node until it comes again.
-        shared.update(*(map(_masks, returning)))
+        shared |= _masks_of_all(returning)
         waits = _masks(shared)
         nodes = {int(place.rpartition(".")[2]) for place in waits if place.startswith("%wait.")}
         needed = frozenset[str]().union(*(flow.live_in(node) for node in nodes.union(entries)))
@@ -98,6 +98,10 @@ class Context:
     def where(self, place: str) -> str:
         """The address of a slot in the context."""
         return f"getelementptr i8, ptr %context, i64 {self.places[place]}"
+
+
+def _masks_of_all(named: Iterable[set[str]]) -> set[str]:
+    return set[str]().union(*map(_masks, named))
 
 
 def _masks(names: Iterable[str]) -> set[str]:

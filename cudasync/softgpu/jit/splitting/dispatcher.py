@@ -101,9 +101,8 @@ class Dispatcher:
             f"  switch i32 %place, label %nowhere [{cases}]",
         ]
         called = sorted(set(pieces.values()))
-        given = ", ".join(
-            f"{type_.split()[0]} {name}" for type_, name in piece_arguments(builder.lanes, arguments)
-        )
+        every = piece_arguments(builder.lanes, arguments)
+        given = ", ".join(f"{type_.split()[0]} {name}" for type_, name in every)
         for number in called:
             lines += [
                 f"piece.{number}:",
@@ -132,4 +131,3 @@ class Dispatcher:
             *lines,
             "}",
         ]
-

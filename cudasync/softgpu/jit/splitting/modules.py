@@ -15,7 +15,9 @@ LIGHT_LINE = "; light\n"
 # About how many characters of pieces a module has.
 _SIZE = 2_000_000
 _DEFINITION = re.compile(r"^define [^{]*\{\n.*?^\}\n", re.MULTILINE | re.DOTALL)
-_HEAD = re.compile(r'define (?:internal )?(\w+ (@"(?:piece|function)\.[^"]*")\([^\n{]*\)) ([^\n{]*)')
+_HEAD = re.compile(
+    r'define (?:internal )?(\w+ (@"(?:piece|function)\.[^"]*"|@warp)\([^\n{]*\)) ([^\n{]*)'
+)
 _CONSTANT = re.compile(r"(@[\w.]+) = ")
 _GLOBAL = re.compile(r'@"[^"]*"|@[\w.]+')
 
@@ -38,7 +40,7 @@ def modules(text: str) -> tuple[str, ...]:
     for found in _DEFINITION.finditer(text):
         own = found.group()
         head = _HEAD.match(own)
-        if head is None:
+        if head is None or "alwaysinline" in head[3]:
             main.append(own)
             continue
         heads[head[2]] = f"declare {head[1]}\n"
@@ -52,9 +54,7 @@ def modules(text: str) -> tuple[str, ...]:
     main += groups[False].pop(0)
     made = [_module(main, heads, constants, common)]
     made += [_module(each, heads, constants, common) for each in groups[False]]
-    made += [
-        LIGHT_LINE + _module(each, heads, constants, common) for each in groups[True] if each
-    ]
+    made += [LIGHT_LINE + _module(each, heads, constants, common) for each in groups[True] if each]
     return tuple(made)
 
 
