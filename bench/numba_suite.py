@@ -3,6 +3,7 @@
     python bench/numba_suite.py                      every module, each in a process of its own
     python bench/numba_suite.py test_atomics nrt     only those with one of these in the name
     python bench/numba_suite.py --json FILE          and keep what came of each test
+    python bench/numba_suite.py --check mem,race,init,sync    and check what they do
     python bench/numba_suite.py --part 3/12          the third of twelve parts
     python bench/numba_suite.py --table FILE         what such a file says; nothing is run
 
@@ -37,7 +38,9 @@ def main() -> int:
         modules(),
         options,
         known=facts(),
-        run=lambda module: suite_runner.run_module(CHILD, module, options.deadline),
+        run=lambda module: suite_runner.run_module(
+            CHILD, module, options.deadline, suite_runner.checked(options)
+        ),
     )
     print(suite_runner.table(tests, PREFIX))
     return suite_runner.status_of(tests)

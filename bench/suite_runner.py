@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
 Outcome = dict[str, object]
+# The outcome that is no test's: what a check has found while they ran.
+FOUND = "found"
 
 
 def parser(description: str) -> argparse.ArgumentParser:
@@ -42,8 +44,16 @@ def parser(description: str) -> argparse.ArgumentParser:
     made.add_argument(
         "--part", default="1/1", metavar="K/N", help="every Nth module, from the Kth on (1/1)"
     )
+    made.add_argument(
+        "--check", metavar="KINDS", help="and check each program, as `cudasync run --check` does"
+    )
     made.add_argument("--table", metavar="FILE", help="what such a file says; nothing is run")
     return made
+
+
+def checked(options: argparse.Namespace) -> dict[str, str]:
+    """The variables by which a process is checked, if that is asked for."""
+    return {"CUDASYNC_CHECKS": options.check} if options.check else {}
 
 
 def kept_tests(file: str) -> list[Outcome]:
@@ -110,30 +120,44 @@ def run_module(
     """What came of each test, in as many processes as it takes.
 
     `child` is called with the module, a file to write down what is done, and the tests to leave
-    out, which are done.
+    out, which are done. Of a test that is run again, the last run counts, also where it dies.
     """
-    outcomes: list[Outcome] = []
+    outcomes: dict[str, Outcome] = {}
+    findings: list[Outcome] = []
     with tempfile.TemporaryDirectory() as folder:
         while True:
             record = Path(folder) / "record"
             record.unlink(missing_ok=True)
-            done = [str(outcome["test"]) for outcome in outcomes]
-            command = [str(child), module, str(record), *done]
-            end = run_process(command, folder, deadline_s, variables).in_words()
+            command = [str(child), module, str(record), *outcomes]
+            ended = run_process(command, folder, deadline_s, variables)
+            end = ended.in_words()
+            findings += findings_in(module, ended.said)
             lines = record.read_text(encoding="utf-8").splitlines() if record.exists() else []
             events = [json.loads(line) for line in lines]
-            outcomes += [event for event in events if "outcome" in event]
+            under_way = ""
+            for event in events:
+                if "begun" in event:
+                    under_way = str(event["begun"])
+                elif "outcome" in event:
+                    outcomes[str(event["test"])] = event
+                    under_way = ""
             if any("over" in event for event in events):
-                return outcomes
+                return [*outcomes.values(), *findings]
             if any("again" in event for event in events):
                 continue
-            ended = {outcome["test"] for outcome in outcomes}
-            begun = [str(e["begun"]) for e in events if "begun" in e and e["begun"] not in ended]
-            outcomes.append(
-                {"test": begun[-1] if begun else module, "outcome": "lost", "reason": end}
-            )
-            if not begun:
-                return outcomes
+            lost = under_way or module
+            outcomes[lost] = {"test": lost, "outcome": "lost", "reason": end}
+            if not under_way:
+                return [*outcomes.values(), *findings]
+
+
+def findings_in(module: str, said: str) -> list[Outcome]:
+    """What checks have told of a process, each finding as an outcome."""
+    blocks = re.findall(r"^cudasync check: (\w+: .*(?:\n    .*)*)", said, re.MULTILINE)
+    return [
+        {"test": module, "outcome": FOUND, "reason": re.sub(r"\s*\n\s*", " | ", each)}
+        for each in blocks
+    ]
 
 
 class Ended:
@@ -186,10 +210,13 @@ def run_process(
         return Ended(status, output.read(), deadline_s)
 
 
+_TOLD = ("failed", "lost", "skipped")
+
+
 def table(tests: list[Outcome], prefix: str = "") -> str:
     """Counts, and the reasons of what failed and what was skipped, the most frequent first."""
     lines = [counted(tests)]
-    for kind, title in (("failed", "failed"), ("lost", "lost"), ("skipped", "skipped")):
+    for kind, title in (*((each, each) for each in _TOLD), (FOUND, "found by checks")):
         groups: dict[str, list[str]] = defaultdict(list)
         for test in tests:
             if test["outcome"] == kind:
@@ -204,11 +231,13 @@ def table(tests: list[Outcome], prefix: str = "") -> str:
 def counted(tests: list[Outcome], what: str = "tests") -> str:
     """How many there are, and what came of them."""
     counts = Counter(str(test["outcome"]) for test in tests)
+    tests = [test for test in tests if test["outcome"] != FOUND]
     ran = len(tests) - counts["skipped"]
     share = f" ({100 * counts['passed'] / ran:.1f} % of those that ran)" if ran else ""
     return (
         f"{len(tests)} {what}: {counts['passed']} passed{share}, {counts['failed']} failed, "
         f"{counts['lost']} lost with their process, {counts['skipped']} skipped"
+        + (f", {counts[FOUND]} findings" if counts[FOUND] else "")
     )
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import nvidia_suite
 import pytest
+import suite_runner
 
 ROOT = Path(__file__).parents[1]
 
@@ -77,6 +78,41 @@ def test_the_table_counts_apart_what_enqueues_nothing():
     assert lines[2].startswith("1 of them enqueue nothing: 1 passed")
     assert lines[3].startswith("1 examples: 1 passed")
     assert "    1  at Nx.." in lines
+
+
+CHILD = """
+import json, os, sys
+_, module, record, *done = sys.argv
+with open(record, "a") as file:
+    def say(**event):
+        print(json.dumps(event), file=file, flush=True)
+    for name in ("flaky", "mended", "dies again", "last"):
+        if name in done:
+            continue
+        say(begun=name)
+        say(test=name, outcome="passed" if name == "last" else "failed", reason="first")
+        if name in ("mended", "dies again"):
+            say(begun=name)
+            if name == "dies again":
+                os._exit(0)
+            say(test=name, outcome="passed", reason="")
+        if name == "flaky":
+            say(test=name, outcome="failed", reason="second")
+    say(over=True)
+"""
+
+
+def test_a_test_that_is_run_again_counts_once_by_its_last_run(tmp_path):
+    """Also where the second run ends the process without a word: the tests behind it go on."""
+    child = tmp_path / "child.py"
+    child.write_text(CHILD)
+    outcomes = suite_runner.run_module(child, "module", 60)
+    assert [(each["test"], each["outcome"], each["reason"]) for each in outcomes] == [
+        ("flaky", "failed", "second"),
+        ("mended", "passed", ""),
+        ("dies again", "lost", "exit status 0: "),
+        ("last", "passed", "first"),
+    ]
 
 
 @pytest.mark.slow

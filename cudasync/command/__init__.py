@@ -1,4 +1,4 @@
-"""The command line. `main` reads the arguments and hands them to one of seven programs.
+"""The command line. `main` reads the arguments and hands them to one of eight programs.
 
 Exit status: 0 done, 1 it ran and its checks did not hold, 2 it could not be done as asked (wrong
 arguments, an unreadable file, something not installed), 130 interrupted. What went wrong is

@@ -41,6 +41,7 @@ def parser() -> argparse.ArgumentParser:
     _add_demo(programs)
     _add_experiments(programs)
     _add_run(programs)
+    _add_native(programs)
     _add_trace(programs)
     _add_top(programs)
     _add_launch(programs)
@@ -210,6 +211,22 @@ def _add_run(programs: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     )
     run.add_argument("--json", type=Path, metavar="FILE", help="write the findings to FILE as JSON")
     _add_script(run)
+
+
+def _add_native(programs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    native = programs.add_parser(
+        "native",
+        help="write the libraries with which programs that nvcc builds run on the software GPU",
+        description="Write libcudart.so.13, libcuda.so.1 and what a linker asks for into DIR. Then "
+        "`nvcc PROGRAM.cu -L DIR -o PROGRAM` builds a program that runs without a GPU: "
+        "`LD_LIBRARY_PATH=DIR ./PROGRAM`. The libraries need nvcc of CUDA 13, x86-64, and the "
+        "Python that wrote them, at its place. The program takes the variables CUDASYNC_* that "
+        "`cudasync run` sets by its options; findings of CUDASYNC_CHECKS make exit status 0 one "
+        "of 1.",
+    )
+    native.add_argument(
+        "--libs", type=Path, metavar="DIR", required=True, help="the folder, which is made"
+    )
 
 
 def _add_trace(programs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

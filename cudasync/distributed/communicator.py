@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from cudasync.distributed.work import Work
 
 
+# So many collectives are noted without a look at whether they are over.
+FEW = 8
+
+
 class Group:
     """The calls of a `with comm.group()` block; `works` has one entry a call after the block."""
 
@@ -44,8 +48,9 @@ class Communicator(ABC):
         self.ranks = ranks
         self.devices = devices
         self.is_closed = False
-        # What was launched and is not known to be over.
+        # What was launched and is not known to be over; once it is so long, it is asked again.
         self._launched: list[Work] = []
+        self._ask_at = FEW
 
     @property
     def rank(self) -> int:
@@ -188,8 +193,14 @@ class Communicator(ABC):
 
     def noted(self, work: Work) -> Work:
         """`work` was launched: a barrier waits for it."""
-        self._launched = [each for each in self._launched if not each.is_over]
+        if work.is_over:
+            # As one that is recorded always is.
+            return work
         self._launched.append(work)
+        if len(self._launched) > self._ask_at:
+            self._launched = [each for each in self._launched if not each.is_over]
+            # Else a thousand calls that nobody waits for would ask half a million times.
+            self._ask_at = FEW + 2 * len(self._launched)
         return work
 
     def wait_for_launched(self, timeout: float | None) -> None:

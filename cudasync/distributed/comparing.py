@@ -17,7 +17,8 @@ from cudasync.distributed.errors import CollectiveMismatch
 if TYPE_CHECKING:
     from types import FrameType
 
-    from cudasync.distributed.mpi_library import Limit, Ranks
+    from cudasync.distributed.mpi_library import Limit
+    from cudasync.distributed.ranks import Ranks
 
 
 class Told(NamedTuple):

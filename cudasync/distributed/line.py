@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from cudasync.distributed.comparing import Comparing, Told
-    from cudasync.distributed.mpi_library import Ranks
+    from cudasync.distributed.ranks import Ranks
     from cudasync.engine import Op
 
     # What a call does on host memory: its input and output, contiguous, None where there is none.

@@ -13,8 +13,6 @@ from contextlib import suppress
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from cudasync.array import copy
 from cudasync.array.host.memory import CPU
 from cudasync.distributed import checking, mpi_library
@@ -46,7 +44,10 @@ from cudasync.graph.node import Node
 from cudasync.graph.recorder import Recorder
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from cudasync.distributed.line import Does
+    from cudasync.distributed.ranks import Ranks
 
 
 class MpiCommunicator(Communicator):
@@ -54,9 +55,7 @@ class MpiCommunicator(Communicator):
 
     backend = "mpi"
 
-    def __init__(
-        self, ranks: mpi_library.Ranks, device: Any, timeout: float, *, debug: bool
-    ) -> None:
+    def __init__(self, ranks: Ranks, device: Any, timeout: float, *, debug: bool) -> None:
         super().__init__(ranks.size, (ranks.rank,), (device,))
         self.timeout = timeout
         self._ranks = ranks
@@ -81,10 +80,7 @@ class MpiCommunicator(Communicator):
         alike([out], x.shape, x.dtype, "out")
 
         def does(sent: Any, got: Any, limit: Any, left: int) -> None:
-            if sent is not got:
-                np.copyto(got, sent)
-            self._ranks.all_reduce(got, got, op, limit)
-            self._mean(op, got)
+            self._ranks.all_reduce(sent, got, op, limit)
 
         return self._launch(_told(f"all_reduce {op}", x), x, out, does, priority)
 
@@ -105,7 +101,6 @@ class MpiCommunicator(Communicator):
 
         def does(sent: Any, got: Any, limit: Any, left: int) -> None:
             self._ranks.reduce_scatter(sent, got, op, limit)
-            self._mean(op, got)
 
         told = _told(f"reduce_scatter {op}", x)
         return self._launch(told, x, out, does, priority, rows=(self.size, 1))
@@ -132,9 +127,7 @@ class MpiCommunicator(Communicator):
             alike([out], x.shape, x.dtype, "out")
 
         def does(sent: Any, got: Any, limit: Any, left: int) -> None:
-            self._ranks.reduce(sent.copy() if sent is got else sent, got, op, root, limit)
-            if got is not None:
-                self._mean(op, got)
+            self._ranks.reduce(sent, got, op, root, limit)
 
         return self._launch(_told(f"reduce {op}", x, root=root), x, out, does, priority)
 
@@ -247,10 +240,6 @@ class MpiCommunicator(Communicator):
     def _reduction(self, op: Any, x: Any) -> str:
         self.raise_unless_it_computes(x.dtype)
         return checked(op, x.dtype)
-
-    def _mean(self, op: str, got: Any) -> None:
-        if op == "mean":
-            np.divide(got, self.size, out=got)
 
     def _launch(
         self,

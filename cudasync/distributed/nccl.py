@@ -26,7 +26,7 @@ from cudasync.graph.recorder import Recorder
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from cudasync.distributed.mpi_library import Ranks
+    from cudasync.distributed.ranks import Ranks
 
     # The call: the library, the addresses of input and output (0 for none), handle, stream.
     Native = Callable[[Any, int, int, Any, int], object]

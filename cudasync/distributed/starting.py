@@ -14,6 +14,7 @@ from cudasync.distributed.errors import BackendUnavailable
 from cudasync.distributed.local import LocalCommunicator
 from cudasync.distributed.mpi import MpiCommunicator
 from cudasync.distributed.nccl import NcclCommunicator
+from cudasync.distributed.ranks import world
 from cudasync.driver import current_device, device_count
 from cudasync.xp.places import place
 
@@ -124,7 +125,7 @@ def _between_processes(
             raise ValueError("NCCL moves arrays of GPUs, and devices= names the CPU")
         if is_alone:
             return NcclCommunicator(None, named, timeout)
-    ranks = mpi_library.world(timeout)
+    ranks = world(timeout)
     number, count = mpi_library.number_on_this_machine()
     device = place(number % device_count() if devices is None else devices[0])
     if backend == "auto":

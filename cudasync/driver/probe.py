@@ -9,15 +9,20 @@ forked one can not use CUDA at all, and is told so.
 from __future__ import annotations
 
 import ctypes
+import importlib
 import importlib.util
 import os
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from cuda.bindings import driver
 
 from cudasync.driver.result import check
 from cudasync.errors import CudasyncError
 from cudasync.locks import Lock
+
+if TYPE_CHECKING:
+    from pathlib import Path
+    from types import ModuleType
 
 LIBRARY = "libcuda.so.1"
 VARIABLE = "CUDASYNC_DEVICE"
@@ -150,14 +155,25 @@ def _install_software_gpu(trouble: str) -> None:
         raise CudasyncError(
             f'{trouble}, and the software GPU is not installed: pip install "cudasync[soft]"'
         )
-    # The one door from above into the cellar (DESIGN, the floors).
-    from cudasync.softgpu import install
-
     try:
-        install(force=True)
+        _software_gpu().install(force=True)
     except ValueError as error:
         # Nothing was passed, so the value came from the environment.
         raise CudasyncError(f"CUDASYNC_SOFTGPU_... in the environment: {error}") from error
+
+
+def write_native_libraries(folder: Path) -> list[str]:
+    """Write what native programs are linked with into a folder; the names of its files.
+
+    CudasyncError where this machine, its Python or its compiler of C will not do.
+    """
+    written: list[str] = _software_gpu().write_native_libraries(folder)
+    return written
+
+
+def _software_gpu() -> ModuleType:
+    # The one door from above into the cellar (DESIGN, the floors).
+    return importlib.import_module("cudasync.softgpu")
 
 
 def _after_fork_in_child() -> None:

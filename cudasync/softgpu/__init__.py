@@ -10,7 +10,7 @@ import os
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from cudasync.errors import CudasyncError, PtxError
 from cudasync.locks import Lock
@@ -30,7 +30,13 @@ if TYPE_CHECKING:
     from cudasync.softgpu.abi.table import FunctionTable
     from cudasync.softgpu.launching import Compile, CompiledModule, Find, Found
 
-__all__ = ["install", "installed", "real_driver"]
+__all__ = [
+    "install",
+    "installed",
+    "real_driver",
+    "start_native_program",
+    "write_native_libraries",
+]
 
 # By name, the first being the default: what the fast lowering does not know yet, the plain one
 # may. Each alone checks the other.
@@ -110,7 +116,8 @@ def install(
             compile_module=_compiler(lowering),
             find_module=_find if _LOWERINGS[lowering][0] == _KEEPS else nothing_kept,
         )
-        _tables.append(load_stub(machine, force=force, report=report))
+        table = load_stub(machine, force=force, report=report, compile_functions=_compile_functions)
+        _tables.append(table)
         kinds = environment.get("CUDASYNC_CHECKS", "") if checks is None else checks
         if kinds:
             _check(machine, kinds, environment)
@@ -147,6 +154,7 @@ def _compiler(name: str) -> Compile:
         memcheck: bool = True,
         record: bool = False,
         races: bool = False,
+        convergence: bool = False,
         image: bytes | None = None,
     ) -> CompiledModule:
         refusals: list[PtxError] = []
@@ -154,7 +162,12 @@ def _compiler(name: str) -> Compile:
             compile_in: Compile = import_module(f"cudasync.softgpu.{room}").compile_module
             try:
                 return compile_in(
-                    module, memcheck=memcheck, record=record, races=races, image=image
+                    module,
+                    memcheck=memcheck,
+                    record=record,
+                    races=races,
+                    convergence=convergence,
+                    image=image,
                 )
             except PtxError as refusal:
                 refusals.append(refusal)
@@ -169,9 +182,34 @@ def _find(image: bytes, *, memcheck: bool = True) -> Found | None:
     return find(image, memcheck=memcheck)
 
 
+def _compile_functions(text: str, names: list[str]) -> tuple[dict[str, int], object]:
+    """Addresses of C functions in LLVM's text, and their owner: LLVM is loaded when asked for."""
+    codegen: Any = import_module(f"cudasync.softgpu.{_KEEPS}.codegen")
+    found: tuple[dict[str, int], object] = codegen.compile_functions(text, names)
+    return found
+
+
 def installed() -> bool:
     """True once `install` has succeeded in this process."""
     return bool(_tables)
+
+
+def write_native_libraries(folder: Path) -> list[str]:
+    """Write what native programs are linked with; the names of the files. CudasyncError."""
+    from cudasync.softgpu.abi.native.build import write_libraries
+
+    return write_libraries(folder)
+
+
+def start_native_program() -> None:
+    """Serve the native libraries of this process, which calls this at its first CUDA call."""
+    from cudasync.softgpu.abi.native import process
+
+    def put_in_place() -> FunctionTable:
+        install(force=True)
+        return _tables[0]
+
+    process.start(put_in_place)
 
 
 def _number(text: str | None, default: int) -> int:

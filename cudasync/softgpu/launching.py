@@ -211,8 +211,15 @@ class CompiledKernel(Protocol):
     def parts(self) -> tuple[ir.Function, ...]:
         """The kernel and all it may call, as they are lowered; nothing where `sites` is."""
 
+    @property
+    def sees_threads(self) -> bool:
+        """Whether it can be told what threads do to each other; False where they run one by one."""
+
     def shares(self, block: Dim3) -> bool:
         """Whether threads of such blocks may race on shared memory, as compiled with `races`."""
+
+    def parts_ways(self, block: Dim3) -> bool:
+        """Whether threads of such blocks may miss a barrier, as compiled with `convergence`."""
 
     def start(self, launch: Launch) -> Execution:
         """Prepare to execute; nothing runs before `Execution.run`."""
@@ -243,6 +250,7 @@ class Compile(Protocol):
         memcheck: bool = True,
         record: bool = False,
         races: bool = False,
+        convergence: bool = False,
         image: bytes | None = None,
     ) -> CompiledModule:
         """Lower every kernel that can be; PtxError for the first instruction that is no PTX.

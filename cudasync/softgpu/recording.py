@@ -85,13 +85,29 @@ class Races(Protocol):
         """The address of a fresh state for a slot of the launch, see `racing.State`."""
 
 
+class Convergence(Protocol):
+    """Who is told which threads come to barriers."""
+
+    def state_of(self, slot: object, threads: int) -> int:
+        """The address of a fresh state for a slot of the launch, see `convergence.State`."""
+
+
 class Recording:
     """The record of one launch over the ranges it watches.
 
     The table lies at `address` as `count` rows, for as long as this lives.
     """
 
-    __slots__ = ("_kept", "_table", "address", "count", "races", "ranges", "windows")
+    __slots__ = (
+        "_kept",
+        "_table",
+        "address",
+        "convergence",
+        "count",
+        "races",
+        "ranges",
+        "windows",
+    )
 
     def __init__(
         self, ranges: Iterable[tuple[int, int]], unmarked: Iterable[tuple[int, int]] = ()
@@ -111,6 +127,8 @@ class Recording:
         self.races: Races | None = None
         # Who looks at what is written of shared and local memory, if anybody does.
         self.windows: Windows | None = None
+        # Who is told which threads come to barriers, if anybody is.
+        self.convergence: Convergence | None = None
         self._table = (ctypes.c_uint64 * (_ROW_WORDS * self.count + 1))()
         # Pages that nobody touches cost nothing.
         self._kept = [

@@ -40,11 +40,7 @@ class State(IntEnum):
 
 @unique
 class Row(IntEnum):
-    """Words of a row: the first read by a line of what was not written.
-
-    Or, with a size of 0, the first lane at that line which is none of the members that it names,
-    and these in the place of the address.
-    """
+    """Words of a row: the first read by a line of what was not written."""
 
     LINE = 0
     ADDRESS = auto()
@@ -67,15 +63,6 @@ class EarlyRead(NamedTuple):
     is_shared: bool
     offset: int
     size_bytes: int
-    thread: int
-    block: tuple[int, int, int]
-
-
-class Stranger(NamedTuple):
-    """A thread at a line where lanes of a warp meet, with a mask that has not its own bit."""
-
-    line: int
-    members: int
     thread: int
     block: tuple[int, int, int]
 
@@ -115,18 +102,11 @@ class Windows:
                 start = State.ROWS + place * len(Row)
                 yield window, words[start : start + len(Row)]
 
-    def strangers(self) -> Iterator[Stranger]:
-        """Who met others as none of them, of each line once for each slot."""
-        for _, (line, members, size, thread, x, y, z) in self._rows():
-            if not size:
-                yield Stranger(line, members, thread, (x, y, z))
-
     def early(self) -> Iterator[EarlyRead]:
         """What was read and not written, of each line once for each slot."""
         for window, (line, address, size, thread, x, y, z) in self._rows():
-            if size:
-                is_shared = address < window.shared + window.shared_bytes
-                offset = address - (window.shared if is_shared else window.local)
-                if not is_shared and window.thread_bytes:
-                    offset %= window.thread_bytes
-                yield EarlyRead(line, is_shared, offset, size, thread, (x, y, z))
+            is_shared = address < window.shared + window.shared_bytes
+            offset = address - (window.shared if is_shared else window.local)
+            if not is_shared and window.thread_bytes:
+                offset %= window.thread_bytes
+            yield EarlyRead(line, is_shared, offset, size, thread, (x, y, z))

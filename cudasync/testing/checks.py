@@ -21,7 +21,8 @@ class Access:
     `what` did it ("kernel axpy"), `verb` is read, write, allocation, free, creation or fault,
     `site` the line of the program that asked for it, `source` the line of CUDA C that `ptx_line`
     was made from. That line is the first of its kind in the allocation, but where `thread` says
-    which thread of a kernel it was.
+    which thread of a kernel it was. Of a graph's node `site` is where it was recorded, and `launch`
+    where the graph was launched.
     """
 
     what: str
@@ -31,6 +32,7 @@ class Access:
     ptx_line: int = 0
     source: str = ""
     thread: str = ""
+    launch: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +52,10 @@ class Finding:
             line = f", PTX line {each.ptx_line}" if each.ptx_line else ""
             source = f" ({each.source})" if each.source else ""
             what = f"{each.what}, {each.thread}" if each.thread else each.what
-            lines.append(f"    {each.verb} by {what}{line}{source}, called at {each.site}")
+            how = f"recorded at {each.site}, launched at {each.launch}"
+            if not each.launch:
+                how = f"called at {each.site}"
+            lines.append(f"    {each.verb} by {what}{line}{source}, {how}")
         return "\n".join([*lines, *(f"    {part}" for part in (self.memory, self.missing) if part)])
 
 

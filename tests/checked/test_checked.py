@@ -15,7 +15,16 @@ from helpers.warm import run_warm
 from checked.judging import complaint, prepare
 from checked.table import HERE, PROGRAMS, TABLE, Program, as_table
 from cudasync.softgpu import windows
-from cudasync.softgpu.core.checks import leaks, memory, order, shadow, unwritten
+from cudasync.softgpu.core.checks import (
+    convergence,
+    leaks,
+    meetings,
+    memory,
+    order,
+    shadow,
+    unwritten,
+    watching,
+)
 
 pytestmark = [pytest.mark.lazy, needs_nvrtc]
 # In processes of their own: numba-cuda asks for the driver when it is imported; that a wait never
@@ -110,8 +119,24 @@ PLANTED = {
         "with_memory.a_launch_before",
     ),
     "every lane is a member": (
-        (windows.Windows, "strangers", lambda *_: iter(())),
+        (convergence.Convergence, "told", lambda *_: iter(())),
         "with_barriers.a_mask_without_the_thread",
+    ),
+    "who ends was not waited for": (
+        (convergence.Convergence, "_living", lambda *_: 0),
+        "with_warps.a_vote_of_half",
+    ),
+    "no lane is missed": (
+        (meetings.Meetings, "_miss", lambda *_: None),
+        "with_warps.branches_that_miss_each_other",
+    ),
+    "nothing is heard of barriers": (
+        (convergence.Convergence, "_hear", lambda *_: None),
+        "with_barriers.a_barrier_in_each_branch",
+    ),
+    "kernels with barriers are never told of": (
+        (watching.LaunchWatching, "_synchronises", lambda *_: False),
+        "with_warps.a_sum_of_half_a_warp",
     ),
     "handles are not noted": (
         (leaks.NotedHandles, "add", leaks.Handles.add),

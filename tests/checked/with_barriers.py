@@ -71,3 +71,57 @@ def a_grid_that_can_not_meet():
 def a_grid_that_meets():
     with memory(128) as (y,):
         ok(driver.cuLaunchCooperativeKernel(*call("grid_of", y, 0, grid=4)[:-1]))
+
+
+@wrong("sync", "threads of a block wait at two barriers, one in each branch")
+def a_barrier_in_each_branch():
+    with memory(256) as (y,):
+        ok(driver.cuLaunchKernel(*call("two_barriers", y, 32, block=64)))
+
+
+@right("all threads of the block take the same branch")
+def barriers_of_which_all_take_one():
+    with memory(256) as (y,):
+        ok(driver.cuLaunchKernel(*call("two_barriers", y, 64, block=64)))
+
+
+@wrong("sync", "lanes of one warp wait at two barriers")
+def a_barrier_for_odd_lanes():
+    with memory(256) as (y,):
+        ok(driver.cuLaunchKernel(*call("barriers_of_lanes", y, 1, block=64)))
+
+
+@right("no lane takes the other branch")
+def a_barrier_for_all_lanes():
+    with memory(256) as (y,):
+        ok(driver.cuLaunchKernel(*call("barriers_of_lanes", y, 0, block=64)))
+
+
+@right("two warps meet at two lines, at a barrier with a number and a count")
+def a_counted_barrier_in_each_branch():
+    with memory(256) as (y,):
+        ok(driver.cuLaunchKernel(*call("counted_by_sides", y, block=64)))
+
+
+@wrong("sync", "threads without work return before the barrier")
+def a_barrier_behind_a_return():
+    with memory(256) as (y,):
+        ok(driver.cuLaunchKernel(*call("barrier_behind_return", y, 40, block=64)))
+
+
+@right("they go round the work, and come to the barrier")
+def a_barrier_around_the_work():
+    with memory(256) as (y,):
+        ok(driver.cuLaunchKernel(*call("barrier_around_work", y, 40, block=64)))
+
+
+@wrong("sync", "in the last round some threads have no element, and leave the loop")
+def a_last_round_of_some():
+    with memory(256) as (y,):
+        ok(driver.cuLaunchKernel(*call("barriers_in_rounds", y, 150, block=64)))
+
+
+@right("each round is of all threads")
+def rounds_of_all():
+    with memory(256) as (y,):
+        ok(driver.cuLaunchKernel(*call("barriers_in_rounds", y, 192, block=64)))

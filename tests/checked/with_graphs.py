@@ -196,3 +196,68 @@ def memory_of_a_graph(*names):
             for _ in range(2):
                 ok(driver.cuGraphLaunch(exe, one))
             ok(driver.cuStreamSynchronize(one))
+
+
+@wrong("race", "the value that a graph's node waits for is there from the beginning")
+def a_value_in_a_graph_that_says_nothing():
+    value_in_a_graph(awaited=0)
+
+
+@right("another graph's node writes it behind a kernel")
+def a_value_in_a_graph_that_orders():
+    value_in_a_graph(awaited=1)
+
+
+def value_in_a_graph(awaited):
+    with (
+        graph() as reader,
+        graph() as writer,
+        memory(64, 64, 4) as (x, y, word),
+        streams() as (one, two),
+    ):
+        wait = ok(driver.cuGraphAddBatchMemOpNode(reader, None, 0, words(("wait", word, awaited))))
+        ok(driver.cuGraphAddKernelNode(reader, [wait], 1, node("twice", y, x, 16)))
+        fill = ok(driver.cuGraphAddKernelNode(writer, None, 0, node("fill", x, 16, 1)))
+        ok(driver.cuGraphAddBatchMemOpNode(writer, [fill], 1, words(("write", word, 1))))
+        with executables(reader) as (waits,), executables(writer) as (writes,):
+            ok(driver.cuGraphLaunch(waits, two))
+            ok(driver.cuGraphLaunch(writes, one))
+            ok(driver.cuCtxSynchronize())
+
+
+@wrong("race", "a kernel reads the word that a node beside it writes")
+def a_word_of_a_node_that_a_kernel_reads():
+    word_of_a_node(has_edge=False)
+
+
+@right("an edge leads from the node to the kernel")
+def a_word_of_a_node_and_a_kernel():
+    word_of_a_node(has_edge=True)
+
+
+def word_of_a_node(*, has_edge):
+    with graph() as whole, memory(8, 8) as (word, y), streams(1) as (one,):
+        pair = words(("write", word, 1), ("write", word + 4, 2))
+        first = ok(driver.cuGraphAddBatchMemOpNode(whole, None, 0, pair))
+        before = [first] if has_edge else None
+        made = node("twice", y, word, 2)
+        ok(driver.cuGraphAddKernelNode(whole, before, int(has_edge), made))
+        with executables(whole) as (exe,):
+            ok(driver.cuGraphLaunch(exe, one))
+            ok(driver.cuStreamSynchronize(one))
+
+
+def words(*operations):
+    """The parameters of a node that waits for words and writes some, one after the other."""
+    kinds = driver.CUstreamBatchMemOpType
+    made = driver.CUDA_BATCH_MEM_OP_NODE_PARAMS()
+    made.ctx = ok(driver.cuCtxGetCurrent())
+    each_of = []
+    for kind, address, value in operations:
+        one = driver.CUstreamBatchMemOpParams()
+        side = one.waitValue if kind == "wait" else one.writeValue
+        side.operation = one.operation = getattr(kinds, f"CU_STREAM_MEM_OP_{kind.upper()}_VALUE_32")
+        side.address, side.value = address, driver.cuuint32_t(value)
+        each_of.append(one)
+    made.paramArray, made.count = each_of, len(each_of)
+    return made

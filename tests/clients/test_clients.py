@@ -18,7 +18,12 @@ from helpers.process import start
 HERE = Path(__file__).parent
 PROGRAMS = sorted(HERE.glob("*/*.py"))
 # One of each kind always runs; the others with --run-slow, as .ci/run does.
-ALWAYS = {"bindings/vector_add.py", "core/vector_add.py", "numba_cuda/kernels.py"}
+ALWAYS = {
+    "bindings/vector_add.py",
+    "core/vector_add.py",
+    "cupy/arrays.py",
+    "numba_cuda/kernels.py",
+}
 
 
 def has_package(name: str) -> bool:
@@ -29,8 +34,9 @@ def missing(program: Path) -> list[str]:
     """What the program imports and is not installed."""
     text = program.read_text()
     needs = {
-        "NVRTC": ("nvrtc" in text or "Program(" in text, has_library, "nvrtc"),
+        "NVRTC": ("nvrtc" in text or "Program(" in text or "cupy" in text, has_library, "nvrtc"),
         "NVVM": ("numba" in text, has_library, "nvvm"),
+        "CuPy": ("cupy" in text, has_package, "cupy"),
         "cuda-core": ("cuda.core" in text, has_package, "cuda.core"),
         "numba-cuda": ("numba" in text, has_package, "numba_cuda"),
     }

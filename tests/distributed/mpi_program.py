@@ -9,10 +9,12 @@ from pathlib import Path
 import numpy as np
 
 import cudasync as cs
-from cudasync.distributed import mpi, parts
+from cudasync.distributed import exchange, mpi, parts
 from cudasync.testing import HostLatch
 
 PATIENCE_S = 40
+# Several chunks of what is not much longer than one.
+exchange._LEAST_BYTES = 1 << 14
 MOST = mpi.STAGED_BYTES, mpi.MOST_BYTES
 DTYPES = (np.float32, np.int64, np.uint8)
 REDUCE = {"sum": np.add, "prod": np.multiply, "min": np.minimum, "max": np.maximum}
@@ -120,6 +122,46 @@ def bits(comm, make):
         comm.all_gather(out, rows)
         for row in rows.numpy().reshape(comm.size, -1):
             np.testing.assert_array_equal(row.view(np.int32), results[0].view(np.int32))
+
+
+def long_reductions(comm, make):
+    """Added up in the order of ranks, to the bit, in chunks of which the last is shorter."""
+    length = 70_008
+    for dtype, op in (
+        (np.float32, "sum"),
+        (np.float64, "mean"),
+        (np.float32, "prod"),
+        (np.int64, "sum"),
+        (np.int32, "min"),
+    ):
+        rows = [
+            (np.random.default_rng(r).standard_normal(length) * 100).astype(dtype)
+            for r in range(comm.size)
+        ]
+        wanted = rows[0].copy()
+        for row in rows[1:]:
+            wanted = {"prod": np.multiply, "min": np.minimum}.get(op, np.add)(wanted, row)
+        if op == "mean":
+            wanted /= comm.size
+        own, part = rows[comm.rank], length // comm.size
+        x, out = make(own), make(np.zeros_like(own))
+        comm.all_reduce(x, out, op=op)
+        same(out, wanted, f"long {op}")
+        same(x, own, f"long {op}, its input")
+        scattered = make(np.zeros(part, dtype))
+        comm.reduce_scatter(x, scattered, op=op)
+        same(scattered, wanted[comm.rank * part : (comm.rank + 1) * part], f"scattered {op}")
+        for root in range(comm.size):
+            y = make(own)
+            comm.reduce(y, op=op, root=root)
+            same(y, wanted if root == comm.rank else own, f"long {op} on {root}")
+        comm.all_reduce(x, op=op)
+        same(x, wanted, f"long {op} in place")
+    truth = np.arange(1 << 19) % (comm.rank + 2) > 0
+    x = make(truth)
+    comm.all_reduce(x, op="min")
+    rows = [np.arange(1 << 19) % (r + 2) > 0 for r in range(comm.size)]
+    same(x, np.logical_and.reduce(rows), "long truths")
 
 
 def misuse(comm, make):
@@ -268,6 +310,7 @@ def main():
             moves(comm, dtype, make)
         order(comm, make)
         bits(comm, make)
+        long_reductions(comm, make)
         misuse(comm, make)
         splits(comm, make)
         comm.barrier()

@@ -14,11 +14,14 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 import cudasync as cs
-from cudasync.distributed import mpi
+from cudasync.distributed import exchange, mpi, ranks
 from cudasync.distributed.parts import Rows
 
 # Those of the longer arrays take five parts.
 mpi.STAGED_BYTES = 16 << 10
+# Their reductions are exchanges, of several chunks on the CPU.
+ranks.LONG_BYTES = 12 << 10
+exchange._LEAST_BYTES = 4 << 10
 
 
 class WrongError(Exception):
@@ -91,15 +94,29 @@ def a_read_is_not_declared(comm):
     comm._line.push = push_without
 
 
-PLANTED = {"lost": part_is_lost, "undeclared": a_read_is_not_declared}
+def chunk_is_not_combined(comm):
+    """What another rank has of all chunks but the first is not taken in."""
+    combined = exchange._Call._combined
+    exchange._Call._combined = lambda self, number: (
+        self._chunk(self._own, number) if number else combined(self, number)
+    )
+
+
+# How each is planted, and on which device it shows.
+PLANTED = {
+    "lost": (part_is_lost, 0),
+    "undeclared": (a_read_is_not_declared, 0),
+    "uncombined": (chunk_is_not_combined, "cpu"),
+}
 
 
 def main():
     agreed = cs.distributed.init("mpi", devices=["cpu"])
     kind, number = sys.argv[1:]
     if kind in PLANTED:
-        comm = cs.distributed.init("mpi", devices=[0])
-        PLANTED[kind](comm)
+        plant, device = PLANTED[kind]
+        comm = cs.distributed.init("mpi", devices=[device])
+        plant(comm)
         try:
             any_program_is_right(comm, agreed, int(number))
         except WrongError:

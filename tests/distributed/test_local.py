@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 
 import cudasync as cs
+from cudasync.distributed.work import Work
+from cudasync.testing import HostLatch
 
 PLACES = {
     "three": [0, 1, 2],
@@ -189,3 +191,19 @@ def test_split_gives_each_rank_its_own(comm):
     assert list(parts[0].devices) == list(comm.devices[::2])[::-1]
     assert comm.split([None] * comm.size) == [None] * comm.size
     comm.barrier(10)
+
+
+def test_a_burst_of_calls_seldom_asks_which_are_over(monkeypatch):
+    asked = []
+    is_over = Work.is_over.fget
+    monkeypatch.setattr(Work, "is_over", property(lambda work: asked.append(0) or is_over(work)))
+    x = [cs.array(np.ones(4, np.int32), device="cpu") for _ in range(2)]
+    calls = 300
+    with cs.distributed.init("local", devices=["cpu", "cpu"]) as comm, HostLatch() as latch:
+        cs.engine().push(latch.wait, writes=x)
+        for _ in range(calls):
+            comm.all_reduce(x, op="max")
+        # At each call it would be half of their square.
+        assert len(asked) <= 4 * calls
+        latch.release()
+        comm.barrier()

@@ -7,7 +7,13 @@ import re
 import numpy as np
 import pytest
 from helpers.graphs import PTX
-from helpers.placed_programs import SIZE, placed_by, placed_differences, programs
+from helpers.placed_programs import (
+    SIZE,
+    ending_programs,
+    placed_by,
+    placed_differences,
+    programs,
+)
 from helpers.warm import run_warm
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
@@ -15,8 +21,7 @@ from hypothesis import strategies as st
 import cudasync as cs
 from cudasync import xp
 from cudasync.graph.passes import PASSES
-from cudasync.graph.placement import costs, moves, schedule
-from cudasync.graph.placement.schedule import Task
+from cudasync.graph.placement import blocks, costs, moves
 
 pytestmark = pytest.mark.skipif(cs.device_count() < 2, reason="no second device")
 
@@ -54,6 +59,7 @@ PLANTED = {
     "a part that is left is not moved": (moves, "needed", reads_alone),
     "old copies count as new": (moves, "written_by", none_written),
     "nothing is brought back": (moves.Placed, "_bring_back", lambda self: None),
+    "nothing is moved at the edges of a block": (blocks.Edges, "entries", lambda *_: ()),
 }
 
 
@@ -66,7 +72,7 @@ def test_a_planted_bug_is_found(bug, monkeypatch):
         max_examples=300, derandomize=True, deadline=None, database=None, phases=[Phase.generate],
         report_multiple_bugs=False,
     )  # fmt: skip
-    @given(programs, seeds)
+    @given(ending_programs, seeds)
     def search(program, seed):
         assert not placed_differences(program, seed, times=1)
 
@@ -177,27 +183,6 @@ def test_measuring_is_what_notes_costs(measured):
         after = costs.seconds_on(node, cs.Device(1))
         assert after == dict(executable.critical_path())[node] != before
     del x
-
-
-def test_a_device_that_is_slower_gets_less(measured):
-    tasks = [Task({0: 1.0, 1: 3.0}) for _ in range(8)]
-    found = schedule.scheduled(tasks, lambda size: 0.0)
-    assert (found.places.count(0), found.places.count(1)) == (6, 2)
-    assert found.end_s == 6.0
-    assert schedule.at_home(tasks, lambda size: 0.0).end_s == 8.0
-
-
-def test_a_step_fills_the_first_gap_that_is_long_enough():
-    """The long one has to wait for a copy: the short one, ranked last, goes before."""
-    long = Task({0: 5.0}, needs=[(1, 3)])
-    short = Task({0: 2.0})
-    found = schedule.scheduled([long, short], float)
-    assert found.end_s == 8.0
-
-
-def test_copies_to_one_place_come_one_after_the_other():
-    tasks = [Task({0: 1.0}, leaves=[(1, 4)]), Task({2: 1.0}, leaves=[(1, 4)])]
-    assert schedule.scheduled(tasks, float).end_s == 9.0
 
 
 def test_outside_of_a_recording_it_is_the_current_device():

@@ -1,6 +1,6 @@
 """A program: loads hostile PTX, launches what is accepted, and says how each case ended.
 
-    python -m helpers.hostile_run (text|typed|thought up) FIRST COUNT
+    python -m helpers.hostile_run (text|typed|thought up|fat binary) FIRST COUNT
 
 Before each case it writes `case N`, so that a crash or a hang names the case; at the end of one
 that ended as it must not, `bad N: why`. Nobody else may write anything.
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from cudasync.errors import PtxError
-from helpers import direct
+from helpers import direct, fat_binaries
 from helpers.hostile import damaged, exchanged
 from helpers.hostile_texts import TEXTS
 
@@ -40,6 +40,11 @@ _PLACED = re.compile(r"line \d+|ptxas fatal", re.ASCII)
 def text_case(number: int) -> str:
     """Load a damaged text through the driver, and launch its kernels; what is wrong, or ""."""
     return loaded(damaged(number))
+
+
+def fat_binary_case(number: int) -> str:
+    """A fat binary that was damaged."""
+    return loaded(fat_binaries.damaged(number))
 
 
 def loaded(image: bytes) -> str:
@@ -167,6 +172,7 @@ def _run(compiled, name: str) -> None:
 
 def main(kind: str, first: int, count: int) -> None:
     cases = {"text": text_case, "typed": typed_case, "thought up": thought_up_case}
+    cases["fat binary"] = fat_binary_case
     case: Callable[[int], str] = cases[kind]
     if kind != "typed":
         from cuda.bindings import driver

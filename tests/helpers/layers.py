@@ -66,13 +66,14 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
 # package's own __init__ and its installer put them together.
 _LOWERED = frozenset(
     {
-        "expansion", "fragments", "launching", "matrices", "mbarrier", "modifiers", "own_threads",
-        "poison", "racing", "recording", "refused", "reserved", "texture_layout", "unforeseen",
-        "waiting", "windows",
+        "convergence", "expansion", "fragments", "launching", "matrices", "mbarrier", "modifiers",
+        "own_threads", "poison", "racing", "recording", "refused", "reserved", "texture_layout",
+        "unforeseen", "waiting", "windows",
     }
 )  # fmt: skip
 CELLAR: dict[str, frozenset[str]] = {
     "racing": frozenset(),
+    "convergence": frozenset(),
     "recording": frozenset({"windows"}),
     "suspicion": frozenset({"launching", "racing"}),
     "unforeseen": frozenset(),
@@ -95,6 +96,7 @@ CELLAR: dict[str, frozenset[str]] = {
     "oracle": _LOWERED,
     "core": frozenset(
         {
+            "convergence",
             "launching",
             "output",
             "own_threads",

@@ -4,6 +4,7 @@ NumPy, and running them as graphs with steps placed as HEFT would have it, or by
 from __future__ import annotations
 
 from contextlib import contextmanager
+from itertools import islice
 from random import Random
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -12,12 +13,12 @@ from hypothesis import strategies as st
 
 import cudasync as cs
 from cudasync import xp
-from cudasync.graph.passes import placement
+from cudasync.graph.placement import plan
 from cudasync.graph.placement.schedule import Schedule
 from helpers.graphs import PTX
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
 SIZE = 8
 DEVICES = (0, 1, 2)
@@ -37,14 +38,22 @@ class Step(NamedTuple):
 VERBS = (
     "new", "bring", "bring", "bring cpu", "op", "op", "op", "mixed", "add", "shift", "total",
     "scan", "product", "mix", "set", "clear", "out", "in", "rows", "zeros", "host", "pinned",
-    "from pinned",
+    "from pinned", "repeat", "while", "cond",
 )  # fmt: skip
+# These have some of the steps behind them inside.
+BLOCKS = ("repeat", "while", "cond")
 few = st.integers(0, 5)
-programs = st.lists(
-    st.builds(Step, st.sampled_from(VERBS), few, few, st.integers(1, SIZE), st.booleans()),
-    min_size=2,
-    max_size=14,
-)
+
+
+def lists_of(verbs: Sequence[str]) -> st.SearchStrategy[list[Step]]:
+    """Programs that do these things."""
+    step = st.builds(Step, st.sampled_from(verbs), few, few, st.integers(1, SIZE), st.booleans())
+    return st.lists(step, min_size=2, max_size=14)
+
+
+programs = lists_of(VERBS)
+# Those that end whatever a bug makes of their values.
+ending_programs = lists_of([verb for verb in VERBS if verb != "while"])
 
 
 class World:
@@ -67,10 +76,19 @@ class World:
         self.pinned[:] = pinned
         self.kernels = cs.Module.from_ptx(PTX)
 
-    def run(self, program: list[Step]) -> None:
-        """Do it once. What is not kept is gone then."""
+    def run(self, program: list[Step], graph: cs.RecordedGraph | None = None) -> None:
+        """Do it once, or record it. What is not kept is gone then."""
+        self._graph: Any = graph
         self.any, self.kept = [self._full(3)], []
-        for step in program:
+        self._run(program)
+        self.any = []
+
+    def _run(self, program: list[Step]) -> None:
+        steps = iter(program)
+        for step in steps:
+            if step.verb in BLOCKS:
+                self._block(step, list(islice(steps, 1 + step.other % 4)))
+                continue
             one = self.any[step.one % len(self.any)]
             other = self.any[step.other % len(self.any)]
             made = self._do(step, one, other, self.named[step.other % len(self.named)])
@@ -78,12 +96,55 @@ class World:
                 self.any.append(made)
                 if step.is_kept:
                     self.kept.append(made)
-        self.any = []
 
-    def _full(self, value: int) -> Any:
+    def _block(self, step: Step, body: list[Step]) -> None:
+        """Some steps in a block. What a loop may leave undone makes nothing that is left."""
+        before = len(self.any), len(self.kept)
+        one = self.any[step.one % len(self.any)]
+        match step.verb:
+            case "repeat":
+                self._rounds(step.number % 3 + 1, body)
+            case "while":
+                # A flag of any device, or of a named one.
+                count = self._full(step.number % 3, 1, cs.ANY if step.is_kept else 0)
+                if self.is_numpy:
+                    self._rounds(int(count[0]), body)
+                else:
+                    with self._graph.while_loop(count):
+                        self._run(body)
+                        count -= 1
+                self._forget(before)
+            case "cond":
+                some = len(body) // 2
+                if self.is_numpy:
+                    self._run(body[:some] if one[0] else body[some:])
+                else:
+                    with self._graph.cond(one[:1]) as chosen:
+                        self._run(body[:some])
+                    self._forget(before)
+                    with chosen.otherwise():
+                        self._run(body[some:])
+                self._forget(before)
+
+    def _rounds(self, times: int, body: list[Step]) -> None:
+        if not self.is_numpy:
+            with self._graph.repeat(times):
+                self._run(body)
+            return
+        before = len(self.any), len(self.kept)
+        for _ in range(times):
+            # A round makes what the one before made, in its place.
+            self._forget(before)
+            self._run(body)
+
+    def _forget(self, before: tuple[int, int]) -> None:
+        """Let go of what was made since."""
+        del self.any[before[0] :], self.kept[before[1] :]
+
+    def _full(self, value: int, size: int = SIZE, device: Any = cs.ANY) -> Any:
         if self.is_numpy:
-            return np.full(SIZE, value, np.int32)
-        return xp.full((SIZE,), value, dtype=xp.int32, device=cs.ANY)
+            return np.full(size, value, np.int32)
+        return xp.full((size,), value, dtype=xp.int32, device=device)
 
     def _do(self, step: Step, one: Any, other: Any, named: Any) -> Any:
         n, is_numpy = step.number, self.is_numpy
@@ -173,16 +234,16 @@ class World:
 @contextmanager
 def placed_by(choose: Any) -> Iterator[None]:
     """Meanwhile steps are placed by `choose(places)`, of those where each can be done."""
-    usual = placement.scheduled
+    usual = plan.scheduled
 
     def chosen(tasks: Any, link: Any) -> Schedule:
         return Schedule([choose(list(task.seconds)) for task in tasks], -1.0)
 
-    placement.scheduled = chosen
+    plan.scheduled = chosen
     try:
         yield
     finally:
-        placement.scheduled = usual
+        plan.scheduled = usual
 
 
 def placed_differences(
@@ -200,7 +261,7 @@ def placed_differences(
         for _ in range(times):
             model.run(program)
     with cs.graph() as g:
-        world.run(program)
+        world.run(program, g)
     if seed is None:
         executable = g.instantiate(without=without)
     else:

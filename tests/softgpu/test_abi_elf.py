@@ -51,6 +51,29 @@ def test_hundreds_of_names_are_all_found(tmp_path):
     assert not hasattr(library, "cuFunction600")
 
 
+def test_symbols_have_the_version_that_the_library_was_given(tmp_path):
+    """As a program that was linked with such a library asks for them: by `dlvsym`."""
+    name = "libanswers.so.7"
+    stub = build(
+        {"first": 0, "second": 1},
+        2,
+        (5,),
+        machine=platform.machine(),
+        soname=name,
+        version=name,
+    )
+    library, base = load(tmp_path, stub)
+    slots = (ctypes.c_uint64 * 2).from_address(base + stub.slots_offset)
+    slots[1] = base + stub.constants_offset
+    find = ctypes.CDLL(None).dlvsym
+    find.restype = ctypes.c_void_p
+    find.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_char_p]
+    address = find(library._handle, b"second", name.encode())
+    assert address
+    assert ctypes.CFUNCTYPE(ctypes.c_int)(address)() == library.second() == 5
+    assert not find(library._handle, b"second", b"libanswers.so.8")
+
+
 def test_the_aarch64_trampoline_reaches_its_slot():
     """Decoded by hand, since the instructions can not run here."""
     stub = build({"first": 0, "second": 1}, 1000, (4,), machine="aarch64")

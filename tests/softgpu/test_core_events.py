@@ -8,6 +8,7 @@ import weakref
 import pytest
 from helpers.stream_programs import Note
 
+from cudasync.softgpu.core.context_events import record_context
 from cudasync.softgpu.core.dependencies import deadlock_report
 from cudasync.softgpu.core.machine import Machine
 from cudasync.softgpu.core.results import DriverFailure
@@ -134,7 +135,7 @@ def recorded(program, stream):
 
 def context_record(program):
     event = program.verbs.create_event(0)
-    program.verbs.record_context(event, program.context)
+    record_context(program.machine, event, program.context)
     return event
 
 

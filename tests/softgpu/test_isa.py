@@ -14,7 +14,7 @@ from cudasync.errors import PtxError
 from cudasync.ptx import parse
 from cudasync.softgpu import jit, oracle
 from cudasync.softgpu.jit import texts
-from cudasync.softgpu.jit.nontemporal import find_nontemporal
+from cudasync.softgpu.jit.streaming import find_nontemporal
 
 pytestmark = pytest.mark.sampled(5)
 

@@ -11,10 +11,10 @@ from helpers.assembly import assembly
 from helpers.jit import compiled, run
 
 from cudasync.ptx import parse
-from cudasync.softgpu.jit import texts
-from cudasync.softgpu.jit.nontemporal import find_nontemporal
+from cudasync.softgpu.jit import kernel_text as texts
+from cudasync.softgpu.jit.kernel_text import Nontemporal
 from cudasync.softgpu.jit.program import prepare
-from cudasync.softgpu.jit.texts import Nontemporal
+from cudasync.softgpu.jit.streaming import find_nontemporal
 from cudasync.softgpu.launching import AllocationSnapshot, Launch
 
 # Reads x and writes y at the thread's index; `{more}` stands behind that.

@@ -15,7 +15,8 @@ from cudasync.softgpu.jit.kernel import lower
 from cudasync.softgpu.jit.probe import Probe
 from cudasync.softgpu.jit.program import prepare
 from cudasync.softgpu.jit.shapes import UNIFORM, VARYING, Kind, affine, join, wide
-from cudasync.softgpu.jit.stops import find_stops, held_nodes, is_barrier
+from cudasync.softgpu.jit.stopping_functions import is_barrier
+from cudasync.softgpu.jit.stops import find_stops, held_nodes
 from cudasync.softgpu.jit.variants import Settings, Variant
 
 USUAL = Variant(lanes=32, is_rowwise=True, is_whole=True)

@@ -1,4 +1,4 @@
-"""Whatever PTX a program hands over, it gets an error that says where, or a kernel that runs.
+"""Whatever module a program hands over, it gets an error that says where, or a kernel that runs.
 
 The cases run many to a process: a crash, a hang or a stray word names the case that it is at.
 """
@@ -38,6 +38,10 @@ def test_typed_modules_with_parts_exchanged_are_refused_or_run():
     assert not complaints("typed", 0, 12)
 
 
+def test_damaged_fat_binaries_are_refused_or_run():
+    assert not complaints("fat binary", 0, 120)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("lowering", ["auto", "oracle"])
 def test_texts_thought_up_to_break_a_compiler_are_refused_or_run(lowering, monkeypatch):
@@ -47,7 +51,7 @@ def test_texts_thought_up_to_break_a_compiler_are_refused_or_run(lowering, monke
 
 @pytest.mark.slow
 @pytest.mark.parametrize("process", range(PROCESSES))
-@pytest.mark.parametrize("kind", ["text", "typed"])
+@pytest.mark.parametrize("kind", ["text", "typed", "fat binary"])
 def test_many_hostile_cases_are_refused_or_run(kind, process):
     assert not complaints(kind, 1000 + process * EACH, EACH)
 

@@ -8,8 +8,9 @@ import textwrap
 from helpers.driver_program import run_driver
 from helpers.process import start
 
-from cudasync.softgpu.abi import calls_runtime, registry
-from cudasync.softgpu.abi.other_libraries.runtime_forwards import FORWARDED
+from cudasync.softgpu.abi import registry
+from cudasync.softgpu.abi.runtime.chapters import entries
+from cudasync.softgpu.abi.runtime.table import FORWARDED
 
 IMPORT = """
     from cuda.bindings import runtime as r
@@ -131,7 +132,7 @@ def test_a_forked_child_is_not_initialised():
 def test_what_is_forwarded_is_a_function_of_the_driver_s():
     for name, (of_driver, version, _) in FORWARDED.items():
         assert registry.find(of_driver, version) is not None, name
-    assert len(calls_runtime.entries()) > len(FORWARDED) > 100
+    assert len(entries()) > len(FORWARDED) > 100
 
 
 def test_arguments_are_those_of_the_installed_bindings():
@@ -140,8 +141,8 @@ def test_arguments_are_those_of_the_installed_bindings():
     import cuda.bindings.cyruntime as c
     name_of = ctypes.pythonapi.PyCapsule_GetName
     name_of.restype, name_of.argtypes = ctypes.c_void_p, [ctypes.py_object]
-    from cudasync.softgpu.abi.calls_runtime import KINDS
-    from cudasync.softgpu.abi.other_libraries.runtime_forwards import kinds_of
+    from cudasync.softgpu.abi.runtime.chapters import KINDS
+    from cudasync.softgpu.abi.runtime.letters import kinds_of
     signatures = {n: ctypes.string_at(name_of(each)).decode() for n, each in c.__pyx_capi__.items()}
     here = [name for name in KINDS if name in signatures]
     other = {name for name in here if kinds_of(signatures[name]) != KINDS[name]}

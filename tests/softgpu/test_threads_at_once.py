@@ -12,6 +12,7 @@ from helpers.machines import CREW, at_once, new_machine
 
 from cudasync.softgpu.abi.messages import Details
 from cudasync.softgpu.core import results
+from cudasync.softgpu.core.context_events import hold_context
 from cudasync.softgpu.core.dependencies import others_may_call
 from cudasync.softgpu.core.graphs import user_objects
 from cudasync.softgpu.core.memory import MemoryKind
@@ -173,15 +174,15 @@ def quicker(context, call):
 @pytest.mark.parametrize("which", ["created", "a thread's own"])
 def test_a_stream_that_comes_just_now_waits_for_what_all_wait_for(machine, held, which):
     context = machine.context()
-    quicker(context, lambda: machine.streams.hold_context(context, held[0]))
+    quicker(context, lambda: hold_context(machine, context, held[0]))
     stream = machine.streams.create(1) if which == "created" else context.per_thread
     assert held[0].record in awaited_by(machine.executor.tail(stream))
 
 
 def test_what_two_threads_let_all_wait_for_is_all_waited_for(machine, held):
     context = machine.context()
-    quicker(context, lambda: machine.streams.hold_context(context, held[0]))
-    machine.streams.hold_context(context, held[1])
+    quicker(context, lambda: hold_context(machine, context, held[0]))
+    hold_context(machine, context, held[1])
     tail = machine.executor.tail(machine.streams.create(1))
     assert awaited_by(tail) >= {event.record for event in held}
 

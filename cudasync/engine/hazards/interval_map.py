@@ -69,7 +69,7 @@ MOST_EXACT = 1 << 14
 class IntervalMap:
     """An interval map from byte ranges to histories."""
 
-    __slots__ = ("entries", "epoch", "exact", "sweep_at")
+    __slots__ = ("entries", "epoch", "exact", "latest", "sweep_at")
 
     def __init__(self, epoch: int = 0, entries: list[Entry] | None = None) -> None:
         self.epoch = epoch
@@ -77,6 +77,9 @@ class IntervalMap:
         # Most often an array is used whole, again and again: one look-up then. A new one whenever
         # the ranges change, so who finds it the same may rely on the histories it found there.
         self.exact: dict[Region, History | None] = {}
+        # The number of the op that was entered last, if its push did that by what was known of it
+        # (`log.histories.Known`); else -1. Who changes a history says so first.
+        self.latest = -1
         self.sweep_at = max(SWEEP, 2 * len(self.entries))
 
     def __len__(self) -> int:

@@ -6,12 +6,13 @@ it does.
 
 from __future__ import annotations
 
+import sys
 import time
 from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
 from cudasync.atomic import DONE, SEAL
-from cudasync.engine.device.ready import settle
+from cudasync.engine.device.ready import READY, settle
 from cudasync.engine.host.states import WATCHING
 from cudasync.engine.log import epoch as epochs
 from cudasync.engine.log import node as nodes
@@ -26,8 +27,13 @@ if TYPE_CHECKING:
 # Planning ahead stops for a moment when this many ops in a row had to wait: perhaps the one
 # that they wait for only needs the processor.
 AHEAD = 16
+# Where ops are long, so many that are ready are left to each worker before planning pauses: who
+# takes one of these need not become the combiner for it.
+SHARE = 4
 # Another thread that goes through the log has come on in this time, or is suspended.
 NAP_S = 200e-6
+# Without a GIL it goes on meanwhile: mostly it has come on after a few looks.
+LOOKS = 0 if getattr(sys, "_is_gil_enabled", lambda: True)() else 50
 
 
 def drain(worker: Worker) -> bool:
@@ -37,13 +43,10 @@ def drain(worker: Worker) -> bool:
     """
     pool = worker.pool
     holder = epochs.latest(COMBINER.epoch)
-    if not holder.is_idle and holder.owner != get_ident() and not _is_running(holder):
-        # Another thread is planning right now; if it does not come on, it is suspended.
-        seen = COMBINER.progress
-        # Not on the bell: what rings there is meant for somebody who sleeps.
-        time.sleep(NAP_S)
-        if COMBINER.progress != seen:
-            return False
+    is_others = not holder.is_idle and holder.owner != get_ident() and not _is_running(holder)
+    # Another thread is planning right now; if it does not come on, it is suspended.
+    if is_others and _comes_on(pool.heap):
+        return False
     # It refers to what comes after it.
     del holder
     mine = COMBINER.take()
@@ -61,6 +64,7 @@ def drain(worker: Worker) -> bool:
         places = pool, pool.regional
         if owner._compute is pool and not pool.spread:
             own = owner
+    ahead = SHARE * pool.size if pool.spread else 0
     behind = entries[start + 1 : start + 3]
     if (
         behind
@@ -77,7 +81,7 @@ def drain(worker: Worker) -> bool:
     variable: Any
     try:
         while index < end:
-            if heap:
+            if heap and (len(heap) > ahead or not pool.is_plain):
                 return False
             # As in `Combiner._plan_on`: begun before it is read.
             mine.started = index
@@ -143,9 +147,14 @@ def drain(worker: Worker) -> bool:
             if op is SEAL:
                 COMBINER.next_segment(mine)
                 return False
-            COMBINER.enter(op, base + index, epoch)
+            if isinstance(op, Op) and not op._engine._sealed_at:
+                # `COMBINER.enter`, for what most entries are.
+                COMBINER.enter_op(op, base + index, epoch)
+            else:
+                COMBINER.enter(op, base + index, epoch)
             worker.skip(index)
-            settle()
+            if READY:
+                settle()
             if not mine.is_over:
                 entries[index] = DONE
             mine.done = index = index + 1
@@ -163,6 +172,17 @@ def drain(worker: Worker) -> bool:
         # tell of an exception that nobody waited for.
         del mine, segment, entries, owner, own, behind
         op = fn = things = variable = None
+
+
+def _comes_on(heap: list[tuple[int, int]]) -> bool:
+    """True if whoever plans comes on, or something becomes ready; looks for a while, then naps."""
+    seen = COMBINER.progress
+    for _ in range(LOOKS):
+        if heap or COMBINER.progress != seen:
+            return True
+    # Not on the bell: what rings there is meant for somebody who sleeps.
+    time.sleep(NAP_S)
+    return bool(heap) or COMBINER.progress != seen
 
 
 def _is_running(holder: epochs.Epoch) -> bool:

@@ -14,7 +14,7 @@ from cudasync.engine.lifecycle import refusal
 from cudasync.engine.log import node as nodes
 from cudasync.engine.log.combiner import COMBINER, LONG_S
 from cudasync.engine.op import Op, claim
-from cudasync.engine.op_classes import DeviceOp
+from cudasync.engine.op_classes import DeviceOp, PlainOp
 
 if TYPE_CHECKING:
     from cudasync.engine.host.pool import WorkerPool
@@ -143,6 +143,9 @@ class Worker:
                 ledger.fail(op, error)
                 ledger.counters.failed_ops.next()
             else:
+                if isinstance(op, PlainOp):
+                    # Others ask for it from now on, and a slot that is not set costs an exception.
+                    op._failure = None
                 self.count = self.count[0] + 1, None, 0
                 if ledger.recorder is not None:
                     ledger.recorder.ran(op, self.name, start)

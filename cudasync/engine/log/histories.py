@@ -32,10 +32,12 @@ class Known:
     Not those of variables, which may be forgotten (`let_rest`).
     """
 
-    __slots__ = ("found",)
+    __slots__ = ("found", "latest")
 
     def __init__(self) -> None:
         self.found: Found = (None, [], [], 0)
+        # The number of the latest op that was pushed by these; -2 where that is not known.
+        self.latest = -2
 
 
 class Made:
@@ -122,7 +124,7 @@ def history_of(variable: Var, epoch: int) -> History:
     histories = variable._histories
     history = histories.get(epoch)
     if history is None:
-        known = latest(histories)
+        known = latest(histories) if histories else None
         if known is None or known.epoch < max(list(variable._rested), default=0):
             fresh = History(epoch)
         else:

@@ -87,6 +87,8 @@ def enter_op(self: Combiner, op: Op, number: int, epoch: int) -> None:
         op._number = number
     else:
         op.number = number
+    if ranges is not None:
+        ranges.latest = -1
     for history in reads:
         history.add_reader(op)
     for history in writes:

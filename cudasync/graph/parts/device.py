@@ -53,7 +53,12 @@ class DevicePart:
     def push(self, engine: Engine, frame: FrameType, between: Between | None = None) -> Op:
         accesses = self.accesses
         executable = self._executable
-        if executable is None or executable.is_closed:
+        # `GraphExec.is_closed`, written out.
+        if (
+            executable is None
+            or (owned := executable._owned).raw is None
+            or owned.token is not owned.context.token
+        ):
             executable = self._or_raise()
         if engine._is_direct and self._is_direct and between is None:
             return launching.push(

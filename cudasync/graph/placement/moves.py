@@ -3,7 +3,7 @@
 True behind each step that is emitted: of every part of a piece it is known on which devices it
 holds what it would have held in the program as recorded. A step is given what it reads where it is,
 by copies right before it; what it writes is nowhere else then. Edges are found anew behind all of
-that, by what each node touches now.
+that, by what each node touches now. What is inside of a block is such a program, too (`blocks`).
 """
 
 from __future__ import annotations
@@ -12,11 +12,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from cudasync.engine.hazards.interval_map import Everywhere
-from cudasync.errors import CudasyncError
 from cudasync.graph.aiming import Aim, Move
 from cudasync.graph.hazards import ordered
+from cudasync.graph.placement import blocks
 from cudasync.graph.placement.memory import Mirror
-from cudasync.graph.placement.pieces import named, touched
+from cudasync.graph.placement.pieces import everything, named, touched
+from cudasync.graph.placement.steps import made_for, needed, written_by
 from cudasync.graph.transfers import Transfer
 
 if TYPE_CHECKING:
@@ -35,24 +36,26 @@ class Placed:
         self, nodes: Sequence[Node], pieces: Pieces, devices: Mapping[Node, Device]
     ) -> None:
         self._pieces = pieces
+        self._devices = devices
         self._mirrors: dict[tuple[Piece, Device], Mirror] = {}
         # The memory of those that the node which is being made is on, and must keep.
         self._lent: list[Any] = []
         self._writers: dict[Piece, Node] = {}
         # Of each part: the devices that have its value; None while it has none that counts.
         self._valid: dict[Piece, list[Collection[Device] | None]] = {
-            piece: [None if piece.is_temporary and piece.is_anywhere else {piece.device}]
-            * (len(piece.cuts) - 1)
+            piece: [None if piece.is_temporary else {piece.device}] * (len(piece.cuts) - 1)
             for piece in pieces
             if piece.device is not None
         }
         self._made: list[Node] = []
+        # What a launch does; how often it does what is emitted now, where that is known.
         self.moved_bytes = 0
         self.moves = 0
+        self._rounds = 1
         # Of steps that could not be made for the device that was chosen.
         self.refused = 0
         for node in nodes:
-            self._add(node, devices.get(node))
+            self._add(node)
         self._bring_back()
         self.nodes = ordered(self._made)
 
@@ -62,11 +65,15 @@ class Placed:
             if not piece.is_temporary and piece in self._writers:
                 self._bring(piece.region, piece.device, self._writers[piece])
 
-    def _add(self, node: Node, device: Device | None) -> None:
+    def _add(self, node: Node) -> None:
+        device = self._devices.get(node)
+        if node.control is not None and any(each in self._devices for each in everything([node])):
+            self._block(node)
+            return
         if node.transfer is not None and named([node.transfer.target[0]]):
             self._transfer(node, device)
             return
-        there = _made_for(node, device)
+        there = made_for(node, device)
         if there is None:
             self.refused += device is not None and device is not node.device
             self._stay(node)
@@ -84,6 +91,38 @@ class Placed:
         for region in regions:
             self._bring(region, None, node)
         self._emit(node, regions if is_all else written_by(node), None)
+
+    def _block(self, node: Node) -> None:
+        """A block: what it touches is at its edges where its steps want it, in all rounds."""
+        control: Any = node.control
+        edges = blocks.edges(control, self._pieces, self._devices)
+        for region, device in edges.entries(needed(node)):
+            self._bring(region, device, node)
+        around = self._valid, self._made, self._rounds
+        valid = self._valid
+        self._rounds *= getattr(control, "times", 1)
+        bodies = []
+        for body in control.bodies:
+            self._valid = {**valid, **edges.valid(valid)}
+            self._made = []
+            for each in body:
+                self._add(each)
+            for region, device in edges.entries(written_by(node)):
+                self._bring(region, device, node)
+            bodies.append(ordered(self._made))
+        self._valid, self._made, self._rounds = around
+        control = control.with_bodies(bodies)
+        if control.flag is not None and edges.flag_on not in (None, control.flag.device):
+            region = self._there(control.flag.region, edges.flag_on)
+            flag = replace(control.flag, region=region, device=edges.flag_on)
+            control = replace(control, flag=flag)
+        self._emit(node.controlling(control), (), None)
+        for region in written_by(node):
+            piece = self._pieces.of(region)
+            if piece in valid:
+                self._writers[piece] = self._made[-1]
+                for at in piece.parts(region):
+                    valid[piece][at] = edges.devices[piece, at]
 
     def _transfer(self, node: Node, device: Device | None) -> None:
         """A copy or fill: from where its source is, to where its target shall be."""
@@ -162,8 +201,8 @@ class Placed:
         made = node.moving(Transfer((to, target), (of, source)), target)
         self._keep(made)
         self._made.append(made)
-        self.moves += 1
-        self.moved_bytes += region.end - region.start
+        self.moves += self._rounds
+        self.moved_bytes += self._rounds * (region.end - region.start)
 
     def _there(self, region: Region, device: Device, piece: Piece | None = None) -> Region:
         """Where these bytes are on `device`."""
@@ -196,39 +235,6 @@ class Placed:
         for memory in self._lent:
             made.keep(memory)
         self._lent.clear()
-
-
-def needed(node: Node) -> list[Region]:
-    """The bytes whose value it needs: what it writes, too, if it may leave some of that."""
-    only_read, updated, written = node.hazards[0]
-    return named((*only_read, *updated, *(() if _is_exact(node) else written)))
-
-
-def written_by(node: Node) -> list[Region]:
-    """The bytes that have another value behind it."""
-    _, updated, written = node.hazards[0]
-    return named((*updated, *written))
-
-
-def _is_exact(node: Node) -> bool:
-    """True if it overwrites all that it says it does: nothing of what was there is left."""
-    if node.expression is not None or node.transfer is not None:
-        return True
-    return node.launch is not None and node.launch.kernel.module.is_generated
-
-
-def _made_for(node: Node, device: Device | None) -> Node | None:
-    """The node with its kernel on this device; None if it stays as it is."""
-    if device is None or device is node.device or node.transfer is not None:
-        return None if device is None else node
-    try:
-        if node.expression is not None:
-            return node.computing_at(node.expression.on_device(device), node.hazards)
-        assert node.launch is not None
-        return node.launching(node.launch.elsewhere(device), node.hazards)
-    except (CudasyncError, ValueError):
-        # A kernel that this device can not have, or a shape that is too much for it.
-        return None
 
 
 def _first(devices: Collection[Device], home: Device | None) -> Device:

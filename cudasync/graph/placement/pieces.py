@@ -38,9 +38,10 @@ class Piece:
 
 
 class Pieces:
-    """All that nodes touch."""
+    """All that the nodes of a program touch, those inside of blocks, too."""
 
-    def __init__(self, nodes: Sequence[Node]) -> None:
+    def __init__(self, program: Sequence[Node]) -> None:
+        nodes = list(everything(program))
         tokens = {each for node in nodes for each in node.anywhere}
         regions = {r for node in nodes for r in touched(node)}
         self._pieces = _merged([*regions, *(each.region for each in tokens)])
@@ -84,6 +85,15 @@ class Pieces:
                     piece.device = None
 
 
+def everything(nodes: Iterable[Node]) -> Iterator[Node]:
+    """The nodes of a program, those inside of blocks behind each block."""
+    for node in nodes:
+        yield node
+        if node.control is not None:
+            for body in node.control.bodies:
+                yield from everything(body)
+
+
 def touched(node: Node) -> Iterator[Region]:
     """All bytes that a node names."""
     for part in node.hazards[0]:
@@ -103,6 +113,8 @@ def _places(node: Node) -> Iterator[tuple[Region, Device | None]]:
         yield from (each for each in places if each is not None and named([each[0]]))
     elif node.launch is not None:
         yield from ((each, node.device) for each in touched(node))
+    elif node.control is not None and node.control.flag is not None:
+        yield node.control.flag.region, node.control.flag.device
 
 
 def _merged(regions: Iterable[tuple[int, int]]) -> list[Piece]:

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from cudasync.distributed.mpi_library import library, world
+from cudasync.distributed.mpi_library import library
+from cudasync.distributed.ranks import world
 from cudasync.kvstore.errors import ServerLost
 from cudasync.kvstore.servers import messages
 from cudasync.kvstore.servers.mpi_posts import ANSWERS, ASKS, LONGEST_HEAD, Late, Patience, Post

@@ -14,6 +14,7 @@ from cudasync.softgpu.abi.values import (
     put_u32,
     put_u64,
 )
+from cudasync.softgpu.core.context_events import hold_context, record_context
 from cudasync.softgpu.core.results import (
     INVALID_VALUE,
     PEER_ACCESS_ALREADY_ENABLED,
@@ -25,6 +26,7 @@ from cudasync.softgpu.core.streams import HIGHEST_PRIORITY, LOWEST_PRIORITY
 
 if TYPE_CHECKING:
     from cudasync.softgpu.core.context import Context
+    from cudasync.softgpu.core.green_contexts.contexts import GreenContext
     from cudasync.softgpu.core.machine import Machine
 
 _API_VERSION = 3020
@@ -96,23 +98,30 @@ def cu_ctx_destroy(machine: Machine, context: int) -> None:
 
 @export("cuCtxSetCurrent")
 def cu_ctx_set_current(machine: Machine, context: int) -> None:
-    machine.set_current(machine.contexts.get(context) if context else None)
+    machine.set_current(
+        machine.contexts.get(context) if context else None,
+        machine.green_contexts.by_context.get(context),
+    )
 
 
 @export("cuCtxGetCurrent")
 def cu_ctx_get_current(machine: Machine, context: int) -> None:
-    current = machine.current()
-    put_u64(context, current.handle if current is not None else 0)
+    current, green = machine.current(), machine.current_green()
+    if green is not None:
+        put_u64(context, green.context_handle)
+    else:
+        put_u64(context, current.handle if current is not None else 0)
 
 
 @export("cuCtxPushCurrent")
 def cu_ctx_push_current(machine: Machine, context: int) -> None:
-    machine.push(machine.contexts.get(context))
+    found = machine.contexts.get(context)
+    machine.push(found, machine.green_contexts.by_context.get(context))
 
 
 @export("cuCtxPopCurrent")
 def cu_ctx_pop_current(machine: Machine, context: int) -> None:
-    offer_u64(context, machine.pop().handle)
+    offer_u64(context, machine.pop())
 
 
 @export("cuCtxGetDevice", 2000, "CUdevice *")
@@ -127,17 +136,14 @@ def cu_ctx_get_device_v2(machine: Machine, device: int, context: int) -> None:
 
 @export("cuCtxSynchronize", 2000, "void")
 def cu_ctx_synchronize(machine: Machine) -> None:
-    _synchronize(machine, machine.context())
-
-
-def _synchronize(machine: Machine, context: Context) -> None:
-    machine.graphs.captures.refuse_context(context, "a wait for the context")
-    machine.streams.synchronize_context(context)
+    cu_ctx_synchronize_v2(machine, 0)
 
 
 @export("cuCtxSynchronize", 13000, "CUcontext")
 def cu_ctx_synchronize_v2(machine: Machine, context: int) -> None:
-    _synchronize(machine, _named(machine, context))
+    found, green = _named(machine, context), _green(machine, context)
+    machine.graphs.captures.refuse_context(found, "a wait for the context", green)
+    machine.streams.synchronize_context(found, green)
 
 
 @export("cuCtxGetFlags")
@@ -158,7 +164,8 @@ def cu_ctx_set_flags(machine: Machine, flags: int) -> None:
 
 @export("cuCtxGetId")
 def cu_ctx_get_id(machine: Machine, context: int, number: int) -> None:
-    put_u64(number, _named(machine, context).handle)
+    found, green = _named(machine, context), _green(machine, context)
+    put_u64(number, found.handle if green is None else green.context_handle)
 
 
 @export("cuCtxGetApiVersion")
@@ -229,14 +236,14 @@ def cu_ctx_detach(machine: Machine, context: int) -> None:
 
 @export("cuCtxRecordEvent")
 def cu_ctx_record_event(machine: Machine, context: int, event: int) -> None:
-    streams = machine.streams
-    streams.record_context(streams.event(event), _named(machine, context))
+    found, green = _named(machine, context), _green(machine, context)
+    record_context(machine, machine.streams.event(event), found, green)
 
 
 @export("cuCtxWaitEvent")
 def cu_ctx_wait_event(machine: Machine, context: int, event: int) -> None:
-    streams = machine.streams
-    streams.hold_context(_named(machine, context), streams.event(event))
+    found, green = _named(machine, context), _green(machine, context)
+    hold_context(machine, found, machine.streams.event(event), green)
 
 
 @export("cuCtxEnablePeerAccess")
@@ -259,6 +266,13 @@ def cu_ctx_disable_peer_access(machine: Machine, peer: int) -> None:
     if device not in context.peers:
         raise DriverFailure(PEER_ACCESS_NOT_ENABLED)
     context.peers.discard(device)
+
+
+def _green(machine: Machine, handle: int) -> GreenContext | None:
+    """The green context that a handle of a context was made of, where 0 means the current one."""
+    if not handle:
+        return machine.current_green()
+    return machine.green_contexts.by_context.get(handle)
 
 
 def _named(machine: Machine, handle: int) -> Context:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import ctypes
 from typing import TYPE_CHECKING, Any, Final
 
-from cudasync.softgpu.abi.other_libraries.runtime_structures import by_value
 from cudasync.softgpu.abi.registry import export
+from cudasync.softgpu.abi.runtime.structures import by_value
 from cudasync.softgpu.abi.values import need, need_no_flags, put_i32, put_u64
 from cudasync.softgpu.core.interprocess.memory_handles import HANDLE_BYTES
 from cudasync.softgpu.core.results import INVALID_VALUE, NOT_SUPPORTED, DriverFailure

@@ -3,8 +3,9 @@
 The stub exports its functions under the names that the bindings ask the process for, so that
 cuda.core and numba-cuda find these, whether or not NVIDIA's library is installed; what was built
 against that library calls it by names with a version in them, and has the real one. The version
-given is the last one that numba-cuda takes for too old for optimising at link time, which wants
-NVVM's intermediate code; so it hands over PTX.
+given is the last one that numba-cuda takes for too old for optimising at link time, so it hands
+over PTX. Intermediate code (LTO IR) is linked to PTX by NVIDIA's own library, where that is
+installed, and its PTX is linked with what else was added.
 """
 
 from __future__ import annotations
@@ -17,6 +18,11 @@ from typing import TYPE_CHECKING, Final
 from cudasync.softgpu.abi.calls_link import Link
 from cudasync.softgpu.abi.jit_link_options import SUCCESS, JitLinkOptions
 from cudasync.softgpu.abi.jit_options import JitOptions
+from cudasync.softgpu.abi.other_libraries import nvjitlink_library
+from cudasync.softgpu.abi.other_libraries.nvjitlink_library import (
+    LTO_NOT_ENABLED,
+    NvJitLinkFailure,
+)
 from cudasync.softgpu.abi.registry import export
 from cudasync.softgpu.abi.values import get_text, get_u64, need, put_u32, put_u64
 from cudasync.softgpu.core.handles import Handles, new_handle
@@ -48,6 +54,9 @@ _RESULTS: Final = {
     UNKNOWN: 9,
 }
 _INTERNAL: Final = 6
+_INVALID_INPUT: Final = 3
+_LTOIR, _ANY = 3, 10
+_LTOIR_MAGIC: Final = b"\xedCN\x7f"
 
 
 class _JitLink:
@@ -56,8 +65,47 @@ class _JitLink:
     def __init__(self, options: JitLinkOptions) -> None:
         self.options = options
         self.link = Link(JitOptions(0, 0, 0))
+        self.intermediate: list[tuple[bytes, str]] = []
         self.log = b""
         self.result: bytes | None = None
+
+    def add(self, kind: int, data: bytes, name: str) -> None:
+        """One more input; intermediate code is kept for NVIDIA's library."""
+        is_intermediate = kind == _LTOIR or (kind == _ANY and data.startswith(_LTOIR_MAGIC))
+        if not is_intermediate:
+            self.link.add(_KINDS.get(kind, -1), data, name)
+            return
+        if nvjitlink_library.found() is None:
+            raise DriverFailure(
+                NO_BINARY_FOR_GPU,
+                f"{name} is intermediate code for optimising at link time, and NVIDIA's nvJitLink, "
+                "which links it, is not installed: pip install nvidia-nvjitlink",
+            )
+        if not self.options.is_lto:
+            raise NvJitLinkFailure(
+                LTO_NOT_ENABLED, b"intermediate code (LTO IR) is linked with the option -lto"
+            )
+        self.intermediate.append((data, name))
+
+    def complete(self) -> None:
+        """Link everything; DriverFailure or NvJitLinkFailure with the log's text."""
+        if self.intermediate:
+            ptx = self._by_nvidia(self.options.for_ptx(), "Ptx").rstrip(b"\0 \n")
+            self.link.add(_KINDS[2], ptx, "<intermediate code>")
+        is_empty = not self.link.texts
+        linked = self.options.empty_program() if is_empty else self.link.complete()
+        self.result = linked + b"\0"
+
+    def linked_intermediate(self) -> bytes:
+        """The linked intermediate code; NvJitLinkFailure where there was none."""
+        if self.result is None or not self.intermediate:
+            raise NvJitLinkFailure(_INVALID_INPUT, b"no intermediate code was linked")
+        return self._by_nvidia(self.options.given, "LTOIR")
+
+    def _by_nvidia(self, options: list[str], wanted: str) -> bytes:
+        library = nvjitlink_library.found()
+        assert library is not None, "intermediate code is kept only where it can be linked"
+        return library.link(options, self.intermediate, wanted)
 
     def linked(self) -> bytes:
         """The result; DriverFailure, which becomes INTERNAL, if there is none."""
@@ -83,6 +131,10 @@ def _enter(name: str, signature: str) -> Callable[[Callable[..., None]], Callabl
                 if found is not None and failure.detail:
                     found.log = failure.detail.encode() + b"\0"
                 return _RESULTS.get(failure.code, _INTERNAL)
+            except NvJitLinkFailure as failure:
+                if found is not None and failure.log:
+                    found.log = failure.log + b"\0"
+                return failure.result
             return 0
 
         export(name, signature=f"void *{signature}", before_init=True)(answer)
@@ -130,7 +182,7 @@ def nv_jit_link_add_data(
 ) -> None:
     need(data, size)
     title = get_text(name) if name else "<unnamed>"
-    found.link.add(_KINDS.get(kind, -1), ctypes.string_at(data, size), title)
+    found.add(kind, ctypes.string_at(data, size), title)
 
 
 @_enter("nvJitLinkAddFile", ", int, char *")
@@ -140,14 +192,12 @@ def nv_jit_link_add_file(_machine: Machine, found: _JitLink, kind: int, path: in
         data = Path(name).read_bytes()
     except OSError as problem:
         raise DriverFailure(INVALID_VALUE, str(problem)) from None
-    found.link.add(_KINDS.get(kind, -1), data, name)
+    found.add(kind, data, name)
 
 
 @_enter("nvJitLinkComplete", "")
 def nv_jit_link_complete(_machine: Machine, found: _JitLink) -> None:
-    is_empty = not found.link.texts
-    linked = found.options.empty_program() if is_empty else found.link.complete()
-    found.result = linked + b"\0"
+    found.complete()
 
 
 def _give(name: str, what: Callable[[_JitLink], bytes]) -> None:
@@ -167,5 +217,6 @@ def _give(name: str, what: Callable[[_JitLink], bytes]) -> None:
 
 _give("nvJitLinkGetLinkedCubin", _JitLink.linked)
 _give("nvJitLinkGetLinkedPtx", _JitLink.linked)
+_give("nvJitLinkGetLinkedLTOIR", _JitLink.linked_intermediate)
 _give("nvJitLinkGetErrorLog", lambda found: found.log)
 _give("nvJitLinkGetInfoLog", lambda _: b"")

@@ -6,12 +6,11 @@ import ctypes
 from typing import TYPE_CHECKING, Final
 
 from cudasync.ptx.types import StateSpace
+from cudasync.softgpu.abi.kernel_arguments import pack
 from cudasync.softgpu.abi.messages import fixed_address
 from cudasync.softgpu.abi.registry import export, refuses_values
 from cudasync.softgpu.abi.values import (
     get_u32,
-    get_u64,
-    need,
     put_i32,
     put_u64,
     structure_at,
@@ -24,8 +23,6 @@ if TYPE_CHECKING:
     from cudasync.softgpu.core.modules import Function
     from cudasync.softgpu.launching import Dim3
 
-# CU_LAUNCH_PARAM_*: the pairs in `extra`.
-_END, _BUFFER_POINTER, _BUFFER_SIZE = 0, 1, 2
 # CUlaunchAttributeID.
 _COOPERATIVE, _CLUSTER = 2, 4
 # Far more than there are kinds of them.
@@ -54,43 +51,6 @@ class _LaunchConfig(ctypes.Structure):
         ("attributes", ctypes.c_uint64),
         ("attribute_count", ctypes.c_uint),
     )
-
-
-def pack(function: Function, parameters: int, extra: int) -> bytes:
-    """Copy the arguments into a parameter block, from either form in which they come."""
-    if parameters:
-        if extra:
-            raise DriverFailure(
-                INVALID_VALUE, f"kernel {function.name}: arguments in both forms at once"
-            )
-        return function.packing.pack(parameters)
-    block = bytearray(function.kernel.parameter_size)
-    if extra:
-        data = _extra_buffer(extra)
-        if len(data) > len(block):
-            raise DriverFailure(
-                INVALID_VALUE,
-                f"kernel {function.name}: {len(data)} bytes of arguments, not {len(block)}",
-            )
-        block[: len(data)] = data
-    elif function.places:
-        raise DriverFailure(INVALID_VALUE, f"kernel {function.name}: no arguments")
-    return bytes(block)
-
-
-def _extra_buffer(extra: int) -> bytes:
-    buffer = size = 0
-    while (key := get_u64(extra)) != _END:
-        if key == _BUFFER_POINTER:
-            buffer = get_u64(extra + 8)
-        elif key == _BUFFER_SIZE:
-            size = get_u64(get_u64(extra + 8))
-        else:
-            raise DriverFailure(INVALID_VALUE, f"unknown launch parameter {key}")
-        extra += 16
-    if size:
-        need(buffer, size)
-    return _string_at(buffer, size) if size else b""
 
 
 @export("cuLaunchKernel")

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from cudasync.softgpu.abi.image_pointers import file_at, image_at
 from cudasync.softgpu.abi.jit_options import JitOptions
 from cudasync.softgpu.abi.messages import fixed_address
 from cudasync.softgpu.abi.registry import export, refuses_values
 from cudasync.softgpu.abi.values import (
-    get_bytes,
     get_text,
     need,
     offer_u64,
@@ -18,7 +17,6 @@ from cudasync.softgpu.abi.values import (
     put_u64,
 )
 from cudasync.softgpu.core.results import (
-    FILE_NOT_FOUND,
     INVALID_VALUE,
     DriverFailure,
 )
@@ -30,26 +28,13 @@ if TYPE_CHECKING:
 _LAZY_LOADING: Final = 2
 
 
-def _image_at(address: int) -> bytes:
-    """PTX is a C string; of machine code only the start is looked at."""
-    return get_bytes(address)
-
-
-def _file_at(path: int) -> bytes:
-    name = get_text(path)
-    try:
-        return Path(name).read_bytes().rstrip(b"\0")
-    except OSError as problem:
-        raise DriverFailure(FILE_NOT_FOUND, str(problem)) from None
-
-
 # Modules
 
 
 @export("cuModuleLoadData")
 def cu_module_load_data(machine: Machine, module: int, image: int) -> None:
     need(module)
-    put_u64(module, machine.modules.load(_image_at(image)).handle)
+    put_u64(module, machine.modules.load(image_at(image)).handle)
 
 
 @export("cuModuleLoadDataEx")
@@ -58,7 +43,7 @@ def cu_module_load_data_ex(
 ) -> None:
     need(module)
     with JitOptions(count, options, values):
-        put_u64(module, machine.modules.load(_image_at(image)).handle)
+        put_u64(module, machine.modules.load(image_at(image)).handle)
 
 
 @export("cuModuleLoadFatBinary")
@@ -69,7 +54,7 @@ def cu_module_load_fat_binary(machine: Machine, module: int, image: int) -> None
 @export("cuModuleLoad")
 def cu_module_load(machine: Machine, module: int, path: int) -> None:
     need(module)
-    put_u64(module, machine.modules.load(_file_at(path)).handle)
+    put_u64(module, machine.modules.load(file_at(path)).handle)
 
 
 @export("cuModuleUnload")
@@ -128,7 +113,7 @@ def cu_library_load_data(
 ) -> None:
     need(library)
     with JitOptions(jit_count, jit_options, jit_values):
-        put_u64(library, machine.modules.load_library(_image_at(image)).handle)
+        put_u64(library, machine.modules.load_library(image_at(image)).handle)
 
 
 @export("cuLibraryLoadFromFile")
@@ -145,7 +130,7 @@ def cu_library_load_from_file(
 ) -> None:
     need(library)
     with JitOptions(jit_count, jit_options, jit_values):
-        put_u64(library, machine.modules.load_library(_file_at(path)).handle)
+        put_u64(library, machine.modules.load_library(file_at(path)).handle)
 
 
 @export("cuLibraryUnload")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 from typing import TYPE_CHECKING
 
+from cudasync.softgpu.abi.green_contexts.streams import green_of
 from cudasync.softgpu.abi.registry import export
 from cudasync.softgpu.abi.values import (
     get_i32,
@@ -25,7 +26,7 @@ from cudasync.softgpu.core.results import (
     NOT_SUPPORTED,
     DriverFailure,
 )
-from cudasync.softgpu.core.streams import HIGHEST_PRIORITY, LOWEST_PRIORITY
+from cudasync.softgpu.core.streams import HIGHEST_PRIORITY, LOWEST_PRIORITY, PER_THREAD_HANDLE
 
 if TYPE_CHECKING:
     from cudasync.softgpu.core.machine import Machine
@@ -105,13 +106,19 @@ def cu_stream_get_device(machine: Machine, stream: int, device: int) -> None:
 
 @export("cuStreamGetCtx", 9020, "CUstream, CUcontext *")
 def cu_stream_get_ctx(machine: Machine, stream: int, context: int) -> None:
-    put_u64(context, machine.streams.get(stream).context.handle)
+    found = machine.streams.get(stream)
+    green = green_of(machine, found, stream)
+    put_u64(context, found.context.handle if green is None else green.context_handle)
 
 
 @export("cuStreamGetCtx", 12050, "CUstream, CUcontext *, CUgreenCtx *")
 def cu_stream_get_ctx_v2(machine: Machine, stream: int, context: int, green: int) -> None:
-    offer_u64(green, 0)
-    put_u64(context, machine.streams.get(stream).context.handle)
+    found = machine.streams.get(stream)
+    of = green_of(machine, found, stream)
+    if of is not None and stream == PER_THREAD_HANDLE:
+        raise DriverFailure(INVALID_HANDLE, "a green context is current, and has no such stream")
+    offer_u64(green, 0 if of is None else of.handle)
+    put_u64(context, found.context.handle)
 
 
 @export("cuLaunchHostFunc", 10000, "CUstream, CUhostFn, void *")

@@ -31,6 +31,7 @@ _PROGRAM_HEADER_BYTES: Final = 56
 _SYMBOL_BYTES: Final = 24
 _PROGRAM_HEADERS: Final = 4
 _DYNAMIC_ENTRIES: Final = 7
+_VERSION_ENTRIES: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,25 +55,36 @@ def build(
     *,
     machine: str,
     soname: str = SONAME,
+    version: str = "",
 ) -> Stub:
     """A library that exports `symbols`, each with the number of a slot, and returns `constants`.
 
-    It has `slot_count` slots, and is known to the loader as `soname`. ValueError for a machine
-    whose instructions are not known here.
+    It has `slot_count` slots, and is known to the loader as `soname`. With `version` all symbols
+    have that version, which whoever was linked with such a library asks for. ValueError for a
+    machine whose instructions are not known here.
     """
     if machine not in _MACHINES:
         raise ValueError(f"the software GPU has no stub for {machine}: x86_64, aarch64")
     if slot_count <= max(symbols.values(), default=0):
         raise ValueError(f"{slot_count} slots are too few")
     exported = [*symbols, SLOTS_SYMBOL]
-    strings, name_offsets = _string_table([*exported, soname])
+    more = [version] if version and version != soname else []
+    strings, name_offsets = _string_table([*exported, soname, *more])
     symbol_count = len(exported) + 1  # the null symbol first, the slots last
     hash_table = _hash_table(exported)
 
     symbols_offset = _align(_HEADER_BYTES + _PROGRAM_HEADERS * _PROGRAM_HEADER_BYTES, 8)
     hash_offset = symbols_offset + _SYMBOL_BYTES * symbol_count
     strings_offset = hash_offset + len(hash_table)
-    text_offset = _align(strings_offset + len(strings), 16)
+    versions_offset = _align(strings_offset + len(strings), 8)
+    definitions, numbers = b"", b""
+    if version:
+        definitions = _version_definitions(
+            (soname, name_offsets[soname]), (version, name_offsets[version])
+        )
+        numbers = _version_numbers(symbol_count)
+    numbers_offset = versions_offset + len(definitions)
+    text_offset = _align(numbers_offset + len(numbers), 16)
     constants_offset = text_offset + TRAMPOLINE_BYTES * slot_count
     text_end = constants_offset + TRAMPOLINE_BYTES * len(constants)
     is_x86 = _MACHINES[machine] == 62
@@ -80,7 +92,7 @@ def build(
     if entry_offset is not None:
         text_end = entry_offset + len(entry.CODE)
     dynamic_offset = _align(text_end, _PAGE_BYTES)
-    dynamic_bytes = 16 * _DYNAMIC_ENTRIES
+    dynamic_bytes = 16 * (_DYNAMIC_ENTRIES + (_VERSION_ENTRIES if version else 0))
     slots_offset = dynamic_offset + _align(dynamic_bytes, 16)
     table_offset = slots_offset + 8 * slot_count
     end = table_offset
@@ -116,6 +128,8 @@ def build(
         (symbols_offset, table),
         (hash_offset, hash_table),
         (strings_offset, strings),
+        (versions_offset, definitions),
+        (numbers_offset, numbers),
         (text_offset, text),
         (
             dynamic_offset,
@@ -126,6 +140,15 @@ def build(
                 (_DT_SYMTAB, symbols_offset),
                 (_DT_STRSZ, len(strings)),
                 (_DT_SYMENT, _SYMBOL_BYTES),
+                *(
+                    (
+                        (_DT_VERSYM, numbers_offset),
+                        (_DT_VERDEF, versions_offset),
+                        (_DT_VERDEFNUM, 2),
+                    )
+                    if version
+                    else ()
+                ),
                 (_DT_NULL, 0),
             ),
         ),
@@ -179,6 +202,7 @@ _DT_NULL, _DT_HASH, _DT_STRTAB, _DT_SYMTAB, _DT_STRSZ, _DT_SYMENT, _DT_SONAME = 
     11,
     14,
 )
+_DT_VERSYM, _DT_VERDEF, _DT_VERDEFNUM = 0x6FFFFFF0, 0x6FFFFFFC, 0x6FFFFFFD
 _OBJECT, _FUNCTION = 0x11, 0x12  # global binding
 
 
@@ -231,6 +255,30 @@ def _hash(name: bytes) -> int:
         if value > 0x0FFFFFFF:
             value = value & 0x0FFFFFFF ^ value >> 24 & 0xF0
     return value
+
+
+def _version_definitions(base: tuple[str, int], version: tuple[str, int]) -> bytes:
+    """The version of the library itself, number 1, and that of its symbols, number 2.
+
+    Layout of Elf64_Verdef and Elf64_Verdaux: Linux Standard Base, "Symbol Versioning".
+    """
+    head_bytes, is_base = 20, 1
+    parts = []
+    for number, (name, offset) in enumerate((base, version), 1):
+        flags = is_base if number == 1 else 0
+        following = head_bytes + 8 if number == 1 else 0
+        parts.append(
+            struct.pack(
+                "<HHHHIII", 1, flags, number, 1, _hash(name.encode()), head_bytes, following
+            )
+            + struct.pack("<II", offset, 0)
+        )
+    return b"".join(parts)
+
+
+def _version_numbers(symbol_count: int) -> bytes:
+    """The version of each symbol: none of the null symbol, number 2 of all others."""
+    return struct.pack(f"<{symbol_count}H", 0, *[2] * (symbol_count - 1))
 
 
 def _dynamic(*entries: tuple[int, int]) -> bytes:

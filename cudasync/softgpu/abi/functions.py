@@ -6,6 +6,7 @@ wrote last. It asks the bindings themselves: what they look up in the driver is 
 
 from __future__ import annotations
 
+import importlib
 import re
 import sys
 import textwrap
@@ -14,9 +15,10 @@ from typing import TYPE_CHECKING, Final
 
 from cuda.bindings import __version__, driver
 
-from cudasync.softgpu.abi import calls_runtime, registry
+from cudasync.softgpu.abi import registry
 from cudasync.softgpu.abi.install import load_stub
 from cudasync.softgpu.abi.refusals import never_needed, why_not
+from cudasync.softgpu.abi.runtime.chapters import entries
 from cudasync.softgpu.core.machine import Machine
 
 if TYPE_CHECKING:
@@ -65,7 +67,8 @@ driver has given it two tables that NVIDIA has not documented. There are none he
 bindings, where they are imported after the software GPU is in place (as under
 `python -m cudasync run`), call functions that stand on the driver's: the ones below. What needs no
 driver (versions, names of errors) is NVIDIA's own; everything else answers cudaErrorNotSupported,
-and says so. Programs that link the runtime themselves (CuPy, PyTorch) do not run here.
+and says so. CuPy stands on the same functions (`abi/cupy/`);
+PyTorch, which links the runtime itself, does not run.
 """
 
 
@@ -105,9 +108,17 @@ def page() -> str:
 
 
 def _of_the_runtime() -> str:
-    names = sorted(calls_runtime.entries())
+    names = sorted(entries())
     text = f"{len(names)} functions of the runtime are here: {', '.join(names)}."
-    return "\n" + textwrap.fill(text, _WIDTH, break_long_words=False) + "\n"
+    for module in ("launches", "symbols"):
+        importlib.import_module(f"cudasync.softgpu.abi.native.{module}")
+    more = sorted(entries().keys() - set(names))
+    of_native = (
+        f"Native programs (`cudasync native`) have {len(more)} more, which compilers and C++ call: "
+        f"{', '.join(more)}."
+    )
+    filled = (textwrap.fill(each, _WIDTH, break_long_words=False) for each in (text, of_native))
+    return "\n" + "\n\n".join(filled) + "\n"
 
 
 def grouped(names: Iterable[str]) -> Mapping[str, list[str]]:

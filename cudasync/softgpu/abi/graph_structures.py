@@ -6,7 +6,7 @@ import ctypes
 import struct
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from cudasync.softgpu.abi.calls_launch import pack
+from cudasync.softgpu.abi.kernel_arguments import pack
 from cudasync.softgpu.abi.values import need, need_code, structure_at
 from cudasync.softgpu.core.graphs import boxes
 from cudasync.softgpu.core.graphs.batches import OPERATION_BYTES, BatchWork, batch

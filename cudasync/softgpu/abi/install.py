@@ -51,11 +51,16 @@ from cudasync.softgpu.abi import (
     calls_stop,
     calls_stream,
     calls_virtual,
-    runtime_bindings,
 )
+from cudasync.softgpu.abi.cupy.import_hook import await_cupy
 from cudasync.softgpu.abi.elf import SONAME, build
 from cudasync.softgpu.abi.exports import exports
+from cudasync.softgpu.abi.green_contexts import contexts as green_contexts
+from cudasync.softgpu.abi.green_contexts import resources as green_resources
+from cudasync.softgpu.abi.green_contexts import streams as green_streams
+from cudasync.softgpu.abi.native.libraries import native_library
 from cudasync.softgpu.abi.other_libraries import nvml_library
+from cudasync.softgpu.abi.runtime.bindings import await_bindings
 from cudasync.softgpu.abi.stub.slots import base_of
 from cudasync.softgpu.abi.table import (
     CONSTANTS,
@@ -68,12 +73,10 @@ from cudasync.softgpu.abi.textures import (
     copies,
     objects,
     references,
-    runtime_arrays,
-    runtime_copies,
-    runtime_objects,
 )
 
 if TYPE_CHECKING:
+    from cudasync.softgpu.abi.cupy.runtime_module import Compile
     from cudasync.softgpu.core.machine import Machine
 
 CALLS: Final = (
@@ -111,38 +114,51 @@ CALLS: Final = (
     calls_stop,
     calls_stream,
     calls_virtual,
+    green_contexts,
+    green_resources,
+    green_streams,
     arrays,
     copies,
     objects,
     references,
-    runtime_arrays,
-    runtime_copies,
-    runtime_objects,
 )
 """The modules whose import enters the driver's functions."""
 
+BEHIND_NATIVE: Final = "libcudasync-driver.so"
+"""The stub's name where a native library has the driver's."""
 _RTLD_NOLOAD: Final = 4
 
 
-def load_stub(machine: Machine, *, force: bool, report: bool = False) -> FunctionTable:
+def load_stub(
+    machine: Machine,
+    *,
+    force: bool,
+    report: bool = False,
+    compile_functions: Compile | None = None,
+) -> FunctionTable:
     """Load the stub and fill it; CudasyncError if a real driver is there and not `force`."""
-    if is_loaded(SONAME):
+    # A native program may be linked with a library of ours, which leads here.
+    is_native = native_library(SONAME) is not None
+    if is_loaded(SONAME) and not is_native:
         raise CudasyncError(f"a {SONAME} is loaded in this process already")
     real = None if force else real_driver()
     if real is not None:
         raise CudasyncError(f"this machine has a CUDA driver ({real}); force=True installs anyway")
 
     exported = exports()
-    stub = build(exported.slots, SLOT_COUNT, CONSTANTS, machine=platform.machine())
+    soname = BEHIND_NATIVE if is_native else SONAME
+    stub = build(exported.slots, SLOT_COUNT, CONSTANTS, machine=platform.machine(), soname=soname)
     with tempfile.TemporaryDirectory(prefix="cudasync-") as folder:
-        path = Path(folder) / SONAME
+        path = Path(folder) / soname
         path.write_bytes(stub.image)
         library = ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL)
         nvml = None if is_loaded(nvml_library.SONAME) else nvml_library.Nvml(machine, Path(folder))
     table = FunctionTable(machine, stub, base_of(library, stub), exported, report=report)
     table.nvml = nvml
     calls_error.serve(table)
-    runtime_bindings.await_bindings(table)
+    await_bindings(table)
+    if compile_functions is not None:
+        await_cupy(table, compile_functions)
     catch_early_interrupts()
     # Runs late: callbacks that are registered before others are called after them.
     atexit.register(table.end)

@@ -55,8 +55,9 @@ class JitLinkOptions:
     def __init__(self, options: Iterable[str]) -> None:
         self.result = SUCCESS
         self.architecture = ""
+        self.is_lto = False
         kind = ""
-        given = list(options)
+        self.given = given = list(options)
         for option in given:
             match = _ARCHITECTURE.fullmatch(option)
             if match is not None and int(match[2]) in _NUMBERS:
@@ -64,11 +65,17 @@ class JitLinkOptions:
             elif option not in _FLAGS and not _WITH_VALUE.fullmatch(option):
                 self.result = UNRECOGNIZED_OPTION
                 return
-        is_ptx, is_lto = "-ptx" in given, "-lto" in given or "-dlto" in given
+        is_ptx = "-ptx" in given
+        is_lto = self.is_lto = "-lto" in given or "-dlto" in given
         if not self.architecture:
             self.result = MISSING_ARCH
         elif (is_ptx and not is_lto) or (kind == "compute" and not is_ptx):
             self.result = INCOMPATIBLE_OPTIONS
+
+    def for_ptx(self) -> list[str]:
+        """Of the same link, for PTX as its result."""
+        rest = [option for option in self.given if option not in ("-r", "-ptx")]
+        return [*rest, "-ptx"]
 
     def empty_program(self) -> bytes:
         """What a link without inputs makes: a program with nothing in it."""

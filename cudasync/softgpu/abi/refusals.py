@@ -19,10 +19,6 @@ NEVER_NEEDED: Final = (
         r"cuGraph(Exec)?(Add)?ExternalSemaphores",
         "it takes an imported semaphore, and nothing can be imported",
     ),
-    (
-        r"cuGreenCtx(?!Create)|cuCtxFromGreenCtx",
-        "it takes a green context, and there are none",
-    ),
     (r"cuMulticast(Add|Bind|Unbind)", "it takes a multicast object, and there are none"),
     (
         r"cuGraphics(?!.*Register(Image|Buffer|OutputSurface|VideoSurface))|cuEGLStream.*Frame|"
@@ -57,10 +53,6 @@ REFUSED: Final = (
     (
         r"cuGL|cuEGL|cuVDPAU|cuGraphics|cuEventCreateFromEGLSync",
         "there is no graphics to work together with",
-    ),
-    (
-        r"cuGreenCtx|cuDevResource|cuDevSm|cu(Device|Ctx|Stream)Get(DevResource|GreenCtx)",
-        "the device can not be divided (green contexts)",
     ),
     (r"cuCheckpoint", "a process can not be checkpointed"),
     (r"cuCoredump", "a fault is a sentence in cuGetErrorString; there are no core dumps"),

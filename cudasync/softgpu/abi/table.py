@@ -94,6 +94,8 @@ class FunctionTable:
         self._names: list[str] = []
         self.asked: set[tuple[str, int]] = set()
         self._told: set[str] = set()
+        # What a function answers without being called, by its name: after a fork and at the end.
+        self.silenced: Callable[[str], int] | None = None
         # What else was loaded lives as long.
         self.nvml: object = None
         for key in exported.keys:
@@ -112,6 +114,10 @@ class FunctionTable:
             if entry is None:
                 return self._fill_slot(name, self._refusal(name, why), ())
             return self._fill_slot(name, *self._callback(name, entry))
+
+    def symbol_address(self, symbol: str) -> int:
+        """The trampoline of a symbol that the library exports; KeyError for another."""
+        return self._slots.address(self._symbols[symbol])
 
     def _new_slot(self, key: Key) -> int:
         name, version, per_thread = key
@@ -189,13 +195,14 @@ class FunctionTable:
 
         What ends an object succeeds, since nothing is left of any; the rest is DEINITIALIZED.
         """
+        self.silenced = _at_end
         for index, name in enumerate(self._names):
-            is_end = _ENDS_OBJECTS.search(name) is not None
-            self._slots.answer(index, SUCCESS if is_end else DEINITIALIZED)
+            self._slots.answer(index, _at_end(name))
         self.machine.end()
 
     def disown(self) -> None:
         """This is a forked child: what needs a device is NOT_INITIALIZED, without Python."""
+        self.silenced = lambda _name: NOT_INITIALIZED
         for index in range(len(self._names)):
             if index not in self._lasting:
                 self._slots.answer(index, NOT_INITIALIZED)
@@ -218,6 +225,11 @@ class FunctionTable:
         if not address:
             raise DriverFailure(NOT_FOUND, name)
         return address
+
+
+def _at_end(name: str) -> int:
+    """What a function answers once the interpreter ends."""
+    return DEINITIALIZED if _ENDS_OBJECTS.search(name) is None else SUCCESS
 
 
 @cache

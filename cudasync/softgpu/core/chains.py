@@ -110,6 +110,9 @@ class Chains:
                 lock.release()
             raise
 
+    def note_node(self, command: Command, site: str) -> None:
+        """A command is a graph's node that was made at this line: checks want to know."""
+
     def also_wait(self, command: Command, others: Iterable[Command]) -> None:
         """Let a command wait for more than it was enqueued with; it must not be ready yet."""
         with self.lock:

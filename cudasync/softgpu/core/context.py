@@ -104,9 +104,8 @@ class Context:
         self.streams[stream] = None
         # Only now: who lets all wait stores the gate's tail, and then goes through the streams.
         gate = self.gate
-        tail = gate.tail if gate is not None else None
-        if tail is not None and tail is not stream.tail and not tail.is_done:
-            stream.waits[tail] = None
+        if gate is not None:
+            stream.begin_behind(gate)
 
     def set_error(self, failure: DriverFailure) -> None:
         """Keep the first fault."""

@@ -6,11 +6,12 @@ from typing import Final
 
 # CUDA's fatbinary.h, LLVM's bitcode reference and ar(5) have the magic numbers; that of
 # intermediate code for optimising at link time is as NVRTC writes it with -dlto.
+INTERMEDIATE: Final = b"\xed\x43\x4e\x7f"
 _KINDS: Final = (
     (b"\x7fELF", "machine code"),
-    (b"\x50\xed\x55\xba", "machine code"),
-    (b"\xb1\x43\x62\x46", "machine code"),
-    (b"\xed\x43\x4e\x7f", "intermediate code for optimising at link time"),
+    (b"\x50\xed\x55\xba", "a fat binary"),
+    (b"\xb1\x43\x62\x46", "the wrapper of a fat binary, which only its address leads to"),
+    (INTERMEDIATE, "intermediate code for optimising at link time"),
     (b"BC\xc0\xde", "LLVM bitcode"),
     (b"!<arch>\n", "a library of objects"),
 )

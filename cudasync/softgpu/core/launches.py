@@ -216,12 +216,16 @@ def launch(
         # Where each launch is watched, whoever launches is to come here.
         function.plan = None if machine.record else plan
     if is_cooperative:
-        _check_cooperative(function, grid, block, dynamic_shared_bytes)
+        _check_cooperative(function, stream, grid, block, dynamic_shared_bytes)
     machine.executor.enqueue(KernelLaunch(stream, plan, parameters, is_cooperative))
 
 
-def _check_cooperative(function: Function, grid: Dim3, block: Dim3, shared_bytes: int) -> None:
-    most = MULTIPROCESSORS * resident_blocks(function, prod(block), shared_bytes)
+def _check_cooperative(
+    function: Function, stream: Stream, grid: Dim3, block: Dim3, shared_bytes: int
+) -> None:
+    green = stream.green
+    multiprocessors = MULTIPROCESSORS if green is None else green.multiprocessors.count
+    most = multiprocessors * resident_blocks(function, prod(block), shared_bytes)
     if prod(grid) > most:
         raise DriverFailure(
             COOPERATIVE_LAUNCH_TOO_LARGE,

@@ -16,7 +16,8 @@ from cudasync.softgpu.core.executor import Executor
 from cudasync.softgpu.core.expectations import Expectations
 from cudasync.softgpu.core.graphs.executables import Executables
 from cudasync.softgpu.core.graphs.manager import GraphManager
-from cudasync.softgpu.core.handles import Handles
+from cudasync.softgpu.core.green_contexts.current import ContextHandles, ContextStack
+from cudasync.softgpu.core.green_contexts.manager import GreenContexts
 from cudasync.softgpu.core.host_functions import HostFunctions
 from cudasync.softgpu.core.interprocess.memory_handles import InterprocessMemory
 from cudasync.softgpu.core.interprocess.progress import Progress
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
     from cudasync.softgpu.core.checks.session import Check
     from cudasync.softgpu.core.driver_types.compute_capability import Capability
     from cudasync.softgpu.core.exploration.session import Session
+    from cudasync.softgpu.core.green_contexts.contexts import GreenContext
     from cudasync.softgpu.launching import Compile, CompiledModule, Find, Found
 
 DEFAULT_TOTAL_BYTES: Final = 4 << 30
@@ -62,10 +64,12 @@ def no_compiler(
     memcheck: bool = True,
     record: bool = False,
     races: bool = False,
+    convergence: bool = False,
     image: bytes | None = None,
 ) -> CompiledModule:
     """Stands for the compiler where no module is to be loaded."""
-    settings = f"memcheck={memcheck}, record={record}, races={races}, {len(image or b'')} bytes"
+    settings = f"memcheck={memcheck}, record={record}, races={races}, convergence={convergence}"
+    settings += f", {len(image or b'')} bytes"
     raise PtxError(f"no compiler was given to this machine ({settings})", file=module.file)
 
 
@@ -106,13 +110,14 @@ class Machine:
             Device(ordinal, total_bytes, quarantine, capability) for ordinal in range(devices)
         ]
         self.host_memory = AllocationTable(Arena(total_bytes, quarantine))
-        self.contexts: Handles[Context] = Handles("context", code=INVALID_CONTEXT)
+        self.green_contexts = GreenContexts(self)
+        self.contexts = ContextHandles(self.green_contexts.by_context)
         self.peers = Peers(peers)
         self.pools = PoolManager(self.devices, self.executor, self.peers)
         for device in self.devices:
             self.contexts.add(device.primary.handle, device.primary)
         # The calling thread's stack of contexts; the top one is current.
-        self._current: PerThread[list[Context]] = PerThread(list, {})
+        self._current: PerThread[ContextStack] = PerThread(ContextStack, {})
         self.expectations = Expectations(self)
         if record:
             self.executor.expectations = self.expectations
@@ -163,24 +168,36 @@ class Machine:
         if context.is_destroyed:
             raise DriverFailure(INVALID_CONTEXT, "the context has been destroyed")
 
-    def set_current(self, context: Context | None) -> None:
+    def current_green(self) -> GreenContext | None:
+        """The calling thread's green context, if its context was made of one."""
+        stack = self._current.own
+        return stack.green.get(len(stack)) if stack.green else None
+
+    def set_current(self, context: Context | None, green: GreenContext | None = None) -> None:
         """Replace the top of the calling thread's stack."""
         stack = self._current.own
         if stack:
+            if stack.green:
+                stack.green.pop(len(stack), None)
             stack.pop()
         if context is not None:
-            stack.append(context)
+            self.push(context, green)
 
-    def push(self, context: Context) -> None:
+    def push(self, context: Context, green: GreenContext | None = None) -> None:
         """Make a context current on top of the others."""
-        self._current.own.append(context)
+        stack = self._current.own
+        stack.append(context)
+        if green is not None:
+            stack.green[len(stack)] = green
 
-    def pop(self) -> Context:
-        """Take the top context off."""
+    def pop(self) -> int:
+        """Take the top context off; its handle."""
         stack = self._current.own
         if not stack:
             raise DriverFailure(INVALID_CONTEXT, "no context is current on this thread")
-        return stack.pop()
+        green = stack.green.pop(len(stack), None) if stack.green else None
+        context = stack.pop()
+        return context.handle if green is None else green.context_handle
 
     # Lives of contexts
 
@@ -262,6 +279,7 @@ class Machine:
             executor.settle(context)
         # What graphs held for launches that were dropped.
         executor.deferred.run()
+        self.green_contexts.forget(context)
         self.streams.forget(context)
         self.modules.forget(context)
         self.arrays.forget(context)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from cudasync.errors import PtxError
 from cudasync.ptx import parse
+from cudasync.softgpu.core.fat_binaries import is_container, select_ptx
 from cudasync.softgpu.core.handles import Handles
 from cudasync.softgpu.core.images import kind_of
 from cudasync.softgpu.core.memory import MemoryKind
@@ -61,9 +62,9 @@ class ModuleManager:
             _COMPILED_TEXTS
         )
         # Twins that can be recorded, by the identity of what they are twins of.
-        self._recordable: Remembered[tuple[int, bool], tuple[CompiledModule, CompiledModule]] = (
-            Remembered(_COMPILED_TEXTS)
-        )
+        self._recordable: Remembered[
+            tuple[int, bool, bool, bool], tuple[CompiledModule, CompiledModule]
+        ] = Remembered(_COMPILED_TEXTS)
 
     # Finding
 
@@ -122,13 +123,13 @@ class ModuleManager:
     # Loading
 
     def load(self, image: bytes) -> Module:
-        """Load PTX into the current context."""
+        """Load PTX, or a fat binary that has some, into the current context."""
         context = self._machine.context()
         text, compiled = self._translate(image)
         return self._enter(context, text, compiled)
 
     def load_library(self, image: bytes) -> Library:
-        """Load PTX for any context."""
+        """Load PTX, or a fat binary that has some, for any context."""
         library = Library(*self._translate(image))
         self._libraries.add(library.handle, library)
         for kernel in library.kernels.values():
@@ -147,6 +148,8 @@ class ModuleManager:
         return module
 
     def _translate(self, image: bytes) -> tuple[Source, CompiledModule]:
+        if is_container(image):
+            image = select_ptx(image, self._machine.capability)
         binary = kind_of(image)
         if binary is not None:
             raise DriverFailure(
@@ -185,20 +188,32 @@ class ModuleManager:
         check_sizes(source, compiled)
         return Source(image, source.version, source), compiled
 
-    def recordable(self, function: Function, *, races: bool = False) -> CompiledKernel | None:
+    def recordable(
+        self,
+        function: Function,
+        *,
+        record: bool = True,
+        races: bool = False,
+        convergence: bool = False,
+    ) -> CompiledKernel | None:
         """The same kernel, so compiled that its launches can be recorded; None if it can not be.
 
-        With `races`, its threads can be held against each other, too.
+        With `races`, its threads can be held against each other, too, and with `convergence` it is
+        told who comes to barriers. Without `record` its accesses are not taken down.
         """
         machine, module = self._machine, function.module
-        if machine.record and not races:
+        if machine.record and not races and not convergence:
             return function.kernel
-        key = id(module.compiled), races
+        key = id(module.compiled), record, races, convergence
         found = self._recordable.get(key)
         if found is None:
             try:
                 twin = self._compile(
-                    module.source, memcheck=machine.memcheck, record=True, races=races
+                    module.source,
+                    memcheck=machine.memcheck,
+                    record=record,
+                    races=races,
+                    convergence=convergence,
                 )
             except PtxError:
                 return None

@@ -1,7 +1,7 @@
 """Cellar. What kernels print, as CUDA prints it: printf on stdout, failed assertions on stderr.
 
 Records are read when a launch has run, which is inside the call that synchronises with it. They go
-to the file descriptors themselves, as C's would; Python's own buffers are flushed first.
+to the file descriptors themselves, as C's would; The buffers of Python and of C are flushed first.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from cudasync.softgpu.core.memory_manager import MemoryManager
 
 _STDOUT, _STDERR = 1, 2
+_flush = ctypes.CDLL(None).fflush
 # A string without an end is cut here.
 _LONGEST = 1 << 16
 
@@ -82,5 +83,7 @@ def _write(descriptor: int, text: bytes) -> None:
     with contextlib.suppress(OSError, ValueError):
         if stream is not None:
             stream.flush()
+        # And what C code of the process has printed before.
+        _flush(None)
         while text:
             text = text[os.write(descriptor, text) :]

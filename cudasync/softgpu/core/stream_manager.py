@@ -9,7 +9,7 @@ import threading
 from functools import wraps
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
-from cudasync.softgpu.core.commands import EventRecord, EventWait
+from cudasync.softgpu.core.context_events import tails_of
 from cudasync.softgpu.core.graphs.capture import Capture
 from cudasync.softgpu.core.handles import Handles
 from cudasync.softgpu.core.host_functions import Callback, HostFunction
@@ -19,6 +19,7 @@ from cudasync.softgpu.core.results import (
     INVALID_HANDLE,
     INVALID_VALUE,
     NOT_SUPPORTED,
+    STREAM_DETACHED,
     DriverFailure,
 )
 from cudasync.softgpu.core.streams import (
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 
     from cudasync.softgpu.core.commands import Command
     from cudasync.softgpu.core.context import Context, Device
+    from cudasync.softgpu.core.green_contexts.contexts import GreenContext
     from cudasync.softgpu.core.machine import Machine
 
 
@@ -57,6 +59,8 @@ class StreamManager:
         self._executor = machine.executor
         self._default = _Default()
         self._streams = self.streams = Handles[Stream]("stream")
+        # Those of green contexts that were destroyed: they can be destroyed, and nothing else.
+        self._detached: dict[int, Stream] = {}
         self._events = self.events = Handles[Event]("event")
         # For who looks up at every call, and does the rest where that finds nothing.
         self.live_streams = self._streams.objects
@@ -87,6 +91,10 @@ class StreamManager:
         stream = self._streams.objects.get(handle)
         if stream is None:
             if handle > PER_THREAD_HANDLE:
+                if handle in self._detached:
+                    raise DriverFailure(
+                        STREAM_DETACHED, "the green context of the stream has been destroyed"
+                    )
                 return self._streams.get(handle)
             context = self._machine.context()
             if handle == PER_THREAD_HANDLE or (not handle and self._default.is_per_thread):
@@ -105,18 +113,33 @@ class StreamManager:
 
     # Streams
 
-    def create(self, flags: int, priority: int = 0) -> Stream:
-        """A stream of the current context."""
+    def create(self, flags: int, priority: int = 0, green: GreenContext | None = None) -> Stream:
+        """A stream of a green context, or of the current context."""
         if flags & ~1:
             raise DriverFailure(INVALID_VALUE, f"unknown stream flags {flags:#x}")
-        context = self._machine.context()
-        stream = Stream(context, flags=flags, priority=priority)
+        if green is None:
+            context, green = self._machine.context(), self._machine.current_green()
+        else:
+            context = green.primary
+            self._machine.check(context)
+        stream = Stream(context, flags=flags, priority=priority, green=green)
         context.enter(stream)
+        if green is not None and green.gates:
+            stream.begin_behind(green.gates[0])
         self._streams.add(stream.handle, stream)
         return stream
 
+    def detach(self, stream: Stream) -> None:
+        """The stream's green context ends; what is in the stream is still done."""
+        self._machine.graphs.captures.leave(stream)
+        self._streams.discard(stream.handle)
+        self._detached[stream.handle] = stream
+        self._close(stream)
+
     def destroy(self, handle: int) -> None:
         """End the stream; what is in it is still done, the more patient of it later."""
+        if self._detached.pop(handle, None) is not None:
+            return
         stream = self.get(handle)
         if handle <= PER_THREAD_HANDLE:
             raise DriverFailure(INVALID_HANDLE, "a default stream can not be destroyed")
@@ -124,6 +147,9 @@ class StreamManager:
             return
         self._streams.remove(handle)
         self._machine.graphs.captures.leave(stream)
+        self._close(stream)
+
+    def _close(self, stream: Stream) -> None:
         tail = self._executor.tail(stream)
         stream.is_closed = True
         if tail is not None:
@@ -155,39 +181,14 @@ class StreamManager:
         self._wait(self._ends(stream), stream.context)
         self._executor.see(stream.floor_us)
 
-    def synchronize_context(self, context: Context) -> None:
-        """Wait for everything enqueued on any stream of a context."""
-        self._wait(self._executor.tails(context), context)
-        self._executor.context_is_idle(context)
-
-    def record_context(self, event: Event, context: Context) -> None:
-        """Let the event stand for all that a context has been given so far."""
-        if event.context is not context:
-            raise DriverFailure(INVALID_HANDLE, "the event is of another context")
-        self._machine.graphs.captures.refuse_context(context, "a record of the context")
-        tails = self._executor.tails(context)
-        record = EventRecord(self._beside(context))
-        self._executor.enqueue(record, tails)
-        event.record, event.since_us, event.captured = record, 0.0, None
-
-    def hold_context(self, context: Context, event: Event) -> None:
-        """Let all that a context is given from now on wait for the event's latest record."""
-        self._machine.graphs.captures.refuse_context_wait(context, event)
-        record = event.record
-        if record is None or record.is_done:
-            return
-        gate = context.gate
-        if gate is None:
-            context.gates.append(self._beside(context))
-            gate = context.gates[0]
-        context.streams[gate] = None  # Out of it whenever it is empty.
-        self._executor.enqueue(EventWait(gate), (record,))
-        for stream in list(context.streams):
-            if stream is not gate:
-                self._executor.enqueue(EventWait(stream), (record,))
+    def synchronize_context(self, context: Context, green: GreenContext | None = None) -> None:
+        """Wait for everything enqueued on any stream of a context, or of its green context."""
+        self._wait(tails_of(self._executor, context, green), context)
+        if green is None:
+            self._executor.context_is_idle(context)
 
     @staticmethod
-    def _beside(context: Context) -> Stream:
+    def beside(context: Context) -> Stream:
         """A stream that no program sees, and that is gone when it is empty."""
         stream = Stream(context, flags=NON_BLOCKING, name="the context")
         stream.is_closed = True
@@ -339,7 +340,7 @@ class StreamManager:
     def synchronize_event(self, event: Event) -> None:
         """Wait until the latest record is reached."""
         if event.shared is not None:
-            waits = self._await(self._beside(event.context), event.shared)
+            waits = self._await(self.beside(event.context), event.shared)
             if waits is not None:
                 self.finish(waits)
             return

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from cudasync.softgpu.core.commands import Command
     from cudasync.softgpu.core.context import Context
     from cudasync.softgpu.core.graphs.capture import Captor, CapturedRecord
+    from cudasync.softgpu.core.green_contexts.contexts import GreenContext
     from cudasync.softgpu.core.interprocess.shared_events import SharedEvent
 
 # cuStreamCreate, cuEventCreate flags.
@@ -47,6 +48,7 @@ class Stream:
         "context",
         "flags",
         "floor_us",
+        "green",
         "handle",
         "is_closed",
         "is_legacy",
@@ -66,8 +68,11 @@ class Stream:
         priority: int = 0,
         name: str = "",
         is_legacy: bool = False,
+        green: GreenContext | None = None,
     ) -> None:
         self.context = context
+        # The green context that it was created in, on the multiprocessors of which it runs.
+        self.green = green
         self.flags = flags
         self.priority = min(LOWEST_PRIORITY, max(HIGHEST_PRIORITY, priority))
         self.handle = new_handle()
@@ -88,6 +93,12 @@ class Stream:
         # the virtual time `floor_us`, when what was waited for and done by then was done.
         self.waits: dict[Command, None] = {}
         self.floor_us = 0.0
+
+    def begin_behind(self, gate: Stream) -> None:
+        """A new stream waits for what those before it were told to wait for."""
+        tail = gate.tail
+        if tail is not None and tail is not self.tail and not tail.is_done:
+            self.waits[tail] = None
 
     def implicit_waits(self) -> Iterable[Command]:
         """What the rules of the legacy default stream add to a command enqueued here now."""

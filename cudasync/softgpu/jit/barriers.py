@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING
 
 from cudasync.ptx.ir import Integer
 from cudasync.ptx.types import ScalarType
-from cudasync.softgpu.jit.frames import DONE
-from cudasync.softgpu.jit.job import BARRIER_WORDS, BARRIERS, FaultCode, Field, read_field
+from cudasync.softgpu.jit.job import BARRIER_WORDS, BARRIERS, DONE, FaultCode, Field, read_field
 from cudasync.softgpu.jit.masks import mask_word
 from cudasync.softgpu.jit.values import Value, integer, uniform, varying
 

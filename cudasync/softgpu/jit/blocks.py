@@ -11,10 +11,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from cudasync.softgpu.jit.builder import Builder
-from cudasync.softgpu.jit.frames import AT_BARRIER, DONE, FAILED
 from cudasync.softgpu.jit.job import (
+    AT_BARRIER,
     BARRIER_WORDS,
     BARRIERS,
+    DONE,
+    FAILED,
     FaultCode,
     Field,
     Status,

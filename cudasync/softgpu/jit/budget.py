@@ -19,8 +19,6 @@ from cudasync.softgpu.jit.job import FaultCode, Field, read_field, write_field
 if TYPE_CHECKING:
     from cudasync.softgpu.jit.builder import Builder
 
-# Some ten milliseconds; of slow instructions a tenth of a second.
-GRAIN = 2**23
 # How long a block may go on behind an exception; the clock that counts this, as Linux numbers them.
 _GRACE_NS = 10**9
 _MONOTONIC = 1

@@ -14,8 +14,7 @@ from cudasync.softgpu.jit.addresses import local_base
 from cudasync.softgpu.jit.budget import pay
 from cudasync.softgpu.jit.costs import call_cost
 from cudasync.softgpu.jit.faults import emit_fault
-from cudasync.softgpu.jit.frames import DONE
-from cudasync.softgpu.jit.job import FaultCode, Field, read_field
+from cudasync.softgpu.jit.job import DONE, FaultCode, Field, read_field
 from cudasync.softgpu.jit.lanes import scatter
 from cudasync.softgpu.jit.masks import mask_bits
 from cudasync.softgpu.jit.program import LEAST_FRAME_BYTES

@@ -16,9 +16,8 @@ import ctypes
 import functools
 import struct
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 import llvmlite
 import llvmlite.binding as llvm
@@ -30,6 +29,11 @@ from cudasync.softgpu.jit.cutting import cut, weight
 from cudasync.softgpu.jit.helpers import PROCESSORS, Job
 from cudasync.softgpu.jit.objects import missing_symbols
 from cudasync.softgpu.jit.splitting.modules import LIGHT_LINE, is_split, modules
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from cudasync.softgpu.jit.kernel_text import KernelFunction
 
 _ENTRY = "kernel"
 # One compilation at a time: texts are compiled once, and LLVM is not asked twice at once.
@@ -67,8 +71,6 @@ _REGION_BUDGET = 500
 # Of an object file among several that are kept as one.
 _LENGTH = struct.Struct("<Q")
 
-# Calls release the GIL: that is what CFUNCTYPE is for here.
-KernelFunction: TypeAlias = Callable[[int], int]
 _PROTOTYPE = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p)
 
 # The levels as LLVM names them, the best first; what each means, in LLVM's names for features; and
@@ -113,7 +115,7 @@ def optimise(text: str, machine: Any, level: str | None = None) -> Any:
     """Parse, verify and optimise for a machine of a level, the host's if it is left out."""
     more = flags.definitions(text, host_level() if level is None else level)
     module = llvm.parse_assembly(text + more)
-    passes, builder = _prepared(module, machine, is_light=is_light(text))
+    passes, builder = prepared(module, machine, is_light=is_light(text))
     passes.run(module, builder)
     return module
 
@@ -123,7 +125,7 @@ def is_light(text: str) -> bool:
     return text.startswith(LIGHT_LINE)
 
 
-def _prepared(module: Any, machine: Any, *, is_light: bool = False) -> tuple[Any, Any]:
+def prepared(module: Any, machine: Any, *, is_light: bool = False) -> tuple[Any, Any]:
     """Make a module one for this machine, and verify it; the passes for it."""
     module.triple = machine.triple
     module.data_layout = str(machine.target_data)
@@ -150,7 +152,7 @@ def _codes(texts: Sequence[str]) -> list[list[bytes]]:
     ready = {text: _unpacked(code) for text, code in found.items() if code is not None}
     missing = [text for text in keys if text not in ready]
     loads = {text: weight(text) for text in missing}
-    cuts = {text: _cut(text, sum(loads.values()) - loads[text]) for text in missing}
+    cuts = {text: cut_into_modules(text, sum(loads.values()) - loads[text]) for text in missing}
     made = _made_at_once([part for parts in cuts.values() for part in parts])
     for text, parts in cuts.items():
         ready[text] = [made[part] for part in parts]
@@ -160,7 +162,7 @@ def _codes(texts: Sequence[str]) -> list[list[bytes]]:
     return [ready[text] for text in texts]
 
 
-def _cut(text: str, beside: int) -> tuple[str, ...]:
+def cut_into_modules(text: str, beside: int) -> tuple[str, ...]:
     """The modules that a text becomes; `beside` is the weight of what is compiled with it."""
     if is_split(text):
         return modules(text)
@@ -220,7 +222,7 @@ def _made_apart(text: str) -> bytes:
     if error.value:
         raise CudasyncError(f"LLVM: {error.value.decode()}")
     module = llvm.ModuleRef(pointer, context)
-    passes, builder = _prepared(module, machine, is_light=light)
+    passes, builder = prepared(module, machine, is_light=light)
     library.LLVMPY_RunNewModulePassManager(passes, module, builder)
     buffer = library.LLVMPY_TargetMachineEmitToMemory(machine, module, 1, ctypes.byref(error))
     if not buffer:
@@ -249,7 +251,7 @@ def _library_itself() -> Any:
     return library
 
 
-def _link(codes: Sequence[bytes]) -> Any:
+def link(codes: Sequence[bytes]) -> Any:
     """An engine that holds this machine code."""
     missing = missing_symbols(codes)
     if missing:
@@ -297,11 +299,27 @@ def compile_text(
             # Both at once: only what is linked has to be there in this order.
             *library, code = _codes([*texts, text])
             for each in library:
-                _provide(new, _link(each))
-            engine = _link(code)
+                _provide(new, link(each))
+            engine = link(code)
             found = _PROTOTYPE(engine.get_function_address(_ENTRY)), engine
             _kernels[text] = found
             if len(_kernels) > _MOST_KERNELS:
                 _kernels.popitem(last=False)
         _kernels.move_to_end(text)
         return found
+
+
+def compile_functions(text: str, names: Sequence[str]) -> tuple[dict[str, int], Any]:
+    """The addresses of functions and variables in a text that calls Python, and their owner.
+
+    The machine code is kept on disk, as a kernel's is; the text must have no address in it.
+    """
+    with _lock:
+        key = kept.key_of(*_setup(), text)
+        code = kept.find(key)
+        if code is None:
+            code = _machine().emit_object(optimise(text, _machine()))
+            kept.keep(key, code)
+        engine = link([code])
+    found = {name: engine.get_global_value_address(name) for name in names}
+    return found, engine

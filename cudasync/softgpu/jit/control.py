@@ -19,14 +19,15 @@ from bisect import bisect_right
 from typing import TYPE_CHECKING
 
 from cudasync.errors import PtxError
+from cudasync.softgpu.convergence import has_members
 from cudasync.softgpu.jit.barriers import emit_result
 from cudasync.softgpu.jit.branches import PATIENCE, branch_if_any, branch_if_patient
 from cudasync.softgpu.jit.budget import spend
+from cudasync.softgpu.jit.convergence.calls import names_everybody, parts_at_barriers
 from cudasync.softgpu.jit.costs import trip_cost
 from cudasync.softgpu.jit.divergence import PARTING
-from cudasync.softgpu.jit.frames import DONE, FAILED
 from cudasync.softgpu.jit.groups import find_groups
-from cudasync.softgpu.jit.job import Field, read_field, write_field
+from cudasync.softgpu.jit.job import DONE, FAILED, Field, read_field, write_field
 from cudasync.softgpu.jit.masks import (
     EVERYBODY,
     NOBODY,
@@ -97,6 +98,11 @@ class Control:
                 strides = find_strides(flow, loop)
                 lowering.strides = {at: times(each, pace.trips) for at, each in strides.items()}
         self._ending = self._ends()
+        if lowering.settings.convergence and lowering.is_kernel:
+            barriers = {stop.position for stop in stops if stop.is_barrier}
+            lowering.tells_arrivals = parts_at_barriers(flow, barriers)
+            meets = any(map(has_members, lowering.program.instructions))
+            lowering.tells_ends = lowering.tells_arrivals or meets
         self._quiet: frozenset[int] = frozenset()
         if lowering.settings.races and lowering.is_kernel:
             self._quiet = like._quiet if is_split and like else quiet_nodes(flow, stops)
@@ -168,6 +174,23 @@ class Control:
     def _name_vector_masks(self) -> None:
         self._builder.vector_masks.update(f"%wait.{index}" for index in self._ways.blending)
 
+    def unsafe_shuffles(self) -> list[Instruction]:
+        """Those that may read of a lane which has ended, or is not in the block or the mask."""
+        lowering = self._lowering
+        return [
+            each
+            for node in self._flow.nodes
+            for each in self._flow.function.body[node.start : node.end]
+            if each.opcode == "shfl"
+            and not (
+                lowering.is_kernel
+                and lowering.variant.is_whole
+                and node.index not in self._divergence.divergent
+                and each.guard is None
+                and names_everybody(each)
+            )
+        ]
+
     def _pass_barrier(self, code: int) -> None:
         """A segment begins behind this barrier, or where the kernel does."""
         for stop in self._ways.barriers.values():
@@ -217,6 +240,7 @@ class Control:
         elif lowering.variant.is_whole:
             lowering.mask = EVERYBODY
         lowering.is_mask_full = not is_divergent and lowering.variant.is_whole
+        lowering.has_everybody = not is_divergent and lowering.is_kernel
         lowering.must_blend = lambda name: self._divergence.blends(name, index)
         if index in self._ways.slots:
             store_mask(builder, NOBODY, f"%wait.{index}")
@@ -237,6 +261,8 @@ class Control:
                 raise refusal(error, body[position], file) from error
         lowering.position = node.end - 1
         if ends_in_control:
+            if lowering.undefined is not None:
+                lowering.undefined.begin(body[node.end - 1])
             self._ways.leave(node, body[node.end - 1])
         else:
             self._ways.jump(node, self._ways.following(node))
@@ -255,7 +281,7 @@ class Control:
         return instruction.opcode in PARTING or position in self._ways.barriers
 
     def _emit_instruction(self, instruction: Instruction) -> None:
-        emitter = self._emitters[instruction.opcode]
+        emitter = self._emitter_of(instruction)
         if instruction.guard is None:
             emitter(self._lowering, instruction)
             return
@@ -271,6 +297,7 @@ class Control:
             builder.label(skip)
             return
         mask, is_full, must_blend = lowering.mask, lowering.is_mask_full, lowering.must_blend
+        has_everybody, lowering.has_everybody = lowering.has_everybody, False
         lowering.mask = narrow_mask(builder, mask, condition.text)
         lowering.is_mask_full = False
         lowering.must_blend = lambda _name: True
@@ -283,6 +310,20 @@ class Control:
         else:
             emitter(lowering, instruction)
         lowering.mask, lowering.is_mask_full, lowering.must_blend = mask, is_full, must_blend
+        lowering.has_everybody = has_everybody
+
+    def _emitter_of(self, instruction: Instruction) -> Emitter:
+        emitter = self._emitters[instruction.opcode]
+        undefined = self._lowering.undefined
+        if undefined is None:
+            return emitter
+
+        def followed(lowering: Lowering, instruction: Instruction) -> None:
+            undefined.begin(instruction)
+            emitter(lowering, instruction)
+            undefined.end(instruction)
+
+        return followed
 
     def _finish(self, stop: Stop, mask: str) -> None:
         """A stop is over for the lanes of `mask`: write the result, if it has one."""

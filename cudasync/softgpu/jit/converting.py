@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from cudasync.ptx.types import ScalarType
 from cudasync.softgpu.jit import brain, half, minifloats
 from cudasync.softgpu.jit.floating import clamp_below, flush, read, saturate
-from cudasync.softgpu.jit.memory import fit
+from cudasync.softgpu.jit.lowering import fit
 from cudasync.softgpu.jit.rounding import DIRECTED, rounded
 from cudasync.softgpu.jit.truncating import to_integer
 from cudasync.softgpu.jit.values import Value, bits_of, integer, llvm_type

@@ -20,7 +20,6 @@ from cudasync.softgpu.jit import (
     moving,
     permuting,
     products,
-    special,
     synchronising,
     tiles,
     transcendental,
@@ -51,4 +50,3 @@ EMITTERS: dict[str, Emitter] = {
     **copies.EMITTERS,
     **mbarriers.EMITTERS,
 }
-NEEDS_WHOLE_WARPS = special.NEEDS_WHOLE_WARPS

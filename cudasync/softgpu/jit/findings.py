@@ -11,12 +11,11 @@ from cudasync.softgpu.jit.flow import Flow
 from cudasync.softgpu.jit.probe import Probe
 from cudasync.softgpu.jit.segments import Segment, find_segments
 from cudasync.softgpu.jit.splitting.pieces import find_pieces, is_large, is_small, split_points
+from cudasync.softgpu.jit.stopping_functions import is_barrier, is_meeting
 from cudasync.softgpu.jit.stops import (
     Stop,
     find_stops,
     held_nodes,
-    is_barrier,
-    is_meeting,
     parts_lanes,
     renumbered,
     with_meetings,
@@ -65,9 +64,12 @@ def analyse_function(
 
     waiting = program.waiting
     weight = settings.piece_weight
-    points = split_points(function, weight) if is_large(function, weight) else frozenset()
+    is_cut = is_large(function, weight) and not settings.convergence
+    points = split_points(function, weight) if is_cut else frozenset[int]()
     flow = Flow(function, is_barrier, is_meeting(function, waiting), points)
-    loops_and_barriers = find_stops(flow, waiting) if function.is_kernel else ()
+    loops_and_barriers = (
+        find_stops(flow, waiting, all_matter=settings.convergence) if function.is_kernel else ()
+    )
     _refuse_unknown(probe({}))
     divergence, stops = _settle(flow, loops_and_barriers, probe, program, settings)
     segments = find_segments(flow, stops, divergence)

@@ -13,6 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from cudasync.softgpu.jit.flags import flags_of
+from cudasync.softgpu.jit.job import AT_BARRIER, HELD
 from cudasync.softgpu.jit.lowering import index_slot, lift_slots, slot
 from cudasync.softgpu.jit.masks import (
     NOBODY,
@@ -35,11 +36,6 @@ if TYPE_CHECKING:
     from cudasync.softgpu.jit.segments import Segment
     from cudasync.softgpu.jit.stops import Stop
 
-DONE = -1
-FAILED = -2
-HELD = 1 << 20
-# Set in what a warp returns if all its lanes wait at barriers, none for memory.
-AT_BARRIER = 1 << 24
 _ALIGNMENT = 64
 
 

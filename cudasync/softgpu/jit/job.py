@@ -17,6 +17,17 @@ MOST_THREADS = 1024
 # Of a block: how many there are, and how many words of 32 bits each of them has, see `barriers`.
 BARRIERS = 16
 BARRIER_WORDS = 5
+# The budget of a block is handed out in grains: some ten milliseconds, of slow instructions a
+# tenth of a second.
+GRAIN = 2**23
+
+# What a warp function returns besides the code of a stop. HELD resumes it
+# at the stops where its lanes are held.
+DONE = -1
+FAILED = -2
+HELD = 1 << 20
+# Set in what a warp returns if all its lanes wait at barriers, none for memory.
+AT_BARRIER = 1 << 24
 
 
 @unique
@@ -104,6 +115,9 @@ class Field(IntEnum):
     RACES = auto()
     # The state of the slot's windows where they are watched, else 0; see `softgpu/windows.py`.
     WINDOWS = auto()
+    # The state of the slot where it is told who comes to barriers, else 0; see
+    # `softgpu/convergence.py`.
+    CONVERGENCE = auto()
 
 
 @unique

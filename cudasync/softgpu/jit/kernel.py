@@ -11,9 +11,11 @@ from cudasync.softgpu.jit.builder import Builder
 from cudasync.softgpu.jit.calls import argument_names, function_name
 from cudasync.softgpu.jit.codegen import declaration
 from cudasync.softgpu.jit.control import Control
+from cudasync.softgpu.jit.convergence.undefined import Undefined
 from cudasync.softgpu.jit.costs import cost
 from cudasync.softgpu.jit.emitters import EMITTERS
 from cudasync.softgpu.jit.findings import Findings, analyse_function
+from cudasync.softgpu.jit.kernel_text import KernelText
 from cudasync.softgpu.jit.lowering import Lowering
 from cudasync.softgpu.jit.registers import make_slots
 from cudasync.softgpu.jit.rounds import ROUNDS, rounds_call
@@ -24,7 +26,6 @@ from cudasync.softgpu.jit.splitting.context import Context
 from cudasync.softgpu.jit.splitting.dispatcher import Dispatcher
 from cudasync.softgpu.jit.splitting.modules import LIGHT
 from cudasync.softgpu.jit.splitting.piece_text import PieceText, piece_arguments
-from cudasync.softgpu.jit.texts import KernelText
 from cudasync.softgpu.jit.warps import axes_in, emit_active, warp_parameters
 from cudasync.softgpu.waiting import callees
 
@@ -193,7 +194,11 @@ class _Part:
             emit_active(builder)
         builder.allocations.append(f"  %carry = alloca {builder.vector_type('i1')}")
         builder.emit(f"store {builder.vector_type('i1')} zeroinitializer, ptr %carry")
+        names = list(names)
         make_slots(self.lowering, names)
+        if self._settings.convergence:
+            shuffles = self.control.unsafe_shuffles()
+            self.lowering.undefined = Undefined(self.lowering, names, shuffles)
         return around
 
     def _new_lowering(self) -> Builder:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from cudasync.softgpu.jit.bounds import Reach
     from cudasync.softgpu.jit.builder import Builder
+    from cudasync.softgpu.jit.convergence.undefined import Undefined
     from cudasync.softgpu.jit.groups import Group
     from cudasync.softgpu.jit.program import Program
     from cudasync.softgpu.jit.variants import Settings, Variant
@@ -54,6 +55,8 @@ class Lowering:
         self.mask = "%active"
         # Whether that is known to be all of them.
         self.is_mask_full = variant.is_whole
+        # Whether no lane of the warp that lives is anywhere else.
+        self.has_everybody = False
         # Whether other lanes still need the old value of a register: by name.
         self.must_blend: Callable[[str], bool] = lambda _name: False
         # Accesses of the node that are checked together, by position.
@@ -64,6 +67,10 @@ class Lowering:
         self.has_tiles = False
         # Whether threads can not race on shared memory here, see `quiet`.
         self.is_quiet = False
+        # Whether it is told who comes to barriers of the block, and who ends, see `convergence`.
+        self.tells_arrivals = self.tells_ends = False
+        # What follows values that lanes have read of nobody, if that is looked for.
+        self.undefined: Undefined | None = None
         # Whether its stores may go past the caches.
         self.is_nontemporal = False
         # The index in the body of the instruction being lowered.
@@ -298,3 +305,12 @@ def index_slot(register: str) -> str:
 def lift_slots(register: str) -> tuple[str, str]:
     """The stack slots of what is added to a LIFTED register, and of the lanes."""
     return f'%"={register}.lift"', f'%"={register}.lanes"'
+
+
+def fit(lowering: Lowering, target: ir.Operand, value: Value, type_: ScalarType) -> Value:
+    """Extend an integer result to the width of the register that takes it."""
+    register_type = getattr(target, "type", type_)
+    if register_type.bits <= type_.bits:
+        return value
+    bits = lowering.builder.bitcast(value, f"i{type_.bits}")
+    return lowering.builder.extend(bits, f"i{register_type.bits}", is_signed=type_.is_signed)

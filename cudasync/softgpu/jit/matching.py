@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from cudasync.ptx.ir import Pair
+from cudasync.softgpu.jit.convergence.calls import note_meeting
 from cudasync.softgpu.jit.masks import mask_word
 from cudasync.softgpu.jit.values import integer, varying
 from cudasync.softgpu.jit.warp import members
-from cudasync.softgpu.jit.windows import note_members
 
 if TYPE_CHECKING:
     from cudasync.ptx import ir
@@ -21,7 +21,7 @@ def _match(lowering: Lowering, instruction: ir.Instruction) -> None:
     if {"any", "all"}.isdisjoint(instruction.modifiers):
         lowering.refuse(instruction)
     builder = lowering.builder
-    note_members(lowering, instruction)
+    note_meeting(lowering, instruction)
     value = builder.varying(lowering.read(instruction.operands[1], instruction.type))
     member = members(lowering, instruction.operands[2])
     function = _function(builder, value.type)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cudasync.ptx.types import ScalarType, StateSpace
+from cudasync.ptx.types import StateSpace
 from cudasync.softgpu.jit.access import Access
 from cudasync.softgpu.jit.addresses import lifted_place
 from cudasync.softgpu.jit.apart import load_lifted, store_lifted
 from cudasync.softgpu.jit.lifting import has_lifted_lanes, without_lift
+from cudasync.softgpu.jit.lowering import fit
 from cudasync.softgpu.jit.noting import note
 from cudasync.softgpu.jit.shapes import Kind
 from cudasync.softgpu.jit.values import Value, llvm_type
@@ -102,15 +103,6 @@ def elements(operand: ir.Operand) -> tuple[ir.Operand, ...]:
     """The members of a vector operand, or the operand itself."""
     found = getattr(operand, "elements", None)
     return (operand,) if found is None else tuple(found)
-
-
-def fit(lowering: Lowering, target: ir.Operand, value: Value, type_: ScalarType) -> Value:
-    """Extend an integer result to the width of the register that takes it."""
-    register_type = getattr(target, "type", type_)
-    if register_type.bits <= type_.bits:
-        return value
-    bits = lowering.builder.bitcast(value, f"i{type_.bits}")
-    return lowering.builder.extend(bits, f"i{register_type.bits}", is_signed=type_.is_signed)
 
 
 EMITTERS: dict[str, Emitter] = {"ld": load, "ldu": load, "st": store}

@@ -15,12 +15,13 @@ from cudasync.errors import PtxError
 from cudasync.softgpu.expansion import expand
 from cudasync.softgpu.jit import kept
 from cudasync.softgpu.jit.codegen import compile_text
+from cudasync.softgpu.jit.convergence.calls import TELLING
 from cudasync.softgpu.jit.execution import JitExecution
 from cudasync.softgpu.jit.outline import Source, outline_of, parts_of, record_of
 from cudasync.softgpu.jit.program import prepare
 from cudasync.softgpu.jit.slots import Fit
 from cudasync.softgpu.jit.storage import module_variables
-from cudasync.softgpu.jit.texts import KernelText, KernelTexts, key_of_compiled
+from cudasync.softgpu.jit.texts import KernelTexts, key_of_compiled
 from cudasync.softgpu.jit.variants import PIECE_WEIGHT, Settings, Variant
 from cudasync.softgpu.launching import Found
 from cudasync.softgpu.racing import NEAR_NAME
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from cudasync.ptx import ir
+    from cudasync.softgpu.jit.kernel_text import KernelText
     from cudasync.softgpu.jit.outline import Outline
     from cudasync.softgpu.jit.program import Program
     from cudasync.softgpu.launching import Dim3, Launch
@@ -97,9 +99,16 @@ class JitKernel:
             lanes=WARP, is_rowwise=x % WARP == 0 or is_line, is_whole=x * y * z % WARP == 0
         )
 
+    sees_threads = True
+
     def shares(self, block: Dim3) -> bool:
         """Whether threads may race on shared memory, in blocks of this shape."""
         return f"call void {NEAR_NAME}" in self.text(self.variant(block)).text
+
+    def parts_ways(self, block: Dim3) -> bool:
+        """Whether threads may miss a barrier, or lanes each other, in blocks of this shape."""
+        text = self.text(self.variant(block)).text
+        return any(each in text for each in TELLING)
 
     def start(self, launch: Launch) -> JitExecution:
         """Prepare to execute; compiles at the first launch of a variant."""
@@ -150,6 +159,7 @@ def compile_module(
     memcheck: bool = True,
     record: bool = False,
     races: bool = False,
+    convergence: bool = False,
     image: bytes | None = None,
     assume_varying: bool = False,
     piece_weight: int = PIECE_WEIGHT,
@@ -161,7 +171,7 @@ def compile_module(
     must do the same. `piece_weight` is that of the pieces which large functions are split into.
     """
     module = expand(module)
-    settings = Settings(memcheck, assume_varying, record, races, piece_weight)
+    settings = Settings(memcheck, assume_varying, record, races, convergence, piece_weight)
     source = None if image is None else _source_of(image)
     kernels, refused = lower_each(module, lambda kernel: _lowered(module, kernel, settings, source))
     variables = module_variables(module)

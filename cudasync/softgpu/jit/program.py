@@ -14,7 +14,12 @@ from typing import TYPE_CHECKING
 from cudasync.softgpu.jit.inlining import inline
 from cudasync.softgpu.jit.routines import through_memory
 from cudasync.softgpu.jit.scopes import told_apart
-from cudasync.softgpu.jit.stops import Waiting, may_stop, stops_inside, waiting_functions
+from cudasync.softgpu.jit.stopping_functions import (
+    Waiting,
+    may_stop,
+    stops_inside,
+    waiting_functions,
+)
 from cudasync.softgpu.jit.storage import Storage, alignment, shared_layout, storage
 from cudasync.softgpu.jit.webs import split_webs
 from cudasync.softgpu.racing import sites

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from cudasync.ptx.types import StateSpace
-from cudasync.softgpu.jit.stops import has_named_barriers
+from cudasync.softgpu.jit.stopping_functions import has_named_barriers
 from cudasync.softgpu.jit.together import is_together
 from cudasync.softgpu.racing import is_strong
 

@@ -17,11 +17,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from cudasync.ptx.liveness import defs, uses
-from cudasync.softgpu.jit.frames import DONE, FAILED
-from cudasync.softgpu.jit.job import Field, read_field, write_field
+from cudasync.softgpu.jit.job import DONE, FAILED, Field, read_field, write_field
 from cudasync.softgpu.jit.paces import find_paces
 from cudasync.softgpu.jit.sharing import PARAMETERS
-from cudasync.softgpu.jit.stops import has_named_barriers, parts_lanes
+from cudasync.softgpu.jit.stopping_functions import has_named_barriers
+from cudasync.softgpu.jit.stops import parts_lanes
 from cudasync.softgpu.jit.together import is_together
 from cudasync.softgpu.jit.warps import (
     axes_in,

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING
 
 from cudasync.ptx.types import StateSpace
 from cudasync.softgpu.jit.blame import blamed
-from cudasync.softgpu.jit.budget import GRAIN
 from cudasync.softgpu.jit.job import (
     BARRIER_WORDS,
     BARRIERS,
+    GRAIN,
     MOST_THREADS,
     FaultCode,
     Field,
@@ -33,10 +33,9 @@ from cudasync.softgpu.windows import Window
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from cudasync.softgpu.jit.codegen import KernelFunction
+    from cudasync.softgpu.jit.kernel_text import KernelFunction, KernelText
     from cudasync.softgpu.jit.outline import Outline
     from cudasync.softgpu.jit.program import Program
-    from cudasync.softgpu.jit.texts import KernelText
     from cudasync.softgpu.jit.variants import Variant
 
 # Rounds of its warps that a block makes in one turn, as long as each brings it on.
@@ -49,7 +48,7 @@ _ALIGNMENT = 64
 _ALLOCATIONS, _ALLOCATION_COUNT = int(Field.ALLOCATIONS), int(Field.ALLOCATION_COUNT)
 _RACES = int(Field.RACES)
 _RECORDING, _RECORDING_COUNT = int(Field.RECORDING), int(Field.RECORDING_COUNT)
-_WINDOWS = int(Field.WINDOWS)
+_WINDOWS, _CONVERGENCE = int(Field.WINDOWS), int(Field.CONVERGENCE)
 _BUDGET, _TOTAL, _SPENT = int(Field.BUDGET), int(Field.TOTAL), int(Field.SPENT)
 _WORKSPACE, _NONTEMPORAL = int(Field.WORKSPACE), int(Field.NONTEMPORAL)
 _NCTAID_X, _NCTAID_Y, _NCTAID_Z = map(int, (Field.NCTAID_X, Field.NCTAID_Y, Field.NCTAID_Z))
@@ -184,6 +183,10 @@ class Slot:
             words[_RACES] = races.state_of(self, *shared, words[Field.WARPS])
         windows = recording.windows if recording is not None else None
         words[_WINDOWS] = 0 if windows is None else windows.state_of(self._window())
+        convergence = recording.convergence if recording is not None else None
+        words[_CONVERGENCE] = 0
+        if convergence is not None:
+            words[_CONVERGENCE] = convergence.state_of(self, self._fit.thread_count)
         self.aimed = (0, 0)
         words[_BUDGET] = launch.budget
         words[_GRAIN] = min(launch.budget, GRAIN)

@@ -9,10 +9,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from cudasync.softgpu.jit import barriers
+from cudasync.softgpu.jit.convergence.calls import note_meeting
 from cudasync.softgpu.jit.faults import emit_fault
 from cudasync.softgpu.jit.job import FaultCode
 from cudasync.softgpu.jit.racing import note_barrier, note_fence, note_warp_barrier
-from cudasync.softgpu.jit.windows import note_members
 
 if TYPE_CHECKING:
     from cudasync.ptx import ir
@@ -26,7 +26,7 @@ def _fence(lowering: Lowering, instruction: ir.Instruction) -> None:
 
 def _barrier(lowering: Lowering, instruction: ir.Instruction) -> None:
     if "warp" in instruction.modifiers:
-        note_members(lowering, instruction)
+        note_meeting(lowering, instruction)
         note_warp_barrier(lowering, instruction)
         return
     if "arrive" in instruction.modifiers:

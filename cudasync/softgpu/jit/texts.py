@@ -13,24 +13,19 @@ import os
 import platform
 import sys
 import zlib
-from dataclasses import dataclass, fields
-from math import prod
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cudasync.softgpu.jit import kept
+from cudasync.softgpu.jit.kernel_text import KernelText, Nontemporal, Traits
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
     from cudasync.softgpu.jit.findings import Findings
     from cudasync.softgpu.jit.program import Program
     from cudasync.softgpu.jit.variants import Settings, Variant
-    from cudasync.softgpu.launching import Launch
-
-# From here on it is faster to store past the caches, also where the next kernel reads what this one
-# wrote (32 MiB of cache).
-LEAST_BYTES = 16 << 20
 
 
 def _compiler() -> str | None:
@@ -62,51 +57,6 @@ def _rooms(folder: Path) -> list[Path]:
 
 # Before they are loaded: a file that is edited later makes what this process runs nobody's.
 _COMPILER = _compiler()
-
-
-@dataclass(frozen=True, slots=True)
-class Nontemporal:
-    """What a kernel writes that may store past the caches.
-
-    `bytes_per_thread` is None where that depends on how often loops go round; then `outputs` tell,
-    the places among the parameters of pointers to what is written.
-    """
-
-    bytes_per_thread: int | None
-    outputs: tuple[int, ...]
-
-    def pays(self, launch: Launch) -> bool:
-        """Whether a launch writes more than caches keep."""
-        if self.bytes_per_thread is not None:
-            threads = prod(launch.grid) * prod(launch.block)
-            return threads * self.bytes_per_thread >= LEAST_BYTES
-        pointers = [launch.parameters[each : each + 8] for each in self.outputs]
-        rests = [launch.allocations.rest(int.from_bytes(each, "little")) for each in pointers]
-        return sum(rests) >= LEAST_BYTES
-
-
-@dataclass(frozen=True, slots=True)
-class Traits:
-    """What of a kernel decides how it is launched, whatever the variant."""
-
-    # Whether it can tell how wide a warp is; whether its blocks may run in any order.
-    needs_whole_warps: bool
-    is_order_free: bool
-    nontemporal: Nontemporal | None
-
-
-@dataclass(frozen=True, slots=True)
-class KernelText:
-    """LLVM IR of one variant of a kernel, and what a launch has to know of it."""
-
-    text: str
-    # What it calls, and what that calls, see `codegen.compile_text`.
-    functions: Mapping[str, str]
-    declarations: str
-    # Scratch of each warp.
-    frame_bytes: int
-    has_waiting_loop: bool
-    traits: Traits
 
 
 class KernelTexts:

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 from cudasync.ptx.ir import Special
 from cudasync.ptx.liveness import defs, uses
-from cudasync.softgpu.jit.emitters import NEEDS_WHOLE_WARPS
-from cudasync.softgpu.jit.nontemporal import find_nontemporal
-from cudasync.softgpu.jit.texts import Traits
+from cudasync.softgpu.jit.kernel_text import Traits
+from cudasync.softgpu.jit.special import NEEDS_WHOLE_WARPS
+from cudasync.softgpu.jit.streaming import find_nontemporal
 from cudasync.softgpu.waiting import ATOMICS
 
 if TYPE_CHECKING:

@@ -26,10 +26,11 @@ class Variant:
 class Settings:
     """How a module is compiled. `assume_varying` gives up all shapes: for comparison in tests.
     `record` is for launches whose accesses are taken down, `races` for those whose threads are held
-    against each other."""
+    against each other, `convergence` for those of which it is looked at who comes to barriers."""
 
     memcheck: bool = True
     assume_varying: bool = False
     record: bool = False
     races: bool = False
+    convergence: bool = False
     piece_weight: int = PIECE_WEIGHT

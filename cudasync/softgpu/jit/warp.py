@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 
 from cudasync.ptx.ir import Pair
 from cudasync.ptx.types import ScalarType
+from cudasync.softgpu.jit.convergence.calls import note_meeting
 from cudasync.softgpu.jit.masks import mask_word
 from cudasync.softgpu.jit.shapes import affine
 from cudasync.softgpu.jit.values import Value, integer, uniform, varying
-from cudasync.softgpu.jit.windows import note_members
 
 if TYPE_CHECKING:
     from cudasync.ptx import ir
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 def _shuffle(lowering: Lowering, instruction: ir.Instruction) -> None:
     builder = lowering.builder
-    note_members(lowering, instruction)
+    note_meeting(lowering, instruction)
     mode = next((m for m in instruction.modifiers if m in ("up", "down", "bfly", "idx")), None)
     if mode is None:
         lowering.refuse(instruction)
@@ -34,9 +34,9 @@ def _shuffle(lowering: Lowering, instruction: ir.Instruction) -> None:
     target = instruction.operands[0]
     first, second = (target.first, target.second) if isinstance(target, Pair) else (target, None)
     if offset.literal is not None and control.literal is not None:
-        result, flags = _fixed(lowering, mode, value, offset.literal, control.literal)
+        result, flags = _fixed(lowering, instruction, mode, value, offset.literal, control.literal)
     else:
-        result, flags = _computed(lowering, mode, value, offset, control)
+        result, flags = _computed(lowering, instruction, mode, value, offset, control)
     lowering.write(first, result)
     if second is not None:
         lowering.write(second, flags)
@@ -62,7 +62,12 @@ def _source(mode: str, lane: int, offset: int, control: int) -> tuple[int, bool]
 
 
 def _fixed(
-    lowering: Lowering, mode: str, value: Value, offset: int, control: int
+    lowering: Lowering,
+    instruction: ir.Instruction,
+    mode: str,
+    value: Value,
+    offset: int,
+    control: int,
 ) -> tuple[Value, Value]:
     """With constant operands a shuffle is a constant permutation."""
     builder = lowering.builder
@@ -73,11 +78,18 @@ def _fixed(
     text = builder.name(
         f"shufflevector {vector} {value.text}, {vector} poison, <{builder.lanes} x i32> <{order}>"
     )
+    if lowering.undefined is not None:
+        lowering.undefined.shuffle(instruction, varying("i32", f"<{order}>"))
     return varying("i32", text), varying("i1", f"<{flags}>")
 
 
 def _computed(
-    lowering: Lowering, mode: str, value: Value, offset: Value, control: Value
+    lowering: Lowering,
+    instruction: ir.Instruction,
+    mode: str,
+    value: Value,
+    offset: Value,
+    control: Value,
 ) -> tuple[Value, Value]:
     """The same with operands known only at run time."""
     builder = lowering.builder
@@ -105,6 +117,8 @@ def _computed(
             found = binary("or", least, binary("and", binary("and", offset, outside), low))
             is_inside = builder.compare("icmp sle", found, most)
     source = builder.varying(builder.select(is_inside, found, lane))
+    if lowering.undefined is not None:
+        lowering.undefined.shuffle(instruction, source)
     return pick(lowering, value, source), builder.varying(is_inside)
 
 
@@ -148,7 +162,7 @@ def _only_active(lowering: Lowering, value: Value, otherwise: int) -> Value:
 def _vote(lowering: Lowering, instruction: ir.Instruction) -> None:
     builder = lowering.builder
     predicate = lowering.read(instruction.operands[1], ScalarType.PRED)
-    note_members(lowering, instruction)
+    note_meeting(lowering, instruction)
     if "sync" in instruction.modifiers:
         voters = members(lowering, instruction.operands[2])
     else:
@@ -177,7 +191,7 @@ def _active(lowering: Lowering, instruction: ir.Instruction) -> None:
 
 def _reduce(lowering: Lowering, instruction: ir.Instruction) -> None:
     """redux.sync: one result from the values of all active lanes."""
-    note_members(lowering, instruction)
+    note_meeting(lowering, instruction)
     type_ = instruction.type
     sign = "s" if type_.is_signed else "u"
     half = 1 << 31
@@ -295,7 +309,7 @@ def _elect(lowering: Lowering, instruction: ir.Instruction) -> None:
     """elect.sync: the first active member."""
     builder = lowering.builder
     target = instruction.operands[0]
-    note_members(lowering, instruction)
+    note_meeting(lowering, instruction)
     if not isinstance(target, Pair):
         lowering.refuse(instruction)
     member = members(lowering, instruction.operands[1])

@@ -15,6 +15,7 @@ from cudasync.ptx.types import ScalarType
 from cudasync.softgpu.jit.barriers import emit_bring, number_and_count
 from cudasync.softgpu.jit.branches import branch_if_any, branch_if_patient, note_leaving
 from cudasync.softgpu.jit.budget import spend
+from cudasync.softgpu.jit.convergence.calls import note_arrival, note_end
 from cudasync.softgpu.jit.costs import trip_cost
 from cudasync.softgpu.jit.divergence import parts
 from cudasync.softgpu.jit.frames import Frame
@@ -30,7 +31,8 @@ from cudasync.softgpu.jit.masks import (
 from cudasync.softgpu.jit.racing import note_barrier
 from cudasync.softgpu.jit.registers import clear, spent
 from cudasync.softgpu.jit.splitting.piece_text import PieceText
-from cudasync.softgpu.jit.stops import has_named_barriers, parts_lanes
+from cudasync.softgpu.jit.stopping_functions import has_named_barriers
+from cudasync.softgpu.jit.stops import parts_lanes
 from cudasync.softgpu.jit.values import Value, integer, uniform
 
 if TYPE_CHECKING:
@@ -213,6 +215,8 @@ class Ways:
     def _wait_at(self, node: Node, target: int, mask: str) -> None:
         if self._ends_wait(node, target):
             note_leaving(self._builder, mask)
+        if self._ends(target):
+            note_end(self._lowering, mask)
         if target == self._flow.exit:
             return
         merge_mask(self._builder, mask, f"%wait.{target}")
@@ -223,6 +227,8 @@ class Ways:
         divergent = self._divergence.divergent
         if self._ends_wait(node, target):
             note_leaving(builder, mask)
+        if self._ends(target):
+            note_end(self._lowering, mask)
         if target == self._flow.exit:
             where = f"after.{node.index}" if node.index in divergent else "end"
             builder.emit(f"br label %{where}")
@@ -291,6 +297,14 @@ class Ways:
             passed |= {x.header for x in self._flow.loops if node <= x.last < target}
         return passed.isdisjoint(pending)
 
+    def _ends(self, target: int) -> bool:
+        """Whether lanes that go there end, and do nothing before."""
+        if target == self._flow.exit:
+            return True
+        node, last = self._flow.nodes[target], self._flow.last(target)
+        is_bare = node.end - node.start == 1 and last.guard is None
+        return is_bare and last.opcode in ("ret", "exit")
+
     def _ends_wait(self, node: Node, target: int) -> bool:
         """Whether lanes that go there have waited for memory, and not in vain."""
         return any(
@@ -333,6 +347,8 @@ class Ways:
         """All lanes of the mask have come to a barrier."""
         emit_bring(self._lowering, self.at(stop))
         note_barrier(self._lowering, self.at(stop), self._lowering.mask, comes=True)
+        number, count = number_and_count(self._lowering, self.at(stop))
+        note_arrival(self._lowering, self.at(stop), number, count)
         if stop in self.held:
             self.frame.emit_hold(stop, self._lowering.mask)
             self._builder.emit(f"br label %after.{node.index}")

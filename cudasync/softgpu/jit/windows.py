@@ -1,6 +1,5 @@
 """Cellar, jit. Calls that mark what is written of shared and local memory, and look at what is not.
 
-And those that look whether lanes are members of what they say meets.
 They are in the text of what is compiled to be recorded, and do nothing where nobody asks: the
 state of a slot is then 0, see `softgpu/windows.py`.
 """
@@ -9,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cudasync.ptx.types import ScalarType, StateSpace
+from cudasync.ptx.types import StateSpace
 from cudasync.softgpu.jit.job import Field, Where
 from cudasync.softgpu.jit.masks import mask_word
 from cudasync.softgpu.jit.memcheck import lay_out, next_lane
@@ -197,54 +196,6 @@ here:
 {look if kind & Touch.READ else "  br label %mark"}
 mark:
   store {bits} {ones}, ptr %marks.at, align 1
-  br label %go.on
-go.on:
-  br label %next
-done:
-  ret void
-}}
-"""
-
-
-def note_members(lowering: Lowering, instruction: ir.Instruction) -> None:
-    """Each active lane has to be a member of those that it says meet here, its last operand."""
-    builder = lowering.builder
-    if not lowering.settings.record or builder.is_silent or "sync" not in instruction.modifiers:
-        return
-    masks = lowering.read(instruction.operands[-1], ScalarType.U32)
-    if masks.literal == 0xFFFFFFFF:
-        return
-    lanes = builder.lanes
-    name = f"@cudasync.members.v{lanes}"
-    builder.functions |= {"@cudasync.window.fresh": _FRESH, "@cudasync.window.tell": _TELL}
-    builder.functions[name] = _members(name, lanes)
-    builder.declarations.add(_MEMSET)
-    wide = builder.extend(builder.flat(masks), "i64", is_signed=False)
-    place, spacing = lay_out(lowering, wide)
-    word = mask_word(builder, lowering.mask)
-    builder.emit(
-        f"call void {name}(ptr %job, {_BLOCK}, i32 %warp, ptr {place}, i32 {spacing}, i32 {word},"
-        f" i64 {instruction.span.line})"
-    )
-
-
-def _members(name: str, lanes: int) -> str:
-    """A row of no bytes is for a lane that is none of its members, which stand for an address."""
-    return f"""
-define void {name}({_PARAMETERS}) {{
-{_BEGIN}  %first = mul i64 %wide.warp, {lanes}
-{next_lane("go.on")}
-  %place = mul i32 %index, %spacing
-  %members.at = getelementptr i64, ptr %addresses, i32 %place
-  %members = load i64, ptr %members.at
-  %own = zext i32 %index to i64
-  %shifted = lshr i64 %members, %own
-  %bit = and i64 %shifted, 1
-  %is.member = icmp ne i64 %bit, 0
-  br i1 %is.member, label %go.on, label %stranger
-stranger:
-  %thread = add i64 %first, %own
-  call void @cudasync.window.tell(ptr %state, i64 %line, i64 %members, i64 0, i64 %thread)
   br label %go.on
 go.on:
   br label %next

@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING
 
 from cudasync.ptx.types import StateSpace
 from cudasync.softgpu.launching import Dim3, Fault, FaultKind, Outcome, OutcomeKind
-from cudasync.softgpu.oracle import memory
+from cudasync.softgpu.oracle import state
 from cudasync.softgpu.oracle.collectives import evaluate
-from cudasync.softgpu.oracle.control import StopKind
 from cudasync.softgpu.oracle.state import (
     DONE,
     FAULTED,
@@ -24,22 +23,23 @@ from cudasync.softgpu.oracle.state import (
     BlockState,
     ThreadState,
 )
+from cudasync.softgpu.oracle.stops import StopKind
 from cudasync.softgpu.poison import poison
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from cudasync.softgpu.oracle.control import Stop
+    from cudasync.softgpu.oracle.stops import Stop
 
 _WARP = 32
 # As strict as any variable may want it.
 _ALIGNMENT = 4096
 _KINDS = {
-    memory.ILLEGAL_ADDRESS: FaultKind.ILLEGAL_ADDRESS,
-    memory.MISALIGNED: FaultKind.MISALIGNED,
-    memory.TIMEOUT: FaultKind.TIMEOUT,
-    memory.TRAP: FaultKind.TRAP,
-    memory.ASSERT: FaultKind.ASSERT,
+    state.ILLEGAL_ADDRESS: FaultKind.ILLEGAL_ADDRESS,
+    state.MISALIGNED: FaultKind.MISALIGNED,
+    state.TIMEOUT: FaultKind.TIMEOUT,
+    state.TRAP: FaultKind.TRAP,
+    state.ASSERT: FaultKind.ASSERT,
 }
 
 
@@ -245,14 +245,14 @@ class Block:
             address=record.fault_address if is_access else 0,
             size_bytes=record.fault_bytes if is_access else 0,
             is_write=bool(record.fault_is_write) and is_access,
-            space=memory.SPACES[record.fault_space] if is_access else None,
+            space=state.SPACES[record.fault_space] if is_access else None,
             window=self._window(thread) if is_access else None,
         )
 
     def _window(self, thread: Thread) -> tuple[int, int] | None:
         """The memory that an access to shared or local memory must lie in."""
         record = self._record
-        match memory.SPACES[record.fault_space]:
+        match state.SPACES[record.fault_space]:
             case StateSpace.SHARED:
                 return record.shared, record.shared_bytes
             case StateSpace.LOCAL:

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 from cudasync.ptx.ir import Register, Sink, Symbol, Vector
 from cudasync.softgpu.oracle.activation import CALLER_OFFSET, LOCAL_OFFSET, SITE_OFFSET
 from cudasync.softgpu.oracle.emitter import llvm_type
-from cudasync.softgpu.oracle.memory import ASSERT, ILLEGAL_ADDRESS, set_fault, spend
-from cudasync.softgpu.oracle.state import ThreadState
+from cudasync.softgpu.oracle.memory import set_fault, spend
+from cudasync.softgpu.oracle.state import ASSERT, ILLEGAL_ADDRESS, ThreadState
 
 if TYPE_CHECKING:
     from cudasync.ptx.ir import Function, Instruction, Operand, Variable

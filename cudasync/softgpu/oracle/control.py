@@ -7,15 +7,14 @@ the thread, and results come back in it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from enum import Enum, unique
 from typing import TYPE_CHECKING
 
 from cudasync.ptx.ir import Integer, Label, Pair, Sink, Vector
 from cudasync.ptx.types import ScalarType
 from cudasync.softgpu.oracle import calls
-from cudasync.softgpu.oracle.memory import TRAP, set_fault, spend
-from cudasync.softgpu.oracle.state import DONE, ThreadState
+from cudasync.softgpu.oracle.memory import set_fault, spend
+from cudasync.softgpu.oracle.state import DONE, TRAP, ThreadState
+from cudasync.softgpu.oracle.stops import STOP_COST, Stop, StopKind
 from cudasync.softgpu.waiting import (
     gets_on,
     is_block_barrier,
@@ -31,28 +30,6 @@ if TYPE_CHECKING:
     from cudasync.softgpu.oracle.emitter import Emitter
 
 T = ScalarType
-
-
-# What a trip through a loop in which threads stop costs more than others.
-STOP_COST = 2**12
-
-
-@unique
-class StopKind(Enum):
-    BARRIER = "barrier"
-    WARP = "warp"
-    YIELD = "yield"
-
-
-@dataclass(frozen=True, slots=True)
-class Stop:
-    """One place where threads stop; `resume` is the label at which they go on."""
-
-    kind: StopKind
-    instruction: Instruction
-    resume: str
-    # Of a polite loop: whether it changes memory while it goes round.
-    gets_on: bool = False
 
 
 def _stop(

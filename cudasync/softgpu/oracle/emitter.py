@@ -31,8 +31,8 @@ from cudasync.softgpu.oracle.state import ThreadState
 
 if TYPE_CHECKING:
     from cudasync.ptx.ir import Function
-    from cudasync.softgpu.oracle.control import Stop
     from cudasync.softgpu.oracle.places import Places
+    from cudasync.softgpu.oracle.stops import Stop
 
 T = ScalarType
 

@@ -21,8 +21,8 @@ from cudasync.softgpu.unforeseen import refusal
 
 if TYPE_CHECKING:
     from cudasync.ptx.ir import Function, Instruction
-    from cudasync.softgpu.oracle.control import Stop
     from cudasync.softgpu.oracle.places import Places
+    from cudasync.softgpu.oracle.stops import Stop
 
 # Instructions whose code ends in a jump or a return of its own.
 _LEAVING = frozenset({"bra", "brx", "ret", "exit", "trap"})

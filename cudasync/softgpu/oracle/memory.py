@@ -13,7 +13,14 @@ from cudasync.ptx.ir import Address, Register, Symbol, Vector
 from cudasync.ptx.types import ScalarType, StateSpace
 from cudasync.softgpu.oracle.emitter import llvm_type
 from cudasync.softgpu.oracle.places import window
-from cudasync.softgpu.oracle.state import FAULTED, BlockState
+from cudasync.softgpu.oracle.state import (
+    FAULTED,
+    ILLEGAL_ADDRESS,
+    MISALIGNED,
+    SPACES,
+    TIMEOUT,
+    BlockState,
+)
 from cudasync.softgpu.recording import NOTE, NOTE_NAME, Touch, noted
 
 if TYPE_CHECKING:
@@ -23,10 +30,6 @@ if TYPE_CHECKING:
 T = ScalarType
 S = StateSpace
 _WINDOWS = (S.SHARED, S.LOCAL, S.PARAM)
-SPACES = tuple(StateSpace)
-
-# What fault_kind holds.
-ILLEGAL_ADDRESS, MISALIGNED, TIMEOUT, TRAP, ASSERT = 1, 2, 3, 4, 5
 
 _B = BlockState
 _CHECK = f"""define internal i1 @check(ptr %block, i64 %address, i64 %size, i64 %base, i64 %length,

@@ -155,8 +155,14 @@ class CompiledKernel:
             self._machine = MachineCode(self.code.text)
         return self._machine
 
+    sees_threads = False
+
     def shares(self, _block: Dim3) -> bool:
         """Nothing is known here of who races."""
+        return False
+
+    def parts_ways(self, _block: Dim3) -> bool:
+        """Nor of who comes to barriers."""
         return False
 
     def start(self, launch: Launch) -> Execution:
@@ -194,6 +200,7 @@ def compile_module(
     memcheck: bool = True,
     record: bool = False,
     races: bool = False,  # Its threads are not held against each other.
+    convergence: bool = False,  # Nor is it looked at who comes to barriers.
     image: bytes | None = None,
 ) -> CompiledModule:
     """Lower every kernel that can be; PtxError for what is no PTX. Keeps nothing."""

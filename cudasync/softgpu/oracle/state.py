@@ -8,9 +8,14 @@ from __future__ import annotations
 
 import ctypes
 
+from cudasync.ptx.types import StateSpace
+
 # What a thread function returns besides the number (1 and up) of the stop it has reached.
 DONE = -1
 FAULTED = -2
+# What fault_kind holds, and what fault_space counts.
+ILLEGAL_ADDRESS, MISALIGNED, TIMEOUT, TRAP, ASSERT = 1, 2, 3, 4, 5
+SPACES = tuple(StateSpace)
 
 # The registers of three fragments, for a matrix product.
 MAILBOX_WORDS = 24

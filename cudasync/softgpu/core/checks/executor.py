@@ -10,7 +10,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from cudasync.softgpu.core.checks.findings import Access, Finding
-from cudasync.softgpu.core.checks.watching import done_by, early_reads, strangers, strong_reads
+from cudasync.softgpu.core.checks.kernel_meetings import finding_of
+from cudasync.softgpu.core.checks.watching import done_by, early_reads, missed, strong_reads
 from cudasync.softgpu.core.commands import EventWait, Step
 from cudasync.softgpu.core.executor import Executor
 from cudasync.softgpu.core.launches import KernelLaunch
@@ -60,6 +61,11 @@ class CheckingExecutor(Executor):
             # Without the lock, which refuses who holds it: so a finaliser is told.
             self.order.enqueues(command, waits, call_site())
         super().enqueue(command, waits)
+
+    def note_node(self, command: Command, site: str) -> None:
+        stamp = self.order.stamp_of(command)
+        if stamp is not None:
+            stamp.site, stamp.launch = site, stamp.site
 
     def record(self, event: Event, stream: Stream) -> None:
         self._record_by_command(event, stream)
@@ -139,7 +145,12 @@ class CheckingExecutor(Executor):
             self.checked.command(command, command.stamp, done_by(command))
         if isinstance(command, KernelLaunch):
             self.checked.windows(command, early_reads(command))
-            self.checked.strangers(command, strangers(command))
+            self._tell_of(command)
+
+    def _tell_of(self, command: KernelLaunch) -> None:
+        """Threads of the launch that missed each other."""
+        for told in missed(command):
+            self.findings.add(finding_of(command, told))
 
     def fail(self, context: Context, failure: DriverFailure) -> None:
         """A fault that is asked for is a finding, and the program goes on."""
@@ -155,7 +166,9 @@ class CheckingExecutor(Executor):
             super().fail(context, failure)
             return
         stamp = command.stamp
-        access = Access(command.describe(), "fault", stamp.site, command.stream.name)
+        access = Access(
+            command.describe(), "fault", stamp.site, command.stream.name, launch=stamp.launch
+        )
         self.findings.add(Finding(kind, failure.detail, [access], missing=missing))
         self.waited.discard(command)
         self.order.done(command)

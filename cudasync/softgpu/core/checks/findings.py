@@ -32,13 +32,17 @@ class Access:
     ptx_line: int = 0
     source: str = ""
     thread: str = ""
+    launch: str = ""
 
     def describe(self) -> str:
         line = f", PTX line {self.ptx_line}" if self.ptx_line else ""
         source = f" ({self.source})" if self.source else ""
         stream = f" in {self.stream}" if self.stream else ""
         thread = f", {self.thread}" if self.thread else ""
-        return f"{self.verb} by {self.what}{thread}{line}{source}{stream}, called at {self.site}"
+        how = f"recorded at {self.site}, launched at {self.launch}"
+        if not self.launch:
+            how = f"called at {self.site}"
+        return f"{self.verb} by {self.what}{thread}{line}{source}{stream}, {how}"
 
 
 @dataclass(slots=True)
@@ -79,6 +83,8 @@ class Findings:
         self._found: dict[tuple[object, ...], Finding] = {}
         self.suppressed = 0
         self.left_out = 0
+        # What was done and not checked, in the order in which it was met.
+        self.not_checked: list[str] = []
 
     def add(self, finding: Finding) -> None:
         """Keep it, or count it where it is known."""
@@ -101,6 +107,16 @@ class Findings:
         if self._tells:
             sys.stderr.write(f"cudasync check: {text}\n")
 
+    def pass_over(self, what: str) -> None:
+        """Say, once, what is not checked, and why."""
+        if what not in self.not_checked:
+            self.not_checked.append(what)
+            sys.stderr.write(f"cudasync check: not checked: {what}\n")
+
+    def __len__(self) -> int:
+        """How many different ones are kept."""
+        return len(self._found)
+
     def summary(self) -> str:
         """One line for the end."""
         counts = [
@@ -110,6 +126,7 @@ class Findings:
         ]
         more = f", {self.left_out} more not told" if self.left_out else ""
         more += f", {self.suppressed} suppressed" if self.suppressed else ""
+        more += f"; not checked: {len(self.not_checked)}" if self.not_checked else ""
         return (", ".join(counts) or "nothing") + f" found{more}"
 
     def report(self) -> dict[str, object]:
@@ -118,6 +135,7 @@ class Findings:
             "findings": [asdict(finding) for finding in self._found.values()],
             "suppressed": self.suppressed,
             "left_out": self.left_out,
+            "not_checked": self.not_checked,
             "summary": self.summary(),
         }
 

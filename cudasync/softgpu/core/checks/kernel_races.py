@@ -5,9 +5,10 @@ from __future__ import annotations
 from math import prod
 from typing import TYPE_CHECKING
 
+from cudasync.softgpu.core.checks.checked_watch import CheckedWatch
 from cudasync.softgpu.core.checks.findings import Access, Finding
+from cudasync.softgpu.core.checks.kernel_meetings import place
 from cudasync.softgpu.core.checks.thread_races import ThreadRaces
-from cudasync.softgpu.core.exploration.watching import Watch
 from cudasync.softgpu.core.sources import source_of
 
 if TYPE_CHECKING:
@@ -18,19 +19,20 @@ if TYPE_CHECKING:
     from cudasync.softgpu.core.launches import KernelLaunch
     from cudasync.softgpu.core.modules import Function
     from cudasync.softgpu.core.results import DriverFailure
-    from cudasync.softgpu.launching import AllocationSnapshot, Dim3
+    from cudasync.softgpu.launching import AllocationSnapshot
     from cudasync.softgpu.recording import Recording
 
 _HAZARDS = {(True, False): "RAW", (False, True): "WAR", (True, True): "WAW"}
 
 
-class ThreadWatch(Watch):
+class ThreadWatch(CheckedWatch):
     """Records a launch, and holds its threads against each other."""
 
     def __init__(
         self, command: KernelLaunch, findings: Findings, watched: Sequence[tuple[int, int]]
     ) -> None:
         """`watched` are the ranges of global memory that they may race on."""
+        super().__init__()
         self._command = command
         self._findings = findings
         self._watched = watched
@@ -45,10 +47,15 @@ class ThreadWatch(Watch):
         recording.races = self._races
         return recording
 
-    def failure(self, _function: Function) -> DriverFailure | None:
+    def failure(self, function: Function) -> DriverFailure | None:
         if self._races is not None and self._races.raised is not None:
             raise self._races.raised
-        return None
+        if self._races is not None and self._races.gave_up:
+            self._findings.pass_over(
+                f"race of {self._command.describe()} between its blocks, from some moment on: "
+                "atomics and fences handed on more than is kept account of"
+            )
+        return super().failure(function)
 
     def _tell(self, race: ThreadRace) -> None:
         sides = [self._access(each) for each in (race.first, race.second)]
@@ -65,8 +72,8 @@ class ThreadWatch(Watch):
 
     def _access(self, side: Side) -> Access:
         plan, function = self._command.plan, self._command.function
-        place, block = _place(side.thread, plan.block), _place(side.block, plan.grid)
-        thread = f"thread {place} of block {block}"
+        block = place(side.block, plan.grid)
+        thread = f"thread {place(side.thread, plan.block)} of block {block}"
         line = function.kernel.sites[side.site - 1].span.line if side.site else 0
         return Access(
             self._command.describe(),
@@ -76,6 +83,7 @@ class ThreadWatch(Watch):
             line,
             source_of(function.module.source, line) if line else "",
             thread=thread,
+            launch=self._command.stamp.launch,
         )
 
     def _memory(self, race: ThreadRace) -> str:
@@ -91,12 +99,6 @@ class ThreadWatch(Watch):
 
 def _thread(access: Access) -> str:
     return f"the {access.verb} by {access.thread}"
-
-
-def _place(index: int, extent: Dim3) -> Dim3:
-    """x, y, z of a linear index."""
-    x, y, _ = extent
-    return index % x, index // x % y, index // (x * y)
 
 
 def _missing(race: ThreadRace) -> str:

@@ -12,6 +12,7 @@ from ctypes import string_at
 from typing import TYPE_CHECKING, NamedTuple
 
 from cudasync.softgpu.core.checks.findings import Access, Finding
+from cudasync.softgpu.core.checks.kernel_meetings import at_line, place
 from cudasync.softgpu.core.checks.shadow import Shadow, Touch
 from cudasync.softgpu.core.checks.unwritten import Unwritten
 from cudasync.softgpu.core.graphs.memory_nodes import MemoryAppears, MemoryVanishes
@@ -32,8 +33,7 @@ if TYPE_CHECKING:
     from cudasync.softgpu.core.commands import Command
     from cudasync.softgpu.core.machine import Machine
     from cudasync.softgpu.core.memory import Allocation
-    from cudasync.softgpu.launching import Dim3
-    from cudasync.softgpu.windows import EarlyRead, Stranger
+    from cudasync.softgpu.windows import EarlyRead
 
 # Of how many allocations the history is kept before that of freed ones is dropped.
 _MOST_HISTORIES = 512
@@ -67,7 +67,11 @@ class CheckedMemory:
         stream = command.stream.name
         bordered = _bordered(command)
         if bordered is not None:
-            self._border(bordered, Access(name, _verb(command), stamp.site, stream), stamp)
+            self._border(
+                bordered,
+                Access(name, _verb(command), stamp.site, stream, launch=stamp.launch),
+                stamp,
+            )
             return
         moved: list[tuple[int, int]] = []
         for each in done:
@@ -75,7 +79,7 @@ class CheckedMemory:
             if each.line and isinstance(command, KernelLaunch):
                 source = source_of(command.function.module.source, each.line)
             verb = "write" if each.is_write else "read"
-            access = Access(name, verb, stamp.site, stream, each.line, source)
+            access = Access(name, verb, stamp.site, stream, each.line, source, launch=stamp.launch)
             touch = Touch(stamp, access, each.is_write, each.is_strong)
             self._touch(touch, each.ranges)
             if isinstance(command, Copy) and not each.is_write:
@@ -102,27 +106,17 @@ class CheckedMemory:
         if "init" not in self._kinds:
             return
         for each in early:
-            access = _at_line(command, "read", each.line)
+            access = at_line(command, "read", each.line)
+            thread = f"thread {place(each.thread, command.plan.block)} of block {each.block}"
             room = "shared" if each.is_shared else "local"
             end = each.offset + each.size_bytes - 1
-            place = f"bytes {each.offset} to {end}" if each.size_bytes > 1 else f"byte {end}"
+            which = f"bytes {each.offset} to {end}" if each.size_bytes > 1 else f"byte {end}"
             of = "the block's shared memory" if each.is_shared else "the thread's local memory"
             text = f"{access.what} reads {room} memory that nobody has written"
             missing = "missing: a write on each way that leads there"
             missing += ", with a barrier behind it" if each.is_shared else ""
-            where = f"{place} of {of}, {_thread(command, each.thread, each.block)}"
+            where = f"{which} of {of}, {thread}"
             self._findings.add(Finding("init", text, [access], where, missing))
-
-    def strangers(self, command: KernelLaunch, met: Iterable[Stranger]) -> None:
-        """Threads whose mask of those who meet has not their own bit."""
-        if "sync" not in self._kinds:
-            return
-        for each in met:
-            access = _at_line(command, "meeting", each.line)
-            text = f"a thread of {access.what} meets lanes that it is none of"
-            where = f"members {each.members:#010x}, {_thread(command, each.thread, each.block)}"
-            missing = "missing: the thread's own bit in the mask; name exactly those who come there"
-            self._findings.add(Finding("sync", text, [access], where, missing))
 
     def host(self, stamp: Stamp, start: int, end: int, *, is_write: bool) -> None:
         """The host reads or writes memory now."""
@@ -210,18 +204,6 @@ class CheckedMemory:
             found = _History(Shadow(start, end), Unwritten([(start, end)] if is_fresh else []))
             self._histories[allocation] = found
         return found
-
-
-def _at_line(command: KernelLaunch, verb: str, line: int) -> Access:
-    """What a launch did at a line."""
-    source = source_of(command.function.module.source, line)
-    site, stream = command.stamp.site, command.stream.name
-    return Access(command.describe(), verb, site, stream, line, source)
-
-
-def _thread(command: KernelLaunch, index: int, block: Dim3) -> str:
-    x, y, _ = command.plan.block
-    return f"thread {(index % x, index // x % y, index // (x * y))} of block {block}"
 
 
 def is_strong(command: Command) -> bool:

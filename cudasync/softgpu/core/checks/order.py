@@ -27,11 +27,13 @@ _HOST: Final = 0
 class Stamp:
     """When something was done. `clock` covers what came before it, and itself."""
 
-    __slots__ = ("behind", "chain", "clock", "count", "order", "site")
+    __slots__ = ("behind", "chain", "clock", "count", "launch", "order", "site")
 
     def __init__(self, order: Order, site: str, clock: Clock) -> None:
         self.order = order
         self.site = site
+        # Of a graph's node, whose site is where it was made: where the graph was launched.
+        self.launch = ""
         self.clock = clock
         self.chain = _HOST
         self.count = 0

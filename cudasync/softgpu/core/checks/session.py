@@ -11,6 +11,7 @@ from cudasync.softgpu.core.checks.memory import CheckedMemory
 from cudasync.softgpu.core.checks.order import Order
 from cudasync.softgpu.core.checks.watching import LaunchWatching
 from cudasync.softgpu.core.executor import Executor
+from cudasync.softgpu.core.graphs.graph import Graph
 from cudasync.softgpu.core.results import (
     INVALID_VALUE,
     NOT_PERMITTED,
@@ -58,6 +59,8 @@ class Check:
                 stream.waits.clear()
         self._leaks = Leaks(machine) if "leak" in asked else None
         executor.__class__ = CheckingExecutor
+        # A race between two nodes is told by the lines that made them.
+        Graph.noted_by = staticmethod(call_site)
         assert isinstance(executor, CheckingExecutor)
         self._executor = executor
         executor.kinds = asked
@@ -88,6 +91,7 @@ class Check:
     def end(self) -> None:
         """The executor is what it was."""
         self._executor.__class__ = Executor  # type: ignore[assignment]
+        Graph.noted_by = None
         if self._leaks is not None:
             self._leaks.end()
 

@@ -127,6 +127,11 @@ class ThreadRaces:
         found.order = None
         return found.address
 
+    @property
+    def gave_up(self) -> bool:
+        """Whether what other blocks did was no more looked at, since too much was handed on."""
+        return self._order.gave_up
+
     # What compiled code asks
 
     def _called(self, state: int) -> int:

@@ -9,6 +9,9 @@ from __future__ import annotations
 from itertools import chain
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from cudasync.softgpu.convergence import has_members
+from cudasync.softgpu.core.checks.checked_watch import CheckedWatch
+from cudasync.softgpu.core.checks.convergence import Convergence
 from cudasync.softgpu.core.checks.kernel_races import ThreadWatch
 from cudasync.softgpu.core.checks.memory import is_strong
 from cudasync.softgpu.core.exploration.watching import Watch, Watching
@@ -21,15 +24,17 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from cudasync.ptx import ir
+    from cudasync.softgpu.core.checks.convergence import Told
     from cudasync.softgpu.core.checks.findings import Findings
     from cudasync.softgpu.core.commands import Command
     from cudasync.softgpu.core.machine import Machine
     from cudasync.softgpu.core.modules import Function, Module
     from cudasync.softgpu.recording import Recording
-    from cudasync.softgpu.windows import EarlyRead, Stranger
+    from cudasync.softgpu.windows import EarlyRead
 
 _MOST_BYTES: Final = 4 << 30
-_MEETINGS: Final = ("shfl", "vote", "match", "redux", "elect")
+# What is looked for in kernels while they run.
+_OF_THREADS: Final = ("race", "init", "sync")
 
 
 class Done(NamedTuple):
@@ -63,36 +68,76 @@ class LaunchWatching(Watching):
         if not isinstance(command, KernelLaunch) or command.expectation is not None:
             return
         has_accesses = bool(self._kinds & {"race", "init"})
-        meets = "sync" in self._kinds and self._meets(command.function.module)
-        if not has_accesses and not meets:
+        if not has_accesses and not self._synchronises(command.function.module):
             return
         super().watch(command)
         watch = _watch_of(command)
+        if reason := self._not_checked(command, watch, has_accesses=has_accesses):
+            kinds = ", ".join(each for each in _OF_THREADS if each in self._kinds)
+            self._findings.pass_over(f"{kinds} of {command.describe()}: {reason}")
         if watch is not None:
             watch.has_accesses = has_accesses
-            if "init" in self._kinds or meets:
+            if "init" in self._kinds:
                 watch.windows = Windows()
 
-    def _meets(self, module: Module) -> bool:
+    def _not_checked(
+        self, command: KernelLaunch, watch: Watch | None, *, has_accesses: bool
+    ) -> str:
+        """Why this launch is not checked, or its threads are not; "" if they are."""
+        if not command.function.kernel.sees_threads:
+            return (
+                "its module has an instruction that only the plain lowering knows, which runs "
+                "threads one by one: reads and writes of global memory are seen, and nothing else"
+            )
+        if watch is None and has_accesses:
+            size = f"{self.most_bytes >> 30} GiB"
+            return f"more than {size} are allocated, or it can not be compiled to be recorded"
+        return ""
+
+    def _synchronises(self, module: Module) -> bool:
+        """Whether threads may miss each other there, by a look at the text alone."""
         found = self._meetings.get(module)
         if found is None:
             bodies = (each.body for each in module.source.functions)
-            found = self._meetings[module] = any(map(_has_members, chain.from_iterable(bodies)))
-        return found
+            found = self._meetings[module] = any(map(_meets, chain.from_iterable(bodies)))
+        return found and "sync" in self._kinds
 
     def _watch(self, command: KernelLaunch, ranges: list[tuple[int, int]]) -> None:
         """Threads are held against each other where they may race, by what the text computes."""
-        twin = self._twin(command.function, races=True) if "race" in self._kinds else None
+        kinds, block = self._kinds, command.plan.block
+        has_accesses = bool(kinds & {"race", "init"})
+        converges = self._synchronises(command.function.module)
+        twin = None
+        if converges:
+            # The text is looked at for who may part: where nobody does, nobody is asked.
+            twin = self._twin(command.function, record=False, convergence=True)
+            converges = twin is not None and twin.kernel.parts_ways(block)
+        convergence = Convergence() if converges else None
+        if not has_accesses:
+            if twin is not None and converges:
+                self._exchange(command, twin, _told(CheckedWatch(), convergence))
+            return
+        twin = None
+        if "race" in kinds:
+            twin = self._twin(command.function, races=True, convergence=converges)
         if twin is not None:
             suspicion = self._suspicions.get(twin)
             if suspicion is None:
                 suspicion = self._suspicions[twin] = Suspicion(twin.kernel)
             plan = command.plan
             watched = suspicion.of(plan.grid, plan.block, command.parameters, ranges)
-            if watched or twin.kernel.shares(plan.block):
-                self._exchange(command, twin, ThreadWatch(command, self._findings, watched))
+            if watched or twin.kernel.shares(block):
+                watch = ThreadWatch(command, self._findings, watched)
+                self._exchange(command, twin, _told(watch, convergence))
                 return
-        super()._watch(command, ranges)
+        twin = self._twin(command.function, convergence=converges)
+        if twin is not None:
+            self._exchange(command, twin, _told(CheckedWatch(), convergence))
+
+
+def _told(watch: CheckedWatch, convergence: Convergence | None) -> CheckedWatch:
+    watch.convergence = convergence
+    return watch
 
 
 def done_by(command: Command) -> Iterator[Done]:
@@ -115,19 +160,16 @@ def _watch_of(command: KernelLaunch) -> Watch | None:
     return command.expectation if isinstance(command.expectation, Watch) else None
 
 
-def _has_members(instruction: ir.Instruction) -> bool:
-    """Whether lanes of a warp meet there that a mask names."""
-    if "sync" not in instruction.modifiers:
-        return False
-    is_bar = instruction.opcode in ("bar", "barrier")
-    return "warp" in instruction.modifiers if is_bar else instruction.opcode in _MEETINGS
+def _meets(instruction: ir.Instruction) -> bool:
+    """Whether threads of a block or lanes of a warp wait for each other there."""
+    return instruction.opcode in ("bar", "barrier") or has_members(instruction)
 
 
-def strangers(command: KernelLaunch) -> list[Stranger]:
-    """The threads that met others of their warp as none of them, one for each line."""
-    watch = _watch_of(command)
-    windows = watch.windows if watch is not None else None
-    return list({each.line: each for each in windows.strangers()}.values()) if windows else []
+def missed(command: KernelLaunch) -> list[Told]:
+    """The threads of a launch that missed each other."""
+    watch = command.expectation
+    told = watch.convergence if isinstance(watch, CheckedWatch) else None
+    return list(told.told()) if told is not None else []
 
 
 def early_reads(command: KernelLaunch) -> list[EarlyRead]:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from cudasync.softgpu.core.machine import Machine
     from cudasync.softgpu.core.results import DriverFailure
     from cudasync.softgpu.launching import AllocationSnapshot
+    from cudasync.softgpu.recording import Convergence
     from cudasync.softgpu.windows import Windows
 
 # With more memory than this, kernels count as touching all of it: looking would take too long.
@@ -31,10 +32,13 @@ class Watch:
     has_accesses = True
     # Who looks at shared and local memory, if that is asked for.
     windows: Windows | None = None
+    # Who is told which threads come to barriers, if that is asked for.
+    convergence: Convergence | None = None
 
     def begin(self, allocations: AllocationSnapshot) -> Recording:
         self.recording = Recording(allocations.ranges() if self.has_accesses else ())
         self.recording.windows = self.windows
+        self.recording.convergence = self.convergence
         return self.recording
 
     def failure(self, _function: Function) -> DriverFailure | None:
@@ -56,7 +60,7 @@ class Watching:
 
     def __init__(self, machine: Machine) -> None:
         self._machine = machine
-        self._twins: dict[tuple[Function, bool], Function] = {}
+        self._twins: dict[tuple[Function, tuple[bool, ...]], Function] = {}
 
     def watch(self, command: Command) -> None:
         """Before a command runs, its first time or again."""
@@ -78,11 +82,21 @@ class Watching:
         command.plan = Plan(self._machine, twin, plan.grid, plan.block, plan.dynamic_shared_bytes)
         command.expectation = watch
 
-    def _twin(self, function: Function, *, races: bool = False) -> Function | None:
-        twin = self._twins.get((function, races))
+    def _twin(
+        self,
+        function: Function,
+        *,
+        record: bool = True,
+        races: bool = False,
+        convergence: bool = False,
+    ) -> Function | None:
+        key = function, (record, races, convergence)
+        twin = self._twins.get(key)
         if twin is None:
-            kernel = self._machine.modules.recordable(function, races=races)
+            kernel = self._machine.modules.recordable(
+                function, record=record, races=races, convergence=convergence
+            )
             if kernel is None:
                 return None
-            twin = self._twins[function, races] = Function(function.module, kernel)
+            twin = self._twins[key] = Function(function.module, kernel)
         return twin

@@ -6,12 +6,12 @@ import struct
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Final
 
-from cudasync.softgpu.core.commands import Command, Step
-from cudasync.softgpu.core.graphs.works import NodeType, Work
+from cudasync.softgpu.core.graphs.works import NodeType, Nothing, Work
 from cudasync.softgpu.core.results import NOT_SUPPORTED, DriverFailure
 from cudasync.softgpu.core.wait_values import WaitValue, WriteValue
 
 if TYPE_CHECKING:
+    from cudasync.softgpu.core.commands import Command
     from cudasync.softgpu.core.context import Context
     from cudasync.softgpu.core.memory_manager import MemoryManager
     from cudasync.softgpu.core.streams import Stream
@@ -39,8 +39,22 @@ class BatchWork(Work):
     def context(self) -> Context:
         return self.where
 
-    def command(self, stream: Stream) -> Command:
-        return Batch(stream, self)
+    def commands(self, stream: Stream) -> list[Command]:
+        """A command for each operation, as those of a stream are: so checks, and whoever explores,
+        know what each waits for and writes."""
+        made: list[Command] = []
+        operations = _LAYOUT.iter_unpack(self.operations)
+        for (kind, _, value, flags), place in zip(operations, self.places, strict=True):
+            if place is None:
+                # A barrier: commands of a stream are in order anyway.
+                continue
+            size = _SIZES[kind]
+            value &= (1 << 8 * size) - 1
+            if kind in (_WAIT_32, _WAIT_64):
+                made.append(WaitValue(stream, place, value, flags, size))
+            else:
+                made.append(WriteValue(stream, place, value, size))
+        return made or [Nothing(stream, self.describe())]
 
     def describe(self) -> str:
         return f"{len(self.places)} waits and writes"
@@ -63,36 +77,3 @@ def of_command(command: WaitValue | WriteValue) -> BatchWork:
     flags = command.comparison if isinstance(command, WaitValue) else 0
     operation = _LAYOUT.pack(kind, command.place.address, command.value, flags)
     return BatchWork(operation, (command.place,), command.stream.context)
-
-
-class Batch(Command):
-    """The operations of a node; it yields at one that has to wait."""
-
-    __slots__ = ("position", "steps", "what")
-
-    def __init__(self, stream: Stream, work: BatchWork) -> None:
-        super().__init__(stream)
-        self.what = work.describe()
-        self.position = 0
-        self.steps: list[Command] = []
-        operations = _LAYOUT.iter_unpack(work.operations)
-        for (kind, _, value, flags), place in zip(operations, work.places, strict=True):
-            if place is None:
-                continue
-            size = _SIZES[kind]
-            value &= (1 << 8 * size) - 1
-            if kind in (_WAIT_32, _WAIT_64):
-                self.steps.append(WaitValue(stream, place, value, flags, size))
-            else:
-                self.steps.append(WriteValue(stream, place, value, size))
-
-    def run(self) -> Step:
-        before = self.position
-        while self.position < len(self.steps):
-            if self.steps[self.position].run() is Step.YIELDED:
-                return Step.MOVED if self.position > before else Step.YIELDED
-            self.position += 1
-        return Step.DONE
-
-    def describe(self) -> str:
-        return self.what

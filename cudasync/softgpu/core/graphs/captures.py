@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from cudasync.softgpu.core.context import Context
     from cudasync.softgpu.core.graphs.graph import Edge, Node
+    from cudasync.softgpu.core.green_contexts.contexts import GreenContext
     from cudasync.softgpu.core.streams import Event, Stream
 
 # Looked up here: to call the class takes ten times as long.
@@ -173,7 +174,9 @@ class Captures:
         if self.active:
             self.refuse_unsafe(what)
 
-    def refuse_context_wait(self, context: Context, event: Event) -> None:
+    def refuse_context_wait(
+        self, context: Context, event: Event, green: GreenContext | None = None
+    ) -> None:
         """Called where a whole context is to wait for an event.
 
         CUDA names two reasons to refuse it, and invalidates in both.
@@ -184,7 +187,7 @@ class Captures:
             if captured.capture.is_over:
                 raise DriverFailure(CAPTURED_EVENT, f"{what} for an event recorded in a capture")
             _refuse([captured.capture], what)
-        self.refuse_context(context, what)
+        self.refuse_context(context, what, green)
 
     # What is forbidden meanwhile
 
@@ -193,11 +196,18 @@ class Captures:
         if any(capture.graph is graph for capture in self.active.copy()):
             raise DriverFailure(INVALID_VALUE, f"a graph that is captured into can not be {what}")
 
-    def refuse_context(self, context: Context, what: str) -> None:
-        """Called where the host waits for a whole context."""
+    def refuse_context(
+        self, context: Context, what: str, green: GreenContext | None = None
+    ) -> None:
+        """Called where the host waits for a whole context, or for a green one of it."""
         if self.active:
             here = [
-                c for c in self.active.copy() if any(s.context is context for s in list(c.tips))
+                c
+                for c in self.active.copy()
+                if any(
+                    s.context is context and (green is None or s.green is green)
+                    for s in list(c.tips)
+                )
             ]
             if here:
                 _refuse(here, what)

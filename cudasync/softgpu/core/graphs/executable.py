@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from cudasync.locks import Lock
 from cudasync.softgpu.core.commands import Command, EventRecord, Step, Touched
+from cudasync.softgpu.core.graphs.batches import BatchWork
 from cudasync.softgpu.core.graphs.conditionals import (
     Assignment,
     ConditionalType,
@@ -251,6 +252,11 @@ class Lanes:
             return (disabled,)
         if isinstance(work, ConditionalWork):
             return self._enqueue_conditional(work, lane, waits)
+        if isinstance(work, BatchWork):
+            row = work.commands(lane)
+            for number, each in enumerate(row):
+                self._executor.enqueue(each, () if number else waits)
+            return row[-1:]
         command = work.command(lane)
         if isinstance(command, NodeLaunch):
             # In a graph inside of a node the number would be taken for one of the whole.
@@ -258,6 +264,8 @@ class Lanes:
         if isinstance(work, WaitWork):
             self._executor.hold(lane, work.event)
         self._executor.enqueue(command, waits)
+        if node.made_at:
+            self._executor.note_node(command, node.made_at)
         if isinstance(work, RecordWork) and isinstance(command, EventRecord):
             work.event.record, work.event.since_us, work.event.captured = command, 0.0, None
         for inside in work.graphs:

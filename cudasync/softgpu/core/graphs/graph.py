@@ -12,14 +12,14 @@ from __future__ import annotations
 from collections import Counter
 from heapq import heappop, heappush
 from itertools import count
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from cudasync.softgpu.core.graphs.user_objects import hold
 from cudasync.softgpu.core.handles import new_handle
 from cudasync.softgpu.core.results import INVALID_VALUE, DriverFailure
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
     from typing import TypeAlias
 
     from cudasync.softgpu.core.graphs.conditionals import Condition
@@ -45,6 +45,7 @@ class Node:
         "handle",
         "is_enabled",
         "kept",
+        "made_at",
         "number",
         "work",
     )
@@ -60,10 +61,15 @@ class Node:
         self.is_enabled = True
         # What was given out a pointer to.
         self.kept: object = None
+        # The line of the program that made it, where that is noted.
+        self.made_at = ""
 
 
 class Graph:
     """Nodes and edges. Those inside of a node belong to it, and have an `owner`."""
+
+    noted_by: ClassVar[Callable[[], str] | None] = None
+    """Who says which line of the program makes a node, while a check is under way."""
 
     def __init__(self) -> None:
         self.handle = new_handle()
@@ -82,6 +88,8 @@ class Graph:
     def add(self, work: Work, dependencies: Iterable[tuple[Node, Edge]] = ()) -> Node:
         """A new node, after the given ones."""
         node = Node(self, next(self._numbers), work)
+        if Graph.noted_by is not None:
+            node.made_at = Graph.noted_by()
         before = list(dependencies)
         for other, edge in before:
             self._check(other, node, edge)
@@ -162,7 +170,7 @@ class Graph:
             for node in graph.nodes:
                 work = node.work.copied(deep)
                 other = made[node.handle] = Node(twin, next(twin._numbers), work)
-                other.is_enabled = node.is_enabled
+                other.is_enabled, other.made_at = node.is_enabled, node.made_at
                 twin.nodes[other] = None
                 for inside in work.graphs:
                     inside.owner = other

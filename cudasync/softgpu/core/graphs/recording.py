@@ -9,6 +9,7 @@ from cudasync.softgpu.core.graphs.batches import of_command
 from cudasync.softgpu.core.graphs.works import CopyWork, FillWork, HostWork, KernelWork, Work
 from cudasync.softgpu.core.host_functions import Callback, HostFunction
 from cudasync.softgpu.core.launches import KernelLaunch
+from cudasync.softgpu.core.library_calls import LibraryCall, LibraryWork
 from cudasync.softgpu.core.results import STREAM_CAPTURE_UNSUPPORTED, DriverFailure
 from cudasync.softgpu.core.transfers import Copy, Fill
 from cudasync.softgpu.core.wait_values import WaitValue, WriteValue
@@ -55,6 +56,8 @@ def work_of(command: Command) -> Work:
             )
         case WaitValue() | WriteValue():
             return of_command(command)
+        case LibraryCall():
+            return LibraryWork(command.routine)
         case HostFunction() if not isinstance(command, Callback):
             return HostWork(command.function, command.user_data, command.workers)
     raise DriverFailure(STREAM_CAPTURE_UNSUPPORTED, f"{command.describe()} can not be captured")

@@ -1,0 +1,297 @@
+"""Floor 5. A communicator of mpi4py as its rank calls it: collectives, messages, the end of both.
+
+Every call that may wait for another rank is started without blocking and polled, so that it ends at
+a deadline. What moves without arithmetic moves as bytes.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from cudasync.distributed.errors import BackendUnavailable, CollectiveTimeout, RankFailed
+from cudasync.distributed.exchange import LONG_BYTES, Exchange
+from cudasync.distributed.mpi_library import (
+    DEAD,
+    LET_GO,
+    TOLERANT,
+    as_bytes,
+    as_numbers,
+    end_what_was_let_go,
+    library,
+    reduction,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable
+
+    from cudasync.distributed.mpi_library import Limit
+
+# A rank that is told that some rank has died waits so long to learn which.
+_HEARSAY_S = 2.0
+# A wait asks for so long without a pause, as MPI's own waits do for ever; then it lets others have
+# the processor in between; then it sleeps, longer and longer.
+_SPIN_S = 300e-6
+_YIELD_S = 2e-3
+_LONGEST_SLEEP_S = 0.001
+
+
+class Ranks:
+    """A communicator of MPI that is ours alone, and the calls of one thread on it."""
+
+    def __init__(self, handle: Any) -> None:
+        self.handle = handle
+        self.rank = int(handle.rank)
+        self.size = int(handle.size)
+        # Requests of sends, with the bytes that they send: they end while others are polled.
+        self._sending: list[tuple[Any, Any]] = []
+        # Of long arrays, whose reductions MPI has no fast way for without blocking.
+        self._exchange = Exchange(self)
+
+    def all_reduce(self, sent: Any, got: Any, op: str, limit: Limit) -> None:
+        """`sent` may be `got`."""
+        if self._is_long(got):
+            self._exchange.all_reduce(sent, got, op, limit)
+            return
+        MPI = library()
+        first = MPI.IN_PLACE if sent is got else as_numbers(sent)
+        self.end(
+            [self.handle.Iallreduce(first, as_numbers(got), reduction(op))], (sent, got), limit
+        )
+        self._mean(got, op)
+
+    def reduce(self, sent: Any, got: Any, op: str, root: int, limit: Limit) -> None:
+        """`sent` may be `got`, which is None on ranks other than the root."""
+        if self._is_long(sent):
+            self._exchange.reduce(sent, got, op, root, limit)
+            return
+        into = None if got is None else as_numbers(got)
+        first = as_numbers(sent.copy() if sent is got else sent)
+        self.end([self.handle.Ireduce(first, into, reduction(op), root=root)], (first, got), limit)
+        if got is not None:
+            self._mean(got, op)
+
+    def reduce_scatter(self, sent: Any, got: Any, op: str, limit: Limit) -> None:
+        if self._is_long(sent):
+            self._exchange.reduce_scatter(sent, got, op, limit)
+            return
+        request = self.handle.Ireduce_scatter_block(
+            as_numbers(sent), as_numbers(got), reduction(op)
+        )
+        self.end([request], (sent, got), limit)
+        self._mean(got, op)
+
+    def _is_long(self, x: Any) -> bool:
+        return self.size > 1 and x.nbytes >= LONG_BYTES
+
+    def _mean(self, got: Any, op: str) -> None:
+        if op == "mean":
+            np.divide(got, self.size, out=got)
+
+    def broadcast(self, x: Any, root: int, limit: Limit) -> None:
+        self.end([self.handle.Ibcast(as_bytes(x), root=root)], x, limit)
+
+    def all_gather(self, sent: Any, got: Any, limit: Limit) -> None:
+        self.end([self.handle.Iallgather(as_bytes(sent), as_bytes(got))], (sent, got), limit)
+
+    def gather(self, sent: Any, got: Any, root: int, limit: Limit) -> None:
+        into = None if got is None else as_bytes(got)
+        self.end([self.handle.Igather(as_bytes(sent), into, root=root)], (sent, got), limit)
+
+    def scatter(self, sent: Any, got: Any, root: int, limit: Limit) -> None:
+        out_of = None if sent is None else as_bytes(sent)
+        self.end([self.handle.Iscatter(out_of, as_bytes(got), root=root)], (sent, got), limit)
+
+    def all_to_all(self, sent: Any, got: Any, limit: Limit) -> None:
+        self.end([self.handle.Ialltoall(as_bytes(sent), as_bytes(got))], (sent, got), limit)
+
+    def send(self, sent: Any, to: int, left: int = 0) -> None:
+        """Start to send bytes that nobody else has; `flush` waits for the end. `left` parts of the
+        same array follow."""
+        self._sending.append((self.handle.Isend(as_bytes(sent), dest=to, tag=left), sent))
+        self._ended_sends()
+
+    def receive(self, got: Any, source: int, limit: Limit, left: int = 0) -> None:
+        """Receive as many bytes as `got` has, and know that `left` parts follow; ValueError for
+        another number of either."""
+        MPI = library()
+        status = MPI.Status()
+        request = self.handle.Irecv(as_bytes(got), source=source, tag=MPI.ANY_TAG)
+        self.end([request], got, limit, status)
+        came, more = status.Get_count(MPI.BYTE), status.Get_tag()
+        if (came, more) != (got.nbytes, left):
+            parts = f" and {more} more parts" if more != left else ""
+            raise ValueError(
+                f"rank {source} sent {came} bytes{parts} where {got.nbytes} are received: the "
+                f"arrays differ in size"
+            )
+
+    def tell(self, to: int, message: bytes) -> None:
+        """Start to send a message."""
+        self.send(np.frombuffer(message, np.uint8), to)
+
+    def hear(self, source: int, limit: Limit) -> bytes:
+        """The next message from there; CollectiveTimeout names it."""
+        MPI = library()
+        status = MPI.Status()
+
+        def came() -> bool:
+            return bool(self.handle.Iprobe(source=source, tag=MPI.ANY_TAG, status=status))
+
+        if not self._wait(came, limit):
+            raise CollectiveTimeout(*limit, rank=source)
+        message = np.empty(status.Get_count(MPI.BYTE), np.uint8)
+        self.handle.Recv(as_bytes(message), source=source, tag=status.Get_tag())
+        return message.tobytes()
+
+    def any(self, flags: list[bool], limit: Limit) -> list[bool]:
+        """For each flag whether some rank has set it."""
+        found = np.array(flags, np.uint8)
+        self.all_reduce(found, found, "max", limit)
+        return [bool(each) for each in found]
+
+    def duplicate(self) -> Ranks:
+        """The same ranks, apart from what they say here. All ranks call it, and are here."""
+        return Ranks(self.handle.Dup())
+
+    def barrier(self, limit: Limit) -> None:
+        self.end([self.handle.Ibarrier()], None, limit)
+
+    def flush(self, limit: Limit) -> None:
+        """Wait until all that was sent is on its way."""
+        while self._sending:
+            request, sent = self._sending[0]
+            self.end([request], sent, limit)
+            del self._sending[0]
+
+    def split(self, color: Hashable, key: Any, limit: Limit) -> Ranks | None:
+        """The ranks with one color, by key; None for the color None. Blocks until all are here."""
+        MPI = library()
+        # What follows has no deadline, and is soon over where all are here.
+        self.barrier(limit)
+        rows = self.handle.allgather((color, key))
+        if color is None:
+            self.handle.Split(MPI.UNDEFINED, 0)
+            return None
+        order = [r for _, r in sorted((k, r) for r, (c, k) in enumerate(rows) if c == color)]
+        number = [c for c, _ in rows].index(color)
+        return Ranks(self.handle.Split(number, order.index(self.rank)))
+
+    def shrink(self, limit: Limit) -> Ranks:
+        """The ranks that are alive; all of them call it. BackendUnavailable without ULFM."""
+        if os.environ.get(TOLERANT) != "1":
+            raise BackendUnavailable(
+                "mpi",
+                "this run does not go on without a rank",
+                hint="start it by cudasync launch --fault-tolerant, with Open MPI 5",
+            )
+        made: list[Any] = []
+
+        def shrink() -> None:
+            self._revoke()
+            made.append(self.handle.Shrink())
+
+        # Open MPI 5.0's Ishrink, which has a request to poll, fails on what is revoked.
+        if not _in_time(shrink, limit[2]):
+            raise CollectiveTimeout(*limit)
+        return Ranks(made[0])
+
+    def end(self, requests: list[Any], used: Any, limit: Limit, status: Any = None) -> None:
+        """Wait for requests, whose bytes are `used`; CollectiveTimeout at the deadline."""
+        try:
+            self.wait_for(requests, limit, None, status)
+        except BaseException:
+            LET_GO.append((requests, used))
+            raise
+
+    def wait_for(
+        self, requests: list[Any], limit: Limit, until: float | None, status: Any = None
+    ) -> None:
+        """Wait for requests and take those that are over out of the list. CollectiveTimeout at
+        `until`, by `time.monotonic`, or once the seconds of `limit` have passed from now on."""
+
+        def are_over() -> bool:
+            while requests and requests[-1].Test(status):
+                requests.pop()
+            return not requests
+
+        if not self._wait(are_over, limit, until):
+            raise CollectiveTimeout(*limit)
+
+    def _wait(self, is_over: Callable[[], Any], limit: Limit, until: float | None = None) -> bool:
+        """Ask until it is so; False at the deadline."""
+        if is_over():
+            return True
+        start, pause = time.monotonic(), 1e-5
+        until = start + limit[2] if until is None else until
+        while not is_over():
+            if self._sending or LET_GO:
+                self._ended_sends()
+            waited = time.monotonic() - start
+            if waited < _SPIN_S:
+                continue
+            if start + waited > until:
+                return False
+            time.sleep(0 if waited < _YIELD_S else pause)
+            if waited > _YIELD_S:
+                pause = min(2 * pause, _LONGEST_SLEEP_S)
+        return True
+
+    def known(self, error: BaseException, limit: Limit) -> BaseException:
+        """RankFailed for what MPI says of the dead, any other error as it is. (User Level Failure
+        Mitigation, where it is on)"""
+        MPI = library()
+        if not isinstance(error, MPI.Exception):
+            return error
+        dead = {
+            getattr(MPI, name, None)
+            for name in ("ERR_PROC_FAILED", "ERR_PROC_FAILED_PENDING", "ERR_REVOKED")
+        }
+        known: BaseException = error
+        if error.Get_error_class() not in dead:
+            return known
+        # Ranks that wait for others than the dead one hear of it, too.
+        self._revoke()
+        found = self._dead()
+        DEAD.update(found)
+        return RankFailed(limit[0], found, str(error))
+
+    def _revoke(self) -> None:
+        self.handle.Revoke()
+        if self._exchange.handle is not None:
+            self._exchange.handle.Revoke()
+
+    def _dead(self) -> list[int]:
+        """The ranks that are known to be dead. Who hears of it by another knows a little later."""
+        end = time.monotonic() + _HEARSAY_S
+        while True:
+            failed = self.handle.Get_failed()
+            if failed.size or time.monotonic() > end:
+                return sorted(failed.Translate_ranks(None, self.handle.Get_group()))
+            # So that MPI looks at what has come; of ours, which is revoked, it says nothing more.
+            library().COMM_SELF.Iprobe()
+            time.sleep(_LONGEST_SLEEP_S)
+
+    def _ended_sends(self) -> None:
+        self._sending = [each for each in self._sending if not each[0].Test()]
+        if LET_GO:
+            end_what_was_let_go()
+
+
+def _in_time(call: Callable[[], None], seconds: float) -> bool:
+    """Make a call of MPI that has no deadline of its own; it may go on after ours."""
+    thread = threading.Thread(target=call, name="cudasync mpi", daemon=True)
+    thread.start()
+    thread.join(seconds)
+    return not thread.is_alive()
+
+
+def world(seconds: float) -> Ranks:
+    """All ranks, in a communicator of its own. Blocks until all are here; CollectiveTimeout."""
+    first = Ranks(library().COMM_WORLD)
+    first.barrier(("init", 0, seconds))
+    return first.duplicate()

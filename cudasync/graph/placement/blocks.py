@@ -1,0 +1,118 @@
+"""Floor 3, placement. What is where at the edges of a block, before each round and behind each.
+
+It is the same at all edges, so what lives through rounds is moved once, before the block: what
+steps only read is wherever they read it, what they write is where the last of them writes it.
+The flag is where it is asked for. Any other choice would be right, too, with more copies.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from cudasync.graph.placement.pieces import everything, named
+from cudasync.graph.placement.steps import needed, written_by
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from cudasync.driver import Device
+    from cudasync.engine.hazards.interval_map import Region
+    from cudasync.graph.control import Control
+    from cudasync.graph.node import Node
+    from cudasync.graph.placement.pieces import Piece, Pieces
+
+
+class Edges:
+    """Of one block: the devices that have each part of what it touches, at all of its edges."""
+
+    def __init__(self, pieces: Pieces, flag_on: Device | None) -> None:
+        self._pieces = pieces
+        # Where the flag is asked for; None for one of the host, and where there is none.
+        self.flag_on = flag_on
+        # Of what is touched and is memory of a device.
+        self.devices: dict[tuple[Piece, int], set[Device]] = {}
+
+    def entries(self, regions: Iterable[Region]) -> Iterator[tuple[Region, Device]]:
+        """The parts of these bytes that are somewhere at the edges, each with a device."""
+        for region in regions:
+            piece = self._pieces.of(region)
+            for at in piece.parts(region):
+                part = type(piece.region)(piece.cuts[at], piece.cuts[at + 1])
+                for device in sorted(self.devices.get((piece, at), ()), key=_ordinal):
+                    yield part, device
+
+    def valid(self, around: Mapping[Piece, Sequence[Any]]) -> dict[Piece, list[Any]]:
+        """Of what is touched: where each part has its value as a round begins, if before the block
+        it is `around`."""
+        found = {piece: list(around[piece]) for piece, _ in self.devices}
+        for (piece, at), devices in self.devices.items():
+            found[piece][at] = devices
+        return found
+
+
+def edges(control: Control, pieces: Pieces, places: Mapping[Node, Device]) -> Edges:
+    """The edges of a block whose steps are done at these places, else where they were recorded."""
+    read: dict[tuple[Piece, int], set[Device]] = {}
+    written: dict[tuple[Piece, int], set[Device]] = {}
+    found = Edges(pieces, _flag_on(control, places))
+    for node in everything(node for body in control.bodies for node in body):
+        if node.control is not None:
+            _note_flag(node.control, _flag_on(node.control, places), pieces, read)
+            continue
+        on = places.get(node)
+        # A copy reads from wherever its source is.
+        for region in () if node.transfer is not None else needed(node):
+            for piece, at, home in _parts(pieces, region):
+                read.setdefault((piece, at), set()).add(on or home)
+        for region in written_by(node):
+            for piece, at, home in _parts(pieces, region):
+                written[piece, at] = {on or home}
+    _note_flag(control, found.flag_on, pieces, read)
+    found.devices = {**read, **written}
+    _note_flag(control, found.flag_on, pieces, found.devices, is_last=True)
+    return found
+
+
+def _note_flag(
+    control: Control,
+    on: Device | None,
+    pieces: Pieces,
+    noted: dict[tuple[Piece, int], set[Device]],
+    *,
+    is_last: bool = False,
+) -> None:
+    if control.flag is None or on is None:
+        return
+    for piece, at, _ in _parts(pieces, control.flag.region):
+        if is_last and on not in noted.get((piece, at), ()):
+            # What writes the flag elsewhere brings it here in each round.
+            noted[piece, at] = {on}
+        else:
+            noted.setdefault((piece, at), set()).add(on)
+
+
+def _flag_on(control: Control, places: Mapping[Node, Device]) -> Device | None:
+    """Where a flag of a device is asked for: with the steps if these are on one device, so that
+    the block can be work of it."""
+    if control.flag is None or control.flag.device is None:
+        return None
+    steps = [
+        each
+        for each in everything(node for body in control.bodies for node in body)
+        if each.control is None
+    ]
+    on = {places.get(each, each.device) for each in steps}
+    only = on.pop() if len(on) == 1 else None
+    return only or control.flag.device
+
+
+def _parts(pieces: Pieces, region: Region) -> Iterator[tuple[Piece, int, Device]]:
+    """The parts of these bytes that are memory of a device."""
+    for each in named([region]):
+        piece = pieces.of(each)
+        if piece.device is not None:
+            yield from ((piece, at, piece.device) for at in piece.parts(each))
+
+
+def _ordinal(device: Device) -> int:
+    return device.ordinal

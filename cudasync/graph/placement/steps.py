@@ -1,0 +1,65 @@
+"""Floor 3, placement. What one step needs, what it leaves, and the same step on another device."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from cudasync.engine.hazards.cover import Cover
+from cudasync.errors import CudasyncError
+from cudasync.graph.control import Repeat
+from cudasync.graph.placement.pieces import named
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from cudasync.driver import Device
+    from cudasync.engine.hazards.interval_map import Region
+    from cudasync.graph.node import Node
+
+
+def needed(node: Node) -> list[Region]:
+    """The bytes whose value it needs: what it writes, too, if it may leave some of that."""
+    if isinstance(node.control, Repeat) and node.control.times:
+        return _needed_at_first(node.control.bodies[0])
+    only_read, updated, written = node.hazards[0]
+    return named((*only_read, *updated, *(() if _is_exact(node) else written)))
+
+
+def _needed_at_first(nodes: Sequence[Node]) -> list[Region]:
+    """What these need, one after the other, of what was there before."""
+    overwritten = Cover()
+    found: dict[Region, None] = {}
+    for node in nodes:
+        for region in needed(node):
+            found.update(dict.fromkeys(overwritten.without(region)))
+        if _is_exact(node):
+            for region in written_by(node):
+                overwritten.add(region)
+    return named(found)
+
+
+def written_by(node: Node) -> list[Region]:
+    """The bytes that have another value behind it."""
+    _, updated, written = node.hazards[0]
+    return named((*updated, *written))
+
+
+def _is_exact(node: Node) -> bool:
+    """True if it overwrites all that it says it does: nothing of what was there is left."""
+    if node.expression is not None or node.transfer is not None:
+        return True
+    return node.launch is not None and node.launch.kernel.module.is_generated
+
+
+def made_for(node: Node, device: Device | None) -> Node | None:
+    """The node with its kernel on this device; None if it stays as it is."""
+    if device is None or device is node.device or node.transfer is not None:
+        return None if device is None else node
+    try:
+        if node.expression is not None:
+            return node.computing_at(node.expression.on_device(device), node.hazards)
+        assert node.launch is not None
+        return node.launching(node.launch.elsewhere(device), node.hazards)
+    except (CudasyncError, ValueError):
+        # A kernel that this device can not have, or a shape that is too much for it.
+        return None

@@ -1,0 +1,32 @@
+"""Cellar, abi. Device memory as NumPy sees it, and the stream that CuPy's calls go to."""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from cudasync.softgpu.core.machine import Machine
+    from cudasync.softgpu.core.streams import Stream
+
+
+def array_at(address: int, dtype: np.dtype[Any], shape: Sequence[int]) -> np.ndarray[Any, Any]:
+    """The elements at an address, in C order: not a copy."""
+    count = prod(shape)
+    if not count:
+        return np.empty(shape, dtype)
+    room: Any = (ctypes.c_ubyte * (count * dtype.itemsize)).from_address(address)
+    found: np.ndarray[Any, Any] = np.frombuffer(room, dtype).reshape(shape)
+    return found
+
+
+def current_stream(machine: Machine) -> Stream:
+    """CuPy's current stream, of the calling thread and its device."""
+    cuda: Any = sys.modules["cupy.cuda.stream"]
+    return machine.streams.get(cuda.get_current_stream().ptr)

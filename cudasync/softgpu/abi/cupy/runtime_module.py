@@ -1,0 +1,142 @@
+"""Cellar, abi. CuPy's module of the runtime API, led to functions above the driver.
+
+`cupy_backends.cuda.api.runtime` carries NVIDIA's runtime as machine code, which finds its driver by
+tables that nobody has documented. But CuPy's other modules take each of its functions from a
+capsule, once, when they are imported; so capsules that are put there first are what they call.
+What of it needs no driver (versions, structures, names of errors) stays.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import re
+from typing import TYPE_CHECKING, Any, Final
+
+from cudasync.softgpu.abi.cupy import trampolines
+from cudasync.softgpu.abi.cupy.calling import Runtime, converted
+from cudasync.softgpu.abi.cupy.functions import Functions
+from cudasync.softgpu.abi.cupy.rows import forwarded
+from cudasync.softgpu.abi.cupy.signatures import Signature, parse, skips_dispatch, text_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import ModuleType
+
+    from cudasync.softgpu.abi.table import FunctionTable
+
+    Compile = Callable[[str, list[str]], tuple[dict[str, int], Any]]
+
+_NEEDS_NO_DRIVER: Final = re.compile(
+    "runtimeGetVersion|_getCUDAMajorVersion|_getLocalRuntimeVersion|make_|_export_enum|__pyx|_?[A-Z]"
+)
+# Zero says nothing there: that an exception is set is asked for then, or always.
+_FAILS_WITH_ZERO: Final = ("streamGetPriority", "streamIsCapturing")
+
+_new_capsule = ctypes.PYFUNCTYPE(
+    ctypes.py_object, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p
+)(("PyCapsule_New", ctypes.pythonapi))
+
+_kept: list[object] = []
+"""What the capsules point to: for as long as the process lives."""
+
+
+def lead(module: ModuleType, table: FunctionTable, compile_functions: Compile) -> None:
+    """Exchange the module's capsules and functions.
+
+    ImportError for a capsule whose C signature cannot be read: nothing may be left as it was.
+    """
+    runtime = Runtime(table, module.CUDARuntimeError)
+    here = {
+        name: (letters, call)
+        for source in (forwarded(runtime), Functions(runtime, module).named())
+        for name, letters, call in source
+    }
+    _exchange_capsules(module, here, compile_functions)
+    for name in list(vars(module)):
+        value = getattr(module, name)
+        if not callable(value) or _NEEDS_NO_DRIVER.match(name):
+            continue
+        if name in here:
+            letters, call = here[name]
+            plain = letters[2:-1].replace("+", "")
+            setattr(module, name, converted(plain, call))
+        else:
+            setattr(module, name, refusal(f"cupy.cuda.runtime.{name}", "it is not modelled"))
+
+
+def refusal(name: str, why: str) -> Callable[..., Any]:
+    """A function that says that it is not there, and why."""
+
+    def refuse(*_arguments: Any, **_keywords: Any) -> Any:
+        raise NotImplementedError(f"{name} is not supported by the software GPU: {why}")
+
+    return refuse
+
+
+def _exchange_capsules(
+    module: ModuleType,
+    here: dict[str, tuple[str, Callable[..., Any]]],
+    compile_functions: Compile,
+) -> None:
+    capsules: dict[str, Any] = module.__pyx_capi__
+    chosen: list[tuple[str, str, Signature, Callable[..., Any]]] = []
+    for name, capsule in capsules.items():
+        text = text_of(capsule)
+        if "(" not in text or _NEEDS_NO_DRIVER.match(name):
+            continue
+        signature = parse(text)
+        if signature is None:
+            raise ImportError(
+                f"this CuPy's {module.__name__}.{name} has a C signature that the software GPU "
+                f"does not know ({text}): install CuPy 13 or 14, or a newer cudasync"
+            )
+        chosen.append((name, text, signature, _callable(name, signature, here)))
+    shapes = [
+        (signature, _on_failure(name, signature), skips_dispatch(text))
+        for name, text, signature, _ in chosen
+    ]
+    names = [trampolines.name_of(index) for index in range(len(chosen))]
+    addresses, owner = compile_functions(
+        trampolines.text_of(shapes), [*names, trampolines.FUNCTIONS]
+    )
+    table = (ctypes.c_void_p * len(chosen)).from_address(addresses[trampolines.FUNCTIONS])
+    _kept.append(owner)
+    for index, (name, text, _, call) in enumerate(chosen):
+        label = ctypes.create_string_buffer(text.encode())
+        _kept.append((label, call))
+        table[index] = id(call)
+        at = ctypes.addressof(label)
+        capsules[name] = _new_capsule(addresses[names[index]], at, None)
+
+
+def _callable(
+    name: str, signature: Signature, here: dict[str, tuple[str, Callable[..., Any]]]
+) -> Callable[..., Any]:
+    """What a capsule's function calls: a refusal where the letters are not those expected."""
+    letters, call = here.get(name, ("", None))
+    if call is None:
+        return refusal(name, "it is not modelled")
+    expected = re.sub(r".\+", "+", letters)
+    if expected != signature.letters:
+        why = f"CuPy calls it as {signature.letters}, and what is known is {expected}"
+        return refusal(name, f"{why}; install CuPy 13 or 14, or a newer cudasync")
+    return _with_optional(call) if signature.optional else call
+
+
+def _with_optional(call: Callable[..., Any]) -> Callable[..., Any]:
+    """With the structure {int count; value} of what may be left out, in place of the value."""
+
+    def unpacked(*arguments: Any) -> Any:
+        *plain, address = arguments
+        if not address:
+            return call(*plain)
+        count, value = (ctypes.c_int * 2).from_address(address)
+        return call(*plain, value & 0xFFFFFFFF) if count else call(*plain)
+
+    return unpacked
+
+
+def _on_failure(name: str, signature: Signature) -> int:
+    """The number that says "an exception may be set", as CuPy's declarations have it."""
+    is_signed = signature.result == "i" or name == "deviceGetLimit"
+    return -1 if is_signed and name not in _FAILS_WITH_ZERO else 0

@@ -1,0 +1,37 @@
+"""Cellar, abi. Driver calls about the streams of green contexts."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from cudasync.softgpu.abi.registry import export
+from cudasync.softgpu.abi.values import need, put_u64
+from cudasync.softgpu.core.results import INVALID_VALUE, DriverFailure
+from cudasync.softgpu.core.streams import NON_BLOCKING, PER_THREAD_HANDLE
+
+if TYPE_CHECKING:
+    from cudasync.softgpu.core.green_contexts.contexts import GreenContext
+    from cudasync.softgpu.core.machine import Machine
+    from cudasync.softgpu.core.streams import Stream
+
+
+def green_of(machine: Machine, stream: Stream, handle: int) -> GreenContext | None:
+    """The green context of a stream; a default stream is of the one that is current."""
+    return stream.green if handle > PER_THREAD_HANDLE else machine.current_green()
+
+
+@export("cuGreenCtxStreamCreate")
+def cu_green_ctx_stream_create(
+    machine: Machine, stream: int, green: int, flags: int, priority: int
+) -> None:
+    need(stream)
+    found = machine.green_contexts.get(green)
+    if flags != NON_BLOCKING:
+        raise DriverFailure(INVALID_VALUE, "a stream of a green context is NON_BLOCKING")
+    put_u64(stream, machine.streams.create(flags, priority, found).handle)
+
+
+@export("cuStreamGetGreenCtx")
+def cu_stream_get_green_ctx(machine: Machine, stream: int, green: int) -> None:
+    of = green_of(machine, machine.streams.get(stream), stream)
+    put_u64(green, 0 if of is None else of.handle)

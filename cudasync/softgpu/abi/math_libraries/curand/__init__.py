@@ -1,0 +1,1 @@
+"""Cellar, abi. cuRAND's host interface over NumPy."""

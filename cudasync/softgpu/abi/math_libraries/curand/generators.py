@@ -1,0 +1,84 @@
+"""Cellar, abi. Generators of cuRAND: words of NumPy's Philox, and numbers made of them.
+
+A generator gives the same numbers for the same seed and offset, and not those that NVIDIA's gives.
+Uniform numbers are in (0, 1], as cuRAND documents; pairs of normal ones are made by Box and Muller.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+
+from cudasync.locks import Lock
+from cudasync.softgpu.abi.math_libraries.stand_in import LibraryFailure
+
+TYPE_ERROR: Final = 103
+OUT_OF_RANGE: Final = 104
+LENGTH_NOT_MULTIPLE: Final = 105
+# curandRngType: all pseudo-random ones. A quasi-random sequence is a definite one, so none is here.
+_PSEUDO: Final = (100, 101, 121, 141, 142, 161)
+_WORDS_A_BLOCK: Final = 4
+
+
+@dataclass(slots=True)
+class Generator:
+    """Where a generator is in its sequence of 64-bit words."""
+
+    kind: int
+    stream: int = 0
+    seed: int = 0
+    position: int = 0
+    lock: Lock = field(default_factory=Lock)
+
+    def take(self, count: int) -> tuple[int, int]:
+        """The seed, and the place of the next `count` words, which are taken."""
+        with self.lock:
+            place = self.position
+            self.position += count
+            return self.seed, place
+
+
+def check_kind(kind: int) -> None:
+    """CURAND_STATUS_TYPE_ERROR for what is no generator that is here."""
+    if kind not in _PSEUDO:
+        raise LibraryFailure(
+            TYPE_ERROR, f"generators of type {kind} are not modelled: pseudo-random ones are"
+        )
+
+
+def words(seed: int, place: int, count: int) -> np.ndarray[Any, np.dtype[np.uint64]]:
+    """64-bit words of the seed's sequence, from a place on."""
+    bits = np.random.Philox(key=seed)
+    bits.advance(place // _WORDS_A_BLOCK)
+    before = place % _WORDS_A_BLOCK
+    found: np.ndarray[Any, np.dtype[np.uint64]] = bits.random_raw(before + count)[before:]
+    return found
+
+
+def uniform(
+    seed: int, place: int, count: int, dtype: np.dtype[Any]
+) -> np.ndarray[Any, np.dtype[Any]]:
+    """Numbers in (0, 1]: the upper bits of a word, and half a step."""
+    bits = 24 if dtype == np.float32 else 53
+    upper = (words(seed, place, count) >> np.uint64(64 - bits)) + np.uint64(1)
+    return (upper.astype(np.float64) * 2.0**-bits).astype(dtype)
+
+
+def normal(
+    seed: int, place: int, count: int, mean: float, deviation: float
+) -> np.ndarray[Any, np.dtype[np.float64]]:
+    """Normal numbers; `count` is even."""
+    flat = uniform(seed, place, count, np.dtype(np.float64))
+    radius = np.sqrt(-2 * np.log(flat[0::2]))
+    angle = 2 * np.pi * flat[1::2]
+    found = np.empty(count)
+    found[0::2], found[1::2] = radius * np.cos(angle), radius * np.sin(angle)
+    return found * deviation + mean
+
+
+def poisson(seed: int, place: int, count: int, rate: float) -> np.ndarray[Any, Any]:
+    """Poisson numbers, from a sequence of their own for each place."""
+    drawn = np.random.Generator(np.random.Philox(key=[seed, place + 1]))
+    return drawn.poisson(rate, count).astype(np.uint32)

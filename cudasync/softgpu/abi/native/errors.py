@@ -1,0 +1,46 @@
+"""Cellar, abi. What cudaGetErrorName and cudaGetErrorString answer to compiled programs.
+
+The runtime's errors have names of their own and the driver's numbers. The string is the sentence of
+the last call that failed with the code, as the driver's has it.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import TYPE_CHECKING, Final
+
+from cudasync.softgpu.abi.messages import fixed_address, passing_address
+from cudasync.softgpu.core.results import DriverFailure
+
+if TYPE_CHECKING:
+    from cudasync.softgpu.abi.table import FunctionTable
+
+_UNKNOWN: Final = "unrecognized error code"
+_OF_RUNTIME_ALONE: Final = {
+    9: "invalid configuration argument",
+    13: "invalid device symbol",
+    21: "invalid copy direction for memcpy",
+    98: "invalid device function",
+}
+
+
+@cache
+def _names() -> dict[int, str]:
+    from cuda.bindings import runtime
+
+    return {int(error): error.name for error in runtime.cudaError_t}
+
+
+def name_address(code: int) -> int:
+    """The address of the name of an error."""
+    return fixed_address(_names().get(code, _UNKNOWN))
+
+
+def text_address(table: FunctionTable, code: int) -> int:
+    """The address of an error's sentence, which stays while a few hundred others are asked for."""
+    if code in _OF_RUNTIME_ALONE:
+        return fixed_address(_OF_RUNTIME_ALONE[code])
+    try:
+        return passing_address(table.details.text(code))
+    except DriverFailure:
+        return fixed_address(_UNKNOWN)

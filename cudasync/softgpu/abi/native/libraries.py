@@ -1,0 +1,23 @@
+"""Cellar, abi. The native libraries that are loaded in this process, by their data symbols."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Final
+
+RUNTIME: Final = "libcudart.so.13"
+"""The runtime's library, and also the version of each of its symbols."""
+SLOTS: Final = "cudasync_native_slots"
+NAMES: Final = "cudasync_native_names"
+RECORDS: Final = "cudasync_native_records"
+FINDINGS: Final = "cudasync_native_findings"
+_RTLD_NOLOAD: Final = 4
+
+
+def native_library(soname: str) -> ctypes.CDLL | None:
+    """The library of this name if it is in the process, and ours."""
+    try:
+        library = ctypes.CDLL(soname, mode=_RTLD_NOLOAD)
+    except OSError:
+        return None
+    return library if hasattr(library, SLOTS) else None

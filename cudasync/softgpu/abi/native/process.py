@@ -1,0 +1,59 @@
+"""Cellar, abi. The software GPU in a process of a native program: how it begins and ends.
+
+Called by `library.c`, with the GIL, in the thread of the first call.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import sys
+import threading
+from typing import TYPE_CHECKING, Any, Final, NoReturn
+
+from cudasync.errors import CudasyncError
+from cudasync.softgpu.abi.native import slots
+from cudasync.softgpu.abi.native.registration import REGISTRATIONS
+from cudasync.softgpu.abi.native.versions import check_bindings, check_programs
+from cudasync.softgpu.core.results import DriverFailure
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from cudasync.softgpu.abi.table import FunctionTable
+
+_USAGE: Final = 2
+_tables: list[FunctionTable] = []
+_checks: list[Any] = []
+
+
+def start(install: Callable[[], FunctionTable]) -> None:
+    """Put the software GPU in place and fill the libraries' slots, or end the process."""
+    os.environ.setdefault("CUDASYNC_SOFTGPU_REPORT", "1")
+    try:
+        check_bindings()
+        table = install()
+        slots.fill(table)
+        check_programs(REGISTRATIONS.wrappers())
+    except (CudasyncError, ValueError) as problem:
+        _fail(str(problem))
+    except DriverFailure as problem:
+        _fail(problem.detail)
+    _tables.append(table)
+    _checks.append(table.machine.check_under_way)
+
+
+def end() -> None:
+    """End as the interpreter would: threads, then exit handlers, which tell what checks found."""
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    findings = sum(len(check.findings) for check in _checks if check is not None)
+    slots.tell_findings(findings)
+
+
+def _fail(why: str) -> NoReturn:
+    sys.stderr.write(f"cudasync native: {why}\n")
+    sys.stderr.flush()
+    os._exit(_USAGE)

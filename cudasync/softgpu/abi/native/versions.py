@@ -1,0 +1,50 @@
+"""Cellar, abi. Which versions of CUDA fit: those whose structures the runtime's table has.
+
+CUDA 13 changed arguments and structures of the runtime API under the same names. A program of
+another version would be called wrongly, so it is refused before its first call.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from cuda import bindings
+
+from cudasync.errors import CudasyncError
+from cudasync.softgpu.abi.image_pointers import image_at
+from cudasync.softgpu.core.fat_binaries.container import entries_of, is_container
+from cudasync.softgpu.core.results import DriverFailure
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+MAJOR: Final = 13
+# CUDA 13.0 brought PTX ISA 9.0.
+_LEAST_ISA: Final = 9
+
+
+def check_bindings() -> None:
+    """CudasyncError where cuda-bindings is of another version of CUDA."""
+    major = bindings.__version__.partition(".")[0]
+    if major != str(MAJOR):
+        raise CudasyncError(
+            f"the library serves CUDA {MAJOR}, and cuda-bindings is {bindings.__version__}: "
+            f'pip install "cuda-python=={MAJOR}.*"'
+        )
+
+
+def check_programs(wrappers: Iterable[int]) -> None:
+    """CudasyncError where a fat binary of the program was made by a compiler before CUDA 13."""
+    for wrapper in wrappers:
+        try:
+            image = image_at(wrapper)
+            entries = entries_of(image) if is_container(image) else []
+        except DriverFailure:
+            continue  # It is told when it is loaded, if ever it is.
+        for entry in entries:
+            if entry.is_ptx and entry.isa_major < _LEAST_ISA:
+                raise CudasyncError(
+                    f"the program has PTX ISA {entry.isa_major}, so it was built by a compiler "
+                    f"before CUDA {MAJOR}, whose runtime library is another: build it with the "
+                    f"nvcc of CUDA {MAJOR}"
+                )

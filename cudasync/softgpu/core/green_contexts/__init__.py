@@ -1,0 +1,1 @@
+"""Cellar, core. Green contexts: parts of a device, as bookkeeping of its multiprocessors."""

@@ -1,0 +1,55 @@
+"""Cellar, core. Green contexts: the primary context of a device, with a part of its resources.
+
+A green context owns nothing but its streams: memory, modules, events and faults are those of the
+primary context, which it retains. So a stream's context is the primary one wherever contexts are
+compared, and `Stream.green` says to which green context it belongs. Kernels run as any, since the
+multiprocessors are bookkeeping; a cooperative launch must fit into those of its green context.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from cudasync.softgpu.core.green_contexts.resources import (
+    Multiprocessors,
+    WorkQueue,
+    WorkQueueConfig,
+    all_multiprocessors,
+)
+from cudasync.softgpu.core.handles import new_handle
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from cudasync.softgpu.core.context import Context
+    from cudasync.softgpu.core.green_contexts.resources import Resource
+    from cudasync.softgpu.core.streams import Stream
+
+
+class GreenContext:
+    """What a descriptor was made into, on one device."""
+
+    def __init__(self, primary: Context, resources: Sequence[Resource]) -> None:
+        self.primary = primary
+        self.handle = new_handle()
+        # Another one: a green context is no context, and must be converted to be used as one.
+        self.context_handle = new_handle()
+        self.is_destroyed = False
+        # What its streams wait for, also those that are made later: see `Context.gates`.
+        self.gates: list[Stream] = []
+        ordinal = primary.device.ordinal
+        parts = [each for each in resources if isinstance(each, Multiprocessors)]
+        whole = all_multiprocessors(ordinal, primary.device.capability)
+        mask = sum(part.mask for part in parts) or whole.mask
+        granularity = parts[0].granularity if parts else whole.granularity
+        self.multiprocessors = Multiprocessors(ordinal, mask, granularity)
+        configs = [each for each in resources if isinstance(each, WorkQueueConfig)]
+        self.config = configs[0] if configs else WorkQueueConfig(ordinal)
+        queues = [each for each in resources if isinstance(each, WorkQueue)]
+        self.queue = queues[0] if queues else WorkQueue(ordinal, self.handle)
+
+    @property
+    def streams(self) -> list[Stream]:
+        """Those of the primary context that are this one's, or join with them: the default one."""
+        primary = self.primary
+        return [s for s in list(primary.streams) if s.green is self or s is primary.legacy]

@@ -1,0 +1,157 @@
+"""Cellar, core. Dividing multiprocessors: cuDevSmResourceSplitByCount and cuDevSmResourceSplit.
+
+By count all parts are alike, and a count is rounded up to what the device can do. The other form
+makes the parts that it is told to, in their order, and rounds nothing. The rules are those of the
+driver API manual's chapter on green contexts.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from itertools import count
+from typing import TYPE_CHECKING, Final
+
+from cudasync.softgpu.core.green_contexts.resources import QUERIED, Granularity
+from cudasync.softgpu.core.results import (
+    INVALID_RESOURCE_CONFIGURATION,
+    INVALID_VALUE,
+    DriverFailure,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from cudasync.softgpu.core.green_contexts.resources import Multiprocessors
+
+# CUdevSmResourceSplitByCount_flags.
+_IGNORE_COSCHEDULING: Final = 1
+_LARGE_CLUSTERS: Final = 2
+_CLUSTERS_FROM: Final = 8
+"""The alignment of devices that have clusters."""
+
+# CUdevSmResourceGroup_flags.
+BACKFILL: Final = 1
+_LOCALITY_DOMAIN: Final = 2
+
+# next() on it is one C call: no two splits get the same number.
+_numbers = count(QUERIED + 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """CU_DEV_SM_RESOURCE_GROUP_PARAMS: what one part is to be; 0 stands for the default."""
+
+    count: int
+    coscheduled: int = 0
+    preferred: int = 0
+    flags: int = 0
+
+
+def split_by_count(
+    whole: Multiprocessors, flags: int, least: int, most_groups: int | None = None
+) -> tuple[list[Multiprocessors], Multiprocessors | None]:
+    """Equal parts of at least so many multiprocessors, and what is left of the whole.
+
+    DriverFailure INVALID_RESOURCE_CONFIGURATION where not even one part fits.
+    """
+    if whole.origin != QUERIED:
+        raise DriverFailure(
+            INVALID_RESOURCE_CONFIGURATION,
+            "parts of a split are split again only as the resource of a green context",
+        )
+    if not 0 <= least <= whole.count:
+        raise DriverFailure(INVALID_VALUE, f"a part of {least} multiprocessors of {whole.count}")
+    granularity = _lowered(whole.granularity, flags)
+    size = max(granularity.least, _rounded_up(least, granularity.alignment))
+    groups = whole.count // size
+    if not groups:
+        raise DriverFailure(
+            INVALID_RESOURCE_CONFIGURATION,
+            f"a part has at least {size} multiprocessors, and there are {whole.count}",
+        )
+    if most_groups is not None:
+        groups = min(groups, most_groups)
+    return _cut(replace(whole, granularity=granularity), [size] * groups, [0] * groups)
+
+
+def _lowered(granularity: Granularity, flags: int) -> Granularity:
+    if flags & ~(_IGNORE_COSCHEDULING | _LARGE_CLUSTERS):
+        raise DriverFailure(INVALID_VALUE, f"unknown flags of a split {flags:#x}")
+    if flags & _LARGE_CLUSTERS and granularity.alignment < _CLUSTERS_FROM:
+        raise DriverFailure(
+            INVALID_VALUE, "MAX_POTENTIAL_CLUSTER_SIZE is for compute capability 9.0 and later"
+        )
+    if flags & _IGNORE_COSCHEDULING:
+        return replace(granularity, least=2, alignment=2)
+    return granularity
+
+
+def split(
+    whole: Multiprocessors, groups: Sequence[Group], *, is_real: bool
+) -> tuple[list[Multiprocessors], Multiprocessors | None]:
+    """Parts as described, each in its turn, and what is left.
+
+    A count of 0 is found out: all that is left and fits the structure. Only if `is_real` each part
+    has to have a multiprocessor at the end. DriverFailure INVALID_VALUE for a count or a structure
+    that no device has, INVALID_RESOURCE_CONFIGURATION for one that does not fit this whole.
+    """
+    if not groups:
+        raise DriverFailure(INVALID_VALUE, "a split has at least one group")
+    left, sizes = whole.count, []
+    for number, group in enumerate(groups):
+        unit = _unit(whole, group)
+        size = group.count or left - left % unit
+        _check_size(whole, group, size, unit)
+        if size > left or (is_real and size < unit):
+            raise DriverFailure(
+                INVALID_RESOURCE_CONFIGURATION,
+                f"group {number} wants {max(size, unit)} multiprocessors, and {left} are left",
+            )
+        sizes.append(size)
+        left -= size
+    return _cut(whole, sizes, [group.flags for group in groups])
+
+
+def _unit(whole: Multiprocessors, group: Group) -> int:
+    most = whole.granularity.most_coscheduled
+    for asked in (group.coscheduled, group.preferred):
+        if asked % 2 or not 0 <= asked <= most:
+            raise DriverFailure(INVALID_VALUE, f"{asked} multiprocessors scheduled together")
+    if group.flags & _LOCALITY_DOMAIN:
+        raise DriverFailure(INVALID_RESOURCE_CONFIGURATION, "the device has no domains of locality")
+    if group.flags & ~BACKFILL:
+        raise DriverFailure(INVALID_VALUE, f"unknown flags of a group {group.flags:#x}")
+    if group.flags & BACKFILL:
+        return 2
+    return group.coscheduled or whole.granularity.alignment
+
+
+def _check_size(whole: Multiprocessors, group: Group, size: int, unit: int) -> None:
+    if group.count % 2 or not 0 <= group.count <= whole.count:
+        raise DriverFailure(
+            INVALID_VALUE, f"a group of {group.count} multiprocessors of {whole.count}"
+        )
+    if size % unit:
+        raise DriverFailure(
+            INVALID_RESOURCE_CONFIGURATION,
+            f"{size} multiprocessors are no multiple of {unit} that are scheduled together",
+        )
+
+
+def _cut(
+    whole: Multiprocessors, sizes: Sequence[int], flags: Sequence[int]
+) -> tuple[list[Multiprocessors], Multiprocessors | None]:
+    """Cut parts off the whole, the lowest multiprocessors first."""
+    number = next(_numbers)
+    bits = [bit for bit in range(whole.mask.bit_length()) if whole.mask >> bit & 1]
+    parts, start = [], 0
+    for size, flag in zip(sizes, flags, strict=True):
+        mask = sum(1 << bit for bit in bits[start : start + size])
+        parts.append(replace(whole, mask=mask, origin=number, flags=flag))
+        start += size
+    rest = sum(1 << bit for bit in bits[start:])
+    return parts, replace(whole, mask=rest, origin=number, flags=0) if rest else None
+
+
+def _rounded_up(value: int, multiple: int) -> int:
+    return -(-value // multiple) * multiple
