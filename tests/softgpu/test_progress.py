@@ -160,8 +160,9 @@ def test_kernels_of_nvrtc_that_wait_get_on(module, lowering):
 # computes nonsense.
 
 
-def without_waiting_loops(flow, waiting, find_stops=jit_findings.find_stops):
-    return tuple(stop for stop in find_stops(flow, waiting) if stop.is_barrier)
+def without_waiting_loops(flow, waiting, all_matter, find_stops=jit_findings.find_stops):
+    found = find_stops(flow, waiting, all_matter=all_matter)
+    return tuple(stop for stop in found if stop.is_barrier)
 
 
 def without_meetings(_flow, stops, _held, _waiting):

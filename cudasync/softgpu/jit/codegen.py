@@ -162,7 +162,7 @@ def _codes(texts: Sequence[str]) -> list[list[bytes]]:
     return [ready[text] for text in texts]
 
 
-def cut_into_modules(text: str, beside: int) -> tuple[str, ...]:
+def cut_into_modules(text: str, beside: int = 0) -> tuple[str, ...]:
     """The modules that a text becomes; `beside` is the weight of what is compiled with it."""
     if is_split(text):
         return modules(text)

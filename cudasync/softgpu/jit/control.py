@@ -78,15 +78,8 @@ class Control:
         self._flow = flow
         self._divergence = divergence
         self._emitters = emitters
-        self._ways: Ways = Ways(
-            lowering,
-            flow,
-            divergence,
-            stops,
-            around,
-            like._ways if like is not None else None,
-            is_split=is_split,
-        )
+        known = like._ways if like is not None else None
+        self._ways: Ways = Ways(lowering, flow, divergence, stops, around, known, is_split=is_split)
         self._segment = around.segment if around is not None else None
         self._nodes = flow.nodes
         if self._segment is not None:
@@ -151,8 +144,7 @@ class Control:
     def emit_piece(self, piece: Piece) -> None:
         """The nodes of a piece; what they go to beyond is no label here."""
         self._name_vector_masks()
-        nodes = self._flow.nodes[piece.first : piece.last + 1]
-        for node in nodes:
+        for node in self._flow.nodes[piece.first : piece.last + 1]:
             is_last = node.index + 1 == len(self._flow.nodes)
             self._emit_node(node, "end" if is_last else f"check.{node.index + 1}")
 
