@@ -19,7 +19,7 @@ import bursts
 import command
 import workloads
 from cliff_launches import AFTERWARDS, ALONE, Neighbours, count_bytecodes
-from engines import TwoThreadPools, contend
+from engines import HandOver, TwoThreadPools, contend
 from goals import Goal
 from harness import Case
 
@@ -52,8 +52,9 @@ def add_pools(session: Session, ops: int, variables: int, workers: int) -> None:
     """Every op in one pool; in one pool beside another that rests; in two pools in turn."""
     alone = opened(session, workers=workers)
     both = opened(session, workers=workers, pools={"io": workers})
-    executors = TwoThreadPools(workers)
-    session.closing.callback(executors.close)
+    yardsticks = [TwoThreadPools(workers), HandOver()]
+    for each in yardsticks:
+        session.closing.callback(each.close)
     contestants = [
         Dealt("one pool", [(alone, "compute")]),
         Dealt("one pool beside a second that rests", [(both, "compute")]),
@@ -61,7 +62,7 @@ def add_pools(session: Session, ops: int, variables: int, workers: int) -> None:
     ]
     shapes = workloads.indep(ops), workloads.chain(ops), workloads.random(ops, variables)
     for workload in shapes:
-        add(session, f"bench_cliffs.pools.{workload.name}", contestants, workload, [executors])
+        add(session, f"bench_cliffs.pools.{workload.name}", contestants, workload, yardsticks)
 
 
 def add_engines(session: Session, ops: int, variables: int, workers: int) -> None:

@@ -16,6 +16,7 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from graphlib import TopologicalSorter
+from queue import SimpleQueue
 from typing import TYPE_CHECKING, Protocol
 
 from harness import Contender
@@ -148,6 +149,48 @@ class TwoThreadPools(ThreadPool):
 
     name = "two ThreadPoolExecutors in turn"
     pools = 2
+
+
+class HandOver:
+    """Two threads that run the ops in turn, in push order, each of which wakes the other one: what
+    a bare hand-over between threads costs at each op, with nothing planned."""
+
+    name = "two threads in turn, a SimpleQueue each"
+
+    def __init__(self) -> None:
+        # The number of an op for the thread that is to run it; None where it is to end.
+        self._queues: list[SimpleQueue[int | None]] = [SimpleQueue(), SimpleQueue()]
+        self._functions: Functions = ()
+        self._finished = threading.Event()
+        self._threads = [threading.Thread(target=self._serve, args=(own,)) for own in (0, 1)]
+        for thread in self._threads:
+            thread.start()
+
+    def _serve(self, own: int) -> None:
+        get, put = self._queues[own].get, self._queues[1 - own].put
+        while (number := get()) is not None:
+            functions = self._functions
+            functions[number]()
+            if number + 1 < len(functions):
+                put(number + 1)
+            else:
+                self._finished.set()
+
+    def prepare(self, workload: Workload, functions: Functions) -> Callable[[], None]:
+        self._functions = functions
+        self._finished.clear()
+
+        def run() -> None:
+            self._queues[0].put(0)
+            self._finished.wait()
+
+        return run
+
+    def close(self) -> None:
+        for queue in self._queues:
+            queue.put(None)
+        for thread in self._threads:
+            thread.join()
 
 
 class Graphlib:

@@ -66,6 +66,10 @@ def _program(top: Path, folder: Path, sources: list[Path]) -> Program:
         if (folder / f"{name}.cu").exists()
     )
     sources = [path for path in sources if path not in {source for source, _ in modules}]
+    for words in re.findall(r"add_executable\(([^)]*)\)", make):
+        named_too = [folder / word for word in words.split() if word.endswith(SOURCES)]
+        known = {path.resolve() for path in sources}
+        sources += [path for path in named_too if path.exists() and path.resolve() not in known]
     text = "".join(path.read_text(errors="replace") for path in sources)
     flags = [each for each in _FLAGS.findall(make) if not re.search("CUDA|NDEBUG", each)]
     for folders in re.findall(r"include_directories\(([^)]*)\)", make):

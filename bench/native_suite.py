@@ -44,13 +44,15 @@ _PASS = re.compile(
 )
 _FAILURE = re.compile(
     r"\bfail(ed|s|ures?)?\b|\bmismatch(es)?\b|\bincorrect\b|\bwrong\b|not match|"
-    r"\berrors? (at|in|code)\b|\berror:",
+    r"\berrors? (at|in|code)\b|\berror: (?![-+.\d])",
     re.IGNORECASE,
 )
 # What looks like a failure, and says that there is none.
 _NO_FAILURE = re.compile(
     r"\b(0|no|zero|without)\s+(failed|failures?|mismatch\w*|errors?)\b|"
-    r"(failed|failures?|mismatch\w*|errors?)\w*\s*[:=]\s*0(\.0*)?\b",
+    r"(failed|failures?|mismatch\w*|errors?)\w*\s*[:=]\s*0(\.0*)?\b|"
+    # Where a program shows what an assertion does.
+    r"thread: \[[\d,]+\] Assertion .* failed|failed as expected",
     re.IGNORECASE,
 )
 _REFUSED = re.compile(

@@ -164,3 +164,6 @@ def main(file: str, path: str, *skipped: str) -> int:
 
 if __name__ == "__main__":
     sys.exit(main(*sys.argv[1:]))
+if __name__ == "__mp_main__":
+    # A process that a test spawned: before the test's own module is imported there.
+    find_helpers(Path(os.environ["NVIDIA_CHECKOUT"]))

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from threading import get_ident
+
 import bench_cliffs
 import bursts
 import cliff_launches
 import harness
 import pytest
 import workloads
-from engines import SerialLoop
+from engines import HandOver, SerialLoop
 
 import cudasync as cs
 
@@ -39,6 +41,20 @@ def test_ops_dealt_to_pools_and_engines_give_the_result_of_the_serial_loop(shape
         for homes in ([(first, "compute"), (first, "io")], [(first, "io"), (second, "compute")]):
             dealt = bench_cliffs.Dealt("dealt", homes, threads)
             assert tallied(dealt, workload) == tallied(SerialLoop(), workload)
+
+
+def test_two_threads_that_hand_over_run_each_op_in_its_turn():
+    rival = HandOver()
+    try:
+        for workload in (workloads.chain(31), workloads.random(60, 6)):
+            for _ in range(2):
+                assert tallied(rival, workload) == tallied(SerialLoop(), workload)
+        threads = []
+        rival.prepare(workloads.chain(8), [lambda: threads.append(get_ident())] * 8)()
+        assert threads == threads[:2] * 4
+        assert threads[0] != threads[1]
+    finally:
+        rival.close()
 
 
 @pytest.fixture

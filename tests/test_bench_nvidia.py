@@ -25,6 +25,16 @@ def test_asks_alone():
     assert driver.cuDeviceGetCount()[1] == 2
 def test_fails():
     raise ValueError("number 17")
+def spawned():
+    from cuda.bindings._test_helpers import HERE
+    assert HERE
+def test_spawns():
+    import multiprocessing
+    from cuda.bindings._test_helpers import HERE
+    process = multiprocessing.get_context("spawn").Process(target=spawned)
+    process.start()
+    process.join()
+    assert process.exitcode == 0
 def test_dies():
     import os
     os._exit(3)
@@ -38,6 +48,7 @@ def checkout(folder):
         "cuda_core": {"tests/test_it.py": TESTS},
         "cuda_bindings": {
             "tests/test_build_hooks.py": "raise ValueError",
+            "cuda/bindings/_test_helpers/__init__.py": "HERE = True",
             "examples/good.py": "print(1)",
             "examples/waived.py": "import sys; sys.exit(100)",
             "examples/wants.py": '# /// script\n# dependencies = ["no-such-package>2"]\n# ///\n',
@@ -137,6 +148,7 @@ def test_a_checkout_runs_a_process_for_each_file(tmp_path):
         "test_it.py::test_works": "passed",
         "test_it.py::test_asks_alone": "passed",
         "test_it.py::test_fails": "failed",
+        "test_it.py::test_spawns": "passed",
         "test_it.py::test_dies": "lost",
         "test_it.py::test_behind_it": "skipped",
     }

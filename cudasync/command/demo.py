@@ -7,6 +7,7 @@ import json
 import logging
 import warnings
 from collections import Counter
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import cudasync as cs
@@ -14,19 +15,29 @@ from cudasync.command.arguments import CommandError
 from cudasync.command.progress import Progress
 from cudasync.command.saving import Files
 from cudasync.demo.chart import chart
-from cudasync.demo.photo import Photo, PhotoError, format_for, open_photo, sample_photo
+from cudasync.demo.photo import (
+    Photo,
+    PhotoError,
+    format_for,
+    open_photo,
+    sample_photo,
+    side_by_side,
+)
 from cudasync.demo.trial import TOLERANCE_LEVELS, Verdict, run_trial
 from cudasync.driver.probe import chosen
 from cudasync.errors import OpError
 
 if TYPE_CHECKING:
     import argparse
-    from pathlib import Path
+
+
+# Written where no other file is named: the photograph before and after, side by side.
+BOTH = Path("enhanced.png")
 
 
 def start(options: argparse.Namespace) -> int:
     """Run the demo; 0 if both comparisons hold, 1 if not."""
-    output: Path = options.output
+    output: Path = options.output or BOTH
     files = Files(trace=options.trace, page=options.html, picture=options.plot)
     progress = Progress(is_quiet=options.quiet)
     try:
@@ -67,8 +78,11 @@ def _enhance(
         raise
     except MemoryError as error:
         raise CommandError("not enough memory for this picture: try --size N") from error
+    file = verdict.file
+    if options.output is None:
+        file = side_by_side(photo, file, format_name)
     try:
-        output.write_bytes(verdict.file)
+        output.write_bytes(file)
     except OSError as error:
         raise CommandError(f"{output}: {error.strerror or error}") from error
     if verdict.profile is not None:

@@ -20,6 +20,11 @@ from cudasync.errors import CudasyncError
 if TYPE_CHECKING:
     import argparse
 
+_CUPY = ("cupy-cuda13x", "cupy-cuda12x")
+_CUPY_ON_SOFTWARE = (
+    "runs, with cuBLAS, cuFFT and cuRAND over NumPy; refused by name: cuSOLVER, cuSPARSE, "
+    "cuSPARSELt, cuTENSOR, NCCL, cupy.cuda.cub, cupy.random.Generator"
+)
 _PACKAGES = ("cuda-python", "cuda-bindings", "numpy", "llvmlite", "pillow", "matplotlib")
 
 
@@ -38,6 +43,7 @@ def _found() -> dict[str, Any]:
         "driver_version": None,
         "check": None,
         "held": None,
+        "cupy": None,
         "devices": [],
         "communicators": _communicators(),
         "python": platform.python_version(),
@@ -60,6 +66,7 @@ def _found() -> dict[str, Any]:
     except CudasyncError as error:
         found["check"] = str(error)
     found["held"] = _held()
+    found["cupy"] = _cupy(found["chosen"])
     for ordinal in range(cs.device_count()):
         device = cs.Device(ordinal)
         found["devices"].append(
@@ -101,6 +108,17 @@ def _held() -> str:
     return f"{text}, {software[1] >> 20} MiB of freed memory by the software GPU"
 
 
+def _cupy(chosen_one: str) -> str | None:
+    """What of CuPy runs where this process computes; None where CuPy is not installed."""
+    installed = next(((name, found) for name in _CUPY if (found := version_of(name))), None)
+    if installed is None:
+        return None
+    name, version = installed
+    if chosen_one != "soft":
+        return f"{name} {version}"
+    return f"{name} {version} {_CUPY_ON_SOFTWARE}"
+
+
 def _matmul(device: cs.Device) -> str:
     """What computes products of float32 and float64 there: found out by having it made."""
     try:
@@ -132,6 +150,8 @@ def _as_text(found: dict[str, Any]) -> list[str]:
         rows.append(("checked mode", found["check"]))
     if found["held"]:
         rows.append(("memory kept", found["held"]))
+    if found["cupy"]:
+        rows.append(("cupy", found["cupy"]))
     rows.append(("python", f"{found['python']} on {found['platform']}"))
     rows += [(name, version or "not installed") for name, version in found["packages"].items()]
     for name, extra in found["extras"].items():

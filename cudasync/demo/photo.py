@@ -66,6 +66,16 @@ class Photo:
         return file.getvalue()
 
 
+def side_by_side(photo: Photo, enhanced: bytes, format_name: str) -> bytes:
+    """The file of one picture: `photo` at the left, and the picture in `enhanced` at the right."""
+    before = np.empty((photo.height, photo.width, 4), np.uint8)
+    photo.decode(before)
+    with Image.open(io.BytesIO(enhanced)) as image:
+        after = np.asarray(image.convert("RGBA"))
+    gap = np.full((photo.height, max(1, photo.width // 64), 4), 255, np.uint8)
+    return photo.encode(np.hstack([before, gap, after]), format_name)
+
+
 def open_photo(path: Path, longest_side: int | None = None) -> Photo:
     """Read the header of the picture at `path`; with `longest_side` it is resized to that."""
     with _opened(path) as image:

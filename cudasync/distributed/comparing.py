@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from cudasync.distributed.mpi_library import Limit
     from cudasync.distributed.ranks import Ranks
+    from cudasync.distributed.walk import Steps
 
 
 class Told(NamedTuple):
@@ -66,24 +67,24 @@ class Comparing:
         # By sender: what it sends us, as far as we have heard and not received it.
         self._sends: dict[int, deque[Told]] = {r: deque() for r in range(ranks.size)}
 
-    def compare(self, own: Told, limit: Limit) -> None:
-        """Return once all ranks, or the sender, call what fits; CollectiveMismatch otherwise."""
+    def compare(self, own: Told, limit: Limit) -> Steps:
+        """End once all ranks, or the sender, call what fits; CollectiveMismatch otherwise."""
         if own.to is not None:
             self._ranks.tell(own.to, own.encoded())
         elif own.source is not None:
-            self._compare_with_sender(own, own.source, limit)
+            yield from self._compare_with_sender(own, own.source, limit)
         else:
             self._tell_all(own)
-            calls = [
-                own if rank == self._ranks.rank else self._next_collective(rank, limit)
-                for rank in range(self._ranks.size)
-            ]
+            calls = [own] * self._ranks.size
+            for rank in range(self._ranks.size):
+                if rank != self._ranks.rank:
+                    calls[rank] = yield from self._next_collective(rank, limit)
             if any(each.what != own.what for each in calls):
                 raise CollectiveMismatch([str(each) for each in calls])
 
-    def _compare_with_sender(self, own: Told, source: int, limit: Limit) -> None:
+    def _compare_with_sender(self, own: Told, source: int, limit: Limit) -> Steps:
         waiting = self._sends[source]
-        found = waiting.popleft() if waiting else self._hear(source, limit)
+        found = waiting.popleft() if waiting else (yield from self._hear(source, limit))
         if found.to is not None and (found.shape, found.dtype) == (own.shape, own.dtype):
             return
         # The others are to hear of it at their next call, not to wait for ours.
@@ -92,13 +93,14 @@ class Comparing:
         calls[source], calls[self._ranks.rank] = str(found), str(own)
         raise CollectiveMismatch(calls)
 
-    def _next_collective(self, rank: int, limit: Limit) -> Told:
-        while (found := self._hear(rank, limit)).to is not None:
+    def _next_collective(self, rank: int, limit: Limit) -> Steps:
+        while (found := (yield from self._hear(rank, limit))).to is not None:
             self._sends[rank].append(found)
         return found
 
-    def _hear(self, rank: int, limit: Limit) -> Told:
-        return Told.decoded(self._ranks.hear(rank, limit))
+    def _hear(self, rank: int, limit: Limit) -> Steps:
+        message = yield from self._ranks.hear(rank, limit)
+        return Told.decoded(message)
 
     def _tell_all(self, own: Told) -> None:
         message = own.encoded()

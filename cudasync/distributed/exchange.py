@@ -13,18 +13,17 @@ True throughout:
 
 from __future__ import annotations
 
-import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from cudasync.distributed import mpi_library
+from cudasync.distributed.walk import Steps, until_over
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from cudasync.distributed.mpi_library import Limit
     from cudasync.distributed.ranks import Ranks
 
 # From so many bytes on. MPI's own reductions without blocking move all of an array to every rank.
@@ -52,36 +51,39 @@ class Exchange:
         self.handle: Any = None
         self._memory = np.empty(0, np.uint8)
 
-    def all_reduce(self, sent: Any, got: Any, op: str, limit: Limit) -> None:
+    def all_reduce(self, sent: Any, got: Any, op: str) -> Steps:
         """`sent` may be `got`."""
         ranks = self._ranks
         given, made = slices(sent, ranks.size), slices(got, ranks.size)
         results = {rank: made[rank] for rank in range(ranks.size) if rank != ranks.rank}
-        _Call(self, given, made[ranks.rank], op, limit).run(results, list(results))
+        yield from self._call(given, made[ranks.rank], op, results, list(results))
 
-    def reduce(self, sent: Any, got: Any, op: str, root: int, limit: Limit) -> None:
+    def reduce(self, sent: Any, got: Any, op: str, root: int) -> Steps:
         """`sent` may be `got`, which is None on ranks other than the root."""
         ranks = self._ranks
         given = slices(sent, ranks.size)
         if got is None:
-            _Call(self, given, np.empty_like(given[ranks.rank]), op, limit).run({}, [root])
+            own = np.empty_like(given[ranks.rank])
+            yield from self._call(given, own, op, {}, [root])
             return
         made = slices(got, ranks.size)
         results = {rank: made[rank] for rank in range(ranks.size) if rank != root}
-        _Call(self, given, made[root], op, limit).run(results, [])
+        yield from self._call(given, made[root], op, results, [])
 
-    def reduce_scatter(self, sent: Any, got: Any, op: str, limit: Limit) -> None:
+    def reduce_scatter(self, sent: Any, got: Any, op: str) -> Steps:
         """`got` is the result of this rank's slice of `sent`, and shares no memory with it."""
         given = slices(sent, self._ranks.size)
-        _Call(self, given, got.reshape(-1), op, limit).run({}, [])
+        yield from self._call(given, got.reshape(-1), op, {}, [])
 
-    def prepare(self, limit: Limit) -> Any:
-        """The communicator of these messages; made by the first call of all ranks."""
+    def _call(
+        self, given: list[Any], own: Any, op: str, results: dict[int, Any], hearers: list[int]
+    ) -> Steps:
         if self.handle is None:
+            # All ranks are at their first call.
             handle, request = self._ranks.handle.Idup()
-            self._ranks.end([request], handle, limit)
+            yield from self._ranks.end([request], handle)
             self.handle = handle
-        return self.handle
+        yield from _Call(self, given, own, op).run(results, hearers)
 
     def take(self, count: int, width: int, dtype: Any) -> Any:
         """Memory for `count` chunks, kept from call to call."""
@@ -94,13 +96,9 @@ class Exchange:
 class _Call:
     """One reduction: what this rank has of each slice, and where the result of its own goes."""
 
-    def __init__(
-        self, exchange: Exchange, given: Sequence[Any], own: Any, op: str, limit: Limit
-    ) -> None:
+    def __init__(self, exchange: Exchange, given: Sequence[Any], own: Any, op: str) -> None:
         self._ranks: Ranks = exchange._ranks
-        self._limit = limit
-        self._until = time.monotonic() + limit[2]
-        self._handle = exchange.prepare(limit)
+        self._handle = exchange.handle
         rank, size = self._ranks.rank, self._ranks.size
         self._given, self._own, self._op = given, own, op
         # From the next rank on, so that not all send to the same one.
@@ -113,27 +111,24 @@ class _Call:
         # Requests that are not known to be over.
         self._pending: list[list[Any]] = []
 
-    def run(self, results: dict[int, Any], hearers: list[int]) -> None:
-        """Combine this rank's slice and send the result to `hearers`; receive `results`, by rank.
-
-        CollectiveTimeout at the deadline.
-        """
+    def run(self, results: dict[int, Any], hearers: list[int]) -> Steps:
+        """Combine this rank's slice, send the result to `hearers`, receive `results` by rank."""
         try:
             last = self._new()
             parts = self._start(0)
             for number in range(self._count):
                 following = self._start(number + 1)
-                self._wait(parts[0])
+                yield from self._wait(parts[0])
                 made = self._combined(number)
                 last += [self._send(made, rank, _RESULT) for rank in hearers if made.size]
                 # A result goes where this rank's own part is sent from.
-                self._wait(parts[1])
+                yield from self._wait(parts[1])
                 for rank, array in results.items():
                     chunk = self._chunk(array, number)
                     if chunk.size:
                         last.append(self._receive(chunk, rank, _RESULT))
                 parts = following
-            self._wait(last)
+            yield from self._wait(last)
         except BaseException:
             requests = [request for each in self._pending for request in each]
             if requests:
@@ -188,8 +183,8 @@ class _Call:
     def _receive(self, chunk: Any, rank: int, tag: int) -> Any:
         return self._handle.Irecv(mpi_library.as_bytes(chunk), source=rank, tag=tag)
 
-    def _wait(self, requests: list[Any]) -> None:
-        self._ranks.wait_for(requests, self._limit, self._until)
+    def _wait(self, requests: list[Any]) -> Steps:
+        yield from until_over(requests)
         with suppress(ValueError):
             self._pending.remove(requests)
 

@@ -1,13 +1,14 @@
 """Floor 5. The worker of a communicator between processes: one call after the other, in order.
 
-A call is a host op on a thread of the engine that is this communicator's alone, after the ones
-before it by a token variable. Once a call has failed none runs any more: other ranks would meet it
-with another one.
+A call is a host op, after the ones before it by a token variable. A worker of the engine that is
+this communicator's alone takes its steps, or the thread that waits for it. Once a call has failed
+none runs any more: other ranks would meet it with another one.
 """
 
 from __future__ import annotations
 
 from collections import deque
+from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +16,9 @@ import numpy as np
 
 from cudasync.array.host.memory import view_of
 from cudasync.distributed.errors import CommunicatorBroken
+from cudasync.distributed.walk import Walk
 from cudasync.engine import Var, engine
+from cudasync.engine.host import awaited
 from cudasync.engine.host.further import with_pool
 from cudasync.engine.pushing import push_site
 from cudasync.graph.recorder import Recorder
@@ -24,12 +27,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from cudasync.distributed.comparing import Comparing, Told
+    from cudasync.distributed.mpi_library import Limit
     from cudasync.distributed.ranks import Ranks
+    from cudasync.distributed.walk import Steps
     from cudasync.engine import Op
 
-    # What a call does on host memory: its input and output, contiguous, None where there is none.
-    # `limit` is its name, number and seconds; so many parts of the same array are `left`.
-    Does = Callable[[Any, Any, tuple[str, int, float], int], None]
+    # The steps of a call on host memory: its input and output, contiguous, None where there is
+    # none. So many parts of the same array are left to be called.
+    Does = Callable[[Any, Any, int], Steps]
 
 _numbers = count()
 
@@ -38,7 +43,7 @@ class Line:
     """The calls of one communicator, on one worker; `broken_by` is what failed first."""
 
     def __init__(self, ranks: Ranks, timeout: float, comparing: Comparing | None) -> None:
-        self._ranks = ranks
+        self.ranks = ranks
         self.token = Var()
         self.broken_by: str | None = None
         self._timeout = timeout
@@ -63,33 +68,30 @@ class Line:
         name = told.call or "flush"
         current: Any = engine()
         is_recorded = isinstance(current, Recorder)
-        with_pool(current.outside if is_recorded else current, self._pool, 1)
+        with_pool(current.outside if is_recorded else current, self._pool, 1, awaited.AwaitedPool)
         number = -1 if is_recorded else next(self._pushed)
-        limit = name, number, self._timeout
         comparing = self._comparing if told.call and is_first else None
         if comparing is not None:
             told = told.at(push_site())
+        limit = name, number, self._timeout
 
-        def run() -> None:
-            self._in_turn(number)
-            try:
-                if comparing is not None:
-                    comparing.compare(told, limit)
-                _with_memory(x, out, does, limit, left)
-            except BaseException as error:
-                known = self._ranks.known(error, limit)
-                self.broken_by = f"{name}: {known}"
-                if known is error:
-                    raise
-                raise known from None
+        def steps() -> Steps:
+            if comparing is not None:
+                yield from comparing.compare(told, limit)
+            yield from _with_memory(x, out, does, left)
 
+        call: Any = _Call(self, limit, steps)
         if number >= 0:
             self._due.append(number)
+        else:
+            # Each launch of a graph is another walk.
+            call = call.run_anew
         reads = [] if x is None else [x]
         writes = [self.token] if out is None else [out, self.token]
+        push = current.push if is_recorded else partial(awaited.push, current)
         try:
-            op: Op = current.push(
-                run, reads=reads, writes=writes, name=name, priority=priority, pool=self._pool
+            op: Op = push(
+                call, reads=reads, writes=writes, name=name, priority=priority, pool=self._pool
             )
         except Exception:
             # It was refused, and never runs.
@@ -98,7 +100,7 @@ class Line:
             raise
         return op
 
-    def _in_turn(self, number: int) -> None:
+    def in_turn(self, number: int) -> None:
         """CommunicatorBroken where an earlier call failed, or was poisoned and never ran: what
         other ranks called then waits for us, and must not meet a later call."""
         if number >= 0 and self._due.popleft() != number and self.broken_by is None:
@@ -107,20 +109,53 @@ class Line:
             raise CommunicatorBroken(self.broken_by)
 
 
-def _with_memory(x: Any, out: Any, does: Does, limit: tuple[str, int, float], left: int) -> None:
+class _Call:
+    """The function of one op. Where Ctrl-C ended it while it asked, it is called again."""
+
+    __slots__ = ("_limit", "_line", "_steps", "_walk")
+
+    def __init__(self, line: Line, limit: Limit, steps: Callable[[], Steps]) -> None:
+        self._line = line
+        self._limit = limit
+        self._steps = steps
+        self._walk: Walk | None = None
+
+    @property
+    def can_go_on(self) -> bool:
+        """True between two steps."""
+        return self._walk is not None and self._walk.can_go_on
+
+    def __call__(self) -> None:
+        line = self._line
+        try:
+            if self._walk is None:
+                line.in_turn(self._limit[1])
+                self._walk = Walk(self._steps(), self._limit)
+            self._walk.go_on(line.ranks)
+        except BaseException as error:
+            if isinstance(error, KeyboardInterrupt) and self.can_go_on:
+                raise
+            known = line.ranks.known(error, self._limit)
+            line.broken_by = f"{self._limit[0]}: {known}"
+            if known is error:
+                raise
+            raise known from None
+
+    def run_anew(self) -> None:
+        """Run it from its beginning."""
+        _Call(self._line, self._limit, self._steps)()
+
+
+def _with_memory(x: Any, out: Any, does: Does, left: int) -> Steps:
     """Do it on contiguous memory: the arrays' own, where they are so and share no bytes."""
     if out is None:
-        does(
-            None if x is None else np.ascontiguousarray(_view(x)).reshape(x.shape),
-            None,
-            limit,
-            left,
-        )
+        sent = None if x is None else np.ascontiguousarray(_view(x)).reshape(x.shape)
+        yield from does(sent, None, left)
         return
     target = _view(out)
     is_own = target.flags.c_contiguous
     if x is out and is_own:
-        does(target, target, limit, left)
+        yield from does(target, target, left)
         return
     source = None if x is None else _view(x)
     if source is not None and (
@@ -128,7 +163,7 @@ def _with_memory(x: Any, out: Any, does: Does, limit: tuple[str, int, float], le
     ):
         source = source.copy()
     got = target if is_own else np.empty(target.shape, target.dtype)
-    does(source, got, limit, left)
+    yield from does(source, got, left)
     if got is not target:
         np.copyto(target, got)
 

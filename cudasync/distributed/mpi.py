@@ -48,6 +48,7 @@ if TYPE_CHECKING:
 
     from cudasync.distributed.line import Does
     from cudasync.distributed.ranks import Ranks
+    from cudasync.distributed.walk import Steps
 
 
 class MpiCommunicator(Communicator):
@@ -79,8 +80,8 @@ class MpiCommunicator(Communicator):
         op = self._reduction(op, x)
         alike([out], x.shape, x.dtype, "out")
 
-        def does(sent: Any, got: Any, limit: Any, left: int) -> None:
-            self._ranks.all_reduce(sent, got, op, limit)
+        def does(sent: Any, got: Any, left: int) -> Steps:
+            yield from self._ranks.all_reduce(sent, got, op)
 
         return self._launch(_told(f"all_reduce {op}", x), x, out, does, priority)
 
@@ -88,8 +89,8 @@ class MpiCommunicator(Communicator):
         x, out = one_pair(self, x, out)
         alike([out], joined(x.shape, self.size), x.dtype, "out")
 
-        def does(sent: Any, got: Any, limit: Any, left: int) -> None:
-            self._ranks.all_gather(sent, got, limit)
+        def does(sent: Any, got: Any, left: int) -> Steps:
+            yield from self._ranks.all_gather(sent, got)
 
         return self._launch(_told("all_gather", x), x, out, does, priority, rows=(1, self.size))
 
@@ -99,8 +100,8 @@ class MpiCommunicator(Communicator):
         length = length_of_part(x.shape, self.size, "x")
         alike([out], (length, *x.shape[1:]), x.dtype, "out")
 
-        def does(sent: Any, got: Any, limit: Any, left: int) -> None:
-            self._ranks.reduce_scatter(sent, got, op, limit)
+        def does(sent: Any, got: Any, left: int) -> Steps:
+            yield from self._ranks.reduce_scatter(sent, got, op)
 
         told = _told(f"reduce_scatter {op}", x)
         return self._launch(told, x, out, does, priority, rows=(self.size, 1))
@@ -109,8 +110,8 @@ class MpiCommunicator(Communicator):
         root = checking.as_rank(self, root, "root")
         x, _ = one_pair(self, x, x if root != self.rank else None)
 
-        def does(sent: Any, got: Any, limit: Any, left: int) -> None:
-            self._ranks.broadcast(sent if got is None else got, root, limit)
+        def does(sent: Any, got: Any, left: int) -> Steps:
+            yield from self._ranks.broadcast(sent if got is None else got, root)
 
         told = _told("broadcast", x, root=root)
         if root == self.rank:
@@ -126,8 +127,8 @@ class MpiCommunicator(Communicator):
         if out is not None:
             alike([out], x.shape, x.dtype, "out")
 
-        def does(sent: Any, got: Any, limit: Any, left: int) -> None:
-            self._ranks.reduce(sent, got, op, root, limit)
+        def does(sent: Any, got: Any, left: int) -> Steps:
+            yield from self._ranks.reduce(sent, got, op, root)
 
         return self._launch(_told(f"reduce {op}", x, root=root), x, out, does, priority)
 
@@ -137,8 +138,8 @@ class MpiCommunicator(Communicator):
         if out is not None:
             alike([out], joined(x.shape, self.size), x.dtype, "out")
 
-        def does(sent: Any, got: Any, limit: Any, left: int) -> None:
-            self._ranks.gather(sent, got, root, limit)
+        def does(sent: Any, got: Any, left: int) -> Steps:
+            yield from self._ranks.gather(sent, got, root)
 
         told = _told("gather", x, root=root)
         return self._launch(told, x, out, does, priority, rows=(1, self.size))
@@ -153,8 +154,8 @@ class MpiCommunicator(Communicator):
             length = length_of_part(x.shape, self.size, "x")
             alike([out], (length, *x.shape[1:]), x.dtype, "out")
 
-        def does(sent: Any, got: Any, limit: Any, left: int) -> None:
-            self._ranks.scatter(sent, got, root, limit)
+        def does(sent: Any, got: Any, left: int) -> Steps:
+            yield from self._ranks.scatter(sent, got, root)
 
         told = _told("scatter", out, root=root)
         return self._launch(told, x if only else None, out, does, priority, rows=(self.size, 1))
@@ -164,8 +165,8 @@ class MpiCommunicator(Communicator):
         alike([out], x.shape, x.dtype, "out")
         length_of_part(x.shape, self.size, "x")
 
-        def does(sent: Any, got: Any, limit: Any, left: int) -> None:
-            self._ranks.all_to_all(sent.copy() if sent is got else sent, got, limit)
+        def does(sent: Any, got: Any, left: int) -> Steps:
+            yield from self._ranks.all_to_all(sent.copy() if sent is got else sent, got)
 
         told, rows = _told("all_to_all", x), (self.size, self.size)
         return self._launch(told, x, out, does, priority, rows=rows)
@@ -173,8 +174,10 @@ class MpiCommunicator(Communicator):
     def send(self, x: Any, to: int, *, rank: int | None = None, priority: int = 0) -> Any:
         _, to, x = checking.end(self, x, rank, to, what="to", role="x")
 
-        def does(sent: Any, got: Any, limit: Any, left: int) -> None:
+        def does(sent: Any, got: Any, left: int) -> Steps:
             self._ranks.send(sent.copy(), to, left)
+            # It waits for nothing.
+            yield from ()
 
         return self._launch(_told(f"send to {to}", x, to=to), x, None, does, priority)
 
@@ -182,8 +185,8 @@ class MpiCommunicator(Communicator):
         _, source, out = checking.end(self, out, rank, source, what="source", role="out")
         checking.writable([out], "out")
 
-        def does(sent: Any, got: Any, limit: Any, left: int) -> None:
-            self._ranks.receive(got, source, limit, left)
+        def does(sent: Any, got: Any, left: int) -> Steps:
+            yield from self._ranks.receive(got, source, left)
 
         told = _told(f"recv from {source}", out, source=source)
         return self._launch(told, None, out, does, priority)
@@ -191,8 +194,8 @@ class MpiCommunicator(Communicator):
     def barrier(self, timeout: float | None = None) -> None:
         self.wait_for_launched(timeout)
 
-        def does(sent: Any, got: Any, limit: Any, left: int) -> None:
-            self._ranks.barrier(limit)
+        def does(sent: Any, got: Any, left: int) -> Steps:
+            yield from self._ranks.barrier()
 
         work = self._push(Told("barrier"), None, None, does, 0)
         if isinstance(engine(), Recorder):
@@ -204,8 +207,8 @@ class MpiCommunicator(Communicator):
         color, key, is_listed = one_color(color, key)
         made: list[Any] = []
 
-        def does(sent: Any, got: Any, limit: Any, left: int) -> None:
-            made.append(self._ranks.split(color, key, limit))
+        def does(sent: Any, got: Any, left: int) -> Steps:
+            made.append((yield from self._ranks.split(color, key)))
 
         self._push(Told("split"), None, None, does, 0).wait()
         found = None
@@ -341,8 +344,8 @@ def _flush(ref: weakref.ref[MpiCommunicator]) -> None:
     if comm is None or comm.broken_by is not None:
         return
 
-    def does(sent: Any, got: Any, limit: Any, left: int) -> None:
-        comm._ranks.flush(limit)
+    def does(sent: Any, got: Any, left: int) -> Steps:
+        yield from comm._ranks.flush()
 
     with suppress(ClosedError):
         comm._push(Told(), None, None, does, 0).wait()

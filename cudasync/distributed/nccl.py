@@ -66,7 +66,7 @@ class NcclCommunicator(Communicator):
         self._ranks = ranks
         identity = new_id() if rank == 0 else np.empty(128, np.uint8)
         if ranks is not None:
-            ranks.broadcast(identity, 0, ("init", 0, timeout))
+            ranks.run(ranks.broadcast(identity, 0), ("init", 0, timeout))
         self._link = Link(size, list(zip(here, devices, strict=True)), identity, timeout)
         self._streams = StreamsBeside(devices)
         self._token = Var()
@@ -212,7 +212,7 @@ class NcclCommunicator(Communicator):
         color, key, is_listed = one_color(color, key)
         ranks = self._ranks
         if ranks is not None:
-            ranks = ranks.split(color, key, ("split", 0, timeout))
+            ranks = ranks.run(ranks.split(color, key), ("split", 0, timeout))
         found = None if color is None else NcclCommunicator(ranks, self.devices, timeout)
         return [found] if is_listed else found
 

@@ -25,6 +25,7 @@ from cudasync.distributed.mpi_library import (
     library,
     reduction,
 )
+from cudasync.distributed.walk import Steps, Walk, until_over
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
@@ -52,37 +53,38 @@ class Ranks:
         # Of long arrays, whose reductions MPI has no fast way for without blocking.
         self._exchange = Exchange(self)
 
-    def all_reduce(self, sent: Any, got: Any, op: str, limit: Limit) -> None:
+    def all_reduce(self, sent: Any, got: Any, op: str) -> Steps:
         """`sent` may be `got`."""
         if self._is_long(got):
-            self._exchange.all_reduce(sent, got, op, limit)
+            yield from self._exchange.all_reduce(sent, got, op)
             return
         MPI = library()
         first = MPI.IN_PLACE if sent is got else as_numbers(sent)
-        self.end(
-            [self.handle.Iallreduce(first, as_numbers(got), reduction(op))], (sent, got), limit
-        )
+        request = self.handle.Iallreduce(first, as_numbers(got), reduction(op))
+        yield from self.end([request], (sent, got))
         self._mean(got, op)
 
-    def reduce(self, sent: Any, got: Any, op: str, root: int, limit: Limit) -> None:
+    def reduce(self, sent: Any, got: Any, op: str, root: int) -> Steps:
         """`sent` may be `got`, which is None on ranks other than the root."""
         if self._is_long(sent):
-            self._exchange.reduce(sent, got, op, root, limit)
+            yield from self._exchange.reduce(sent, got, op, root)
             return
         into = None if got is None else as_numbers(got)
         first = as_numbers(sent.copy() if sent is got else sent)
-        self.end([self.handle.Ireduce(first, into, reduction(op), root=root)], (first, got), limit)
+        yield from self.end(
+            [self.handle.Ireduce(first, into, reduction(op), root=root)], (first, got)
+        )
         if got is not None:
             self._mean(got, op)
 
-    def reduce_scatter(self, sent: Any, got: Any, op: str, limit: Limit) -> None:
+    def reduce_scatter(self, sent: Any, got: Any, op: str) -> Steps:
         if self._is_long(sent):
-            self._exchange.reduce_scatter(sent, got, op, limit)
+            yield from self._exchange.reduce_scatter(sent, got, op)
             return
         request = self.handle.Ireduce_scatter_block(
             as_numbers(sent), as_numbers(got), reduction(op)
         )
-        self.end([request], (sent, got), limit)
+        yield from self.end([request], (sent, got))
         self._mean(got, op)
 
     def _is_long(self, x: Any) -> bool:
@@ -92,22 +94,22 @@ class Ranks:
         if op == "mean":
             np.divide(got, self.size, out=got)
 
-    def broadcast(self, x: Any, root: int, limit: Limit) -> None:
-        self.end([self.handle.Ibcast(as_bytes(x), root=root)], x, limit)
+    def broadcast(self, x: Any, root: int) -> Steps:
+        yield from self.end([self.handle.Ibcast(as_bytes(x), root=root)], x)
 
-    def all_gather(self, sent: Any, got: Any, limit: Limit) -> None:
-        self.end([self.handle.Iallgather(as_bytes(sent), as_bytes(got))], (sent, got), limit)
+    def all_gather(self, sent: Any, got: Any) -> Steps:
+        yield from self.end([self.handle.Iallgather(as_bytes(sent), as_bytes(got))], (sent, got))
 
-    def gather(self, sent: Any, got: Any, root: int, limit: Limit) -> None:
+    def gather(self, sent: Any, got: Any, root: int) -> Steps:
         into = None if got is None else as_bytes(got)
-        self.end([self.handle.Igather(as_bytes(sent), into, root=root)], (sent, got), limit)
+        yield from self.end([self.handle.Igather(as_bytes(sent), into, root=root)], (sent, got))
 
-    def scatter(self, sent: Any, got: Any, root: int, limit: Limit) -> None:
+    def scatter(self, sent: Any, got: Any, root: int) -> Steps:
         out_of = None if sent is None else as_bytes(sent)
-        self.end([self.handle.Iscatter(out_of, as_bytes(got), root=root)], (sent, got), limit)
+        yield from self.end([self.handle.Iscatter(out_of, as_bytes(got), root=root)], (sent, got))
 
-    def all_to_all(self, sent: Any, got: Any, limit: Limit) -> None:
-        self.end([self.handle.Ialltoall(as_bytes(sent), as_bytes(got))], (sent, got), limit)
+    def all_to_all(self, sent: Any, got: Any) -> Steps:
+        yield from self.end([self.handle.Ialltoall(as_bytes(sent), as_bytes(got))], (sent, got))
 
     def send(self, sent: Any, to: int, left: int = 0) -> None:
         """Start to send bytes that nobody else has; `flush` waits for the end. `left` parts of the
@@ -115,13 +117,13 @@ class Ranks:
         self._sending.append((self.handle.Isend(as_bytes(sent), dest=to, tag=left), sent))
         self._ended_sends()
 
-    def receive(self, got: Any, source: int, limit: Limit, left: int = 0) -> None:
+    def receive(self, got: Any, source: int, left: int = 0) -> Steps:
         """Receive as many bytes as `got` has, and know that `left` parts follow; ValueError for
         another number of either."""
         MPI = library()
         status = MPI.Status()
         request = self.handle.Irecv(as_bytes(got), source=source, tag=MPI.ANY_TAG)
-        self.end([request], got, limit, status)
+        yield from self.end([request], got, status)
         came, more = status.Get_count(MPI.BYTE), status.Get_tag()
         if (came, more) != (got.nbytes, left):
             parts = f" and {more} more parts" if more != left else ""
@@ -134,16 +136,19 @@ class Ranks:
         """Start to send a message."""
         self.send(np.frombuffer(message, np.uint8), to)
 
-    def hear(self, source: int, limit: Limit) -> bytes:
-        """The next message from there; CollectiveTimeout names it."""
+    def hear(self, source: int, limit: Limit) -> Steps:
+        """The next message from there, which the steps return; CollectiveTimeout names it."""
         MPI = library()
         status = MPI.Status()
 
         def came() -> bool:
             return bool(self.handle.Iprobe(source=source, tag=MPI.ANY_TAG, status=status))
 
-        if not self._wait(came, limit):
-            raise CollectiveTimeout(*limit, rank=source)
+        try:
+            while not came():
+                yield came
+        except CollectiveTimeout:
+            raise CollectiveTimeout(*limit, rank=source) from None
         message = np.empty(status.Get_count(MPI.BYTE), np.uint8)
         self.handle.Recv(as_bytes(message), source=source, tag=status.Get_tag())
         return message.tobytes()
@@ -151,28 +156,31 @@ class Ranks:
     def any(self, flags: list[bool], limit: Limit) -> list[bool]:
         """For each flag whether some rank has set it."""
         found = np.array(flags, np.uint8)
-        self.all_reduce(found, found, "max", limit)
+        self.run(self.all_reduce(found, found, "max"), limit)
         return [bool(each) for each in found]
 
     def duplicate(self) -> Ranks:
         """The same ranks, apart from what they say here. All ranks call it, and are here."""
         return Ranks(self.handle.Dup())
 
-    def barrier(self, limit: Limit) -> None:
-        self.end([self.handle.Ibarrier()], None, limit)
+    def barrier(self) -> Steps:
+        yield from self.end([self.handle.Ibarrier()], None)
 
-    def flush(self, limit: Limit) -> None:
+    def flush(self) -> Steps:
         """Wait until all that was sent is on its way."""
-        while self._sending:
-            request, sent = self._sending[0]
-            self.end([request], sent, limit)
-            del self._sending[0]
 
-    def split(self, color: Hashable, key: Any, limit: Limit) -> Ranks | None:
-        """The ranks with one color, by key; None for the color None. Blocks until all are here."""
+        def are_taken() -> bool:
+            self._ended_sends()
+            return not self._sending
+
+        while not are_taken():
+            yield are_taken
+
+    def split(self, color: Hashable, key: Any) -> Steps:
+        """The ranks with one color, by key, which the steps return; None for the color None."""
         MPI = library()
         # What follows has no deadline, and is soon over where all are here.
-        self.barrier(limit)
+        yield from self.barrier()
         rows = self.handle.allgather((color, key))
         if color is None:
             self.handle.Split(MPI.UNDEFINED, 0)
@@ -200,34 +208,23 @@ class Ranks:
             raise CollectiveTimeout(*limit)
         return Ranks(made[0])
 
-    def end(self, requests: list[Any], used: Any, limit: Limit, status: Any = None) -> None:
-        """Wait for requests, whose bytes are `used`; CollectiveTimeout at the deadline."""
+    def end(self, requests: list[Any], used: Any, status: Any = None) -> Steps:
+        """Wait for requests, whose bytes are `used`."""
         try:
-            self.wait_for(requests, limit, None, status)
+            yield from until_over(requests, status)
         except BaseException:
             LET_GO.append((requests, used))
             raise
 
-    def wait_for(
-        self, requests: list[Any], limit: Limit, until: float | None, status: Any = None
-    ) -> None:
-        """Wait for requests and take those that are over out of the list. CollectiveTimeout at
-        `until`, by `time.monotonic`, or once the seconds of `limit` have passed from now on."""
+    def run(self, steps: Steps, limit: Limit) -> Any:
+        """Take all steps of a call and return what they return; CollectiveTimeout."""
+        return Walk(steps, limit).go_on(self)
 
-        def are_over() -> bool:
-            while requests and requests[-1].Test(status):
-                requests.pop()
-            return not requests
-
-        if not self._wait(are_over, limit, until):
-            raise CollectiveTimeout(*limit)
-
-    def _wait(self, is_over: Callable[[], Any], limit: Limit, until: float | None = None) -> bool:
-        """Ask until it is so; False at the deadline."""
+    def poll(self, is_over: Callable[[], Any], until: float) -> bool:
+        """Ask until it is so; False at the deadline, by `time.monotonic`."""
         if is_over():
             return True
         start, pause = time.monotonic(), 1e-5
-        until = start + limit[2] if until is None else until
         while not is_over():
             if self._sending or LET_GO:
                 self._ended_sends()
@@ -293,5 +290,6 @@ def _in_time(call: Callable[[], None], seconds: float) -> bool:
 def world(seconds: float) -> Ranks:
     """All ranks, in a communicator of its own. Blocks until all are here; CollectiveTimeout."""
     first = Ranks(library().COMM_WORLD)
-    first.barrier(("init", 0, seconds))
+    limit = "init", 0, seconds
+    first.run(first.barrier(), limit)
     return first.duplicate()

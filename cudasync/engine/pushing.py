@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     Bind: TypeAlias = Callable[[Any, Callable[..., Any]], Callable[..., Any]]
 
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+# Rooms that are programs, whose lines a reader wants to see as those of any other.
+_PROGRAMS = tuple(_PACKAGE + name + os.sep for name in ("demo", "experiments"))
 _LOG = COMBINER.log
 # Allocations are over when their push is; frees follow kernels without being any; kernels follow
 # waits for streams of others, which follow none.
@@ -238,6 +240,9 @@ def _hold_back(engine: Engine, limit: int) -> None:
 def push_site() -> FrameType:
     """The first caller outside this package."""
     frame = sys._getframe(2)
-    while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+    while frame.f_back is not None:
+        file = frame.f_code.co_filename
+        if not file.startswith(_PACKAGE) or file.startswith(_PROGRAMS):
+            break
         frame = frame.f_back
     return frame

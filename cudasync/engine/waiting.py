@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from cudasync.atomic import Bell
 from cudasync.engine import current
 from cudasync.engine.device.ready import settle
+from cudasync.engine.host.awaited import FRESH, run_awaited
 from cudasync.engine.host.watchdog import stand_in
 from cudasync.engine.lifecycle import interrupts
 from cudasync.engine.log import epoch as epochs
@@ -47,6 +48,12 @@ def wait_for(op: Op, deadline: float | None, *, caller_raises: bool = True) -> b
     The caller raises what `op` failed with; with `caller_raises=False` nobody is told by this.
     Raises DeadlockError if an op's function waits for what can only end after it.
     """
+    try:
+        if FRESH and run_awaited(op, may_run=deadline is None and not current.inside()):
+            return True
+    except KeyboardInterrupt:
+        interrupts.note(op._engine)
+        raise
     node = nodes.of(op)
     bell = Bell() if caller_raises else nodes.Aside()
     # Before looking at the op once more: who ends it looks here after it has.

@@ -46,6 +46,8 @@ class Executable:
     ) -> None:
         self._recorded = tuple(nodes)
         self._arguments = dict(arguments or {})
+        if isinstance(without, str):
+            raise TypeError(f"without= takes names of passes in a tuple: without=({without!r},)")
         self._without = tuple(without)
         self._is_closed = False
         # Arrays are kept by what they are bound as now, and no longer: an instance knows addresses.

@@ -123,7 +123,7 @@ class RecordedGraph:
         temporaries, which passes may do without.
 
         Raises RecordingError if the recording is not over, or was left by an exception; ValueError
-        for a pass that there is not.
+        for a pass that there is not, TypeError for a name that is in no tuple, list or set.
         """
         self._raise_if_not_whole()
         return Executable(self._nodes, self._arguments, without)

@@ -47,6 +47,7 @@ _BY_OPCODE = {
     **dict.fromkeys(("alloca", "stacksave", "stackrestore"), _STACK),
     **dict.fromkeys(["vavrg2", "vavrg4", "vmad", "vset", "vset2", "vset4", "vshl", "vshr"], _VIDEO),
 }
+_WIDE_ATOMICS = "atomics on 128 bits"
 _SPARSE = "sparse matrices"
 _BY_MODIFIER = {
     ("cp", "bulk"): _BULK,
@@ -70,6 +71,13 @@ class NotSupportedError(PtxError):
     """PTX that another device might run: CUDA_ERROR_NOT_SUPPORTED."""
 
 
+def forms() -> dict[str, str]:
+    """What each opcode, or opcode with a modifier, would need that there is not."""
+    of_modifiers = {f"{opcode}.{modifier}": why for (opcode, modifier), why in _BY_MODIFIER.items()}
+    others = {"atom.b128": _WIDE_ATOMICS, "ld.shared::cluster": _CLUSTERS}
+    return {**_BY_OPCODE, **of_modifiers, **others}
+
+
 def beyond(instruction: Instruction) -> str | None:
     """What an instruction would need that there is not; None if it is not one of these."""
     found = _BY_OPCODE.get(instruction.opcode)
@@ -80,7 +88,7 @@ def beyond(instruction: Instruction) -> str | None:
         if found is not None:
             return found
     if instruction.opcode in ATOMICS and ScalarType.B128 in instruction.types:
-        return "atomics on 128 bits"
+        return _WIDE_ATOMICS
     return _CLUSTERS if "shared::cluster" in instruction.modifiers else None
 
 

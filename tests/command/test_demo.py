@@ -52,7 +52,13 @@ def test_the_default_is_the_sample_photo_and_a_file_in_this_folder(tmp_path, mon
     monkeypatch.chdir(tmp_path)
     assert demo("--size", 24) == 0
     assert "grace_hopper.jpg, 20 x 24" in capsys.readouterr().out
-    assert opened(tmp_path / "enhanced.png").size == (20, 24)
+    # Before and after, with a white line between them.
+    both = np.asarray(opened(tmp_path / "enhanced.png"))
+    assert both.shape[:2] == (24, 41)
+    assert (both[:, 20] == 255).all()
+    assert (both[:, :20] != both[:, 21:]).any()
+    assert demo("--size", 24, "--output", tmp_path / "after.png") == 0
+    assert (np.asarray(opened(tmp_path / "after.png")) == both[:, 21:]).all()
 
 
 def test_json_holds_what_a_program_wants_to_know(picture, tmp_path, capsys):
@@ -92,6 +98,16 @@ def test_picture_trace_and_page_are_written_when_asked(picture, tmp_path, capsys
     assert names.count("push a picture") == 2
     assert "gaussian_rows" in page.read_text()
     assert "<!-- MainThread, annotations -->" in plot.read_text()
+
+
+def test_ops_are_pushed_at_lines_of_the_demo(picture, tmp_path):
+    trace = tmp_path / "t.json"
+    assert demo("--image", picture, "--output", tmp_path / "a.png", "--trace", trace) == 0
+    events = json.loads(trace.read_text())["traceEvents"]
+    sites = {each["args"]["push site"] for each in events if "push site" in each.get("args", {})}
+    room = os.path.join(ROOT, "cudasync", "demo") + os.sep
+    assert len(sites) > 10
+    assert [each for each in sites if not each.startswith(room)] == []
 
 
 @pytest.mark.parametrize(

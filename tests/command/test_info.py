@@ -155,3 +155,19 @@ def test_anything_else_is_exit_status_2(arguments, capsys):
         main(arguments)
     assert caught.value.code == 2
     assert "usage: cudasync" in capsys.readouterr().err
+
+
+def test_what_of_cupy_runs_is_said_where_cupy_is_installed(monkeypatch):
+    """And what is refused is what the software GPU refuses."""
+    from cudasync.softgpu.abi.cupy.libraries import REFUSED, STOOD_IN_FOR
+
+    installed = {"cupy-cuda13x": "14.2.0"}
+    monkeypatch.setattr(info, "version_of", installed.get)
+    said = info._cupy("soft")
+    assert said.startswith("cupy-cuda13x 14.2.0 runs, with ")
+    stood_in, refused = said.lower().split("refused by name")
+    assert all(name in stood_in for name in STOOD_IN_FOR)
+    assert all(name.lower() in refused for name in REFUSED.values())
+    assert info._cupy("cuda") == "cupy-cuda13x 14.2.0"
+    installed.clear()
+    assert info._cupy("soft") is None

@@ -49,8 +49,23 @@ def fails():
 # One has a frame of Python, the others none.
 FAILING = {"Python": fails, "C": [].pop, "partial": partial(int, "x")}
 
+entered = []
 
-def wrong_places(kind):
+
+def around(function, *operands):
+    """Enters something for each call, or once for many."""
+    entered.append(None)
+    function(*operands)
+
+
+around.takes_many = True
+
+
+def itself(function):
+    return function
+
+
+def wrong_places(kind, called_by=itself):
     """Where another function was found to have failed than the one that did."""
     found = []
     for count in COUNTS:
@@ -58,7 +73,7 @@ def wrong_places(kind):
             called: list[int] = []
             functions = [partial(called.append, number) for number in range(count)]
             functions[at] = FAILING[kind]
-            calls = Calls(functions)
+            calls = Calls([called_by(each) for each in functions])
             place = calls.begin()
             try:
                 calls.go(*place)
@@ -74,6 +89,37 @@ def wrong_places(kind):
 @pytest.mark.parametrize("kind", FAILING)
 def test_the_function_that_failed_is_found_wherever_it_stands(kind):
     assert not wrong_places(kind)
+
+
+@pytest.mark.parametrize("kind", FAILING)
+def test_so_it_is_where_one_call_of_another_function_is_around_all(kind):
+    assert not wrong_places(kind, lambda function: partial(around, function))
+
+
+def test_what_takes_many_is_entered_once_if_it_is_around_all():
+    seen = []
+    inside = [partial(around, seen.append, number) for number in range(2 * AT_ONCE + 3)]
+    for functions, times in ((inside, 1), ([*inside, lambda: None], len(inside)), (inside[:1], 1)):
+        seen.clear()
+        entered.clear()
+        calls = Calls(functions)
+        calls.go(*calls.begin())
+        assert len(entered) == times
+        assert seen == [*range(len(seen))] != []
+
+
+def test_a_function_beside_additions_finds_numpy_as_it_is():
+    """They have NumPy silent, and it is not for what is called between them."""
+    seen = []
+    x = cs.array(np.ones(4, np.float32), device="cpu")
+    with cs.graph() as g:
+        for _ in range(2):
+            x += x
+            cs.engine().push(lambda: seen.append(np.geterr()["over"]), writes=x)
+    with cs.Engine(workers=1), g.instantiate() as exe:
+        exe.launch().wait(PATIENCE_S)
+    assert seen == ["warn"] * 2
+    assert x.numpy().tolist() == [4] * 4
 
 
 def test_a_place_that_is_one_off_is_found(monkeypatch):

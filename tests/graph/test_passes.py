@@ -240,6 +240,8 @@ def test_an_unknown_pass_is_an_error_that_names_those_there_are():
         pass
     with pytest.raises(ValueError, match=f"no pass 'fuse'; there are {', '.join(PASSES)}"):
         g.instantiate(without=("fuse",))
+    with pytest.raises(TypeError, match="in a tuple: without=\\('fusion',\\)"):
+        g.instantiate(without="fusion")
 
 
 def test_a_product_or_a_scan_that_nobody_asks_for_is_not_computed():

@@ -12,6 +12,8 @@ from pathlib import Path
 from helpers.house import ROOT
 
 DEADLINE_S = 300
+# A program gets none of what the tests themselves run with.
+_OF_TESTS = ("PYTHONPATH", "CUDASYNC_SOFTGPU_DEVICES")
 PROGRAMS = ROOT / "tests" / "softgpu" / "native" / "programs"
 
 
@@ -47,7 +49,7 @@ def run(
     libraries: Path, program: Path, *words: str, **variables: str
 ) -> subprocess.CompletedProcess[str]:
     """Run a program with the libraries, and without the variables of the tests themselves."""
-    clean = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    clean = {name: value for name, value in os.environ.items() if name not in _OF_TESTS}
     return subprocess.run(
         [str(program), *words],
         env={**clean, "LD_LIBRARY_PATH": str(libraries), **variables},

@@ -21,7 +21,28 @@ def together(w: Writer) -> None:
 
 def _everyone(w: Writer) -> str:
     number = w.number(0, 3)
+    if w.number(0, 3) == 0:
+        return f"bar.sync {_named(w, number)}"
     return w.pick([f"bar.sync {number}", f"barrier.sync {number}", f"barrier.cta.sync {number}"])
+
+
+def _named(w: Writer, number: int, threads: int = 0) -> str:
+    """The operands of a barrier, in registers at times: alike in all threads, or by their text."""
+    source = str(number)
+    match w.number(0, 3):
+        case 0:
+            w.emit(f"mov.u32 %named, {number}")
+            source = "%named"
+        case 1:
+            w.emit("and.b32 %named, %linear, 0")
+            w.emit(f"add.u32 %named, %named, {number}")
+            source = "%named"
+    if not threads:
+        return source
+    if w.number(0, 1):
+        return f"{source}, {threads}"
+    w.emit(f"mov.u32 %counted, {threads}")
+    return f"{source}, %counted"
 
 
 def exchange(w: Writer) -> None:
@@ -80,7 +101,7 @@ def some_warps(w: Writer) -> None:
     w.emit(f"st.shared.u32 [%slot], {w.register('R')}")
     w.emit(f"setp.ge.u32 %more, %linear, {32 * first}")
     w.emit(f"@%more bra {end}")
-    w.emit(f"bar.sync {w.number(1, 15)}, {32 * first}")
+    w.emit(f"bar.sync {_named(w, w.number(1, 15), 32 * first)}")
     w.emit(f"add.u32 %t, %linear, {w.number(0, 40)}")
     w.emit(f"rem.u32 %t, %t, {32 * first}")
     w.emit("mad.lo.u32 %t, %t, 4, %base")
@@ -96,10 +117,10 @@ def produce(w: Writer) -> None:
     w.emit("setp.ge.u32 %more, %linear, 32")
     w.emit(f"@%more bra {consumer}")
     w.emit(f"st.shared.u32 [%slot], {w.register('R')}")
-    w.emit(f"bar.arrive {number}, {w.threads}")
+    w.emit(f"bar.arrive {_named(w, number, w.threads)}")
     w.emit(f"bra {end}")
     w.mark(consumer)
-    w.emit(f"bar.sync {number}, {w.threads}")
+    w.emit(f"bar.sync {_named(w, number, w.threads)}")
     w.emit("and.b32 %t, %linear, 31")
     w.emit("mad.lo.u32 %t, %t, 4, %base")
     w.emit(f"ld.shared.u32 {w.register('R')}, [%t]")

@@ -50,6 +50,7 @@ class Program:
 # What kernels and functions have in common: who the thread is, and where its memory lies.
 _COMMON = """\
     .reg .u32 %tid_x, %linear, %count, %index, %t, %u, %base, %slot, %own, %r_spare, %r_other;
+    .reg .u32 %named, %counted;
     .reg .u64 %rd_input, %rd_scratch, %rd_local, %rd_counters, %address;
     .reg .u64 %rd_generic_local, %rd_generic_own, %rd_given, %rd_given_local, %rd_end, %wrap;
     .reg .b16 %h_spare;

@@ -13,7 +13,7 @@ from cudasync.driver import Device, DeviceBuffer, Module, Stream, launch, memcpy
 from cudasync.errors import PtxError
 from cudasync.ptx import parse
 from cudasync.softgpu import jit, oracle
-from cudasync.softgpu.jit import texts
+from cudasync.softgpu.jit import kernel_text
 from cudasync.softgpu.jit.streaming import find_nontemporal
 
 pytestmark = pytest.mark.sampled(5)
@@ -108,7 +108,7 @@ def test_the_vector_lowering_gives_what_the_isa_promises(case: Case, monkeypatch
     check(case, run(module, case))
     if find_nontemporal(module.kernels["test"]._program()) is not None:
         # What only large launches do.
-        monkeypatch.setattr(texts, "LEAST_BYTES", 0)
+        monkeypatch.setattr(kernel_text, "LEAST_BYTES", 0)
         check(case, run(module, case))
 
 

@@ -36,6 +36,7 @@ for index in range(2):
     assert nvml.device_get_name(device) == name
     said = uuid.UUID(bytes=bytes(ok(d.cuDeviceGetUuid(index)).bytes))
     assert nvml.device_get_uuid(device) == f"GPU-{said}"
+    assert nvml.device_get_handle_by_uuid(str(said)) == device
     assert nvml.device_get_index(device) == index
     rates = nvml.device_get_utilization_rates(device)
     assert (rates.gpu, rates.memory) == (0, 0)
@@ -115,6 +116,17 @@ def test_a_program_that_opens_it_by_name_finds_it_to_the_end():
     ]
 
 
+WORDS = {
+    "unsigned int",
+    "nvmlAffinityScope_t",
+    "nvmlComputeMode_t",
+    "nvmlEnableState_t",
+    "nvmlGpuP2PCapsIndex_t",
+    "nvmlGpuTopologyLevel_t",
+}
+"""Types of 32 bits; all others that functions here have are pointers and handles."""
+
+
 def test_every_function_of_the_bindings_is_exported_with_its_types():
     bindings = pytest.importorskip("cuda.bindings.cynvml")
     name_of = ctypes.pythonapi.PyCapsule_GetName
@@ -130,9 +142,47 @@ def test_every_function_of_the_bindings_is_exported_with_its_types():
     compared = 0
     for name in CALLS.keys() & signatures.keys():
         arguments = signatures[name].partition("(")[2].removesuffix(")").split(", ")
-        types = tuple(
-            ctypes.c_uint if each == "unsigned int" else ctypes.c_uint64 for each in arguments
-        )
+        types = tuple(ctypes.c_uint if each in WORDS else ctypes.c_uint64 for each in arguments)
         assert CALLS[name][1] == types, signatures[name]
         compared += 1
     assert compared > 20
+
+
+TOPOLOGY = """
+import os
+from cuda.bindings import nvml
+nvml.init_v2()
+devices = [nvml.device_get_handle_by_index_v2(index) for index in range(2)]
+words = 4
+bits = sum(int(word) << 64 * i for i, word in
+           enumerate(nvml.device_get_cpu_affinity(devices[0], words)))
+assert bits == sum(1 << cpu for cpu in os.sched_getaffinity(0))
+nodes = nvml.device_get_memory_affinity(devices[1], words, 0)
+print([int(word) for word in nodes])
+print(nvml.device_get_topology_common_ancestor(devices[0], devices[0]),
+      nvml.device_get_topology_common_ancestor(*devices))
+print(list(nvml.device_get_topology_nearest_gpus(devices[0], 30)) == [devices[1]],
+      list(nvml.device_get_topology_nearest_gpus(devices[0], 10)))
+for peer in (0, 1, 2, 3, 4):
+    print(int(nvml.device_get_p2p_status(*devices, peer)), end=" ")
+print()
+print(nvml.device_get_num_fans(devices[0]), int(nvml.device_get_persistence_mode(devices[0])))
+try:
+    nvml.device_set_persistence_mode(devices[0], 1)
+except nvml.NoPermissionError as problem:
+    print(problem)
+"""
+
+
+@pytest.mark.parametrize("peers", ["all", "none"])
+def test_where_devices_are(peers, monkeypatch):
+    monkeypatch.setenv("CUDASYNC_SOFTGPU_PEERS", peers)
+    lines = run_driver(TOPOLOGY, devices=2).splitlines()
+    assert lines == [
+        "[1, 0, 0, 0]",
+        "0 30",
+        "True []",
+        "0 0 5 0 0 " if peers == "all" else "5 5 5 5 5 ",
+        "0 0",
+        "the settings of software GPUs are not changed",
+    ]

@@ -74,7 +74,11 @@ def test_what_no_texture_can_be_of_is_refused(context):
     assert "do not fit" in refused(linear(memory, 2048))
     assert "1 to" in refused(linear(memory, 3))
     assert "1, 2 or 4 channels" in refused(linear(memory, 1024, channels=3))
-    assert "not aligned" in refused(linear(memory + 16, 64))
+    number = driver.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_TEXTURE_ALIGNMENT
+    alignment = ok(driver.cuDeviceGetAttribute(number, 0))
+    assert memory % alignment == 0
+    for offset in (16, alignment // 2):
+        assert "not aligned" in refused(linear(memory + offset, 64))
     assert "pitch" in refused(pitched(memory, 8, 4, 24))
     assert "pitch" in refused(pitched(memory, 8, 4, 40))
     assert "do not fit" in refused(pitched(memory, 8, 64, 32))

@@ -49,15 +49,21 @@ def quietly(function: Callable[..., Any], *operands: Any) -> None:
     QUIET.append(context)
 
 
+# A graph may have one call of it around many (`graph/parts/calling`): entering a context takes as
+# long as a small addition.
+quietly.takes_many = True  # type: ignore[attr-defined]
+
+
 def compute(tree: Expression, operands: Sequence[Any], result: np.ndarray[Any, Any]) -> None:
     """Write the value of `tree` to `result`; operands are arrays and numbers, by position.
 
     What NumPy warns of is silent here, as it is on a device.
     """
-    quietly(_compute, tree, operands, result)
+    quietly(compute_aloud, tree, operands, result)
 
 
-def _compute(tree: Expression, operands: Sequence[Any], result: np.ndarray[Any, Any]) -> None:
+def compute_aloud(tree: Expression, operands: Sequence[Any], result: np.ndarray[Any, Any]) -> None:
+    """The same, and NumPy warns as it is set to."""
     if isinstance(tree, Apply) and not isinstance(tree.function.host, np.ufunc):
         np.copyto(result, _value(tree, operands, result))
     elif isinstance(tree, Apply):

@@ -13,7 +13,14 @@ from numpy import errstate
 from cudasync.array.allocation import DEAD, reap
 from cudasync.array.dtypes.promotion import in_range
 from cudasync.array.elementwise.results import result_over
-from cudasync.array.expressions.on_host import QUIET, compute, direct, number, quiet, quietly
+from cudasync.array.expressions.on_host import (
+    QUIET,
+    compute_aloud,
+    direct,
+    number,
+    quiet,
+    quietly,
+)
 from cudasync.array.expressions.tree import Scalar, leaves, name_of
 from cudasync.array.host.memory import SmallBytes, bytes_of_result, is_small, view_of
 from cudasync.engine.current import engine as current_engine
@@ -114,7 +121,7 @@ class HostPlan:
         reads, values = self._taken(operands)
         result, region = view_of(target), target.region
         if self._ufunc is None:
-            run = partial(compute, self.tree, values, result)
+            run = partial(quietly, compute_aloud, self.tree, values, result)
         else:
             run = partial(quietly, partial(self._ufunc, *values, out=result))
         engine = current_engine()

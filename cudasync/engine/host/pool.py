@@ -42,7 +42,7 @@ COPY_POOL, COPIERS = "(copies)", 2
 PATIENCE_S = 5.0
 
 
-class _Regional:
+class Regional:
     """A pool as the place of ops that name byte ranges: these are looked at more closely."""
 
     def __init__(self, pool: WorkerPool) -> None:
@@ -62,7 +62,7 @@ class WorkerPool:
         self.is_plain = ledger.recorder is None or not ledger.recorder.needs_plans
         # True once ops differ in priority, or count; what a trace plans is not ranked by that.
         self.is_ranked = False
-        self.regional = _Regional(self)
+        self.regional = Regional(self)
         # Not 0 while ops are long: then what is ready is shared out, not run by who plans it.
         self.spread = 0
         self.bell = Bell()
@@ -79,6 +79,8 @@ class WorkerPool:
         # Written by the watchdog alone: it looks after the pool.
         self.is_watched = False
         self.is_closed = False
+        # Something was put and nobody rung for it: see `host.awaited`.
+        self.is_put_off = False
         self._started = Tickets()
         self._ended: list[int] = []
         # Short ops that were run where they were pushed: see `host.at_once`.

@@ -89,7 +89,7 @@ def rest(worker: Worker) -> bool:
         # Only now: what was pushed before is seen here, what comes after does not count on it.
         COMBINER.log.meet()
         meet(pool.heap)
-        if pool.heap or (COMBINER.unplanned and not is_any_awake):
+        if pool.heap or (not is_any_awake and COMBINER.unplanned):
             return False
         if worker.is_over():
             return True

@@ -86,6 +86,8 @@ class Watchdog:
             has_moved = False
             for pool in list(self.pools):
                 looks = seen.setdefault(pool, _Looks())
+                if pool.is_put_off:
+                    pool.ring()
                 if self._is_done_with(pool):
                     del seen[pool]
                 elif looks.have_changed(pool):

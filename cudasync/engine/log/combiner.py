@@ -47,9 +47,16 @@ class Combiner:
 
         And if none does, it is 0: what stands behind a SEAL is no entry, nor is the SEAL.
         """
-        # First how far planning is: what is appended between the two looks is counted.
-        place = self.place
-        return self.log.end - place
+        # First how far planning is: what is appended between the two looks is counted. `place` and
+        # `Log.end`, written out: whoever is about to sleep, or has taken an op, asks.
+        epoch = self.epoch
+        while epoch.successor:
+            epoch = epoch.successor[0]
+        place = epoch.segment.base + (epoch.done or 0)
+        last = self.log.tail
+        while last.is_sealed:
+            last = last.next()
+        return last.base + len(last.entries) - place
 
     @property
     def place(self) -> int:

@@ -18,6 +18,7 @@ from cudasync.softgpu.core.limits import (
     MAX_THREADS,
     MULTIPROCESSORS,
     REGISTERS,
+    TEXTURE_ALIGNMENT,
     WARP_SIZE,
 )
 from cudasync.softgpu.core.results import INVALID_VALUE, DriverFailure
@@ -39,7 +40,7 @@ _VALUES: Final = {
     11: 2**31 - 1,  # max pitch
     12: REGISTERS,
     13: 1_000_000,  # clock rate in kHz
-    14: 512,  # texture alignment
+    14: TEXTURE_ALIGNMENT,
     15: 1,  # GPU overlap
     16: MULTIPROCESSORS,
     17: 0,  # kernel exec timeout

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Final
 
+from cudasync.softgpu.abi.elf import SONAME
 from cudasync.softgpu.abi.messages import fixed_address, name_of, passing_address
+from cudasync.softgpu.abi.native.libraries import is_loaded_file, native_library
 from cudasync.softgpu.abi.registry import export
 from cudasync.softgpu.abi.values import get_text, need, offer_u32, put_i32, put_u64
 from cudasync.softgpu.core.results import INVALID_VALUE, NOT_FOUND, DriverFailure
@@ -24,6 +27,12 @@ _AS_CALLED, _LEGACY, _PER_THREAD = 0, 1, 2
 _PROC_ADDRESS: Final = "char const *, void **, int, cuuint64_t, CUdriverProcAddressQueryResult *"
 _PROC_ADDRESS_V1: Final = "char const *, void **, int, cuuint64_t"
 
+_OWN_RUNTIME: Final = (
+    "the program, or a library of it, brings a CUDA runtime of its own, which wants tables that "
+    "nobody has documented: link it with -L DIR of `python -m cudasync native --libs DIR`, or with "
+    "-cudart shared"
+)
+_told: list[bool] = []
 _tables: list[FunctionTable] = []
 
 
@@ -87,6 +96,9 @@ def cu_get_proc_address_v2(
 def cu_get_export_table(_machine: Machine, table: int, _identity: int) -> int:
     # There are no such tables. The function has to exist all the same: NVRTC looks it up by name
     # in any libcuda that is loaded, and calls it unasked.
+    if native_library(SONAME) is not None and not _told and not is_loaded_file("libnvrtc"):
+        _told.append(True)
+        sys.stderr.write(f"cudasync native: {_OWN_RUNTIME}\n")
     if table:
         put_u64(table, 0)
     return NOT_FOUND

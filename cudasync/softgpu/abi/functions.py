@@ -110,7 +110,7 @@ def page() -> str:
 def _of_the_runtime() -> str:
     names = sorted(entries())
     text = f"{len(names)} functions of the runtime are here: {', '.join(names)}."
-    for module in ("launches", "symbols"):
+    for module in ("launches", "managed_variables", "symbols"):
         importlib.import_module(f"cudasync.softgpu.abi.native.{module}")
     more = sorted(entries().keys() - set(names))
     of_native = (

@@ -6,7 +6,7 @@ nothing until used, and an address of this arena can be told by comparing.
 True at every call's end:
 - what is in use is at most the arena's size; there are twice as many addresses, so that holes
   between small blocks refuse nobody, as they do not on a GPU, which maps pages;
-- allocations start at multiples of 256 and never touch: at least 256 free bytes lie between
+- allocations start at multiples of 512 and never touch: at least 512 free bytes lie between
   two, so that an access one past the end hits nobody;
 - what is released waits in quarantine and is reused last, so that a use after free finds
   poison, not somebody else's data;
@@ -23,10 +23,11 @@ import mmap
 from typing import Final
 
 from cudasync.softgpu.core.free_ranges import FreeRanges
+from cudasync.softgpu.core.limits import TEXTURE_ALIGNMENT
 from cudasync.softgpu.core.quarantine import Quarantine
 
-ALIGNMENT: Final = 256
-GUARD_BYTES: Final = 256
+ALIGNMENT: Final = TEXTURE_ALIGNMENT
+GUARD_BYTES: Final = ALIGNMENT
 _ADDRESSES_PER_BYTE: Final = 2
 _MAP_NORESERVE: Final = 0x4000
 _PAGE_BYTES: Final = mmap.PAGESIZE

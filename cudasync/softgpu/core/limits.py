@@ -16,5 +16,7 @@ MAX_PARAMETER_BYTES: Final = 4352
 MAX_PARAMETER_BYTES_SINCE_8_1: Final = 32764
 MAX_CONSTANT_BYTES: Final = 64 << 10
 WARP_SIZE: Final = 32
+TEXTURE_ALIGNMENT: Final = 512
+"""Of every address that an allocation starts at, and of every array."""
 MULTIPROCESSORS: Final = 8
 REGISTERS: Final = 65536

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 # Frames of the library itself say nothing to the reader of a report; the bindings have none.
 _OURS = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))) + os.sep
 _ENGINE = os.path.join(_OURS, "engine") + os.sep
+# But for rooms that are programs.
+_PROGRAMS = tuple(_OURS + name + os.sep for name in ("demo", "experiments"))
 _CELLAR = os.path.join(_OURS, "softgpu") + os.sep
 _PYTHONS = os.path.dirname(os.path.abspath(os.__file__)) + os.sep
 _TESTS = f"{os.sep}tests{os.sep}"
@@ -34,16 +36,21 @@ def call_site() -> str:
 
 @cache
 def _is_installed(file: str) -> bool:
-    if _TESTS in file:
+    if _TESTS in file or file.startswith(_PROGRAMS):
         return False  # A package's own tests are what is run there.
     # Of ours, too: cudasync's call may have been made by what cudasync called.
     return file.startswith((_PYTHONS, _OURS, "<frozen ")) or any(p in file for p in _INSTALLED)
 
 
+@cache
+def _is_ours(file: str) -> bool:
+    return file.startswith(_OURS) and not file.startswith(_PROGRAMS)
+
+
 def caller() -> FrameType | None:
     """The frame of the nearest caller outside cudasync; None on a thread of ours."""
     frame: FrameType | None = sys._getframe(1)
-    while frame is not None and frame.f_code.co_filename.startswith(_OURS):
+    while frame is not None and _is_ours(frame.f_code.co_filename):
         frame = frame.f_back
     return frame
 

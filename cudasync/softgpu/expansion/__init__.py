@@ -31,7 +31,7 @@ from cudasync.softgpu.expansion import (
 from cudasync.softgpu.expansion.parts import Parts
 from cudasync.softgpu.expansion.printing import Printing, output, prints
 from cudasync.softgpu.expansion.targets import Targets
-from cudasync.softgpu.expansion.textures.rewriting import Textures
+from cudasync.softgpu.expansion.textures.rewriting import OBJECT_OPCODES, Textures
 from cudasync.softgpu.unforeseen import refusal
 
 if TYPE_CHECKING:
@@ -47,6 +47,12 @@ _RULES: tuple[dict[str, Rule], ...] = (
     vectors.RULES,
     video.RULES,
 )
+
+
+def opcodes() -> frozenset[str]:
+    """The opcodes that have rules: in some of their forms they are taken apart."""
+    return frozenset(opcode for rules in (*_RULES, OBJECT_OPCODES) for opcode in rules)
+
 
 # How many registers for each instruction are no matter.
 _SPARE = 16

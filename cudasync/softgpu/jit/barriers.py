@@ -13,14 +13,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cudasync.ptx.ir import Integer
+from cudasync.ptx.ir import Integer, Register
 from cudasync.ptx.types import ScalarType
+from cudasync.softgpu.jit.faults import emit_fault
 from cudasync.softgpu.jit.job import BARRIER_WORDS, BARRIERS, DONE, FaultCode, Field, read_field
 from cudasync.softgpu.jit.masks import mask_word
 from cudasync.softgpu.jit.values import Value, integer, uniform, varying
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from cudasync.ptx.ir import Instruction, Operand
     from cudasync.softgpu.jit.lowering import Lowering
@@ -30,18 +31,75 @@ TRUE, BROUGHT, TRUE_THEN, BROUGHT_THEN, ARRIVED = range(BARRIER_WORDS)
 _REDUCTIONS = ("popc", "and", "or")
 
 
-def number_and_count(lowering: Lowering, instruction: Instruction) -> tuple[int, int]:
-    """The barrier's number and its count of threads, 0 for all; both must be constants."""
-    constants = _constants(instruction)
-    if not constants or len(constants) > 2:
+def number_and_count(lowering: Lowering, instruction: Instruction) -> tuple[Value, Value]:
+    """The barrier's number and its count of threads, 0 for all, as the warp's active lanes have it.
+
+    Of registers those of the first active lane count: `emit_agreement` sees to the others.
+    """
+    operands = _operands(instruction)
+    if not operands or len(operands) > 2:
         lowering.refuse(instruction)
-    values = [each.value for each in constants if isinstance(each, Integer)]
-    if len(values) != len(constants) or not 0 <= values[0] < BARRIERS:
+    for each in operands:
+        if not isinstance(each, Integer | Register):
+            lowering.refuse(instruction)
+    number = _of_warp(lowering, instruction, operands[0])
+    if number.literal is not None and not 0 <= number.literal < BARRIERS:
         lowering.refuse(instruction)
-    return values[0], values[1] if len(values) > 1 else 0
+    count = _of_warp(lowering, instruction, operands[1]) if len(operands) > 1 else integer("i32", 0)
+    return number, count
 
 
-def _constants(instruction: Instruction) -> Sequence[Operand]:
+def is_fixed(instruction: Instruction) -> bool:
+    """Whether the barrier's number and count are constants."""
+    return all(isinstance(each, Integer) for each in _operands(instruction))
+
+
+def fixed_number(instruction: Instruction) -> int | None:
+    """The barrier's number, or None where registers have number or count."""
+    number = _operands(instruction)[0]
+    return number.value if isinstance(number, Integer) and is_fixed(instruction) else None
+
+
+def _of_warp(lowering: Lowering, instruction: Instruction, operand: Operand) -> Value:
+    builder = lowering.builder
+    value = lowering.read(operand, ScalarType.U32)
+    if value.is_uniform:
+        return value
+    if instruction.opcode == "barrier" and "aligned" not in instruction.modifiers:
+        lowering.refuse(instruction, "lanes of one warp at barriers of different numbers")
+    builder.declarations.add("declare i32 @llvm.cttz.i32(i32, i1)")
+    word = mask_word(builder, lowering.mask)
+    first = builder.name(f"call i32 @llvm.cttz.i32(i32 {word}, i1 false)")
+    lane = builder.name(f"and i32 {first}, {builder.lanes - 1}")
+    vector = f"{builder.vector_type('i32')} {builder.vector(value)}"
+    return uniform("i32", builder.name(f"extractelement {vector}, i32 {lane}"))
+
+
+def emit_agreement(
+    lowering: Lowering, instruction: Instruction, number: Value, count: Value, differs: str
+) -> None:
+    """Report a barrier that lanes of one warp name in two ways, or that there is not.
+
+    `differs` is an i1: whether lanes of the warp wait there already, for another one.
+    """
+    builder = lowering.builder
+    beyond = builder.compare("icmp uge", number, integer("i32", BARRIERS))
+    wrong = builder.name(f"or i1 {differs}, {beyond.text}")
+    active = mask_word(builder, lowering.mask)
+    for operand, first in zip(_operands(instruction), (number, count), strict=False):
+        value = lowering.read(operand, ScalarType.U32)
+        if not value.is_uniform:
+            flags = builder.vector(builder.compare("icmp ne", value, first))
+            others = builder.name(f"and i32 {mask_word(builder, flags)}, {active}")
+            wrong = builder.name(f"or i1 {wrong}, {builder.name(f'icmp ne i32 {others}, 0')}")
+    bad, well = builder.fresh("apart"), builder.fresh("agreed")
+    builder.emit(f"br i1 {wrong}, label %{bad}, label %{well}")
+    builder.label(bad)
+    emit_fault(builder, FaultCode.BARRIER, lowering.number(), lowering.mask)
+    builder.label(well)
+
+
+def _operands(instruction: Instruction) -> Sequence[Operand]:
     """Number and count, without a reduction's result and predicate."""
     operands = instruction.operands
     if "red" in instruction.modifiers:
@@ -49,13 +107,15 @@ def _constants(instruction: Instruction) -> Sequence[Operand]:
     return operands
 
 
-def _word(lowering: Lowering, number: int, word: int) -> str:
+def _word(lowering: Lowering, number: Value, word: int) -> str:
     builder = lowering.builder
     start = read_field(builder, Field.BARRIERS, "ptr")
-    return builder.name(f"getelementptr i32, ptr {start}, i32 {number * BARRIER_WORDS + word}")
+    row = builder.binary("mul", number, integer("i32", BARRIER_WORDS))
+    place = builder.binary("add", row, integer("i32", word))
+    return builder.name(f"getelementptr i32, ptr {start}, i32 {place.text}")
 
 
-def _increase(lowering: Lowering, number: int, word: int, mask: str) -> None:
+def _increase(lowering: Lowering, number: Value, word: int, mask: str) -> None:
     """Count the lanes of an i32 mask."""
     builder = lowering.builder
     builder.declarations.add("declare i32 @llvm.ctpop.i32(i32)")
@@ -68,8 +128,10 @@ def _increase(lowering: Lowering, number: int, word: int, mask: str) -> None:
 def emit_arrive(lowering: Lowering, instruction: Instruction) -> None:
     """bar.arrive: count, and go on."""
     number, count = number_and_count(lowering, instruction)
-    if not count:
+    if count.literal == 0:
         lowering.refuse(instruction)
+    if not is_fixed(instruction):
+        emit_agreement(lowering, instruction, number, count, "false")
     _increase(lowering, number, ARRIVED, mask_word(lowering.builder, lowering.mask))
 
 
@@ -95,7 +157,7 @@ def emit_result(lowering: Lowering, instruction: Instruction) -> None:
     lowering.write(instruction.operands[0], _result(lowering, instruction, number))
 
 
-def _result(lowering: Lowering, instruction: Instruction, number: int) -> Value:
+def _result(lowering: Lowering, instruction: Instruction, number: Value) -> Value:
     builder = lowering.builder
     true = builder.name(f"load i32, ptr {_word(lowering, number, TRUE_THEN)}")
     brought = builder.name(f"load i32, ptr {_word(lowering, number, BROUGHT_THEN)}")
@@ -114,15 +176,20 @@ def probe_result(lowering: Lowering, instruction: Instruction) -> None:
     """What `emit_result` will write, for the analysis; refuses what it would."""
     number_and_count(lowering, instruction)
     if "red" in instruction.modifiers:
-        _result(lowering, instruction, 0)
+        if not is_fixed(instruction):
+            lowering.refuse(instruction, "bar.red with its number in a register")
+        _result(lowering, instruction, integer("i32", 0))
         is_count = "popc" in instruction.modifiers
         lowering.write(instruction.operands[0], integer("i32" if is_count else "i1", 0))
 
 
-def open_function(lowering: Lowering, stops: tuple[Stop, ...], frame_bytes: int) -> str:
+def open_function(
+    lowering: Lowering, stops: tuple[Stop, ...], frame_bytes: int, places: Mapping[int, int]
+) -> str:
     """The text of `@cudasync.open`: the barriers that open now, one bit for each number.
 
-    With nothing to open and nobody spinning it reports the fault and returns 0.
+    With nothing to open and nobody spinning it reports the fault and returns 0. `places` is where
+    in a frame the stops whose barriers registers name keep the bit of the number, and the count.
     """
     body = lowering.function.body
     counting: list[str] = []
@@ -138,7 +205,19 @@ def open_function(lowering: Lowering, stops: tuple[Stop, ...], frame_bytes: int)
         ]
         if not stop.is_barrier:
             continue
-        number, count = number_and_count(lowering, body[stop.position])
+        if k in places:
+            counting += [
+                f"  %bit.{k}.at = getelementptr i8, ptr %frame, i64 {places[k]}",
+                f"  %bit.{k} = load i32, ptr %bit.{k}.at",
+                f"  %named.{k} = call i32 @llvm.cttz.i32(i32 %bit.{k}, i1 false)",
+                f"  %number.{k} = and i32 %named.{k}, {BARRIERS - 1}",
+                f"  %count.{k}.at = getelementptr i8, ptr %frame, i64 {places[k] + 4}",
+                f"  %count.{k} = load i32, ptr %count.{k}.at",
+            ]
+            number, count = f"%number.{k}", f"%count.{k}"
+        else:
+            fixed = number_and_count(lowering, body[stop.position])
+            number, count = (each.text for each in fixed)
         counting += [
             f"  call void @cudasync.add(ptr %present, i32 {number}, i32 %lanes.{k})",
             f"  call void @cudasync.want(ptr %wanted, i32 {number}, i32 {count}, i32 %lanes.{k})",
@@ -154,6 +233,7 @@ def open_function(lowering: Lowering, stops: tuple[Stop, ...], frame_bytes: int)
     each_stop = "\n".join(counting + choosing)
     declarations = lowering.builder.declarations
     declarations.add("declare i32 @llvm.ctpop.i32(i32)")
+    declarations.add("declare i32 @llvm.cttz.i32(i32, i1)")
     declarations.add("declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)")
     return f"""
 define internal void @cudasync.add(ptr %words, i32 %index, i32 %more) nounwind {{

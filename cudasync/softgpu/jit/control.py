@@ -37,7 +37,7 @@ from cudasync.softgpu.jit.masks import (
     store_mask,
 )
 from cudasync.softgpu.jit.quiet import quiet_nodes
-from cudasync.softgpu.jit.racing import note_barrier
+from cudasync.softgpu.jit.racing import note_release
 from cudasync.softgpu.jit.stops import branch_back
 from cudasync.softgpu.jit.strides import find_strides, times
 from cudasync.softgpu.jit.ways import Ways
@@ -103,6 +103,10 @@ class Control:
     @property
     def frame_bytes(self) -> int:
         return self._ways.frame.size
+
+    @property
+    def numbered(self) -> dict[int, int]:
+        return self._ways.frame.numbered
 
     @property
     def is_named(self) -> bool:
@@ -187,7 +191,7 @@ class Control:
         """A segment begins behind this barrier, or where the kernel does."""
         for stop in self._ways.barriers.values():
             if stop.code == code:
-                note_barrier(self._lowering, self._ways.at(stop), "%active", comes=False)
+                self._release(stop, "%active")
 
     def _emit_nodes(self) -> None:
         behind = [f"check.{node.index}" for node in self._nodes[1:]]
@@ -317,12 +321,18 @@ class Control:
 
         return followed
 
+    def _release(self, stop: Stop, mask: str) -> None:
+        """Lanes go on behind a barrier: whoever looks for races is told."""
+        if self._lowering.settings.races:
+            names = self._ways.frame.number_and_count(stop, self._ways.at(stop))
+            note_release(self._lowering, names, mask)
+
     def _finish(self, stop: Stop, mask: str) -> None:
         """A stop is over for the lanes of `mask`: write the result, if it has one."""
         if not stop.is_barrier:
             return
         builder, lowering = self._builder, self._lowering
-        note_barrier(lowering, self._ways.at(stop), mask, comes=False)
+        self._release(stop, mask)
         is_held = stop in self._ways.held
         lowering.mask, lowering.must_blend = mask, lambda _name: is_held
         lowering.position = stop.position

@@ -12,8 +12,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from cudasync.softgpu.jit.barriers import emit_agreement, number_and_count
 from cudasync.softgpu.jit.flags import flags_of
-from cudasync.softgpu.jit.job import AT_BARRIER, HELD
+from cudasync.softgpu.jit.job import AT_BARRIER, BARRIERS, HELD
 from cudasync.softgpu.jit.lowering import index_slot, lift_slots, slot
 from cudasync.softgpu.jit.masks import (
     NOBODY,
@@ -30,6 +31,7 @@ from cudasync.softgpu.jit.values import bits_of, llvm_type
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
+    from cudasync.ptx.ir import Instruction
     from cudasync.softgpu.jit.flow import Flow
     from cudasync.softgpu.jit.lowering import Lowering
     from cudasync.softgpu.jit.paces import Pace
@@ -43,6 +45,7 @@ class Frame:
     """The layout of a kernel's frames, and the code that fills and reads them."""
 
     size: int
+    numbered: dict[int, int]
     _live: dict[int, list[str]]
     _places: dict[str, int]
 
@@ -52,7 +55,7 @@ class Frame:
         flow: Flow,
         stops: tuple[Stop, ...],
         held: list[Stop],
-        numbers: dict[int, int],
+        numbers: dict[int, int | None],
         paces: Sequence[Pace] = (),
         slots: frozenset[int] = frozenset(),
         like: Frame | None = None,
@@ -63,7 +66,7 @@ class Frame:
         what is kept begins the frame."""
         self._lowering = lowering
         self._is_split = is_split
-        # The number of each barrier by its code, if barriers are named.
+        # The number of each barrier by its code, if barriers are named; None if a register has it.
         self.numbers = numbers
         self._builder = lowering.builder
         # Of predicates: in registers, and in the frame, where they are integers as masks are.
@@ -76,12 +79,17 @@ class Frame:
         self._slots = slots
         if like is not None:
             self._live, self._places, self.size = like._live, like._places, like.size
+            self.numbered = like.numbered
             return
         self._live = {
             stop.code: [] if is_split else sorted(flow.live_in(stop.continuation)) for stop in stops
         }
         # Who waits where is kept only where somebody asks.
         header = 4 * (len(stops) + 1) if held or numbers else 0
+        # By the code of a stop whose barrier a register names: where its bit is, and its count.
+        named = [code for code, number in numbers.items() if number is None]
+        self.numbered = {code: header + 8 * n for n, code in enumerate(named)}
+        header += 8 * len(named)
         registers = [*self._live.values(), self._held_registers(), *(each.live for each in paces)]
         sizes = {
             name: [(place, size) for place, _, size in self._parts(name)]
@@ -175,7 +183,7 @@ class Frame:
         builder.label("resume.held")
         self._load(self._held_registers())
         for stop in self._held:
-            bit = 1 << self.numbers[stop.code] if stop.code in self.numbers else -1
+            bit = self._bit(stop) if stop.code in self.numbers else "-1"
             opened = builder.name(f"and i32 %release, {bit}")
             is_released = builder.name(f"icmp ne i32 {opened}, 0")
             bits = builder.name(f"load i{builder.lanes}, ptr {self._mask_place(stop)}, align 2")
@@ -241,10 +249,51 @@ class Frame:
             builder.emit(f"store i32 {word}, ptr {self._mask_place(stop)}, align 4")
             if mask and stop.code in self.numbers:
                 is_any = builder.name(f"icmp ne i32 {word}, 0")
-                bit = 1 << self.numbers[stop.code]
+                bit = self._bit(stop)
                 here = builder.name(f"select i1 {is_any}, i32 {bit}, i32 0")
                 waited = builder.name(f"or i32 {waited}, {here}")
         builder.emit(f"store i32 {waited}, ptr %frame, align 4")
+
+    def _bit(self, stop: Stop) -> str:
+        """The bit of the number of a stop's barrier."""
+        number = self.numbers[stop.code]
+        if number is not None:
+            return str(1 << number)
+        return self._builder.name(f"load i32, ptr {self._numbered_at(stop)}")
+
+    def _numbered_at(self, stop: Stop, offset: int = 0) -> str:
+        place = self.numbered[stop.code] + offset
+        return self._builder.name(f"getelementptr i8, ptr %frame, i64 {place}")
+
+    def emit_number(self, stop: Stop, instruction: Instruction, held: str) -> None:
+        """Keep which barrier lanes come to, if registers name it; `held` is who waits there."""
+        if stop.code not in self.numbered:
+            return
+        builder, lowering = self._builder, self._lowering
+        number, count = number_and_count(lowering, instruction)
+        bit = builder.name(f"shl i32 1, {builder.name(f'and i32 {number.text}, {BARRIERS - 1}')}")
+        place, behind = self._numbered_at(stop), self._numbered_at(stop, 4)
+        other = builder.name(f"icmp ne i32 {builder.name(f'load i32, ptr {place}')}, {bit}")
+        is_some = builder.name(f"icmp ne {self._mask_type} {held}, 0")
+        differs = builder.name(f"and i1 {is_some}, {other}")
+        emit_agreement(lowering, instruction, number, count, differs)
+        builder.emit(f"store i32 {bit}, ptr {place}")
+        builder.emit(f"store i32 {count.text}, ptr {behind}")
+
+    def number_and_count(self, stop: Stop, instruction: Instruction) -> tuple[str, str]:
+        """Which barrier lanes have come to, behind it: i64 of its number and its count."""
+        builder = self._builder
+        if stop.code not in self.numbered:
+            number, count = number_and_count(self._lowering, instruction)
+            return number.text, count.text
+        bit = builder.name(f"load i32, ptr {self._numbered_at(stop)}")
+        builder.declarations.add("declare i32 @llvm.cttz.i32(i32, i1)")
+        number_text = builder.name(f"call i32 @llvm.cttz.i32(i32 {bit}, i1 false)")
+        count_text = builder.name(f"load i32, ptr {self._numbered_at(stop, 4)}")
+        return (
+            builder.name(f"zext i32 {number_text} to i64"),
+            builder.name(f"zext i32 {count_text} to i64"),
+        )
 
     def _masks(self, pace: Pace) -> dict[int, str]:
         """The masks of lanes that a warp keeps where it stops before a loop, by node."""

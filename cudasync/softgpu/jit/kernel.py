@@ -79,7 +79,8 @@ def lower(
     own_functions = []
     frame_bytes = kernel.frame_bytes
     if is_named:
-        own_functions.append(open_function(kernel.lowering, kernel.stops, frame_bytes))
+        numbered = kernel.control.numbered
+        own_functions.append(open_function(kernel.lowering, kernel.stops, frame_bytes, numbered))
     own_cost = cost(program.kernel.body)
     builders = [builder for part in parts for builder in part.builders]
     if kernel.segments:

@@ -104,18 +104,31 @@ def _lay_out_values(builder: Builder, values: Sequence[Value]) -> tuple[str, int
     return memory, max(1, bits_of(type_) // 8)
 
 
-def note_barrier(
-    lowering: Lowering, instruction: ir.Instruction, mask: str, *, comes: bool
-) -> None:
-    """Lanes come to a barrier of the block, or go on behind it."""
+def note_barrier(lowering: Lowering, instruction: ir.Instruction, mask: str) -> None:
+    """Lanes come to a barrier of the block."""
     if _is_off(lowering):
         return
     builder = _builder(lowering)
-    number, count = number_and_count(lowering, instruction)
-    name = race_events.ARRIVE_NAME if comes else race_events.LEAVE_NAME
-    waits = f", i64 {int('arrive' not in instruction.modifiers)}" if comes else ""
+    named = number_and_count(lowering, instruction)
+    number, count = (builder.extend(each, "i64", is_signed=False).text for each in named)
+    waits = int("arrive" not in instruction.modifiers)
     word = mask_word(builder, mask)
-    builder.emit(f"call void {name}({_WHO}, i32 {word}, i64 {number}, i64 {count}{waits})")
+    builder.emit(
+        f"call void {race_events.ARRIVE_NAME}({_WHO}, i32 {word}, i64 {number}, i64 {count},"
+        f" i64 {waits})"
+    )
+
+
+def note_release(lowering: Lowering, names: tuple[str, str], mask: str) -> None:
+    """Lanes go on behind a barrier of the block; `names` are its number and its count."""
+    if _is_off(lowering):
+        return
+    builder = _builder(lowering)
+    number, count = names
+    word = mask_word(builder, mask)
+    builder.emit(
+        f"call void {race_events.LEAVE_NAME}({_WHO}, i32 {word}, i64 {number}, i64 {count})"
+    )
 
 
 def note_warp_barrier(lowering: Lowering, instruction: ir.Instruction) -> None:

@@ -31,7 +31,7 @@ def _barrier(lowering: Lowering, instruction: ir.Instruction) -> None:
         return
     if "arrive" in instruction.modifiers:
         barriers.emit_arrive(lowering, instruction)
-        note_barrier(lowering, instruction, lowering.mask, comes=True)
+        note_barrier(lowering, instruction, lowering.mask)
     elif "sync" in instruction.modifiers or "red" in instruction.modifiers:
         barriers.probe_result(lowering, instruction)
     else:

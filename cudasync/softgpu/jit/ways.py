@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from cudasync.ptx.ir import Label
 from cudasync.ptx.liveness import defs
 from cudasync.ptx.types import ScalarType
-from cudasync.softgpu.jit.barriers import emit_bring, number_and_count
+from cudasync.softgpu.jit.barriers import emit_bring, fixed_number
 from cudasync.softgpu.jit.branches import branch_if_any, branch_if_patient, note_leaving
 from cudasync.softgpu.jit.budget import spend
 from cudasync.softgpu.jit.convergence.calls import note_arrival, note_end
@@ -110,11 +110,7 @@ class Ways:
         self.is_named = has_named_barriers(lowering.function)
         numbers = {}
         if self.is_named:
-            numbers = {
-                stop.code: number_and_count(lowering, self.at(stop))[0]
-                for stop in stops
-                if stop.is_barrier
-            }
+            numbers = {stop.code: fixed_number(self.at(stop)) for stop in stops if stop.is_barrier}
         # The nodes that have a slot for waiting lanes.
         self.slots = set(divergence.divergent)
         for node in flow.nodes:
@@ -345,10 +341,13 @@ class Ways:
 
     def _arrive(self, node: Node, stop: Stop) -> None:
         """All lanes of the mask have come to a barrier."""
+        held = "0"
+        if stop in self.held and stop.code in self.frame.numbered:
+            held = mask_bits(self._builder, load_mask(self._builder, f"%held.{stop.code}"))
+        self.frame.emit_number(stop, self.at(stop), held)
         emit_bring(self._lowering, self.at(stop))
-        note_barrier(self._lowering, self.at(stop), self._lowering.mask, comes=True)
-        number, count = number_and_count(self._lowering, self.at(stop))
-        note_arrival(self._lowering, self.at(stop), number, count)
+        note_barrier(self._lowering, self.at(stop), self._lowering.mask)
+        note_arrival(self._lowering, self.at(stop))
         if stop in self.held:
             self.frame.emit_hold(stop, self._lowering.mask)
             self._builder.emit(f"br label %after.{node.index}")

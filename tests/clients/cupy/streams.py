@@ -6,7 +6,7 @@ import cupy as cp
 import numpy as np
 
 count = 4096
-stream, other = cp.cuda.Stream(non_blocking=True), cp.cuda.Stream(non_blocking=True, priority=-1)
+stream, other = cp.cuda.Stream(non_blocking=True), cp.cuda.Stream(non_blocking=True)
 began, ended = cp.cuda.Event(), cp.cuda.Event()
 host = cp.cuda.alloc_pinned_memory(8 * count)
 pinned = np.frombuffer(host, np.float64, count)

@@ -98,3 +98,37 @@ def test_memory_beyond_what_is_recorded_is_said(monkeypatch):
 def test_a_checker_that_passes_over_in_silence_is_found_out(monkeypatch):
     monkeypatch.setattr(watching.LaunchWatching, "_not_checked", lambda *_, **__: "")
     assert report_of(GUARDED, "guarded", ["race", "sync"])["not_checked"] == []
+
+
+IN_REGISTERS = """
+.version 7.8
+.target sm_80
+.address_size 64
+.visible .entry groups(.param .u64 y)
+{
+    .reg .b32 %r<6>;
+    .reg .b64 %rd<3>;
+    mov.u32 %r0, %tid.x;
+    shr.u32 %r1, %r0, 4;
+    add.u32 %r1, %r1, 1;
+    mov.u32 %r2, 32;
+    bar.sync %r1, %r2;
+    ret;
+}
+"""
+
+
+def test_a_barrier_whose_number_and_count_are_in_registers_is_compiled():
+    assert report_of(IN_REGISTERS.replace(", 4;", ", 5;"), "groups", ["race", "sync"]) == {
+        "findings": [],
+        "suppressed": 0,
+        "left_out": 0,
+        "not_checked": [],
+        "summary": "nothing found",
+    }
+
+
+def test_lanes_of_one_warp_that_name_two_barriers_are_a_finding():
+    found = report_of(IN_REGISTERS, "groups", ["sync"])["findings"]
+    assert {each["kind"] for each in found} == {"sync"}
+    assert "barrier" in found[0]["text"]

@@ -94,6 +94,18 @@ def test_a_signature_that_can_not_be_read_stops_the_import():
     assert line.endswith("install CuPy 13 or 14, or a newer cudasync")
 
 
+def test_a_cupy_of_another_cuda_stops_the_import():
+    program = """
+    made = module(malloc=f"intptr_t (size_t, {SKIP})")
+    made.runtimeGetVersion = lambda: 11080
+    print(problem(lead, made))
+    """
+    assert run_driver(FAKE + program) == (
+        "ImportError: this CuPy is built for CUDA 11, which the software GPU does not know: "
+        "install cupy-cuda12x or cupy-cuda13x\n"
+    )
+
+
 def test_arguments_that_may_be_left_out_have_cupy_s_defaults():
     program = """
     made = lead(module(streamWaitEvent=(

@@ -28,5 +28,5 @@ def features(libraries):
     if nvcc.nvcc() is None:
         pytest.skip("no nvcc")
     program = libraries.parent / "features"
-    nvcc.build(libraries, nvcc.PROGRAMS / "features.cu", program, "-arch=compute_75", "-std=c++17")
+    nvcc.build(libraries, nvcc.PROGRAMS / "features.cu", program, "-arch=compute_75", "-lcuda")
     return program

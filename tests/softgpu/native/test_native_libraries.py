@@ -108,10 +108,30 @@ def test_a_missing_libpython_is_one_line(libraries, features, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("runtime", ["static", "shared"])
+def test_a_program_linked_with_nvidias_runtime(libraries, features, tmp_path, runtime):
+    """The static one is refused with what to do; in place of the shared one ours is loaded."""
+    program = tmp_path / runtime
+    command = [*nvcc.nvcc(), f"-cudart={runtime}", "-arch=compute_75"]
+    # The driver's library is ours in any case: there is none without a GPU.
+    command += [str(libraries / "libcuda.so.1")]
+    source = nvcc.PROGRAMS / "features.cu"
+    if subprocess.run([*command, str(source), "-o", str(program)], check=False).returncode:
+        pytest.skip("this nvcc has no such library")
+    done = nvcc.run(libraries, program, "symbols")
+    if runtime == "shared":
+        assert (done.stdout, done.returncode) == ("symbols right\n", 0)
+        return
+    assert done.returncode == 1
+    assert "brings a CUDA runtime of its own" in done.stderr
+    assert done.stderr.count("cudasync native: ") == 1
+
+
+@pytest.mark.slow
 def test_a_program_without_ptx_is_told_how_to_embed_some(libraries, features, tmp_path):
     program = tmp_path / "without_ptx"
     source = nvcc.PROGRAMS / "features.cu"
-    nvcc.build(libraries, source, program, "-gencode=arch=compute_80,code=sm_80", "-std=c++17")
+    nvcc.build(libraries, source, program, "-gencode=arch=compute_80,code=sm_80", "-lcuda")
     done = nvcc.run(libraries, program, "symbols")
     assert done.returncode == 1
     assert "machine code for sm_80 only" in done.stderr

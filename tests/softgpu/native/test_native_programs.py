@@ -14,7 +14,17 @@ def run(libraries, features):
     return run
 
 
-PARTS = ("symbols", "streams", "graphs", "attributes", "textures", "cooperative", "errors")
+PARTS = (
+    "symbols",
+    "streams",
+    "graphs",
+    "attributes",
+    "textures",
+    "cooperative",
+    "managed",
+    "driver",
+    "errors",
+)
 
 
 def test_parts_of_the_runtime_are_right(run):
@@ -60,6 +70,12 @@ def test_what_checks_find_is_the_exit_status(run):
     done = run("symbols", CUDASYNC_CHECKS="race")
     assert "cudasync check: nothing found" in done.stderr
     assert done.returncode == 0
+
+
+def test_managed_variables_on_several_devices_are_refused(run):
+    done = run("managed", CUDASYNC_SOFTGPU_DEVICES="2")
+    assert done.stderr.startswith("cudasync native: the program has __managed__ variables")
+    assert done.returncode == 2
 
 
 def test_a_program_forks_before_its_first_call_and_not_after(run):

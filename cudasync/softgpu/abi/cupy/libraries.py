@@ -7,6 +7,7 @@ finds linked with a SONAME: so a stand-in is loaded when that name is asked for.
 from __future__ import annotations
 
 import importlib
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
@@ -23,7 +24,6 @@ REFUSED: Final = {
     "cutensor": "cuTENSOR",
     "nccl": "NCCL",
 }
-_MAJORS: Final = (12, 13)
 
 _loaded: dict[str, Any] = {}
 
@@ -35,20 +35,25 @@ def ask(name: str, table: FunctionTable, version: Callable[[], int]) -> None:
             f"{REFUSED[name]} is not supported by the software GPU: of CUDA's libraries there are "
             "cuBLAS, cuFFT and cuRAND"
         )
+    if name == "nvrtc":
+        _find_nvrtc()
     if name in STOOD_IN_FOR and name not in _loaded:
-        major = version() // 1000
-        if major not in _MAJORS:
-            raise ImportError(
-                f"this CuPy is built for CUDA {major}, which the software GPU does not know: "
-                "install cupy-cuda12x or cupy-cuda13x"
-            )
         room: Any = importlib.import_module(f"cudasync.softgpu.abi.math_libraries.{name}.library")
-        _loaded[name] = room.load(table, major)
+        _loaded[name] = room.load(table, version() // 1000)
+
+
+def _find_nvrtc() -> None:
+    """Load NVRTC from its wheel, where there is one: CuPy 13 asks the loader alone for it."""
+    with suppress(Exception):
+        pathfinder: Any = importlib.import_module("cuda.pathfinder")
+        pathfinder.load_nvidia_dynamic_lib("nvrtc")
 
 
 def amend(module: ModuleType, table: FunctionTable, version: Callable[[], int]) -> None:
-    """Have the module's `__getattr__` ask first."""
-    before: Callable[[str], Any] = vars(module)["__getattr__"]
+    """Have the module's `__getattr__` ask first; of CuPy 13, a package has none."""
+    before: Callable[[str], Any] | None = vars(module).get("__getattr__")
+    if before is None:
+        return
 
     def getter(name: str) -> Any:
         ask(name, table, version)

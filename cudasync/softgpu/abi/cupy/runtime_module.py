@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 _NEEDS_NO_DRIVER: Final = re.compile(
     "runtimeGetVersion|_getCUDAMajorVersion|_getLocalRuntimeVersion|make_|_export_enum|__pyx|_?[A-Z]"
 )
+_MAJORS: Final = (12, 13)
 # Zero says nothing there: that an exception is set is asked for then, or always.
 _FAILS_WITH_ZERO: Final = ("streamGetPriority", "streamIsCapturing")
 
@@ -43,8 +44,15 @@ _kept: list[object] = []
 def lead(module: ModuleType, table: FunctionTable, compile_functions: Compile) -> None:
     """Exchange the module's capsules and functions.
 
-    ImportError for a capsule whose C signature cannot be read: nothing may be left as it was.
+    ImportError for a CuPy of another CUDA, and for a capsule whose C signature cannot be read:
+    nothing may be left as it was.
     """
+    major = module.runtimeGetVersion() // 1000
+    if major not in _MAJORS:
+        raise ImportError(
+            f"this CuPy is built for CUDA {major}, which the software GPU does not know: "
+            "install cupy-cuda12x or cupy-cuda13x"
+        )
     runtime = Runtime(table, module.CUDARuntimeError)
     here = {
         name: (letters, call)

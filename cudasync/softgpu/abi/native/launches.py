@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 from typing import TYPE_CHECKING, Final
 
-from cudasync.softgpu.abi.native.registration import REGISTRATIONS, place_managed
+from cudasync.softgpu.abi.native.registration import REGISTRATIONS
 from cudasync.softgpu.abi.runtime.table import driver_function, enter_plain, runtime_function
 from cudasync.softgpu.abi.values import need, put_i32, put_u64, structure_at
 
@@ -131,14 +131,6 @@ def cuda_get_func_by_symbol(machine: Machine, function: int, host: int) -> None:
     need(function)
     kernel = REGISTRATIONS.kernel(machine, host)
     put_u64(function, machine.modules.function(kernel).handle)
-
-
-@runtime_function("__cudaInitModule", "p")
-def cuda_init_module(machine: Machine, handle: int) -> int:
-    fat_binary = REGISTRATIONS.fat_binary(handle)
-    if fat_binary is not None:
-        place_managed(machine, fat_binary)
-    return 1  # Not a code: the compiler's code keeps that it was called.
 
 
 # The version that cuda_runtime_api.h of CUDA 13.0 says.

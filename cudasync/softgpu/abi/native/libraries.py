@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from pathlib import Path
 from typing import Final
 
 RUNTIME: Final = "libcudart.so.13"
@@ -12,6 +13,14 @@ NAMES: Final = "cudasync_native_names"
 RECORDS: Final = "cudasync_native_records"
 FINDINGS: Final = "cudasync_native_findings"
 _RTLD_NOLOAD: Final = 4
+
+
+def is_loaded_file(name: str) -> bool:
+    """Whether a file whose name has this in it is mapped into the process."""
+    try:
+        return f"/{name}" in Path("/proc/self/maps").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return False
 
 
 def native_library(soname: str) -> ctypes.CDLL | None:

@@ -26,13 +26,23 @@
 #define USAGE 2
 
 #define FUNCTION(index, name) #name,
-EXPORT const char *const cudasync_native_names[] = {
+HIDDEN const char *const cudasync_names[] = {
 #include "names.inc"
     NULL};
 #undef FUNCTION
-#define COUNT (sizeof cudasync_native_names / sizeof *cudasync_native_names - 1)
+#define COUNT (sizeof cudasync_names / sizeof *cudasync_names - 1)
 
-EXPORT void *cudasync_native_slots[COUNT + 1];
+HIDDEN void *cudasync_slots[COUNT + 1];
+/* Set by Python: how many findings of checks there are. */
+HIDDEN int cudasync_findings;
+
+/* What Python looks up in a library. The library itself takes the hidden names: of an exported one
+   the loader takes that of the first library, and a process may have two. */
+#define ALIAS(name) __attribute__((visibility("default"), alias(name)))
+extern const char *const cudasync_native_names[COUNT + 1] ALIAS("cudasync_names");
+extern void *cudasync_native_slots[COUNT + 1] ALIAS("cudasync_slots");
+extern int cudasync_native_findings ALIAS("cudasync_findings");
+
 HIDDEN __thread int cudasync_is_kept;
 
 /* Entry i puts i into r11 and goes on to its slot, by way of `admit` at a thread's first call. */
@@ -48,7 +58,7 @@ __asm__(
     " movq cudasync_is_kept@gottpoff(%rip), %rax\n"
     " cmpl $0, %fs:(%rax)\n"
     " je 2f\n"
-    "1: movq cudasync_native_slots@GOTPCREL(%rip), %rax\n"
+    "1: leaq cudasync_slots(%rip), %rax\n"
     " jmp *(%rax,%r11,8)\n"
     "2: push %rdi\n push %rsi\n push %rdx\n push %rcx\n push %r8\n push %r9\n push %r11\n"
     " call cudasync_admit\n"
@@ -79,9 +89,6 @@ static pthread_once_t once = PTHREAD_ONCE_INIT;
 static __thread int is_starting;
 static int is_over;
 
-/* Written by Python, by address */
-EXPORT int cudasync_native_findings;
-
 static int answer_unloading(void) { return UNLOADING; }
 static int answer_forked(void) { return INITIALIZATION_ERROR; }
 static const char *text_of_end(void) { return "the CUDA driver is shutting down"; }
@@ -89,9 +96,9 @@ static const char *text_of_fork(void) { return "CUDA was used before this proces
 
 static void answer_all(int (*code)(void), const char *(*text)(void)) {
     for (size_t i = 0; i < COUNT; i++) {
-        const char *name = cudasync_native_names[i];
+        const char *name = cudasync_names[i];
         int is_text = !strcmp(name, "cudaGetErrorString") || !strcmp(name, "cudaGetErrorName");
-        cudasync_native_slots[i] = is_text ? (void *)text : (void *)code;
+        cudasync_slots[i] = is_text ? (void *)text : (void *)code;
     }
 }
 
@@ -133,7 +140,7 @@ static void end_process(int status, void *unused) {
     answer_all(answer_unloading, text_of_end);
     python.release(state);
     /* What the checks found is the program's failure; exit() goes on with the handlers left. */
-    if (!status && cudasync_native_findings) exit(1);
+    if (!status && cudasync_findings) exit(1);
 }
 
 static void start(void) {

@@ -9,10 +9,11 @@ import atexit
 import os
 import sys
 import threading
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any
 
 from cudasync.errors import CudasyncError
 from cudasync.softgpu.abi.native import slots
+from cudasync.softgpu.abi.native.managed_variables import end_process
 from cudasync.softgpu.abi.native.registration import REGISTRATIONS
 from cudasync.softgpu.abi.native.versions import check_bindings, check_programs
 from cudasync.softgpu.core.results import DriverFailure
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
 
     from cudasync.softgpu.abi.table import FunctionTable
 
-_USAGE: Final = 2
 _tables: list[FunctionTable] = []
 _checks: list[Any] = []
 
@@ -36,11 +36,13 @@ def start(install: Callable[[], FunctionTable]) -> None:
         slots.fill(table)
         check_programs(REGISTRATIONS.wrappers())
     except (CudasyncError, ValueError) as problem:
-        _fail(str(problem))
+        end_process(str(problem))
     except DriverFailure as problem:
-        _fail(problem.detail)
-    _tables.append(table)
-    _checks.append(table.machine.check_under_way)
+        end_process(problem.detail)
+    # The second library of a process comes here, too.
+    if not _tables:
+        _tables.append(table)
+        _checks.append(table.machine.check_under_way)
 
 
 def end() -> None:
@@ -51,9 +53,3 @@ def end() -> None:
     sys.stderr.flush()
     findings = sum(len(check.findings) for check in _checks if check is not None)
     slots.tell_findings(findings)
-
-
-def _fail(why: str) -> NoReturn:
-    sys.stderr.write(f"cudasync native: {why}\n")
-    sys.stderr.flush()
-    os._exit(_USAGE)

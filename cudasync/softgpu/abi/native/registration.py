@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from cudasync.locks import Lock
 from cudasync.softgpu.abi.image_pointers import image_at
 from cudasync.softgpu.abi.values import get_text
-from cudasync.softgpu.core.results import NOT_SUPPORTED, DriverFailure
+from cudasync.softgpu.core.results import DriverFailure
 
 if TYPE_CHECKING:
     from cudasync.softgpu.core.machine import Machine
@@ -153,13 +153,3 @@ class Registrations:
 
 
 REGISTRATIONS: Final = Registrations()
-
-
-def place_managed(machine: Machine, fat_binary: FatBinary) -> None:
-    """Let the host's pointers to `__managed__` variables lead to their memory."""
-    if fat_binary.managed:
-        raise DriverFailure(
-            NOT_SUPPORTED,
-            "the program has __managed__ variables, which the software GPU does not share with "
-            "the host: use cudaMallocManaged",
-        )

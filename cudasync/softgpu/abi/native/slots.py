@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from cudasync.softgpu.abi.elf import SONAME as DRIVER
 from cudasync.softgpu.abi.native import (  # noqa: F401 - they enter their functions.
     launches,
+    managed_variables,
     symbols,
 )
 from cudasync.softgpu.abi.native.errors import name_address, text_address

@@ -29,6 +29,7 @@ SUCCESS: Final = 0
 UNINITIALIZED: Final = 1
 INVALID_ARGUMENT: Final = 2
 NOT_SUPPORTED: Final = 3
+NO_PERMISSION: Final = 4
 NOT_FOUND: Final = 6
 INSUFFICIENT_SIZE: Final = 7
 ARGUMENT_VERSION_MISMATCH: Final = 25
@@ -38,6 +39,7 @@ UNKNOWN: Final = 999
 _DRIVER: Final = {12: "525.0.0"}.get(DRIVER_VERSION // 1000, "580.0.0")
 _ARCHITECTURES: Final = {(7, 5): 6, (8, 0): 7, (9, 0): 9, (10, 0): 10, (12, 0): 10}
 _NO_VALUE: Final = 2**64 - 1
+_UUID_PREFIX: Final = "GPU-"
 
 
 class NvmlFailure(Exception):
@@ -54,7 +56,7 @@ CALLS: Final[dict[str, tuple[Call, tuple[Any, ...]]]] = {}
 """By name: the function, called with the machine and integers, and the C types of these."""
 
 
-def _export(kinds: str, *names: str) -> Callable[[Call], Call]:
+def export_nvml(kinds: str, *names: str) -> Callable[[Call], Call]:
     """Enter the decorated function; its arguments are pointers and handles, or unsigned ints."""
 
     def enter(call: Call) -> Call:
@@ -93,29 +95,29 @@ def _check_version(address: int, size: int, version: int) -> None:
 # The system
 
 
-@_export("pu", "nvmlSystemGetDriverVersion")
+@export_nvml("pu", "nvmlSystemGetDriverVersion")
 def _driver_version(_machine: Machine, text: int, size: int) -> None:
     _put_text(text, size, _DRIVER)
 
 
-@_export("pu", "nvmlSystemGetNVMLVersion")
+@export_nvml("pu", "nvmlSystemGetNVMLVersion")
 def _nvml_version(_machine: Machine, text: int, size: int) -> None:
     _put_text(text, size, f"{DRIVER_VERSION // 1000}.{_DRIVER}")
 
 
-@_export("p", "nvmlSystemGetCudaDriverVersion", "nvmlSystemGetCudaDriverVersion_v2")
+@export_nvml("p", "nvmlSystemGetCudaDriverVersion", "nvmlSystemGetCudaDriverVersion_v2")
 def _cuda_version(_machine: Machine, version: int) -> None:
     put_i32(version, DRIVER_VERSION)
 
 
-@_export("pu", "nvmlSystemGetDriverBranch")
+@export_nvml("pu", "nvmlSystemGetDriverBranch")
 def _driver_branch(_machine: Machine, info: int, size: int) -> None:
     # nvmlSystemDriverBranchInfo_v1: a version, and 80 characters.
     _check_version(info, 84, 1)
     _put_text(info + 4, min(size, 80), f"r{_DRIVER.split('.')[0]}")
 
 
-@_export("upu", "nvmlSystemGetProcessName")
+@export_nvml("upu", "nvmlSystemGetProcessName")
 def _process_name(_machine: Machine, process: int, text: int, size: int) -> None:
     try:
         name = os.readlink(f"/proc/{process}/exe")
@@ -130,25 +132,26 @@ def _process_name(_machine: Machine, process: int, text: int, size: int) -> None
 # Finding devices
 
 
-@_export("p", "nvmlDeviceGetCount", "nvmlDeviceGetCount_v2")
+@export_nvml("p", "nvmlDeviceGetCount", "nvmlDeviceGetCount_v2")
 def _device_count(machine: Machine, count: int) -> None:
     put_u32(count, len(machine.devices))
 
 
-def _put_handle(address: int, device: Device) -> None:
+def put_handle(address: int, device: Device) -> None:
+    """Write a device's handle."""
     _put(address, struct.pack("<Q", device.ordinal + 1))
 
 
-@_export("up", "nvmlDeviceGetHandleByIndex", "nvmlDeviceGetHandleByIndex_v2")
+@export_nvml("up", "nvmlDeviceGetHandleByIndex", "nvmlDeviceGetHandleByIndex_v2")
 def _by_index(machine: Machine, index: int, handle: int) -> None:
-    _put_handle(handle, device_of(machine, index + 1))
+    put_handle(handle, device_of(machine, index + 1))
 
 
 def uuid_text(device: Device) -> str:
     """A device's UUID as NVML writes it."""
     text = device.uuid.hex()
     parts = (text[:8], text[8:12], text[12:16], text[16:20], text[20:])
-    return "GPU-" + "-".join(parts)
+    return _UUID_PREFIX + "-".join(parts)
 
 
 def _find(machine: Machine, text: str, name: Callable[[Device], str]) -> Device:
@@ -158,22 +161,24 @@ def _find(machine: Machine, text: str, name: Callable[[Device], str]) -> Device:
     raise NvmlFailure(NOT_FOUND)
 
 
-@_export("pp", "nvmlDeviceGetHandleByUUID")
+@export_nvml("pp", "nvmlDeviceGetHandleByUUID")
 def _by_uuid(machine: Machine, text: int, handle: int) -> None:
-    _put_handle(handle, _find(machine, get_text(text), uuid_text))
+    # cuda.core gives a UUID without the prefix, as the driver has it.
+    wanted = get_text(text).removeprefix(_UUID_PREFIX)
+    put_handle(handle, _find(machine, f"{_UUID_PREFIX}{wanted}", uuid_text))
 
 
-@_export("pp", "nvmlDeviceGetHandleByUUIDV")
+@export_nvml("pp", "nvmlDeviceGetHandleByUUIDV")
 def _by_uuid_of_kind(machine: Machine, uuid: int, handle: int) -> None:
     # nvmlUUID_v1: a version, a kind, and 41 characters or 16 bytes.
     _check_version(uuid, 52, 1)
     kind = get_u32(uuid + 4)
     need(uuid, 52)
     if kind == 1:
-        _put_handle(handle, _find(machine, get_text(uuid + 8), uuid_text))
+        put_handle(handle, _find(machine, get_text(uuid + 8), uuid_text))
     elif kind == 2:
         wanted = ctypes.string_at(uuid + 8, 16).hex()
-        _put_handle(handle, _find(machine, wanted, lambda device: device.uuid.hex()))
+        put_handle(handle, _find(machine, wanted, lambda device: device.uuid.hex()))
     else:
         raise NvmlFailure(INVALID_ARGUMENT)
 
@@ -182,44 +187,44 @@ def _bus_id(device: Device) -> str:
     return f"00000000:{device.ordinal + 1:02X}:00.0"
 
 
-@_export("pp", "nvmlDeviceGetHandleByPciBusId", "nvmlDeviceGetHandleByPciBusId_v2")
+@export_nvml("pp", "nvmlDeviceGetHandleByPciBusId", "nvmlDeviceGetHandleByPciBusId_v2")
 def _by_bus_id(machine: Machine, text: int, handle: int) -> None:
     domain, _, rest = get_bytes(text).decode("utf-8", "replace").partition(":")
-    _put_handle(handle, _find(machine, f"{domain.zfill(8)}:{rest}", _bus_id))
+    put_handle(handle, _find(machine, f"{domain.zfill(8)}:{rest}", _bus_id))
 
 
 # A device
 
 
-@_export("ppu", "nvmlDeviceGetName")
+@export_nvml("ppu", "nvmlDeviceGetName")
 def _name(machine: Machine, handle: int, text: int, size: int) -> None:
     _put_text(text, size, device_of(machine, handle).name)
 
 
-@_export("ppu", "nvmlDeviceGetUUID")
+@export_nvml("ppu", "nvmlDeviceGetUUID")
 def _uuid(machine: Machine, handle: int, text: int, size: int) -> None:
     _put_text(text, size, uuid_text(device_of(machine, handle)))
 
 
-@_export("pp", "nvmlDeviceGetIndex", "nvmlDeviceGetMinorNumber")
+@export_nvml("pp", "nvmlDeviceGetIndex", "nvmlDeviceGetMinorNumber")
 def _index(machine: Machine, handle: int, index: int) -> None:
     put_u32(index, device_of(machine, handle).ordinal)
 
 
-@_export("pp", "nvmlDeviceGetBrand", "nvmlDeviceGetComputeMode")
+@export_nvml("pp", "nvmlDeviceGetBrand", "nvmlDeviceGetComputeMode")
 def _nothing_special(machine: Machine, handle: int, kind: int) -> None:
     # The brand is not known; the compute mode is the default.
     device_of(machine, handle)
     put_u32(kind, 0)
 
 
-@_export("pp", "nvmlDeviceGetArchitecture")
+@export_nvml("pp", "nvmlDeviceGetArchitecture")
 def _architecture(machine: Machine, handle: int, architecture: int) -> None:
     has = device_of(machine, handle).capability
     put_u32(architecture, _ARCHITECTURES[has.major, has.minor])
 
 
-@_export("ppp", "nvmlDeviceGetCudaComputeCapability")
+@export_nvml("ppp", "nvmlDeviceGetCudaComputeCapability")
 def _capability(machine: Machine, handle: int, major: int, minor: int) -> None:
     has = device_of(machine, handle).capability
     put_i32(major, has.major)
@@ -232,32 +237,32 @@ def _memory(machine: Machine, handle: int) -> tuple[int, int, int]:
     return device.total_bytes, device.total_bytes - used, used
 
 
-@_export("pp", "nvmlDeviceGetMemoryInfo")
+@export_nvml("pp", "nvmlDeviceGetMemoryInfo")
 def _memory_info(machine: Machine, handle: int, info: int) -> None:
     _put(info, struct.pack("<3Q", *_memory(machine, handle)))
 
 
-@_export("pp", "nvmlDeviceGetMemoryInfo_v2")
+@export_nvml("pp", "nvmlDeviceGetMemoryInfo_v2")
 def _memory_info_2(machine: Machine, handle: int, info: int) -> None:
     total, free, used = _memory(machine, handle)
     _check_version(info, 40, 2)
     _put(info + 8, struct.pack("<4Q", total, 0, free, used))
 
 
-@_export("pp", "nvmlDeviceGetUtilizationRates")
+@export_nvml("pp", "nvmlDeviceGetUtilizationRates")
 def _utilization(machine: Machine, handle: int, rates: int) -> None:
     device_of(machine, handle)
     _put(rates, bytes(8))
 
 
-@_export("pp", "nvmlDeviceGetPciInfo", "nvmlDeviceGetPciInfo_v3")
+@export_nvml("pp", "nvmlDeviceGetPciInfo", "nvmlDeviceGetPciInfo_v3")
 def _pci_info(machine: Machine, handle: int, info: int) -> None:
     device = device_of(machine, handle)
     names = _bus_id(device)[4:].encode(), _bus_id(device).encode()
     _put(info, struct.pack("<16s5I32s", names[0], 0, device.ordinal + 1, 0, 0, 0, names[1]))
 
 
-@_export("pp", "nvmlDeviceGetPciInfoExt")
+@export_nvml("pp", "nvmlDeviceGetPciInfoExt")
 def _pci_info_more(machine: Machine, handle: int, info: int) -> None:
     device = device_of(machine, handle)
     _check_version(info, 64, 1)
@@ -266,7 +271,7 @@ def _pci_info_more(machine: Machine, handle: int, info: int) -> None:
     _put(info + 4, struct.pack("<7I32s", *numbers, _bus_id(device).encode()))
 
 
-@_export(
+@export_nvml(
     "ppp", "nvmlDeviceGetComputeRunningProcesses_v2", "nvmlDeviceGetComputeRunningProcesses_v3"
 )
 def _compute_processes(machine: Machine, handle: int, count: int, infos: int) -> None:

@@ -2,8 +2,8 @@
 
 Programs look at devices through NVML before they use CUDA: cuda.core's `system`, pynvml. The loader
 finds this library by its SONAME, as it finds the driver's. All names are exported, since a missing
-one is an old library to its callers; what is not in `nvml_calls.py` answers NOT_SUPPORTED, without
-Python.
+one is an old library to its callers; what is in neither `nvml_calls.py` nor `nvml_topology.py`
+answers NOT_SUPPORTED, without Python.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from cudasync.locks import Lock
 from cudasync.softgpu.abi.elf import build
+from cudasync.softgpu.abi.other_libraries import nvml_topology  # noqa: F401 - it enters its calls.
 from cudasync.softgpu.abi.other_libraries.nvml_calls import (
     CALLS,
     INVALID_ARGUMENT,
@@ -45,6 +46,7 @@ _MESSAGES: Final = {
     UNINITIALIZED: b"nvmlInit() has not been called",
     INVALID_ARGUMENT: b"Invalid argument",
     NOT_SUPPORTED: b"the software GPU does not have it",
+    4: b"the settings of software GPUs are not changed",
     6: b"Not found",
     7: b"The room for the answer is too small",
     25: b"The structure is of another version than the function",

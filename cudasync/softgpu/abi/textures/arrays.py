@@ -14,6 +14,7 @@ from cudasync.softgpu.abi.textures.structures import (
     shape_at,
 )
 from cudasync.softgpu.abi.values import need, put_u64, structure_at
+from cudasync.softgpu.core.limits import TEXTURE_ALIGNMENT
 from cudasync.softgpu.core.results import INVALID_VALUE, DriverFailure
 from cudasync.softgpu.core.textures.formats import check_channels, format_of
 
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from cudasync.softgpu.core.machine import Machine
 
 # Where an allocation begins.
-_ALIGNMENT: Final = 256
 _MOST_LINEAR: Final = 1 << 27
 
 
@@ -84,7 +84,7 @@ def cu_mipmapped_array_get_memory_requirements(
 def _require(address: int, size_bytes: int) -> None:
     what = structure_at(MemoryRequirements, address)
     ctypes.memset(address, 0, ctypes.sizeof(MemoryRequirements))
-    what.size, what.alignment = size_bytes, _ALIGNMENT
+    what.size, what.alignment = size_bytes, TEXTURE_ALIGNMENT
 
 
 @export("cuArrayGetSparseProperties")

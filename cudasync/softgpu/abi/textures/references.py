@@ -18,6 +18,7 @@ from cudasync.softgpu.abi.values import (
     put_u64,
     structure_at,
 )
+from cudasync.softgpu.core.limits import TEXTURE_ALIGNMENT
 from cudasync.softgpu.core.results import INVALID_VALUE, DriverFailure
 from cudasync.softgpu.core.textures.formats import check_channels, format_of
 from cudasync.softgpu.core.textures.references import bound_handle, with_mode
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
 
     from cudasync.softgpu.core.machine import Machine
 
-_ALIGNMENT: Final = 256
 _OVERRIDE_FORMAT: Final = 1
 
 
@@ -95,7 +95,7 @@ def cu_tex_ref_set_address(
     machine: Machine, offset: int, reference: int, address: int, size: int
 ) -> None:
     found = machine.references.get(reference)
-    skipped = address % _ALIGNMENT
+    skipped = address % TEXTURE_ALIGNMENT
     if skipped and not offset:
         raise DriverFailure(INVALID_VALUE, f"{address:#x} is not aligned for a texture")
     resource = None

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from cudasync.softgpu.core.handles import Handles
+from cudasync.softgpu.core.limits import TEXTURE_ALIGNMENT
 from cudasync.softgpu.core.memory import MemoryKind
 from cudasync.softgpu.core.results import INVALID_VALUE, DriverFailure
 from cudasync.softgpu.core.textures.arrays import SURFACE_LDST
@@ -38,7 +39,6 @@ if TYPE_CHECKING:
 _FACES: Final = 6
 _MOST_LINEAR: Final = 1 << 27
 # What `cuMemAlloc` gives, and what the device's attribute asks of a pitch.
-_ALIGNMENT: Final = 256
 _PITCH_ALIGNMENT: Final = 32
 # A header, sixteen levels, a table: room for any object, made before its bytes are.
 _MOST_BYTES: Final = 4096
@@ -190,9 +190,10 @@ class ObjectManager:
 
 
 def _check_alignment(resource: Resource) -> None:
-    if resource.address % _ALIGNMENT:
+    if resource.address % TEXTURE_ALIGNMENT:
         raise DriverFailure(
-            INVALID_VALUE, f"{resource.address:#x} is not aligned for a texture: {_ALIGNMENT} bytes"
+            INVALID_VALUE,
+            f"{resource.address:#x} is not aligned for a texture: {TEXTURE_ALIGNMENT} bytes",
         )
 
 

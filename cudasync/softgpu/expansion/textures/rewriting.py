@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from cudasync.softgpu.expansion.textures.accesses import Accesses
 from cudasync.softgpu.expansion.textures.fetches import Fetches
@@ -13,21 +13,25 @@ if TYPE_CHECKING:
     from cudasync.softgpu.expansion.parts import Parts, Rule
 
 
+OBJECT_OPCODES: Final = ("tex", "tld4", "txq", "suq", "suld", "sust", "sured")
+
+
 class Textures:
     """Takes apart what a module does with objects."""
 
     def __init__(self, module: Module) -> None:
         self._fetches = Fetches(module)
         accesses = Accesses(module, self._fetches.wanted)
-        self._rules: dict[str, Rule] = {
-            "tex": self._fetches.fetch,
-            "tld4": self._fetches.gather,
-            "txq": self._fetches.query,
-            "suq": self._fetches.query,
-            "suld": accesses.load,
-            "sust": accesses.store,
-            "sured": accesses.combine,
-        }
+        rules: tuple[Rule, ...] = (
+            self._fetches.fetch,
+            self._fetches.gather,
+            self._fetches.query,
+            self._fetches.query,
+            accesses.load,
+            accesses.store,
+            accesses.combine,
+        )
+        self._rules = dict(zip(OBJECT_OPCODES, rules, strict=True))
 
     def rewrite(self, parts: Parts, instruction: Instruction) -> bool:
         """Take the instruction apart, or leave it to be refused."""

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from cudasync.ptx.ir import Integer
 from cudasync.ptx.types import ScalarType
 from cudasync.softgpu.convergence import has_members, meeting
+from cudasync.softgpu.jit.barriers import number_and_count
 from cudasync.softgpu.jit.convergence.functions import (
     ARRIVE_NAME,
     DECLARATIONS,
@@ -65,13 +66,17 @@ def note_meeting(lowering: Lowering, instruction: ir.Instruction) -> None:
     )
 
 
-def note_arrival(lowering: Lowering, instruction: ir.Instruction, number: int, count: int) -> None:
+def note_arrival(lowering: Lowering, instruction: ir.Instruction) -> None:
     """All lanes of the mask come to a barrier; those with a count are not for the whole block."""
-    if lowering.tells_ends and not count:
+    if not lowering.tells_ends:
+        return
+    number, count = number_and_count(lowering, instruction)
+    if count.literal == 0:
         name = ARRIVE_NAME if lowering.tells_arrivals else STOP_NAME
         word = mask_word(lowering.builder, lowering.mask)
         line = instruction.span.line
-        _call(lowering.builder, name, word, f"i64 {line}, i64 {number}")
+        wide = lowering.builder.extend(number, "i64", is_signed=False)
+        _call(lowering.builder, name, word, f"i64 {line}, i64 {wide.text}")
 
 
 def note_end(lowering: Lowering, mask: str) -> None:

@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <cuda.h>
 #include <sys/wait.h>
 #include <thread>
 #include <unistd.h>
@@ -32,6 +33,10 @@ __global__ void saxpy(int n, float a, const float *x, float *y) {
         atomicAdd(&counter, 1);
     }
 }
+
+__managed__ int total = 3;
+
+__global__ void add_to_total() { atomicAdd(&total, 1); }
 
 __global__ void past_the_end(int *out, int n) { out[threadIdx.x + n] = 1; }
 
@@ -88,6 +93,7 @@ static void symbols() {
     NEED(back == 4);
     NEED(cudaMemcpyToSymbol(table, factors, sizeof factors, 60) == cudaErrorInvalidValue);
     NEED(cudaMemcpyToSymbol(x, factors, 4) == cudaErrorInvalidSymbol);
+    NEED(cudaGetLastError() == cudaErrorInvalidSymbol);
 }
 
 static void streams() {
@@ -189,6 +195,13 @@ static void textures() {
     read_texture<<<1, 8>>>(texture, out);
     OK(cudaMemcpy(host, out, sizeof host, cudaMemcpyDeviceToHost));
     for (int i = 0; i < 8; i++) NEED(host[i] == 8 + i);
+    float line[20] = {0};
+    OK(cudaMemcpyFromArray(line, array, 5 * sizeof(float), 1, 19 * sizeof(float), cudaMemcpyDefault));
+    for (int i = 0; i < 19; i++) NEED(line[i] == 13 + i);
+    for (int i = 0; i < 20; i++) line[i] = 100 + i;
+    OK(cudaMemcpyToArray(array, 7 * sizeof(float), 0, line, 10 * sizeof(float), cudaMemcpyDefault));
+    OK(cudaMemcpy2DFromArray(texels, 32, array, 0, 0, 32, 4, cudaMemcpyDeviceToHost));
+    for (int i = 0; i < 32; i++) NEED(texels[0][i] == (i < 7 || i >= 17 ? i : 93 + i));
     OK(cudaDestroyTextureObject(texture));
     OK(cudaFreeArray(array));
     cudaPitchedPtr box;
@@ -200,6 +213,14 @@ static void textures() {
     NEED(byte == 7);
 }
 
+static void managed() {
+    total += 10;
+    add_to_total<<<1, 32>>>();
+    OK(cudaDeviceSynchronize());
+    NEED(total == 45);
+    OK(cudaGetLastError());
+}
+
 static void cooperative() {
     int *sums, *total, host = 0;
     OK(cudaMalloc(&sums, 4 * sizeof *sums));
@@ -209,6 +230,25 @@ static void cooperative() {
     OK(cudaLaunchCooperativeKernel((void *)all_blocks, dim3(4), dim3(32), arguments, 0, 0));
     OK(cudaMemcpy(&host, total, sizeof host, cudaMemcpyDeviceToHost));
     NEED(host == 10);
+}
+
+// Both libraries of a process lead to one GPU, each by its own slots.
+static void driver() {
+    char name[64];
+    CUdevice device;
+    CUcontext context;
+    CUdeviceptr address;
+    size_t size;
+    int *data;
+    NEED(!cuInit(0) && !cuDeviceGet(&device, 0) && !cuDeviceGetName(name, 64, device));
+    NEED(strstr(name, "software"));
+    OK(cudaMalloc(&data, 400));
+    NEED(!cuCtxGetCurrent(&context) && context);
+    NEED(!cuMemGetAddressRange(&address, &size, (CUdeviceptr)(data + 5)));
+    NEED(address == (CUdeviceptr)data && size == 400);
+    NEED(!cuMemFree(address));
+    NEED(cudaFree(data) == cudaErrorInvalidValue);
+    NEED(cudaGetLastError() == cudaErrorInvalidValue);
 }
 
 // Each thread has its own device, its own last error and its own default stream.
@@ -302,6 +342,7 @@ int main(int count, char **words) {
     struct { const char *name; void (*run)(); } parts[] = {
         {"symbols", symbols}, {"streams", streams}, {"graphs", graphs},
         {"attributes", attributes}, {"textures", textures}, {"cooperative", cooperative},
+        {"managed", managed}, {"driver", driver},
         {"threads", threads}, {"errors", errors}, {"prints", prints}, {"asserts", asserts},
         {"out_of_bounds", out_of_bounds}, {"races", races}, {"forks", forks}};
     for (auto &part : parts)
