@@ -23,7 +23,7 @@ from cudasync.softgpu.convergence import has_members
 from cudasync.softgpu.jit.barriers import emit_result
 from cudasync.softgpu.jit.branches import PATIENCE, branch_if_any, branch_if_patient
 from cudasync.softgpu.jit.budget import spend
-from cudasync.softgpu.jit.convergence.calls import names_everybody, parts_at_barriers
+from cudasync.softgpu.jit.convergence.calls import parts_at_barriers
 from cudasync.softgpu.jit.costs import trip_cost
 from cudasync.softgpu.jit.divergence import PARTING
 from cudasync.softgpu.jit.groups import find_groups
@@ -169,23 +169,6 @@ class Control:
 
     def _name_vector_masks(self) -> None:
         self._builder.vector_masks.update(f"%wait.{index}" for index in self._ways.blending)
-
-    def unsafe_shuffles(self) -> list[Instruction]:
-        """Those that may read of a lane which has ended, or is not in the block or the mask."""
-        lowering = self._lowering
-        return [
-            each
-            for node in self._flow.nodes
-            for each in self._flow.function.body[node.start : node.end]
-            if each.opcode == "shfl"
-            and not (
-                lowering.is_kernel
-                and lowering.variant.is_whole
-                and node.index not in self._divergence.divergent
-                and each.guard is None
-                and names_everybody(each)
-            )
-        ]
 
     def _pass_barrier(self, code: int) -> None:
         """A segment begins behind this barrier, or where the kernel does."""

@@ -12,6 +12,7 @@ from cudasync.softgpu.jit.calls import argument_names, function_name
 from cudasync.softgpu.jit.codegen import declaration
 from cudasync.softgpu.jit.control import Control
 from cudasync.softgpu.jit.convergence.undefined import Undefined
+from cudasync.softgpu.jit.convergence.unsafe_shuffles import unsafe_shuffles
 from cudasync.softgpu.jit.costs import cost
 from cudasync.softgpu.jit.emitters import EMITTERS
 from cudasync.softgpu.jit.findings import Findings, analyse_function
@@ -198,7 +199,7 @@ class _Part:
         names = list(names)
         make_slots(self.lowering, names)
         if self._settings.convergence:
-            shuffles = self.control.unsafe_shuffles()
+            shuffles = unsafe_shuffles(self.lowering, self._flow, self._divergence)
             self.lowering.undefined = Undefined(self.lowering, names, shuffles)
         return around
 
