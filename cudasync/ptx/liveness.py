@@ -97,6 +97,8 @@ class Liveness:
         self._uses = [_bits(bit, uses(each)) for each in flow.function.body]
         self._defs = [_bits(bit, defs(each)) for each in flow.function.body]
         self._live_in = [0] * (len(flow.blocks) + 1)
+        # By instruction, see `keep_before`.
+        self._kept: dict[int, int] = {}
         self._settle()
 
     def live_in(self, block: int) -> frozenset[Register]:
@@ -109,10 +111,26 @@ class Liveness:
 
     def before(self, index: int) -> frozenset[Register]:
         """The registers whose values before instruction `index` may still be needed."""
+        kept = self._kept.get(index)
+        if kept is not None:
+            return self._named(kept)
         block = self._flow.blocks[self._flow.block_of[index]]
         if index == block.start:
             return self._named(self._live_in[block.index])
         return self._named(self._before(index, block.end, self._live_out(block.index)))
+
+    def keep_before(self, indices: Iterable[int]) -> None:
+        """Find out once what `before` is asked for these instructions, which may be many."""
+        wanted: dict[int, list[int]] = {}
+        for index in sorted(indices, reverse=True):
+            wanted.setdefault(self._flow.block_of[index], []).append(index)
+        for number, within in wanted.items():
+            block = self._flow.blocks[number]
+            end, live = block.end, self._live_out(number)
+            for index in within:
+                live = self._before(index, end, live)
+                self._kept[index] = live
+                end = index
 
     def _settle(self) -> None:
         """Propagate to a fixpoint; sets only grow, so this ends."""
@@ -152,11 +170,11 @@ class Liveness:
         return live
 
     def _named(self, bits: int) -> frozenset[Register]:
-        found = []
-        while bits:
-            lowest = bits & -bits
-            found.append(self._registers[lowest.bit_length() - 1])
-            bits ^= lowest
+        text = bin(bits)[:1:-1]
+        found, at = [], text.find("1")
+        while at >= 0:
+            found.append(self._registers[at])
+            at = text.find("1", at + 1)
         return frozenset(found)
 
 

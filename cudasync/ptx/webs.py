@@ -35,7 +35,7 @@ class Webs:
     nobody is taken to use what a register holds before it is defined.
     """
 
-    __slots__ = ("_bits", "_masks", "_parents", "at_entry", "defined", "used")
+    __slots__ = ("_bits", "_joined", "_masks", "_parents", "at_entry", "defined", "used")
 
     at_entry: dict[str, int]
     defined: dict[tuple[int, str], int]
@@ -48,6 +48,8 @@ class Webs:
         # Of each definition its bit, of each register the bits of its definitions.
         self._bits: dict[tuple[int, str], int] = {}
         self._masks: dict[str, int] = {}
+        # Of each register, definitions that are of one web already.
+        self._joined: dict[str, int] = {}
         self._number(function, sees_entry=sees_entry)
         self._parents = list(range(len(self._bits)))
         if self._bits:
@@ -122,7 +124,7 @@ class Webs:
             for register in uses(instruction):
                 met = live & self._masks.get(register.name, 0)
                 if met:
-                    self.used[index, register.name] = self._union(met)
+                    self.used[index, register.name] = self._union(register.name, met)
             for register in defs(instruction):
                 bit = self._bits.get((index, register.name))
                 if bit is None:
@@ -132,11 +134,19 @@ class Webs:
                 if instruction.guard is None:
                     live &= ~mask
                 else:
-                    self._union(bit | live & mask)
+                    self._union(register.name, bit | live & mask)
                 live |= bit
 
-    def _union(self, bits: int) -> int:
+    def _union(self, name: str, bits: int) -> int:
+        """Make definitions of a register one web; its number.
+
+        Those that meet at one use mostly meet at the next, with a few more: of them one will do.
+        """
         first = self._root(bits.bit_length() - 1)
+        joined = self._joined.get(name, 0)
+        common = bits & joined
+        self._joined[name] = joined | bits if common else bits
+        bits = bits & ~joined | common & -common
         while bits:
             lowest = bits & -bits
             self._parents[self._root(lowest.bit_length() - 1)] = first

@@ -16,7 +16,7 @@ from helpers.cases import Case, all_cases
 
 from cudasync.ptx import parse
 from cudasync.softgpu import jit, oracle
-from cudasync.softgpu.jit import kernel as jit_kernel
+from cudasync.softgpu.jit import findings as jit_findings
 from cudasync.softgpu.jit import program as jit_program
 from cudasync.softgpu.launching import FaultKind, OutcomeKind
 from cudasync.softgpu.recording import Recording, Touch
@@ -160,8 +160,9 @@ def test_kernels_of_nvrtc_that_wait_get_on(module, lowering):
 # computes nonsense.
 
 
-def without_waiting_loops(flow, waiting, find_stops=jit_kernel.find_stops):
-    return tuple(stop for stop in find_stops(flow, waiting) if stop.is_barrier)
+def without_waiting_loops(flow, waiting, all_matter, find_stops=jit_findings.find_stops):
+    found = find_stops(flow, waiting, all_matter=all_matter)
+    return tuple(stop for stop in found if stop.is_barrier)
 
 
 def without_meetings(_flow, stops, _held, _waiting):
@@ -179,10 +180,10 @@ def without_inlining(kernel, _functions):
 @pytest.mark.parametrize(
     ("place", "name", "bug", "program"),
     [
-        (jit_kernel, "find_stops", without_waiting_loops, "spin_lock_outside"),
-        (jit_kernel, "find_stops", without_waiting_loops, "spin_blocks_acquire"),
-        (jit_kernel, "find_stops", without_waiting_loops, "spin_warps"),
-        (jit_kernel, "with_meetings", without_meetings, "spin_shfl_meets"),
+        (jit_findings, "find_stops", without_waiting_loops, "spin_lock_outside"),
+        (jit_findings, "find_stops", without_waiting_loops, "spin_blocks_acquire"),
+        (jit_findings, "find_stops", without_waiting_loops, "spin_warps"),
+        (jit_findings, "with_meetings", without_meetings, "spin_shfl_meets"),
         (jit_program, "_with_its_stops", without_inlining, "spin_lock_in_function"),
         (jit_program, "waiting_functions", without_waiting_calls, "spin_lock_try_in_function"),
     ],

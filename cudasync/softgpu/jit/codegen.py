@@ -28,6 +28,7 @@ from cudasync.softgpu.jit import flags, kept
 from cudasync.softgpu.jit.cutting import cut, weight
 from cudasync.softgpu.jit.helpers import PROCESSORS, Job
 from cudasync.softgpu.jit.objects import missing_symbols
+from cudasync.softgpu.jit.splitting.modules import LIGHT_LINE, is_split, modules
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -58,6 +59,8 @@ _PASSES = (
     "jump_threading",
     "simplify_cfg",
 )
+# The same for text that is made machine code of quickly.
+_LIGHT_PASSES = ("always_inliner", "sroa", "simplify_cfg")
 
 # How far LLVM's register allocator looks for where else a value might be kept. With its own number,
 # 10000, that takes time as the square of a kernel's size: one of 90 000 lines of text took 31 s for
@@ -87,12 +90,16 @@ def host_level() -> str:
     return next((x for x in LEVELS if all(map(features.get, LEVELS[x][0]))), "")
 
 
-def new_machine(level: str, target: Any = None) -> Any:
-    """A target machine of this level, of this host's kind if nothing else is asked for."""
+def new_machine(level: str, target: Any = None, *, is_light: bool = False) -> Any:
+    """A target machine of this level, of this host's kind if nothing else is asked for.
+
+    One that `is_light` makes code quickly: instructions one by one, registers block by block.
+    """
     target = target or llvm.Target.from_default_triple()
+    effort = 0 if is_light else 2
     if not level:
-        return target.create_target_machine(opt=2)
-    return target.create_target_machine(cpu=level, features=LEVELS[level][1], opt=2)
+        return target.create_target_machine(opt=effort)
+    return target.create_target_machine(cpu=level, features=LEVELS[level][1], opt=effort)
 
 
 @functools.cache
@@ -108,19 +115,24 @@ def optimise(text: str, machine: Any, level: str | None = None) -> Any:
     """Parse, verify and optimise for a machine of a level, the host's if it is left out."""
     more = flags.definitions(text, host_level() if level is None else level)
     module = llvm.parse_assembly(text + more)
-    passes, builder = _prepared(module, machine)
+    passes, builder = prepared(module, machine, is_light=is_light(text))
     passes.run(module, builder)
     return module
 
 
-def _prepared(module: Any, machine: Any) -> tuple[Any, Any]:
+def is_light(text: str) -> bool:
+    """Whether machine code is to be made quickly of a text, see `splitting.modules`."""
+    return text.startswith(LIGHT_LINE)
+
+
+def prepared(module: Any, machine: Any, *, is_light: bool = False) -> tuple[Any, Any]:
     """Make a module one for this machine, and verify it; the passes for it."""
     module.triple = machine.triple
     module.data_layout = str(machine.target_data)
     module.verify()
     builder = llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options())
     passes = llvm.create_new_module_pass_manager()
-    for each in _PASSES:
+    for each in _LIGHT_PASSES if is_light else _PASSES:
         getattr(passes, f"add_{each}_pass")()
     return passes, builder
 
@@ -139,10 +151,8 @@ def _codes(texts: Sequence[str]) -> list[list[bytes]]:
     found = {text: kept.find(key) for text, key in keys.items()}
     ready = {text: _unpacked(code) for text, code in found.items() if code is not None}
     missing = [text for text in keys if text not in ready]
-    cuts: dict[str, tuple[str, ...]] = {text: (text,) for text in missing}
-    if PROCESSORS > 1:
-        loads = {text: weight(text) for text in missing}
-        cuts = {text: cut(text, sum(loads.values()) - loads[text]) for text in missing}
+    loads = {text: weight(text) for text in missing}
+    cuts = {text: cut_into_modules(text, sum(loads.values()) - loads[text]) for text in missing}
     made = _made_at_once([part for parts in cuts.values() for part in parts])
     for text, parts in cuts.items():
         ready[text] = [made[part] for part in parts]
@@ -150,6 +160,13 @@ def _codes(texts: Sequence[str]) -> list[list[bytes]]:
     counts["compiled"] += len(missing)
     counts["found"] += len(found) - len(missing)
     return [ready[text] for text in texts]
+
+
+def cut_into_modules(text: str, beside: int = 0) -> tuple[str, ...]:
+    """The modules that a text becomes; `beside` is the weight of what is compiled with it."""
+    if is_split(text):
+        return modules(text)
+    return cut(text, beside) if PROCESSORS > 1 else (text,)
 
 
 def _packed(codes: Sequence[bytes]) -> bytes:
@@ -198,13 +215,14 @@ def _made_apart(text: str) -> bytes:
     context. So what takes long is called in the library itself.
     """
     library, error = _library_itself(), ctypes.c_char_p()
-    context, machine = llvm.create_context(), new_machine(host_level())
+    light = is_light(text)
+    context, machine = llvm.create_context(), new_machine(host_level(), is_light=light)
     whole = (text + flags.definitions(text, host_level())).encode()
     pointer = library.LLVMPY_ParseAssembly(context, whole, ctypes.byref(error))
     if error.value:
         raise CudasyncError(f"LLVM: {error.value.decode()}")
     module = llvm.ModuleRef(pointer, context)
-    passes, builder = _prepared(module, machine)
+    passes, builder = prepared(module, machine, is_light=light)
     library.LLVMPY_RunNewModulePassManager(passes, module, builder)
     buffer = library.LLVMPY_TargetMachineEmitToMemory(machine, module, 1, ctypes.byref(error))
     if not buffer:
@@ -233,7 +251,7 @@ def _library_itself() -> Any:
     return library
 
 
-def _link(codes: Sequence[bytes]) -> Any:
+def link(codes: Sequence[bytes]) -> Any:
     """An engine that holds this machine code."""
     missing = missing_symbols(codes)
     if missing:
@@ -281,8 +299,8 @@ def compile_text(
             # Both at once: only what is linked has to be there in this order.
             *library, code = _codes([*texts, text])
             for each in library:
-                _provide(new, _link(each))
-            engine = _link(code)
+                _provide(new, link(each))
+            engine = link(code)
             found = _PROTOTYPE(engine.get_function_address(_ENTRY)), engine
             _kernels[text] = found
             if len(_kernels) > _MOST_KERNELS:
@@ -302,6 +320,6 @@ def compile_functions(text: str, names: Sequence[str]) -> tuple[dict[str, int], 
         if code is None:
             code = _machine().emit_object(optimise(text, _machine()))
             kept.keep(key, code)
-        engine = _link([code])
+        engine = link([code])
     found = {name: engine.get_global_value_address(name) for name in names}
     return found, engine

@@ -23,7 +23,7 @@ from cudasync.softgpu.convergence import has_members
 from cudasync.softgpu.jit.barriers import emit_result
 from cudasync.softgpu.jit.branches import PATIENCE, branch_if_any, branch_if_patient
 from cudasync.softgpu.jit.budget import spend
-from cudasync.softgpu.jit.convergence.calls import names_everybody, parts_at_barriers
+from cudasync.softgpu.jit.convergence.calls import parts_at_barriers
 from cudasync.softgpu.jit.costs import trip_cost
 from cudasync.softgpu.jit.divergence import PARTING
 from cudasync.softgpu.jit.groups import find_groups
@@ -49,6 +49,9 @@ if TYPE_CHECKING:
     from cudasync.softgpu.jit.flow import Flow, Loop, Node
     from cudasync.softgpu.jit.lowering import Emitter, Lowering
     from cudasync.softgpu.jit.segments import SegmentText
+    from cudasync.softgpu.jit.splitting.dispatcher import Dispatcher
+    from cudasync.softgpu.jit.splitting.piece_text import PieceText
+    from cudasync.softgpu.jit.splitting.pieces import Piece
     from cudasync.softgpu.jit.stops import Stop
 
 # Instructions that must not run with no lane active, or cost too much to.
@@ -65,17 +68,18 @@ class Control:
         divergence: Divergence,
         stops: tuple[Stop, ...],
         emitters: dict[str, Emitter],
-        around: SegmentText | None = None,
+        around: SegmentText | PieceText | None = None,
         like: Control | None = None,
+        *,
+        is_split: bool = False,
     ) -> None:
         self._lowering = lowering
         self._builder = lowering.builder
         self._flow = flow
         self._divergence = divergence
         self._emitters = emitters
-        self._ways: Ways = Ways(
-            lowering, flow, divergence, stops, around, like._ways if like is not None else None
-        )
+        known = like._ways if like is not None else None
+        self._ways: Ways = Ways(lowering, flow, divergence, stops, around, known, is_split=is_split)
         self._segment = around.segment if around is not None else None
         self._nodes = flow.nodes
         if self._segment is not None:
@@ -94,7 +98,7 @@ class Control:
             lowering.tells_ends = lowering.tells_arrivals or meets
         self._quiet: frozenset[int] = frozenset()
         if lowering.settings.races and lowering.is_kernel:
-            self._quiet = quiet_nodes(flow, stops)
+            self._quiet = like._quiet if is_split and like else quiet_nodes(flow, stops)
 
     @property
     def frame_bytes(self) -> int:
@@ -141,22 +145,30 @@ class Control:
             self._ways.frame.emit_resumes(self._enter_together, self._finish, "check.0")
         self._emit_nodes()
 
-    def unsafe_shuffles(self) -> list[Instruction]:
-        """Those that may read of a lane which has ended, or is not in the block or the mask."""
-        lowering = self._lowering
-        return [
-            each
-            for node in self._flow.nodes
-            for each in self._flow.function.body[node.start : node.end]
-            if each.opcode == "shfl"
-            and not (
-                lowering.is_kernel
-                and lowering.variant.is_whole
-                and node.index not in self._divergence.divergent
-                and each.guard is None
-                and names_everybody(each)
-            )
-        ]
+    def emit_piece(self, piece: Piece) -> None:
+        """The nodes of a piece; what they go to beyond is no label here."""
+        self._name_vector_masks()
+        for node in self._flow.nodes[piece.first : piece.last + 1]:
+            is_last = node.index + 1 == len(self._flow.nodes)
+            self._emit_node(node, "end" if is_last else f"check.{node.index + 1}")
+
+    def emit_dispatcher(self, dispatcher: Dispatcher) -> None:
+        """What is before the calls of pieces, and how the function is left behind them."""
+        builder = self._builder
+        self._name_vector_masks()
+        dispatcher.begin(has_fuel=bool(self._flow.loops))
+        builder.emit(f"store i32 {PATIENCE}, ptr %patience")
+        self._ways.frame.emit_entry("start")
+        builder.label("start")
+        dispatcher.begin_anew()
+        self._enter_together(0)
+        self._ways.frame.emit_resumes(self._enter_together, self._finish, "check.0")
+        self._emit_end()
+        builder.label("stopped")
+        self._ways.emit_return(builder.name("load i32, ptr %code"))
+
+    def _name_vector_masks(self) -> None:
+        self._builder.vector_masks.update(f"%wait.{index}" for index in self._ways.blending)
 
     def _pass_barrier(self, code: int) -> None:
         """A segment begins behind this barrier, or where the kernel does."""

@@ -55,6 +55,7 @@ class Flow:
     """The nodes of a function in the order they run."""
 
     __slots__ = (
+        "_is_kept",
         "_live",
         "_needs",
         "_starting",
@@ -81,10 +82,12 @@ class Flow:
         function: Function,
         ends_node: Callable[[Instruction], bool],
         begins_node: Callable[[Instruction], bool] = lambda _: False,
+        split_points: frozenset[int] = frozenset(),
     ) -> None:
-        """`ends_node` says which instructions are barriers: the next one begins a node."""
+        """`ends_node` says which instructions are barriers: the next one begins a node. One also
+        begins at each of the positions `split_points`."""
         self.function = function
-        graph = _Split(function, ends_node, begins_node)
+        graph = _Split(function, ends_node, begins_node, split_points)
         order, spans, self.is_reducible = _arrange(graph.successors)
         position = {piece: index for index, piece in enumerate(order)}
         self.exit = len(order)
@@ -103,6 +106,7 @@ class Flow:
             position.get(graph.post_dominators[piece], self.exit) for piece in order
         )
         self._live = graph.live
+        self._is_kept = False
         # The answers of `live_in`, by node.
         self._needs: dict[int, frozenset[str]] = {self.exit: frozenset()}
         self._starting = {node.start: node.index for node in self.nodes}
@@ -119,6 +123,9 @@ class Flow:
         """The names of the registers that a node, or one behind it, may need."""
         known = self._needs.get(node)
         if known is None:
+            if not self._is_kept:
+                self._live.keep_before(each.start for each in self.nodes)
+                self._is_kept = True
             registers = self._live.before(self.nodes[node].start)
             known = self._needs[node] = frozenset(register.name for register in registers)
         return known
@@ -144,6 +151,7 @@ class _Split:
         function: Function,
         ends_node: Callable[[Instruction], bool],
         begins_node: Callable[[Instruction], bool],
+        split_points: frozenset[int],
     ) -> None:
         flow = ControlFlow(function)
         self.live = Liveness(flow)
@@ -154,7 +162,11 @@ class _Split:
             first_of[block.index] = len(self.ranges)
             start = block.start
             for index in range(block.start, block.end - 1):
-                if ends_node(function.body[index]) or begins_node(function.body[index + 1]):
+                if (
+                    ends_node(function.body[index])
+                    or begins_node(function.body[index + 1])
+                    or index + 1 in split_points
+                ):
                     self.ranges.append((start, index + 1))
                     start = index + 1
             self.ranges.append((start, block.end))

@@ -59,10 +59,15 @@ class Frame:
         paces: Sequence[Pace] = (),
         slots: frozenset[int] = frozenset(),
         like: Frame | None = None,
+        *,
+        is_split: bool = False,
     ) -> None:
+        """Of a function that `is_split` the registers are not kept here, see `splitting.context`;
+        what is kept begins the frame."""
         self._lowering = lowering
+        self._is_split = is_split
         # The number of each barrier by its code, if barriers are named; None if a register has it.
-        self._numbers = numbers
+        self.numbers = numbers
         self._builder = lowering.builder
         # Of predicates: in registers, and in the frame, where they are integers as masks are.
         self._flags = self._builder.vector_type("i1")
@@ -76,7 +81,9 @@ class Frame:
             self._live, self._places, self.size = like._live, like._places, like.size
             self.numbered = like.numbered
             return
-        self._live = {stop.code: sorted(flow.live_in(stop.continuation)) for stop in stops}
+        self._live = {
+            stop.code: [] if is_split else sorted(flow.live_in(stop.continuation)) for stop in stops
+        }
         # Who waits where is kept only where somebody asks.
         header = 4 * (len(stops) + 1) if held or numbers else 0
         # By the code of a stop whose barrier a register names: where its bit is, and its count.
@@ -139,7 +146,7 @@ class Frame:
     def emit_entry(self, first: str) -> None:
         """Begin at the node `first`, or where the warp stopped."""
         builder = self._builder
-        for stop in self._held:
+        for stop in self._held if not self._is_split else ():
             new_mask(builder, f"%held.{stop.code}")
         if not self._stops:
             builder.emit(f"br label %{first}")
@@ -176,7 +183,7 @@ class Frame:
         builder.label("resume.held")
         self._load(self._held_registers())
         for stop in self._held:
-            bit = self._bit(stop) if stop.code in self._numbers else "-1"
+            bit = self._bit(stop) if stop.code in self.numbers else "-1"
             opened = builder.name(f"and i32 %release, {bit}")
             is_released = builder.name(f"icmp ne i32 {opened}, 0")
             bits = builder.name(f"load i{builder.lanes}, ptr {self._mask_place(stop)}, align 2")
@@ -202,7 +209,7 @@ class Frame:
             emit_return(str(stop.code))
             return
         self._store(self._live[stop.code])
-        if self._numbers:
+        if self.numbers:
             self._note({stop.code: "%active"})
         emit_return(str(stop.code | AT_BARRIER if stop.is_barrier else stop.code))
 
@@ -240,7 +247,7 @@ class Frame:
             mask = masks.get(stop.code)
             word = mask_word(builder, mask) if mask else "0"
             builder.emit(f"store i32 {word}, ptr {self._mask_place(stop)}, align 4")
-            if mask and stop.code in self._numbers:
+            if mask and stop.code in self.numbers:
                 is_any = builder.name(f"icmp ne i32 {word}, 0")
                 bit = self._bit(stop)
                 here = builder.name(f"select i1 {is_any}, i32 {bit}, i32 0")
@@ -249,7 +256,7 @@ class Frame:
 
     def _bit(self, stop: Stop) -> str:
         """The bit of the number of a stop's barrier."""
-        number = self._numbers[stop.code]
+        number = self.numbers[stop.code]
         if number is not None:
             return str(1 << number)
         return self._builder.name(f"load i32, ptr {self._numbered_at(stop)}")

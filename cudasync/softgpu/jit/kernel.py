@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from cudasync.softgpu.jit.barriers import open_function
@@ -12,42 +12,37 @@ from cudasync.softgpu.jit.calls import argument_names, function_name
 from cudasync.softgpu.jit.codegen import declaration
 from cudasync.softgpu.jit.control import Control
 from cudasync.softgpu.jit.convergence.undefined import Undefined
+from cudasync.softgpu.jit.convergence.unsafe_shuffles import unsafe_shuffles
 from cudasync.softgpu.jit.costs import cost
-from cudasync.softgpu.jit.divergence import analyse
 from cudasync.softgpu.jit.emitters import EMITTERS
-from cudasync.softgpu.jit.flow import Flow
+from cudasync.softgpu.jit.findings import Findings, analyse_function
 from cudasync.softgpu.jit.kernel_text import KernelText
 from cudasync.softgpu.jit.lowering import Lowering
-from cudasync.softgpu.jit.probe import Probe
 from cudasync.softgpu.jit.registers import make_slots
 from cudasync.softgpu.jit.rounds import ROUNDS, rounds_call
 from cudasync.softgpu.jit.runtime import FUNCTIONS
-from cudasync.softgpu.jit.segments import Segment, SegmentText, find_segments, segment_head
+from cudasync.softgpu.jit.segments import Segment, SegmentText, segment_head
 from cudasync.softgpu.jit.sharing import share, tables
-from cudasync.softgpu.jit.stopping_functions import is_barrier, is_meeting
-from cudasync.softgpu.jit.stops import (
-    Stop,
-    find_stops,
-    held_nodes,
-    parts_lanes,
-    renumbered,
-    with_meetings,
-)
-from cudasync.softgpu.jit.traits import find_traits
+from cudasync.softgpu.jit.splitting.context import Context
+from cudasync.softgpu.jit.splitting.dispatcher import Dispatcher
+from cudasync.softgpu.jit.splitting.modules import LIGHT
+from cudasync.softgpu.jit.splitting.piece_text import PieceText, piece_arguments
 from cudasync.softgpu.jit.warps import axes_in, emit_active, warp_parameters
-from cudasync.softgpu.modifiers import beyond_parameter, unfit_type, unknown_modifier
-from cudasync.softgpu.refused import refuse_beyond
+from cudasync.softgpu.waiting import callees
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     from cudasync.ptx import ir
     from cudasync.softgpu.jit.bounds import Reach
-    from cudasync.softgpu.jit.divergence import Divergence
     from cudasync.softgpu.jit.program import Program
-    from cudasync.softgpu.jit.shapes import Shape
+    from cudasync.softgpu.jit.splitting.pieces import Piece
     from cudasync.softgpu.jit.variants import Settings, Variant
 
+# What a dispatcher may go to that is optimised.
+_MOST_PLACES = 256
+# Of a device function's context, which is on the host's stack.
+_MOST_STACK_BYTES = 32 << 10
 _ATTRIBUTES = "nounwind null_pointer_is_valid"
 _ALWAYS = {
     "declare i32 @llvm.cttz.i32(i32, i1)",
@@ -147,41 +142,6 @@ def _with_fences(lines: Iterable[str]) -> Iterator[str]:
         yield line
 
 
-@dataclass(frozen=True, slots=True)
-class Analysis:
-    """What is found out about a function before it is written; how wide warps are is no matter."""
-
-    flow: Flow
-    divergence: Divergence
-    stops: tuple[Stop, ...]
-    segments: tuple[Segment, ...]
-
-
-class Findings:
-    """What has been found out about a program with some settings; it grows with the variants."""
-
-    def __init__(self, program: Program) -> None:
-        self.traits = find_traits(program)
-        # By the function's name, and what its variant assumes.
-        self.analyses: dict[tuple[str, bool, bool], Analysis] = {}
-
-
-def _analyse(
-    program: Program, function: ir.Function, variant: Variant, settings: Settings
-) -> Analysis:
-    def probe(shapes: dict[str, Shape]) -> Probe:
-        return Probe(program, function, variant, settings, shapes)
-
-    waiting = program.waiting
-    flow = Flow(function, is_barrier, is_meeting(function, waiting))
-    loops_and_barriers = (
-        find_stops(flow, waiting, all_matter=settings.convergence) if function.is_kernel else ()
-    )
-    _refuse_unknown(probe({}))
-    divergence, stops = _settle(flow, loops_and_barriers, probe, program, settings)
-    return Analysis(flow, divergence, stops, find_segments(flow, stops, divergence))
-
-
 class _Part:
     """The kernel or one of its functions, lowered: the `lines` of one LLVM function, or of one
     for each of its `segments`."""
@@ -205,9 +165,10 @@ class _Part:
         key = function.name, variant.is_rowwise, variant.is_whole
         found = findings.analyses.get(key)
         if found is None:
-            found = findings.analyses[key] = _analyse(program, function, variant, settings)
+            found = findings.analyses[key] = analyse_function(program, function, variant, settings)
         self._flow, self._divergence = found.flow, found.divergence
         self.stops, self.segments = found.stops, found.segments
+        self._arguments = 0 if function.is_kernel else len(argument_names(function))
         self.builders: list[Builder] = []
         self.lines: list[str] = []
         # Of segments: the tables they are called by, and the length of a row of numbers.
@@ -215,29 +176,18 @@ class _Part:
         self.width = 1
         if self.segments:
             self._write_segments()
-        else:
+        elif not found.pieces or not self._write_pieces(found.pieces):
             self._write_whole()
 
     def _begin(self, names: Iterable[str], segment: Segment | None) -> SegmentText | None:
         """Begin a function whose registers are these."""
-        builder = Builder(self._variant.lanes)
-        self.builders.append(builder)
-        shapes = self._divergence.shapes
-        self.lowering = Lowering(
-            self._program, self._function, self._variant, self._settings, shapes, builder
-        )
-        self.lowering.is_nontemporal = self._is_nontemporal
-        self.lowering.reaches = self._reaches
+        builder = self._new_lowering()
         around = None
         if segment is not None:
             paces = [each.pace for each in self.segments if each.pace is not None]
             around = SegmentText(builder, segment, paces, self._variant)
-        like = self.control if len(self.builders) > 1 else None
-        self.control: Control = Control(
-            self.lowering, self._flow, self._divergence, self.stops, EMITTERS, around, like
-        )
+        self._new_control(around)
         self.frame_bytes = self.control.frame_bytes
-        self.is_named = self.control.is_named and bool(self.stops)
         if around is not None:
             around.begin(
                 self.frame_bytes, self._program.slab_bytes, has_fuel=bool(self._flow.loops)
@@ -249,9 +199,38 @@ class _Part:
         names = list(names)
         make_slots(self.lowering, names)
         if self._settings.convergence:
-            shuffles = self.control.unsafe_shuffles()
+            shuffles = unsafe_shuffles(self.lowering, self._flow, self._divergence)
             self.lowering.undefined = Undefined(self.lowering, names, shuffles)
         return around
+
+    def _new_lowering(self) -> Builder:
+        """What lowers the next LLVM function; its builder."""
+        builder = Builder(self._variant.lanes)
+        like = self.lowering if self.builders else None
+        self.builders.append(builder)
+        shapes = self._divergence.shapes
+        self.lowering: Lowering = Lowering(
+            self._program, self._function, self._variant, self._settings, shapes, builder, like
+        )
+        self.lowering.is_nontemporal = self._is_nontemporal
+        self.lowering.reaches = self._reaches
+        return builder
+
+    def _new_control(
+        self, around: SegmentText | PieceText | None, *, is_split: bool = False
+    ) -> None:
+        like = self.control if len(self.builders) > 1 else None
+        self.control: Control = Control(
+            self.lowering,
+            self._flow,
+            self._divergence,
+            self.stops,
+            EMITTERS,
+            around,
+            like,
+            is_split=is_split,
+        )
+        self.is_named = self.control.is_named and bool(self.stops)
 
     def _end(self) -> list[str]:
         """The body of the function that was begun."""
@@ -276,56 +255,73 @@ class _Part:
     def _write_whole(self) -> None:
         self._begin(self._function.registers, None)
         self.control.emit()
-        parameters, name = warp_parameters(self._variant.lanes), "@warp"
-        attributes = " alwaysinline" if self._function.is_kernel else ""
-        if not self._function.is_kernel:
-            name = function_name(self._function)
-            for number in argument_names(self._function).values():
-                parameters += f", i64 %argument.{number}"
-        self.lines += [f"define internal i32 {name}({parameters}){attributes} {_ATTRIBUTES} {{"]
-        self.lines += self._end()
+        self.lines += [self._head(), *self._end()]
+
+    def _head(self, attributes: str = "") -> str:
+        """The first line of the function that runs a warp."""
+        if self._function.is_kernel:
+            attributes = attributes or " alwaysinline"
+        name = "@warp" if self._function.is_kernel else function_name(self._function)
+        parameters = warp_parameters(self._variant.lanes)
+        for number in range(self._arguments):
+            parameters += f", i64 %argument.{number}"
+        return f"define internal i32 {name}({parameters}){attributes} {_ATTRIBUTES} {{"
+
+    def _write_pieces(self, pieces: Sequence[Piece]) -> bool:
+        """Write the function as pieces and who calls them; False where it can not be."""
+        if not self._function.is_kernel and _calls_itself(self._program, self._function):
+            return False
+        texts = []
+        for piece in pieces:
+            builder = self._new_lowering()
+            text = PieceText(builder, piece)
+            self._new_control(text, is_split=True)
+            emit_active(builder)
+            text.begin()
+            self.control.emit_piece(piece)
+            texts.append(text)
+        names = [f'@"piece.{n}.{self._function.name}"' for n in range(len(pieces))]
+        builder = self._new_lowering()
+        dispatcher = Dispatcher(builder, pieces, names)
+        self._new_control(None, is_split=True)
+        emit_active(builder)
+        self.control.emit_dispatcher(dispatcher)
+        parts: list[PieceText | Dispatcher] = [*texts, dispatcher]
+        places = frozenset().union(*(each.leads_to() for each in parts))
+        entries = {each // 2 for each in places}
+        stopped = {stop.continuation for stop in self.stops}
+        entries |= stopped - {self._flow.exit}
+        vector_masks = frozenset(builder.vector_masks)
+        named = [each.named() for each in parts]
+        returning = [each.named() for each in texts if each.goes_back()]
+        context = Context(self.lowering, self._flow, named, returning, entries, vector_masks)
+        if not self._function.is_kernel and context.size > _MOST_STACK_BYTES:
+            self.builders.clear()
+            return False
+        parameters = ", ".join(
+            f"{type_} {name}"
+            for type_, name in piece_arguments(self._variant.lanes, self._arguments)
+        )
+        for name, text in zip(names, texts, strict=True):
+            light = f" {LIGHT}" if text.piece.is_light else ""
+            head = f"define internal i32 {name}({parameters}) noinline{light} {_ATTRIBUTES} {{"
+            self.lines += [head, *text.body(context, places)]
+        frame_bytes = self.control.frame_bytes if self._function.is_kernel else None
+        body = dispatcher.body(context, places, frame_bytes=frame_bytes, arguments=self._arguments)
+        # LLVM's passes take time as the square of the places that one switch goes to.
+        light = f" noinline {LIGHT}" if len(places) > _MOST_PLACES else ""
+        self.lines += [self._head(light), *body]
+        self.frame_bytes = self.control.frame_bytes + context.size
+        return True
 
 
-def _settle(
-    flow: Flow,
-    loops_and_barriers: tuple[Stop, ...],
-    probe: Callable[[dict[str, Shape]], Probe],
-    program: Program,
-    settings: Settings,
-) -> tuple[Divergence, tuple[Stop, ...]]:
-    """Divergence, and the stops there are with it: each decides about the other.
-
-    Begins by supposing that lanes leave every loop together, and takes that back where it is not
-    so; it ends, since each round holds more loops.
-    """
-    held: frozenset[int] = frozenset()
-    while True:
-        stops = with_meetings(flow, loops_and_barriers, held, program.waiting)
-        places = held_nodes(flow, stops, held)
-        divergence = analyse(flow, places, EMITTERS, probe, assume_varying=settings.assume_varying)
-        parting = [stop for stop in stops if parts_lanes(flow, stop, divergence.divergent)]
-        now = frozenset(stop.code for stop in parting if stop.loop is not None)
-        if now <= held:
-            return divergence, renumbered(
-                stop for stop in stops if not stop.is_meeting or stop in parting
-            )
-        held |= now
-
-
-def _refuse_unknown(probe: Probe) -> None:
-    branches = ("bra", "brx", "ret", "exit")
-    for instruction in probe.function.body:
-        refuse_beyond(instruction, probe.program.module.file)
-        if instruction.opcode not in EMITTERS and instruction.opcode not in branches:
-            probe.refuse(instruction)
-        if is_barrier(instruction) and not probe.is_kernel:
-            probe.refuse(instruction, "a barrier in a device function is not implemented")
-        modifier = unknown_modifier(instruction)
-        if modifier is not None:
-            probe.refuse(instruction, f"{instruction.opcode} with .{modifier} is not implemented")
-        unfit = unfit_type(instruction)
-        if unfit is not None:
-            probe.refuse(instruction, f"{instruction.opcode} does not take .{unfit}")
-        beyond = beyond_parameter(probe.function, instruction)
-        if beyond is not None:
-            probe.refuse(instruction, f"an access beyond the end of {beyond}")
+def _calls_itself(program: Program, function: ir.Function) -> bool:
+    """Whether a function may be called again before it is done, so that the stack has it twice."""
+    seen: set[str] = set()
+    waiting = callees(function)
+    while waiting:
+        name = waiting.pop()
+        if name not in seen and name in program.functions:
+            seen.add(name)
+            waiting += callees(program.functions[name])
+    return function.name in seen

@@ -72,14 +72,15 @@ def load_lines(
     alignment: int,
     comb: Comb | None = None,
 ) -> str:
-    """Load the lines of the active lanes; where they lie on the stack. Others are zero."""
+    """Load the lines of the active lanes; where they lie on the stack. Others are zero, of a comb
+    as many as it has."""
     builder = lowering.builder
     _check(lowering, where, size, alignment, comb)
     note(lowering, instruction, where, size, Touch.READ)
     memory = stack_memory(lowering, "lines")
     if not lowering.is_mask_full:
         builder.declarations.add("declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)")
-        length = builder.lanes * size
+        length = (builder.lanes if comb is None else comb.count) * size
         builder.emit(
             f"call void @llvm.memset.p0.i64(ptr align 64 {memory}, i8 0, i64 {length}, i1 false)"
         )

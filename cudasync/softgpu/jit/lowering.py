@@ -41,7 +41,9 @@ class Lowering:
         settings: Settings,
         shapes: Mapping[str, Shape],
         builder: Builder,
+        like: Lowering | None = None,
     ) -> None:
+        """`like` lowers another part of the same function: what it has found out holds."""
         self.program = program
         self.function = function
         self.storage = program.storages[function.name]
@@ -79,7 +81,11 @@ class Lowering:
         self.has_fuel = False
         # What accesses ask for at once of the range that is remembered, by number, see `memcheck`.
         self.reaches: dict[int, Reach] = {}
-        self._wanted = frozenset(each.name for i in function.body for each in uses(i))
+        self._wanted: frozenset[str] = (
+            frozenset(each.name for i in function.body for each in uses(i))
+            if like is None
+            else like._wanted
+        )
 
     @property
     def is_kernel(self) -> bool:

@@ -22,7 +22,7 @@ from cudasync.softgpu.jit.program import prepare
 from cudasync.softgpu.jit.slots import Fit
 from cudasync.softgpu.jit.storage import module_variables
 from cudasync.softgpu.jit.texts import KernelTexts, key_of_compiled
-from cudasync.softgpu.jit.variants import Settings, Variant
+from cudasync.softgpu.jit.variants import PIECE_WEIGHT, Settings, Variant
 from cudasync.softgpu.launching import Found
 from cudasync.softgpu.racing import NEAR_NAME
 from cudasync.softgpu.refused import lower_each
@@ -162,15 +162,16 @@ def compile_module(
     convergence: bool = False,
     image: bytes | None = None,
     assume_varying: bool = False,
+    piece_weight: int = PIECE_WEIGHT,
 ) -> JitModule:
     """Lower every kernel that can be; PtxError for the first instruction that is no PTX.
 
     `image` is what the module was parsed from, where texts are to be kept on disk.
     `assume_varying` compiles without the analysis of what lanes have in common: slow code that
-    must do the same.
+    must do the same. `piece_weight` is that of the pieces which large functions are split into.
     """
     module = expand(module)
-    settings = Settings(memcheck, assume_varying, record, races, convergence)
+    settings = Settings(memcheck, assume_varying, record, races, convergence, piece_weight)
     source = None if image is None else _source_of(image)
     kernels, refused = lower_each(module, lambda kernel: _lowered(module, kernel, settings, source))
     variables = module_variables(module)

@@ -27,7 +27,7 @@ def make_slots(lowering: Lowering, names: Iterable[str]) -> None:
     """A stack slot for each register that has a shape, set to zero."""
     builder = lowering.builder
     for name in names:
-        for place, type_, nothing in _slots(lowering, name):
+        for place, type_, nothing in register_slots(lowering, name):
             builder.allocations.append(f"  {place} = alloca {type_}")
             builder.emit(f"store {type_} {nothing}, ptr {place}")
 
@@ -35,11 +35,11 @@ def make_slots(lowering: Lowering, names: Iterable[str]) -> None:
 def clear(lowering: Lowering, names: Iterable[str]) -> None:
     """Set registers to zero."""
     for name in names:
-        for place, type_, nothing in _slots(lowering, name):
+        for place, type_, nothing in register_slots(lowering, name):
             lowering.builder.emit(f"store {type_} {nothing}, ptr {place}")
 
 
-def _slots(lowering: Lowering, name: str) -> Iterator[tuple[str, str, str]]:
+def register_slots(lowering: Lowering, name: str) -> Iterator[tuple[str, str, str]]:
     """The slots of a register: place, type, and zero of that type."""
     builder, type_ = lowering.builder, llvm_type(lowering.function.registers[name].type)
     shape = lowering.shapes.get(name, UNIFORM)

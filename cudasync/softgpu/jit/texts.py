@@ -23,7 +23,7 @@ from cudasync.softgpu.jit.kernel_text import KernelText, Nontemporal, Traits
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from cudasync.softgpu.jit.kernel import Findings
+    from cudasync.softgpu.jit.findings import Findings
     from cudasync.softgpu.jit.program import Program
     from cudasync.softgpu.jit.variants import Settings, Variant
 
@@ -88,7 +88,8 @@ class KernelTexts:
         if record is not None:
             return _text_of(record)
         # Only now: it loads every emitter.
-        from cudasync.softgpu.jit.kernel import Findings, lower
+        from cudasync.softgpu.jit.findings import Findings
+        from cudasync.softgpu.jit.kernel import lower
 
         program = self._program()
         self._findings = self._findings or Findings(program)

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+# LLVM's time for a function grows faster than its text from some thousand lines on.
+PIECE_WEIGHT = 4000
+
 
 @dataclass(frozen=True, slots=True)
 class Variant:
@@ -30,3 +33,4 @@ class Settings:
     record: bool = False
     races: bool = False
     convergence: bool = False
+    piece_weight: int = PIECE_WEIGHT

@@ -30,6 +30,7 @@ from cudasync.softgpu.jit.masks import (
 )
 from cudasync.softgpu.jit.racing import note_barrier
 from cudasync.softgpu.jit.registers import clear, spent
+from cudasync.softgpu.jit.splitting.piece_text import PieceText
 from cudasync.softgpu.jit.stopping_functions import has_named_barriers
 from cudasync.softgpu.jit.stops import parts_lanes
 from cudasync.softgpu.jit.values import Value, integer, uniform
@@ -64,12 +65,16 @@ class Ways:
         flow: Flow,
         divergence: Divergence,
         stops: tuple[Stop, ...],
-        around: SegmentText | None = None,
+        around: SegmentText | PieceText | None = None,
         like: Ways | None = None,
+        *,
+        is_split: bool = False,
     ) -> None:
-        """`like` are the ways of another segment of the same kernel: what it has found holds."""
+        """`like` are the ways of another segment of the same kernel, or of another piece of the
+        same function: what it has found holds."""
         self._lowering = lowering
         self._around = around
+        self._piece = around.piece if isinstance(around, PieceText) else None
         self._segment = around.segment if around is not None else None
         self._builder = lowering.builder
         self._flow = flow
@@ -84,7 +89,18 @@ class Ways:
         lowering.has_fuel = bool(flow.loops)
         if like is not None:
             self.held, self.is_named, self.blending = like.held, like.is_named, like.blending
-            self.frame = Frame(lowering, flow, stops, self.held, {}, (), like.all_slots, like.frame)
+            numbers = like.frame.numbers if is_split else {}
+            self.frame = Frame(
+                lowering,
+                flow,
+                stops,
+                self.held,
+                numbers,
+                (),
+                like.all_slots,
+                like.frame,
+                is_split=is_split,
+            )
             self.all_slots = like.all_slots
             self.slots = set(self.all_slots)
             if self._segment is not None:
@@ -103,7 +119,9 @@ class Ways:
         self.slots.discard(flow.exit)
         paces = around.paces if around is not None else ()
         self.all_slots = frozenset(self.slots)
-        self.frame = Frame(lowering, flow, stops, self.held, numbers, paces, self.all_slots)
+        self.frame = Frame(
+            lowering, flow, stops, self.held, numbers, paces, self.all_slots, is_split=is_split
+        )
         # Those of them in which some register is blended.
         self.blending = {index for index in self.slots if self._blends(flow.nodes[index])}
         if self._segment is not None:
@@ -239,6 +257,10 @@ class Ways:
         """Go to the header of a loop whose lanes all wait there, or are elsewhere for good."""
         if not self._flow.is_reducible:
             # Lanes may have come in elsewhere, and wait there.
+            self._builder.emit(f"br label %node.{loop.header}")
+            return
+        if self._piece is not None and not self._piece.holds(loop):
+            # What other pieces are handed is in memory, where no value goes round.
             self._builder.emit(f"br label %node.{loop.header}")
             return
         names = self._spent.get(loop.header)

@@ -7,6 +7,7 @@ where it differs at all.
 
 from __future__ import annotations
 
+import functools
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -33,7 +34,7 @@ def load(lowering: Lowering, instruction: ir.Instruction) -> None:
     with first_lanes(lowering, part.count):
         where, comb = _lines(lowering, instruction, part, source, stride)
         memory = load_lines(lowering, instruction, where, part.line_bytes, part.element_bytes, comb)
-    order = _order(part, held)
+    order = _order(part)
     if order is not None:
         result = stack_memory(lowering, "result")
         name = f"@cudasync.wmma.load.{part.operand}.{part.type}.{part.layout}.{part.shape}"
@@ -47,7 +48,7 @@ def store(lowering: Lowering, instruction: ir.Instruction) -> None:
     target, source, *stride = instruction.operands
     held = fragment_of_part(part)
     memory = put(lowering, instruction, source, held, "result")
-    order = _order(part, held)
+    order = _order(part)
     if order is not None:
         lines = stack_memory(lowering, "lines")
         name = f"@cudasync.wmma.store.{part.type}.{part.layout}.{part.shape}"
@@ -107,11 +108,13 @@ def _of_first_lane(lowering: Lowering, value: Value) -> Value:
     )
 
 
-def _order(part: Part, held: Fragment) -> list[int] | None:
+@functools.cache
+def _order(part: Part) -> list[int] | None:
     """For each element of the registers its place in the lines; None if that is the same.
 
     Of elements under a byte whole words are moved.
     """
+    held = fragment_of_part(part)
     positions = held.positions
     width = 1
     if ELEMENT_BITS[part.type] < 8:
@@ -135,13 +138,21 @@ def _permute(
     is_load: bool,
 ) -> None:
     """Move elements from lines to registers, or back."""
-    bits = ELEMENT_BITS[held.type]
+    if name not in builder.functions:
+        builder.functions[name] = _permutation(name, held.type, tuple(order), is_load=is_load)
+    builder.emit(f"call void {name}(ptr {target}, ptr {source})")
+
+
+@functools.cache
+def _permutation(name: str, element: str, order: tuple[int, ...], *, is_load: bool) -> str:
+    """The function that moves elements of a type."""
+    bits = ELEMENT_BITS[element]
     type_ = f"i{bits if bits >= 8 else 32}"
     words = ", ".join(f"i16 {each}" for each in order)
     count = len(order)
     held_at, line_at = ("%target", "%source") if is_load else ("%source", "%target")
     move_from, move_to = ("%in.line", "%in.register") if is_load else ("%in.register", "%in.line")
-    builder.functions[name] = f"""
+    return f"""
 {name}.order = private constant [{count} x i16] [{words}]
 define void {name}(ptr %target, ptr %source) {{
 entry:
@@ -162,4 +173,3 @@ done:
   ret void
 }}
 """
-    builder.emit(f"call void {name}(ptr {target}, ptr {source})")

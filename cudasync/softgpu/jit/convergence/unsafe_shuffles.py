@@ -1,0 +1,30 @@
+"""Cellar, jit. Shuffles that may read of a lane which gives no value."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from cudasync.softgpu.jit.convergence.calls import names_everybody
+
+if TYPE_CHECKING:
+    from cudasync.ptx.ir import Instruction
+    from cudasync.softgpu.jit.divergence import Divergence
+    from cudasync.softgpu.jit.flow import Flow
+    from cudasync.softgpu.jit.lowering import Lowering
+
+
+def unsafe_shuffles(lowering: Lowering, flow: Flow, divergence: Divergence) -> list[Instruction]:
+    """Those that may read of a lane which has ended, or is not in the block or the mask."""
+    return [
+        each
+        for node in flow.nodes
+        for each in flow.function.body[node.start : node.end]
+        if each.opcode == "shfl"
+        and not (
+            lowering.is_kernel
+            and lowering.variant.is_whole
+            and node.index not in divergence.divergent
+            and each.guard is None
+            and names_everybody(each)
+        )
+    ]
