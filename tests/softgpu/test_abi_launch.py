@@ -258,7 +258,6 @@ def test_what_is_no_ptx_is_refused(context, text):
     ("start", "what"),
     [
         (b"\x7fELF", "machine code"),
-        (b"\x50\xed\x55\xba", "machine code"),
         (b"\xed\x43\x4e\x7f", "intermediate code"),
         (b"BC\xc0\xde", "LLVM bitcode"),
         (b"!<arch>\n", "a library"),
