@@ -74,7 +74,7 @@ def _program(top: Path, folder: Path, sources: list[Path]) -> Program:
     flags = [each for each in _FLAGS.findall(make) if not re.search("CUDA|NDEBUG", each)]
     for folders in re.findall(r"include_directories\(([^)]*)\)", make):
         flags += [f"-I{word}" for word in folders.split() if "$" not in word]
-    run = re.search(r"^\s+.*\./\$[({]\w+[)}](.*)$", make, re.MULTILINE)
+    run = re.search(r"^\s+.*\./(?:\$[({]\w+[)}]|main\b)(.*)$", make, re.MULTILINE)
     arguments = run[1].split("#")[0].split() if run else []
     return Program(
         folder.relative_to(top).as_posix(),

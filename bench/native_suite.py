@@ -52,7 +52,7 @@ _NO_FAILURE = re.compile(
     r"\b(0|no|zero|without)\s+(failed|failures?|mismatch\w*|errors?)\b|"
     r"(failed|failures?|mismatch\w*|errors?)\w*\s*[:=]\s*0(\.0*)?\b|"
     # Where a program shows what an assertion does.
-    r"thread: \[[\d,]+\] Assertion .* failed|failed as expected",
+    r"thread: \[[\d,]+\] Assertion .* failed|failed as expected|generate assertion failures",
     re.IGNORECASE,
 )
 _REFUSED = re.compile(

@@ -154,10 +154,9 @@ def run_module(
 def findings_in(module: str, said: str) -> list[Outcome]:
     """What checks have told of a process, each finding as an outcome."""
     blocks = re.findall(r"^cudasync check: (\w+: .*(?:\n    .*)*)", said, re.MULTILINE)
-    return [
-        {"test": module, "outcome": FOUND, "reason": re.sub(r"\s*\n\s*", " | ", each)}
-        for each in blocks
-    ]
+    # Without the folders of this machine.
+    said_of = (re.sub(r"/\S*/site-packages/", "", re.sub(r"\s*\n\s*", " | ", b)) for b in blocks)
+    return [{"test": module, "outcome": FOUND, "reason": each} for each in said_of]
 
 
 class Ended:
@@ -210,7 +209,7 @@ def run_process(
         return Ended(status, output.read(), deadline_s)
 
 
-_TOLD = ("failed", "lost", "skipped")
+_TOLD = ("failed", "refused", "lost", "skipped")
 
 
 def table(tests: list[Outcome], prefix: str = "") -> str:
@@ -234,9 +233,10 @@ def counted(tests: list[Outcome], what: str = "tests") -> str:
     tests = [test for test in tests if test["outcome"] != FOUND]
     ran = len(tests) - counts["skipped"]
     share = f" ({100 * counts['passed'] / ran:.1f} % of those that ran)" if ran else ""
+    refused = f"{counts['refused']} refused, " if counts["refused"] else ""
     return (
         f"{len(tests)} {what}: {counts['passed']} passed{share}, {counts['failed']} failed, "
-        f"{counts['lost']} lost with their process, {counts['skipped']} skipped"
+        f"{refused}{counts['lost']} lost with their process, {counts['skipped']} skipped"
         + (f", {counts[FOUND]} findings" if counts[FOUND] else "")
     )
 

@@ -293,6 +293,24 @@ except Exception as error:
 """
 
 
+def test_a_process_that_imports_cupy_first_is_on_the_software_gpu_too(started, tmp_path):
+    """CuPy asks for a driver while it is imported: one must be in place before its first line."""
+    package = tmp_path / "cupy"
+    package.mkdir()
+    (package / "__init__.py").write_text(
+        "import ctypes, os\n"
+        "ctypes.CDLL('libcuda.so.1', os.RTLD_NOLOAD).cuInit(0)\n"
+        "print('there is a driver')\n"
+    )
+    done = started(
+        "import os, subprocess, sys\n"
+        "environment = dict(os.environ)\n"
+        f"environment['PYTHONPATH'] += os.pathsep + {str(tmp_path)!r}\n"
+        "subprocess.run([sys.executable, '-c', 'import cupy'], cwd='/', env=environment)\n",
+    )
+    assert done.out == "there is a driver\n", done.err
+
+
 @pytest.mark.sampled(3)
 @pytest.mark.skipif(real_driver() is not None, reason="there is a driver to be found")
 @pytest.mark.parametrize(

@@ -264,11 +264,13 @@ def launch(ground: Ground) -> Act:
     ground.engine = cs.Engine(workers=WORKERS)
     with cs.use(ground.engine):
         x, y = cs.zeros(8, np.int32), cs.zeros(8, np.int32)
-    # One for any stream, and one for the stream of the first.
+    # One for any stream, one for the stream of the first, and that once more, with nothing on
+    # memory in between.
     launches = [
         ground.kernel.prepare(grid=1, block=8, args=(to, of, np.int32(2), np.uint32(8)))
         for to, of in ((y, x), (x, y))
     ]
+    launches.append(launches[1])
 
     def push() -> None:
         with cs.use(ground.engine):

@@ -85,6 +85,37 @@ def test_intermediate_code_is_linked_with_ptx(context):
     assert run(linked((Kind.LTOIR, intermediate(KERNEL)), (Kind.PTX, TWICE_PTX))) == [3, 5, 7, 9]
 
 
+KERNEL_PTX = b""".version 8.0
+.target sm_80
+.address_size 64
+.extern .func (.param .b32 result) _Z5twicei(.param .b32 a);
+.visible .entry k(.param .u64 x)
+{
+    .reg .b32 %r<3>;
+    .reg .b64 %rd<3>;
+    ld.param.u64 %rd1, [x];
+    mov.u32 %r1, %tid.x;
+    mad.wide.u32 %rd1, %r1, 4, %rd1;
+    ld.global.b32 %r2, [%rd1];
+    .param .b32 given;
+    .param .b32 back;
+    st.param.b32 [given], %r2;
+    call (back), _Z5twicei, (given);
+    ld.param.b32 %r2, [back];
+    add.s32 %r2, %r2, 1;
+    st.global.b32 [%rd1], %r2;
+    ret;
+}
+"""
+
+
+def test_a_function_that_only_ptx_calls_is_kept(context):
+    image = linked((Kind.PTX, KERNEL_PTX), (Kind.LTOIR, intermediate(TWICE)))
+    assert run(image) == [3, 5, 7, 9]
+    module = ok(driver.cuModuleLoadData(image))
+    assert ok(driver.cuModuleGetFunctionCount(module)) == 1
+
+
 def test_what_nothing_defines_is_told(context):
     with pytest.raises(AssertionError, match=r"ERROR_FINALIZE.*_Z5twicei"):
         linked((Kind.LTOIR, intermediate(KERNEL)))

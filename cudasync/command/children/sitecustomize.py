@@ -2,7 +2,8 @@
 
 Its folder is in front of PYTHONPATH there, so that such a process (a worker of multiprocessing's,
 a script started by a script) finds the software GPU as its driver, too: put in place when
-cuda.bindings is imported, and not before. Whatever other sitecustomize there is, is read as well.
+cuda.bindings or CuPy is imported, and not before. Whatever other sitecustomize there is, is read
+as well.
 """
 
 from __future__ import annotations
@@ -19,10 +20,12 @@ if TYPE_CHECKING:
 
 _HERE = Path(__file__).resolve().parent
 _BINDINGS = "cuda.bindings"
+_CUPY = ("cupy", "cupy_backends")
 
 
 class _WithSoftwareGpu:
-    """A loader that puts the software GPU in place behind the module that it loads."""
+    """A loader that puts the software GPU in place: behind the bindings, which it needs itself,
+    and before CuPy, which looks for a driver while it is imported."""
 
     def __init__(self, loader: Any) -> None:
         self._loader = loader
@@ -31,14 +34,22 @@ class _WithSoftwareGpu:
         return getattr(self._loader, name)
 
     def exec_module(self, module: ModuleType) -> None:
+        if module.__name__ != _BINDINGS:
+            _place()
         self._loader.exec_module(module)
-        if _Finder in sys.meta_path:
-            sys.meta_path.remove(_Finder)
-        if importlib.util.find_spec("cudasync") is None:
-            sys.path.append(str(_HERE.parents[2]))
-        from cudasync.driver.probe import place_software_gpu
+        if module.__name__ == _BINDINGS:
+            _place()
 
-        place_software_gpu()
+
+def _place() -> None:
+    """Put the software GPU in place, once."""
+    if _Finder in sys.meta_path:
+        sys.meta_path.remove(_Finder)
+    if importlib.util.find_spec("cudasync") is None:
+        sys.path.append(str(_HERE.parents[2]))
+    from cudasync.driver.probe import place_software_gpu
+
+    place_software_gpu()
 
 
 class _Finder:
@@ -48,7 +59,7 @@ class _Finder:
     def find_spec(
         cls, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        if name != _BINDINGS:
+        if name != _BINDINGS and name not in _CUPY:
             return None
         spec = PathFinder.find_spec(name, path, target)
         if spec is not None and spec.loader is not None:

@@ -19,6 +19,7 @@ from cudasync.softgpu.abi.calls_link import Link
 from cudasync.softgpu.abi.jit_link_options import SUCCESS, JitLinkOptions
 from cudasync.softgpu.abi.jit_options import JitOptions
 from cudasync.softgpu.abi.other_libraries import nvjitlink_library
+from cudasync.softgpu.abi.other_libraries.kept_functions import keeper, shown, undefined
 from cudasync.softgpu.abi.other_libraries.nvjitlink_library import (
     LTO_NOT_ENABLED,
     NvJitLinkFailure,
@@ -37,7 +38,7 @@ from cudasync.softgpu.core.results import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from cudasync.softgpu.core.machine import Machine
 
@@ -90,11 +91,18 @@ class _JitLink:
     def complete(self) -> None:
         """Link everything; DriverFailure or NvJitLinkFailure with the log's text."""
         if self.intermediate:
-            ptx = self._by_nvidia(self.options.for_ptx(), "Ptx").rstrip(b"\0 \n")
-            self.link.add(_KINDS[2], ptx, "<intermediate code>")
+            self.link.add(_KINDS[2], self._ptx(), "<intermediate code>")
         is_empty = not self.link.texts
         linked = self.options.empty_program() if is_empty else self.link.complete()
         self.result = linked + b"\0"
+
+    def _ptx(self) -> bytes:
+        """The intermediate code as PTX, with the functions that only the PTX beside it calls."""
+        names = undefined(text for _, text in self.link.texts)
+        code = keeper(names, self.options.architecture) if names else None
+        more = [] if code is None else [(code, "<kept functions>")]
+        ptx = self._by_nvidia(self.options.for_ptx(), "Ptx", more).rstrip(b"\0 \n")
+        return ptx if code is None else shown(ptx, names)
 
     def linked_intermediate(self) -> bytes:
         """The linked intermediate code; NvJitLinkFailure where there was none."""
@@ -102,10 +110,12 @@ class _JitLink:
             raise NvJitLinkFailure(_INVALID_INPUT, b"no intermediate code was linked")
         return self._by_nvidia(self.options.given, "LTOIR")
 
-    def _by_nvidia(self, options: list[str], wanted: str) -> bytes:
+    def _by_nvidia(
+        self, options: list[str], wanted: str, more: Sequence[tuple[bytes, str]] = ()
+    ) -> bytes:
         library = nvjitlink_library.found()
         assert library is not None, "intermediate code is kept only where it can be linked"
-        return library.link(options, self.intermediate, wanted)
+        return library.link(options, [*self.intermediate, *more], wanted)
 
     def linked(self) -> bytes:
         """The result; DriverFailure, which becomes INTERNAL, if there is none."""

@@ -37,7 +37,7 @@ def note_window(
         return  # An argument, which is there by construction.
     if kind is Touch.READ and "vprintf" in instruction.text:
         return  # What is printed lies between padding.
-    name = f"@cudasync.window.{kind.value}.{size}"
+    name = f"@cudasync.window.{kind.value}.{size}.v{builder.lanes}"
     builder.functions |= {"@cudasync.window.fresh": _FRESH, "@cudasync.window.tell": _TELL}
     builder.functions[name] = _access(name, size, kind, builder.lanes)
     builder.declarations.add(_MEMSET)
@@ -151,14 +151,77 @@ block:
   %other.xy = or i64 %other.x, %other.y
   %other = or i64 %other.xy, %other.z
   %is.same = icmp eq i64 %other, 0
-  br i1 %is.same, label %entry, label %fresh
+  br i1 %is.same, label %ready, label %fresh
 fresh:
   call void @cudasync.window.fresh(ptr %state, i64 %x, i64 %y, i64 %z)
-  br label %entry
-entry:
+  br label %ready
+ready:
   %wide.warp = zext i32 %warp to i64
 """
-_PARAMETERS = f"ptr %job, {_BLOCK}, i32 %warp, ptr %addresses, i32 %spacing, i32 %mask, i64 %line"
+_PARAMETERS = f"ptr %job, {_BLOCK}, i32 %warp, ptr %addresses, i32 %spacing, i32 %given, i64 %line"
+_ONES = int.from_bytes(bytes([1] * 8), "little")
+
+
+def _run(size: int, kind: Touch, lanes: int) -> str:
+    """From `ready` to `entry`: all lanes at once where they lie side by side, and where that will
+    do; else `%mask` has the lanes to be gone through, of one address the first."""
+    width, steps = size * lanes, ", ".join(f"i64 {size * n}" for n in range(lanes))
+    vector = f"<{lanes} x i64>"
+    do = """\
+  call void @llvm.memset.p0.i64(ptr %run.at, i8 1, i64 %run.size, i1 false)
+  br label %done
+"""
+    if kind & Touch.READ:
+        # Each mark is 0 or 1: all are 1 if all words have all ones.
+        do = f"""\
+  br label %word
+word:
+  %offset = phi i64 [0, %run], [%offset.next, %word]
+  %ones = phi i64 [-1, %run], [%ones.next, %word]
+  %word.at = getelementptr i8, ptr %run.at, i64 %offset
+  %word.marks = load i64, ptr %word.at, align 1
+  %ones.next = and i64 %ones, %word.marks
+  %offset.next = add i64 %offset, 8
+  %are.more = icmp ult i64 %offset.next, %run.size
+  br i1 %are.more, label %word, label %judge
+judge:
+  %are.written = icmp eq i64 %ones.next, {_ONES}
+  br i1 %are.written, label %done, label %entry
+"""
+    judged = ", [%given, %judge]" if kind & Touch.READ else ""
+    return f"""\
+{_word("distance", State.DISTANCE)}
+{_word("low", State.LOW)}
+{_word("high", State.HIGH)}
+  %negated = sub i32 0, %given
+  %lowest = and i32 %given, %negated
+  %is.one = icmp eq i32 %spacing, 0
+  br i1 %is.one, label %entry, label %several
+several:
+  %is.full = icmp eq i32 %given, {(1 << lanes) - 1}
+  br i1 %is.full, label %line.up, label %entry
+line.up:
+  %all = load {vector}, ptr %addresses, align 8
+  %start = extractelement {vector} %all, i32 0
+  %start.one = insertelement {vector} poison, i64 %start, i32 0
+  %starts = shufflevector {vector} %start.one, {vector} poison, <{lanes} x i32> zeroinitializer
+  %expected = add {vector} %starts, <{steps}>
+  %are.apart = icmp ne {vector} %all, %expected
+  %apart = bitcast <{lanes} x i1> %are.apart to i{lanes}
+  %is.run = icmp eq i{lanes} %apart, 0
+  %behind = add i64 %start, {width}
+  %is.above = icmp uge i64 %start, %low
+  %is.below = icmp ule i64 %behind, %high
+  %is.inside = and i1 %is.above, %is.below
+  %is.fast = and i1 %is.run, %is.inside
+  br i1 %is.fast, label %run, label %entry
+run:
+  %run.marked = add i64 %start, %distance
+  %run.at = inttoptr i64 %run.marked to ptr
+  %run.size = add i64 0, {width}
+{do}entry:
+  %mask = phi i32 [%lowest, %ready], [%given, %several], [%given, %line.up]{judged}
+"""
 
 
 def _access(name: str, size: int, kind: Touch, lanes: int) -> str:
@@ -177,10 +240,7 @@ early:
 """
     return f"""
 define void {name}({_PARAMETERS}) {{
-{_BEGIN}{_word("distance", State.DISTANCE)}
-{_word("low", State.LOW)}
-{_word("high", State.HIGH)}
-  %end = sub i64 %high, {size}
+{_BEGIN}{_run(size, kind, lanes)}  %end = sub i64 %high, {size}
   %first = mul i64 %wide.warp, {lanes}
 {next_lane("go.on")}
   %place = mul i32 %index, %spacing

@@ -114,7 +114,7 @@ def test_a_program_linked_with_nvidias_runtime(libraries, features, tmp_path, ru
     program = tmp_path / runtime
     command = [*nvcc.nvcc(), f"-cudart={runtime}", "-arch=compute_75"]
     # The driver's library is ours in any case: there is none without a GPU.
-    command += [str(libraries / "libcuda.so.1")]
+    command += ["-Xlinker", str(libraries / "libcuda.so.1")]
     source = nvcc.PROGRAMS / "features.cu"
     if subprocess.run([*command, str(source), "-o", str(program)], check=False).returncode:
         pytest.skip("this nvcc has no such library")

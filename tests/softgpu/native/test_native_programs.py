@@ -23,6 +23,7 @@ PARTS = (
     "cooperative",
     "managed",
     "driver",
+    "callbacks",
     "errors",
 )
 

@@ -10,6 +10,7 @@ from cudasync.softgpu.abi.runtime.array_memory import created_array
 from cudasync.softgpu.abi.runtime.device_properties import described, luid
 from cudasync.softgpu.abi.runtime.unified_addressing import PointerAttributes
 from cudasync.softgpu.abi.structures import PoolProperties
+from cudasync.softgpu.core.interprocess.memory_handles import HANDLE_BYTES
 from cudasync.softgpu.core.results import DriverFailure
 
 if TYPE_CHECKING:
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from types import ModuleType
 
     from cudasync.softgpu.abi.cupy.calling import Runtime
+    from cudasync.softgpu.core.machine import Machine
 
 _PEER_ACCESS_ALREADY_ENABLED: Final = 704
 _ON_DEVICE: Final = 1
@@ -26,6 +28,7 @@ _CAPTURE_INVALIDATED: Final = 2
 _FIRST_WIDE_ATTRIBUTE: Final = 4
 _OBJECT_HEAD_BYTES: Final = 16
 _NO_FLAGS: Final = 0
+_LAZY_PEER_ACCESS: Final = 1
 
 
 class Functions:
@@ -91,16 +94,39 @@ class Functions:
         said["kernelExecTimeoutEnabled"] = said["computeMode"] = 0
         return said
 
+    # Memory and events of other processes
+
+    def ipcGetMemHandle(self, devPtr: int) -> bytes:
+        handle = ctypes.create_string_buffer(HANDLE_BYTES)
+        self._runtime.call("cudaIpcGetMemHandle", ctypes.addressof(handle), devPtr)
+        return handle.raw
+
+    def ipcGetEventHandle(self, event: int) -> bytes:
+        handle = ctypes.create_string_buffer(HANDLE_BYTES)
+        self._runtime.call("cudaIpcGetEventHandle", ctypes.addressof(handle), event)
+        return handle.raw
+
+    def ipcOpenMemHandle(self, handle: bytes, flags: int = _LAZY_PEER_ACCESS) -> int:
+        del flags  # There is one, and it changes nothing.
+        return self._opened(lambda machine: machine.interprocess.open(handle).start)
+
+    def ipcOpenEventHandle(self, handle: bytes) -> int:
+        return self._opened(lambda machine: machine.streams.open_event(handle).handle)
+
+    def _opened(self, open_: Callable[[Machine], int]) -> int:
+        self._ensure_context()
+        try:
+            return open_(self._runtime.machine)
+        except DriverFailure as failure:
+            raise self._runtime.failure(failure.code, failure.detail) from None
+
     # Memory
 
     def malloc3DArray(
         self, descPtr: int, width: int, height: int, depth: int, flags: int = 0
     ) -> int:
-        self._ensure_context()
-        try:
-            return created_array(self._runtime.machine, descPtr, (width, height, depth), flags)
-        except DriverFailure as failure:
-            raise self._runtime.failure(failure.code, failure.detail) from None
+        extent = width, height, depth
+        return self._opened(lambda machine: created_array(machine, descPtr, extent, flags))
 
     def memGetInfo(self) -> tuple[int, int]:
         free, total = ctypes.c_size_t(), ctypes.c_size_t()
@@ -220,6 +246,10 @@ _LETTERS: Final = {
     "deviceGetByPCIBusId": "i(O)",
     "deviceGetPCIBusId": "O(i)",
     "getDeviceProperties": "O(i)",
+    "ipcGetMemHandle": "O(l)",
+    "ipcGetEventHandle": "O(l)",
+    "ipcOpenMemHandle": "l(Ou)",
+    "ipcOpenEventHandle": "l(O)",
     "malloc3DArray": "l(lzzzu+)",
     "memGetInfo": "O()",
     "memPrefetchAsync": "O(lzil)",

@@ -84,6 +84,7 @@ destroySurfaceObject(surfObject) O(z) cudaDestroySurfaceObject
 getChannelDesc(array) v(l) cudaGetChannelDesc
 getTextureObjectResourceDesc(texobj) v(z) cudaGetTextureObjectResourceDesc
 getTextureObjectTextureDesc(texobj) v(z) cudaGetTextureObjectTextureDesc
+ipcCloseMemHandle(devPtr) O(l) cudaIpcCloseMemHandle
 graphDestroy(graph) O(l) cudaGraphDestroy
 graphExecDestroy(graphExec) O(l) cudaGraphExecDestroy
 graphLaunch(graphExec,stream) O(ll) cudaGraphLaunch

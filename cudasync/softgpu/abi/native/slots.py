@@ -17,6 +17,7 @@ from cudasync.softgpu.abi.native import (  # noqa: F401 - they enter their funct
     symbols,
 )
 from cudasync.softgpu.abi.native.errors import name_address, text_address
+from cudasync.softgpu.abi.native.host_functions import going_on
 from cudasync.softgpu.abi.native.kernel_arguments import entry_of
 from cudasync.softgpu.abi.native.libraries import (
     FINDINGS,
@@ -89,6 +90,7 @@ def _of_runtime(table: FunctionTable) -> Callable[[str], int]:
         if name in others:
             return ctypes.cast(others[name], ctypes.c_void_p).value or 0
         entry = entry_of(name)
+        entry = None if entry is None else going_on(entry)
         if entry is not None and is_per_thread:
             entry = replace(entry, call=streams.per_thread(entry.call))
         return table.enter(symbol, entry, _MISSING)

@@ -8,5 +8,5 @@ makes a C function of an entry, which never lets an exception out.
 
 A chapter enters a function with `@table.runtime_function(name, letters)`, or with a row of
 `table.forward` where the function is the driver's under another name.
-Those who serve the table: `bindings.py` (cuda.bindings.runtime).
+Those who serve the table: `bindings.py` (cuda.bindings.runtime), `abi/cupy/` (CuPy).
 """

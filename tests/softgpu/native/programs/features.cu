@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <cuda.h>
+#include <semaphore.h>
 #include <sys/wait.h>
 #include <thread>
 #include <unistd.h>
@@ -232,6 +233,22 @@ static void cooperative() {
     NEED(host == 10);
 }
 
+// Nobody waits for the stream but its host function, and the program for that by a semaphore.
+static sem_t arrived;
+
+static void callbacks() {
+    int *data, *host;
+    NEED(!sem_init(&arrived, 0, 0));
+    OK(cudaMalloc(&data, 32 * sizeof *data));
+    OK(cudaMallocHost(&host, 32 * sizeof *host));
+    OK(cudaMemset(data, 0, 32 * sizeof *data));
+    add_one<<<1, 32>>>(data);
+    OK(cudaMemcpyAsync(host, data, 32 * sizeof *host, cudaMemcpyDeviceToHost, 0));
+    OK(cudaLaunchHostFunc(0, [](void *) { sem_post(&arrived); }, nullptr));
+    NEED(!sem_wait(&arrived));
+    NEED(host[31] == 1);
+}
+
 // Both libraries of a process lead to one GPU, each by its own slots.
 static void driver() {
     char name[64];
@@ -342,7 +359,7 @@ int main(int count, char **words) {
     struct { const char *name; void (*run)(); } parts[] = {
         {"symbols", symbols}, {"streams", streams}, {"graphs", graphs},
         {"attributes", attributes}, {"textures", textures}, {"cooperative", cooperative},
-        {"managed", managed}, {"driver", driver},
+        {"managed", managed}, {"driver", driver}, {"callbacks", callbacks},
         {"threads", threads}, {"errors", errors}, {"prints", prints}, {"asserts", asserts},
         {"out_of_bounds", out_of_bounds}, {"races", races}, {"forks", forks}};
     for (auto &part : parts)

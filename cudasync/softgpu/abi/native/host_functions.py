@@ -1,0 +1,31 @@
+"""Cellar, abi. Host functions of compiled programs: work goes on by itself once there is one.
+
+Nothing runs on the software GPU unless a CUDA call waits for it. A program may wait for its host
+function by means of its own, a condition variable for one, which nobody here sees.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from cudasync.softgpu.abi import registry
+    from cudasync.softgpu.core.machine import Machine
+
+_ENQUEUE: Final = frozenset(
+    {"cudaStreamAddCallback", "cudaLaunchHostFunc", "cudaLaunchHostFunc_v2"}
+)
+
+
+def going_on(entry: registry.Entry) -> registry.Entry:
+    """The same function; where it enqueues a host function, work goes on by itself from then on."""
+    if entry.name not in _ENQUEUE:
+        return entry
+    call = entry.call
+
+    def enqueue(machine: Machine, *arguments: int) -> int | None:
+        machine.progress.begin()
+        return call(machine, *arguments)
+
+    return replace(entry, call=enqueue)
