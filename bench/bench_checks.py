@@ -22,7 +22,7 @@ from harness import Case, Contender
 from softgpu_work import all_work
 
 import cudasync as cs
-from cudasync.driver import sanitizing
+from cudasync.driver.extensions import sanitizer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -95,7 +95,7 @@ def contender(
 ) -> Contender:
     def bench(loops: int) -> float:
         if kinds is not None:
-            sanitizing.begin(kinds)
+            sanitizer.begin(kinds)
         try:
             launch()
             began = time.perf_counter()
@@ -104,7 +104,7 @@ def contender(
             return time.perf_counter() - began
         finally:
             if kinds is not None:
-                sanitizing.end()
+                sanitizer.end()
 
     return Contender(name, bench, checksum)
 

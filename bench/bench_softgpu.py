@@ -29,13 +29,13 @@ from softgpu_rivals import NumPy, numba_functions
 from softgpu_work import all_work
 
 from cudasync.ptx import parse
+from cudasync.softgpu.interface.launch import AllocationSnapshot, Launch, OutcomeKind
 from cudasync.softgpu.jit import compile_module
-from cudasync.softgpu.jit.codegen import host_level
-from cudasync.softgpu.launching import AllocationSnapshot, Launch, OutcomeKind
+from cudasync.softgpu.jit.machine_code.codegen import host_level
 
 sys.path.insert(1, str(checkout.ROOT / "tests"))
 
-from helpers.jit import pack
+from helpers.lowering.jit_launch import pack
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -14,11 +14,12 @@ import llvmlite.binding as llvm
 
 from cudasync.ptx import parse
 from cudasync.softgpu.expansion import expand
-from cudasync.softgpu.jit import codegen, flags
 from cudasync.softgpu.jit.findings import Findings, analyse_function
-from cudasync.softgpu.jit.kernel import lower
-from cudasync.softgpu.jit.program import prepare
-from cudasync.softgpu.jit.variants import Settings, Variant
+from cudasync.softgpu.jit.kernel_abi.specialisation import Settings, Variant
+from cudasync.softgpu.jit.machine_code import codegen
+from cudasync.softgpu.jit.pipeline import lower
+from cudasync.softgpu.jit.transforms.program import prepare
+from cudasync.softgpu.jit.vector_ir import mask_vectors
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -83,7 +84,7 @@ def compile_in_phases(text: str) -> Compilation:
     for part in parts:
         is_light = codegen.is_light(part)
         machine = codegen.new_machine(level, is_light=is_light)
-        whole = part + flags.definitions(part, level)
+        whole = part + mask_vectors.definitions(part, level)
         made = phases.run("LLVM parse", lambda whole=whole: llvm.parse_assembly(whole))
         passes, builder = codegen.prepared(made, machine, is_light=is_light)
         phases.run("passes", lambda p=passes, m=made, b=builder: p.run(m, b))

@@ -22,7 +22,7 @@ from cudasync.graph.passes import memory, packing
 
 sys.path.insert(1, str(checkout.ROOT / "tests"))
 
-from helpers.antichains import heaviest
+from helpers.graphs.antichains import heaviest
 
 if TYPE_CHECKING:
     from harness import Session

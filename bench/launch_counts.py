@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 sys.path.insert(1, str(checkout.ROOT / "tests"))
 
-from helpers.driver_calls import counted_calls
+from helpers.driver.call_counts import counted_calls
 
 # Driver calls that only ask, and enqueue nothing: one issue in 32 to a busy stream asks how far it
 # has come. Around the question the thread's mode is set and set back, since the program may be

@@ -98,7 +98,7 @@ enqueued = [0]
 
 def count_commands() -> None:
     """Count what is enqueued from now on, whoever executes it."""
-    from cudasync.softgpu.core.chains import Chains
+    from cudasync.softgpu.core.streams.dependency_tracking import Chains
 
     # Records of events and waits for them are often no commands of their own.
     for verb in ("enqueue", "record", "hold"):

@@ -17,7 +17,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 import pytest
-from helpers.kept_code import IS_INSIDE_A_TEST, keep_nothing, kept_in
+from helpers.lowering.kept_code import IS_INSIDE_A_TEST, keep_nothing, kept_in
 from hypothesis import HealthCheck, Phase, settings
 
 # The software GPU has as many devices as one asks for; programs of the tests use three.

@@ -12,7 +12,7 @@ import array_api_copy
 import numpy as np
 import pytest
 import xp_on_cpu
-from helpers.house import ROOT
+from helpers.repository.checkout import ROOT
 
 import cudasync as cs
 from cudasync import xp

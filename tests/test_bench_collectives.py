@@ -10,7 +10,7 @@ import harness
 import numpy as np
 import pytest
 from collectives_by_hand import ByHand, Ours, numbers
-from helpers.ranks import lacks_mpi
+from helpers.distributed.ranks import lacks_mpi
 
 import cudasync as cs
 

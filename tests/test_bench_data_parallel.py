@@ -6,8 +6,8 @@ import json
 
 import data_parallel
 import pytest
-from helpers.house import ROOT
-from helpers.ranks import lacks_mpi, launch
+from helpers.distributed.ranks import lacks_mpi, launch
+from helpers.repository.checkout import ROOT
 
 
 def test_a_step_is_judged_by_the_larger_part_of_its_own_round():

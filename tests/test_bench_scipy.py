@@ -9,7 +9,7 @@ import sys
 import numpy as np
 import pytest
 import scipy_suite
-from helpers.house import ROOT
+from helpers.repository.checkout import ROOT
 
 ROW = np.arange(1.0, 5.0)
 CASES = {

@@ -23,7 +23,7 @@ import pytest
 import tables
 import workloads
 from engines import Asyncio, Graphlib, SerialLoop, ThreadPool, TwoThreadPools
-from helpers.house import ROOT
+from helpers.repository.checkout import ROOT
 from locked import LockedEngine, LockedVar
 
 FACTS = {"commit", "date", "python", "numpy", "cuda_bindings", "llvmlite", "cpu", "cores", "device"}

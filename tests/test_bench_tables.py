@@ -10,7 +10,7 @@ import harness
 import pytest
 import tables
 from goals import MICROSECONDS, Goal, judged
-from helpers.house import ROOT
+from helpers.repository.checkout import ROOT
 
 TAKEN = {"mine": {0: 1000.0, 1: 2000.0, 2: 9000.0}, "its": {0: 4000.0, 2: 4500.0}}
 

@@ -15,7 +15,7 @@ import pytest
 
 import cudasync as cs
 from cudasync import command, demo, errors
-from cudasync.softgpu import refused
+from cudasync.softgpu.semantics import unsupported_instructions
 
 # What a parameter of that type may be.
 SAMPLES = {
@@ -43,7 +43,7 @@ def exceptions_of(*modules):
 
 
 # Those that a user's program can meet; the software GPU's own stay behind its C functions.
-EVERY = exceptions_of(errors, command, demo, refused)
+EVERY = exceptions_of(errors, command, demo, unsupported_instructions)
 
 
 def sample(kind):

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 
 import pytest
-from helpers import kept_code
-from helpers.house import ROOT
+from helpers.lowering import kept_code
+from helpers.repository.checkout import ROOT
 
 from cudasync import kept
 
@@ -113,7 +113,7 @@ def test_the_tests_keep_nothing_in_the_folder_of_whoever_runs_them(monkeypatch):
     monkeypatch.delenv(kept.VARIABLE)
     assert now is not None
     assert now != code.folder()
-    assert "CUDASYNC_SOFTGPU_CACHE" in (ROOT / "cudasync/softgpu/DESIGN.md").read_text()
+    assert "CUDASYNC_SOFTGPU_CACHE" in (ROOT / "cudasync/softgpu/jit/DESIGN.md").read_text()
 
 
 def test_what_the_tests_keep_is_found_while_they_run_and_gone_afterwards(tmp_path, monkeypatch):

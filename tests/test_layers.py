@@ -7,11 +7,30 @@ second half plants each kind of violation and shows that the checker finds it.
 from __future__ import annotations
 
 import pytest
-from helpers.layers import violations
+from helpers.repository.import_layers import RANKS, upward, violations
 
 
 def test_every_import_goes_down_and_every_seam_is_kept():
     assert not violations(), "\n" + "\n".join(violations())
+
+
+def test_the_rooms_of_the_cellar_stand_on_each_other():
+    assert not upward(), "\n" + "\n".join(upward())
+
+
+def test_a_planted_import_of_a_higher_room_is_found(tmp_path):
+    low, *_, high = RANKS["jit"]
+    for room in (low, high):
+        folder = tmp_path / "cudasync" / "softgpu" / "jit" / room
+        folder.mkdir(parents=True)
+        (folder / "part.py").write_text("x = 1")
+    text = f"from cudasync.softgpu.jit.{high} import part"
+    file = tmp_path / "cudasync" / "softgpu" / "jit" / low / "part.py"
+    file.write_text(f"if TYPE_CHECKING:\n    {text}\n")
+    assert upward(tmp_path / "cudasync") == []
+    file.write_text(text)
+    (found,) = upward(tmp_path / "cudasync")
+    assert found.startswith(f"softgpu/jit/{low}/part.py:1: ")
 
 
 def plant(tmp_path, files):

@@ -14,7 +14,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from helpers.crew import together
+from helpers.concurrency.thread_crew import together
 
 from cudasync.atomic import Gate, meet, offer
 from cudasync.engine.op import claim

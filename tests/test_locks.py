@@ -9,8 +9,8 @@ import threading
 from threading import RLock
 
 import pytest
-from helpers.crew import PATIENCE_S
-from helpers.house import python_files
+from helpers.concurrency.thread_crew import PATIENCE_S
+from helpers.repository.checkout import python_files
 
 from cudasync.locks import Lock
 

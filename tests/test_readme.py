@@ -1,33 +1,41 @@
-"""The README is true: its Python blocks run as they stand, its commands are the two promised."""
+"""The README and the pages of the rooms are true: their Python blocks run, from anywhere."""
 
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING
 
 import pytest
-from helpers.house import ROOT
-from helpers.readme import blocks
-from helpers.warm import run_warm
+from helpers.repository.checkout import PACKAGE, ROOT
+from helpers.repository.fork_server import run_warm
+from helpers.repository.readme_blocks import blocks
 
 import cudasync as cs
 
-PYTHON = [block for block in blocks() if block.language == "python"]
+if TYPE_CHECKING:
+    from pathlib import Path
+
+README = ROOT / "README.md"
+PAGES = [README, *sorted(PACKAGE.glob("*/README.md"))]
+PYTHON = [(page, block) for page in PAGES for block in blocks(page) if block.language == "python"]
 
 
-@pytest.mark.parametrize("block", PYTHON, ids=lambda block: f"line_{block.line}")
-def test_a_python_block_runs_as_it_stands(block, monkeypatch):
-    monkeypatch.chdir(ROOT)
+def place(part: object) -> str | None:
+    if hasattr(part, "relative_to"):
+        return part.relative_to(ROOT).as_posix().replace("/", "_")
+    return f"line_{part.line}" if hasattr(part, "line") else None
+
+
+@pytest.mark.parametrize(("page", "block"), PYTHON, ids=place)
+def test_a_python_block_runs_as_it_stands(page, block, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
     # The blank lines put the block where it stands in the file, so that a traceback points there.
     text = "\n" * (block.line - 1) + block.text
     with cs.Engine():  # The block's own current engine: what another test left behind is not its.
-        run(text)
+        exec(compile(text, str(page), "exec"), {"__name__": "__main__"})
 
 
-def run(text):
-    exec(compile(text, str(ROOT / "README.md"), "exec"), {"__name__": "__main__"})
-
-
-BY_HAND = PYTHON[0]
+BY_HAND = next(block for _, block in PYTHON if "x_is_there" in block.text)
 NOT_TO_FORGET = [line for line in BY_HAND.text.splitlines() if "this: " in line]
 
 
@@ -53,9 +61,10 @@ def test_three_lines_are_not_to_be_forgotten():
     assert len(NOT_TO_FORGET) == 3
 
 
-def test_the_two_commands_stand_before_anything_else():
-    first = blocks()[0]
-    assert first.line <= 4
+def test_the_two_commands_are_the_first_block_without_a_language():
+    first = next(block for block in blocks() if not block.language)
+    # They are on the first screen.
+    assert first.line <= 40
     demo, tests = first.text.splitlines()
     for line in (demo, tests):
         assert line.startswith("python3 -m venv .venv && .venv/bin/pip install -q '.[")
@@ -65,7 +74,23 @@ def test_the_two_commands_stand_before_anything_else():
     assert tests.endswith("-m pytest")
 
 
-def test_every_name_the_readme_uses_is_public():
-    text = (ROOT / "README.md").read_text()
-    used = set(re.findall(r"\bcs\.([A-Za-z_]+)", text))
+def test_the_first_example_is_cuda_c():
+    first = next(block for block in blocks() if block.language == "python")
+    assert "__global__" in first.text
+    assert first.line <= 20
+
+
+@pytest.mark.parametrize("page", PAGES, ids=place)
+def test_every_name_that_a_page_uses_is_public(page):
+    used = set(re.findall(r"\bcs\.([A-Za-z_]+)", page.read_text()))
     assert not used - set(cs.__all__)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=place)
+def test_every_link_leads_somewhere(page):
+    def target(link: str) -> Path:
+        return page.parent / link.partition("#")[0]
+
+    prose = re.sub(r"```.*?```|`[^`]*`", "", page.read_text(), flags=re.DOTALL)
+    links = re.findall(r"\[[^\]]+\]\(([^)\s]+)\)", prose)
+    assert not [link for link in links if "://" not in link and not target(link).exists()]

@@ -37,7 +37,7 @@ ROOMS = ("cudasync.array", "cudasync.engine", "cudasync.driver")
 
 REPORT = """
 import json, sys
-table = sys.modules.get("cudasync.softgpu.abi.table")
+table = sys.modules.get("cudasync.softgpu.abi.stub.dispatch_table")
 compiled = table._guard_code.cache_info().misses if table else 0
 print(json.dumps([sorted(sys.modules), compiled]))
 """

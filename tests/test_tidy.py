@@ -10,7 +10,7 @@ import functools
 import re
 from typing import TYPE_CHECKING
 
-from helpers.house import (
+from helpers.repository.checkout import (
     DOOR,
     FLOORS,
     PACKAGE,
@@ -71,6 +71,28 @@ def no_faults(paths, fault):
     assert not said, "\n" + "\n".join(said)
 
 
+# A folder shows its idea by its names: with more files it is two rooms, with one it is none.
+MOST_FILES = 28
+
+
+def test_a_room_has_a_few_files():
+    rooms: dict[Path, int] = {}
+    for path in MODULES:
+        rooms[path.parent] = rooms.get(path.parent, 0) + 1
+
+    def fault(room):
+        has_rooms = any(other.parent == room for other in rooms)
+        if rooms[room] > MOST_FILES:
+            return f"{rooms[room]} files, more than {MOST_FILES}"
+        # One file beside `__init__` is a file with a folder around it, unless it has data.
+        has_data = any(each.is_file() and each.suffix != ".py" for each in room.iterdir())
+        is_alone = rooms[room] < 3 and not has_rooms and not has_data
+        return "one file alone" if is_alone else None
+
+    packages = [room for room in sorted(rooms) if (room / "__init__.py").exists()]
+    no_faults([room for room in packages if room != PACKAGE], fault)
+
+
 def test_the_top_level_holds_these_and_nothing_else():
     files = tracked_files()
     if files is None:
@@ -97,7 +119,7 @@ def test_a_module_names_the_floor_it_stands_on():
             return None
         floor = FLOORS.get(room)
         if floor is None:
-            return f"room {room!r} has no floor in tests/helpers/house.py"
+            return f"room {room!r} has no floor in tests/helpers/repository/checkout.py"
         return (
             None
             if docstring(path).startswith((f"{floor}.", f"{floor},"))
@@ -144,7 +166,8 @@ def test_only_programs_print():
 def test_every_ptx_file_says_what_it_is_for_and_how_to_launch_it():
     def fault(path):
         head = path.read_text().partition(".version")[0]
-        # A one-instruction program says what it must compute, too; tests/helpers/cases.py reads it.
+        # A one-instruction program says what it must compute, too;
+        # tests/helpers/lowering/isa_cases.py reads it.
         words = (*HEADER, "// EXPECT") if path.parent.name == "isa" else HEADER
         missing = [word for word in words if not re.search(f"^{word}\\b", head, re.MULTILINE)]
         return f"no {', '.join(missing)} above .version" if missing else None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from helpers.warm import run_warm
+from helpers.repository.fork_server import run_warm
 
 ENDS = {
     "print('out')": (0, "out\n", ""),

@@ -18,8 +18,8 @@ from cudasync.array.memory.exhausted import allocated
 from cudasync.array.memory.holdings import Holding, holdings_of
 from cudasync.atomic import Inbox
 from cudasync.driver import Device, DeviceBuffer
-from cudasync.driver.interop import DLPACK_CUDA
-from cudasync.driver.lending import has_loans, reclaim
+from cudasync.driver.interchange.dlpack_export import has_loans, reclaim
+from cudasync.driver.interchange.protocols import DLPACK_CUDA
 from cudasync.engine import engine
 from cudasync.engine.frames import without_frames
 from cudasync.engine.hazards.interval_map import Region
@@ -28,7 +28,7 @@ from cudasync.errors import ClosedError, CudaError, CudasyncError
 
 if TYPE_CHECKING:
     from cudasync.driver import Stream
-    from cudasync.driver.life import Life
+    from cudasync.driver.ownership.context_life import Life
     from cudasync.engine import Engine
 
 

@@ -26,8 +26,8 @@ from cudasync.array.operators.assigning import assign
 from cudasync.array.operators.multiplying import Multiplying
 from cudasync.array.operators.values import Values
 from cudasync.driver import memcpy_async
-from cudasync.driver.form import form_for
-from cudasync.driver.strides import contiguous_strides, is_contiguous
+from cudasync.driver.arguments.argument_form import form_for
+from cudasync.driver.memory.strides import contiguous_strides, is_contiguous
 from cudasync.engine import current, engine
 from cudasync.engine.hazards.variable import span, wait_for_writers
 from cudasync.engine.op import OpKind

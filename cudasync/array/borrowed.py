@@ -16,10 +16,10 @@ from cudasync.array.crossing import crossing, take_over
 from cudasync.array.handed import Handed
 from cudasync.array.host.lent import lent
 from cudasync.driver import Device
-from cudasync.driver.borrowing import SHARED_DEVICES, BorrowedTensor, borrow
-from cudasync.driver.dlpack import MAJOR, MINOR
-from cudasync.driver.interop import DLPACK_CPU, DLPACK_CUDA_HOST, DLPACK_CUDA_MANAGED
-from cudasync.driver.lending import take_back
+from cudasync.driver.interchange.dlpack import MAJOR, MINOR
+from cudasync.driver.interchange.dlpack_export import take_back
+from cudasync.driver.interchange.dlpack_import import SHARED_DEVICES, BorrowedTensor, borrow
+from cudasync.driver.interchange.protocols import DLPACK_CPU, DLPACK_CUDA_HOST, DLPACK_CUDA_MANAGED
 from cudasync.engine import engine
 from cudasync.engine.hazards.variable import span
 

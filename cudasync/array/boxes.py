@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from cudasync.array.expressions.layout import collapsed
-from cudasync.driver.box import MAX_PITCH, Box
+from cudasync.driver.memory.box_copies import MAX_PITCH, Box
 
 if TYPE_CHECKING:
     # Lengths, strides in bytes, and bytes of an element.

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from cudasync.driver.checking import is_checked, warn_unless_recorded
+from cudasync.driver.extensions.declared_accesses import is_checked, warn_unless_recorded
 from cudasync.engine import Var
 from cudasync.engine.hazards.interval_map import Region
 

@@ -15,9 +15,9 @@ from cudasync.array.host.memory import CPU, view_of
 from cudasync.array.sides import Side, box_of, meet, raise_unless_alike
 from cudasync.array.staging import staging_of
 from cudasync.driver import memcpy_async
-from cudasync.driver.allocations import is_known_to_driver
-from cudasync.driver.box import memcpy_box_async
-from cudasync.driver.operand import address_of
+from cudasync.driver.memory.allocations import is_known_to_driver
+from cudasync.driver.memory.box_copies import memcpy_box_async
+from cudasync.driver.memory.operand import address_of
 from cudasync.engine import Op, engine
 from cudasync.engine.op import OpKind
 from cudasync.graph.node import Node

@@ -15,7 +15,7 @@ from cudasync.array.host.memory import CPU, view_of
 from cudasync.array.staging import staging_of
 from cudasync.driver import ANY, memcpy_async, memset_async
 from cudasync.driver.device import as_device
-from cudasync.driver.strides import contiguous_strides
+from cudasync.driver.memory.strides import contiguous_strides
 from cudasync.engine import engine
 from cudasync.engine.op import OpKind
 from cudasync.graph.node import Node

@@ -20,7 +20,7 @@ from cudasync.engine.foreign_streams import come_after, let_follow, refuse_captu
 
 if TYPE_CHECKING:
     from cudasync.driver import Device
-    from cudasync.driver.stream import StreamLike
+    from cudasync.driver.streams.stream import StreamLike
 
 # More imports and exports than this at once, of one device, wait for each other.
 MOST_CROSSINGS = 8

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from cudasync.array.crossing import hand_over
 from cudasync.driver import Stream
-from cudasync.driver.dlpack import IS_COPIED, READ_ONLY, element_type
-from cudasync.driver.interop import DLPACK_CPU
-from cudasync.driver.lending import lend
+from cudasync.driver.interchange.dlpack import IS_COPIED, READ_ONLY, element_type
+from cudasync.driver.interchange.dlpack_export import lend
+from cudasync.driver.interchange.protocols import DLPACK_CPU
 from cudasync.engine import current
 
 if TYPE_CHECKING:

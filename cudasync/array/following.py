@@ -10,10 +10,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from cudasync.driver.any_device import ANY
+from cudasync.driver.arguments.argument_checks import is_everywhere
+from cudasync.driver.arguments.argument_form import form_of
 from cudasync.driver.device import Device, as_device
-from cudasync.driver.fitting import is_everywhere
-from cudasync.driver.form import form_of
-from cudasync.driver.peers import enable_peer_access
+from cudasync.driver.memory.peer_access import enable_peer_access
 from cudasync.ptx.access import Access
 
 if TYPE_CHECKING:

@@ -14,11 +14,11 @@ from cudasync.array.allocation import DeviceBytes
 from cudasync.array.array import Array
 from cudasync.array.crossing import take_over
 from cudasync.driver import DeviceBuffer, DeviceView, Stream
-from cudasync.driver.form import form_for
-from cudasync.driver.interop import awaited_stream
-from cudasync.driver.operand import device_of_address
-from cudasync.driver.remedies import described
-from cudasync.driver.strides import is_contiguous
+from cudasync.driver.arguments.argument_form import form_for
+from cudasync.driver.arguments.remedies import described
+from cudasync.driver.interchange.protocols import awaited_stream
+from cudasync.driver.memory.operand import device_of_address
+from cudasync.driver.memory.strides import is_contiguous
 from cudasync.engine.hazards.variable import interface_region
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from cudasync.array.operators.values import outline
-from cudasync.driver.current_stream import as_stream
+from cudasync.driver.streams.chosen_stream import as_stream
 from cudasync.engine import current
 from cudasync.locks import Lock
 

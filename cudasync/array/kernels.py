@@ -35,9 +35,9 @@ from cudasync.array.uses import (
     push_otherwise,
     reasoned,
 )
-from cudasync.driver.lending import LENT
-from cudasync.driver.packing import OUT_OF_RANGE, PackerTable, Packing
-from cudasync.driver.unpicklable import unpicklable
+from cudasync.driver.arguments.argument_packing import OUT_OF_RANGE, PackerTable, Packing
+from cudasync.driver.interchange.dlpack_export import LENT
+from cudasync.driver.ownership.unpicklable import unpicklable
 from cudasync.engine.current import engine as current_engine
 from cudasync.engine.device import launching
 from cudasync.engine.hazards.interval_map import keep_what_lies_between
@@ -49,9 +49,9 @@ if TYPE_CHECKING:
     from cudasync.array.modules import Module
     from cudasync.array.uses import Uses
     from cudasync.driver import Launch, Parameter
+    from cudasync.driver.arguments.argument_packing import Packer
     from cudasync.driver.device import DeviceLike
-    from cudasync.driver.kernel import Shape
-    from cudasync.driver.packing import Packer
+    from cudasync.driver.kernels.kernel import Shape
     from cudasync.engine.hazards.accesses import Accesses
     from cudasync.engine.op import Op
     from cudasync.ptx.access import Access

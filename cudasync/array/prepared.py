@@ -11,8 +11,8 @@ from cudasync.array.following import placed
 from cudasync.array.foreign import ForeignArray, seen, take_over_foreign
 from cudasync.array.reach import Reach, reach_of, with_touched
 from cudasync.array.uses import NARROWED, accesses_of, push_otherwise
-from cudasync.driver.lending import LENT
-from cudasync.driver.packing import ask_order, managed
+from cudasync.driver.arguments.argument_packing import ask_order, managed
+from cudasync.driver.interchange.dlpack_export import LENT
 from cudasync.engine import Op, current
 from cudasync.engine.current import engine as current_engine
 from cudasync.engine.device import launching
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from cudasync.array.touching import Touched
     from cudasync.driver import Event
     from cudasync.driver.device import DeviceLike
-    from cudasync.driver.kernel import Shape
-    from cudasync.driver.stream import StreamLike
+    from cudasync.driver.kernels.kernel import Shape
+    from cudasync.driver.streams.stream import StreamLike
     from cudasync.engine import Engine
     from cudasync.engine.batch.device import Batch
     from cudasync.engine.hazards.accesses import Accesses

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from cudasync.array.uses import NARROWED, READS_WRITES
 from cudasync.atomic import Roll
-from cudasync.driver.allocations import ALLOCATIONS, is_known_to_driver
+from cudasync.driver.memory.allocations import ALLOCATIONS, is_known_to_driver
 from cudasync.engine.hazards.accesses import Accessed, Tokens, variables_explained
 from cudasync.engine.hazards.interval_map import Everywhere, Region
 from cudasync.errors import ClosedError

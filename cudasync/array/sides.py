@@ -11,12 +11,12 @@ from cudasync.array.array import Array
 from cudasync.array.boxes import box_between, is_apart
 from cudasync.array.foreign import ForeignArray
 from cudasync.driver import DeviceBuffer, DeviceView
-from cudasync.driver.strides import contiguous_strides
+from cudasync.driver.memory.strides import contiguous_strides
 from cudasync.engine.hazards.variable import resolve_one
 
 if TYPE_CHECKING:
     from cudasync.driver import Device
-    from cudasync.driver.box import Box
+    from cudasync.driver.memory.box_copies import Box
     from cudasync.engine.hazards.interval_map import Region
 
 

@@ -11,9 +11,9 @@ from cudasync.array.staging import KEPT_BYTES
 from cudasync.command.versions import EXTRAS, missing_from, version_of
 from cudasync.distributed.starting import available, is_launched
 from cudasync.driver.blas import blas_of
-from cudasync.driver.checking import can_record, is_checked
 from cudasync.driver.device import driver_version
-from cudasync.driver.memory import held_by_software
+from cudasync.driver.extensions.declared_accesses import can_record, is_checked
+from cudasync.driver.memory.device_memory import held_by_software
 from cudasync.driver.probe import chosen
 from cudasync.errors import CudasyncError
 

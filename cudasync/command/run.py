@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cudasync.command.arguments import CommandError
-from cudasync.driver import sanitizing
+from cudasync.driver.extensions import sanitizer
 from cudasync.driver.probe import place_software_gpu
 
 if TYPE_CHECKING:
@@ -146,8 +146,8 @@ def _raise_unless_told(options: argparse.Namespace) -> None:
 def _tell_findings(file: Path | None) -> None:
     """Say what the checks have found, once the program has ended."""
     gc.collect()
-    report = sanitizing.report()
-    sanitizing.end()
+    report = sanitizer.report()
+    sanitizer.end()
     _found.extend(report["findings"])
     print(f"cudasync check: {report['summary']}", file=sys.stderr)
     if file is not None:

@@ -3,27 +3,27 @@
 from __future__ import annotations
 
 from cudasync.driver.any_device import ANY
-from cudasync.driver.buffer import DeviceBuffer, DeviceView
-from cudasync.driver.copy import memcpy_async, memset_async
-from cudasync.driver.current import current_device
-from cudasync.driver.current_stream import (
+from cudasync.driver.arguments.argument_packing import PreparedArguments
+from cudasync.driver.arguments.parameter import Parameter
+from cudasync.driver.device import Device, device_count
+from cudasync.driver.graph import Graph, GraphExec, GraphNode
+from cudasync.driver.kernels.kernel import Kernel
+from cudasync.driver.kernels.launch import Launch, launch
+from cudasync.driver.kernels.module import Module
+from cudasync.driver.memory.buffer import DeviceBuffer, DeviceView
+from cudasync.driver.memory.copy import memcpy_async, memset_async
+from cudasync.driver.memory.pinned import PinnedBuffer, pinned_empty
+from cudasync.driver.probe import Choice, chosen, ensure_driver
+from cudasync.driver.result import check
+from cudasync.driver.streams.chosen_stream import (
     LEGACY_STREAM,
     PER_THREAD_STREAM,
     as_stream,
     current_stream,
 )
-from cudasync.driver.device import Device, device_count
-from cudasync.driver.event import Event
-from cudasync.driver.graph import Graph, GraphExec, GraphNode
-from cudasync.driver.kernel import Kernel
-from cudasync.driver.launch import Launch, launch
-from cudasync.driver.module import Module
-from cudasync.driver.packing import PreparedArguments
-from cudasync.driver.parameter import Parameter
-from cudasync.driver.pinned import PinnedBuffer, pinned_empty
-from cudasync.driver.probe import Choice, chosen, ensure_driver
-from cudasync.driver.result import check
-from cudasync.driver.stream import Stream
+from cudasync.driver.streams.current_streams import current_device
+from cudasync.driver.streams.event import Event
+from cudasync.driver.streams.stream import Stream
 
 __all__ = [
     "ANY",

@@ -6,7 +6,7 @@ else, and for whatever such a pass does not move, it is the current device.
 
 from __future__ import annotations
 
-from cudasync.driver.current import current_device
+from cudasync.driver.streams.current_streams import current_device
 
 
 class AnyDevice:

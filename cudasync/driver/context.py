@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any
 
 from cuda.bindings import driver
 
-from cudasync.driver.capturing import Relaxed, is_captured
-from cudasync.driver.life import Life
+from cudasync.driver.ownership.context_life import Life
 from cudasync.driver.probe import ensure_driver
 from cudasync.driver.result import check, failure
+from cudasync.driver.streams.open_captures import Relaxed, is_captured
 from cudasync.errors import ClosedError, CudaError
 from cudasync.locks import Lock
 
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from collections import deque
     from collections.abc import Callable
 
-    from cudasync.driver.event import Event
-    from cudasync.driver.life import Garbage
+    from cudasync.driver.ownership.context_life import Garbage
+    from cudasync.driver.streams.event import Event
 
 _OUT_OF_MEMORY = 2
 _LEGACY_STREAM = 1

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, SupportsIndex
 from cuda.bindings import driver
 
 from cudasync.driver.context import Context, context_of
-from cudasync.driver.memory import DeviceMemory, memory_of
+from cudasync.driver.memory.device_memory import DeviceMemory, memory_of
 from cudasync.driver.probe import ensure_driver
 from cudasync.driver.result import check
 
@@ -100,7 +100,7 @@ class Device:
         that, or after another library has switched the thread's context. (cuCtxSetCurrent)
         """
         # Here, since current.py is built upon this file.
-        from cudasync.driver.current import choose_device
+        from cudasync.driver.streams.current_streams import choose_device
 
         self.context.enter_anew()
         choose_device(self)

@@ -12,8 +12,8 @@ from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, Literal
 
 from cudasync.atomic import Tickets
-from cudasync.driver.checking import is_checked
-from cudasync.driver.unpicklable import unpicklable
+from cudasync.driver.extensions.declared_accesses import is_checked
+from cudasync.driver.ownership.unpicklable import unpicklable
 from cudasync.engine import current, pushing, waiting
 from cudasync.engine.batch.push import push_many
 from cudasync.engine.device.issuing import Issuer

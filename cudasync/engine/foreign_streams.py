@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from cudasync.driver.capturing import is_captured
+from cudasync.driver.streams.open_captures import is_captured
 from cudasync.engine.op import OpKind
 from cudasync.errors import CudasyncError
 

@@ -18,7 +18,7 @@ from contextlib import nullcontext
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
-from cudasync.driver.unpicklable import unpicklable
+from cudasync.driver.ownership.unpicklable import unpicklable
 from cudasync.engine import current
 from cudasync.engine.hazards.accesses import accessed
 from cudasync.engine.log import node as nodes

@@ -15,7 +15,8 @@ from contextlib import contextmanager, suppress
 from threading import get_ident
 from typing import TYPE_CHECKING
 
-from cudasync.driver import Stream, exploring
+from cudasync.driver import Stream
+from cudasync.driver.extensions import exploration
 from cudasync.engine import current, waiting
 from cudasync.engine.device.attribution import is_harmless
 from cudasync.engine.ledger import Ledger, poison
@@ -180,8 +181,8 @@ class SerialDispatcher:
             return fn()
         stream = self._stream(op._device)
         try:
-            if exploring.is_under_way:
-                result = exploring.on_behalf(op.push_site, fn, stream)
+            if exploration.is_under_way:
+                result = exploration.on_behalf(op.push_site, fn, stream)
             else:
                 result = fn(stream)
         except BaseException:

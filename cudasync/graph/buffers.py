@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from cudasync.driver import DeviceBuffer
-from cudasync.driver.buffer import DeviceView
+from cudasync.driver.memory.buffer import DeviceView
 from cudasync.errors import ClosedError
 from cudasync.graph.node import Node
 

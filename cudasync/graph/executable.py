@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any
 
-from cudasync.driver.unpicklable import unpicklable
+from cudasync.driver.ownership.unpicklable import unpicklable
 from cudasync.engine import current
 from cudasync.errors import ClosedError
 from cudasync.graph import children
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
     from types import FrameType
 
-    from cudasync.driver.stream import StreamLike
+    from cudasync.driver.streams.stream import StreamLike
     from cudasync.engine import Op
     from cudasync.engine.hazards.accesses import Accesses
     from cudasync.graph.arguments import Argument

@@ -9,7 +9,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from cudasync.driver.unpicklable import unpicklable
+from cudasync.driver.ownership.unpicklable import unpicklable
 from cudasync.engine.batch.union import Union
 from cudasync.engine.hazards.accesses import accesses_explained
 from cudasync.engine.hazards.interval_map import Everywhere

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from types import FrameType
 
-    from cudasync.driver.stream import StreamLike
+    from cudasync.driver.streams.stream import StreamLike
     from cudasync.engine import Op
     from cudasync.graph.instance import Instance
 

@@ -12,8 +12,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from cudasync.driver import Launch
-from cudasync.driver.checking import is_checked
 from cudasync.driver.device import as_device
+from cudasync.driver.extensions.declared_accesses import is_checked
 from cudasync.engine import current
 from cudasync.engine.batch.steps import read as read_steps
 from cudasync.engine.hazards.interval_map import Everywhere, keep_what_lies_between

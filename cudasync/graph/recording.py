@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, SupportsIndex
 
-from cudasync.driver.unpicklable import unpicklable
+from cudasync.driver.ownership.unpicklable import unpicklable
 from cudasync.engine import current
 from cudasync.errors import RecordingError
 from cudasync.graph import children, showing

@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from cudasync.driver import memcpy_async, memset_async
-from cudasync.driver.box import Box, memcpy_box_async
-from cudasync.driver.peers import can_access_peer
+from cudasync.driver.memory.box_copies import Box, memcpy_box_async
+from cudasync.driver.memory.peer_access import can_access_peer
 from cudasync.engine.hazards.interval_map import Region, keep_what_lies_between
 
 if TYPE_CHECKING:

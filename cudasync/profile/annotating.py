@@ -14,7 +14,7 @@ import time
 from threading import get_ident
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from cudasync.driver.unpicklable import unpicklable
+from cudasync.driver.ownership.unpicklable import unpicklable
 from cudasync.engine import current
 from cudasync.engine.op import site_of
 from cudasync.profile.perfetto import lanes

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 
 from cudasync.array.memory.statistics import allocated
 from cudasync.driver import Device, Event, Stream
-from cudasync.driver.borrowed_stream import BorrowedStream
+from cudasync.driver.streams.borrowed_stream import BorrowedStream
 from cudasync.engine import observing, pushing, waiting
 from cudasync.engine.lifecycle.shutdown import in_flight
 from cudasync.engine.log.combiner import COMBINER

@@ -8,7 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cudasync.driver.unpicklable import unpicklable
+from cudasync.driver.ownership.unpicklable import unpicklable
 from cudasync.engine import observing
 from cudasync.engine.lifecycle import fork_and_exit
 from cudasync.engine.log.combiner import COMBINER

@@ -18,7 +18,7 @@ are assumed:
 - the lower 32 bits of an address are an index within what its upper 32 bits come from. See
   `access_origins`, which argues why pieces of pointers are told from pointers so.
 
-The promise is held against kernels that run (tests/softgpu/test_access_properties.py).
+The promise is held against kernels that run (tests/softgpu/lowerings/test_access_properties.py).
 """
 
 from __future__ import annotations

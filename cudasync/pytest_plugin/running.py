@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from cudasync.driver.scheduling import scheduled
+from cudasync.driver.extensions.scheduler import scheduled
 from cudasync.pytest_plugin.devices import place, tidy
 from cudasync.pytest_plugin.failures import Failures
 from cudasync.testing import check, explore

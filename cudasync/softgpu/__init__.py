@@ -17,18 +17,18 @@ from cudasync.locks import Lock
 from cudasync.softgpu.abi.install import load_stub, real_driver
 from cudasync.softgpu.core.checks.at_exit import start_from_process
 from cudasync.softgpu.core.driver_types.compute_capability import DEFAULT, named
+from cudasync.softgpu.core.driver_types.result_codes import DriverFailure
 from cudasync.softgpu.core.machine import Machine, nothing_kept
-from cudasync.softgpu.core.peers import ALL
-from cudasync.softgpu.core.quarantine import DEFAULT_HELD_BYTES
-from cudasync.softgpu.core.results import DriverFailure
-from cudasync.softgpu.launching import DEFAULT_BUDGET
+from cudasync.softgpu.core.memory.peer_access import ALL
+from cudasync.softgpu.core.memory.quarantine import DEFAULT_HELD_BYTES
+from cudasync.softgpu.interface.launch import DEFAULT_BUDGET
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from cudasync.ptx import ir
-    from cudasync.softgpu.abi.table import FunctionTable
-    from cudasync.softgpu.launching import Compile, CompiledModule, Find, Found
+    from cudasync.softgpu.abi.stub.dispatch_table import FunctionTable
+    from cudasync.softgpu.interface.launch import Compile, CompiledModule, Find, Found
 
 __all__ = [
     "install",
@@ -184,7 +184,7 @@ def _find(image: bytes, *, memcheck: bool = True) -> Found | None:
 
 def _compile_functions(text: str, names: list[str]) -> tuple[dict[str, int], object]:
     """Addresses of C functions in LLVM's text, and their owner: LLVM is loaded when asked for."""
-    codegen: Any = import_module(f"cudasync.softgpu.{_KEEPS}.codegen")
+    codegen: Any = import_module(f"cudasync.softgpu.{_KEEPS}.machine_code.codegen")
     found: tuple[dict[str, int], object] = codegen.compile_functions(text, names)
     return found
 

@@ -6,7 +6,7 @@ import gc
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from cudasync.driver import sanitizing
+from cudasync.driver.extensions import sanitizer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -81,13 +81,13 @@ def check(
     all work is done. Works on the software GPU, on one thread at a time: CudasyncError elsewhere.
     """
     gc.collect()  # What came before is not this program's.
-    sanitizing.begin(kinds, most=most, suppressions=suppressions)
+    sanitizer.begin(kinds, most=most, suppressions=suppressions)
     try:
         error = _error_of(program)
         gc.collect()
-        found = findings_of(sanitizing.report())
+        found = findings_of(sanitizer.report())
     finally:
-        sanitizing.end()
+        sanitizer.end()
     if error is None:
         return found
     if keep_going and isinstance(error, Exception):
@@ -115,7 +115,7 @@ def host_access(memory: Any, *, writes: bool) -> None:
     view = memory.__array_interface__
     if view.get("strides") is not None:
         raise ValueError("the array has gaps: declare contiguous parts of it")
-    sanitizing.host(view["data"][0], memory.nbytes, writes=writes)
+    sanitizer.host(view["data"][0], memory.nbytes, writes=writes)
 
 
 def findings_of(report: dict[str, Any]) -> list[Finding]:

@@ -6,7 +6,8 @@ import gc
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from cudasync.driver import Device, device_count, exploring
+from cudasync.driver import Device, device_count
+from cudasync.driver.extensions import exploration
 from cudasync.errors import CudaError
 
 if TYPE_CHECKING:
@@ -54,14 +55,14 @@ def explore(
     if most < 1:
         raise ValueError(f"most={most}: at least one order is run")
     _sweep()
-    if not exploring.begin(order or ""):
+    if not exploration.begin(order or ""):
         program()
         return Exploration(1, is_complete=False, why="the order is not ours to choose here")
     try:
         failures = _run_orders(program, most, keep_going)
-        report = exploring.report()
+        report = exploration.report()
     finally:
-        exploring.end()
+        exploration.end()
     if failures:
         raise ExceptionGroup(f"{len(failures)} of {report.orders} orders failed", failures)
     doubts = ["there are more"] * report.has_more + report.doubts
@@ -75,7 +76,7 @@ def _run_orders(program: Callable[[], object], most: int, keep_going: bool) -> l
     failures: list[Exception] = []
     runs = 0
     # Runs that turn out to show nothing new are bounded, too.
-    while _next(runs) and exploring.report().orders < most and runs < 10 * most:
+    while _next(runs) and exploration.report().orders < most and runs < 10 * most:
         runs += 1
         try:
             program()
@@ -99,7 +100,7 @@ def _sweep() -> None:
 
 def _next(runs: int) -> bool:
     try:
-        return exploring.next_run()
+        return exploration.next_run()
     except Exception as error:
         if runs:
             _tell(error)
@@ -107,7 +108,7 @@ def _next(runs: int) -> bool:
 
 
 def _tell(error: BaseException) -> None:
-    report = exploring.report()
+    report = exploration.report()
     number = report.orders + 1
     steps = "\n".join(f"    {step}" for step in report.steps)
     error.add_note(

@@ -13,7 +13,7 @@ import numpy as np
 
 from cudasync.array.shipped import kernel_file
 from cudasync.driver import Module, Stream, current_stream, launch, pinned_empty
-from cudasync.driver.current import given_device
+from cudasync.driver.streams.current_streams import given_device
 from cudasync.errors import CudaError
 
 if TYPE_CHECKING:

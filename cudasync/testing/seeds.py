@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 from typing import TYPE_CHECKING
 
-from cudasync.driver.scheduling import scheduled
+from cudasync.driver.extensions.scheduler import scheduled
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

@@ -21,7 +21,7 @@ from cudasync.array.dtypes.supported import (
 from cudasync.array.elementwise.operations import cast_to
 from cudasync.array.elementwise.plan import user_frame
 from cudasync.array.host.memory import CPU
-from cudasync.driver.remedies import described
+from cudasync.driver.arguments.remedies import described
 from cudasync.xp.making import of_host, to_overwrite, unwritten, zeroed
 from cudasync.xp.places import as_shape, place
 

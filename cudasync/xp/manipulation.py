@@ -20,7 +20,7 @@ from cudasync.array.expressions.layout import (
 )
 from cudasync.array.indexing import fill_shape
 from cudasync.array.reductions.operation import array
-from cudasync.driver.strides import contiguous_strides
+from cudasync.driver.memory.strides import contiguous_strides
 from cudasync.xp.making import unwritten
 from cudasync.xp.places import as_axes, as_axis, as_shape, whole
 

@@ -7,8 +7,8 @@ from typing import Any
 
 from cudasync.array.host.memory import CPU
 from cudasync.driver import ANY
-from cudasync.driver.current import given_device
-from cudasync.driver.remedies import described
+from cudasync.driver.arguments.remedies import described
+from cudasync.driver.streams.current_streams import given_device
 
 
 def place(device: Any) -> Any:

@@ -20,7 +20,7 @@ from cudasync.array.elementwise.operation import Operation
 from cudasync.array.elementwise.plan import user_frame
 from cudasync.array.expressions.tree import Index, Scalar, apply, cast
 from cudasync.array.functions.table import FUNCTIONS
-from cudasync.driver.remedies import described
+from cudasync.driver.arguments.remedies import described
 from cudasync.xp.making import to_overwrite
 from cudasync.xp.places import as_shape, place
 

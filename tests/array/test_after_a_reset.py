@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from helpers.driver_calls import counted_calls
+from helpers.driver.call_counts import counted_calls
 
 import cudasync as cs
 from cudasync import xp
 from cudasync.array.shipped import kernel_file
-from cudasync.driver.form import Form
+from cudasync.driver.arguments.argument_form import Form
 
 SPOT = cs.device_count() - 1
 HOST = np.arange(8, dtype=np.float32)

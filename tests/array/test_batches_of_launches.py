@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from helpers.driver_calls import counted_calls
+from helpers.driver.call_counts import counted_calls
 
 import cudasync as cs
 from cudasync import driver

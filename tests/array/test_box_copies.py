@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from helpers.driver_calls import counted_calls
+from helpers.driver.call_counts import counted_calls
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 import cudasync as cs
 from cudasync.array import boxes
 from cudasync.array.boxes import box_between
-from cudasync.driver.box import Box, memcpy_box_async
+from cudasync.driver.memory.box_copies import Box, memcpy_box_async
 
 LAST = cs.device_count() - 1
 SHAPE = (6, 8, 24)

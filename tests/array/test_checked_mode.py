@@ -1,6 +1,7 @@
 """CUDASYNC_CHECK=1: what a call declares is true, or the op fails with who, what and where.
 
-The mode is a process's from its start, so the cases of `helpers/checked_calls.py` run in one.
+The mode is a process's from its start, so the cases of `helpers/arrays/checked_mode_program.py` run
+in one.
 """
 
 from __future__ import annotations
@@ -12,15 +13,15 @@ import sys
 from functools import cache
 
 import pytest
-from helpers import checked_calls
-from helpers.house import ROOT
-from helpers.process import run_module
+from helpers.arrays import checked_mode_program
+from helpers.repository.checkout import ROOT
+from helpers.repository.subprocesses import run_module
 
-from cudasync.driver import checking
+from cudasync.driver.extensions import declared_accesses
 from cudasync.errors import CudasyncError
 
-EXPLORED = "tests/engine/test_dropped_waits.py::test_a_dropped_wait"
-LINES = checked_calls.KERNELS.read_text().splitlines()
+EXPLORED = "tests/engine/lifecycle/test_dropped_waits.py::test_a_dropped_wait"
+LINES = checked_mode_program.KERNELS.read_text().splitlines()
 
 
 def line_of(text):
@@ -31,7 +32,9 @@ def line_of(text):
 @cache
 def ran(*arguments):
     environment = {"CUDASYNC_CHECK": "1", "CUDASYNC_DEVICE": "soft"}
-    code, printed = run_module("helpers.checked_calls", *arguments, deadline_s=120, **environment)
+    code, printed = run_module(
+        "helpers.arrays.checked_mode_program", *arguments, deadline_s=120, **environment
+    )
     assert code == 0, printed
     return json.loads(printed)
 
@@ -46,8 +49,10 @@ def unchecked():
     """The same in this process, which is not in that mode; but for the fault."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("CUDASYNC_CHECK", "0")
-        cases = checked_calls.CASES.items()
-        return {n: checked_calls.outcome(case, serial=False) for n, case in cases if n != "fault"}
+        cases = checked_mode_program.CASES.items()
+        return {
+            n: checked_mode_program.outcome(case, serial=False) for n, case in cases if n != "fault"
+        }
 
 
 RIGHT = (
@@ -77,7 +82,7 @@ def test_writing_what_is_in_fails_the_op(found):
     assert (case["type"], case["cause"]) == ("OpError", "CUDA_ERROR_ASSERT")
     assert case["text"].startswith("op 'mix', pushed at ")
     line = line_of("st.global.u32")
-    place = f"op 'mix' pushed at {checked_calls.__file__}:"
+    place = f"op 'mix' pushed at {checked_mode_program.__file__}:"
     assert f"kernel mix, PTX line {line}, {place}" in case["text"]
     assert "byte 0 of argument 1 (target) is written, but" in case["text"]
     assert "bytes 0 to 32 to be only read. Name it in writes= as well" in case["text"]
@@ -132,7 +137,7 @@ def test_every_byte_that_a_launch_uses_is_to_be_declared(found, name, words):
     case = found[name]
     assert (case["type"], case["cause"]) == ("OpError", "CUDA_ERROR_ASSERT")
     assert words in case["text"]
-    assert f"pushed at {checked_calls.__file__}:" in case["text"]
+    assert f"pushed at {checked_mode_program.__file__}:" in case["text"]
 
 
 @pytest.mark.parametrize(
@@ -173,21 +178,21 @@ def test_a_driver_that_records_gives_no_cause_for_a_warning():
 
 
 def test_a_driver_that_does_not_is_told_of_once(monkeypatch):
-    monkeypatch.setattr(checking, "_recorder", lambda: None)
-    checking.warn_unless_recorded.cache_clear()
+    monkeypatch.setattr(declared_accesses, "_recorder", lambda: None)
+    declared_accesses.warn_unless_recorded.cache_clear()
     with pytest.warns(RuntimeWarning, match="CUDASYNC_DEVICE=soft finds all"):
-        checking.warn_unless_recorded()
-    checking.warn_unless_recorded()
-    checking.warn_unless_recorded.cache_clear()
+        declared_accesses.warn_unless_recorded()
+    declared_accesses.warn_unless_recorded()
+    declared_accesses.warn_unless_recorded.cache_clear()
 
 
 def test_a_value_that_is_neither_0_nor_1_is_refused(monkeypatch):
     for value, expected in (("", False), ("0", False), ("1", True)):
         monkeypatch.setenv("CUDASYNC_CHECK", value)
-        assert checking.is_checked() is expected
+        assert declared_accesses.is_checked() is expected
     monkeypatch.setenv("CUDASYNC_CHECK", "yes")
     with pytest.raises(CudasyncError, match="0 or 1"):
-        checking.is_checked()
+        declared_accesses.is_checked()
 
 
 @pytest.mark.slow
@@ -196,7 +201,7 @@ def test_every_launch_of_other_tests_keeps_to_what_was_inferred():
 
     Not of a program that is explored: a launch that is checked counts as touching anything.
     """
-    rooms = ["tests/softgpu/test_kernels.py", "tests/demo", "tests/engine"]
+    rooms = ["tests/softgpu/lowerings/test_kernels.py", "tests/demo", "tests/engine"]
     rooms += ["--deselect", f"{EXPLORED}_passes_when_the_oldest_goes_first_but_not_in_every_order"]
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *rooms],

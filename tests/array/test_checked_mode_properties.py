@@ -9,12 +9,12 @@ from __future__ import annotations
 import json
 
 import pytest
-from helpers.process import run_module
+from helpers.repository.subprocesses import run_module
 
 
 def ran(*arguments):
     environment = {"CUDASYNC_CHECK": "1", "CUDASYNC_DEVICE": "soft"}
-    words = "helpers.checked_programs", *arguments
+    words = "helpers.checks.declared_programs", *arguments
     code, printed = run_module(*words, deadline_s=300, **environment)
     assert code == 0, printed
     return json.loads(printed)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from helpers.strangers import TheirArray, TheirStream, is_held_up, pinned, reader
+from helpers.arrays.foreign_arrays import TheirArray, TheirStream, is_held_up, pinned, reader
 
 import cudasync as cs
 from cudasync.array.crossing import MOST_CROSSINGS, crossing

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from helpers.strangers import TheirStream, is_held_up, pinned
+from helpers.arrays.foreign_arrays import TheirStream, is_held_up, pinned
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -7,12 +7,12 @@ import weakref
 
 import numpy as np
 import pytest
-from helpers.strangers import TheirStream, is_held_up, pinned, reader
-from helpers.tensors import Consumer, TheirTensor
+from helpers.arrays.dlpack_tensors import Consumer, TheirTensor
+from helpers.arrays.foreign_arrays import TheirStream, is_held_up, pinned, reader
 
 import cudasync as cs
 from cudasync.array.allocation import reap
-from cudasync.driver import lending
+from cudasync.driver.interchange import dlpack_export
 from cudasync.testing import Latch
 
 
@@ -32,8 +32,8 @@ def latch(engine):
 @pytest.fixture(autouse=True)
 def no_loan_is_left():
     yield
-    lending.reclaim(1000)
-    assert not lending._loans
+    dlpack_export.reclaim(1000)
+    assert not dlpack_export._loans
 
 
 def test_a_consumer_sees_the_memory_as_it_is(engine):
@@ -136,7 +136,7 @@ def test_it_may_be_returned_by_any_thread(engine):
     thread.start()
     thread.join()
     reap()
-    assert not lending._loans
+    assert not dlpack_export._loans
 
 
 def test_dropping_it_loses_no_exception_that_is_on_its_way():
@@ -153,8 +153,8 @@ def test_many_exports_leave_nothing_behind(engine):
             Consumer(capsule).give_back()
         del capsule
         reap()
-    assert len(lending._loans) <= 1
-    assert len(lending.LENT) <= 1
+    assert len(dlpack_export._loans) <= 1
+    assert len(dlpack_export.LENT) <= 1
 
 
 def test_long_loans_do_not_hide_short_ones(engine):
@@ -163,7 +163,7 @@ def test_long_loans_do_not_hide_short_ones(engine):
         long.append(Consumer(x.__dlpack__(stream=-1)))
         Consumer(x.__dlpack__(stream=-1)).give_back()
         reap()
-    assert len(lending._loans) < 70
+    assert len(dlpack_export._loans) < 70
     for theirs in long:
         theirs.give_back()
 

@@ -10,11 +10,11 @@ import weakref
 
 import numpy as np
 import pytest
-from helpers.driver_calls import counted_calls
-from helpers.nvrtc import needs_nvrtc
-from helpers.process import run_text
-from helpers.ptx_texts import HEAD
-from helpers.strangers import TheirArray
+from helpers.arrays.foreign_arrays import TheirArray
+from helpers.driver.call_counts import counted_calls
+from helpers.driver.nvrtc import needs_nvrtc
+from helpers.ptx_generators.sample_kernels import HEAD
+from helpers.repository.subprocesses import run_text
 
 import cudasync as cs
 from cudasync.array import kernels as kernels_module

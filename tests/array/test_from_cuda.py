@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from helpers.nvrtc import needs_nvrtc
+from helpers.driver.nvrtc import needs_nvrtc
 
 import cudasync as cs
 from cudasync import driver
-from cudasync.driver import nvrtc
-from cudasync.driver.cuda_text import _plain_names
+from cudasync.driver.compiler import nvrtc
+from cudasync.driver.compiler.cuda_source import _plain_names
 
 pytestmark = needs_nvrtc
 

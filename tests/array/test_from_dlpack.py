@@ -7,14 +7,14 @@ from contextlib import suppress
 
 import numpy as np
 import pytest
-from helpers.strangers import is_held_up, reader
-from helpers.tensors import OldTensor, TheirTensor, Wrapped
+from helpers.arrays.dlpack_tensors import OldTensor, TheirTensor, Wrapped
+from helpers.arrays.foreign_arrays import is_held_up, reader
 
 import cudasync as cs
 from cudasync.array.allocation import reap
 from cudasync.array.borrowed import _borrowed
 from cudasync.array.shipped import kernel_file
-from cudasync.driver import lending
+from cudasync.driver.interchange import dlpack_export
 from cudasync.testing import HostLatch, Latch
 
 
@@ -332,9 +332,9 @@ def test_an_array_of_ours_is_a_view_and_no_op(engine):
 
 def test_an_array_of_ours_is_known_again_whoever_passes_it_on(engine):
     mine = cs.array(np.arange(6))
-    loans = len(lending._loans)
+    loans = len(dlpack_export._loans)
     again = cs.from_dlpack(Wrapped(mine[::2]))
-    assert len(lending._loans) == loans
+    assert len(dlpack_export._loans) == loans
     engine.push(lambda: 1 / 0, writes=[mine], name="spoil")
     with pytest.raises(cs.OpError, match="spoil"):
         again.numpy()

@@ -7,7 +7,7 @@ import weakref
 
 import numpy as np
 import pytest
-from helpers.crew import PATIENCE_S, engine_of
+from helpers.concurrency.thread_crew import PATIENCE_S, engine_of
 
 import cudasync as cs
 from cudasync import xp

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from helpers.crew import PATIENCE_S, Crew, engine_of, hasty, held_by
+from helpers.concurrency.thread_crew import PATIENCE_S, Crew, engine_of, hasty, held_by
 
 import cudasync as cs
 

@@ -7,9 +7,9 @@ import threading
 
 import numpy as np
 import pytest
-from helpers.crew import PATIENCE_S, comes_true, engine_of, held_by, together
-from helpers.driver_calls import counted_calls
-from helpers.scarce import settle
+from helpers.arrays.scarce_memory import settle
+from helpers.concurrency.thread_crew import PATIENCE_S, comes_true, engine_of, held_by, together
+from helpers.driver.call_counts import counted_calls
 
 import cudasync as cs
 from cudasync import xp

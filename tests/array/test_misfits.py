@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from helpers.strangers import TheirArray
+from helpers.arrays.foreign_arrays import TheirArray
 
 import cudasync as cs
-from cudasync.driver import fitting
+from cudasync.driver.arguments import argument_checks
 
 # c[i] = a[i], as PTX that shows which type the elements are; and one that shows none.
 COPY = """
@@ -137,7 +137,7 @@ def test_each_way_out_that_is_named_works(engine, kernels):
 
 
 def test_a_planted_rule_that_takes_every_float_is_noticed(engine, monkeypatch):
-    monkeypatch.setattr(fitting, "_may_hold", lambda dtype, element: True)
+    monkeypatch.setattr(argument_checks, "_may_hold", lambda dtype, element: True)
     kernel = cs.Module.from_ptx(TEXT).kernel("copy_f32")
     assert takes(kernel, cs.zeros(8, np.float64), cs.zeros(8))
 

@@ -10,10 +10,10 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
-from helpers.crew import PATIENCE_S, engine_of
+from helpers.concurrency.thread_crew import PATIENCE_S, engine_of
 
 import cudasync as cs
-from cudasync.driver import allocations
+from cudasync.driver.memory import allocations
 
 SIZE = 4096
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 
 import pytest
-from helpers.warm import run_warm
+from helpers.repository.fork_server import run_warm
 
 PREPARE = """
 import random
@@ -13,7 +13,7 @@ import numpy as np, pytest
 import cudasync as cs
 from cudasync import xp
 from cudasync.testing import Latch
-from helpers.driver_calls import counted_calls
+from helpers.driver.call_counts import counted_calls
 
 def rows_of(x, how):
     return {"all": x, "rows": x[1:5, 4:20], "steps": x[::2, ::3], "turned": x.T}[how]

@@ -12,12 +12,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 from cuda.bindings import driver
-from helpers.strangers import is_held_up
-from helpers.tensors import TheirTensor
+from helpers.arrays.dlpack_tensors import TheirTensor
+from helpers.arrays.foreign_arrays import is_held_up
 
 import cudasync as cs
 from cudasync.array.allocation import reap
-from cudasync.driver import check, lending
+from cudasync.driver import check
+from cudasync.driver.interchange import dlpack_export
 from cudasync.testing import Latch
 
 TESTS = Path(__file__).resolve().parents[1]
@@ -52,7 +53,7 @@ def test_numpy_reads_managed_memory_that_we_pass_on(managed):
     del mine, host
     reap()
     cs.waitall()
-    assert not lending._loans
+    assert not dlpack_export._loans
     assert theirs.deleted == 1
 
 
@@ -62,7 +63,7 @@ def test_numpy_refuses_device_memory_without_losing_its_own_error():
         np.from_dlpack(x)
     gc.collect()
     reap()
-    assert not lending._loans
+    assert not dlpack_export._loans
 
 
 @pytest.fixture
@@ -92,7 +93,7 @@ def test_cuda_core_views_our_arrays_in_order(engine, core_device, protocol):
     stream.sync()
     del view
     reap()
-    assert not lending._loans
+    assert not dlpack_export._loans
 
 
 def test_cuda_core_lends_us_memory(core_device):
@@ -163,7 +164,7 @@ def test_a_process_may_end_with_loans_both_ways_open():
     program = """
         import builtins, numpy as np, cudasync as cs
         from cuda.bindings import driver
-        from helpers.tensors import Consumer, TheirTensor
+        from helpers.arrays.dlpack_tensors import Consumer, TheirTensor
         x = cs.array(np.arange(4))
         theirs = cs.from_dlpack(TheirTensor(np.arange(4)))
         lent = Consumer(x.__dlpack__())

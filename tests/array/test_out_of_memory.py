@@ -9,8 +9,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from helpers.crew import PATIENCE_S, engine_of, held_by, quick_switches
-from helpers.scarce import ROOM, little_memory, settle
+from helpers.arrays.scarce_memory import ROOM, little_memory, settle
+from helpers.concurrency.thread_crew import PATIENCE_S, engine_of, held_by, quick_switches
 
 import cudasync as cs
 from cudasync import xp

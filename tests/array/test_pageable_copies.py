@@ -9,8 +9,8 @@ import threading
 
 import numpy as np
 import pytest
-from helpers.crew import PATIENCE_S
-from helpers.devices import engine_behind
+from helpers.concurrency.thread_crew import PATIENCE_S
+from helpers.driver.held_devices import engine_behind
 
 import cudasync as cs
 from cudasync.testing import HostLatch

@@ -12,7 +12,7 @@ import pytest
 
 import cudasync as cs
 from cudasync.array.shipped import kernel_file
-from cudasync.driver import unpicklable
+from cudasync.driver.ownership import unpicklable
 
 
 def things():

@@ -8,8 +8,8 @@ import threading
 import numpy as np
 import pytest
 from cuda.bindings import driver
-from helpers.ptx_text import kernel
-from helpers.reaching import TEXT, VIEW, view
+from helpers.arrays.pointer_reach import TEXT, VIEW, view
+from helpers.ptx_generators.kernel_frame import kernel
 
 import cudasync as cs
 from cudasync.array.prepared import ReachingLaunch
@@ -354,7 +354,7 @@ def test_parameters_say_what_was_inferred_and_why(module):
 
 def test_a_module_that_can_not_be_read_is_ordered_with_everything(engine, monkeypatch):
     """Its text is newer than our parser; the driver takes it."""
-    from cudasync.driver import module as modules
+    from cudasync.driver.kernels import module as modules
     from cudasync.errors import PtxError
 
     def refuse(text, file):

@@ -5,12 +5,12 @@ from __future__ import annotations
 from functools import cache
 
 import pytest
-from helpers.reaching import expected, play, programs
+from helpers.arrays.pointer_reach import expected, play, programs
 from hypothesis import Phase, example, given, note, settings
 
 import cudasync as cs
 from cudasync.array import kernels, reach
-from cudasync.driver.allocations import Allocations
+from cudasync.driver.memory.allocations import Allocations
 from cudasync.engine.hazards.interval_map import Region
 from cudasync.testing import explore
 

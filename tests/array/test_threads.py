@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 import numpy as np
-from helpers.crew import hasty, together
+from helpers.concurrency.thread_crew import hasty, together
 
 from cudasync.array import staging
 from cudasync.array.handed import Handed

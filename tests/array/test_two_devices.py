@@ -5,14 +5,14 @@ from __future__ import annotations
 import textwrap
 
 import pytest
-from helpers.warm import run_warm
+from helpers.repository.fork_server import run_warm
 
 PREPARE = """
 import numpy as np, pytest
 import cudasync as cs
 from cudasync.array.shipped import kernel_file
-from helpers.driver_calls import counted_calls
-from helpers.strangers import TheirArray
+from helpers.driver.call_counts import counted_calls
+from helpers.arrays.foreign_arrays import TheirArray
 a, b = cs.Device(0), cs.Device(1)
 fill = cs.Module.from_file(kernel_file("fill"), device=a).kernel("fill_u32")
 one, four = np.uint32(1), np.uint32(4)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cuda.bindings import driver
-from helpers.abi import ok
+from helpers.driver.call_results import ok
 
 import cudasync as cs
 

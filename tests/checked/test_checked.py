@@ -7,14 +7,13 @@ import sys
 from importlib.util import find_spec
 
 import pytest
-from helpers.libraries import DEADLINE_S, has_library
-from helpers.nvrtc import needs_nvrtc
-from helpers.process import start
-from helpers.warm import run_warm
+from helpers.driver.nvrtc import needs_nvrtc
+from helpers.repository.fork_server import run_warm
+from helpers.repository.nvidia_libraries import DEADLINE_S, has_library
+from helpers.repository.subprocesses import start
 
 from checked.judging import complaint, prepare
 from checked.table import HERE, PROGRAMS, TABLE, Program, as_table
-from cudasync.softgpu import windows
 from cudasync.softgpu.core.checks import (
     convergence,
     leaks,
@@ -25,6 +24,7 @@ from cudasync.softgpu.core.checks import (
     unwritten,
     watching,
 )
+from cudasync.softgpu.interface import initialisation_windows
 
 pytestmark = [pytest.mark.lazy, needs_nvrtc]
 # In processes of their own: numba-cuda asks for the driver when it is imported; that a wait never
@@ -111,7 +111,7 @@ PLANTED = {
         "with_memory.all_but_a_byte",
     ),
     "all of shared and local memory is written": (
-        (windows.Windows, "early", lambda *_: iter(())),
+        (initialisation_windows.Windows, "early", lambda *_: iter(())),
         "with_memory.an_element_of_shared_memory",
     ),
     "a write writes nothing": (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import contextmanager
 
 from cuda.bindings import driver
-from helpers.abi import cuda13
+from helpers.driver.call_results import cuda13
 
 from checked.table import ARGUMENTS, call, events, kernel, memory, ok, right, streams, wrong
 

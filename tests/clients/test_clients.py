@@ -12,8 +12,8 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from helpers.libraries import DEADLINE_S, has_library
-from helpers.process import start
+from helpers.repository.nvidia_libraries import DEADLINE_S, has_library
+from helpers.repository.subprocesses import start
 
 HERE = Path(__file__).parent
 PROGRAMS = sorted(HERE.glob("*/*.py"))

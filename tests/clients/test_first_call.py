@@ -6,8 +6,8 @@ import sys
 from importlib.util import find_spec
 
 import pytest
-from helpers.libraries import has_library
-from helpers.process import start
+from helpers.repository.nvidia_libraries import has_library
+from helpers.repository.subprocesses import start
 
 from cudasync.softgpu import real_driver
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from helpers.warm import run_command
+from helpers.repository.fork_server import run_command
 
 
 @pytest.fixture

@@ -10,9 +10,9 @@ import sys
 
 import numpy as np
 import pytest
-from helpers.house import ROOT
-from helpers.pictures import gradient, save
-from helpers.process import interrupt
+from helpers.arrays.images import gradient, save
+from helpers.repository.checkout import ROOT
+from helpers.repository.subprocesses import interrupt
 from PIL import Image
 
 import cudasync.demo.trial

@@ -10,8 +10,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from helpers.house import ROOT
-from helpers.process import document, run_module
+from helpers.repository.checkout import ROOT
+from helpers.repository.subprocesses import document, run_module
 from PIL import Image
 
 import cudasync.command.experiments

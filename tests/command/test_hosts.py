@@ -9,8 +9,8 @@ import subprocess
 import sys
 
 import pytest
-from helpers.ranks import PATIENCE_S, lacks_mpi, launch, marked, started
-from helpers.ssh_hosts import lacks_ssh, ssh_hosts
+from helpers.distributed.ranks import PATIENCE_S, lacks_mpi, launch, marked, started
+from helpers.distributed.ssh_hosts import lacks_ssh, ssh_hosts
 
 from cudasync.command import leftovers, main
 from cudasync.command.arguments import CommandError

@@ -10,8 +10,8 @@ import sys
 import tomllib
 
 import pytest
-from helpers.house import ROOT
-from helpers.ranks import lacks_mpi
+from helpers.distributed.ranks import lacks_mpi
+from helpers.repository.checkout import ROOT
 
 import cudasync as cs
 from cudasync.command import info, main, versions

@@ -8,7 +8,7 @@ import subprocess
 import sys
 
 import pytest
-from helpers.ranks import PATIENCE_S, all_end, lacks_mpi, launch, marked, started
+from helpers.distributed.ranks import PATIENCE_S, all_end, lacks_mpi, launch, marked, started
 
 from cudasync.command import main, mpiexec
 from cudasync.command.launch import Relay

@@ -7,9 +7,9 @@ import subprocess
 import sys
 
 import pytest
-from helpers.house import ROOT
-from helpers.process import interrupt
-from helpers.warm import Done, run_command
+from helpers.repository.checkout import ROOT
+from helpers.repository.fork_server import Done, run_command
+from helpers.repository.subprocesses import interrupt
 
 from cudasync.softgpu import real_driver
 

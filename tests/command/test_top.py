@@ -12,8 +12,8 @@ import threading
 from pathlib import Path
 
 import pytest
-from helpers.house import ROOT
-from helpers.terminal import PATIENCE_S, Terminal
+from helpers.interfaces.terminal import PATIENCE_S, Terminal
+from helpers.repository.checkout import ROOT
 
 import cudasync as cs
 from cudasync.command import main

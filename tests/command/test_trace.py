@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 
 import pytest
-from helpers.house import ROOT
-from helpers.warm import Done, run_warm
+from helpers.repository.checkout import ROOT
+from helpers.repository.fork_server import Done, run_warm
 
 PUSHES = """
 import sys

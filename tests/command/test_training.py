@@ -8,8 +8,8 @@ import os
 import sys
 
 import pytest
-from helpers.digits import rows
-from helpers.ranks import lacks_mpi
+from helpers.data.digits import rows
+from helpers.distributed.ranks import lacks_mpi
 
 from cudasync.command import main, training
 from cudasync.experiments.training import digits

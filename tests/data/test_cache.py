@@ -12,8 +12,8 @@ from functools import partial
 
 import numpy as np
 import pytest
-from helpers.house import ROOT
-from helpers.sample_functions import fails_at
+from helpers.data.sample_functions import fails_at
+from helpers.repository.checkout import ROOT
 
 from cudasync import data
 
@@ -264,7 +264,7 @@ def test_a_full_disk_is_told_and_what_was_kept_is_used(tmp_path, monkeypatch):
 
 KILLED = """
 import os, signal, sys
-from helpers.sample_functions import square
+from helpers.data.sample_functions import square
 from cudasync import data
 for each in data.source(range(100)).map(square).cache(sys.argv[1]):
     if each == 50 * 50:
@@ -273,7 +273,7 @@ for each in data.source(range(100)).map(square).cache(sys.argv[1]):
 
 
 def test_a_killed_process_leaves_what_it_had(tmp_path):
-    from helpers.sample_functions import square
+    from helpers.data.sample_functions import square
 
     folder = tmp_path / "c"
     path = os.pathsep.join([str(ROOT / "tests"), str(ROOT)])

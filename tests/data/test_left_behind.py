@@ -13,10 +13,10 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from helpers import left_behind
-from helpers.house import ROOT
-from helpers.left_behind import nothing_left_behind
-from helpers.sample_functions import fails_at
+from helpers.data import left_behind
+from helpers.data.left_behind import nothing_left_behind
+from helpers.data.sample_functions import fails_at
+from helpers.repository.checkout import ROOT
 
 from cudasync import data
 
@@ -60,8 +60,8 @@ PROGRAM = """
     import sys
     from functools import partial
     from pathlib import Path
-    from helpers import left_behind
-    from helpers.sample_functions import fails_at
+    from helpers.data import left_behind
+    from helpers.data.sample_functions import fails_at
     from cudasync import data
 
     if __name__ == "__main__":

@@ -5,9 +5,9 @@ from __future__ import annotations
 import itertools
 
 import pytest
-from helpers import input_pipelines as strategies
-from helpers.input_pipelines import mapped, pipelines, prefetched
-from helpers.left_behind import nothing_left_behind
+from helpers.data import input_pipelines as strategies
+from helpers.data.input_pipelines import mapped, pipelines, prefetched
+from helpers.data.left_behind import nothing_left_behind
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 

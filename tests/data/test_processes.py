@@ -10,8 +10,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from helpers import sample_functions as functions
-from helpers.left_behind import nothing_left_behind
+from helpers.data import sample_functions as functions
+from helpers.data.left_behind import nothing_left_behind
 
 from cudasync import data
 from cudasync.data import processes

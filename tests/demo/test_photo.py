@@ -6,7 +6,7 @@ import io
 
 import numpy as np
 import pytest
-from helpers.pictures import gradient, save
+from helpers.arrays.images import gradient, save
 from PIL import Image
 
 from cudasync.demo.photo import PhotoError, format_for, open_photo, sample_photo

@@ -6,7 +6,7 @@ import traceback
 
 import numpy as np
 import pytest
-from helpers.pictures import gradient
+from helpers.arrays.images import gradient
 from PIL import Image
 
 import cudasync as cs

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from helpers.pictures import gradient
+from helpers.arrays.images import gradient
 
 from cudasync.demo.reference import enhance_reference
 from cudasync.demo.settings import gaussian, settings_for

@@ -9,7 +9,14 @@ from __future__ import annotations
 import sys
 
 import numpy as np
-from helpers.collective_programs import expected, place, programs, raise_unless_same, results, run
+from helpers.distributed.collective_programs import (
+    expected,
+    place,
+    programs,
+    raise_unless_same,
+    results,
+    run,
+)
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 

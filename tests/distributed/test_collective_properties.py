@@ -6,7 +6,7 @@ import contextlib
 
 import numpy as np
 import pytest
-from helpers.collective_programs import (
+from helpers.distributed.collective_programs import (
     expected,
     place,
     programs,

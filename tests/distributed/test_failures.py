@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from helpers.ranks import lacks_mpi, launch
+from helpers.distributed.ranks import lacks_mpi, launch
 
 PROGRAM = Path(__file__).with_name("failing_program.py")
 

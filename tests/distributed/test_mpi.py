@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from helpers.ranks import lacks_mpi, launch
+from helpers.distributed.ranks import lacks_mpi, launch
 
 import cudasync as cs
 

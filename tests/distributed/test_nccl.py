@@ -11,8 +11,15 @@ from contextlib import contextmanager, nullcontext
 
 import numpy as np
 import pytest
-from helpers.collective_programs import expected, place, programs, raise_unless_same, results, run
-from helpers.reference_nccl import ReferenceNccl, held
+from helpers.distributed.collective_programs import (
+    expected,
+    place,
+    programs,
+    raise_unless_same,
+    results,
+    run,
+)
+from helpers.distributed.reference_nccl import ReferenceNccl, held
 from hypothesis import HealthCheck, given, settings
 
 import cudasync as cs

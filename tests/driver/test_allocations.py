@@ -7,11 +7,11 @@ from functools import partial
 
 import numpy as np
 import pytest
-from helpers.crew import together
+from helpers.concurrency.thread_crew import together
 
 import cudasync as cs
-from cudasync.driver.allocations import ALLOCATIONS, Allocations, is_known_to_driver
-from cudasync.driver.owned import Owned
+from cudasync.driver.memory.allocations import ALLOCATIONS, Allocations, is_known_to_driver
+from cudasync.driver.ownership.handles import Owned
 
 
 def owner():

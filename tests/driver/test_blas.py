@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes.util
 
 import pytest
-from helpers.reference_blas import c_compiler, compiled, opened
+from helpers.arrays.reference_blas import c_compiler, compiled, opened
 
 import cudasync as cs
 from cudasync.driver.blas import blas_of, choice, library

@@ -8,10 +8,9 @@ import weakref
 import numpy as np
 import pytest
 
-from cudasync.driver import capsule as capsules
-from cudasync.driver import dlpack
-from cudasync.driver.borrowing import borrow
-from cudasync.driver.interop import DLPACK_CUDA_MANAGED
+from cudasync.driver.interchange import capsules, dlpack
+from cudasync.driver.interchange.dlpack_import import borrow
+from cudasync.driver.interchange.protocols import DLPACK_CUDA_MANAGED
 
 VERSIONED = [False, True]
 

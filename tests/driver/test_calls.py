@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-from helpers.driver_calls import counted_calls
-from helpers.ptx_texts import FILL
+from helpers.driver.call_counts import counted_calls
+from helpers.ptx_generators.sample_kernels import FILL
 
 from cudasync.driver import DeviceBuffer, Event, Module, Stream, launch, memcpy_async, pinned_empty
 

@@ -13,8 +13,9 @@ from contextlib import contextmanager
 import numpy as np
 import pytest
 from cuda.bindings import driver
-from helpers.abi import ok
-from helpers.captures import (
+from helpers.arrays.foreign_arrays import pinned
+from helpers.driver.call_results import ok
+from helpers.driver.stream_capture import (
     ACTIVE,
     GLOBAL,
     RELAXED,
@@ -24,10 +25,10 @@ from helpers.captures import (
     is_invalid_until_its_end,
     status,
 )
-from helpers.strangers import pinned
 
-from cudasync.driver import DeviceBuffer, Event, PinnedBuffer, Stream, capturing, memcpy_async
-from cudasync.driver.in_flight import BATCH_COUNT
+from cudasync.driver import DeviceBuffer, Event, PinnedBuffer, Stream, memcpy_async
+from cudasync.driver.memory.in_flight import BATCH_COUNT
+from cudasync.driver.streams import open_captures
 from cudasync.errors import CudaError
 
 MODES = pytest.mark.parametrize(
@@ -216,7 +217,7 @@ def test_the_mode_of_the_thread_is_what_it_was(device, stream):
 def test_a_book_that_is_kept_the_usual_way_is_found(device, stream, monkeypatch):
     """The checker's own test: without relaxing the thread, a query of an event ends a capture."""
     act = of_another(device, stream)
-    monkeypatch.setattr(capturing, "exchange", lambda mode: mode)
+    monkeypatch.setattr(open_captures, "exchange", lambda mode: mode)
     raw = driver.CUstream(stream.handle)
     begin(raw, GLOBAL)
     with pytest.raises(CudaError, match="CAPTURE_UNSUPPORTED"):

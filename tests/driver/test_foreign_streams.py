@@ -7,7 +7,7 @@ import weakref
 
 import numpy as np
 import pytest
-from helpers.strangers import TheirStream, is_held_up
+from helpers.arrays.foreign_arrays import TheirStream, is_held_up
 
 from cudasync.driver import (
     DeviceBuffer,

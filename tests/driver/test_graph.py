@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from helpers.house import ROOT
+from helpers.repository.checkout import ROOT
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -21,7 +21,9 @@ DAGS = st.lists(
 
 @pytest.fixture(scope="module")
 def mix():
-    return cs.Module.from_file(ROOT / "tests" / "helpers" / "programs.ptx").kernel("mix")
+    return cs.Module.from_file(
+        ROOT / "tests" / "helpers" / "engine_programs" / "programs.ptx"
+    ).kernel("mix")
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,7 @@ import ctypes
 
 import numpy as np
 import pytest
-from helpers.house import ROOT
+from helpers.repository.checkout import ROOT
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -30,7 +30,9 @@ STEPS = st.lists(
 
 @pytest.fixture(scope="module")
 def mix():
-    return cs.Module.from_file(ROOT / "tests" / "helpers" / "programs.ptx").kernel("mix")
+    return cs.Module.from_file(
+        ROOT / "tests" / "helpers" / "engine_programs" / "programs.ptx"
+    ).kernel("mix")
 
 
 @pytest.fixture

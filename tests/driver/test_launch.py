@@ -6,7 +6,7 @@ import struct
 
 import numpy as np
 import pytest
-from helpers.ptx_texts import FILL, SHARED, STORE_PARAMETERS
+from helpers.ptx_generators.sample_kernels import FILL, SHARED, STORE_PARAMETERS
 
 from cudasync.driver import (
     Device,

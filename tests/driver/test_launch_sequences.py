@@ -9,8 +9,8 @@ import pytest
 
 import cudasync as cs
 from cudasync.driver import Launch, Module
-from cudasync.driver import launches as rows
-from cudasync.driver.launches import LaunchSequence, failed_launch
+from cudasync.driver.kernels import launch_sequences as rows
+from cudasync.driver.kernels.launch_sequences import LaunchSequence, failed_launch
 
 COUNT = 3
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from helpers.driver_calls import counted_calls
-from helpers.ptx_texts import FILL, SHARED
+from helpers.driver.call_counts import counted_calls
+from helpers.ptx_generators.sample_kernels import FILL, SHARED
 
 from cudasync.driver import DeviceBuffer, Event, Module, Stream, launch, memcpy_async, memset_async
 from cudasync.errors import ClosedError

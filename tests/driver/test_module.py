@@ -5,11 +5,11 @@ from __future__ import annotations
 import gc
 
 import pytest
-from helpers.ptx_texts import FILL, HEAD, STORE_PARAMETERS
+from helpers.ptx_generators.sample_kernels import FILL, HEAD, STORE_PARAMETERS
 
 from cudasync.driver import DeviceBuffer, Kernel, Module, launch
-from cudasync.driver.loading import _from_log
-from cudasync.driver.signature import _parameters_by_driver
+from cudasync.driver.kernels.module_loading import _from_log
+from cudasync.driver.kernels.signature import _parameters_by_driver
 from cudasync.errors import ClosedError, CudaError, PtxError
 from cudasync.ptx.access import Access
 

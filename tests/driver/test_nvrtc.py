@@ -7,11 +7,11 @@ import threading
 from pathlib import Path
 
 import pytest
-from helpers.nvrtc import needs_nvrtc
+from helpers.driver.nvrtc import needs_nvrtc
 
 import cudasync as cs
-from cudasync.driver import compiling, nvrtc
-from cudasync.driver.compiling import compile_cuda
+from cudasync.driver.compiler import compilation, nvrtc
+from cudasync.driver.compiler.compilation import compile_cuda
 from cudasync.kept import VARIABLE
 from cudasync.ptx import parse
 
@@ -348,7 +348,7 @@ def test_what_no_compiler_will_take_is_refused_before():
 
 def test_a_planted_blindness_to_headers_is_found(folder, tmp_path, monkeypatch):
     """The tests above can fail: without the digest of the headers the old code is found."""
-    monkeypatch.setattr(compiling, "included", lambda *whatever, **more: "")
+    monkeypatch.setattr(compilation, "included", lambda *whatever, **more: "")
     header = tmp_path / "value.h"
     header.write_text("#define VALUE 1")
     compile_cuda(USES_A_HEADER, include_dirs=[tmp_path])

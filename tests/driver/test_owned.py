@@ -8,8 +8,8 @@ import weakref
 import numpy as np
 import pytest
 from cuda.bindings import driver
-from helpers.driver_calls import counted_calls
-from helpers.ptx_texts import FILL
+from helpers.driver.call_counts import counted_calls
+from helpers.ptx_generators.sample_kernels import FILL
 
 from cudasync.driver import (
     DeviceBuffer,

@@ -12,8 +12,8 @@ from cuda.bindings import driver
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cudasync.driver.packing import Packing
-from cudasync.driver.parameter import Parameter
+from cudasync.driver.arguments.argument_packing import Packing
+from cudasync.driver.arguments.parameter import Parameter
 from cudasync.ptx.access import Access
 from cudasync.ptx.types import ScalarType
 

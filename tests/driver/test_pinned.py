@@ -6,7 +6,7 @@ import gc
 
 import numpy as np
 import pytest
-from helpers.crew import hasty, together
+from helpers.concurrency.thread_crew import hasty, together
 
 from cudasync.driver import DeviceBuffer, PinnedBuffer, memcpy_async, pinned_empty
 from cudasync.errors import ClosedError

@@ -8,7 +8,7 @@ import subprocess
 import sys
 
 import pytest
-from helpers.warm import run_warm
+from helpers.repository.fork_server import run_warm
 
 from cudasync.driver import Device, chosen, ensure_driver
 from cudasync.errors import CudasyncError

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import cudasync as cs
-from cudasync.driver.packing import Packing
-from cudasync.driver.parameter import Parameter
+from cudasync.driver.arguments.argument_packing import Packing
+from cudasync.driver.arguments.parameter import Parameter
 from cudasync.ptx.access import Access
 from cudasync.ptx.types import ScalarType
 

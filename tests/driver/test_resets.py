@@ -9,10 +9,10 @@ import weakref
 import numpy as np
 import pytest
 from cuda.bindings import driver
-from helpers.crew import PATIENCE_S, Crew
+from helpers.concurrency.thread_crew import PATIENCE_S, Crew
 
 from cudasync.driver import Event, Stream, pinned_empty
-from cudasync.driver.owned import Owned
+from cudasync.driver.ownership.handles import Owned
 from cudasync.errors import ClosedError, CudasyncError
 from cudasync.testing import Latch
 

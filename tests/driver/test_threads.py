@@ -6,7 +6,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
-from helpers.ptx_texts import FILL
+from helpers.ptx_generators.sample_kernels import FILL
 
 from cudasync.driver import (
     DeviceBuffer,

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import textwrap
 
-from helpers.warm import run_warm
+from helpers.repository.fork_server import run_warm
 
 PREPARE = """
 import numpy as np, pytest
 from cudasync.driver import *
 from cudasync.testing import Latch
-from helpers.ptx_texts import FILL
+from helpers.ptx_generators.sample_kernels import FILL
 a, b = Device(0), Device(1)
 on_a, on_b = Stream(a), Stream(b)
 """
@@ -134,8 +134,8 @@ def test_memory_of_one_device_is_handed_over_to_a_stream_of_another():
     with_two_devices(
         """
         import cudasync as cs
-        from helpers.strangers import is_held_up, pinned
-        from helpers.tensors import Consumer
+        from helpers.arrays.foreign_arrays import is_held_up, pinned
+        from helpers.arrays.dlpack_tensors import Consumer
         with cs.Engine() as engine, Latch(a) as latch:
             x = cs.zeros(4, np.int32, device=a)
             engine.push(latch.hold, device=a, writes=[x])

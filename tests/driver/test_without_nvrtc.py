@@ -9,8 +9,8 @@ from pathlib import Path
 
 import cuda.bindings
 import pytest
-from helpers.nvrtc import MISSING
-from helpers.process import start
+from helpers.driver.nvrtc import MISSING
+from helpers.repository.subprocesses import start
 
 
 @pytest.mark.skipif(
@@ -31,7 +31,7 @@ def test_without_nvrtc_one_line_says_what_to_install(tmp_path):
         # Where `site` would look for more packages, which an environment says also without it from
         # Python 3.14 on, and what looks for libraries asks it.
         f"sys.prefix = sys.exec_prefix = {str(tmp_path)!r}\n"
-        "from cudasync.driver.compiling import compile_cuda\n"
+        "from cudasync.driver.compiler.compilation import compile_cuda\n"
         "compile_cuda('', architecture=(9, 0))"
     )
     # What would lead to a toolkit.

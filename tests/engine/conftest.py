@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from helpers.devices import device, latch
-from helpers.freezer import end_tracing
+from helpers.concurrency.bytecode_freezer import end_tracing
+from helpers.driver.held_devices import device, latch
 
 __all__ = ["device", "latch"]
 

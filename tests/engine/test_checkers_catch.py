@@ -7,15 +7,15 @@ The search has fixed seeds, so that a red test stays red.
 from __future__ import annotations
 
 import pytest
-from helpers.agreement import Agreement
-from helpers.fault_programs import computing_faults, crossing_programs
-from helpers.faults import differences_after_fault
-from helpers.oracle import differences
-from helpers.places import View
-from helpers.planted import FAULTS, NAMES, OPERATORS, plant
-from helpers.programs import mixed_programs, programs, settings
-from helpers.running import Runner
-from helpers.steps import Copy, Program, Push, Setting, Total, Wild
+from helpers.engine_programs.device_faults import differences_after_fault
+from helpers.engine_programs.fault_programs import computing_faults, crossing_programs
+from helpers.engine_programs.judge import differences
+from helpers.engine_programs.places import View
+from helpers.engine_programs.planted_bugs import FAULTS, NAMES, OPERATORS, plant
+from helpers.engine_programs.runner import Runner
+from helpers.engine_programs.state_machine import Agreement
+from helpers.engine_programs.steps import Copy, Program, Push, Setting, Total, Wild
+from helpers.engine_programs.strategies import mixed_programs, programs, settings
 from hypothesis import HealthCheck, Phase, given, seed
 from hypothesis import settings as hypothesis_settings
 from hypothesis.errors import Flaky

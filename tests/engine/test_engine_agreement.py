@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from helpers.agreement import Agreement
+from helpers.engine_programs.state_machine import Agreement
 from hypothesis import settings
 
 TestAgreement = Agreement.TestCase

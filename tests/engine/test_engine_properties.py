@@ -12,11 +12,15 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from helpers.fault_programs import computing_faults, crossing_programs, faulting_programs
-from helpers.faults import differences_after_fault
-from helpers.oracle import check, replay_line
-from helpers.programs import mixed_programs, programs, settings
-from helpers.steps import Setting
+from helpers.engine_programs.device_faults import differences_after_fault
+from helpers.engine_programs.fault_programs import (
+    computing_faults,
+    crossing_programs,
+    faulting_programs,
+)
+from helpers.engine_programs.judge import check, replay_line
+from helpers.engine_programs.steps import Setting
+from helpers.engine_programs.strategies import mixed_programs, programs, settings
 from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st

@@ -10,8 +10,8 @@ import subprocess
 import sys
 
 import pytest
-from helpers.house import ROOT
-from helpers.process import start
+from helpers.repository.checkout import ROOT
+from helpers.repository.subprocesses import start
 
 PROPERTIES = "tests/engine/test_engine_properties.py"
 GRAPHS = "tests/graph/test_graph_properties.py"
@@ -50,7 +50,7 @@ def test_programs_give_the_serial_result_under_a_seed():
 
 @pytest.mark.slow
 def test_programs_give_the_serial_result_under_a_hundred_seeds(tmp_path):
-    command = [sys.executable, "-m", "helpers.many_seeds", "0", "100"]
+    command = [sys.executable, "-m", "helpers.engine_programs.many_seeds", "0", "100"]
     settings = {"CUDASYNC_DEVICE": "soft", "CUDASYNC_SOFTGPU_CACHE": str(tmp_path)}
     code, printed = start(command, 550, **settings)
     assert code == 0, printed

@@ -11,7 +11,7 @@ import threading
 
 import numpy as np
 import pytest
-from helpers.house import ROOT
+from helpers.repository.checkout import ROOT
 
 import cudasync as cs
 from cudasync.engine import current

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from helpers.crew import PATIENCE_S, Crew, engine_of, hasty, held_by
-from helpers.process import assert_runs_clean
+from helpers.concurrency.thread_crew import PATIENCE_S, Crew, engine_of, hasty, held_by
+from helpers.repository.subprocesses import assert_runs_clean
 
 import cudasync as cs
 from cudasync.testing import Latch

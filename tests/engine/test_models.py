@@ -12,7 +12,7 @@ from pathlib import Path
 from types import FunctionType
 
 import pytest
-from helpers.models import Exploration, Explored, Length, explored, models_of
+from helpers.concurrency.model_checking import Exploration, Explored, Length, explored, models_of
 from hypothesis import settings
 
 from cudasync import atomic

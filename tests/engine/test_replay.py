@@ -14,10 +14,10 @@ import subprocess
 import sys
 
 import pytest
-from helpers.house import ROOT
-from helpers.program_text import from_text, to_text
-from helpers.programs import programs, settings
-from helpers.replay import judge, main
+from helpers.engine_programs.program_text import from_text, to_text
+from helpers.engine_programs.replay import judge, main
+from helpers.engine_programs.strategies import programs, settings
+from helpers.repository.checkout import ROOT
 from hypothesis import given
 
 SCHEDULES = sorted((ROOT / "tests" / "schedules").glob("*.json"))
@@ -29,7 +29,7 @@ ENVIRONMENT = {
     "HYPOTHESIS_PROFILE": "search",
 }
 # A process in which BUG is planted before anything runs.
-PLANTED = f"from helpers.planted import plant\nplant({BUG!r})\n"
+PLANTED = f"from helpers.engine_programs.planted_bugs import plant\nplant({BUG!r})\n"
 
 
 def run_python(program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -88,10 +88,12 @@ def test_a_red_test_ends_with_a_line_that_fails_again_in_a_fresh_process_twice(t
     lines = [line for line in red.stdout.splitlines() if line.startswith("replay: ")]
     assert lines, red.stdout + red.stderr
     words = shlex.split(lines[-1].removeprefix("replay: "))
-    assert words[-4:-1] == ["python", "-m", "helpers.replay"]
+    assert words[-4:-1] == ["python", "-m", "helpers.engine_programs.replay"]
     again = [
         run_python(
-            PLANTED + "import sys\nfrom helpers.replay import judge, main\nsys.exit(main())",
+            PLANTED + "import sys\n"
+            "from helpers.engine_programs.replay import judge, main\n"
+            "sys.exit(main())",
             # The order in which it fails may be a rare one.
             *(words[-1], "--times", "2000"),
         )

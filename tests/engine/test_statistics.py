@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 
 import pytest
-from helpers.crew import PATIENCE_S, engine_of
+from helpers.concurrency.thread_crew import PATIENCE_S, engine_of
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from helpers.process import document, run_module
+from helpers.repository.subprocesses import document, run_module
 
 from cudasync.experiments.catalogue import EXPERIMENTS
 from cudasync.experiments.intervals import place_of

@@ -7,7 +7,7 @@ import sys
 
 import numpy as np
 import pytest
-from helpers.digits import rows
+from helpers.data.digits import rows
 
 import cudasync as cs
 from cudasync.experiments.training import by_data, by_stages, digits, model, outcome

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from helpers.devices import device, latch
+from helpers.driver.held_devices import device, latch
 
 __all__ = ["device", "latch"]

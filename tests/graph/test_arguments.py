@@ -6,15 +6,15 @@ import threading
 
 import numpy as np
 import pytest
-from helpers.programs import programs, settings
-from helpers.recording import rebound_differences, recordable
-from helpers.steps import Fail
+from helpers.engine_programs.steps import Fail
+from helpers.engine_programs.strategies import programs, settings
+from helpers.graphs.recorded_programs import rebound_differences, recordable
 from hypothesis import Phase, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 import cudasync as cs
-from cudasync.driver.packing import Packing
+from cudasync.driver.arguments.argument_packing import Packing
 from cudasync.graph.aiming import Aim
 from cudasync.graph.staging import Staged
 from cudasync.testing import HostLatch

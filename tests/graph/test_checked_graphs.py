@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from helpers.process import run_text
+from helpers.repository.subprocesses import run_text
 
 CASES = r"""
 import json

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from helpers.control_programs import ON_DEVICE, control_differences, control_programs
-from helpers.driver_calls import counted_calls
-from helpers.process import run_text
-from helpers.steps import Setting
+from helpers.driver.call_counts import counted_calls
+from helpers.engine_programs.steps import Setting
+from helpers.graphs.control_programs import ON_DEVICE, control_differences, control_programs
+from helpers.repository.subprocesses import run_text
 from hypothesis import Phase, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis.errors import Flaky

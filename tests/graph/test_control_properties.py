@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from helpers.control_programs import (
+from helpers.engine_programs.steps import Setting
+from helpers.engine_programs.strategies import settings
+from helpers.graphs.control_programs import (
     ON_DEVICE,
     Block,
     Do,
@@ -11,8 +13,6 @@ from helpers.control_programs import (
     control_programs,
     rebound_control_differences,
 )
-from helpers.programs import settings
-from helpers.steps import Setting
 from hypothesis import Phase, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st

@@ -6,7 +6,7 @@ import threading
 
 import numpy as np
 import pytest
-from helpers.driver_calls import counted_calls
+from helpers.driver.call_counts import counted_calls
 
 import cudasync as cs
 from cudasync.engine import current

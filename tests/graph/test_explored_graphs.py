@@ -6,7 +6,7 @@ from itertools import count
 
 import numpy as np
 import pytest
-from helpers.placed_programs import placed_by
+from helpers.graphs.placed_programs import placed_by
 
 import cudasync as cs
 from cudasync import xp

@@ -6,9 +6,9 @@ from contextlib import suppress
 
 import numpy as np
 import pytest
-from helpers.host_programs import host_programs
-from helpers.programs import settings
-from helpers.recording import graph_differences
+from helpers.engine_programs.host_programs import host_programs
+from helpers.engine_programs.strategies import settings
+from helpers.graphs.recorded_programs import graph_differences
 from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from helpers.graph_agreement import GraphAgreement
+from helpers.graphs.state_machine import GraphAgreement
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis.errors import Flaky
 from hypothesis.stateful import run_state_machine_as_test

@@ -4,9 +4,9 @@ is launched, and beside eager work on the same data."""
 from __future__ import annotations
 
 import pytest
-from helpers.programs import programs, settings
-from helpers.recording import graph_differences, recordable
-from helpers.steps import Setting
+from helpers.engine_programs.steps import Setting
+from helpers.engine_programs.strategies import programs, settings
+from helpers.graphs.recorded_programs import graph_differences, recordable
 from hypothesis import Phase, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from helpers.crew import held_by
-from helpers.freezer import PATIENCE_S, Freezer, end_tracing
+from helpers.concurrency.bytecode_freezer import PATIENCE_S, Freezer, end_tracing
+from helpers.concurrency.thread_crew import held_by
 
 import cudasync as cs
 from cudasync.engine.hazards.variable import counted_together

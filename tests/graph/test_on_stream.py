@@ -7,11 +7,11 @@ from contextlib import contextmanager
 
 import numpy as np
 import pytest
-from helpers.captures import RELAXED, begin, end
-from helpers.host_programs import host_programs
-from helpers.programs import programs, settings
-from helpers.recording import graph_differences, recordable
-from helpers.strangers import TheirStream, is_held_up, pinned
+from helpers.arrays.foreign_arrays import TheirStream, is_held_up, pinned
+from helpers.driver.stream_capture import RELAXED, begin, end
+from helpers.engine_programs.host_programs import host_programs
+from helpers.engine_programs.strategies import programs, settings
+from helpers.graphs.recorded_programs import graph_differences, recordable
 from hypothesis import Phase, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st

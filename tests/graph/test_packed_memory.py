@@ -6,7 +6,7 @@ from itertools import combinations
 
 import numpy as np
 import pytest
-from helpers.antichains import heaviest
+from helpers.graphs.antichains import heaviest
 from hypothesis import Phase, example, given, settings
 from hypothesis import strategies as st
 

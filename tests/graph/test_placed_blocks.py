@@ -7,7 +7,7 @@ from itertools import cycle
 
 import numpy as np
 import pytest
-from helpers.placed_programs import SIZE, placed_by
+from helpers.graphs.placed_programs import SIZE, placed_by
 
 import cudasync as cs
 from cudasync import xp

@@ -6,15 +6,15 @@ import re
 
 import numpy as np
 import pytest
-from helpers.graphs import PTX
-from helpers.placed_programs import (
+from helpers.driver.graph_builder import PTX
+from helpers.graphs.placed_programs import (
     SIZE,
     ending_programs,
     placed_by,
     placed_differences,
     programs,
 )
-from helpers.warm import run_warm
+from helpers.repository.fork_server import run_warm
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
@@ -358,7 +358,7 @@ def test_a_placed_graph_within_a_graph_does_the_same(program, times):
 )
 def test_results_are_the_same_without_peers_checked_serially_and_in_any_order(environment):
     body = """
-from helpers.placed_programs import placed_differences, program_of
+from helpers.graphs.placed_programs import placed_differences, program_of
 for seed in range(5):
     found = placed_differences(program_of(seed), seed)
     assert not found, (seed, found)

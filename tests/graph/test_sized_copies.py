@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from helpers.driver_calls import counted_calls
+from helpers.driver.call_counts import counted_calls
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from helpers.host_programs import host_programs
-from helpers.programs import settings as program_settings
-from helpers.recording import graph_differences
+from helpers.engine_programs.host_programs import host_programs
+from helpers.engine_programs.strategies import settings as program_settings
+from helpers.graphs.recorded_programs import graph_differences
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 

@@ -7,10 +7,10 @@ from weakref import ref
 
 import numpy as np
 import pytest
-from helpers.driver_calls import counted_calls
-from helpers.programs import programs, settings
-from helpers.recording import rebound_differences, recordable
-from helpers.steps import Fail
+from helpers.driver.call_counts import counted_calls
+from helpers.engine_programs.steps import Fail
+from helpers.engine_programs.strategies import programs, settings
+from helpers.graphs.recorded_programs import rebound_differences, recordable
 from hypothesis import Phase, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st

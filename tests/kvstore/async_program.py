@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
-from helpers.async_worker import BIG_ELEMENTS, does_all
+from helpers.distributed.async_worker import BIG_ELEMENTS, does_all
 
 import cudasync as cs
 from cudasync import xp

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from helpers.anew import begin_anew
-from helpers.reference_nccl import ReferenceNccl
+from helpers.distributed.reference_nccl import ReferenceNccl
+from helpers.driver.reset_devices import begin_anew
 
 from cudasync.distributed import nccl_library, starting
 

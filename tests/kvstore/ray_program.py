@@ -8,8 +8,8 @@ import sys
 from pathlib import Path
 
 import numpy as np
-from helpers.async_worker import BIG_ELEMENTS, does_all
-from helpers.listening import listening
+from helpers.distributed.async_worker import BIG_ELEMENTS, does_all
+from helpers.distributed.listening_addresses import listening
 
 import cudasync as cs
 from cudasync import xp

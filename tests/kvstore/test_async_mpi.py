@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from helpers.ranks import lacks_mpi, launch
+from helpers.distributed.ranks import lacks_mpi, launch
 
 import cudasync as cs
 

@@ -10,8 +10,8 @@ import uuid
 from pathlib import Path
 
 import pytest
-from helpers.house import ROOT
-from helpers.ranks import end_marked
+from helpers.distributed.ranks import end_marked
+from helpers.repository.checkout import ROOT
 
 import cudasync as cs
 

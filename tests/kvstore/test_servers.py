@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from helpers.async_worker import BIG_ELEMENTS, does_all
-from helpers.crew import together
-from helpers.short_files import short_files
+from helpers.concurrency.thread_crew import together
+from helpers.distributed.async_worker import BIG_ELEMENTS, does_all
+from helpers.repository.full_disk import short_files
 
 import cudasync as cs
 from cudasync import xp

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from helpers.chaotic_servers import FATES, ChaoticServers
+from helpers.distributed.chaotic_servers import FATES, ChaoticServers
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -6,7 +6,7 @@ import os
 
 import numpy as np
 import pytest
-from helpers.short_files import short_files
+from helpers.repository.full_disk import short_files
 from hypothesis import given
 from hypothesis import strategies as st
 

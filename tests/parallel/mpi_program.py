@@ -7,8 +7,8 @@ from random import Random
 
 import numpy as np
 import pytest
-from helpers import pipelines, tensor_parallel
-from helpers.data_parallel_programs import (
+from helpers.distributed import pipeline_models, tensor_parallel
+from helpers.distributed.data_parallel_programs import (
     data_parallel,
     expected,
     program,
@@ -111,19 +111,19 @@ def float16(comm):
 def stages(comm):
     """Models in stages, a stage on each rank, by both schedules, and a recorded one."""
     for seed in range(cases(comm)):
-        drawn = pipelines.model(Random(seed), comm.size)
-        made, layers = pipelines.pipeline(drawn, comm)
-        losses = pipelines.step(drawn, comm, made)
-        pipelines.raise_unless_right(drawn, comm, layers, losses)
-        most = pipelines.most_promised(drawn, comm.rank, comm.size)
+        drawn = pipeline_models.model(Random(seed), comm.size)
+        made, layers = pipeline_models.pipeline(drawn, comm)
+        losses = pipeline_models.step(drawn, comm, made)
+        pipeline_models.raise_unless_right(drawn, comm, layers, losses)
+        most = pipeline_models.most_promised(drawn, comm.rank, comm.size)
         assert layers[0].most <= most, f"stage {comm.rank} keeps {layers[0].most}"
-    made, layers = pipelines.pipeline(drawn, comm)
+    made, layers = pipeline_models.pipeline(drawn, comm)
     with cs.graph() as graph:
-        losses = pipelines.step(drawn, comm, made)
+        losses = pipeline_models.step(drawn, comm, made)
     executable = graph.instantiate()
     for _ in range(3):
         executable.launch()
-    pipelines.raise_unless_right(drawn, comm, layers, losses, times=3)
+    pipeline_models.raise_unless_right(drawn, comm, layers, losses, times=3)
 
 
 def products(comm):
@@ -137,12 +137,12 @@ def both(comm):
     if comm.size != 4:
         return
     pair, alike = comm.split(comm.rank // 2), comm.split(comm.rank % 2)
-    drawn = pipelines.Model((3, 2, 4), 5, 3, "1f1b")
-    made, (layer,) = pipelines.pipeline(drawn, pair)
+    drawn = pipeline_models.Model((3, 2, 4), 5, 3, "1f1b")
+    made, (layer,) = pipeline_models.pipeline(drawn, pair)
     dp = DataParallel([layer.weight], alike, op="sum")
-    pipelines.step(drawn, pair, made)
+    pipeline_models.step(drawn, pair, made)
     dp.ready(0, layer.gradient)
-    _, gradients = pipelines.in_one_piece(drawn)
+    _, gradients = pipeline_models.in_one_piece(drawn)
     np.testing.assert_array_equal(dp.finish()[0].numpy(), 2 * gradients[pair.rank])
 
 

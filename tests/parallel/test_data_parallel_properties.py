@@ -6,8 +6,8 @@ import contextlib
 from random import Random
 
 import pytest
-from helpers.communicators import communicator
-from helpers.data_parallel_programs import (
+from helpers.distributed.communicators import communicator
+from helpers.distributed.data_parallel_programs import (
     data_parallel,
     expected,
     program,

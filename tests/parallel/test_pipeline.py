@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from helpers.communicators import communicator
-from helpers.pipelines import (
+from helpers.distributed.communicators import communicator
+from helpers.distributed.pipeline_models import (
     Layer,
     Model,
     loss,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from helpers.communicators import communicator
-from helpers.tensor_parallel import Perceptron, Sizes, raise_unless_right, sizes
+from helpers.distributed.communicators import communicator
+from helpers.distributed.tensor_parallel import Perceptron, Sizes, raise_unless_right, sizes
 from hypothesis import given, note
 from hypothesis import strategies as st
 

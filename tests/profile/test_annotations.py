@@ -8,9 +8,9 @@ import subprocess
 import threading
 
 import pytest
-from helpers.house import ROOT
-from helpers.process import run_text
-from helpers.reference_blas import c_compiler
+from helpers.arrays.reference_blas import c_compiler
+from helpers.repository.checkout import ROOT
+from helpers.repository.subprocesses import run_text
 
 import cudasync as cs
 from cudasync.profile import annotating, nvtx_ranges
@@ -150,7 +150,10 @@ def tool(tmp_path):
     """A program's output, and the ranges that a tool was told of."""
     if importlib.util.find_spec("nvtx") is None or c_compiler() is None:
         pytest.skip("needs the nvtx wheel and a C compiler")
-    source, library = ROOT / "tests" / "helpers" / "nvtx_tool.c", tmp_path / "tool.so"
+    source, library = (
+        ROOT / "tests" / "helpers" / "interfaces" / "nvtx_tool.c",
+        tmp_path / "tool.so",
+    )
     options = ["-O1", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-o", library]
     subprocess.run([c_compiler(), *options, source], check=True)
 

@@ -7,8 +7,8 @@ import threading
 
 import numpy as np
 import pytest
-from helpers.house import ROOT
-from helpers.process import start
+from helpers.repository.checkout import ROOT
+from helpers.repository.subprocesses import start
 
 import cudasync as cs
 from cudasync.testing import HostLatch, Latch

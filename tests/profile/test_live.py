@@ -10,7 +10,7 @@ import threading
 
 import numpy as np
 import pytest
-from helpers.terminal import PATIENCE_S, Terminal
+from helpers.interfaces.terminal import PATIENCE_S, Terminal
 
 import cudasync as cs
 from cudasync.profile import view

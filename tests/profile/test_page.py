@@ -8,7 +8,7 @@ import re
 
 import numpy as np
 import pytest
-from helpers.browser import MISSING, browser, document
+from helpers.interfaces.browser import MISSING, browser, document
 
 import cudasync as cs
 from cudasync.profile.page import page as page_of

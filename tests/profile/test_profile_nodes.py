@@ -7,7 +7,7 @@ import json
 
 import numpy as np
 import pytest
-from helpers.abi import held
+from helpers.driver.call_results import held
 
 import cudasync as cs
 from cudasync.graph import timing

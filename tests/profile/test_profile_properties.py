@@ -9,9 +9,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from helpers.oracle import replay_line, reset_devices
-from helpers.programs import programs, settings
-from helpers.running import Runner, open_engine
+from helpers.engine_programs.judge import replay_line, reset_devices
+from helpers.engine_programs.runner import Runner, open_engine
+from helpers.engine_programs.strategies import programs, settings
 from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st

@@ -7,7 +7,7 @@ import signal
 import threading
 
 import pytest
-from helpers.terminal import PATIENCE_S, Terminal
+from helpers.interfaces.terminal import PATIENCE_S, Terminal
 
 import cudasync as cs
 from cudasync.profile.progress import said

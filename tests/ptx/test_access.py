@@ -6,8 +6,8 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from helpers.inferring import accesses
-from helpers.ptx_text import HEAD, kernel
+from helpers.lowering.access_inference import accesses
+from helpers.ptx_generators.kernel_frame import HEAD, kernel
 
 from cudasync.ptx import parse
 from cudasync.ptx.access import Access, analyse

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from helpers.inferring import inferred
-from helpers.ptx_text import kernel
+from helpers.lowering.access_inference import inferred
+from helpers.ptx_generators.kernel_frame import kernel
 
 from cudasync.ptx import parse
 from cudasync.ptx.access import Access, analyse

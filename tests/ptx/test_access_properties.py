@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from helpers.ptx_text import kernel
+from helpers.ptx_generators.kernel_frame import kernel
 from hypothesis import example, given
 from hypothesis import strategies as st
 

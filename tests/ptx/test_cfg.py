@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from helpers.ptx_text import kernel
+from helpers.ptx_generators.kernel_frame import kernel
 
 from cudasync.ptx import parse
 from cudasync.ptx.cfg import ControlFlow

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from helpers.ptx_text import kernel
+from helpers.ptx_generators.kernel_frame import kernel
 
 from cudasync.ptx import element_types, parse
 from cudasync.ptx.access import analyse

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from helpers.ptx_text import HEAD, kernel
+from helpers.ptx_generators.kernel_frame import HEAD, kernel
 
 from cudasync.errors import PtxError
 from cudasync.ptx import ir, parse

@@ -7,8 +7,8 @@ Slow, as the assembler is a large wheel (the extra `dev`) and no part of what th
 from __future__ import annotations
 
 import pytest
-from helpers import ptxas
-from helpers.house import ROOT
+from helpers.lowering import ptxas
+from helpers.repository.checkout import ROOT
 
 from cudasync.driver.graph import setting
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from functools import partial
 
-from helpers.counting import calls
-from helpers.ptx_text import kernel
+from helpers.ptx_generators.kernel_frame import kernel
+from helpers.repository.profile_counts import calls
 
 from cudasync.ptx import parse
 from cudasync.ptx.access import Access, analyse

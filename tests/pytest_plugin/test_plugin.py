@@ -7,9 +7,9 @@ import subprocess
 import sys
 
 import pytest
-from helpers.house import ROOT
-from helpers.plugged import PLUGIN, RACING, counts, replays, run_each, run_tests
-from helpers.readme import blocks
+from helpers.interfaces.pytest_runs import PLUGIN, RACING, counts, replays, run_each, run_tests
+from helpers.repository.checkout import ROOT
+from helpers.repository.readme_blocks import blocks
 
 CHECK_RACE = "--gpu-check=race"
 FIRST_WAITS = (

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 from cuda.bindings import driver
-from helpers.abi import create_context, ok
-from helpers.graphs import GraphText, Kernels
+from helpers.driver.call_results import create_context, ok
+from helpers.driver.graph_builder import GraphText, Kernels
 
 from cudasync.softgpu import install
 

@@ -7,7 +7,7 @@ import threading
 import numpy as np
 import pytest
 from cuda.bindings import driver
-from helpers.process import assert_runs_clean
+from helpers.repository.subprocesses import assert_runs_clean
 
 import cudasync as cs
 from cudasync.testing import Exploration, explore

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import cudasync as cs
-from cudasync.driver import exploring
+from cudasync.driver.extensions import exploration
 from cudasync.testing import Exploration, explore
 
 
@@ -101,7 +101,7 @@ def test_a_step_of_an_engine_names_its_push_or_the_call_in_its_function(mode):
 
 def test_the_check_of_these_lines_finds_one_that_is_lost(monkeypatch):
     """Planted: nobody says for which op the driver is called."""
-    monkeypatch.setattr(exploring, "on_behalf", lambda site, fn, *args: fn(*args))
+    monkeypatch.setattr(exploration, "on_behalf", lambda site, fn, *args: fn(*args))
     note = note_of(lambda: engine_program("async", threading.Event()))
     site = line_of(engine_program, "np.uint32(2)")
     assert not [step for step in note.splitlines() if step.endswith(site)]

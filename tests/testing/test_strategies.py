@@ -6,10 +6,10 @@ import sys
 
 import numpy as np
 import pytest
-from helpers.house import ROOT
-from helpers.oracle import reset_devices
-from helpers.planted import plant
-from helpers.readme import blocks
+from helpers.engine_programs.judge import reset_devices
+from helpers.engine_programs.planted_bugs import plant
+from helpers.repository.checkout import ROOT
+from helpers.repository.readme_blocks import blocks
 from hypothesis import HealthCheck, Phase, find, given, seed, settings
 
 import cudasync as cs

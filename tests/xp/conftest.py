@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from helpers.anew import begin_anew
+from helpers.driver.reset_devices import begin_anew
 
 
 @pytest.fixture(scope="session", autouse=True)

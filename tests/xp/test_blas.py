@@ -1,7 +1,7 @@
 """Products by a library with cuBLAS's interface: the call, its order, handles and workspaces.
 
-The library is compiled from helpers/reference_blas.c, and computes on the software GPU in the order
-of streams. What the real one computes, and how fast, a real device has to show.
+The library is compiled from helpers/arrays/reference_blas.c, and computes on the software GPU in
+the order of streams. What the real one computes, and how fast, a real device has to show.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from functools import partial
 
 import numpy as np
 import pytest
-from helpers.crew import together
-from helpers.layouts import laid
-from helpers.products import disagreement
-from helpers.reference_blas import c_compiler, compiled, opened
-from helpers.running import kernels
+from helpers.arrays.layouts import laid
+from helpers.arrays.matrix_products import disagreement
+from helpers.arrays.reference_blas import c_compiler, compiled, opened
+from helpers.concurrency.thread_crew import together
+from helpers.engine_programs.runner import kernels
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from helpers.layouts import Laid, laid
+from helpers.arrays.layouts import Laid, laid
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from helpers.process import run_text
+from helpers.repository.subprocesses import run_text
 
 SCHEDULERS = ("fifo", "seed=1", "seed=7", "threaded")
 PROGRAM = """

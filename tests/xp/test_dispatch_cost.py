@@ -7,8 +7,8 @@ from statistics import median
 
 import numpy as np
 import pytest
-from helpers.driver_calls import counted_calls
-from helpers.freezer import PATIENCE_S, Freezer, end_tracing
+from helpers.concurrency.bytecode_freezer import PATIENCE_S, Freezer, end_tracing
+from helpers.driver.call_counts import counted_calls
 
 import cudasync as cs
 from cudasync import xp

@@ -7,7 +7,7 @@ from functools import cache, partial
 
 import numpy as np
 import pytest
-from helpers.numbers_of import numbers_of, pairs_of, same_bits, ulps_apart
+from helpers.arrays.sample_values import numbers_of, pairs_of, same_bits, ulps_apart
 
 import cudasync as cs
 from cudasync import xp

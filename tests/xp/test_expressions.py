@@ -6,7 +6,7 @@ import sys
 
 import numpy as np
 import pytest
-from helpers.layouts import SHAPES, Laid, laid
+from helpers.arrays.layouts import SHAPES, Laid, laid
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

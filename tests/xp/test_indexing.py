@@ -6,7 +6,7 @@ import os
 
 import numpy as np
 import pytest
-from helpers.numbers_of import same_bits
+from helpers.arrays.sample_values import same_bits
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from helpers.layouts import SHAPES, Laid, laid
+from helpers.arrays.layouts import SHAPES, Laid, laid
 from hypothesis import given
 from hypothesis import strategies as st
 

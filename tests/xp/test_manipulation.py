@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from helpers.layouts import SHAPES, laid
+from helpers.arrays.layouts import SHAPES, laid
 from hypothesis import given
 from hypothesis import strategies as st
 

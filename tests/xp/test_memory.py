@@ -7,7 +7,7 @@ import weakref
 
 import numpy as np
 import pytest
-from helpers.crew import together
+from helpers.concurrency.thread_crew import together
 
 import cudasync as cs
 from cudasync import xp

@@ -6,8 +6,8 @@ import os
 
 import numpy as np
 import pytest
-from helpers.layouts import laid
-from helpers.products import disagreement
+from helpers.arrays.layouts import laid
+from helpers.arrays.matrix_products import disagreement
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

@@ -6,7 +6,7 @@ import itertools
 
 import numpy as np
 import pytest
-from helpers.numbers_of import numbers_of
+from helpers.arrays.sample_values import numbers_of
 
 import cudasync as cs
 from cudasync import xp

@@ -7,8 +7,8 @@ import warnings
 
 import numpy as np
 import pytest
-from helpers.layouts import laid
-from helpers.numbers_of import numbers_of, same_bits
+from helpers.arrays.layouts import laid
+from helpers.arrays.sample_values import numbers_of, same_bits
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

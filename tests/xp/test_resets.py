@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers.crew import Crew
-from helpers.freeze import sample
-from helpers.freezer import Freezer, end_tracing
-from helpers.house import PACKAGE
+from helpers.concurrency.bytecode_freezer import Freezer, end_tracing
+from helpers.concurrency.freeze_test import sample
+from helpers.concurrency.thread_crew import Crew
+from helpers.repository.checkout import PACKAGE
 
 import cudasync as cs
 from cudasync import xp

@@ -6,8 +6,8 @@ import os
 
 import numpy as np
 import pytest
-from helpers.layouts import laid
-from helpers.numbers_of import same_bits
+from helpers.arrays.layouts import laid
+from helpers.arrays.sample_values import same_bits
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

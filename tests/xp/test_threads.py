@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers.crew import PATIENCE_S, hasty, together
+from helpers.concurrency.thread_crew import PATIENCE_S, hasty, together
 
 import cudasync as cs
 from cudasync import xp

@@ -9,13 +9,13 @@ import math
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
-from cudasync.driver.form import form_for
-from cudasync.driver.strides import contiguous_strides
+from cudasync.driver.arguments.argument_form import form_for
+from cudasync.driver.memory.strides import contiguous_strides
 from cudasync.engine.hazards.variable import span
 
 if TYPE_CHECKING:
     from cudasync.array.dtypes.supported import DType
-    from cudasync.driver.form import Form
+    from cudasync.driver.arguments.argument_form import Form
     from cudasync.engine.hazards.interval_map import Region
 
 # Programs with more layouts than this begin anew.

@@ -18,7 +18,7 @@ from cudasync.array.elementwise.layouts import contiguous
 from cudasync.array.expressions.layout import broadcast_shapes
 from cudasync.array.expressions.tree import Scalar, leaves
 from cudasync.array.memory.limits import check_size
-from cudasync.driver.remedies import described
+from cudasync.driver.arguments.remedies import described
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -26,8 +26,8 @@ from cudasync.array.expressions.layout import broadcast_strides, collapsed
 from cudasync.array.expressions.tree import Scalar, leaves, name_of
 from cudasync.array.memory.pool import Source
 from cudasync.driver import Launch
-from cudasync.driver.checking import is_checked
-from cudasync.driver.lending import LENT
+from cudasync.driver.extensions.declared_accesses import is_checked
+from cudasync.driver.interchange.dlpack_export import LENT
 from cudasync.engine.current import engine as current_engine
 from cudasync.engine.current import maybe_engine
 from cudasync.engine.device import launching

@@ -15,9 +15,9 @@ import numpy as np
 from cudasync.array.handed import Handed
 from cudasync.array.host.array import HostArray, ReadOnlyHostArray
 from cudasync.array.host.memory import UNKNOWN, HostBytes
-from cudasync.driver import capsule as capsules
-from cudasync.driver.dlpack import MAJOR, MINOR
-from cudasync.driver.interop import DLPACK_CPU
+from cudasync.driver.interchange import capsules
+from cudasync.driver.interchange.dlpack import MAJOR, MINOR
+from cudasync.driver.interchange.protocols import DLPACK_CPU
 from cudasync.engine.hazards.variable import resolve_one, span
 from cudasync.engine.log.combiner import COMBINER
 from cudasync.engine.log.entries import Forget

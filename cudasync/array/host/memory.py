@@ -10,7 +10,7 @@ import numpy as np
 
 from cudasync.array.handed import Handed
 from cudasync.array.memory.limits import check_size
-from cudasync.driver.interop import DLPACK_CPU
+from cudasync.driver.interchange.protocols import DLPACK_CPU
 from cudasync.engine.hazards.variable import resolve_one
 
 if TYPE_CHECKING:

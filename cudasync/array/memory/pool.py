@@ -18,7 +18,7 @@ from cudasync.engine import engine
 
 if TYPE_CHECKING:
     from cudasync.driver import Device
-    from cudasync.driver.life import Life
+    from cudasync.driver.ownership.context_life import Life
 
 # Idle blocks of one size are kept up to this many bytes, but always one; and of this many sizes.
 KEPT_BYTES = 64 << 20

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, TypedDict
 
 from cudasync.array.memory.holdings import every_holdings, holdings_of
 from cudasync.array.memory.idle import empty_pools, idle_allocations, idle_bytes_of
-from cudasync.driver.current import current_device
 from cudasync.driver.device import as_device
+from cudasync.driver.streams.current_streams import current_device
 
 if TYPE_CHECKING:
     from cudasync.array.memory.holdings import Holding

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from cudasync.array.dtypes.supported import FLOAT32, FLOAT64
 from cudasync.array.expressions.layout import collapsed
 from cudasync.driver.blas.gemm import MOST, PLAIN, TRANSPOSED, Factor, Gemm
-from cudasync.driver.strides import contiguous_strides
+from cudasync.driver.memory.strides import contiguous_strides
 
 if TYPE_CHECKING:
     from cudasync.array.products.problem import Problem

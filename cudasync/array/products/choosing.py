@@ -12,7 +12,7 @@ from cudasync.array.products.blas_form import blas_form
 from cudasync.array.products.thin import BLOCK, Thin
 from cudasync.array.products.tiled import COLUMNS, ROWS, SIDE, Tiling
 from cudasync.driver.blas import blas_of
-from cudasync.driver.strides import contiguous_strides
+from cudasync.driver.memory.strides import contiguous_strides
 
 if TYPE_CHECKING:
     from cudasync.array.products.problem import Problem

@@ -16,7 +16,7 @@ from cudasync.array.memory.limits import check_size
 from cudasync.array.products.on_host import HostPlan
 from cudasync.array.products.plan import DevicePlan
 from cudasync.array.products.problem import dtype_of, problem_of
-from cudasync.driver.remedies import described
+from cudasync.driver.arguments.remedies import described
 
 if TYPE_CHECKING:
     from types import FrameType

@@ -17,7 +17,7 @@ from cudasync.array.products.blas_step import BlasStep
 from cudasync.array.products.choosing import chosen, library_call
 from cudasync.array.steps.compiling import kernel_of
 from cudasync.array.steps.step import Step
-from cudasync.driver.lending import LENT
+from cudasync.driver.interchange.dlpack_export import LENT
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

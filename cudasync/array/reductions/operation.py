@@ -15,7 +15,7 @@ from cudasync.array.reductions.on_host import HostPlan
 from cudasync.array.reductions.plan import DevicePlan
 from cudasync.array.reductions.request import requested, shape_left
 from cudasync.array.reductions.table import REDUCTIONS
-from cudasync.driver.remedies import described
+from cudasync.driver.arguments.remedies import described
 
 if TYPE_CHECKING:
     from types import FrameType

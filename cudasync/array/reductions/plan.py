@@ -21,7 +21,7 @@ from cudasync.array.reductions.recorded import note
 from cudasync.array.reductions.stages import axes_of, stages_of
 from cudasync.array.steps.step import Scratches
 from cudasync.array.steps.together import pushed_together
-from cudasync.driver.lending import LENT
+from cudasync.driver.interchange.dlpack_export import LENT
 from cudasync.engine.current import engine as current_engine
 from cudasync.graph.node import Node
 

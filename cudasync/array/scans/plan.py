@@ -19,7 +19,7 @@ from cudasync.array.memory.pool import Source
 from cudasync.array.scans.kernel import Pass, kernel_name, source
 from cudasync.array.steps.compiling import kernel_of
 from cudasync.array.steps.step import Scratches, Step
-from cudasync.driver.lending import LENT
+from cudasync.driver.interchange.dlpack_export import LENT
 
 if TYPE_CHECKING:
     from types import FrameType

@@ -14,7 +14,7 @@ from cudasync.array.elementwise.packers import packer
 from cudasync.array.memory.pool import Source
 from cudasync.array.steps.recorded import note
 from cudasync.driver import Launch
-from cudasync.driver.checking import is_checked
+from cudasync.driver.extensions.declared_accesses import is_checked
 from cudasync.engine.current import engine as current_engine
 from cudasync.engine.device import launching
 from cudasync.engine.hazards.interval_map import Region

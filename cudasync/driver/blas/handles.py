@@ -17,15 +17,15 @@ from typing import TYPE_CHECKING, Any
 from cuda.bindings import driver
 
 from cudasync.driver.blas.library import refused
-from cudasync.driver.capturing import Relaxed
-from cudasync.driver.owned import Owned
+from cudasync.driver.ownership.handles import Owned
 from cudasync.driver.result import failure
+from cudasync.driver.streams.open_captures import Relaxed
 
 if TYPE_CHECKING:
     from cudasync.driver.blas.gemm import Gemm
     from cudasync.driver.blas.library import Library
     from cudasync.driver.device import Device
-    from cudasync.driver.stream import Stream
+    from cudasync.driver.streams.stream import Stream
 
 _DEFAULT_MATH = 0
 _NOT_READY = 600

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import TypeAlias
 
-    from cudasync.driver.stream import Stream
+    from cudasync.driver.streams.stream import Stream
 
     # What the driver refuses meanwhile of calls that can not be part of a capture: of all threads,
     # of the capturing one, of none.

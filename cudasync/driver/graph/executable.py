@@ -8,23 +8,23 @@ from typing import TYPE_CHECKING, Any, SupportsIndex
 from cuda.bindings import driver
 
 from cudasync.driver.context import here
-from cudasync.driver.current import given_device
-from cudasync.driver.current_stream import as_stream
 from cudasync.driver.graph.updating import update
-from cudasync.driver.owned import Owned
+from cudasync.driver.ownership.handles import Owned
+from cudasync.driver.ownership.unpicklable import unpicklable
 from cudasync.driver.result import check, failure
-from cudasync.driver.stream import Stream
-from cudasync.driver.unpicklable import unpicklable
+from cudasync.driver.streams.chosen_stream import as_stream
+from cudasync.driver.streams.current_streams import given_device
+from cudasync.driver.streams.stream import Stream
 
 if TYPE_CHECKING:
     from typing import Self
 
     from cudasync.driver.device import Device, DeviceLike
-    from cudasync.driver.event import Event
     from cudasync.driver.graph.graph import Graph
     from cudasync.driver.graph.node import GraphNode
     from cudasync.driver.graph.work import Work
-    from cudasync.driver.stream import StreamLike
+    from cudasync.driver.streams.event import Event
+    from cudasync.driver.streams.stream import StreamLike
 
 
 @unpicklable("make the graph there")

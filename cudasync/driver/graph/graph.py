@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, SupportsIndex
 
 from cuda.bindings import driver
 
-from cudasync.driver.current import given_device
 from cudasync.driver.graph import edges
 from cudasync.driver.graph.executable import GraphExec
 from cudasync.driver.graph.node import GraphNode
@@ -29,18 +28,19 @@ from cudasync.driver.graph.work import (
     WaitFor,
     Work,
 )
-from cudasync.driver.owned import Owned
+from cudasync.driver.ownership.handles import Owned
+from cudasync.driver.ownership.unpicklable import unpicklable
 from cudasync.driver.result import check, failure
-from cudasync.driver.unpicklable import unpicklable
+from cudasync.driver.streams.current_streams import given_device
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from cudasync.driver.device import Device, DeviceLike
-    from cudasync.driver.event import Event
     from cudasync.driver.graph.work.conditions import Kind
-    from cudasync.driver.launch import Launch
-    from cudasync.driver.stream import Stream
+    from cudasync.driver.kernels.launch import Launch
+    from cudasync.driver.streams.event import Event
+    from cudasync.driver.streams.stream import Stream
 
 _RELAXED = driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
 # Where the nodes stand among the answers of cuStreamGetCaptureInfo that the next one comes after.

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 from cuda.bindings import driver
 
 from cudasync.driver.graph import edges
+from cudasync.driver.ownership.unpicklable import unpicklable
 from cudasync.driver.result import check
-from cudasync.driver.unpicklable import unpicklable
 
 if TYPE_CHECKING:
     from cudasync.driver.graph.graph import Graph

@@ -9,13 +9,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Literal
 
 from cudasync.driver.device import driver_version
-from cudasync.driver.module import Module
+from cudasync.driver.kernels.module import Module
 
 if TYPE_CHECKING:
-    from cudasync.driver.buffer import DeviceBuffer
     from cudasync.driver.device import Device
-    from cudasync.driver.kernel import Kernel
-    from cudasync.driver.launch import Launch
+    from cudasync.driver.kernels.kernel import Kernel
+    from cudasync.driver.kernels.launch import Launch
+    from cudasync.driver.memory.buffer import DeviceBuffer
 
 PTX = """
 .version 6.4

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from cudasync.driver.launches import failed_launch
+from cudasync.driver.kernels.launch_sequences import failed_launch
 from cudasync.errors import CudaError
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from cudasync.driver.launches import LaunchSequence
+from cudasync.driver.kernels.launch_sequences import LaunchSequence
 from cudasync.engine import current, pushing
 from cudasync.engine.batch.steps import name_for, together
 from cudasync.engine.device import launching

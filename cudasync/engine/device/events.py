@@ -18,7 +18,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from cudasync.driver import Event
-from cudasync.driver.capturing import Relaxed
+from cudasync.driver.streams.open_captures import Relaxed
 from cudasync.errors import CudasyncError
 
 if TYPE_CHECKING:

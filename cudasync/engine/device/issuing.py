@@ -11,7 +11,7 @@ from functools import partial
 from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
-from cudasync.driver import exploring
+from cudasync.driver.extensions import exploration
 from cudasync.engine import current
 from cudasync.engine.device import completion, devices, watching
 from cudasync.engine.device.ready import READY
@@ -127,8 +127,8 @@ class Issuer:
                     return
             if self.ledger.recorder is not None:
                 self.ledger.recorder.issuing(op, timeline.stream, device.events)
-            if exploring.is_under_way:
-                fn = partial(exploring.on_behalf, op.push_site, fn)
+            if exploration.is_under_way:
+                fn = partial(exploration.on_behalf, op.push_site, fn)
             error = self.enqueue(op, fn, device, timeline)
         except CudasyncError as failed:
             completion.fault(self, op, failed, device)

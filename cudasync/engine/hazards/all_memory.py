@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cudasync.driver.allocations import ALLOCATIONS
+from cudasync.driver.memory.allocations import ALLOCATIONS
 from cudasync.engine.hazards.history import History
 
 if TYPE_CHECKING:

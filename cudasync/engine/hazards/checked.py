@@ -10,7 +10,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from cudasync.driver.checking import Declared, declaring
+from cudasync.driver.extensions.declared_accesses import Declared, declaring
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from cudasync.driver import Stream
-from cudasync.driver.interop import awaited_stream
-from cudasync.driver.operand import device_of_address
+from cudasync.driver.interchange.protocols import awaited_stream
+from cudasync.driver.memory.operand import device_of_address
 from cudasync.engine.foreign_streams import come_after, refuse_captured
 from cudasync.engine.hazards.variable import Var
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from cudasync.atomic import Tickets
-from cudasync.driver.strides import contiguous_strides
-from cudasync.driver.unpicklable import unpicklable
+from cudasync.driver.memory.strides import contiguous_strides
+from cudasync.driver.ownership.unpicklable import unpicklable
 from cudasync.engine import current
 from cudasync.engine.hazards.interval_map import Gapped, Region
 from cudasync.engine.log.combiner import COMBINER

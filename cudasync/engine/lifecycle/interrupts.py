@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
-from cudasync.driver.interrupting import note_interrupt
+from cudasync.driver.extensions.kernel_stop import note_interrupt
 from cudasync.engine.lifecycle import shutdown
 from cudasync.errors import CudasyncError
 

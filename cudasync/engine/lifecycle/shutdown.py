@@ -13,7 +13,7 @@ from contextlib import suppress
 from enum import Enum, unique
 from typing import TYPE_CHECKING, Any
 
-from cudasync.driver.interrupting import stop_kernels
+from cudasync.driver.extensions.kernel_stop import stop_kernels
 from cudasync.engine.lifecycle import closing, fork_and_exit, unhandled
 from cudasync.engine.log import fences
 from cudasync.engine.log.combiner import COMBINER

@@ -12,7 +12,7 @@ from threading import get_ident
 from typing import TYPE_CHECKING
 
 from cudasync.atomic import DONE, SEAL, Log, Segment
-from cudasync.driver.allocations import ALLOCATIONS
+from cudasync.driver.memory.allocations import ALLOCATIONS
 from cudasync.engine.hazards.history import History
 from cudasync.engine.hazards.interval_map import IntervalMap, Region
 from cudasync.engine.log import epoch as epochs

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from cudasync.driver.checking import is_checked
+from cudasync.driver.extensions.declared_accesses import is_checked
 from cudasync.engine import pushing
 from cudasync.engine.device import launching
 from cudasync.engine.log.histories import Known

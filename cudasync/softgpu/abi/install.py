@@ -16,58 +16,60 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from cudasync.errors import CudasyncError
-from cudasync.softgpu.abi import (
-    calls_capture,
-    calls_check,
-    calls_context,
-    calls_copy,
-    calls_copy_2d,
-    calls_copy_3d,
-    calls_copy_batch,
-    calls_device,
-    calls_error,
-    calls_event,
-    calls_explore,
-    calls_graph,
-    calls_graph_exec,
-    calls_graph_memory,
-    calls_graph_node,
-    calls_graph_update,
-    calls_held,
-    calls_ipc,
-    calls_jit_link,
-    calls_launch,
-    calls_link,
-    calls_managed,
-    calls_memory,
-    calls_module,
-    calls_nvrtc,
-    calls_occupancy,
-    calls_old_launch,
-    calls_pointer,
-    calls_pool,
-    calls_sanitize,
-    calls_schedule,
-    calls_stop,
-    calls_stream,
-    calls_virtual,
+from cudasync.softgpu.abi.calls import (
+    context,
+    deprecated_launch,
+    device,
+    errors_and_entry_points,
+    event,
+    interprocess,
+    launch,
+    linker,
+    managed_memory,
+    memcpy,
+    memcpy_2d,
+    memcpy_3d,
+    memcpy_batch,
+    memory,
+    memory_pool,
+    module,
+    occupancy,
+    pointer_attributes,
+    stream,
+    virtual_memory,
 )
 from cudasync.softgpu.abi.cupy.import_hook import await_cupy
-from cudasync.softgpu.abi.elf import SONAME, build
-from cudasync.softgpu.abi.exports import exports
+from cudasync.softgpu.abi.extensions import (
+    expected_accesses,
+    exploration,
+    held_memory,
+    kernel_stop,
+    sanitizer,
+    scheduler,
+)
+from cudasync.softgpu.abi.graph_calls import (
+    capture,
+    executable,
+    executable_update,
+    graph,
+    memory_node,
+    node,
+)
 from cudasync.softgpu.abi.green_contexts import contexts as green_contexts
 from cudasync.softgpu.abi.green_contexts import resources as green_resources
 from cudasync.softgpu.abi.green_contexts import streams as green_streams
-from cudasync.softgpu.abi.native.libraries import native_library
-from cudasync.softgpu.abi.other_libraries import nvml_library
+from cudasync.softgpu.abi.other_libraries import nvjitlink, nvml_library, nvrtc
 from cudasync.softgpu.abi.runtime.bindings import await_bindings
-from cudasync.softgpu.abi.stub.slots import base_of
-from cudasync.softgpu.abi.table import (
+from cudasync.softgpu.abi.stub.dispatch_table import (
     CONSTANTS,
     SLOT_COUNT,
     FunctionTable,
     catch_early_interrupts,
 )
+from cudasync.softgpu.abi.stub.elf import SONAME, build
+from cudasync.softgpu.abi.stub.exported_symbols import exports
+from cudasync.softgpu.abi.stub.loaded_libraries import native_library
+from cudasync.softgpu.abi.stub.slots import base_of
 from cudasync.softgpu.abi.textures import (
     arrays,
     copies,
@@ -80,40 +82,40 @@ if TYPE_CHECKING:
     from cudasync.softgpu.core.machine import Machine
 
 CALLS: Final = (
-    calls_capture,
-    calls_check,
-    calls_context,
-    calls_copy,
-    calls_copy_2d,
-    calls_copy_3d,
-    calls_copy_batch,
-    calls_device,
-    calls_error,
-    calls_event,
-    calls_explore,
-    calls_graph,
-    calls_graph_exec,
-    calls_graph_memory,
-    calls_graph_node,
-    calls_graph_update,
-    calls_held,
-    calls_ipc,
-    calls_jit_link,
-    calls_launch,
-    calls_link,
-    calls_managed,
-    calls_memory,
-    calls_module,
-    calls_nvrtc,
-    calls_occupancy,
-    calls_old_launch,
-    calls_pointer,
-    calls_pool,
-    calls_sanitize,
-    calls_schedule,
-    calls_stop,
-    calls_stream,
-    calls_virtual,
+    capture,
+    expected_accesses,
+    context,
+    memcpy,
+    memcpy_2d,
+    memcpy_3d,
+    memcpy_batch,
+    device,
+    errors_and_entry_points,
+    event,
+    exploration,
+    graph,
+    executable,
+    memory_node,
+    node,
+    executable_update,
+    held_memory,
+    interprocess,
+    nvjitlink,
+    launch,
+    linker,
+    managed_memory,
+    memory,
+    module,
+    nvrtc,
+    occupancy,
+    deprecated_launch,
+    pointer_attributes,
+    memory_pool,
+    sanitizer,
+    scheduler,
+    kernel_stop,
+    stream,
+    virtual_memory,
     green_contexts,
     green_resources,
     green_streams,
@@ -155,7 +157,7 @@ def load_stub(
         nvml = None if is_loaded(nvml_library.SONAME) else nvml_library.Nvml(machine, Path(folder))
     table = FunctionTable(machine, stub, base_of(library, stub), exported, report=report)
     table.nvml = nvml
-    calls_error.serve(table)
+    errors_and_entry_points.serve(table)
     await_bindings(table)
     if compile_functions is not None:
         await_cupy(table, compile_functions)

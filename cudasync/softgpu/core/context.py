@@ -11,23 +11,23 @@ from __future__ import annotations
 from threading import current_thread
 from typing import TYPE_CHECKING
 
-from cudasync.softgpu.core.arena import Arena
 from cudasync.softgpu.core.driver_types.compute_capability import DEFAULT
-from cudasync.softgpu.core.handles import new_handle
-from cudasync.softgpu.core.locations import DEVICE, Location
-from cudasync.softgpu.core.memory import AllocationTable
-from cudasync.softgpu.core.native_threads import PerThread
-from cudasync.softgpu.core.pools import Pool
-from cudasync.softgpu.core.results import DriverFailure
-from cudasync.softgpu.core.streams import Stream
+from cudasync.softgpu.core.driver_types.handles import new_handle
+from cudasync.softgpu.core.driver_types.memory_locations import DEVICE, Location
+from cudasync.softgpu.core.driver_types.result_codes import DriverFailure
+from cudasync.softgpu.core.driver_types.thread_state import PerThread
+from cudasync.softgpu.core.memory.allocation_table import AllocationTable
+from cudasync.softgpu.core.memory.arena import Arena
+from cudasync.softgpu.core.memory.memory_pools import Pool
+from cudasync.softgpu.core.streams.streams import Stream
 
 if TYPE_CHECKING:
     from cudasync.softgpu.core.driver_types.compute_capability import Capability
-    from cudasync.softgpu.core.graphs.capture import Capture
-    from cudasync.softgpu.core.modules import Module
-    from cudasync.softgpu.core.quarantine import Quarantine
-    from cudasync.softgpu.core.streams import Event
-    from cudasync.softgpu.launching import AllocationSnapshot
+    from cudasync.softgpu.core.graphs.stream_capture import Capture
+    from cudasync.softgpu.core.memory.quarantine import Quarantine
+    from cudasync.softgpu.core.modules.modules import Module
+    from cudasync.softgpu.core.streams.streams import Event
+    from cudasync.softgpu.interface.launch import AllocationSnapshot
 
 
 class Device:

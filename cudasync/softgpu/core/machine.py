@@ -9,43 +9,43 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from cudasync.errors import PtxError
-from cudasync.softgpu.core.arena import Arena
 from cudasync.softgpu.core.context import Context, Device
 from cudasync.softgpu.core.driver_types.compute_capability import DEFAULT
-from cudasync.softgpu.core.executor import Executor
-from cudasync.softgpu.core.expectations import Expectations
-from cudasync.softgpu.core.graphs.executables import Executables
-from cudasync.softgpu.core.graphs.manager import GraphManager
-from cudasync.softgpu.core.green_contexts.current import ContextHandles, ContextStack
-from cudasync.softgpu.core.green_contexts.manager import GreenContexts
-from cudasync.softgpu.core.host_functions import HostFunctions
-from cudasync.softgpu.core.interprocess.memory_handles import InterprocessMemory
-from cudasync.softgpu.core.interprocess.progress import Progress
-from cudasync.softgpu.core.managed import Managed
-from cudasync.softgpu.core.memory import AllocationTable
-from cudasync.softgpu.core.memory_manager import MemoryManager
-from cudasync.softgpu.core.module_manager import ModuleManager
-from cudasync.softgpu.core.native_threads import PerThread
-from cudasync.softgpu.core.peers import ALL, Peers
-from cudasync.softgpu.core.pools import PoolManager
-from cudasync.softgpu.core.quarantine import DEFAULT_HELD_BYTES, AwaitingFrees, Quarantine
-from cudasync.softgpu.core.results import (
+from cudasync.softgpu.core.driver_types.result_codes import (
     INVALID_CONTEXT,
     INVALID_DEVICE,
     INVALID_VALUE,
     UNSUPPORTED_LIMIT,
     DriverFailure,
 )
-from cudasync.softgpu.core.schedulers import THREADED, make_scheduler
-from cudasync.softgpu.core.stopping import Deadline
-from cudasync.softgpu.core.stream_manager import StreamManager
+from cudasync.softgpu.core.driver_types.thread_state import PerThread
+from cudasync.softgpu.core.graphs.executable_manager import Executables
+from cudasync.softgpu.core.graphs.graph_manager import GraphManager
+from cudasync.softgpu.core.green_contexts.current import ContextHandles, ContextStack
+from cudasync.softgpu.core.green_contexts.manager import GreenContexts
+from cudasync.softgpu.core.launch.declared_accesses import Expectations
+from cudasync.softgpu.core.launch.kernel_stop import Deadline
+from cudasync.softgpu.core.memory.allocation_table import AllocationTable
+from cudasync.softgpu.core.memory.arena import Arena
+from cudasync.softgpu.core.memory.copy_manager import TransferManager
+from cudasync.softgpu.core.memory.interprocess_handles import InterprocessMemory
+from cudasync.softgpu.core.memory.managed_memory import Managed
+from cudasync.softgpu.core.memory.memory_manager import MemoryManager
+from cudasync.softgpu.core.memory.memory_pools import PoolManager
+from cudasync.softgpu.core.memory.peer_access import ALL, Peers
+from cudasync.softgpu.core.memory.quarantine import DEFAULT_HELD_BYTES, AwaitingFrees, Quarantine
+from cudasync.softgpu.core.memory.virtual_memory import VirtualMemory
+from cudasync.softgpu.core.modules.module_manager import ModuleManager
+from cudasync.softgpu.core.scheduling.executor import Executor
+from cudasync.softgpu.core.scheduling.interprocess_progress import Progress
+from cudasync.softgpu.core.scheduling.scheduler import THREADED, make_scheduler
+from cudasync.softgpu.core.scheduling.threaded_executor import ThreadedExecutor
+from cudasync.softgpu.core.streams.host_functions import HostFunctions
+from cudasync.softgpu.core.streams.stream_manager import StreamManager
 from cudasync.softgpu.core.textures.manager import ArrayManager
 from cudasync.softgpu.core.textures.object_manager import ObjectManager
 from cudasync.softgpu.core.textures.references import ReferenceManager
-from cudasync.softgpu.core.threaded import ThreadedExecutor
-from cudasync.softgpu.core.transfer_manager import TransferManager
-from cudasync.softgpu.core.virtual import VirtualMemory
-from cudasync.softgpu.launching import DEFAULT_BUDGET
+from cudasync.softgpu.interface.launch import DEFAULT_BUDGET
 
 if TYPE_CHECKING:
     from cudasync.ptx import ir
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from cudasync.softgpu.core.driver_types.compute_capability import Capability
     from cudasync.softgpu.core.exploration.session import Session
     from cudasync.softgpu.core.green_contexts.contexts import GreenContext
-    from cudasync.softgpu.launching import Compile, CompiledModule, Find, Found
+    from cudasync.softgpu.interface.launch import Compile, CompiledModule, Find, Found
 
 DEFAULT_TOTAL_BYTES: Final = 4 << 30
 

@@ -15,36 +15,35 @@ from typing import TYPE_CHECKING
 
 from cudasync.errors import PtxError
 from cudasync.ptx.liveness import defs, uses
-from cudasync.softgpu.expansion import (
-    chains,
-    conditions,
-    heap,
-    hints,
-    packing,
-    pairs,
-    search,
-    spaces,
-    specials,
-    vectors,
+from cudasync.softgpu.expansion.instructions import (
+    cache_hints,
+    compound_scalars,
+    constant_space,
+    find_nth_set,
+    packed_arithmetic,
+    packed_conversion,
+    special_registers,
+    vector_atomics,
     video,
 )
-from cudasync.softgpu.expansion.parts import Parts
-from cudasync.softgpu.expansion.printing import Printing, output, prints
-from cudasync.softgpu.expansion.targets import Targets
+from cudasync.softgpu.expansion.rewriter import Parts
+from cudasync.softgpu.expansion.runtime_calls import device_malloc, graph_conditions
+from cudasync.softgpu.expansion.runtime_calls.indirect_calls import Targets
+from cudasync.softgpu.expansion.runtime_calls.printf_calls import Printing, output, prints
 from cudasync.softgpu.expansion.textures.rewriting import OBJECT_OPCODES, Textures
-from cudasync.softgpu.unforeseen import refusal
+from cudasync.softgpu.semantics.lowering_errors import refusal
 
 if TYPE_CHECKING:
     from cudasync.ptx.ir import Function, Instruction, Module
-    from cudasync.softgpu.expansion.parts import Rule
+    from cudasync.softgpu.expansion.rewriter import Rule
 
 _RULES: tuple[dict[str, Rule], ...] = (
-    pairs.RULES,
-    chains.RULES,
-    packing.RULES,
-    search.RULES,
-    hints.RULES,
-    vectors.RULES,
+    packed_arithmetic.RULES,
+    compound_scalars.RULES,
+    packed_conversion.RULES,
+    find_nth_set.RULES,
+    cache_hints.RULES,
+    vector_atomics.RULES,
     video.RULES,
 )
 
@@ -67,8 +66,8 @@ def expand(module: Module) -> Module:
         variables = (*variables, output())
         functions = (*functions, *whole.printing.recorders())
     functions = (*functions, *whole.textures.functions())
-    if heap.allocates(module, whole.defined):
-        variables = (*variables, heap.heap())
+    if device_malloc.allocates(module, whole.defined):
+        variables = (*variables, device_malloc.heap())
     return replace(module, functions=functions, variables=variables)
 
 
@@ -109,17 +108,17 @@ class _Module:
     ) -> bool:
         if instruction.opcode == "call" and (
             self.printing.rewrite(parts, function, index, instruction)
-            or heap.rewrite(parts, instruction, self.defined)
-            or conditions.rewrite(parts, instruction, self.defined)
+            or device_malloc.rewrite(parts, instruction, self.defined)
+            or graph_conditions.rewrite(parts, instruction, self.defined)
         ):
             return True
         if self.targets.rewrite(parts, function, instruction):
             return True
         if self.textures.rewrite(parts, instruction):
             return True
-        if specials.rewrite(parts, instruction):
+        if special_registers.rewrite(parts, instruction):
             return True
-        return spaces.rewrite(parts, instruction, self._module) or any(
+        return constant_space.rewrite(parts, instruction, self._module) or any(
             rules[instruction.opcode](parts, instruction)
             for rules in _RULES
             if instruction.opcode in rules

@@ -5,14 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from cudasync.softgpu.jit.divergence import analyse
-from cudasync.softgpu.jit.emitters import EMITTERS
-from cudasync.softgpu.jit.flow import Flow
-from cudasync.softgpu.jit.probe import Probe
-from cudasync.softgpu.jit.segments import Segment, find_segments
-from cudasync.softgpu.jit.splitting.pieces import find_pieces, is_large, is_small, split_points
-from cudasync.softgpu.jit.stopping_functions import is_barrier, is_meeting
-from cudasync.softgpu.jit.stops import (
+from cudasync.softgpu.jit.analysis.abstract_interpretation import Probe
+from cudasync.softgpu.jit.analysis.divergence import analyse
+from cudasync.softgpu.jit.analysis.launch_properties import find_traits
+from cudasync.softgpu.jit.analysis.reconvergence_order import Flow
+from cudasync.softgpu.jit.analysis.suspension_points import (
     Stop,
     find_stops,
     held_nodes,
@@ -20,19 +17,26 @@ from cudasync.softgpu.jit.stops import (
     renumbered,
     with_meetings,
 )
-from cudasync.softgpu.jit.traits import find_traits
-from cudasync.softgpu.modifiers import beyond_parameter, unfit_type, unknown_modifier
-from cudasync.softgpu.refused import refuse_beyond
+from cudasync.softgpu.jit.block_loop.parallel_regions import Segment, find_segments
+from cudasync.softgpu.jit.opcode_table import EMITTERS
+from cudasync.softgpu.jit.splitting.pieces import find_pieces, is_large, is_small, split_points
+from cudasync.softgpu.jit.transforms.suspending_functions import is_barrier, is_meeting
+from cudasync.softgpu.semantics.instruction_validity import (
+    beyond_parameter,
+    unfit_type,
+    unknown_modifier,
+)
+from cudasync.softgpu.semantics.unsupported_instructions import refuse_beyond
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from cudasync.ptx import ir
-    from cudasync.softgpu.jit.divergence import Divergence
-    from cudasync.softgpu.jit.program import Program
-    from cudasync.softgpu.jit.shapes import Shape
+    from cudasync.softgpu.jit.analysis.divergence import Divergence
+    from cudasync.softgpu.jit.kernel_abi.specialisation import Settings, Variant
     from cudasync.softgpu.jit.splitting.pieces import Piece
-    from cudasync.softgpu.jit.variants import Settings, Variant
+    from cudasync.softgpu.jit.transforms.program import Program
+    from cudasync.softgpu.jit.vector_ir.uniformity import Shape
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from cudasync.ptx.opcodes import OPCODES
-from cudasync.softgpu import expansion, refused
-from cudasync.softgpu.jit.emitters import EMITTERS
+from cudasync.softgpu import expansion
+from cudasync.softgpu.jit.opcode_table import EMITTERS
+from cudasync.softgpu.semantics import unsupported_instructions
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -32,7 +33,7 @@ def lowered() -> frozenset[str]:
 
 def refused_forms() -> dict[str, str]:
     """What is refused as NOT_SUPPORTED, and what it would need that there is not."""
-    return refused.forms()
+    return unsupported_instructions.forms()
 
 
 def unknown() -> frozenset[str]:
@@ -46,7 +47,7 @@ def page() -> str:
     whole = {form for form in forms if form not in here and "." not in form}
     text = (
         "# PTX's instructions\n\n"
-        f"Written by `{COMMAND}`, held to be true by `tests/softgpu/test_isa_page.py`.\n\n"
+        f"Written by `{COMMAND}`, held to be true by `tests/softgpu/jit/test_isa_page.py`.\n\n"
         f"Of the {len(OPCODES)} opcodes of the PTX ISA, {len(here)} are lowered. "
         f"{len(whole)} are refused in all their forms:\na module with one loads, and a kernel that "
         "comes to one is CUDA_ERROR_NOT_SUPPORTED, with instruction and line.\n"

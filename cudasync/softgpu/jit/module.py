@@ -13,28 +13,28 @@ from typing import TYPE_CHECKING
 
 from cudasync.errors import PtxError
 from cudasync.softgpu.expansion import expand
-from cudasync.softgpu.jit import kept
-from cudasync.softgpu.jit.codegen import compile_text
+from cudasync.softgpu.interface.launch import Found
+from cudasync.softgpu.interface.race_records import NEAR_NAME
 from cudasync.softgpu.jit.convergence.calls import TELLING
-from cudasync.softgpu.jit.execution import JitExecution
-from cudasync.softgpu.jit.outline import Source, outline_of, parts_of, record_of
-from cudasync.softgpu.jit.program import prepare
-from cudasync.softgpu.jit.slots import Fit
-from cudasync.softgpu.jit.storage import module_variables
-from cudasync.softgpu.jit.texts import KernelTexts, key_of_compiled
-from cudasync.softgpu.jit.variants import PIECE_WEIGHT, Settings, Variant
-from cudasync.softgpu.launching import Found
-from cudasync.softgpu.racing import NEAR_NAME
-from cudasync.softgpu.refused import lower_each
+from cudasync.softgpu.jit.ir_cache import KernelTexts, key_of_compiled
+from cudasync.softgpu.jit.kernel_abi.specialisation import PIECE_WEIGHT, Settings, Variant
+from cudasync.softgpu.jit.launch.block_slots import Fit
+from cudasync.softgpu.jit.launch.kernel_outline import Source, outline_of, parts_of, record_of
+from cudasync.softgpu.jit.launch.work_distribution import JitExecution
+from cudasync.softgpu.jit.machine_code import disk_cache
+from cudasync.softgpu.jit.machine_code.codegen import compile_text
+from cudasync.softgpu.jit.transforms.memory_layout import module_variables
+from cudasync.softgpu.jit.transforms.program import prepare
+from cudasync.softgpu.semantics.unsupported_instructions import lower_each
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from cudasync.ptx import ir
-    from cudasync.softgpu.jit.kernel_text import KernelText
-    from cudasync.softgpu.jit.outline import Outline
-    from cudasync.softgpu.jit.program import Program
-    from cudasync.softgpu.launching import Dim3, Launch
+    from cudasync.softgpu.interface.launch import Dim3, Launch
+    from cudasync.softgpu.jit.kernel_abi.kernel_text import KernelText
+    from cudasync.softgpu.jit.launch.kernel_outline import Outline
+    from cudasync.softgpu.jit.transforms.program import Program
 
 WARP = 32
 # Shapes of block a kernel is kept fitted to.
@@ -43,7 +43,7 @@ _USUAL = Variant(lanes=WARP, is_rowwise=True, is_whole=True)
 
 
 class JitKernel:
-    """A kernel of a compiled module; see `launching.CompiledKernel`."""
+    """A kernel of a compiled module; see `launch.CompiledKernel`."""
 
     def __init__(
         self,
@@ -146,7 +146,7 @@ class JitKernel:
 
 @dataclass(frozen=True, slots=True)
 class JitModule:
-    """See `launching.CompiledModule`."""
+    """See `launch.CompiledModule`."""
 
     kernels: Mapping[str, JitKernel]
     refused: Mapping[str, PtxError]
@@ -177,7 +177,7 @@ def compile_module(
     variables = module_variables(module)
     key = None if source is None or refused or variables else _key(source, settings)
     if key is not None:
-        kept.keep(key, record_of(module, [each.outline for each in kernels.values()]))
+        disk_cache.keep(key, record_of(module, [each.outline for each in kernels.values()]))
     return JitModule(kernels, refused, variables)
 
 
@@ -187,7 +187,7 @@ def find_module(image: bytes, *, memcheck: bool = True) -> Found | None:
     settings = Settings(memcheck=memcheck, assume_varying=False, record=False)
     source = _source_of(image)
     key = _key(source, settings)
-    record = None if key is None else kept.find(key)
+    record = None if key is None else disk_cache.find(key)
     if record is None:
         return None
     text = Source(image)
@@ -200,7 +200,7 @@ def find_module(image: bytes, *, memcheck: bool = True) -> Found | None:
 
 
 def _source_of(image: bytes) -> str:
-    return kept.key_of(image.decode("latin-1"))
+    return disk_cache.key_of(image.decode("latin-1"))
 
 
 def _key(source: str, settings: Settings) -> str | None:

@@ -1,4 +1,4 @@
-"""Cellar. The oracle's side of `softgpu.launching`: compile a module, start its kernels.
+"""Cellar. The oracle's side of `softgpu.interface.launch`: compile a module, start its kernels.
 
 Unlike the fast lowering, `Execution.run` holds the GIL between the turns of its threads.
 """
@@ -11,19 +11,19 @@ from typing import TYPE_CHECKING
 from cudasync.ptx.layout import layout
 from cudasync.ptx.types import StateSpace
 from cudasync.softgpu.expansion import expand
-from cudasync.softgpu.launching import Fault, FaultKind, Launch, Outcome, OutcomeKind
-from cudasync.softgpu.oracle.block import Block
-from cudasync.softgpu.oracle.lower import lower_kernel
-from cudasync.softgpu.oracle.machine import MachineCode
-from cudasync.softgpu.oracle.places import Places
-from cudasync.softgpu.oracle.state import STACK_OFFSET, BlockState
-from cudasync.softgpu.refused import lower_each
+from cudasync.softgpu.interface.launch import Fault, FaultKind, Launch, Outcome, OutcomeKind
+from cudasync.softgpu.oracle.emission.memory_layout import Places
+from cudasync.softgpu.oracle.emission.state_records import STACK_OFFSET, BlockState
+from cudasync.softgpu.oracle.interpreter.block_scheduler import Block
+from cudasync.softgpu.oracle.interpreter.codegen import MachineCode
+from cudasync.softgpu.oracle.pipeline import lower_kernel
+from cudasync.softgpu.semantics.unsupported_instructions import lower_each
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from cudasync.ptx import ir
-    from cudasync.softgpu.launching import Dim3
+    from cudasync.softgpu.interface.launch import Dim3
 
 _DEFAULT_MAX_THREADS = 1024
 # The budget counts what warps do; here every thread of a warp counts its own. That only some of
@@ -52,7 +52,7 @@ class Execution:
         self._symbols = (ctypes.c_uint64 * (len(symbols) + 1))(*symbols)
 
     def stop(self) -> None:
-        """Have it end: see `launching.Execution`."""
+        """Have it end: see `launch.Execution`."""
         self._is_stopped = True
         for block in list(self._live):
             block.charge(self._budget)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 
-from helpers.models import Model
+from helpers.concurrency.model_checking import Model
 
 from cudasync import atomic
 from cudasync.atomic import Bell, Gate, Inbox, Once, Roll, Tickets, meet

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from helpers.models import Model
+from helpers.concurrency.model_checking import Model
 
 from cudasync.atomic import DONE, SEAL, Log, Segment
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import ClassVar
 
-from helpers.models import Model
-from helpers.planning import Rig, expected, planned
+from helpers.concurrency.model_checking import Model
+from helpers.concurrency.planner_rig import Rig, expected, planned
 
 from cudasync.atomic import DONE, Bell
 from cudasync.engine.log import node as nodes

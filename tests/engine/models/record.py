@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from helpers.models import Model
-from helpers.planning import Rig
+from helpers.concurrency.model_checking import Model
+from helpers.concurrency.planner_rig import Rig
 
 from cudasync.engine.log import node as nodes
 from cudasync.engine.log.node import Node

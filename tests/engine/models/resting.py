@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from helpers.models import Model
+from helpers.concurrency.model_checking import Model
 
 import cudasync as cs
 from cudasync.engine.hazards.history import History

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cudasync.ptx import parse
-from cudasync.softgpu.convergence import has_members, meeting, name_of
 from cudasync.softgpu.core.checks import meetings
 from cudasync.softgpu.core.checks.meetings import Meetings
+from cudasync.softgpu.interface.convergence_records import has_members, meeting, name_of
 
 LANES = 4
 ALL = (1 << LANES) - 1

@@ -7,7 +7,7 @@ import inspect
 import numpy as np
 import pytest
 from cuda.bindings import driver
-from helpers.abi import ok
+from helpers.driver.call_results import ok
 
 import cudasync as cs
 from cudasync.softgpu.core.graphs.graph import Graph

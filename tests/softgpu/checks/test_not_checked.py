@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import cudasync as cs
-from cudasync.driver import sanitizing
+from cudasync.driver.extensions import sanitizer
 from cudasync.softgpu.core.checks import thread_order, watching
 
 pytestmark = pytest.mark.lazy
@@ -53,15 +53,15 @@ HANDED_ON = """
 def report_of(text, name, kinds, grid=1):
     y = cs.DeviceBuffer(4096)
     kernel = cs.Module.from_ptx(text).kernel(name)
-    sanitizing.begin(kinds)
+    sanitizer.begin(kinds)
     try:
         cs.memset_async(y, 0)
         cs.launch(kernel, grid=grid, block=32, args=(np.uint64(y.ptr),))
         cs.launch(kernel, grid=grid, block=32, args=(np.uint64(y.ptr),))
         cs.Device(0).synchronize()
-        return sanitizing.report()
+        return sanitizer.report()
     finally:
-        sanitizing.end()
+        sanitizer.end()
 
 
 def test_a_kernel_of_the_plain_lowering_is_said_not_to_be_checked(capfd):

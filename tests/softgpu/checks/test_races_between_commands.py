@@ -7,12 +7,12 @@ from dataclasses import replace
 
 import pytest
 from cuda.bindings import driver
-from helpers.ordering import LEGACY, Call, Ordering
+from helpers.checks.command_order import LEGACY, Call, Ordering
 from hypothesis import given
 from hypothesis import strategies as st
 
 import cudasync as cs
-from cudasync.driver import sanitizing
+from cudasync.driver.extensions import sanitizer
 from cudasync.softgpu.core.checks import order, shadow
 from cudasync.testing import check
 
@@ -87,7 +87,7 @@ class Playground:
             case "host reads" | "host writes":
                 ((space, start, end),) = call.reads + call.writes
                 writes = bool(call.writes)
-                sanitizing.host(self.places[space] + start, end - start, writes=writes)
+                sanitizer.host(self.places[space] + start, end - start, writes=writes)
 
 
 def launch(kernel, arguments, stream):

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from cuda.bindings import driver
-from helpers import textures
-from helpers.abi import ok
+from helpers.driver import texture_objects
+from helpers.driver.call_results import ok
 
 import cudasync as cs
 from cudasync.testing import check
@@ -24,7 +24,7 @@ def launched(kernel, handle, memory, stream):
 
 
 def kernel_of(body):
-    module = ok(driver.cuModuleLoadData(textures.kernel_text(body).encode()))
+    module = ok(driver.cuModuleLoadData(texture_objects.kernel_text(body).encode()))
     return ok(driver.cuModuleGetFunction(module, b"fetch"))
 
 
@@ -40,12 +40,12 @@ def test_a_fetch_and_a_store_of_two_streams_race_and_an_unwritten_texel_is_found
 
     def program(*, is_ordered, is_written):
         what = driver.CUDA_ARRAY3D_DESCRIPTOR()
-        what.Width, what.NumChannels, what.Flags = 8, 1, textures.SURFACE
-        what.Format = textures.FORMATS["float32"]
+        what.Width, what.NumChannels, what.Flags = 8, 1, texture_objects.SURFACE
+        what.Format = texture_objects.FORMATS["float32"]
         array = ok(driver.cuArray3DCreate(what))
         if is_written:
-            textures.upload(array, raw)
-        resource = textures.array_resource(array)
+            texture_objects.upload(array, raw)
+        resource = texture_objects.array_resource(array)
         surface = ok(driver.cuSurfObjectCreate(resource))
         texture = ok(driver.cuTexObjectCreate(resource, driver.CUDA_TEXTURE_DESC(), None))
         if is_written:

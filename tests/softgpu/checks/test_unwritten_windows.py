@@ -7,7 +7,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import cudasync as cs
-from cudasync.softgpu import windows
+from cudasync.softgpu.interface import initialisation_windows
 from cudasync.testing import check
 
 pytestmark = pytest.mark.lazy
@@ -100,5 +100,5 @@ def test_a_read_is_told_exactly_where_a_byte_was_not_written(steps):
 def test_a_check_that_takes_all_for_written_is_found_out(monkeypatch):
     steps = [(True, 4, 0, 4, 0, 32)]
     assert early(steps) == {0}
-    monkeypatch.setattr(windows.Windows, "early", lambda *_: iter(()))
+    monkeypatch.setattr(initialisation_windows.Windows, "early", lambda *_: iter(()))
     assert told(steps) == set()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from helpers.driver_program import run_driver
+from helpers.driver.driver_process import run_driver
 
 # A module like CuPy's: an error class, and functions in capsules whose names are C signatures.
 FAKE = """

@@ -8,7 +8,7 @@ import pytest
 
 from cudasync.softgpu.abi.cupy import trampolines
 from cudasync.softgpu.abi.cupy.signatures import parse
-from cudasync.softgpu.jit.codegen import compile_functions
+from cudasync.softgpu.jit.machine_code.codegen import compile_functions
 
 SIGNATURES = (
     ("intptr_t (size_t, int, int __pyx_skip_dispatch)", 0),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from cuda.bindings import runtime
-from helpers.driver_program import run_driver
+from helpers.driver.driver_process import run_driver
 
 pytestmark = pytest.mark.skipif(
     not hasattr(runtime, "cudaGreenCtxCreate"), reason="cuda.bindings is older than CUDA 13.1"

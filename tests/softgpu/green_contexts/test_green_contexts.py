@@ -6,8 +6,8 @@ import ctypes
 
 import pytest
 from cuda.bindings import driver
-from helpers.abi import message, ok
-from helpers.process import run_text
+from helpers.driver.call_results import message, ok
+from helpers.repository.subprocesses import run_text
 
 from cudasync.softgpu import install
 
@@ -185,7 +185,7 @@ def test_streams_of_a_destroyed_green_context_can_only_be_destroyed(primary):
 # In a process of its own: other tests keep the primary context of theirs.
 KEEPS = """
     from cuda.bindings import driver
-    from helpers.abi import ok
+    from helpers.driver.call_results import ok
     from cudasync.softgpu import install
 
     install()

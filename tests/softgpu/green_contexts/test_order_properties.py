@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import pytest
-from helpers.stream_programs import Note
+from helpers.driver.stream_programs import Note
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cudasync.softgpu.core.context_events import hold_context, record_context
 from cudasync.softgpu.core.green_contexts.resources import all_multiprocessors
 from cudasync.softgpu.core.green_contexts.splits import split_by_count
 from cudasync.softgpu.core.machine import Machine
+from cudasync.softgpu.core.streams.context_events import hold_context, record_context
 
 # Streams 0 and 1 are of green context 0, stream 2 is of 1, stream 3 is of the primary context.
 GREEN = (0, 0, 1, None)

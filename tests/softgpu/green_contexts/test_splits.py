@@ -7,17 +7,17 @@ from hypothesis import event, given
 from hypothesis import strategies as st
 
 from cudasync.softgpu.core.driver_types.compute_capability import NAMES, named
+from cudasync.softgpu.core.driver_types.result_codes import (
+    INVALID_RESOURCE_CONFIGURATION,
+    INVALID_VALUE,
+    DriverFailure,
+)
 from cudasync.softgpu.core.green_contexts.resources import (
     Multiprocessors,
     all_multiprocessors,
     granularity_of,
 )
 from cudasync.softgpu.core.green_contexts.splits import BACKFILL, Group, split, split_by_count
-from cudasync.softgpu.core.results import (
-    INVALID_RESOURCE_CONFIGURATION,
-    INVALID_VALUE,
-    DriverFailure,
-)
 
 
 def device(capability="8.0", count=24):

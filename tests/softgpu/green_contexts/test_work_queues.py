@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from cuda.bindings import driver
-from helpers.abi import ok
+from helpers.driver.call_results import ok
 
 from cudasync.softgpu import install
 

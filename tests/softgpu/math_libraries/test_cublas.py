@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from helpers.math_programs import run_mathematics
+from helpers.driver.math_programs import run_mathematics
 
 START = """
 lib = library("cublas", "libcublas.so.13")

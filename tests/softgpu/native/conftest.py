@@ -7,8 +7,8 @@ import subprocess
 import sys
 
 import pytest
-from helpers import nvcc
-from helpers.house import ROOT
+from helpers.driver import nvcc
+from helpers.repository.checkout import ROOT
 
 
 @pytest.fixture(scope="session")

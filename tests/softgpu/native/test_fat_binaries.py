@@ -7,8 +7,8 @@ import ctypes
 
 import pytest
 from cuda.bindings import driver
-from helpers.abi import ok
-from helpers.fat_binaries import (
+from helpers.driver.call_results import ok
+from helpers.driver.fat_binaries import (
     LZ4,
     MACHINE_CODE,
     PTX,
@@ -26,13 +26,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cudasync.softgpu.core.driver_types.compute_capability import DEFAULT, named
-from cudasync.softgpu.core.fat_binaries import lz4_blocks, select_ptx, zstandard_frames
-from cudasync.softgpu.core.results import (
+from cudasync.softgpu.core.driver_types.result_codes import (
     INVALID_IMAGE,
     NO_BINARY_FOR_GPU,
     NOT_SUPPORTED,
     DriverFailure,
 )
+from cudasync.softgpu.core.fat_binaries import lz4_blocks, select_ptx, zstandard_frames
 
 TEXT = (
     b".version 7.8\n.target sm_75\n.address_size 64\n"

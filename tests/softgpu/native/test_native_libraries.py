@@ -6,8 +6,8 @@ import ctypes
 import subprocess
 
 import pytest
-from helpers import nvcc
-from helpers.fat_binaries import MACHINE_CODE, PTX, container, entry, wrapper
+from helpers.driver import nvcc
+from helpers.driver.fat_binaries import MACHINE_CODE, PTX, container, entry, wrapper
 
 from cudasync.command import main
 from cudasync.driver import probe

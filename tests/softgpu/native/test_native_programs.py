@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from helpers import nvcc
+from helpers.driver import nvcc
 
 
 @pytest.fixture

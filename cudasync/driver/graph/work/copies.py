@@ -5,9 +5,9 @@ from __future__ import annotations
 import operator
 from typing import TYPE_CHECKING, Any, SupportsIndex
 
-from cudasync.driver.box import Box
 from cudasync.driver.graph.work.work import Work
-from cudasync.driver.operand import memory_of
+from cudasync.driver.memory.box_copies import Box
+from cudasync.driver.memory.operand import memory_of
 
 if TYPE_CHECKING:
     from cudasync.driver.device import Device

@@ -8,7 +8,7 @@ from cudasync.driver.graph.work.work import Work
 
 if TYPE_CHECKING:
     from cudasync.driver.device import Device
-    from cudasync.driver.event import Event
+    from cudasync.driver.streams.event import Event
 
 
 class Record(Work):

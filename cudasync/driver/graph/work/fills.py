@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any, SupportsIndex
 
 from cuda.bindings import driver
 
-from cudasync.driver.copy import fill_of
 from cudasync.driver.graph.work.work import Work
+from cudasync.driver.memory.copy import fill_of
 
 if TYPE_CHECKING:
     import numpy as np

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from cuda.bindings import driver
 
 from cudasync.driver.graph.work.work import Work
-from cudasync.driver.host_function import refuse_python
+from cudasync.driver.streams.host_function import refuse_python
 
 if TYPE_CHECKING:
     from cudasync.driver.device import Device

@@ -10,7 +10,7 @@ from cudasync.driver.graph.work.work import Work
 
 if TYPE_CHECKING:
     from cudasync.driver.device import Device
-    from cudasync.driver.launch import Launch
+    from cudasync.driver.kernels.launch import Launch
 
 
 class Kernel(Work):

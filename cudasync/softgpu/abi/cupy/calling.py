@@ -10,12 +10,12 @@ import operator
 from typing import TYPE_CHECKING, Any, Final
 
 from cudasync.softgpu.abi.runtime.chapters import entries
-from cudasync.softgpu.core.results import SUCCESS, DriverFailure
+from cudasync.softgpu.core.driver_types.result_codes import SUCCESS, DriverFailure
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from cudasync.softgpu.abi.table import FunctionTable
+    from cudasync.softgpu.abi.stub.dispatch_table import FunctionTable
     from cudasync.softgpu.core.machine import Machine
 
 _RANGES: Final = {

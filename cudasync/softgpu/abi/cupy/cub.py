@@ -13,7 +13,7 @@ from cudasync.softgpu.abi.cupy.runtime_module import refusal
 if TYPE_CHECKING:
     from types import ModuleType
 
-    from cudasync.softgpu.abi.table import FunctionTable
+    from cudasync.softgpu.abi.stub.dispatch_table import FunctionTable
 
 _ASKED_FIRST: Final = ("cub_reduction", "cub_scan", "cub_histogram")
 _REFUSED: Final = ("device_reduce", "device_segmented_reduce", "device_scan", "device_histogram")

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from cudasync.softgpu.core.machine import Machine
-    from cudasync.softgpu.core.streams import Stream
+    from cudasync.softgpu.core.streams.streams import Stream
 
 
 def array_at(address: int, dtype: np.dtype[Any], shape: Sequence[int]) -> np.ndarray[Any, Any]:

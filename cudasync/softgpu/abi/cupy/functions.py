@@ -6,12 +6,12 @@ import ctypes
 import os
 from typing import TYPE_CHECKING, Any, Final
 
-from cudasync.softgpu.abi.runtime.array_memory import created_array
+from cudasync.softgpu.abi.marshalling.memory_structures import PoolProperties
+from cudasync.softgpu.abi.runtime.arrays.array_memory import created_array
 from cudasync.softgpu.abi.runtime.device_properties import described, luid
 from cudasync.softgpu.abi.runtime.unified_addressing import PointerAttributes
-from cudasync.softgpu.abi.structures import PoolProperties
-from cudasync.softgpu.core.interprocess.memory_handles import HANDLE_BYTES
-from cudasync.softgpu.core.results import DriverFailure
+from cudasync.softgpu.core.driver_types.result_codes import DriverFailure
+from cudasync.softgpu.core.memory.interprocess_handles import HANDLE_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

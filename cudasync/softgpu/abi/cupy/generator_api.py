@@ -9,7 +9,7 @@ from cudasync.softgpu.abi.cupy.runtime_module import refusal
 if TYPE_CHECKING:
     from types import ModuleType
 
-    from cudasync.softgpu.abi.table import FunctionTable
+    from cudasync.softgpu.abi.stub.dispatch_table import FunctionTable
 
 _WHY: Final = (
     "its kernels are compiled into CuPy for other devices; cupy.random.RandomState and the "

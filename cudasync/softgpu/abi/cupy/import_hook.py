@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from types import ModuleType
 
     from cudasync.softgpu.abi.cupy.runtime_module import Compile
-    from cudasync.softgpu.abi.table import FunctionTable
+    from cudasync.softgpu.abi.stub.dispatch_table import FunctionTable
 
 _ROOM: Final = "cudasync.softgpu.abi.cupy"
 _PACKAGES: Final = ("cupy", "cupy_backends", "cupyx")

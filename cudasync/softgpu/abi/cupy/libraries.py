@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import ModuleType
 
-    from cudasync.softgpu.abi.table import FunctionTable
+    from cudasync.softgpu.abi.stub.dispatch_table import FunctionTable
 
 STOOD_IN_FOR: Final = ("cublas", "cufft", "curand")
 REFUSED: Final = {

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from cudasync.softgpu.abi.cupy.device_memory import array_at, current_stream
-from cudasync.softgpu.core.library_calls import enqueue_routine
+from cudasync.softgpu.core.graphs.library_calls import enqueue_routine
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from types import ModuleType
 
-    from cudasync.softgpu.abi.table import FunctionTable
+    from cudasync.softgpu.abi.stub.dispatch_table import FunctionTable
 
 # What CuPy's own module was built for: sorts of these, and of nothing else.
 _SORTABLE: Final = "?bBhHiIlLqQefdFD"

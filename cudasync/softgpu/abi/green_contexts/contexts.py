@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from cudasync.softgpu.abi.registry import export
-from cudasync.softgpu.abi.values import need, put_u64
-from cudasync.softgpu.core.context_events import hold_context, record_context
-from cudasync.softgpu.core.results import INVALID_CONTEXT, INVALID_VALUE, DriverFailure
+from cudasync.softgpu.abi.marshalling.pointers import need, put_u64
+from cudasync.softgpu.abi.stub.registry import export
+from cudasync.softgpu.core.driver_types.result_codes import (
+    INVALID_CONTEXT,
+    INVALID_VALUE,
+    DriverFailure,
+)
+from cudasync.softgpu.core.streams.context_events import hold_context, record_context
 
 if TYPE_CHECKING:
     from cudasync.softgpu.core.machine import Machine

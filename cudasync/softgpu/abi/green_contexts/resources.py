@@ -16,15 +16,19 @@ from cudasync.softgpu.abi.green_contexts.structures import (
     put_resources,
     resources_at,
 )
-from cudasync.softgpu.abi.registry import export
-from cudasync.softgpu.abi.values import get_u32, need, need_no_flags, put_u32, put_u64
+from cudasync.softgpu.abi.marshalling.pointers import get_u32, need, need_no_flags, put_u32, put_u64
+from cudasync.softgpu.abi.stub.registry import export
+from cudasync.softgpu.core.driver_types.result_codes import (
+    INVALID_RESOURCE_TYPE,
+    INVALID_VALUE,
+    DriverFailure,
+)
 from cudasync.softgpu.core.green_contexts.resources import (
     WorkQueue,
     WorkQueueConfig,
     all_multiprocessors,
 )
 from cudasync.softgpu.core.green_contexts.splits import split, split_by_count
-from cudasync.softgpu.core.results import INVALID_RESOURCE_TYPE, INVALID_VALUE, DriverFailure
 
 if TYPE_CHECKING:
     from cudasync.softgpu.core.context import Context

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cudasync.softgpu.abi.registry import export
-from cudasync.softgpu.abi.values import need, put_u64
-from cudasync.softgpu.core.results import INVALID_VALUE, DriverFailure
-from cudasync.softgpu.core.streams import NON_BLOCKING, PER_THREAD_HANDLE
+from cudasync.softgpu.abi.marshalling.pointers import need, put_u64
+from cudasync.softgpu.abi.stub.registry import export
+from cudasync.softgpu.core.driver_types.result_codes import INVALID_VALUE, DriverFailure
+from cudasync.softgpu.core.streams.streams import NON_BLOCKING, PER_THREAD_HANDLE
 
 if TYPE_CHECKING:
     from cudasync.softgpu.core.green_contexts.contexts import GreenContext
     from cudasync.softgpu.core.machine import Machine
-    from cudasync.softgpu.core.streams import Stream
+    from cudasync.softgpu.core.streams.streams import Stream
 
 
 def green_of(machine: Machine, stream: Stream, handle: int) -> GreenContext | None:

@@ -9,7 +9,12 @@ from __future__ import annotations
 import ctypes
 from typing import TYPE_CHECKING, Final
 
-from cudasync.softgpu.abi.values import need, structure_at
+from cudasync.softgpu.abi.marshalling.pointers import need, structure_at
+from cudasync.softgpu.core.driver_types.result_codes import (
+    INVALID_RESOURCE_TYPE,
+    INVALID_VALUE,
+    DriverFailure,
+)
 from cudasync.softgpu.core.green_contexts.resources import (
     Granularity,
     Multiprocessors,
@@ -18,7 +23,6 @@ from cudasync.softgpu.core.green_contexts.resources import (
     WorkQueueConfig,
 )
 from cudasync.softgpu.core.green_contexts.splits import Group
-from cudasync.softgpu.core.results import INVALID_RESOURCE_TYPE, INVALID_VALUE, DriverFailure
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

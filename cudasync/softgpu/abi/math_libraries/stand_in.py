@@ -19,15 +19,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from cudasync.softgpu.abi.elf import build
+from cudasync.softgpu.abi.stub.dispatch_table import GUARDED, interrupt_when_freed
+from cudasync.softgpu.abi.stub.elf import build
 from cudasync.softgpu.abi.stub.slots import Slots, base_of
-from cudasync.softgpu.abi.table import GUARDED, interrupt_when_freed
-from cudasync.softgpu.core.results import DriverFailure
+from cudasync.softgpu.core.driver_types.result_codes import DriverFailure
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from cudasync.softgpu.abi.table import FunctionTable
+    from cudasync.softgpu.abi.stub.dispatch_table import FunctionTable
 
     Call = Callable[..., int | None]
 

@@ -19,11 +19,11 @@ from pathlib import Path
 from typing import Final
 
 from cudasync.errors import CudasyncError
-from cudasync.softgpu.abi.elf import SONAME as DRIVER
-from cudasync.softgpu.abi.exports import exports
-from cudasync.softgpu.abi.native.libraries import RUNTIME
 from cudasync.softgpu.abi.native.names import runtime_names
 from cudasync.softgpu.abi.native.versions import check_bindings
+from cudasync.softgpu.abi.stub.elf import SONAME as DRIVER
+from cudasync.softgpu.abi.stub.exported_symbols import exports
+from cudasync.softgpu.abi.stub.loaded_libraries import RUNTIME
 
 _SOURCE: Final = Path(__file__).with_name("library.c")
 _HOUSE: Final = Path(__file__).resolve().parents[4]

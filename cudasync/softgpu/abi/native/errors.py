@@ -9,11 +9,11 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING, Final
 
-from cudasync.softgpu.abi.messages import fixed_address, passing_address
-from cudasync.softgpu.core.results import DriverFailure
+from cudasync.softgpu.abi.stub.error_strings import fixed_address, passing_address
+from cudasync.softgpu.core.driver_types.result_codes import DriverFailure
 
 if TYPE_CHECKING:
-    from cudasync.softgpu.abi.table import FunctionTable
+    from cudasync.softgpu.abi.stub.dispatch_table import FunctionTable
 
 _UNKNOWN: Final = "unrecognized error code"
 _OF_RUNTIME_ALONE: Final = {

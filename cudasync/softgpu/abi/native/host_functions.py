@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from cudasync.softgpu.abi import registry
+    from cudasync.softgpu.abi.stub import registry
     from cudasync.softgpu.core.machine import Machine
 
 _ENQUEUE: Final = frozenset(

@@ -9,13 +9,13 @@ import ctypes
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+from cudasync.softgpu.abi.marshalling.pointers import need
 from cudasync.softgpu.abi.native.registration import REGISTRATIONS
 from cudasync.softgpu.abi.runtime.chapters import entries
 from cudasync.softgpu.abi.runtime.table import prepared
-from cudasync.softgpu.abi.values import need
 
 if TYPE_CHECKING:
-    from cudasync.softgpu.abi import registry
+    from cudasync.softgpu.abi.stub import registry
     from cudasync.softgpu.core.machine import Machine
 
 # By name: which argument is the kernel.

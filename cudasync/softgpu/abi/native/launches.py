@@ -5,9 +5,9 @@ from __future__ import annotations
 import ctypes
 from typing import TYPE_CHECKING, Final
 
+from cudasync.softgpu.abi.marshalling.pointers import need, put_i32, put_u64, structure_at
 from cudasync.softgpu.abi.native.registration import REGISTRATIONS
 from cudasync.softgpu.abi.runtime.table import driver_function, enter_plain, runtime_function
-from cudasync.softgpu.abi.values import need, put_i32, put_u64, structure_at
 
 if TYPE_CHECKING:
     from cudasync.softgpu.core.machine import Machine

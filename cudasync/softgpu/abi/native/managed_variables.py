@@ -11,10 +11,10 @@ import os
 import sys
 from typing import TYPE_CHECKING, NoReturn
 
+from cudasync.softgpu.abi.marshalling.pointers import put_u64
 from cudasync.softgpu.abi.native.registration import REGISTRATIONS
 from cudasync.softgpu.abi.runtime.table import enter_plain, prepared
-from cudasync.softgpu.abi.values import put_u64
-from cudasync.softgpu.core.results import DriverFailure
+from cudasync.softgpu.core.driver_types.result_codes import DriverFailure
 
 if TYPE_CHECKING:
     from cudasync.softgpu.abi.native.registration import FatBinary

@@ -16,12 +16,12 @@ from cudasync.softgpu.abi.native import slots
 from cudasync.softgpu.abi.native.managed_variables import end_process
 from cudasync.softgpu.abi.native.registration import REGISTRATIONS
 from cudasync.softgpu.abi.native.versions import check_bindings, check_programs
-from cudasync.softgpu.core.results import DriverFailure
+from cudasync.softgpu.core.driver_types.result_codes import DriverFailure
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from cudasync.softgpu.abi.table import FunctionTable
+    from cudasync.softgpu.abi.stub.dispatch_table import FunctionTable
 
 _tables: list[FunctionTable] = []
 _checks: list[Any] = []

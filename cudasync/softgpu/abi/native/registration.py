@@ -11,14 +11,14 @@ import ctypes
 from typing import TYPE_CHECKING, Final
 
 from cudasync.locks import Lock
-from cudasync.softgpu.abi.image_pointers import image_at
-from cudasync.softgpu.abi.values import get_text
-from cudasync.softgpu.core.results import DriverFailure
+from cudasync.softgpu.abi.marshalling.image_pointers import image_at
+from cudasync.softgpu.abi.marshalling.pointers import get_text
+from cudasync.softgpu.core.driver_types.result_codes import DriverFailure
 
 if TYPE_CHECKING:
     from cudasync.softgpu.core.machine import Machine
-    from cudasync.softgpu.core.memory import Allocation
-    from cudasync.softgpu.core.modules import Library
+    from cudasync.softgpu.core.memory.allocation_table import Allocation
+    from cudasync.softgpu.core.modules.modules import Library
 
 INVALID_SYMBOL: Final = 13
 INVALID_DEVICE_FUNCTION: Final = 98

@@ -10,7 +10,6 @@ import ctypes
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-from cudasync.softgpu.abi.elf import SONAME as DRIVER
 from cudasync.softgpu.abi.native import (  # noqa: F401 - they enter their functions.
     launches,
     managed_variables,
@@ -19,7 +18,10 @@ from cudasync.softgpu.abi.native import (  # noqa: F401 - they enter their funct
 from cudasync.softgpu.abi.native.errors import name_address, text_address
 from cudasync.softgpu.abi.native.host_functions import going_on
 from cudasync.softgpu.abi.native.kernel_arguments import entry_of
-from cudasync.softgpu.abi.native.libraries import (
+from cudasync.softgpu.abi.native.names import form_of
+from cudasync.softgpu.abi.native.registration import REGISTRATIONS
+from cudasync.softgpu.abi.stub.elf import SONAME as DRIVER
+from cudasync.softgpu.abi.stub.loaded_libraries import (
     FINDINGS,
     NAMES,
     RECORDS,
@@ -27,13 +29,11 @@ from cudasync.softgpu.abi.native.libraries import (
     SLOTS,
     native_library,
 )
-from cudasync.softgpu.abi.native.names import form_of
-from cudasync.softgpu.abi.native.registration import REGISTRATIONS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from cudasync.softgpu.abi.table import FunctionTable
+    from cudasync.softgpu.abi.stub.dispatch_table import FunctionTable
 
 _MISSING: Final = "it is no part of the software GPU's runtime library"
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from cudasync.softgpu.abi.marshalling.pointers import need, put_u64
 from cudasync.softgpu.abi.native.registration import REGISTRATIONS
 from cudasync.softgpu.abi.runtime.table import entries, runtime_function
-from cudasync.softgpu.abi.values import need, put_u64
-from cudasync.softgpu.core.results import INVALID_VALUE, DriverFailure
+from cudasync.softgpu.core.driver_types.result_codes import INVALID_VALUE, DriverFailure
 
 if TYPE_CHECKING:
     from cudasync.softgpu.core.machine import Machine

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Final
 from cuda import bindings
 
 from cudasync.errors import CudasyncError
-from cudasync.softgpu.abi.image_pointers import image_at
+from cudasync.softgpu.abi.marshalling.image_pointers import image_at
+from cudasync.softgpu.core.driver_types.result_codes import DriverFailure
 from cudasync.softgpu.core.fat_binaries.container import entries_of, is_container
-from cudasync.softgpu.core.results import DriverFailure
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -13,9 +13,16 @@ import struct
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from cudasync.softgpu.abi.calls_error import DRIVER_VERSION
-from cudasync.softgpu.abi.values import get_bytes, get_text, get_u32, need, put_i32, put_u32
-from cudasync.softgpu.core.results import DriverFailure
+from cudasync.softgpu.abi.calls.errors_and_entry_points import DRIVER_VERSION
+from cudasync.softgpu.abi.marshalling.pointers import (
+    get_bytes,
+    get_text,
+    get_u32,
+    need,
+    put_i32,
+    put_u32,
+)
+from cudasync.softgpu.core.driver_types.result_codes import DriverFailure
 
 if TYPE_CHECKING:
     from collections.abc import Callable

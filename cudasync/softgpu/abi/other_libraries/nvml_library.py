@@ -14,7 +14,6 @@ import platform
 from typing import TYPE_CHECKING, Final
 
 from cudasync.locks import Lock
-from cudasync.softgpu.abi.elf import build
 from cudasync.softgpu.abi.other_libraries import nvml_topology  # noqa: F401 - it enters its calls.
 from cudasync.softgpu.abi.other_libraries.nvml_calls import (
     CALLS,
@@ -26,9 +25,10 @@ from cudasync.softgpu.abi.other_libraries.nvml_calls import (
     NvmlFailure,
 )
 from cudasync.softgpu.abi.other_libraries.nvml_names import NAMES
+from cudasync.softgpu.abi.stub.dispatch_table import GUARDED, interrupt_when_freed
+from cudasync.softgpu.abi.stub.elf import build
 from cudasync.softgpu.abi.stub.slots import Slots, base_of
-from cudasync.softgpu.abi.table import GUARDED, interrupt_when_freed
-from cudasync.softgpu.core.results import DriverFailure
+from cudasync.softgpu.core.driver_types.result_codes import DriverFailure
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -10,6 +10,7 @@ import ctypes
 import os
 from typing import TYPE_CHECKING, Final
 
+from cudasync.softgpu.abi.marshalling.pointers import get_u32, need, put_u32
 from cudasync.softgpu.abi.other_libraries.nvml_calls import (
     INSUFFICIENT_SIZE,
     INVALID_ARGUMENT,
@@ -19,7 +20,6 @@ from cudasync.softgpu.abi.other_libraries.nvml_calls import (
     export_nvml,
     put_handle,
 )
-from cudasync.softgpu.abi.values import get_u32, need, put_u32
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -17,16 +17,16 @@ import re
 import sys
 from typing import TYPE_CHECKING, Any, Final
 
+from cudasync.softgpu.abi.marshalling.signature_letters import kinds_of
 from cudasync.softgpu.abi.runtime.chapters import KINDS, entries
-from cudasync.softgpu.abi.runtime.letters import kinds_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from importlib.machinery import ModuleSpec
     from types import ModuleType
 
-    from cudasync.softgpu.abi import registry
-    from cudasync.softgpu.abi.table import FunctionTable
+    from cudasync.softgpu.abi.stub import registry
+    from cudasync.softgpu.abi.stub.dispatch_table import FunctionTable
 
 _BINDINGS: Final = "cuda.bindings.runtime"
 _C_FUNCTIONS: Final = "cuda.bindings.cyruntime"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from cudasync.softgpu.abi.marshalling.pointers import put_i32
 from cudasync.softgpu.abi.runtime.table import (
     driver_function,
     forward,
@@ -11,7 +12,6 @@ from cudasync.softgpu.abi.runtime.table import (
     runtime_function,
     use_device,
 )
-from cudasync.softgpu.abi.values import put_i32
 
 if TYPE_CHECKING:
     from cudasync.softgpu.core.machine import Machine

@@ -6,10 +6,10 @@ import ctypes
 import importlib
 from typing import TYPE_CHECKING, Any, Final
 
-from cudasync.softgpu.abi.attributes import device_attribute
+from cudasync.softgpu.abi.marshalling.device_attributes import device_attribute
+from cudasync.softgpu.abi.marshalling.pointers import need
 from cudasync.softgpu.abi.runtime.table import runtime_function
-from cudasync.softgpu.abi.values import need
-from cudasync.softgpu.core.results import DriverFailure
+from cudasync.softgpu.core.driver_types.result_codes import DriverFailure
 
 if TYPE_CHECKING:
     from cudasync.softgpu.core.context import Device

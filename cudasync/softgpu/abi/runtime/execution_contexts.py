@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from cudasync.softgpu.abi.marshalling.pointers import need, need_no_flags, put_u64
 from cudasync.softgpu.abi.runtime.table import forward, runtime_function
-from cudasync.softgpu.abi.values import need, need_no_flags, put_u64
-from cudasync.softgpu.core.results import INVALID_CONTEXT, DriverFailure
+from cudasync.softgpu.core.driver_types.result_codes import INVALID_CONTEXT, DriverFailure
 
 if TYPE_CHECKING:
     from cudasync.softgpu.core.machine import Machine

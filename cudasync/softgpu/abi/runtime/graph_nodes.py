@@ -5,7 +5,8 @@ from __future__ import annotations
 import ctypes
 from typing import TYPE_CHECKING, Final
 
-from cudasync.softgpu.abi.graph_structures import CopyParams
+from cudasync.softgpu.abi.marshalling.node_structures import CopyParams
+from cudasync.softgpu.abi.marshalling.pointers import get_i32, need, structure_at
 from cudasync.softgpu.abi.runtime.structures import (
     Copy3D,
     driver_copy,
@@ -13,8 +14,7 @@ from cudasync.softgpu.abi.runtime.structures import (
     write_copy,
 )
 from cudasync.softgpu.abi.runtime.table import driver_function, runtime_function
-from cudasync.softgpu.abi.values import get_i32, need, structure_at
-from cudasync.softgpu.core.results import NOT_SUPPORTED, DriverFailure
+from cudasync.softgpu.core.driver_types.result_codes import NOT_SUPPORTED, DriverFailure
 
 if TYPE_CHECKING:
     from cudasync.softgpu.core.machine import Machine

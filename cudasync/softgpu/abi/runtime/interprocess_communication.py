@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 from typing import TYPE_CHECKING
 
-from cudasync.softgpu.abi.runtime.structures import by_value
+from cudasync.softgpu.abi.marshalling.structures_by_value import by_value
 from cudasync.softgpu.abi.runtime.table import driver_function, forward, runtime_function
 
 if TYPE_CHECKING:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 from typing import TYPE_CHECKING, Final
 
+from cudasync.softgpu.abi.marshalling.pointers import structure_at
 from cudasync.softgpu.abi.runtime.structures import (
     Copy3D,
     Extent,
@@ -14,11 +15,10 @@ from cudasync.softgpu.abi.runtime.structures import (
     with_structures,
 )
 from cudasync.softgpu.abi.runtime.table import driver_function, runtime_function
-from cudasync.softgpu.abi.values import structure_at
-from cudasync.softgpu.core.results import INVALID_VALUE, DriverFailure
+from cudasync.softgpu.core.driver_types.result_codes import INVALID_VALUE, DriverFailure
 
 if TYPE_CHECKING:
-    from cudasync.softgpu.abi.graph_structures import CopyParams
+    from cudasync.softgpu.abi.marshalling.node_structures import CopyParams
     from cudasync.softgpu.core.machine import Machine
 
 _DEFAULT: Final = 0

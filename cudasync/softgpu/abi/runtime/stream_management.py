@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from cudasync.softgpu.abi.marshalling.pointers import need
 from cudasync.softgpu.abi.runtime.table import driver_function, forward, runtime_function
-from cudasync.softgpu.abi.values import need
 
 if TYPE_CHECKING:
     from cudasync.softgpu.core.machine import Machine

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import ctypes
-import platform
 from typing import TYPE_CHECKING, Any, Final
 
-from cudasync.softgpu.abi.graph_structures import CopyParams
-from cudasync.softgpu.abi.runtime.letters import signature
+from cudasync.softgpu.abi.marshalling.node_structures import CopyParams
+from cudasync.softgpu.abi.marshalling.structures_by_value import by_value
 from cudasync.softgpu.abi.runtime.table import runtime_function
-from cudasync.softgpu.abi.values import structure_at
-from cudasync.softgpu.core.results import INVALID_VALUE, DriverFailure
+from cudasync.softgpu.core.driver_types.result_codes import INVALID_VALUE, DriverFailure
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -20,8 +18,6 @@ if TYPE_CHECKING:
 _size = ctypes.c_size_t
 _ARRAY: Final = 3
 _UNIFIED: Final = 4
-_REGISTERS: Final = 6
-_ON_STACK: Final = platform.machine() in ("x86_64", "AMD64")
 
 
 class PitchedPointer(ctypes.Structure):
@@ -112,43 +108,6 @@ def write_copy(machine: Machine, params: CopyParams, copy: Copy3D) -> None:
         side.pointer = PitchedPointer(address, end.pitch, params.width, end.height)
     copy.extent = Extent(params.width // texel_bytes, params.height, params.depth)
     copy.kind = 4  # cudaMemcpyDefault.
-
-
-def by_value(kinds: str, *structures: type[Any]) -> tuple[str, Callable[[Callable[..., Any]], Any]]:
-    """The C arguments of a function that takes large structures by value, and how to call it.
-
-    The decorated function takes the structures first and then the rest, in the order of `kinds`.
-    Structures above 16 bytes lie on the stack behind what the registers have (x86-64), or are
-    passed by address (AArch64): `kinds` has an S in the place of each.
-    """
-    plain = kinds.replace("S", "")
-    sizes = [ctypes.sizeof(each) // 8 for each in structures]
-    if _ON_STACK:
-        words = plain + "z" * (_REGISTERS - len(plain)) + "z" * sum(sizes)
-    else:
-        words = kinds.replace("S", "p")
-
-    def decorate(call: Callable[..., Any]) -> Callable[..., Any]:
-        def on_stack(machine: Machine, *arguments: int) -> Any:
-            found, at = [], _REGISTERS
-            for structure, size in zip(structures, sizes, strict=True):
-                found.append(structure(*arguments[at : at + size]))
-                at += size
-            return call(machine, *found, *arguments[: len(plain)])
-
-        def by_address(machine: Machine, *arguments: int) -> Any:
-            found = iter(structures)
-            values = [
-                structure_at(next(found), value) if kind == "S" else value
-                for kind, value in zip(kinds, arguments, strict=True)
-            ]
-            first = [value for kind, value in zip(kinds, values, strict=True) if kind == "S"]
-            rest = [value for kind, value in zip(kinds, values, strict=True) if kind != "S"]
-            return call(machine, *first, *rest)
-
-        return on_stack if _ON_STACK else by_address
-
-    return signature(words), decorate
 
 
 def with_structures(name: str, kinds: str, *structures: type[Any]) -> Callable[[Any], Any]:

@@ -10,11 +10,11 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING, Final
 
-from cudasync.softgpu.abi import registry
-from cudasync.softgpu.abi.runtime.letters import signature
-from cudasync.softgpu.abi.versions import ANY_VERSION
-from cudasync.softgpu.core.native_threads import PerThread
-from cudasync.softgpu.core.results import SUCCESS, DriverFailure
+from cudasync.softgpu.abi.marshalling.signature_letters import signature
+from cudasync.softgpu.abi.stub import registry
+from cudasync.softgpu.abi.stub.function_versions import ANY_VERSION
+from cudasync.softgpu.core.driver_types.result_codes import SUCCESS, DriverFailure
+from cudasync.softgpu.core.driver_types.thread_state import PerThread
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -35,7 +35,7 @@ class _Thread:
 _thread: PerThread[_Thread] = PerThread(_Thread, {})
 _entries: dict[str, registry.Entry] = {}
 KINDS: Final[dict[str, str]] = {}
-"""The letters of each function's arguments, as `letters.py` has them."""
+"""The letters of each function's arguments, as `signature_letters.py` has them."""
 
 
 def entries() -> dict[str, registry.Entry]:

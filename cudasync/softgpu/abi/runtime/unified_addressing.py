@@ -5,8 +5,8 @@ from __future__ import annotations
 import ctypes
 from typing import TYPE_CHECKING, Final
 
+from cudasync.softgpu.abi.marshalling.pointers import structure_at
 from cudasync.softgpu.abi.runtime.table import driver_function, runtime_function
-from cudasync.softgpu.abi.values import structure_at
 
 if TYPE_CHECKING:
     from cudasync.softgpu.core.machine import Machine

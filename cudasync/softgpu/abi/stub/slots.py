@@ -9,13 +9,13 @@ from __future__ import annotations
 import ctypes
 from typing import TYPE_CHECKING, Any
 
-from cudasync.softgpu.abi import entry as native
-from cudasync.softgpu.abi.elf import SLOTS_SYMBOL, TRAMPOLINE_BYTES
+from cudasync.softgpu.abi.stub import python_entry as native
+from cudasync.softgpu.abi.stub.elf import SLOTS_SYMBOL, TRAMPOLINE_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from cudasync.softgpu.abi.elf import Stub
+    from cudasync.softgpu.abi.stub.elf import Stub
 
 
 class Slots:

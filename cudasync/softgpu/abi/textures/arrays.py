@@ -5,7 +5,8 @@ from __future__ import annotations
 import ctypes
 from typing import TYPE_CHECKING, Final
 
-from cudasync.softgpu.abi.registry import export
+from cudasync.softgpu.abi.marshalling.pointers import need, put_u64, structure_at
+from cudasync.softgpu.abi.stub.registry import export
 from cudasync.softgpu.abi.textures.structures import (
     Array3DDescriptor,
     ArrayDescriptor,
@@ -13,9 +14,8 @@ from cudasync.softgpu.abi.textures.structures import (
     shape_3d_at,
     shape_at,
 )
-from cudasync.softgpu.abi.values import need, put_u64, structure_at
-from cudasync.softgpu.core.limits import TEXTURE_ALIGNMENT
-from cudasync.softgpu.core.results import INVALID_VALUE, DriverFailure
+from cudasync.softgpu.core.driver_types.device_limits import TEXTURE_ALIGNMENT
+from cudasync.softgpu.core.driver_types.result_codes import INVALID_VALUE, DriverFailure
 from cudasync.softgpu.core.textures.formats import check_channels, format_of
 
 if TYPE_CHECKING:

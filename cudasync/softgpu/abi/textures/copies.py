@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cudasync.softgpu.abi.registry import export
-from cudasync.softgpu.core.graphs.boxes import DEVICE, HOST, Box, BoxCopy, End, place_of
-from cudasync.softgpu.core.results import INVALID_VALUE, DriverFailure
+from cudasync.softgpu.abi.stub.registry import export
+from cudasync.softgpu.core.driver_types.result_codes import INVALID_VALUE, DriverFailure
+from cudasync.softgpu.core.memory.box_copies import DEVICE, HOST, Box, BoxCopy, End, place_of
 
 if TYPE_CHECKING:
     from cudasync.softgpu.core.machine import Machine

@@ -5,8 +5,8 @@ from __future__ import annotations
 import ctypes
 from typing import TYPE_CHECKING
 
-from cudasync.softgpu.abi.values import structure_at
-from cudasync.softgpu.core.results import INVALID_VALUE, DriverFailure
+from cudasync.softgpu.abi.marshalling.pointers import structure_at
+from cudasync.softgpu.core.driver_types.result_codes import INVALID_VALUE, DriverFailure
 from cudasync.softgpu.core.textures.resources import Kind, Resource, Sampling, View
 
 if TYPE_CHECKING:

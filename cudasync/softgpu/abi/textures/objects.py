@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cudasync.softgpu.abi.registry import export
+from cudasync.softgpu.abi.marshalling.pointers import need, put_u64
+from cudasync.softgpu.abi.stub.registry import export
 from cudasync.softgpu.abi.textures.object_structures import (
     resource_at,
     sampling_at,
@@ -14,7 +15,6 @@ from cudasync.softgpu.abi.textures.object_structures import (
     write_sampling,
     write_view,
 )
-from cudasync.softgpu.abi.values import need, put_u64
 
 if TYPE_CHECKING:
     from cudasync.softgpu.core.machine import Machine

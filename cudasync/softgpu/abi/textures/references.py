@@ -6,9 +6,7 @@ import ctypes
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from cudasync.softgpu.abi.registry import export
-from cudasync.softgpu.abi.textures.structures import ArrayDescriptor
-from cudasync.softgpu.abi.values import (
+from cudasync.softgpu.abi.marshalling.pointers import (
     get_text,
     need,
     offer_u64,
@@ -18,8 +16,10 @@ from cudasync.softgpu.abi.values import (
     put_u64,
     structure_at,
 )
-from cudasync.softgpu.core.limits import TEXTURE_ALIGNMENT
-from cudasync.softgpu.core.results import INVALID_VALUE, DriverFailure
+from cudasync.softgpu.abi.stub.registry import export
+from cudasync.softgpu.abi.textures.structures import ArrayDescriptor
+from cudasync.softgpu.core.driver_types.device_limits import TEXTURE_ALIGNMENT
+from cudasync.softgpu.core.driver_types.result_codes import INVALID_VALUE, DriverFailure
 from cudasync.softgpu.core.textures.formats import check_channels, format_of
 from cudasync.softgpu.core.textures.references import bound_handle, with_mode
 from cudasync.softgpu.core.textures.resources import Kind, Resource

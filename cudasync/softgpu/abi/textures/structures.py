@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 
-from cudasync.softgpu.abi.values import structure_at
+from cudasync.softgpu.abi.marshalling.pointers import structure_at
 from cudasync.softgpu.core.textures.arrays import Shape, checked_shape
 
 _size, _u32 = ctypes.c_size_t, ctypes.c_uint32

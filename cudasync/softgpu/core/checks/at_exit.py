@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from cudasync.softgpu.core.checks.findings import lines_of
 from cudasync.softgpu.core.checks.session import Check
-from cudasync.softgpu.core.results import DriverFailure
+from cudasync.softgpu.core.driver_types.result_codes import DriverFailure
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

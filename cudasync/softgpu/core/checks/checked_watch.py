@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cudasync.softgpu.core.exploration.watching import Watch
+from cudasync.softgpu.core.exploration.kernel_footprints import Watch
 
 if TYPE_CHECKING:
     from cudasync.softgpu.core.checks.convergence import Convergence
-    from cudasync.softgpu.core.modules import Function
-    from cudasync.softgpu.core.results import DriverFailure
+    from cudasync.softgpu.core.driver_types.result_codes import DriverFailure
+    from cudasync.softgpu.core.modules.modules import Function
 
 
 class CheckedWatch(Watch):

@@ -7,8 +7,8 @@ from ctypes import addressof
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from cudasync.softgpu.convergence import MOST_WARPS, STATE_WORDS, Ask, State
 from cudasync.softgpu.core.checks.meetings import LANES, Meetings
+from cudasync.softgpu.interface.convergence_records import MOST_WARPS, STATE_WORDS, Ask, State
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

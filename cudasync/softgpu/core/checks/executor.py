@@ -12,10 +12,8 @@ from typing import TYPE_CHECKING
 from cudasync.softgpu.core.checks.findings import Access, Finding
 from cudasync.softgpu.core.checks.kernel_meetings import finding_of
 from cudasync.softgpu.core.checks.watching import done_by, early_reads, missed, strong_reads
-from cudasync.softgpu.core.commands import EventWait, Step
-from cudasync.softgpu.core.executor import Executor
-from cudasync.softgpu.core.launches import KernelLaunch
-from cudasync.softgpu.core.results import (
+from cudasync.softgpu.core.driver_types.call_sites import call_site
+from cudasync.softgpu.core.driver_types.result_codes import (
     ASSERT,
     ILLEGAL_ADDRESS,
     ILLEGAL_STATE,
@@ -23,9 +21,11 @@ from cudasync.softgpu.core.results import (
     MISALIGNED_ADDRESS,
     DriverFailure,
 )
-from cudasync.softgpu.core.sites import call_site
-from cudasync.softgpu.core.streams import NON_BLOCKING
-from cudasync.softgpu.core.wait_values import WaitValue
+from cudasync.softgpu.core.launch.kernel_launch import KernelLaunch
+from cudasync.softgpu.core.scheduling.executor import Executor
+from cudasync.softgpu.core.streams.commands import EventWait, Step
+from cudasync.softgpu.core.streams.memory_operations import WaitValue
+from cudasync.softgpu.core.streams.streams import NON_BLOCKING
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -34,9 +34,9 @@ if TYPE_CHECKING:
     from cudasync.softgpu.core.checks.memory import CheckedMemory
     from cudasync.softgpu.core.checks.order import Order
     from cudasync.softgpu.core.checks.watching import LaunchWatching
-    from cudasync.softgpu.core.commands import Command
     from cudasync.softgpu.core.context import Context
-    from cudasync.softgpu.core.streams import Event, Stream
+    from cudasync.softgpu.core.streams.commands import Command
+    from cudasync.softgpu.core.streams.streams import Event, Stream
 
 _BARRIER = "a barrier can never complete"
 _TRAP = "a kernel executed trap"

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, field
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Final
 
-from cudasync.softgpu.core.results import INVALID_VALUE, DriverFailure
+from cudasync.softgpu.core.driver_types.result_codes import INVALID_VALUE, DriverFailure
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

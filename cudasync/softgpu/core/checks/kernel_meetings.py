@@ -6,14 +6,14 @@ from dataclasses import replace
 from math import prod
 from typing import TYPE_CHECKING
 
-from cudasync.softgpu.convergence import name_of
 from cudasync.softgpu.core.checks.findings import Access, Finding
-from cudasync.softgpu.core.sources import source_of
+from cudasync.softgpu.core.modules.source_lines import source_of
+from cudasync.softgpu.interface.convergence_records import name_of
 
 if TYPE_CHECKING:
     from cudasync.softgpu.core.checks.convergence import Told
-    from cudasync.softgpu.core.launches import KernelLaunch
-    from cudasync.softgpu.launching import Dim3
+    from cudasync.softgpu.core.launch.kernel_launch import KernelLaunch
+    from cudasync.softgpu.interface.launch import Dim3
 
 _LANES = 32
 _BLOCK = "__syncthreads()"

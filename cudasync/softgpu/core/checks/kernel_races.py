@@ -9,18 +9,18 @@ from cudasync.softgpu.core.checks.checked_watch import CheckedWatch
 from cudasync.softgpu.core.checks.findings import Access, Finding
 from cudasync.softgpu.core.checks.kernel_meetings import place
 from cudasync.softgpu.core.checks.thread_races import ThreadRaces
-from cudasync.softgpu.core.sources import source_of
+from cudasync.softgpu.core.modules.source_lines import source_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from cudasync.softgpu.core.checks.findings import Findings
     from cudasync.softgpu.core.checks.thread_races import Side, ThreadRace
-    from cudasync.softgpu.core.launches import KernelLaunch
-    from cudasync.softgpu.core.modules import Function
-    from cudasync.softgpu.core.results import DriverFailure
-    from cudasync.softgpu.launching import AllocationSnapshot
-    from cudasync.softgpu.recording import Recording
+    from cudasync.softgpu.core.driver_types.result_codes import DriverFailure
+    from cudasync.softgpu.core.launch.kernel_launch import KernelLaunch
+    from cudasync.softgpu.core.modules.modules import Function
+    from cudasync.softgpu.interface.access_recording import Recording
+    from cudasync.softgpu.interface.launch import AllocationSnapshot
 
 _HAZARDS = {(True, False): "RAW", (False, True): "WAR", (True, True): "WAW"}
 

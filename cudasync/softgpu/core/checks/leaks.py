@@ -8,15 +8,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from cudasync.softgpu.core.checks.findings import Access, Finding
-from cudasync.softgpu.core.handles import Handles
-from cudasync.softgpu.core.memory import AllocationTable, MemoryKind
-from cudasync.softgpu.core.sites import call_site, is_by_library
+from cudasync.softgpu.core.driver_types.call_sites import call_site, is_by_library
+from cudasync.softgpu.core.driver_types.handles import Handles
+from cudasync.softgpu.core.memory.allocation_table import AllocationTable, MemoryKind
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from cudasync.softgpu.core.machine import Machine
-    from cudasync.softgpu.core.memory import Allocation
+    from cudasync.softgpu.core.memory.allocation_table import Allocation
 
 T = TypeVar("T")
 

@@ -16,13 +16,13 @@ from cudasync.softgpu.core.checks.kernel_meetings import at_line, place
 from cudasync.softgpu.core.checks.shadow import Shadow, Touch
 from cudasync.softgpu.core.checks.unwritten import Unwritten
 from cudasync.softgpu.core.graphs.memory_nodes import MemoryAppears, MemoryVanishes
-from cudasync.softgpu.core.launches import KernelLaunch
-from cudasync.softgpu.core.memory import MemoryKind
-from cudasync.softgpu.core.sources import source_of
-from cudasync.softgpu.core.stream_ordered import Appear, Vanish
-from cudasync.softgpu.core.transfers import Copy
-from cudasync.softgpu.core.wait_values import WaitValue, WriteValue
-from cudasync.softgpu.poison import PATTERN
+from cudasync.softgpu.core.launch.kernel_launch import KernelLaunch
+from cudasync.softgpu.core.memory.allocation_table import MemoryKind
+from cudasync.softgpu.core.memory.copy_commands import Copy
+from cudasync.softgpu.core.memory.stream_ordered_allocation import Appear, Vanish
+from cudasync.softgpu.core.modules.source_lines import source_of
+from cudasync.softgpu.core.streams.memory_operations import WaitValue, WriteValue
+from cudasync.softgpu.interface.poison import PATTERN
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -30,10 +30,10 @@ if TYPE_CHECKING:
     from cudasync.softgpu.core.checks.findings import Findings
     from cudasync.softgpu.core.checks.order import Stamp
     from cudasync.softgpu.core.checks.watching import Done
-    from cudasync.softgpu.core.commands import Command
     from cudasync.softgpu.core.machine import Machine
-    from cudasync.softgpu.core.memory import Allocation
-    from cudasync.softgpu.windows import EarlyRead
+    from cudasync.softgpu.core.memory.allocation_table import Allocation
+    from cudasync.softgpu.core.streams.commands import Command
+    from cudasync.softgpu.interface.initialisation_windows import EarlyRead
 
 # Of how many allocations the history is kept before that of freed ones is dropped.
 _MOST_HISTORIES = 512

@@ -10,14 +10,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from cudasync.softgpu.core.streams import NON_BLOCKING
+from cudasync.softgpu.core.streams.streams import NON_BLOCKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from typing import TypeAlias
 
-    from cudasync.softgpu.core.commands import Command
     from cudasync.softgpu.core.context import Context
+    from cudasync.softgpu.core.streams.commands import Command
 
     Clock: TypeAlias = dict[int, int]
 

@@ -10,15 +10,15 @@ from cudasync.softgpu.core.checks.leaks import Leaks
 from cudasync.softgpu.core.checks.memory import CheckedMemory
 from cudasync.softgpu.core.checks.order import Order
 from cudasync.softgpu.core.checks.watching import LaunchWatching
-from cudasync.softgpu.core.executor import Executor
-from cudasync.softgpu.core.graphs.graph import Graph
-from cudasync.softgpu.core.results import (
+from cudasync.softgpu.core.driver_types.call_sites import call_site
+from cudasync.softgpu.core.driver_types.result_codes import (
     INVALID_VALUE,
     NOT_PERMITTED,
     NOT_SUPPORTED,
     DriverFailure,
 )
-from cudasync.softgpu.core.sites import call_site
+from cudasync.softgpu.core.graphs.graph import Graph
+from cudasync.softgpu.core.scheduling.executor import Executor
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -16,7 +16,7 @@ from __future__ import annotations
 import ctypes
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from cudasync.softgpu.racing import MOST_WARPS, State, Strength
+from cudasync.softgpu.interface.race_records import MOST_WARPS, State, Strength
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

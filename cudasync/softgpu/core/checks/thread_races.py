@@ -11,9 +11,9 @@ import mmap
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from cudasync.softgpu import racing
 from cudasync.softgpu.core.checks.thread_order import BlockOrder, ThreadOrder, words_at
-from cudasync.softgpu.racing import Ask, Head, State
+from cudasync.softgpu.interface import race_records
+from cudasync.softgpu.interface.race_records import Ask, Head, State
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _FUNCTION: Final = ctypes.CFUNCTYPE(ctypes.c_uint64, ctypes.c_uint64)
 _ORDERED: Final = (1 << 64) - 1
 _RACE: Final = 0
-_WARPS: Final = (1 << racing.WARP_BITS) - 1
+_WARPS: Final = (1 << race_records.WARP_BITS) - 1
 _NO_RESERVE: Final = 0x4000
 _KINDS: Final = {1: "read", 2: "write", 3: "write"}
 
@@ -58,9 +58,9 @@ class _Slot:
     """What compiled code keeps for one block at a time."""
 
     def __init__(self, head: int, shared: int, shared_bytes: int, warps: int) -> None:
-        self._cells = _memory(racing.WORD_BYTES * (shared_bytes // 4 + 1))
-        self._splits = _memory(racing.SPLIT_BYTES * (shared_bytes // 4 + 1))
-        self.words = (ctypes.c_uint64 * racing.STATE_WORDS)()
+        self._cells = _memory(race_records.WORD_BYTES * (shared_bytes // 4 + 1))
+        self._splits = _memory(race_records.SPLIT_BYTES * (shared_bytes // 4 + 1))
+        self.words = (ctypes.c_uint64 * race_records.STATE_WORDS)()
         self.address = ctypes.addressof(self.words)
         words = self.words
         words[State.HEAD] = head
@@ -99,18 +99,18 @@ class ThreadRaces:
         # What a signal handler raised while Python was asked.
         self.raised: BaseException | None = None
         self._callback = _FUNCTION(self._called)
-        self._head = (ctypes.c_uint64 * racing.HEAD_WORDS)()
-        self._told = (ctypes.c_ubyte * racing.MOST_SITES**2)()
+        self._head = (ctypes.c_uint64 * race_records.HEAD_WORDS)()
+        self._told = (ctypes.c_ubyte * race_records.MOST_SITES**2)()
         rows = sorted(each for each in ranges if each[0] < each[1])
-        self._rows = (ctypes.c_uint64 * (racing.ROW_WORDS * len(rows) + 1))()
+        self._rows = (ctypes.c_uint64 * (race_records.ROW_WORDS * len(rows) + 1))()
         self._memory: list[mmap.mmap] = []
         for index, (start, end) in enumerate(rows):
             count = (end - start) // 4 + 1
-            sizes = count * racing.WORD_BYTES, count * racing.SPLIT_BYTES
+            sizes = count * race_records.WORD_BYTES, count * race_records.SPLIT_BYTES
             made = [_memory(each) for each in sizes]
             self._memory += made
-            place = racing.ROW_WORDS * index
-            self._rows[place : place + racing.ROW_WORDS] = [start, end, *map(_address, made)]
+            place = race_records.ROW_WORDS * index
+            self._rows[place : place + race_records.ROW_WORDS] = [start, end, *map(_address, made)]
         head = self._head
         head[Head.TIME] = 1
         head[Head.CALLBACK] = ctypes.cast(self._callback, ctypes.c_void_p).value or 0
@@ -179,20 +179,20 @@ class ThreadRaces:
     def _conflict(self, slot: _Slot, old: int, kinds: int, me: int, address: int, size: int) -> int:
         """Until when what the thread of `old` did comes before what `me` does; 0 for a race."""
         block = slot.block()
-        time = old >> racing.TIME_SHIFT
+        time = old >> race_records.TIME_SHIFT
         warp = _warp_in(me, block)
         is_here = _warp_in(old, block) < block.warps
-        is_copy = bool(old & racing.PENDING)
+        is_copy = bool(old & race_records.PENDING)
         if is_copy and block.own(State.COPIED, _warp_in(old, block)) < time:
             self._found(block, old, kinds, me, address, size, is_copy=True)
             return _RACE
-        differs = (old ^ me) & racing.THREAD_MASK
+        differs = (old ^ me) & race_records.THREAD_MASK
         if not differs:
             return time
-        if not differs & racing.WARP_MASK:
+        if not differs & race_records.WARP_MASK:
             until = block.of_lanes(warp, _lane(me), _lane(old))
         else:
-            key = old >> racing.WARP_SHIFT & _WARPS
+            key = old >> race_records.WARP_SHIFT & _WARPS
             until = block.of_warp(warp, block.first + _warp_in(old, block) if is_here else key)
             if not is_here and self._order.gave_up:
                 return time
@@ -205,9 +205,9 @@ class ThreadRaces:
 
     def _are_strong(self, *entries: int) -> bool:
         """Of the block's scope both are, which is enough within a block."""
-        sites = [each >> racing.SITE_SHIFT & racing.MOST_SITES - 1 for each in entries]
+        sites = [each >> race_records.SITE_SHIFT & race_records.MOST_SITES - 1 for each in entries]
         return all(
-            0 < each <= len(self._sites) and racing.is_strong(self._sites[each - 1])
+            0 < each <= len(self._sites) and race_records.is_strong(self._sites[each - 1])
             for each in sites
         )
 
@@ -231,7 +231,7 @@ class ThreadRaces:
                 address,
                 size,
                 address - start if is_shared else None,
-                is_one_warp=not (old ^ me) & racing.WARP_MASK,
+                is_one_warp=not (old ^ me) & race_records.WARP_MASK,
                 is_copy=is_copy,
             )
         )
@@ -241,18 +241,18 @@ class ThreadRaces:
         warp = _warp_in(entry, block)
         number = block.block - 1
         if warp >= block.warps:
-            number, warp = divmod(entry >> racing.WARP_SHIFT & _WARPS, block.warps)
-        site = entry >> racing.SITE_SHIFT & racing.MOST_SITES - 1
+            number, warp = divmod(entry >> race_records.WARP_SHIFT & _WARPS, block.warps)
+        site = entry >> race_records.SITE_SHIFT & race_records.MOST_SITES - 1
         return Side(number, warp * lanes + _lane(entry), site, is_write)
 
 
 def _warp_in(entry: int, block: BlockOrder) -> int:
     """The warp within the block; beyond its warps where it is of another block."""
-    return ((entry >> racing.WARP_SHIFT) - block.first) & _WARPS
+    return ((entry >> race_records.WARP_SHIFT) - block.first) & _WARPS
 
 
 def _lane(entry: int) -> int:
-    return entry >> racing.LANE_SHIFT & (1 << racing.LANE_BITS) - 1
+    return entry >> race_records.LANE_SHIFT & (1 << race_records.LANE_BITS) - 1
 
 
 def _memory(size_bytes: int) -> mmap.mmap:

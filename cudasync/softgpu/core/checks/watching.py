@@ -9,16 +9,16 @@ from __future__ import annotations
 from itertools import chain
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from cudasync.softgpu.convergence import has_members
 from cudasync.softgpu.core.checks.checked_watch import CheckedWatch
 from cudasync.softgpu.core.checks.convergence import Convergence
 from cudasync.softgpu.core.checks.kernel_races import ThreadWatch
 from cudasync.softgpu.core.checks.memory import is_strong
-from cudasync.softgpu.core.exploration.watching import Watch, Watching
-from cudasync.softgpu.core.launches import KernelLaunch
-from cudasync.softgpu.recording import KINDS, Touch
-from cudasync.softgpu.suspicion import Suspicion
-from cudasync.softgpu.windows import Windows
+from cudasync.softgpu.core.checks.race_suspicion import Suspicion
+from cudasync.softgpu.core.exploration.kernel_footprints import Watch, Watching
+from cudasync.softgpu.core.launch.kernel_launch import KernelLaunch
+from cudasync.softgpu.interface.access_recording import KINDS, Touch
+from cudasync.softgpu.interface.convergence_records import has_members
+from cudasync.softgpu.interface.initialisation_windows import Windows
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
     from cudasync.ptx import ir
     from cudasync.softgpu.core.checks.convergence import Told
     from cudasync.softgpu.core.checks.findings import Findings
-    from cudasync.softgpu.core.commands import Command
     from cudasync.softgpu.core.machine import Machine
-    from cudasync.softgpu.core.modules import Function, Module
-    from cudasync.softgpu.recording import Recording
-    from cudasync.softgpu.windows import EarlyRead
+    from cudasync.softgpu.core.modules.modules import Function, Module
+    from cudasync.softgpu.core.streams.commands import Command
+    from cudasync.softgpu.interface.access_recording import Recording
+    from cudasync.softgpu.interface.initialisation_windows import EarlyRead
 
 _MOST_BYTES: Final = 4 << 30
 # What is looked for in kernels while they run.

@@ -11,7 +11,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from cudasync.softgpu.core.results import NO_BINARY_FOR_GPU, DriverFailure
+from cudasync.softgpu.core.driver_types.result_codes import NO_BINARY_FOR_GPU, DriverFailure
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from cudasync.softgpu.core.memory import MemoryKind
+from cudasync.softgpu.core.memory.allocation_table import MemoryKind
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from typing import TypeAlias
 
-    from cudasync.softgpu.core.commands import Touched
     from cudasync.softgpu.core.machine import Machine
+    from cudasync.softgpu.core.streams.commands import Touched
 
     Ranges: TypeAlias = dict[int, list[tuple[int, int]]]
 

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from cudasync.softgpu.core.executor import Executor
-from cudasync.softgpu.core.exploration.explorer import ExploringExecutor
-from cudasync.softgpu.core.exploration.run import Run
-from cudasync.softgpu.core.exploration.search import Search
-from cudasync.softgpu.core.exploration.watching import Watching
-from cudasync.softgpu.core.results import (
+from cudasync.softgpu.core.driver_types.result_codes import (
     INVALID_VALUE,
     NOT_PERMITTED,
     NOT_SUPPORTED,
     DriverFailure,
 )
+from cudasync.softgpu.core.exploration.execution_trace import Run
+from cudasync.softgpu.core.exploration.exploring_executor import ExploringExecutor
+from cudasync.softgpu.core.exploration.kernel_footprints import Watching
+from cudasync.softgpu.core.exploration.partial_order_reduction import Search
+from cudasync.softgpu.core.scheduling.executor import Executor
 
 if TYPE_CHECKING:
-    from cudasync.softgpu.core.exploration.search import Key
+    from cudasync.softgpu.core.exploration.partial_order_reduction import Key
     from cudasync.softgpu.core.machine import Machine
 
 _DIVERGED: Final = "it does not do the same in every run"

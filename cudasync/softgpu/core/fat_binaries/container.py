@@ -11,7 +11,7 @@ import struct
 from dataclasses import dataclass
 from typing import Final
 
-from cudasync.softgpu.core.results import INVALID_IMAGE, DriverFailure
+from cudasync.softgpu.core.driver_types.result_codes import INVALID_IMAGE, DriverFailure
 
 MAGIC: Final = 0xBA55ED50
 HEADER_BYTES: Final = 16

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from cudasync.softgpu.core.driver_types.result_codes import (
+    INVALID_IMAGE,
+    NOT_SUPPORTED,
+    DriverFailure,
+)
 from cudasync.softgpu.core.fat_binaries import lz4_blocks, zstandard_frames
-from cudasync.softgpu.core.results import INVALID_IMAGE, NOT_SUPPORTED, DriverFailure
 
 if TYPE_CHECKING:
     from cudasync.softgpu.core.fat_binaries.container import Entry

@@ -9,9 +9,9 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
+from cudasync.softgpu.core.driver_types.result_codes import NO_BINARY_FOR_GPU, DriverFailure
 from cudasync.softgpu.core.fat_binaries.container import Entry, entries_of
 from cudasync.softgpu.core.fat_binaries.decompression import payload_of
-from cudasync.softgpu.core.results import NO_BINARY_FOR_GPU, DriverFailure
 
 if TYPE_CHECKING:
     from cudasync.softgpu.core.driver_types.compute_capability import Capability

@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from cudasync.softgpu.core.driver_types.result_codes import INVALID_VALUE, UNKNOWN, DriverFailure
 from cudasync.softgpu.core.graphs.graph import PLAIN
-from cudasync.softgpu.core.graphs.works import CopyWork, FillWork, HostWork, KernelWork
-from cudasync.softgpu.core.results import INVALID_VALUE, UNKNOWN, DriverFailure
+from cudasync.softgpu.core.graphs.node_parameters import CopyWork, FillWork, HostWork, KernelWork
 
 if TYPE_CHECKING:
     from cudasync.softgpu.core.graphs.graph import Graph, Node
-    from cudasync.softgpu.core.graphs.works import Work
+    from cudasync.softgpu.core.graphs.node_parameters import Work
 
 # CUgraphDebugDot_flags.
 _VERBOSE: Final = 1 << 0

@@ -14,17 +14,17 @@ from heapq import heappop, heappush
 from itertools import count
 from typing import TYPE_CHECKING, ClassVar, Final
 
+from cudasync.softgpu.core.driver_types.handles import new_handle
+from cudasync.softgpu.core.driver_types.result_codes import INVALID_VALUE, DriverFailure
 from cudasync.softgpu.core.graphs.user_objects import hold
-from cudasync.softgpu.core.handles import new_handle
-from cudasync.softgpu.core.results import INVALID_VALUE, DriverFailure
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from typing import TypeAlias
 
-    from cudasync.softgpu.core.graphs.conditionals import Condition
+    from cudasync.softgpu.core.graphs.conditional_nodes import Condition
+    from cudasync.softgpu.core.graphs.node_parameters import Work
     from cudasync.softgpu.core.graphs.user_objects import UserObject
-    from cudasync.softgpu.core.graphs.works import Work
 
     Edge: TypeAlias = tuple[int, int, int]
     """From port, to port, type: CUgraphEdgeData."""

@@ -17,19 +17,19 @@ import struct
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Final
 
-from cudasync.softgpu.core.commands import Command, Step, Touched
-from cudasync.softgpu.core.graphs.works import NodeType, Work
-from cudasync.softgpu.core.results import INVALID_VALUE, DriverFailure
-from cudasync.softgpu.poison import poison_pages
+from cudasync.softgpu.core.driver_types.result_codes import INVALID_VALUE, DriverFailure
+from cudasync.softgpu.core.graphs.node_parameters import NodeType, Work
+from cudasync.softgpu.core.streams.commands import Command, Step, Touched
+from cudasync.softgpu.interface.poison import poison_pages
 
 if TYPE_CHECKING:
     from cudasync.softgpu.core.context import Context
-    from cudasync.softgpu.core.executor import Executor
     from cudasync.softgpu.core.graphs.graph import Graph
-    from cudasync.softgpu.core.memory import AllocationTable, MemoryKind
-    from cudasync.softgpu.core.memory_manager import MemoryManager
-    from cudasync.softgpu.core.pools import Pool
-    from cudasync.softgpu.core.streams import Stream
+    from cudasync.softgpu.core.memory.allocation_table import AllocationTable, MemoryKind
+    from cudasync.softgpu.core.memory.memory_manager import MemoryManager
+    from cudasync.softgpu.core.memory.memory_pools import Pool
+    from cudasync.softgpu.core.scheduling.executor import Executor
+    from cudasync.softgpu.core.streams.streams import Stream
 
 
 PROPERTIES_BYTES: Final = 88

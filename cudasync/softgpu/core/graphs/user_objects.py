@@ -10,8 +10,8 @@ import ctypes
 from typing import TYPE_CHECKING
 
 from cudasync.locks import Lock
-from cudasync.softgpu.core.handles import Handles, new_handle
-from cudasync.softgpu.core.results import INVALID_VALUE, DriverFailure
+from cudasync.softgpu.core.driver_types.handles import Handles, new_handle
+from cudasync.softgpu.core.driver_types.result_codes import INVALID_VALUE, DriverFailure
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

@@ -10,20 +10,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from cudasync.softgpu.core.driver_types.handles import new_handle
 from cudasync.softgpu.core.green_contexts.resources import (
     Multiprocessors,
     WorkQueue,
     WorkQueueConfig,
     all_multiprocessors,
 )
-from cudasync.softgpu.core.handles import new_handle
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from cudasync.softgpu.core.context import Context
     from cudasync.softgpu.core.green_contexts.resources import Resource
-    from cudasync.softgpu.core.streams import Stream
+    from cudasync.softgpu.core.streams.streams import Stream
 
 
 class GreenContext:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cudasync.softgpu.core.handles import Handles
-from cudasync.softgpu.core.results import INVALID_CONTEXT
+from cudasync.softgpu.core.driver_types.handles import Handles
+from cudasync.softgpu.core.driver_types.result_codes import INVALID_CONTEXT
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -4,6 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from cudasync.softgpu.core.driver_types.handles import Handles, new_handle
+from cudasync.softgpu.core.driver_types.result_codes import (
+    INVALID_CONTEXT,
+    INVALID_DEVICE,
+    INVALID_RESOURCE_CONFIGURATION,
+    INVALID_VALUE,
+    DriverFailure,
+)
 from cudasync.softgpu.core.green_contexts.contexts import GreenContext
 from cudasync.softgpu.core.green_contexts.resources import (
     SCOPES,
@@ -11,14 +19,6 @@ from cudasync.softgpu.core.green_contexts.resources import (
     Resource,
     WorkQueue,
     WorkQueueConfig,
-)
-from cudasync.softgpu.core.handles import Handles, new_handle
-from cudasync.softgpu.core.results import (
-    INVALID_CONTEXT,
-    INVALID_DEVICE,
-    INVALID_RESOURCE_CONFIGURATION,
-    INVALID_VALUE,
-    DriverFailure,
 )
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from cudasync.softgpu.core.limits import MULTIPROCESSORS
+from cudasync.softgpu.core.driver_types.device_limits import MULTIPROCESSORS
 
 if TYPE_CHECKING:
     from cudasync.softgpu.core.driver_types.compute_capability import Capability

@@ -11,12 +11,12 @@ from dataclasses import dataclass, replace
 from itertools import count
 from typing import TYPE_CHECKING, Final
 
-from cudasync.softgpu.core.green_contexts.resources import QUERIED, Granularity
-from cudasync.softgpu.core.results import (
+from cudasync.softgpu.core.driver_types.result_codes import (
     INVALID_RESOURCE_CONFIGURATION,
     INVALID_VALUE,
     DriverFailure,
 )
+from cudasync.softgpu.core.green_contexts.resources import QUERIED, Granularity
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

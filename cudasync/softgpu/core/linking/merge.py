@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Final
 from cudasync.errors import PtxError
 from cudasync.ptx import parse
 from cudasync.ptx.lexer import decode, split
-from cudasync.softgpu.core.linking.runtime import PROVIDED, RUNTIME_PTX
-from cudasync.softgpu.core.linking.statements import Statement, Strength, statements
+from cudasync.softgpu.core.linking.device_runtime import PROVIDED, RUNTIME_PTX
+from cudasync.softgpu.core.linking.ptx_statements import Statement, Strength, statements
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

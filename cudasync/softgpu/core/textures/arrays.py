@@ -9,13 +9,17 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from cudasync.softgpu.core.graphs.boxes import ARRAY, End
-from cudasync.softgpu.core.handles import new_handle
-from cudasync.softgpu.core.results import INVALID_VALUE, NOT_SUPPORTED, DriverFailure
+from cudasync.softgpu.core.driver_types.handles import new_handle
+from cudasync.softgpu.core.driver_types.result_codes import (
+    INVALID_VALUE,
+    NOT_SUPPORTED,
+    DriverFailure,
+)
+from cudasync.softgpu.core.memory.box_copies import ARRAY, End
 from cudasync.softgpu.core.textures.formats import check_channels, format_of
 
 if TYPE_CHECKING:
-    from cudasync.softgpu.core.memory import Allocation
+    from cudasync.softgpu.core.memory.allocation_table import Allocation
     from cudasync.softgpu.core.textures.formats import Format
 
 # CUDA_ARRAY3D_*.

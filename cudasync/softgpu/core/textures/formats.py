@@ -5,7 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from cudasync.softgpu.core.results import INVALID_VALUE, NOT_SUPPORTED, DriverFailure
+from cudasync.softgpu.core.driver_types.result_codes import (
+    INVALID_VALUE,
+    NOT_SUPPORTED,
+    DriverFailure,
+)
 
 CHANNEL_COUNTS: Final = (1, 2, 4)
 # CUarray_format has packed, compressed and video formats from here on.

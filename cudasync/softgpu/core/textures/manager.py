@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cudasync.softgpu.core.handles import Handles, new_handle
-from cudasync.softgpu.core.memory import MemoryKind
-from cudasync.softgpu.core.results import INVALID_HANDLE, INVALID_VALUE, DriverFailure
+from cudasync.softgpu.core.driver_types.handles import Handles, new_handle
+from cudasync.softgpu.core.driver_types.result_codes import (
+    INVALID_HANDLE,
+    INVALID_VALUE,
+    DriverFailure,
+)
+from cudasync.softgpu.core.memory.allocation_table import MemoryKind
 from cudasync.softgpu.core.textures.arrays import Array, MipmappedArray, levels_of, mipmapped
 
 if TYPE_CHECKING:
     from cudasync.softgpu.core.context import Context
     from cudasync.softgpu.core.machine import Machine
-    from cudasync.softgpu.core.memory import Allocation
+    from cudasync.softgpu.core.memory.allocation_table import Allocation
     from cudasync.softgpu.core.textures.arrays import Shape
 
 

@@ -6,10 +6,10 @@ import ctypes
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from cudasync.softgpu.core.handles import Handles
-from cudasync.softgpu.core.limits import TEXTURE_ALIGNMENT
-from cudasync.softgpu.core.memory import MemoryKind
-from cudasync.softgpu.core.results import INVALID_VALUE, DriverFailure
+from cudasync.softgpu.core.driver_types.device_limits import TEXTURE_ALIGNMENT
+from cudasync.softgpu.core.driver_types.handles import Handles
+from cudasync.softgpu.core.driver_types.result_codes import INVALID_VALUE, DriverFailure
+from cudasync.softgpu.core.memory.allocation_table import MemoryKind
 from cudasync.softgpu.core.textures.arrays import SURFACE_LDST
 from cudasync.softgpu.core.textures.objects import (
     SurfaceObject,
@@ -28,12 +28,12 @@ from cudasync.softgpu.core.textures.resources import (
     picture_of,
     viewed_format,
 )
-from cudasync.softgpu.texture_layout import ENDED
+from cudasync.softgpu.interface.texture_layout import ENDED
 
 if TYPE_CHECKING:
     from cudasync.softgpu.core.context import Context
     from cudasync.softgpu.core.machine import Machine
-    from cudasync.softgpu.core.memory import Allocation
+    from cudasync.softgpu.core.memory.allocation_table import Allocation
     from cudasync.softgpu.core.textures.arrays import Array
 
 _FACES: Final = 6

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Final
 
-from cudasync.softgpu.core.results import INVALID_VALUE, DriverFailure
+from cudasync.softgpu.core.driver_types.result_codes import INVALID_VALUE, DriverFailure
 from cudasync.softgpu.core.textures.resources import (
     LINEAR_FILTER,
     NORMALIZED_COORDINATES,
@@ -18,10 +18,10 @@ from cudasync.softgpu.core.textures.resources import (
     Texels,
     View,
 )
-from cudasync.softgpu.texture_layout import SURFACE, TEXTURE, Decoding, Field, Level, Mode
+from cudasync.softgpu.interface.texture_layout import SURFACE, TEXTURE, Decoding, Field, Level, Mode
 
 if TYPE_CHECKING:
-    from cudasync.softgpu.core.memory import Allocation
+    from cudasync.softgpu.core.memory.allocation_table import Allocation
 
 _ONE: Final = 0x3F80_0000
 

@@ -10,15 +10,15 @@ import ctypes
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from cudasync.softgpu.core.handles import Handles, new_handle
-from cudasync.softgpu.core.results import INVALID_VALUE, NOT_FOUND, DriverFailure
+from cudasync.softgpu.core.driver_types.handles import Handles, new_handle
+from cudasync.softgpu.core.driver_types.result_codes import INVALID_VALUE, NOT_FOUND, DriverFailure
 from cudasync.softgpu.core.textures.resources import Kind, Resource, Sampling
 
 if TYPE_CHECKING:
     from cudasync.softgpu.core.context import Context
     from cudasync.softgpu.core.machine import Machine
-    from cudasync.softgpu.core.memory import Allocation
-    from cudasync.softgpu.core.modules import Module
+    from cudasync.softgpu.core.memory.allocation_table import Allocation
+    from cudasync.softgpu.core.modules.modules import Module
     from cudasync.softgpu.core.textures.objects import SurfaceObject, TextureObject
 
 _FLOAT = 0x20

@@ -6,11 +6,15 @@ from dataclasses import dataclass
 from enum import IntEnum, unique
 from typing import TYPE_CHECKING, Final
 
-from cudasync.softgpu.core.results import INVALID_VALUE, NOT_SUPPORTED, DriverFailure
+from cudasync.softgpu.core.driver_types.result_codes import (
+    INVALID_VALUE,
+    NOT_SUPPORTED,
+    DriverFailure,
+)
 from cudasync.softgpu.core.textures.formats import Format, check_channels, format_of
 
 if TYPE_CHECKING:
-    from cudasync.softgpu.core.memory import Allocation
+    from cudasync.softgpu.core.memory.allocation_table import Allocation
     from cudasync.softgpu.core.textures.arrays import Shape
 
 # CU_TRSF_*.

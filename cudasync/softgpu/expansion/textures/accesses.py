@@ -8,11 +8,11 @@ from cudasync.ptx.ir import Address, Integer, Symbol, Vector
 from cudasync.ptx.types import ScalarType
 from cudasync.softgpu.expansion.textures.functions import name_of
 from cudasync.softgpu.expansion.textures.operands import enter, field, geometry_of, place_of
-from cudasync.softgpu.texture_layout import SURFACE, Field
+from cudasync.softgpu.interface.texture_layout import SURFACE, Field
 
 if TYPE_CHECKING:
     from cudasync.ptx.ir import Instruction, Module, Operand, Register
-    from cudasync.softgpu.expansion.parts import Parts
+    from cudasync.softgpu.expansion.rewriter import Parts
 
 T = ScalarType
 _ZERO: Final = Integer(0)

@@ -14,11 +14,11 @@ from cudasync.softgpu.expansion.textures.operands import (
     layer_of,
     place_of,
 )
-from cudasync.softgpu.texture_layout import SURFACE, TEXTURE, Field, Level
+from cudasync.softgpu.interface.texture_layout import SURFACE, TEXTURE, Field, Level
 
 if TYPE_CHECKING:
     from cudasync.ptx.ir import Instruction, Module, Operand, Register
-    from cudasync.softgpu.expansion.parts import Parts
+    from cudasync.softgpu.expansion.rewriter import Parts
     from cudasync.softgpu.expansion.textures.operands import Place
 
 T = ScalarType

@@ -11,7 +11,7 @@ from cudasync.ptx.ir import Symbol
 from cudasync.softgpu.expansion.textures.sampling import GATHER, blend, detail, fetch, sample
 from cudasync.softgpu.expansion.textures.surfaces import PLACE
 from cudasync.softgpu.expansion.textures.texels import AXIS, CUBE, INDEX, TEXEL
-from cudasync.softgpu.waiting import callees
+from cudasync.softgpu.semantics.memory_visibility import callees
 
 if TYPE_CHECKING:
     from cudasync.ptx.ir import Function, Instruction, Operand

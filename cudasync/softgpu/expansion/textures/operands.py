@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Final
 
 from cudasync.ptx.ir import Address, Integer, Register, Symbol, Vector
 from cudasync.ptx.types import ScalarType, StateSpace
-from cudasync.softgpu.texture_layout import Field
+from cudasync.softgpu.interface.texture_layout import Field
 
 if TYPE_CHECKING:
     from cudasync.ptx.ir import Instruction, Module, Operand
-    from cudasync.softgpu.expansion.parts import Parts
+    from cudasync.softgpu.expansion.rewriter import Parts
 
 T = ScalarType
 

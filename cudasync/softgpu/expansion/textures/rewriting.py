@@ -10,7 +10,7 @@ from cudasync.softgpu.expansion.textures.functions import functions
 
 if TYPE_CHECKING:
     from cudasync.ptx.ir import Function, Instruction, Module
-    from cudasync.softgpu.expansion.parts import Parts, Rule
+    from cudasync.softgpu.expansion.rewriter import Parts, Rule
 
 
 OBJECT_OPCODES: Final = ("tex", "tld4", "txq", "suq", "suld", "sust", "sured")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from cudasync.softgpu.texture_layout import Field, Level
+from cudasync.softgpu.interface.texture_layout import Field, Level
 
 _AXES: Final = "xyz"
 _CHANNELS: Final = "rgba"

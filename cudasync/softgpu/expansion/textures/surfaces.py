@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from cudasync.softgpu.texture_layout import Field, Level
+from cudasync.softgpu.interface.texture_layout import Field, Level
 
 # `x` counts bytes. What is beyond the surface is moved to the nearest place inside; `is_inside`
 # says whether it had to be.

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from cudasync.softgpu.texture_layout import Decoding, Field, Level, Mode
+from cudasync.softgpu.interface.texture_layout import Decoding, Field, Level, Mode
 
 # The texel at x, y, z of a level; that of the border if one of them is negative.
 TEXEL: Final = f"""

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 
 from cudasync.ptx.ir import Integer
 from cudasync.ptx.types import ScalarType
-from cudasync.softgpu.convergence import has_members, meeting
-from cudasync.softgpu.jit.barriers import number_and_count
+from cudasync.softgpu.interface.convergence_records import has_members, meeting
+from cudasync.softgpu.jit.addressing.memcheck import lay_out
+from cudasync.softgpu.jit.analysis.block_uniformity import is_together
 from cudasync.softgpu.jit.convergence.functions import (
     ARRIVE_NAME,
     DECLARATIONS,
@@ -21,15 +22,14 @@ from cudasync.softgpu.jit.convergence.functions import (
     STOP_NAME,
     UNDEFINED_NAME,
 )
-from cudasync.softgpu.jit.masks import mask_word
-from cudasync.softgpu.jit.memcheck import lay_out
-from cudasync.softgpu.jit.together import is_together
+from cudasync.softgpu.jit.kernel_abi.barrier_operands import number_and_count
+from cudasync.softgpu.jit.vector_ir.lane_masks import mask_word
 
 if TYPE_CHECKING:
     from cudasync.ptx import ir
-    from cudasync.softgpu.jit.builder import Builder
-    from cudasync.softgpu.jit.flow import Flow
-    from cudasync.softgpu.jit.lowering import Lowering
+    from cudasync.softgpu.jit.analysis.reconvergence_order import Flow
+    from cudasync.softgpu.jit.vector_ir.builder import Builder
+    from cudasync.softgpu.jit.vector_ir.lowering_context import Lowering
 
 _WHO = "ptr %job, i32 %ctaid.x, i32 %ctaid.y, i32 %ctaid.z, i32 %warp"
 _EVERYBODY = 0xFFFFFFFF

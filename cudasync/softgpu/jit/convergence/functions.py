@@ -1,12 +1,18 @@
-"""Cellar, jit. The functions that count who comes where, see `softgpu.convergence`: LLVM text."""
+"""Cellar, jit. Functions that count who comes where (`interface/convergence_records.py`)."""
 
 from __future__ import annotations
 
 from typing import Final
 
-from cudasync.softgpu.convergence import BARRIERS, MOST_WARPS, STATE_WORDS, Ask, State
-from cudasync.softgpu.jit.job import Field
-from cudasync.softgpu.jit.race_code import at, pointer, read
+from cudasync.softgpu.interface.convergence_records import (
+    BARRIERS,
+    MOST_WARPS,
+    STATE_WORDS,
+    Ask,
+    State,
+)
+from cudasync.softgpu.jit.checks.race_functions import at, pointer, read
+from cudasync.softgpu.jit.kernel_abi.job_record import Field
 
 _ARGUMENTS: Final = 6
 _GIVEN: Final = ", ".join(f"i64 %v{n}" for n in range(_ARGUMENTS))

@@ -21,14 +21,14 @@ from cudasync.softgpu.jit.convergence.functions import (
     LIVING_NAME,
     UNDEFINED_NAME,
 )
-from cudasync.softgpu.jit.masks import mask_word
-from cudasync.softgpu.jit.values import Value, integer, uniform
+from cudasync.softgpu.jit.vector_ir.lane_masks import mask_word
+from cudasync.softgpu.jit.vector_ir.values import Value, integer, uniform
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from cudasync.ptx.ir import Instruction, Operand
-    from cudasync.softgpu.jit.lowering import Lowering
+    from cudasync.softgpu.jit.vector_ir.lowering_context import Lowering
 
 _WHO: Final = "ptr %job, i32 %ctaid.x, i32 %ctaid.y, i32 %ctaid.z, i32 %warp"
 _LINE: Final = '%"=undefined.line"'

@@ -8,9 +8,9 @@ from cudasync.softgpu.jit.convergence.calls import names_everybody
 
 if TYPE_CHECKING:
     from cudasync.ptx.ir import Instruction
-    from cudasync.softgpu.jit.divergence import Divergence
-    from cudasync.softgpu.jit.flow import Flow
-    from cudasync.softgpu.jit.lowering import Lowering
+    from cudasync.softgpu.jit.analysis.divergence import Divergence
+    from cudasync.softgpu.jit.analysis.reconvergence_order import Flow
+    from cudasync.softgpu.jit.vector_ir.lowering_context import Lowering
 
 
 def unsafe_shuffles(lowering: Lowering, flow: Flow, divergence: Divergence) -> list[Instruction]:

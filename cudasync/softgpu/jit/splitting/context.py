@@ -11,13 +11,13 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from cudasync.softgpu.jit.registers import register_slots
+from cudasync.softgpu.jit.vector_ir.register_allocas import register_slots
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from cudasync.softgpu.jit.flow import Flow
-    from cudasync.softgpu.jit.lowering import Lowering
+    from cudasync.softgpu.jit.analysis.reconvergence_order import Flow
+    from cudasync.softgpu.jit.vector_ir.lowering_context import Lowering
 
 NAMES = re.compile(r'%"=[^"]*"|%(?:wait|held)\.\d+')
 _ELEMENTS = re.compile(r"<(\d+) x (\w+)>")

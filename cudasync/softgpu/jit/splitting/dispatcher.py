@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cudasync.softgpu.jit.job import Field, read_field
+from cudasync.softgpu.jit.kernel_abi.job_record import Field, read_field
 from cudasync.softgpu.jit.splitting.context import named_in
 from cudasync.softgpu.jit.splitting.piece_text import (
     END,
@@ -23,9 +23,9 @@ from cudasync.softgpu.jit.splitting.piece_text import (
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from cudasync.softgpu.jit.builder import Builder
     from cudasync.softgpu.jit.splitting.context import Context
     from cudasync.softgpu.jit.splitting.pieces import Piece
+    from cudasync.softgpu.jit.vector_ir.builder import Builder
 
 
 class Dispatcher:

@@ -14,15 +14,15 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from cudasync.softgpu.jit.block_loop.warp_loop import warp_arguments
 from cudasync.softgpu.jit.splitting.context import NAMES, named_in
-from cudasync.softgpu.jit.warps import warp_arguments
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from cudasync.softgpu.jit.builder import Builder
     from cudasync.softgpu.jit.splitting.context import Context
     from cudasync.softgpu.jit.splitting.pieces import Piece
+    from cudasync.softgpu.jit.vector_ir.builder import Builder
 
 # The function returns the code that is left in `%code`; no lane can go on; a fault was reported.
 STOPPED, END, FAULT = -1, -2, -3

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from cudasync.ptx.ir import Function
-    from cudasync.softgpu.jit.flow import Flow, Loop
+    from cudasync.softgpu.jit.analysis.reconvergence_order import Flow, Loop
 
 # A function is split that is heavier than so many pieces.
 _LEAST_PIECES = 3

@@ -11,7 +11,7 @@ from cudasync.softgpu.abi.math_libraries.stand_in import StandIn
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from cudasync.softgpu.abi.table import FunctionTable
+    from cudasync.softgpu.abi.stub.dispatch_table import FunctionTable
 
 _FACTORISATIONS: Final = ("getrfBatched", "getrsBatched", "getriBatched", "trsmBatched")
 REFUSED: Final = (

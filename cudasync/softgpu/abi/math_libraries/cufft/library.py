@@ -8,6 +8,7 @@ from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Final
 
+from cudasync.softgpu.abi.marshalling.pointers import need, put_i32, put_u64
 from cudasync.softgpu.abi.math_libraries.cufft.plans import (
     C2C,
     C2R,
@@ -24,13 +25,12 @@ from cudasync.softgpu.abi.math_libraries.cufft.plans import (
     Transform,
 )
 from cudasync.softgpu.abi.math_libraries.stand_in import LibraryFailure, StandIn
-from cudasync.softgpu.abi.values import need, put_i32, put_u64
-from cudasync.softgpu.core.library_calls import enqueue_routine
+from cudasync.softgpu.core.graphs.library_calls import enqueue_routine
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from cudasync.softgpu.abi.table import FunctionTable
+    from cudasync.softgpu.abi.stub.dispatch_table import FunctionTable
 
 # The SONAME's number and CUFFT_VERSION for the CUDA that a client was built for.
 _NUMBERS: Final = {12: 11, 13: 12}

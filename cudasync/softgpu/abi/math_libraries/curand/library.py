@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from cudasync.softgpu.abi.marshalling.pointers import need, put_i32, put_u64
 from cudasync.softgpu.abi.math_libraries.curand.generators import (
     LENGTH_NOT_MULTIPLE,
     OUT_OF_RANGE,
@@ -21,14 +22,16 @@ from cudasync.softgpu.abi.math_libraries.curand.generators import (
     words,
 )
 from cudasync.softgpu.abi.math_libraries.stand_in import Codes, LibraryFailure, StandIn
-from cudasync.softgpu.abi.values import need, put_i32, put_u64
-from cudasync.softgpu.core.library_calls import enqueue_routine
-from cudasync.softgpu.core.results import STREAM_CAPTURE_UNSUPPORTED, DriverFailure
+from cudasync.softgpu.core.driver_types.result_codes import (
+    STREAM_CAPTURE_UNSUPPORTED,
+    DriverFailure,
+)
+from cudasync.softgpu.core.graphs.library_calls import enqueue_routine
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from cudasync.softgpu.abi.table import FunctionTable
+    from cudasync.softgpu.abi.stub.dispatch_table import FunctionTable
 
     Numbers = np.ndarray[Any, Any]
 

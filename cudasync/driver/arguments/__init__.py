@@ -1,0 +1,1 @@
+"""Floor 1. A kernel's arguments: checked, converted, packed."""

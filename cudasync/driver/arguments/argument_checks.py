@@ -1,0 +1,115 @@
+"""Floor 1. Whether memory fits a kernel that is given it: its elements, its order, its device.
+
+What would be garbage without a word is refused with one that helps. Of elements, the rule is:
+
+- the kernel shows one floating type for a parameter, in every access (see `ptx.element_types`);
+- floating and complex arrays are to be made of that type;
+- integers may stand for bits: unsigned ones and bytes do, signed ones of the type's own size may;
+- everything else, as plain bytes and structures, is not asked.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from cuda.bindings import driver
+
+from cudasync.driver.arguments.argument_form import form_for
+from cudasync.driver.memory.operand import device_of_address
+from cudasync.driver.memory.strides import is_contiguous
+from cudasync.ptx.access import Access
+from cudasync.ptx.types import ScalarType
+
+if TYPE_CHECKING:
+    from cudasync.driver.arguments.argument_form import Form
+    from cudasync.driver.arguments.parameter import Parameter
+    from cudasync.driver.device import Device
+
+# As NumPy calls them; the second is ml_dtypes'.
+_DTYPE_NAMES = {
+    ScalarType.F16: "float16",
+    ScalarType.BF16: "bfloat16",
+    ScalarType.F32: "float32",
+    ScalarType.F64: "float64",
+}
+_HOST_MEMORY = 1
+
+
+def refuse_misfit(
+    argument: str, kernel: str, on: Device | None, parameter: Parameter, form: Form, address: int
+) -> None:
+    """Raise for memory of `form` that a kernel loaded on device `on` can not take for `parameter`.
+
+    `argument` says which argument it is. TypeError for elements of another type, ValueError for
+    gaps and for memory of another device.
+    """
+    if parameter.access is Access.VALUE:
+        return
+    form.raise_if_over()
+    if form.dtype is not None and not _may_hold(form.dtype, parameter.element):
+        assert parameter.element is not None
+        wanted = _DTYPE_NAMES[parameter.element]
+        numpy_type = f"np.{wanted}" if wanted != "bfloat16" else "ml_dtypes.bfloat16"
+        raise TypeError(
+            f"kernel {kernel}: {argument} is an array of {form.dtype}, but the PTX uses the "
+            f"memory as .{parameter.element.value}, which is {wanted}: give it "
+            f"cs.array(..., {numpy_type}), or x.view({numpy_type}) if these bits are meant"
+        )
+    if form.has_gaps:
+        raise ValueError(
+            f"kernel {kernel}: {argument} is a view with gaps, or not in C order, and the kernel "
+            "would take its memory as contiguous: give it a copy, x.copy(), or cs.strided(x) "
+            "if the kernel knows the strides"
+        )
+    if form.device is not None and on is not None and form.device is not on:
+        if is_everywhere(on, address):
+            return
+        sentence = f"kernel {kernel} is loaded on {on!r}, {argument} is memory of {form.device!r}: "
+        ordinal = getattr(form.device, "ordinal", None)
+        if ordinal is None:
+            # The processor's, as an array.
+            raise ValueError(f"{sentence}give it x.to_device({on.ordinal})")
+        raise ValueError(
+            f"{sentence}copy it, cs.copy(cs.empty(x.shape, x.dtype, device={on.ordinal}), x), or "
+            f"load the module there, cs.Module.from_ptx(..., device={ordinal})"
+        )
+
+
+def form_of_interface(owner: object, described: dict[str, Any], address: int) -> Form:
+    """The form of another library's array, by its `__cuda_array_interface__`."""
+    dtype = np.dtype(described["typestr"])
+    shape = tuple(described["shape"])
+    has_gaps = not is_contiguous(shape, described.get("strides"), dtype.itemsize)
+    return form_for(type(owner), dtype, has_gaps, device_of_address(owner, address))
+
+
+def _may_hold(dtype: np.dtype[Any], element: ScalarType | None) -> bool:
+    """Whether an array of `dtype` may be what a kernel uses as elements of this floating type."""
+    if element is None:
+        return True
+    if dtype.name == "bfloat16":
+        return element is ScalarType.BF16
+    match dtype.kind:
+        case "f":
+            return dtype.itemsize == element.size and element is not ScalarType.BF16
+        case "c":
+            return dtype.itemsize == 2 * element.size and element is not ScalarType.BF16
+        case "i":
+            return dtype.itemsize in (1, element.size)
+    return dtype.kind != "b"
+
+
+def is_everywhere(device: Device, address: int) -> bool:
+    """True for managed memory and for the host's page-locked: every device reaches it."""
+    if not address:
+        return True
+    device.context.enter()
+    attributes = driver.CUpointer_attribute
+    code, is_managed = driver.cuPointerGetAttribute(
+        attributes.CU_POINTER_ATTRIBUTE_IS_MANAGED, address
+    )
+    if not code and is_managed:
+        return True
+    code, kind = driver.cuPointerGetAttribute(attributes.CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address)
+    return not code and int(kind) == _HOST_MEMORY

@@ -1,0 +1,131 @@
+"""Floor 1. NVRTC: NVIDIA's compiler of CUDA C, found, asked for what it can, and called.
+
+The only room of its bindings. They open the library at their first call: the one of the wheel
+nvidia-cuda-nvrtc, or a toolkit's. Compiling needs no device, and holds no lock of ours; NVRTC takes
+any number of threads, a program each.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import cuda.bindings
+
+from cudasync.driver.compiler.diagnostics import compile_error
+from cudasync.errors import CompileError, CudasyncError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+
+def version() -> tuple[int, int]:
+    """NVRTC's version. CudasyncError with what to install where there is none."""
+    return _found()[1]
+
+
+@cache
+def _found() -> tuple[Any, tuple[int, int]]:
+    """The bindings with their library loaded, and its version; a failure is not remembered."""
+    try:
+        nvrtc = importlib.import_module("cuda.bindings.nvrtc")
+        answer = nvrtc.nvrtcVersion()
+    # RuntimeError, OSError or one of their kin: that changes from release to release.
+    except Exception as error:
+        raise CudasyncError(_not_found()) from error
+    if answer[0]:
+        raise CudasyncError(f"nvrtcVersion: {answer[0].name}")
+    return nvrtc, (int(answer[1]), int(answer[2]))
+
+
+def _not_found() -> str:
+    # The bindings of CUDA 12 look for NVRTC 12 only. From 13 on the wheel's name tells no version.
+    release = str(cuda.bindings.__version__)
+    wheel = "nvidia-cuda-nvrtc-cu12" if release.startswith("12.") else "nvidia-cuda-nvrtc"
+    return f"CUDA C needs NVRTC, which cuda-bindings {release} does not find: pip install {wheel}"
+
+
+@cache
+def architectures() -> tuple[int, ...]:
+    """What this NVRTC compiles for, ascending: 90 for compute capability 9.0.
+
+    (nvrtcGetSupportedArchs)
+    """
+    code, known = _found()[0].nvrtcGetSupportedArchs()
+    if code:
+        raise CudasyncError(f"nvrtcGetSupportedArchs: {code.name}")
+    return tuple(sorted(known))
+
+
+@cache
+def toolkit_headers() -> tuple[str, ...]:
+    """The folders of CUDA's own headers, such as cuda_fp16.h: of a toolkit, or of the wheel
+    nvidia-cuda-runtime. None without either, or with bindings that can not look for them."""
+    try:
+        found = importlib.import_module("cuda.pathfinder").find_nvidia_header_directory("cudart")
+    except (ImportError, AttributeError, RuntimeError):
+        return ()
+    folders = () if found is None else (found, os.path.join(found, "cccl"))
+    return tuple(folder for folder in folders if os.path.isdir(folder))
+
+
+def architecture_for(capability: tuple[int, int]) -> str:
+    """The best that a device of this compute capability runs: "compute_90".
+
+    That is the newest one that is not newer than the device, since PTX runs on what comes after it.
+    Raises CudasyncError for a device that is older than all that this NVRTC knows.
+    """
+    major, minor = capability
+    known = [each for each in architectures() if each <= 10 * major + minor]
+    if not known:
+        oldest = "{}.{}".format(*divmod(architectures()[0], 10))
+        raise CudasyncError(
+            f"NVRTC {'{}.{}'.format(*version())} compiles for compute capability {oldest} and "
+            f"later: {major}.{minor} needs an older NVRTC"
+        )
+    return f"compute_{known[-1]}"
+
+
+def compile_program(
+    source: str, name: str, options: Sequence[str], expressions: Sequence[str]
+) -> tuple[str, Mapping[str, str], str]:
+    """PTX, the lowered name of each expression, and the log, which holds warnings.
+
+    Raises CompileError. Blocks for as long as compiling takes, some 20 ms at least.
+    """
+    nvrtc, _ = _found()
+    made = nvrtc.nvrtcCreateProgram(source.encode(), name.encode(), 0, [], [])
+    program = _check(made, "nvrtcCreateProgram")
+    try:
+        for expression in expressions:
+            added = nvrtc.nvrtcAddNameExpression(program, expression.encode())
+            _check(added, "nvrtcAddNameExpression")
+        given = [option.encode() for option in options]
+        (code,) = nvrtc.nvrtcCompileProgram(program, len(given), given)
+        log = _text_of(nvrtc.nvrtcGetProgramLogSize, nvrtc.nvrtcGetProgramLog, program)
+        if code:
+            raise compile_error(log, code.name, source=source, name=name)
+        ptx = _text_of(nvrtc.nvrtcGetPTXSize, nvrtc.nvrtcGetPTX, program)
+        if not ptx:
+            raise CompileError("these options make no PTX", file=name, log=log)
+        lowered = {}
+        for expression in expressions:
+            answer = nvrtc.nvrtcGetLoweredName(program, expression.encode())
+            lowered[expression] = str(_check(answer, "nvrtcGetLoweredName").decode())
+        return ptx, lowered, log
+    finally:
+        nvrtc.nvrtcDestroyProgram(program)
+
+
+def _text_of(size_of: Any, get: Any, program: Any) -> str:
+    buffer = bytearray(_check(size_of(program), size_of.__name__))
+    _check(get(program, buffer), get.__name__)
+    return buffer.partition(b"\0")[0].decode(errors="replace").strip("\n")
+
+
+def _check(answer: Any, call: str) -> Any:
+    if answer[0]:
+        raise CudasyncError(f"{call}: {answer[0].name}")
+    return answer[1] if len(answer) > 1 else None

@@ -1,0 +1,1 @@
+"""Floor 1. What only some drivers can do: checks, schedules, exploration. Found by name."""

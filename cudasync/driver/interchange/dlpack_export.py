@@ -1,0 +1,175 @@
+"""Floor 1. Memory of ours lent to other libraries by DLPack, and how we hear of its return.
+
+The borrower calls the deleter from any thread, inside of anything: with the GIL or without, with an
+exception on its way, while the interpreter ends. Python run there loses the exception at best. So
+the deleter is native: libc's `sigfillset`, which writes a pattern over the start of the
+tensor's structure, and that is all it does. Whoever lends or allocates later looks, finds the
+pattern, and lets the memory go.
+
+True throughout:
+- a structure is libc's memory, freed here only, so a borrower may outlive the interpreter;
+- what is lent is alive as long as its structure is neither returned nor out of reach, that is
+  in a capsule that nobody used and nobody but this table refers to.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+from cudasync.driver.interchange import capsules, dlpack
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import numpy as np
+
+_libc = ctypes.CDLL(None)
+_allocate = _libc.calloc
+_allocate.restype, _allocate.argtypes = ctypes.c_void_p, (ctypes.c_size_t, ctypes.c_size_t)
+_free = _libc.free
+_free.restype, _free.argtypes = None, (ctypes.c_void_p,)
+_DELETER = ctypes.cast(_libc.sigfillset, ctypes.c_void_p).value
+
+# sizeof(sigset_t), with glibc and musl. How much of it is written is the library's business.
+_SET_BYTES = 128
+_HEADER_BYTES = 256
+_Words = ctypes.c_uint64 * (_SET_BYTES // 8)
+
+
+def _written() -> list[tuple[int, int]]:
+    scratch = _Words()
+    _libc.sigfillset(ctypes.byref(scratch))
+    return [(index, word) for index, word in enumerate(scratch) if word]
+
+
+# What the deleter leaves behind: words by their index. Once all of them are there, it is done with
+# the structure. The first word is the data pointer or the version, neither of which looks so.
+_PATTERN = _written()
+
+
+class Loan:
+    """One tensor lent: its structure, its capsule, and what must live until it is returned."""
+
+    __slots__ = ("_words", "address", "capsule", "name", "owner")
+
+    def __init__(self, address: int, owner: object, name: bytes) -> None:
+        self.address = address
+        self.owner = owner
+        self.name = name
+        self.capsule: Any = capsules.make_capsule(address, name)
+        self._words = _Words.from_address(address)
+
+    @property
+    def is_over(self) -> bool:
+        """True once the borrower has returned it, or if nobody can borrow it any more."""
+        words = self._words
+        if all(words[index] == word for index, word in _PATTERN):
+            return True
+        if self.capsule is None:
+            return False
+        if capsules.name_of(self.capsule) != self.name:
+            # It was taken: from now on only the deleter counts.
+            self.capsule = None
+            return False
+        return self.references() == _ALONE
+
+    def references(self) -> int:
+        """How many refer to the capsule, and this call."""
+        return sys.getrefcount(self.capsule)
+
+
+_loans: dict[int, Loan] = {}
+# In turn, so that each call of `reclaim` looks at few.
+LENT: deque[int] = deque()
+
+
+def lend(
+    owner: object,
+    *,
+    ptr: int,
+    shape: Sequence[int],
+    strides: Sequence[int],
+    dtype: np.dtype[Any],
+    device: tuple[int, int],
+    flags: int,
+    is_versioned: bool,
+) -> Any:
+    """A capsule with memory of `owner`, who is kept until it is returned.
+
+    `strides` count elements, `device` is DLPack's type and number. Raises BufferError for a dtype
+    that DLPack does not have.
+    """
+    kind = dlpack.element_type(dtype)
+    count = len(shape)
+    address = _allocate(1, _HEADER_BYTES + 16 * count)
+    if not address:
+        raise MemoryError("no memory for a DLPack tensor")
+    numbers = (ctypes.c_int64 * (2 * count)).from_address(address + _HEADER_BYTES)
+    numbers[:] = [*shape, *strides]
+    pointer = ctypes.POINTER(ctypes.c_int64)
+    managed: Any
+    if is_versioned:
+        managed = dlpack.DLManagedTensorVersioned.from_address(address)
+        managed.version = dlpack.DLPackVersion(dlpack.MAJOR, dlpack.MINOR)
+        managed.flags = flags
+        name = capsules.VERSIONED
+    else:
+        managed = dlpack.DLManagedTensor.from_address(address)
+        name = capsules.PLAIN
+    managed.deleter = _DELETER
+    tensor = managed.dl_tensor
+    tensor.data = ptr
+    tensor.device = dlpack.DLDevice(*device)
+    tensor.ndim = count
+    tensor.dtype = dlpack.DLDataType(kind.code, kind.bits, 1)
+    tensor.shape = ctypes.cast(address + _HEADER_BYTES, pointer)
+    tensor.strides = ctypes.cast(address + _HEADER_BYTES + 8 * count, pointer)
+    loan = Loan(address, owner, name)
+    capsule = loan.capsule
+    _loans[address] = loan
+    LENT.append(address)
+    return capsule
+
+
+def has_loans() -> bool:
+    """True if something is lent, or may be."""
+    return bool(LENT)
+
+
+def reclaim(most: int = 4) -> None:
+    """Let go of what was returned, of up to `most` loans that were not looked at for longest."""
+    for _ in range(min(most, len(LENT))):
+        try:
+            address = LENT.popleft()
+        except IndexError:
+            return
+        loan = _loans.get(address)
+        if loan is None:
+            continue
+        if loan.is_over:
+            _end(address)
+        else:
+            LENT.append(address)
+
+
+def take_back(address: int) -> object | None:
+    """End the loan of the structure at `address`, which came home in a capsule; whose it was.
+
+    None if it is not ours.
+    """
+    return _end(address)
+
+
+def _end(address: int) -> object | None:
+    # dict.pop is one C call: of two threads that end a loan, one does.
+    loan = _loans.pop(address, None)
+    if loan is None:
+        return None
+    _free(address)
+    return loan.owner
+
+
+_ALONE = Loan(ctypes.addressof(_Words()), None, capsules.PLAIN).references()

@@ -1,0 +1,1 @@
+"""Floor 1. Modules, the kernels in them, and their launches."""

@@ -1,0 +1,205 @@
+"""Floor 1. A launch: a kernel, its shape and its arguments, enqueued on a stream."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from cuda.bindings import driver
+
+from cudasync.driver.arguments.argument_packing import PreparedArguments, ask_order
+from cudasync.driver.context import here
+from cudasync.driver.ownership.unpicklable import unpicklable
+from cudasync.driver.result import failure
+from cudasync.driver.streams.chosen_stream import as_stream
+from cudasync.driver.streams.stream import Stream
+
+if TYPE_CHECKING:
+    from collections import deque
+    from collections.abc import Callable, Mapping, Sequence
+
+    from cudasync.driver.arguments.argument_packing import Block
+    from cudasync.driver.device import Device
+    from cudasync.driver.kernels.kernel import Kernel, Shape
+    from cudasync.driver.streams.event import Event
+    from cudasync.driver.streams.stream import StreamLike
+
+
+_NOWHERE = object()
+# Where the stream stands among what cuLaunchKernel takes.
+STREAM = 8
+
+
+def launch(
+    kernel: Kernel,
+    *,
+    grid: Sequence[int] | int,
+    block: Sequence[int] | int = (1,),
+    args: Sequence[Any] | PreparedArguments = (),
+    stream: StreamLike | None = None,
+    shared_bytes: int = 0,
+) -> None:
+    """Launch `kernel` in the order of `stream` and return at once.
+
+    `grid` (in blocks) and `block` (in threads) are one to three integers; `shared_bytes` is the
+    dynamic shared memory of each block. `args` has one value per parameter: a NumPy scalar of
+    the parameter's width, a Python number, for a pointer anything with `.ptr` or
+    `__cuda_array_interface__`, for a struct its bytes; or what `kernel.pack` made. Without a
+    stream: the current one of the kernel's device.
+
+    Raises TypeError for a wrong number or type of arguments; ValueError for a value out of range,
+    for a shape past a limit, for a stream or memory of another device, and for an engine's array
+    that was not handed over to the stream; ClosedError for what is closed; all of that before the
+    driver is asked. What goes wrong while the kernel runs is raised by whoever
+    waits for it. (cuLaunchKernel)
+    """
+    grid_x, grid_y, grid_z, x, y, z, shared = kernel.shape(grid, block, shared_bytes)
+    raw = ready(kernel, stream)
+    packing = kernel.packing
+    taken = None
+    if type(args) is PreparedArguments:
+        if args.packing is not packing:
+            raise ValueError(f"the arguments were packed for another kernel than {kernel.name}")
+        if args.managed:
+            ask_order(args.managed, stream)
+        address = args.block.address
+    else:
+        taken = packing.take(args, stream)  # type: ignore[arg-type]
+        address = taken.address
+    code = driver.cuLaunchKernel(
+        kernel.function, grid_x, grid_y, grid_z, x, y, z, shared, raw, address, 0
+    )[0]
+    if taken is not None:
+        packing.give(taken)
+    if code:
+        raise failure(code, "cuLaunchKernel")
+
+
+@unpicklable("send the PTX and what the arguments hold, and prepare it there")
+class Launch:
+    """A kernel with its shape and arguments, checked and packed once; `kernel.prepare` makes it.
+
+    It may be launched any number of times, from any thread, each time with the arguments as they
+    were. It keeps them alive, but not until the kernel has run.
+
+    With a `home` it is good for one launch, with what was packed into `block` for it, and then
+    appends itself there, to be packed anew.
+    """
+
+    __slots__ = ("_context", "_home", "_latest", "block", "head", "kept", "kernel", "module")
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        shape: Shape,
+        block: Block,
+        kept: Sequence[Any] | None,
+        home: deque[Launch] | None = None,
+    ) -> None:
+        self.kernel = kernel
+        self.block = block
+        self.kept = kept
+        self._home = home
+        # What the driver is called with first, whatever the stream.
+        self.head = (kernel.function, *shape)
+        self.module = kernel.module.owned
+        self._context = kernel.module.owned.context
+        # Which stream it was on last, as its handle, which is that stream's alone; in which life of
+        # the context; and what the driver was called with.
+        self._latest: tuple[object, object, tuple[Any, ...]] = (_NOWHERE, None, ())
+
+    @property
+    def shape(self) -> Shape:
+        """Grid, block and dynamic shared memory."""
+        _, grid_x, grid_y, grid_z, x, y, z, shared = self.head
+        return grid_x, grid_y, grid_z, x, y, z, shared
+
+    def on(self, stream: StreamLike | None = None, event: Event | None = None) -> None:
+        """Launch in the order of `stream`, by default the device's current one; return at once.
+
+        With an `event`, record it behind the launch. Raises ValueError for a stream or event of
+        another device, ClosedError for what is closed. (cuLaunchKernel, cuEventRecord)
+        """
+        latest, token, call = self._latest
+        if not (
+            stream.__class__ is Stream
+            and (owned := stream._owned) is not None
+            and owned.raw is latest
+            and here.token is token is self._context.token
+            and self.module.raw is not None
+        ):
+            call = self._on_another(stream)
+        code = driver.cuLaunchKernel(*call)[0]
+        home = self._home
+        if home is not None:
+            # cuLaunchKernel has read the arguments: the block is free for others.
+            self.kept = None
+            home.append(self)
+        if code:
+            raise failure(code, "cuLaunchKernel")
+        if event is not None:
+            theirs = event.owned
+            if here.token is theirs.token and theirs.raw is not None:
+                code = driver.cuEventRecord(theirs.raw, call[STREAM])[0]
+                if code:
+                    raise failure(code, "cuEventRecord")
+                event.was_recorded = True
+            else:
+                event.record(stream)
+
+    def kept_for_good(self) -> Launch:
+        """The same launch with the same arguments, which stays as it is: for who launches it again
+        and again. One with a home does not go back there: it must not be launched any more."""
+        return Launch(self.kernel, self.shape, self.block, self.kept)
+
+    def alike(self) -> tuple[object, ...]:
+        """A key: launches of which it is the same do the same. Good while the kernel is loaded."""
+        return self.kernel, *self.shape, self.kernel.packing.packed(self.block)
+
+    def aimed(self, address: Callable[[int], int] | None, values: Mapping[int, Any]) -> Launch:
+        """The same launch with other arguments: what `address` makes of each word of them that may
+        be an address, and `values` by their positions. It keeps none of them alive."""
+        block = self.kernel.packing.aimed(self.block, address, values)
+        return Launch(self.kernel, self.shape, block, None)
+
+    def elsewhere(self, device: Device) -> Launch:
+        """The same launch on another device, with the arguments as they are.
+
+        Raises what loading the kernel there raises, and ValueError for a shape that is too much.
+        """
+        kernel = self.kernel.on(device)
+        x, y, z, *block, shared = self.shape
+        shape = kernel.shape((x, y, z), tuple(block), shared)
+        return Launch(kernel, shape, kernel.packing.aimed(self.block, None, {}), self.kept)
+
+    def _on_another(self, stream: StreamLike | None) -> tuple[Any, ...]:
+        """What to call the driver with on another stream than the last, or not as easily."""
+        raw = ready(self.kernel, stream)
+        call = (*self.head, raw, self.block.address, 0)
+        if type(stream) is Stream and stream._owned is not None:
+            self._latest = (raw, stream._owned.token, call)
+        return call
+
+    def __repr__(self) -> str:
+        _, x, y, z, *block, _ = self.head
+        return f"<Launch of {self.kernel.name}, grid {(x, y, z)}, block {tuple(block)}>"
+
+
+def ready(kernel: Kernel, stream: StreamLike | None) -> Any:
+    """The handle of `stream`, on which `kernel` can be launched now; raises what `launch` does."""
+    if type(stream) is Stream:
+        owned, module = stream._owned, kernel.module.owned
+        if (
+            owned is not None
+            and here.token is owned.token is module.token is module.context.token
+            and module.raw is not None
+        ):
+            raw = owned.raw
+            if raw is not None:
+                return raw
+    on = stream if type(stream) is Stream else as_stream(stream, kernel.device)
+    if on.device is not kernel.device:
+        raise ValueError(
+            f"kernel {kernel.name} is loaded on {kernel.device!r}, the stream is of {on.device!r}"
+        )
+    kernel.get()
+    return on.enter()

@@ -1,0 +1,72 @@
+"""Floor 1. What a kernel takes and does with it: read in the PTX, or asked of the driver."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from cuda.bindings import driver
+
+from cudasync.driver.arguments.parameter import Parameter
+from cudasync.driver.result import failure
+from cudasync.ptx.access import Access, analyse
+from cudasync.ptx.types import ScalarType
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import TypeAlias
+
+    from cudasync.ptx import ir
+
+    # Parameters in order, how each variable of the module is used, and why the kernel may reach
+    # other memory, "" if it can not.
+    Signature: TypeAlias = tuple[tuple[Parameter, ...], Mapping[str, Access], str]
+
+_BITS = {1: ScalarType.B8, 2: ScalarType.B16, 4: ScalarType.B32, 8: ScalarType.B64}
+_NOT_READ = "the PTX is newer than what is understood of it"
+
+
+def signature_of(parsed: ir.Module | None, name: str, function: Any) -> Signature:
+    """Of the kernel of that name, `function` to the driver; `parsed` is None for PTX that is newer
+    than our parser."""
+    if parsed is None:
+        return _parameters_by_driver(function), {}, _NOT_READ
+    declared = parsed.function(name)
+    found = analyse(parsed, name)
+    parameters = tuple(
+        Parameter(
+            variable.name,
+            variable.type,
+            variable.size,
+            found.parameters[i],
+            variable.is_array,
+            element=found.elements[i],
+            reason=found.reasons[i],
+            fields=found.fields[i],
+        )
+        for i, variable in enumerate(declared.parameters)
+    )
+    return parameters, dict(found.symbols), found.beyond
+
+
+def _parameters_by_driver(function: Any) -> tuple[Parameter, ...]:
+    """The parameters as far as cuFuncGetParamInfo tells: their sizes."""
+    parameters: list[Parameter] = []
+    while True:
+        code, _, size = driver.cuFuncGetParamInfo(function, len(parameters))
+        if code:
+            # Past the last parameter the driver answers CUDA_ERROR_INVALID_VALUE.
+            if int(code) == 1:
+                return tuple(parameters)
+            raise failure(code, "cuFuncGetParamInfo")
+        scalar = _BITS.get(size)
+        name = f"parameter {len(parameters)}"
+        parameters.append(
+            Parameter(
+                name,
+                scalar or ScalarType.B8,
+                size,
+                Access.UNKNOWN,
+                scalar is None,
+                reason=_NOT_READ,
+            )
+        )

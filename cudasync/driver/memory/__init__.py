@@ -1,0 +1,1 @@
+"""Floor 1. Memory: who owns it, and copies and fills of it."""

@@ -1,0 +1,87 @@
+"""Floor 1. Host memory that work on a stream still uses, kept alive until the work has run.
+
+A copy from or to host memory may run long after the call that enqueued it. So the stream keeps a
+reference to the operand, and lets go when it is known to have passed the copy: at its own or its
+device's synchronize, or when a marker is found reached. A marker is an event recorded behind a
+batch of references, every 64 of them or 32 MiB, so that what is kept is bounded however the
+program waits. While the stream is captured there is no marker: an event recorded there would
+belong to the graph. What captured copies use has to live as long as the graph: its owner's affair.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+from cudasync.driver.streams.open_captures import Relaxed, is_captured
+from cudasync.locks import Lock
+
+if TYPE_CHECKING:
+    from cudasync.driver.streams.event import Event
+    from cudasync.driver.streams.stream import Stream
+
+BATCH_COUNT = 64
+BATCH_BYTES = 32 << 20
+
+
+class InFlight:
+    """References that one stream's unfinished work needs."""
+
+    __slots__ = ("_batches", "_bytes", "_kept", "_marking", "raw_stream")
+
+    def __init__(self, raw_stream: Any) -> None:
+        self.raw_stream = raw_stream
+        # Appended to *after* the work is enqueued. So whoever swaps the list for a new one and
+        # records a marker afterwards has a marker behind all the work of the list.
+        self._kept: list[object] = []
+        self._bytes = 0
+        self._batches: deque[tuple[Event, list[object]]] = deque()
+        self._marking = Lock()
+
+    def keep(self, stream: Stream, operand: object, size_bytes: int) -> None:
+        """Keep `operand` until `stream` has passed all that is enqueued on it now."""
+        kept = self._kept
+        kept.append(operand)
+        self._bytes += size_bytes  # A lost update only moves the next marker.
+        if len(kept) >= BATCH_COUNT or self._bytes >= BATCH_BYTES:
+            self._mark(stream)
+
+    def _mark(self, stream: Stream) -> None:
+        marking = self._marking
+        # One marker at a time, and nobody waits for it: who comes second has nothing to do, and a
+        # finaliser in the middle of it has nothing to do either.
+        if marking.is_held_here() or is_captured(self.raw_stream):
+            return
+        try:
+            if not marking.acquire(blocking=False):
+                return
+            batches = self._batches
+            marker = None
+            with Relaxed():
+                while batches and batches[0][0].query():
+                    marker = batches.popleft()[0]
+            batch, self._kept = self._kept, []
+            self._bytes = 0
+            # A marker that was reached serves again, so that marking makes no events.
+            batches.append((stream.record(marker), batch))
+            marking.release()
+        except BaseException:
+            if marking.is_held_here():
+                marking.release()
+            raise
+
+    def take(self) -> list[object]:
+        """Everything kept until now; the caller holds it while it waits for the stream."""
+        with self._marking:
+            batch, self._kept = self._kept, []
+            self._bytes = 0
+            taken: list[object] = [batch, *self._batches]
+            self._batches.clear()
+            return taken
+
+    def restore(self, taken: list[object]) -> None:
+        """Keep again what `take` gave: the wait did not succeed."""
+        self._kept.append(taken)
+
+    def __len__(self) -> int:
+        return len(self._kept) + sum(len(batch) for _, batch in list(self._batches))

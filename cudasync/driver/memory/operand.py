@@ -1,0 +1,118 @@
+"""Floor 1. What a copy is from or to: any object that stands for a piece of memory.
+
+On a device: DeviceBuffer, DeviceView, anything with `__cuda_array_interface__`. On the host:
+PinnedBuffer, NumPy arrays, anything with the buffer protocol. All of it C-contiguous.
+"""
+
+from __future__ import annotations
+
+from ctypes import addressof, c_char
+from typing import Any, TypeAlias
+
+import numpy as np
+from cuda.bindings import driver
+from numpy import ndarray
+
+from cudasync.driver.device import Device
+from cudasync.driver.interchange.protocols import device_array
+from cudasync.driver.memory.buffer import DeviceBuffer, DeviceView
+from cudasync.driver.memory.pinned import PinnedBuffer
+from cudasync.driver.streams.current_streams import current_device
+
+_from_buffer = c_char.from_buffer
+
+# A piece of memory: where it is, its size in bytes, its device (None on the host), and whether it
+# is read-only. On the host the place is an address, or an object with the buffer protocol, whose
+# address the binding finds. A plain tuple, since two are made for a copy.
+Memory: TypeAlias = tuple[Any, int, Device | None, bool]
+
+
+def memory_of(operand: object, role: str, stream: object) -> Memory:
+    """The memory that `operand` stands for; `role` ("target", "source") is for messages.
+
+    Objects of the floors above tell by `__cudasync_memory__(stream)`, and refuse there to be used
+    on `stream` out of their order. To ask an array for its `__cuda_array_interface__` would be to
+    tell the engine that a stranger is about to use it.
+
+    Raises TypeError for anything else, ValueError where it is not C-contiguous, ClosedError for a
+    closed buffer.
+    """
+    kind = type(operand)
+    # The common kinds, exactly, before anything that has to look further.
+    if kind is ndarray:
+        array: Any = operand
+        if array.dtype.kind in _PLAIN_KINDS:
+            try:
+                # The quickest way to the address, and taken only where the array is C-contiguous,
+                # writable and not empty: where it is not, `_array` says what that means.
+                return addressof(_from_buffer(array)), array.nbytes, None, False
+            except (TypeError, ValueError):
+                pass
+    elif kind is DeviceBuffer:
+        buffer: Any = operand
+        return buffer.ptr, buffer.size_bytes, buffer.device, False
+    ours: Any = getattr(kind, "__cudasync_memory__", None)
+    if ours is not None:
+        address, size_bytes, is_read_only = ours(operand, stream)
+        return address, size_bytes, operand.device, is_read_only  # type: ignore[attr-defined]
+    if isinstance(operand, ndarray):
+        return _array(operand, role)
+    if isinstance(operand, DeviceBuffer | DeviceView):
+        return operand.ptr, operand.size_bytes, operand.device, False
+    if isinstance(operand, PinnedBuffer):
+        return operand.ptr, operand.size_bytes, None, False
+    found = device_array(operand)
+    if found is not None:
+        device = device_of_address(operand, found.address)
+        return found.address, found.size_bytes, device, found.is_read_only
+    try:
+        view = memoryview(operand)  # type: ignore[arg-type]
+    except TypeError:
+        raise TypeError(
+            f"the {role} is a {type(operand).__name__}, which is neither a buffer, nor an array, "
+            "nor anything with __cuda_array_interface__ or the buffer protocol"
+        ) from None
+    if not view.c_contiguous:
+        raise ValueError(f"the {role} is not C-contiguous")
+    return view, view.nbytes, None, view.readonly
+
+
+def _array(array: ndarray[Any, Any], role: str) -> Memory:
+    flags = array.flags
+    if not flags.c_contiguous:
+        raise ValueError(
+            f"the {role}, an array of shape {array.shape} with strides {array.strides}, "
+            "is not C-contiguous: copy it with numpy.ascontiguousarray first"
+        )
+    if array.dtype.hasobject:
+        raise TypeError(f"the {role} is an array of Python objects")
+    if array.dtype.kind in _PLAIN_KINDS:
+        return array, array.nbytes, None, not flags.writeable
+    # Dates, for one, have no buffer protocol.
+    return address_of(array), array.nbytes, None, not flags.writeable
+
+
+def address_of(place: Any) -> int:
+    """The address of the place of a piece of memory."""
+    if isinstance(place, int):
+        return place
+    address: int = np.asarray(place).__array_interface__["data"][0]
+    return address
+
+
+_PLAIN_KINDS = frozenset("biufc")
+
+
+def device_of_address(operand: Any, address: int) -> Device:
+    """Which device `operand`, another library's array at `address`, is on."""
+    device = getattr(operand, "device", None)
+    if isinstance(device, Device):
+        return device
+    if address:
+        current = current_device()
+        current.context.enter()
+        attribute = driver.CUpointer_attribute.CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
+        code, ordinal = driver.cuPointerGetAttribute(attribute, address)
+        if not code and ordinal >= 0:
+            return Device(ordinal)
+    return current_device()

@@ -1,0 +1,1 @@
+"""Cellar, abi. Functions of the driver, by the chapters of its manual."""

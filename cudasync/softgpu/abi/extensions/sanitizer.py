@@ -1,0 +1,64 @@
+"""Cellar. Functions that no driver has: a program is checked while it runs.
+
+    CUresult cudasyncSanitizeBegin(const char *settings)
+    CUresult cudasyncSanitizeReport(char *text, unsigned int size)
+    CUresult cudasyncSanitizeHost(const void *memory, size_t size, unsigned int writes)
+    CUresult cudasyncSanitizeEnd(void)
+
+The settings are JSON: `kinds` (of mem, race, init, sync, leak), and perhaps `most` findings,
+`suppressions`, and whether to `tell` each on stderr. Report first does what nobody has waited for
+and looks for leaks; it gives JSON. Host says that the calling thread reads or writes memory that
+the GPU can reach, which is not seen. NOT_PERMITTED if no check is under way.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+from typing import TYPE_CHECKING
+
+from cudasync.softgpu.abi.marshalling.pointers import get_text, need
+from cudasync.softgpu.abi.stub.registry import export
+from cudasync.softgpu.core.checks.session import Check
+from cudasync.softgpu.core.driver_types.result_codes import (
+    INVALID_VALUE,
+    NOT_PERMITTED,
+    DriverFailure,
+)
+
+if TYPE_CHECKING:
+    from cudasync.softgpu.core.machine import Machine
+
+
+def _check(machine: Machine) -> Check:
+    if machine.check_under_way is None:
+        raise DriverFailure(NOT_PERMITTED, "no check is under way")
+    return machine.check_under_way
+
+
+@export("cudasyncSanitizeBegin", signature="char const *")
+def cudasync_sanitize_begin(machine: Machine, settings: int) -> None:
+    need(settings)
+    machine.check_under_way = Check(machine, **json.loads(get_text(settings)))
+
+
+@export("cudasyncSanitizeReport", signature="char *, unsigned int", before_init=True)
+def cudasync_sanitize_report(machine: Machine, text: int, size: int) -> None:
+    need(text)
+    check = _check(machine)
+    check.finish()
+    data = json.dumps(check.findings.report()).encode() + b"\0"
+    if len(data) > size:
+        raise DriverFailure(INVALID_VALUE, f"the report has {len(data)} bytes")
+    ctypes.memmove(text, data, len(data))
+
+
+@export("cudasyncSanitizeHost", signature="void const *, size_t, unsigned int")
+def cudasync_sanitize_host(machine: Machine, memory: int, size: int, writes: int) -> None:
+    _check(machine).host(memory, size, is_write=bool(writes))
+
+
+@export("cudasyncSanitizeEnd", signature="void", before_init=True)
+def cudasync_sanitize_end(machine: Machine) -> None:
+    check, machine.check_under_way = _check(machine), None
+    check.end()

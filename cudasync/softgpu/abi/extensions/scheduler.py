@@ -1,0 +1,42 @@
+"""Cellar. A function that no driver has: another scheduler from now on, in the same process.
+
+    CUresult cudasyncSchedule(const char *scheduler)
+
+"fifo" or "seed=N", as CUDASYNC_SOFTGPU_SCHEDULER has them; an empty one is that of the process.
+All work is done first, so that what comes next has the same order for the same seed.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from cudasync.softgpu.abi.marshalling.pointers import get_text
+from cudasync.softgpu.abi.stub.registry import export
+from cudasync.softgpu.core.driver_types.result_codes import (
+    INVALID_VALUE,
+    NOT_SUPPORTED,
+    DriverFailure,
+)
+from cudasync.softgpu.core.scheduling.executor import Executor
+from cudasync.softgpu.core.scheduling.scheduler import make_scheduler
+
+if TYPE_CHECKING:
+    from cudasync.softgpu.core.machine import Machine
+
+
+@export("cudasyncSchedule", signature="char const *")
+def cudasync_schedule(machine: Machine, scheduler: int) -> None:
+    executor = machine.executor
+    if type(executor) is not Executor:
+        raise DriverFailure(
+            NOT_SUPPORTED, "nobody chooses what is next, or a check or exploration is under way"
+        )
+    text = get_text(scheduler) if scheduler else ""
+    try:
+        chosen = make_scheduler(text) if text else executor.own_scheduler
+    except ValueError as error:
+        raise DriverFailure(INVALID_VALUE, str(error)) from None
+    for context in machine.contexts:
+        if not context.error:
+            machine.streams.synchronize_context(context)
+    executor.scheduler = chosen

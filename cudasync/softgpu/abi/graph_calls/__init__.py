@@ -1,0 +1,1 @@
+"""Cellar, abi. Functions of the driver about graphs and capture."""

@@ -1,0 +1,157 @@
+"""Cellar. Driver calls that capture streams."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import TYPE_CHECKING, Final
+
+from cudasync.softgpu.abi.marshalling.node_lists import get_dependencies
+from cudasync.softgpu.abi.marshalling.pointers import need, offer_u64, put_i32, put_u64
+from cudasync.softgpu.abi.stub.registry import export
+from cudasync.softgpu.core.driver_types.result_codes import (
+    ILLEGAL_STATE,
+    INVALID_VALUE,
+    LOSSY_QUERY,
+    DriverFailure,
+)
+from cudasync.softgpu.core.graphs.graph import PLAIN
+
+if TYPE_CHECKING:
+    from cudasync.softgpu.core.graphs.stream_capture import Capture
+    from cudasync.softgpu.core.machine import Machine
+
+# CUstreamCaptureStatus.
+_NONE, _ACTIVE, _INVALIDATED = 0, 1, 2
+# CUstreamCaptureMode.
+_GLOBAL = 0
+# CUstreamUpdateCaptureDependencies_flags.
+_ADD, _SET = 0, 1
+
+_INFO_V1: Final = (
+    "CUstream, CUstreamCaptureStatus *, cuuint64_t *, CUgraph *, CUgraphNode const **, size_t *"
+)
+_INFO: Final = (
+    "CUstream, CUstreamCaptureStatus *, cuuint64_t *, CUgraph *, CUgraphNode const **, "
+    "CUgraphEdgeData const **, size_t *"
+)
+_UPDATE_V1: Final = "CUstream, CUgraphNode *, size_t, unsigned int"
+_UPDATE: Final = "CUstream, CUgraphNode *, CUgraphEdgeData const *, size_t, unsigned int"
+
+
+@export("cuStreamBeginCapture", 10000, "CUstream")
+def cu_stream_begin_capture_v1(machine: Machine, stream: int) -> None:
+    cu_stream_begin_capture(machine, stream, _GLOBAL)
+
+
+@export("cuStreamBeginCapture", 10010, "CUstream, CUstreamCaptureMode")
+def cu_stream_begin_capture(machine: Machine, stream: int, mode: int) -> None:
+    machine.graphs.captures.begin(machine.streams.get(stream), mode)
+
+
+@export("cuStreamBeginCaptureToGraph")
+def cu_stream_begin_capture_to_graph(
+    machine: Machine, stream: int, graph: int, nodes: int, edges: int, count: int, mode: int
+) -> None:
+    graphs = machine.graphs
+    target = graphs.get(graph)
+    tips = get_dependencies(machine, target, nodes, edges, count)
+    graphs.begin_capture_to(machine.streams.get(stream), mode, target, tips)
+
+
+@export("cuStreamEndCapture")
+def cu_stream_end_capture(machine: Machine, stream: int, graph: int) -> None:
+    put_u64(graph, 0)
+    put_u64(graph, machine.graphs.end_capture(machine.streams.get(stream)).handle)
+
+
+def _status(capture: Capture | None) -> int:
+    if capture is None:
+        return _NONE
+    return _INVALIDATED if capture.complaint else _ACTIVE
+
+
+@export("cuStreamIsCapturing")
+def cu_stream_is_capturing(machine: Machine, stream: int, status: int) -> None:
+    # Said first: where the call fails CUDA leaves open what is there, and bindings of CUDA 12 raise
+    # ValueError if it is no status.
+    put_i32(status, _NONE)
+    put_i32(status, _status(machine.graphs.captures.of(machine.streams.get(stream))))
+
+
+@export("cuStreamGetCaptureInfo", 11030, _INFO_V1)
+def cu_stream_get_capture_info_v2(
+    machine: Machine, stream: int, status: int, number: int, graph: int, nodes: int, count: int
+) -> None:
+    cu_stream_get_capture_info(machine, stream, status, number, graph, nodes, 0, count)
+
+
+@export("cuStreamGetCaptureInfo", 10010, "CUstream, CUstreamCaptureStatus *, cuuint64_t *")
+def cu_stream_get_capture_info_v1(machine: Machine, stream: int, status: int, number: int) -> None:
+    cu_stream_get_capture_info(machine, stream, status, number, 0, 0, 0, 0)
+
+
+@export("cuStreamGetCaptureInfo", 12030, _INFO)
+def cu_stream_get_capture_info(
+    machine: Machine,
+    stream: int,
+    status: int,
+    number: int,
+    graph: int,
+    nodes: int,
+    edges: int,
+    count: int,
+) -> None:
+    put_i32(status, _NONE)
+    if edges and not nodes:
+        raise DriverFailure(INVALID_VALUE, "data of edges is asked for, and no nodes")
+    capture = machine.graphs.captures.of(machine.streams.get(stream))
+    put_i32(status, _status(capture))
+    if capture is None or capture.complaint:
+        return
+    offer_u64(number, capture.identity)
+    if graph or nodes:
+        machine.graphs.adopt_captured(capture)
+    offer_u64(graph, capture.graph.handle)
+    tips = capture.tips[machine.streams.get(stream)]
+    if nodes and not edges and any(edge != PLAIN for edge in tips.values()):
+        raise DriverFailure(LOSSY_QUERY, "edges have data, and there is no room for it")
+    handles = (ctypes.c_uint64 * max(1, len(tips)))(*(node.handle for node in tips))
+    data = (ctypes.c_uint8 * max(8, 8 * len(tips)))()
+    for index, edge in enumerate(tips.values()):
+        data[8 * index : 8 * index + 3] = list(edge)
+    capture.kept = handles, data
+    offer_u64(nodes, ctypes.addressof(handles))
+    offer_u64(edges, ctypes.addressof(data))
+    offer_u64(count, len(tips))
+
+
+@export("cuStreamUpdateCaptureDependencies", 11030, _UPDATE_V1)
+def cu_stream_update_capture_dependencies_v1(
+    machine: Machine, stream: int, nodes: int, count: int, flags: int
+) -> None:
+    cu_stream_update_capture_dependencies(machine, stream, nodes, 0, count, flags)
+
+
+@export("cuStreamUpdateCaptureDependencies", 12030, _UPDATE)
+def cu_stream_update_capture_dependencies(
+    machine: Machine, stream: int, nodes: int, edges: int, count: int, flags: int
+) -> None:
+    found = machine.streams.get(stream)
+    capture = machine.graphs.captures.of(found)
+    if capture is None:
+        raise DriverFailure(ILLEGAL_STATE, f"{found.name} is not captured")
+    capture.check()
+    if flags not in (_ADD, _SET):
+        raise DriverFailure(INVALID_VALUE, f"unknown flags {flags:#x}")
+    tips = dict(get_dependencies(machine, capture.graph, nodes, edges, count))
+    if any(node.graph is not capture.graph for node in tips):
+        raise DriverFailure(INVALID_VALUE, "a node is of another graph")
+    capture.tips[found] = {**capture.tips[found], **tips} if flags == _ADD else tips
+
+
+@export("cuThreadExchangeStreamCaptureMode")
+def cu_thread_exchange_stream_capture_mode(machine: Machine, mode: int) -> None:
+    # Around each question of ours about an event, so it is written for speed.
+    need(mode, 4)
+    word = ctypes.c_uint32.from_address(mode)
+    word.value = machine.graphs.captures.exchange_mode(word.value)

@@ -1,0 +1,1 @@
+"""Cellar, abi. C values and structures to Python and back."""

@@ -1,0 +1,1 @@
+"""Cellar, abi. Runtime API: CUDA arrays, textures and surfaces."""

@@ -1,0 +1,229 @@
+"""Cellar. Which global memory the threads of a launch may race on, by what its text computes.
+
+Where each thread has bytes of its own nothing has to be watched. An access has the form of a sum
+over the places of threads and blocks (`ptx.linear`), whose numbers a launch gives. Memory is not
+suspicious if nobody writes it; if only atomics touch it; or if all accesses to it have one form but
+for their offsets, and no two threads come to the same byte: then the sum is one of digits, each
+of which begins where those below it end.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING, Final
+
+from cudasync.ptx import ir
+from cudasync.ptx.linear import Form, Forms, parameter
+from cudasync.ptx.types import StateSpace
+from cudasync.softgpu.interface import race_records
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from cudasync.softgpu.interface.launch import CompiledKernel, Dim3
+
+_READS: Final = frozenset({"ld", "ldu"})
+_FAR: Final = (StateSpace.GLOBAL, StateSpace.GENERIC)
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """An access to memory that other threads may have, and where, if that is known."""
+
+    form: Form | None
+    size: int
+    is_write: bool
+    is_strong: bool
+
+
+def sites_of(kernel: ir.Function, others: Iterable[ir.Function]) -> tuple[Site, ...]:
+    """The accesses of a kernel to global memory, and of the functions that it may call."""
+    forms = Forms(kernel)
+    found = [_site(each, forms) for each in kernel.body if _is_far(each)]
+    # What functions are given is not followed.
+    found += [_site(each, None) for other in others for each in other.body if _is_far(each)]
+    return tuple(found)
+
+
+def _is_far(each: ir.Instruction) -> bool:
+    if each.opcode == "cp":
+        return "global" in each.modifiers
+    is_access = each.opcode in (*_READS, "st", "atom", "red", "wmma", "ldmatrix", "stmatrix")
+    return is_access and each.space in _FAR
+
+
+def _site(each: ir.Instruction, forms: Forms | None) -> Site:
+    form = None
+    size = each.type.size * each.vector_size if each.types else 16
+    is_plain = each.opcode in (*_READS, "st", "atom", "red")
+    if each.opcode == "cp":
+        # Its source, which is read.
+        last = each.operands[2]
+        size = last.value if isinstance(last, ir.Integer) else 16
+        form = forms.address(each.operands[1]) if forms is not None else None
+    elif forms is not None and is_plain:
+        place = 0 if each.opcode in ("st", "red") else 1
+        form = forms.address(each.operands[place])
+    is_write = each.opcode in ("st", "atom", "red", "stmatrix") or "store" in each.modifiers
+    is_strong = race_records.is_strong(each) and race_records.is_wide(each)
+    return Site(form, size, is_write, is_strong)
+
+
+@dataclass(frozen=True, slots=True)
+class _Reach:
+    """Where an access goes: to the memory that `root` is in, from a start on, by digits: how far
+    apart, and how many (0: no end). `way` tells which thread goes where."""
+
+    root: int
+    start: int
+    digits: tuple[tuple[int, int], ...]
+    way: tuple[tuple[str, int], ...]
+    site: Site
+
+
+class Suspicion:
+    """The suspicious memory of launches of one kernel."""
+
+    def __init__(self, kernel: CompiledKernel) -> None:
+        self._kernel = kernel
+        self._sites: tuple[Site, ...] = ()
+        self._names: tuple[str, ...] = ()
+        if kernel.parts:
+            own, *others = kernel.parts
+            self._sites = sites_of(own, others)
+            self._names = tuple(each.name for each in own.parameters)
+
+    def of(
+        self, grid: Dim3, block: Dim3, parameters: bytes, ranges: Iterable[tuple[int, int]]
+    ) -> list[tuple[int, int]]:
+        """Those of disjoint ranges of memory that have to be watched; none where nobody can."""
+        if not self._kernel.parts:
+            return []
+        values = self._values(grid, block, parameters)
+        pieces = list(ranges)
+        reaches = [_reach(each, values, pieces) for each in self._sites]
+        unknown = [site for site, reach in zip(self._sites, reaches, strict=True) if reach is None]
+        if any(each.is_write for each in unknown):
+            return pieces
+        known = [each for each in reaches if each is not None]
+        extents = {f"%tid.{axis}": count for axis, count in zip("xyz", block, strict=True)}
+        extents |= {f"%ctaid.{axis}": count for axis, count in zip("xyz", grid, strict=True)}
+        threads = [name for name, count in extents.items() if count > 1]
+        found = []
+        for start, end in pieces:
+            here = [each for each in known if start <= each.root < end]
+            # Those of which nobody knows where they go read, and may do so here.
+            if any(each.site.is_write for each in here) and (
+                unknown or not _are_apart(here, len(threads))
+            ):
+                found.append((start, end))
+        return found
+
+    def _values(self, grid: Dim3, block: Dim3, parameters: bytes) -> dict[str, int]:
+        values: dict[str, int] = {}
+        kernel = self._kernel
+        for axis, threads, blocks in zip("xyz", block, grid, strict=True):
+            values[f"%ntid.{axis}"] = threads
+            values[f"%nctaid.{axis}"] = blocks
+            if threads == 1:
+                values[f"%tid.{axis}"] = 0
+            if blocks == 1:
+                values[f"%ctaid.{axis}"] = 0
+        places = zip(self._names, kernel.parameter_offsets, kernel.parameter_sizes, strict=True)
+        for name, offset, size in places:
+            for width in (4, 8):
+                for inside in range(0, size - width + 1, width):
+                    raw = parameters[offset + inside : offset + inside + width]
+                    # Counts are signed, and so much memory nobody has.
+                    number = int.from_bytes(raw, "little", signed=True)
+                    values[parameter(name, inside, width)] = number
+        values |= {f"threads:{axis}": n for axis, n in zip("xyz", block, strict=True)}
+        values |= {f"blocks:{axis}": n for axis, n in zip("xyz", grid, strict=True)}
+        return values
+
+
+def _reach(site: Site, values: dict[str, int], ranges: Sequence[tuple[int, int]]) -> _Reach | None:
+    if site.form is None:
+        return None
+    # What is added to it may be less than nothing, and beyond the end.
+    pointers = [values.get(term[0], 0) for term in site.form if len(term) == 1]
+    roots = [each for each in pointers if any(start <= each < end for start, end in ranges)]
+    if len(roots) != 1:
+        return None
+    start = 0
+    digits: dict[str, int] = {}
+    turns: list[int] = []
+    for term, count in site.form.items():
+        number, open_ = count, ""
+        for symbol in term:
+            if symbol in values:
+                number *= values[symbol]
+            elif open_ or not symbol.startswith(("%tid.", "%ctaid.", "@")):
+                return None
+            else:
+                open_ = symbol
+        if open_.startswith("@"):
+            turns.append(abs(number))
+        elif open_:
+            digits[open_] = digits.get(open_, 0) + number
+        else:
+            start += number
+    turns = [each for each in turns if each]
+    if turns:
+        # All that loops add are multiples of one step, which no thread counts.
+        step = min(turns)
+        if any(each % step for each in turns):
+            return None
+        digits["@"] = step
+        start = roots[0] + (start - roots[0]) % step
+    found = []
+    way = tuple(sorted(digits.items()))
+    for symbol, apart in digits.items():
+        most = 0
+        if symbol.startswith("%tid."):
+            most = values[f"threads:{symbol[-1]}"]
+        elif symbol.startswith("%ctaid."):
+            most = values[f"blocks:{symbol[-1]}"]
+        if apart < 0:
+            # Counted from the other end.
+            if not most:
+                return None
+            start += apart * (most - 1)
+        if apart:
+            found.append((abs(apart), most))
+    return _Reach(
+        roots[0],
+        start,
+        tuple(sorted(found, key=lambda digit: (digit[0], digit[1] == 0))),
+        way,
+        site,
+    )
+
+
+def _are_apart(reaches: Sequence[_Reach], dimensions: int) -> bool:
+    """Whether no two threads come to one byte; `dimensions` is how many places tell threads."""
+    if all(each.site.is_strong for each in reaches):
+        return True
+    digits = reaches[0].digits
+    if any(each.way != reaches[0].way for each in reaches):
+        return False
+    if sum(most > 0 for _, most in digits) < dimensions:
+        return False
+    starts = sorted({each.start for each in reaches})
+    size = max(each.site.size for each in reaches)
+    rows = [*digits]
+    if len(starts) > 1:
+        steps = {after - before for before, after in pairwise(starts)}
+        if len(steps) > 1:
+            # Offsets of any kind, near each other.
+            size += starts[-1] - starts[0]
+        else:
+            rows.append((steps.pop(), len(starts)))
+            rows.sort(key=lambda digit: (digit[0], digit[1] == 0))
+    taken = size
+    for index, (apart, most) in enumerate(rows):
+        if apart < taken or (not most and index + 1 < len(rows)):
+            return False
+        taken = apart * most
+    return True

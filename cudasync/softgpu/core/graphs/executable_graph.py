@@ -1,0 +1,318 @@
+"""Cellar. Executable graphs: an own copy of a graph, and how a launch becomes commands.
+
+True of every launch: its start is enqueued before its nodes and they before its end; each node
+after those it depends on; start and end in the launching stream; and the start waits for the
+end of the same executable's launch before, so that it never runs twice at once.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from cudasync.locks import Lock
+from cudasync.softgpu.core.driver_types.handles import new_handle
+from cudasync.softgpu.core.driver_types.result_codes import INVALID_VALUE, DriverFailure
+from cudasync.softgpu.core.graphs.conditional_nodes import (
+    Assignment,
+    ConditionalType,
+    ConditionalWork,
+    Decision,
+    conditions_of,
+)
+from cudasync.softgpu.core.graphs.graph_update import pairs, replace
+from cudasync.softgpu.core.graphs.memory_nodes import MemoryVanishes, allocated_by
+from cudasync.softgpu.core.graphs.memory_operation_nodes import BatchWork
+from cudasync.softgpu.core.graphs.node_parameters import Nothing, RecordWork, WaitWork
+from cudasync.softgpu.core.graphs.user_objects import exchanged, release_all, taken_from
+from cudasync.softgpu.core.launch.kernel_launch import NodeLaunch
+from cudasync.softgpu.core.streams.commands import Command, EventRecord, Step, Touched
+from cudasync.softgpu.core.streams.streams import NON_BLOCKING, Stream
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from cudasync.softgpu.core.context import Context
+    from cudasync.softgpu.core.graphs.conditional_nodes import Condition
+    from cudasync.softgpu.core.graphs.graph import Graph, Node
+    from cudasync.softgpu.core.graphs.user_objects import Reference
+    from cudasync.softgpu.core.scheduling.executor import Executor
+
+
+T = TypeVar("T")
+
+# CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH.
+_AUTO_FREE: Final = 1
+
+
+class GraphExec:
+    """A graph that can be launched."""
+
+    def __init__(self, executor: Executor, source: Graph, flags: int) -> None:
+        self.handle = new_handle()
+        self.flags = flags
+        self.source = source
+        self.graph, self.nodes = source.copy()
+        self.identity = self.graph.identity
+        self.last: Command | None = None
+        # The latest end of a launch that runs or has: it looks at what waits for it behind this.
+        self.ended: Command | None = None
+        self.is_destroyed = False
+        self.executor = executor
+        self._order: dict[Graph, list[Node]] = {}
+        # Held while a launch is enqueued, so that two threads do not mix theirs.
+        self._lock = Lock()
+        self.order(self.graph)
+        works = [node.work for node in self.graph.everything()]
+        # Of memory and kernels that its nodes name; no update brings others.
+        self.contexts = {work.context for work in works if work.context is not None}
+        self._conditions = self.graph.all_conditions()
+        for condition in self._conditions:
+            condition.hold()
+        self._assigned: list[Condition] | None = None
+        # References that an update replaced while a launch was not done.
+        self._replaced: list[Reference] = []
+        self._allocates = allocated_by(self.graph)
+        for memory in self._allocates:
+            memory.holders.append(None)
+
+    def order(self, graph: Graph) -> list[Node]:
+        """The nodes of a graph inside, in the order in which they are enqueued.
+
+        DriverFailure INVALID_VALUE if it has a cycle, however deep.
+        """
+        found = self._order.get(graph)
+        if found is None:
+            found = self._order[graph] = graph.order()
+            for node in found:
+                for inside in node.work.graphs:
+                    self.order(inside)
+        return found
+
+    def launch(self, stream: Stream) -> None:
+        """Enqueue all of it."""
+        with self._lock:
+            self._free_before(stream)
+            waits = () if self.last is None else (self.last,)
+            start = self._start(stream)
+            self.executor.enqueue(start, waits)
+            lanes = Lanes(self, stream.context)
+            try:
+                leaves = lanes.enqueue(self.graph, [start])
+                self.last = LaunchEnd(stream, self)
+                self.executor.enqueue(self.last, leaves)
+            finally:
+                lanes.close()
+
+    def upload(self) -> None:
+        """Take the memory that launches will need."""
+        for memory in self._allocates:
+            memory.map()
+
+    def _start(self, stream: Stream) -> Command:
+        if self._assigned is None:
+            self._assigned = [c for c in conditions_of(self.graph) if c.is_assigned]
+        if self._assigned:
+            return Assignment(stream, self._assigned)
+        return Nothing(stream, "the start of a graph launch")
+
+    def _free_before(self, stream: Stream) -> None:
+        """Free what a launch before allocated, if it may; INVALID_VALUE if it may not."""
+        for memory in self._allocates:
+            if memory.is_out:
+                if not self.flags & _AUTO_FREE:
+                    raise DriverFailure(
+                        INVALID_VALUE,
+                        f"not freed since the last launch: {memory.allocation.describe()}",
+                    )
+                memory.give_back()
+                waits = () if self.last is None else (self.last,)
+                self.executor.enqueue(MemoryVanishes(stream, memory), waits)
+
+    def update(self, other: Graph, own: Graph | None = None) -> None:
+        """Become like another graph of the same shape; UpdateRefused, and unchanged, if not.
+
+        Or let `own`, the graph inside of a node, become so. User objects that nothing refers to
+        any more wait for `drop_replaced`.
+        """
+        own = own or self.graph
+        with self._lock:
+            found = pairs(self, own, other)
+            alike = [(own, other)]
+            for node, twin in found:
+                alike += zip(node.work.graphs, twin.work.graphs, strict=True)
+                replace(node, twin.work)
+            self._replaced += exchanged(alike)
+            self._assigned = None
+            for condition in conditions_of(self.graph):
+                if condition not in self._conditions:
+                    condition.hold()
+                    self._conditions.append(condition)
+
+    def release(self) -> None:
+        """Let go of user objects and memory, now or when the last launch is done."""
+        # Two stores to one object: of this thread, and of that which ends the launch, one sees
+        # what the other has stored, and lets go; if both do, each thing goes once.
+        self.is_destroyed = True
+        if self._is_idle():
+            self.let_go()
+
+    def drop_replaced(self) -> None:
+        """Drop the references that updates replaced, now or when the last launch is done."""
+        if self._is_idle():
+            release_all(_drained(self._replaced))
+
+    def _is_idle(self) -> bool:
+        last = self.last
+        return last is None or last is self.ended or last.is_done
+
+    def end_of_last(self, end: Command) -> None:
+        """The last launch so far is over: what waited for it goes."""
+        self.ended = end
+        if self.is_destroyed:
+            self.let_go()
+        elif self._replaced:
+            release_all(_drained(self._replaced))
+
+    def let_go(self) -> None:
+        """Drop the references to user objects and memory, once. Two threads may do so at once."""
+        for memory in _drained(self._allocates):
+            memory.leave()
+        for condition in _drained(self._conditions):
+            condition.release()
+        release_all([*_drained(self._replaced), *taken_from(self.graph)])
+
+
+def _drained(things: list[T]) -> Iterator[T]:
+    """What is in the list, taken out: of several threads, one gets each thing."""
+    while things:
+        try:
+            yield things.pop()
+        except IndexError:  # Another thread was faster.
+            return
+
+
+class LaunchEnd(Command):
+    """The end of a launch."""
+
+    __slots__ = ("launched",)
+
+    def __init__(self, stream: Stream, launched: GraphExec) -> None:
+        super().__init__(stream)
+        self.launched = launched
+
+    def run(self) -> Step:
+        self._end()
+        return Step.DONE
+
+    def dropped(self) -> None:
+        # Nothing of the launch runs any more. Destructors are the program's, and here the
+        # executor's lock is held.
+        if not self.launched.executor.deferred.put_off(self._end):
+            self._end()
+
+    def _end(self) -> None:
+        if self.launched.last is self:
+            self.launched.end_of_last(self)
+
+    def touched(self) -> Touched:
+        return Touched()
+
+    def describe(self) -> str:
+        return "the end of a graph launch"
+
+
+class Lanes:
+    """The streams of one launch, which nobody else sees."""
+
+    def __init__(self, launched: GraphExec, context: Context) -> None:
+        self._launched = launched
+        self._executor = launched.executor
+        self._context = context
+        self._lanes: dict[Stream, None] = {}
+
+    def enqueue(self, graph: Graph, before: Sequence[Command]) -> list[Command]:
+        """Enqueue a graph's nodes, the first of them after `before`; those nothing waits for."""
+        after: dict[Node, Sequence[Command]] = {}
+        leaves: list[Command] = []
+        for node in self._launched.order(graph):
+            waits: Sequence[Command] = before
+            if node.dependencies:
+                waits = [command for other in node.dependencies for command in after[other]]
+            after[node] = ends = self._enqueue_node(node, waits)
+            if not node.dependents:
+                leaves += ends
+        return leaves or list(before)
+
+    def _enqueue_node(self, node: Node, waits: Sequence[Command]) -> Sequence[Command]:
+        work = node.work
+        lane = self.lane(work.context or self._context, waits)
+        if not node.is_enabled:
+            disabled = Nothing(lane, f"disabled: {work.describe()}")
+            self._executor.enqueue(disabled, waits)
+            return (disabled,)
+        if isinstance(work, ConditionalWork):
+            return self._enqueue_conditional(work, lane, waits)
+        if isinstance(work, BatchWork):
+            row = work.commands(lane)
+            for number, each in enumerate(row):
+                self._executor.enqueue(each, () if number else waits)
+            return row[-1:]
+        command = work.command(lane)
+        if isinstance(command, NodeLaunch):
+            # In a graph inside of a node the number would be taken for one of the whole.
+            command.graph_node = node.number if node.graph is self._launched.graph else None
+        if isinstance(work, WaitWork):
+            self._executor.hold(lane, work.event)
+        self._executor.enqueue(command, waits)
+        if node.made_at:
+            self._executor.note_node(command, node.made_at)
+        if isinstance(work, RecordWork) and isinstance(command, EventRecord):
+            work.event.record, work.event.since_us, work.event.captured = command, 0.0, None
+        for inside in work.graphs:
+            return self.enqueue(inside, (command,))
+        return (command,)
+
+    def _enqueue_conditional(
+        self, work: ConditionalWork, lane: Stream, waits: Sequence[Command]
+    ) -> Sequence[Command]:
+        """A decision, and a join that also waits for what is decided."""
+        launched, executor = self._launched, self._executor
+        join = Nothing(lane, f"the end of {work.describe()}")
+
+        def follow(decision: Decision, body: Graph) -> None:
+            lanes = Lanes(launched, work.where)
+            try:
+                leaves = lanes.enqueue(body, [decision])
+                if work.type is ConditionalType.WHILE:
+                    again = lanes.lane(work.where, leaves)
+                    next_one = Decision(again, work, follow, decision.round + 1)
+                    executor.enqueue(next_one, leaves)
+                    leaves = [next_one]
+                executor.also_wait(join, leaves)
+            finally:
+                lanes.close()
+
+        decision = Decision(lane, work, follow)
+        executor.enqueue(decision, waits)
+        executor.enqueue(join)
+        return (join,)
+
+    def lane(self, context: Context, waits: Sequence[Command]) -> Stream:
+        """Where one of `waits` is the last command, or a new one."""
+        for command in waits:
+            stream = command.stream
+            if stream in self._lanes and stream.tail is command and stream.context is context:
+                context.streams[stream] = None
+                return stream
+        made = Stream(context, flags=NON_BLOCKING, name="a lane of a graph launch")
+        self._lanes[made] = None
+        context.streams[made] = None
+        return made
+
+    def close(self) -> None:
+        """No more commands come: what is done goes."""
+        with self._executor.lock:
+            for lane in self._lanes:
+                lane.is_closed = True
+                if not lane.pending:
+                    lane.context.streams.pop(lane, None)

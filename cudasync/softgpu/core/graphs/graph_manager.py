@@ -1,0 +1,241 @@
+"""Cellar. What can be done with graphs: the verbs behind the driver's calls.
+
+Graphs and nodes are found by handle here. Those inside of executables are not: nobody
+is given a handle to them (`executables`).
+
+`lock` lets one thread at a time look at the structure of graphs, or change it. It is taken before
+the executor's, never after.
+"""
+
+from __future__ import annotations
+
+from functools import wraps
+from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
+
+from cudasync.locks import Lock
+from cudasync.softgpu.core.driver_types.handles import Handles
+from cudasync.softgpu.core.driver_types.result_codes import INVALID_VALUE, DriverFailure
+from cudasync.softgpu.core.graphs.capture_manager import Captures
+from cudasync.softgpu.core.graphs.conditional_nodes import conditions_of
+from cudasync.softgpu.core.graphs.graph import Graph, Node
+from cudasync.softgpu.core.graphs.graph_resources import Resources
+from cudasync.softgpu.core.graphs.graph_update import with_attributes_of
+from cudasync.softgpu.core.graphs.memory_nodes import has_memory_nodes
+from cudasync.softgpu.core.graphs.node_parameters import ChildWork, NodeType
+from cudasync.softgpu.core.graphs.stream_capture import Capture
+from cudasync.softgpu.core.graphs.user_objects import UserObjects, hold, release_all, taken_from
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from cudasync.softgpu.core.graphs.graph import Edge
+    from cudasync.softgpu.core.graphs.node_parameters import Work
+    from cudasync.softgpu.core.machine import Machine
+    from cudasync.softgpu.core.streams.streams import Stream
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+_FIXED = frozenset({NodeType.MEM_ALLOC, NodeType.MEM_FREE, NodeType.CONDITIONAL})
+
+
+def _alone(
+    verb: Callable[Concatenate[GraphManager, P], R],
+) -> Callable[Concatenate[GraphManager, P], R]:
+    """Let one thread at a time look at the structure of graphs, or change it."""
+
+    @wraps(verb)
+    def guarded(self: GraphManager, /, *arguments: P.args, **named: P.kwargs) -> R:
+        with self.lock:
+            return verb(self, *arguments, **named)
+
+    return guarded
+
+
+class GraphManager:
+    """All graphs of a machine."""
+
+    def __init__(self, machine: Machine) -> None:
+        self._machine = machine
+        self._executor = machine.executor
+        # What a finaliser asks for is put off.
+        self.lock = Lock()
+        self.captures = Captures()
+        self.resources = Resources(machine)
+        self._graphs = self.made = Handles[Graph]("graph", code=INVALID_VALUE)
+        self._nodes: Handles[Node] = Handles("graph node", code=INVALID_VALUE)
+        self.user_objects = UserObjects()
+
+    # Finding
+
+    def get(self, handle: int) -> Graph:
+        """The graph a handle names, be it inside of a node."""
+        return self._graphs.get(handle)
+
+    def node(self, handle: int) -> Node:
+        """The node a handle names."""
+        return self._nodes.get(handle)
+
+    # Graphs
+
+    def create(self, flags: int) -> Graph:
+        """An empty graph."""
+        if flags:
+            raise DriverFailure(INVALID_VALUE, "the flags must be 0")
+        return self.adopt(Graph())
+
+    @_alone
+    def adopt(self, graph: Graph) -> Graph:
+        """Let handles name a graph, its nodes, and what is inside of them."""
+        self._graphs.add(graph.handle, graph)
+        # By a copy: another thread may capture into it.
+        for node in list(graph.nodes):
+            self._adopt_node(node)
+        return graph
+
+    def _adopt_node(self, node: Node) -> None:
+        self._nodes.add(node.handle, node)
+        for inside in node.work.graphs:
+            self.adopt(inside)
+
+    def destroy(self, handle: int) -> None:
+        """End a graph and its nodes; executables made from it stay."""
+        if self._executor.deferred.put_off(lambda: self.destroy(handle)):
+            return
+        with self.lock:
+            graph = self.get(handle)
+            if graph.owner is not None:
+                raise DriverFailure(INVALID_VALUE, "the graph belongs to a node")
+            self.captures.refuse_graph(graph, "destroyed")
+            self._forget(graph)
+            self.resources.let_go(graph)
+        release_all(taken_from(graph))
+
+    def _forget(self, graph: Graph) -> None:
+        self._graphs.discard(graph.handle)
+        for node in list(graph.nodes):
+            self._forget_node(node)
+
+    def _forget_node(self, node: Node) -> None:
+        self._nodes.discard(node.handle)
+        for inside in node.work.graphs:
+            self._forget(inside)
+
+    @_alone
+    def clone(self, handle: int) -> Graph:
+        """An equal graph, which knows where each node of the original is in it."""
+        original = self.get(handle)
+        _refuse_memory_nodes(original, "cloned")
+        twin, _ = original.copy()
+        for condition in twin.all_conditions():
+            condition.hold()
+        hold(twin)
+        return self.adopt(twin)
+
+    def find_in_clone(self, node: Node, clone: Graph) -> Node:
+        """The node of a clone that was made from `node`."""
+        found = clone.twins.get(node.handle)
+        if found is None or found not in found.graph.nodes:
+            raise DriverFailure(INVALID_VALUE, "the graph is no clone of the node's, or lost it")
+        return found
+
+    # Nodes and edges
+
+    @_alone
+    def add(self, graph: Graph, work: Work, dependencies: Iterable[tuple[Node, Edge]]) -> Node:
+        """A new node."""
+        node = graph.add(work, dependencies)
+        self._adopt_node(node)
+        return node
+
+    @_alone
+    def child(self, graph: Graph) -> ChildWork:
+        """The work of a node that is a copy of a graph."""
+        _refuse_memory_nodes(graph, "a child that is a copy")
+        if conditions_of(graph):
+            raise DriverFailure(
+                INVALID_VALUE, "a graph with conditional nodes can not be a child that is a copy"
+            )
+        return ChildWork(graph.copy()[0])
+
+    def moved_child(self, graph: Graph) -> ChildWork:
+        """The work of a node that takes a graph over."""
+        if graph.owner is not None:
+            raise DriverFailure(INVALID_VALUE, "the graph belongs to a node")
+        return ChildWork(graph)
+
+    def remove(self, node: Node) -> None:
+        """End a node, its edges, and the graphs inside."""
+        with self.lock:
+            _refuse_memory_nodes(node.graph, "taken apart")
+            self.captures.refuse_graph(node.graph, "taken apart")
+            node.graph.remove(node)
+            self._forget_node(node)
+            self.resources.let_go_of_node(node)
+        for inside in node.work.graphs:
+            release_all(taken_from(inside))
+
+    @_alone
+    def connect(self, graph: Graph, source: Node, target: Node, edge: Edge) -> None:
+        """A new edge."""
+        graph.connect(source, target, edge)
+
+    @_alone
+    def disconnect(self, graph: Graph, source: Node, target: Node, edge: Edge) -> None:
+        """Take an edge out."""
+        _refuse_memory_nodes(graph, "taken apart")
+        graph.disconnect(source, target, edge)
+
+    def check_settable(self, node: Node) -> None:
+        """INVALID_VALUE for a node whose parameters are given once."""
+        if node.work.kind in _FIXED:
+            raise DriverFailure(INVALID_VALUE, f"a {node.work.kind.name} node can not be changed")
+
+    def set_work(self, node: Node, work: Work) -> None:
+        """Give a node other parameters; its type stays."""
+        with self.lock:
+            if work.kind != node.work.kind:
+                raise DriverFailure(INVALID_VALUE, f"the node is a {node.work.kind.name} node")
+            before = node.work.graphs
+            for inside in before:
+                self._forget(inside)
+            node.work = work = with_attributes_of(node.work, work)
+            node.kept = None
+            for inside in work.graphs:
+                inside.owner = node
+                hold(inside)
+                self.adopt(inside)
+        for inside in before:
+            release_all(taken_from(inside))
+
+    # Captures
+
+    def begin_capture_to(
+        self, stream: Stream, mode: int, graph: Graph, tips: Iterable[tuple[Node, Edge]]
+    ) -> None:
+        """Capture into a graph that is there."""
+        before = dict(tips)
+        if any(node.graph is not graph for node in before):
+            raise DriverFailure(INVALID_VALUE, "a node depended on is of another graph")
+        self.captures.begin_to(stream, mode, graph, before)
+
+    def end_capture(self, stream: Stream) -> Graph:
+        """The graph that was captured."""
+        capture = stream.capture
+        try:
+            return self.adopt(self.captures.end(stream))
+        except DriverFailure:
+            if isinstance(capture, Capture) and capture.is_over and capture.owns_graph:
+                self._forget(capture.graph)
+                self.resources.let_go(capture.graph)
+                release_all(taken_from(capture.graph))
+            raise
+
+    def adopt_captured(self, capture: Capture) -> Graph:
+        """Let handles name what a capture has so far: the program asks for it."""
+        return self.adopt(capture.graph)
+
+
+def _refuse_memory_nodes(graph: Graph, what: str) -> None:
+    if has_memory_nodes(graph):
+        raise DriverFailure(INVALID_VALUE, f"a graph with memory nodes can not be {what}")

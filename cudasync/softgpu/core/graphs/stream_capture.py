@@ -1,0 +1,204 @@
+"""Cellar. Stream capture: commands that become nodes instead of being executed.
+
+True of a capture that is not over:
+- exactly the streams in `tips` have it as their `capture`;
+- `tips[stream]` are the nodes that the stream's next one will depend on;
+- once `complaint` is set nothing is added to it, and ending it gives no graph.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum, unique
+from itertools import count
+from threading import get_ident
+from typing import TYPE_CHECKING, Final, NoReturn, Protocol
+
+from cudasync.softgpu.core.driver_types.result_codes import (
+    CAPTURED_EVENT,
+    STREAM_CAPTURE_IMPLICIT,
+    STREAM_CAPTURE_INVALIDATED,
+    STREAM_CAPTURE_ISOLATION,
+    STREAM_CAPTURE_MERGE,
+    STREAM_CAPTURE_UNSUPPORTED,
+    DriverFailure,
+)
+from cudasync.softgpu.core.graphs.captured_commands import work_of
+from cudasync.softgpu.core.graphs.graph import PLAIN
+from cudasync.softgpu.core.graphs.node_parameters import RecordWork, WaitWork
+
+if TYPE_CHECKING:
+    import ctypes
+    from collections.abc import Iterable
+
+    from cudasync.softgpu.core.graphs.graph import Edge, Graph, Node
+    from cudasync.softgpu.core.graphs.node_parameters import Work
+    from cudasync.softgpu.core.streams.commands import Command
+    from cudasync.softgpu.core.streams.streams import Event, Stream
+
+
+@unique
+class Mode(IntEnum):
+    """CUstreamCaptureMode: what else is forbidden meanwhile, and to whom."""
+
+    GLOBAL = 0
+    THREAD_LOCAL = 1
+    RELAXED = 2
+
+
+_identities = count(1)
+
+EXTERNAL: Final = 1
+"""CU_EVENT_RECORD_EXTERNAL, CU_EVENT_WAIT_EXTERNAL: a node, and no part of the capture."""
+
+
+class Captor(Protocol):
+    """What a stream may have as its `capture`."""
+
+    def take(self, command: Command) -> None:
+        """Called with what would have been enqueued."""
+
+    def refuse(self, what: str) -> NoReturn:
+        """Called where a program waits for the stream, or asks about it."""
+
+
+class CapturedRecord:
+    """What an event stands for that was recorded in a captured stream."""
+
+    __slots__ = ("capture", "tips")
+
+    def __init__(self, capture: Capture, tips: dict[Node, Edge]) -> None:
+        self.capture = capture
+        self.tips = tips
+
+
+class Capture:
+    """One capture, from its beginning to its end."""
+
+    def __init__(self, origin: Stream, mode: Mode, graph: Graph, *, owns_graph: bool) -> None:
+        self.identity = next(_identities)
+        self.origin = origin
+        self.mode = mode
+        self.graph = graph
+        self.owns_graph = owns_graph
+        self.thread = get_ident()
+        self.complaint = ""
+        self.is_over = False
+        self.tips: dict[Stream, dict[Node, Edge]] = {}
+        # What was given out a pointer to.
+        self.kept: tuple[ctypes.Array[ctypes.c_uint64], ctypes.Array[ctypes.c_uint8]] | None = None
+
+    def join(self, stream: Stream, tips: dict[Node, Edge]) -> None:
+        """Let a stream be part of it from now on, after some nodes."""
+        self.tips[stream] = dict(tips)
+        stream.capture = self
+
+    def take(self, command: Command) -> None:
+        """Add what the command would do, at the end of what its stream captured."""
+        self.check()
+        try:
+            work = work_of(command)
+        except DriverFailure as failure:
+            self.fail(failure)
+        self.add(command.stream, work)
+
+    def add(self, stream: Stream, work: Work) -> Node:
+        """A node at the end of a stream."""
+        self.check()
+        tips = {n: e for n, e in self.tips[stream].items() if n in self.graph.nodes}
+        node = self.graph.add(work, tips.items())
+        self.tips[stream] = {node: PLAIN}
+        return node
+
+    def record(self, event: Event, stream: Stream, flags: int) -> None:
+        """Let the event stand for this point, or be recorded by a node."""
+        self.check()
+        if flags & EXTERNAL:
+            self.add(stream, RecordWork(event))
+        else:
+            event.captured = CapturedRecord(self, dict(self.tips[stream]))
+            event.record, event.since_us = None, -1.0
+
+    def wait(self, stream: Stream, event: Event, flags: int) -> None:
+        """Let one of its streams go on after an event."""
+        self.check()
+        captured = event.captured
+        if flags & EXTERNAL:
+            self.add(stream, WaitWork(event))
+        elif captured is None:
+            self.fail(
+                DriverFailure(
+                    STREAM_CAPTURE_ISOLATION, f"{stream.name} would wait for work outside"
+                )
+            )
+        elif captured.capture is not self:
+            self._refuse_merge(captured)
+        else:
+            self.tips[stream].update(captured.tips)
+
+    def _refuse_merge(self, captured: CapturedRecord) -> NoReturn:
+        if captured.capture.is_over:
+            self.fail(DriverFailure(CAPTURED_EVENT, "the event's capture has ended"))
+        if not captured.capture.complaint:
+            captured.capture.complaint = "it would have been merged with another"
+        self.fail(DriverFailure(STREAM_CAPTURE_MERGE, "the event is of another capture"))
+
+    def refuse(self, what: str) -> NoReturn:
+        """STREAM_CAPTURE_UNSUPPORTED, and an end of it."""
+        self.check()
+        self.fail(DriverFailure(STREAM_CAPTURE_UNSUPPORTED, f"{what} while it is captured"))
+
+    def fail(self, failure: DriverFailure) -> NoReturn:
+        """Invalidate the capture by what went wrong."""
+        self.complaint = self.complaint or failure.detail
+        raise failure
+
+    def check(self) -> None:
+        """STREAM_CAPTURE_INVALIDATED, with the reason, if something went wrong before."""
+        if self.complaint:
+            raise DriverFailure(
+                STREAM_CAPTURE_INVALIDATED, f"the capture is invalid: {self.complaint}"
+            )
+
+    def unjoined(self) -> Stream | None:
+        """A stream with nodes that the origin's tip does not come after."""
+        reached = set(stack := list(self.tips[self.origin]))
+        while stack:
+            for other in stack.pop().dependencies:
+                if other not in reached:
+                    reached.add(other)
+                    stack.append(other)
+        for stream, tips in list(self.tips.items()):
+            if any(node not in reached and node in self.graph.nodes for node in tips):
+                return stream
+        return None
+
+    def end(self) -> None:
+        """Let all streams go."""
+        self.is_over = True
+        for stream in list(self.tips):
+            if stream.capture is self:
+                stream.capture = None
+
+
+class LegacyGuard:
+    """What a legacy default stream has as its capture while blocking streams are captured."""
+
+    def __init__(self, captures: Iterable[Capture]) -> None:
+        self._captures = captures
+
+    def take(self, command: Command) -> None:
+        self._fail(f"{command.describe()} on the legacy default stream")
+
+    def refuse(self, what: str) -> NoReturn:
+        self._fail(what)
+
+    def _fail(self, what: str) -> NoReturn:
+        complaint = f"{what} would wait for captured streams"
+        invalidate(list(self._captures), complaint)
+        raise DriverFailure(STREAM_CAPTURE_IMPLICIT, complaint)
+
+
+def invalidate(captures: Iterable[Capture], complaint: str) -> None:
+    """Invalidate several captures for one reason."""
+    for capture in captures:
+        capture.complaint = capture.complaint or complaint

@@ -1,1 +1,0 @@
-"""Cellar, core. Interprocess communication: memory and events that several processes see."""

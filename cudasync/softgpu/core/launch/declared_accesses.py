@@ -1,0 +1,184 @@
+"""Cellar. What an op declared to read and write, held against all that its thread enqueues.
+
+A client says what an op may touch before it calls the op's function, and takes it back behind it.
+Each copy, fill and value that the thread enqueues meanwhile is looked at when it is enqueued, and
+refused if it does more. Each launch is recorded, and fails if it has done more.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Protocol
+
+from cudasync.ptx.access import analyse
+from cudasync.softgpu.core.driver_types.result_codes import ASSERT, NOT_PERMITTED, DriverFailure
+from cudasync.softgpu.core.launch.kernel_launch import KernelLaunch
+from cudasync.softgpu.core.launch.undeclared_access import Access, sentence
+from cudasync.softgpu.interface.access_recording import Recording, Touch
+
+if TYPE_CHECKING:
+    from cudasync.softgpu.core.launch.op_declarations import Declaration
+    from cudasync.softgpu.core.machine import Machine
+    from cudasync.softgpu.core.memory.allocation_table import Allocation
+    from cudasync.softgpu.core.modules.modules import Function
+    from cudasync.softgpu.core.streams.commands import Command, Touched
+    from cudasync.softgpu.interface.launch import AllocationSnapshot
+
+
+class Watcher(Protocol):
+    """Whoever wants to know what a launch does: it is recorded for them."""
+
+    def begin(self, allocations: AllocationSnapshot) -> Recording:
+        """The record of the launch, which may touch these allocations."""
+
+    def failure(self, function: Function) -> DriverFailure | None:
+        """Why the launch fails after all, now that it is done; None if it does not."""
+
+    def touched(self) -> Touched | None:
+        """All that it has touched, if that is known."""
+
+
+class Expectation:
+    """What one launch may do, and the record of what it does."""
+
+    recording: Recording
+
+    def __init__(self, machine: Machine, declaration: Declaration, parameters: bytes) -> None:
+        self._machine = machine
+        self._declaration = declaration
+        self._parameters = parameters
+        # What was filled by copies that come before it.
+        self._filled = len(declaration.filled)
+
+    def begin(self, allocations: AllocationSnapshot) -> Recording:
+        """Watch all that it may touch and may not read, or may not write."""
+        marked: list[tuple[int, int]] = []
+        bare: list[tuple[int, int]] = []
+        for start, end in allocations.ranges():
+            for low, high, reads, writes in self._declaration.pieces(start, end):
+                if not (reads and writes):
+                    # Only where old values are not to be read does "before" have to be known.
+                    (marked if writes else bare).append((low, high))
+        self.recording = Recording(marked, bare)
+        if marked:
+            filled = self._declaration.filled[: self._filled]
+            for start, end in filled + self._declaration.written_by_launches():
+                self.recording.take_as_written(start, end)
+        return self.recording
+
+    def touched(self) -> None:
+        """What was allowed was not looked at."""
+
+    def failure(self, function: Function) -> DriverFailure | None:
+        """The first access that was not declared, by arguments, then by address."""
+        self._declaration.launched.append(self.recording)
+        found: list[Access] = []
+        for index, (start, end) in enumerate(self.recording.ranges):
+            _, _, reads, writes = next(self._declaration.pieces(start, end))
+            for kind, is_allowed in ((Touch.WRITTEN, writes), (Touch.READ_FIRST, reads)):
+                first = None if is_allowed else self.recording.first(index, kind)
+                allocation = self._machine.memory.find(start) if first is not None else None
+                if first is not None and not self._is_excused(function, start, allocation, kind):
+                    address = max(start, first.address)
+                    who = f"kernel {function.name}, PTX line {first.line}"
+                    found.append(Access(who, address, kind, allocation, (reads, writes)))
+        if not found:
+            return None
+        said = self._declaration
+        return DriverFailure(
+            ASSERT, sentence(found, said.rows, said.op, function, self._parameters)
+        )
+
+    def _is_excused(
+        self, function: Function, address: int, allocation: Allocation | None, kind: Touch
+    ) -> bool:
+        if self._declaration.is_private(address, allocation):
+            return True
+        return (
+            kind is not Touch.WRITTEN
+            and allocation is not None
+            and function.module.variables.get(allocation.name) is allocation
+            and _is_constant(function, allocation.name)
+        )
+
+
+def _is_constant(function: Function, name: str) -> bool:
+    """True if no kernel of the module writes to its variable of that name."""
+    source = function.module.source
+    return not any(
+        name in symbols and symbols[name].writes
+        for symbols in (analyse(source, each.name).symbols for each in source.kernels)
+    )
+
+
+class Expectations(threading.local):
+    """What the calling thread may enqueue: that of the innermost op whose function it runs."""
+
+    def __init__(self, machine: Machine) -> None:
+        self._machine = machine
+        self._inside: list[Declaration | None] = []
+        # By ops that are issued.
+        self._launched: list[Command] = []
+
+    def begin(self, declaration: Declaration | None) -> None:
+        """From now on this is what holds; None if nothing is declared, so nothing held.
+
+        What can run of the launches before is run, so that a violation shows before another op
+        reads what was written without being declared: it has no reason to wait for that.
+        """
+        executor = self._machine.executor
+        if self._launched and not executor.is_busy_here():
+            launched, self._launched = self._launched, []
+            executor.finish_nowait(launched)
+        self._inside.append(declaration)
+
+    def end(self) -> None:
+        """What held before holds again."""
+        declaration = self._inside.pop() if self._inside else None
+        if declaration is not None:
+            self._launched += declaration.launches
+
+    @property
+    def current(self) -> Declaration | None:
+        return self._inside[-1] if self._inside else None
+
+    def note_allocation(self, made: Allocation) -> None:
+        """The calling thread has allocated memory."""
+        if self.current is not None:
+            self.current.own.append((made.start, made.end))
+
+    def hold(self, command: Command) -> None:
+        """Look at a command that the calling thread enqueues.
+
+        DriverFailure NOT_PERMITTED if it does more than the op declares: it is not enqueued.
+        """
+        declaration = self.current
+        # What a command enqueues while it executes is of another op than the thread's.
+        if declaration is None or self._machine.executor.is_busy_here():
+            return
+        if isinstance(command, KernelLaunch):
+            command.expectation = Expectation(self._machine, declaration, command.parameters)
+            declaration.launches.append(command)
+            return
+        touched = command.touched() if command.is_access else None
+        if touched is None:
+            return
+        for ranges, kind in ((touched.reads, Touch.READ), (touched.writes, Touch.WRITTEN)):
+            for start, end in ranges:
+                self._check(command, declaration, start, end, kind)
+        declaration.filled += touched.writes
+
+    def _check(
+        self, command: Command, declaration: Declaration, start: int, end: int, kind: Touch
+    ) -> None:
+        for low, high, reads, writes in declaration.pieces(start, end):
+            if writes if kind is Touch.WRITTEN else reads:
+                continue
+            if writes and not declaration.may_hold_old(low, high):
+                continue
+            allocation = self._machine.memory.find(low)
+            if not declaration.is_private(low, allocation):
+                found = [Access(command.describe(), low, kind, allocation, (reads, writes))]
+                raise DriverFailure(
+                    NOT_PERMITTED, sentence(found, declaration.rows, declaration.op)
+                )

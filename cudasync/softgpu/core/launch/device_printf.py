@@ -1,0 +1,89 @@
+"""Cellar. What kernels print, as CUDA prints it: printf on stdout, failed assertions on stderr.
+
+Records are read when a launch has run, which is inside the call that synchronises with it. They go
+to the file descriptors themselves, as C's would; The buffers of Python and of C are flushed first.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import struct
+import sys
+from typing import TYPE_CHECKING
+
+from cudasync.softgpu.core.launch.printf_format import formatted
+from cudasync.softgpu.interface.printf_buffer import CAPACITY, HEADER_BYTES, RECORD_BYTES, Kind
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from cudasync.softgpu.core.memory.allocation_table import Allocation
+    from cudasync.softgpu.core.memory.memory_manager import MemoryManager
+
+_STDOUT, _STDERR = 1, 2
+_flush = ctypes.CDLL(None).fflush
+# A string without an end is cut here.
+_LONGEST = 1 << 16
+
+
+def drain(output: Allocation, memory: MemoryManager) -> None:
+    """Print the records in `output`, and make room for others."""
+    taken = ctypes.c_uint64.from_address(output.start)
+    if not taken.value:
+        return
+    size = min(taken.value, CAPACITY)
+    data = ctypes.string_at(output.start + HEADER_BYTES, size)
+    ctypes.memset(output.start, 0, HEADER_BYTES + size)
+    for descriptor, text in _texts(data, memory):
+        _write(descriptor, text)
+
+
+def _texts(data: bytes, memory: MemoryManager) -> Iterator[tuple[int, bytes]]:
+    position = 0
+    while position + RECORD_BYTES <= len(data):
+        word, text = struct.unpack_from("<QQ", data, position)
+        size, kind = word >> 8, word & 0xFF
+        if not RECORD_BYTES <= size <= len(data) - position:
+            return
+        arguments = data[position + RECORD_BYTES : position + size]
+        if kind == Kind.PRINT:
+            yield _STDOUT, formatted(_string(text, memory), arguments, lambda a: _string(a, memory))
+        else:
+            yield _STDERR, _assertion(data, position, text, memory)
+        position += size
+
+
+def _assertion(data: bytes, position: int, text: int, memory: MemoryManager) -> bytes:
+    coordinates = struct.unpack_from("<6I", data, position + 16)
+    file, line, function = struct.unpack_from("<QI4xQ", data, position + RECORD_BYTES)
+    block, thread = coordinates[:3], coordinates[3:]
+    return (
+        b"%s:%d: %s: block: [%d,%d,%d], thread: [%d,%d,%d] Assertion `%s` failed.\n"
+        % (
+            _string(file, memory), line, _string(function, memory), *block, *thread,
+            _string(text, memory),
+        )
+    )  # fmt: skip
+
+
+def _string(address: int, memory: MemoryManager) -> bytes:
+    """The characters at `address` up to a zero, and no further than the allocation they lie in."""
+    allocation = memory.table_of(address).find(address)
+    if allocation is None or not allocation.is_live:
+        return b"(null)"
+    length = min(allocation.end - address, _LONGEST)
+    return ctypes.string_at(address, length).partition(b"\0")[0]
+
+
+def _write(descriptor: int, text: bytes) -> None:
+    """All of it; a closed descriptor is nobody's to complain about."""
+    stream = sys.stdout if descriptor == _STDOUT else sys.stderr
+    with contextlib.suppress(OSError, ValueError):
+        if stream is not None:
+            stream.flush()
+        # And what C code of the process has printed before.
+        _flush(None)
+        while text:
+            text = text[os.write(descriptor, text) :]

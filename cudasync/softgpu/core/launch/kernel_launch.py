@@ -1,0 +1,304 @@
+"""Cellar. Kernel launches: what is checked when one is enqueued, and how it is run.
+
+Arguments are copied at the call. The memory that the kernel may touch is that of the moment when
+it starts. A kernel that waits politely for memory to change yields, and goes on in a later turn.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from math import prod
+from typing import TYPE_CHECKING
+
+from cudasync.softgpu.core.driver_types.device_limits import (
+    MAX_BLOCK,
+    MAX_GRID,
+    MAX_THREADS,
+    MULTIPROCESSORS,
+)
+from cudasync.softgpu.core.driver_types.result_codes import (
+    COOPERATIVE_LAUNCH_TOO_LARGE,
+    INVALID_HANDLE,
+    INVALID_PTX,
+    INVALID_VALUE,
+    OUT_OF_MEMORY,
+    DriverFailure,
+)
+from cudasync.softgpu.core.driver_types.virtual_clock import kernel_us
+from cudasync.softgpu.core.launch.device_printf import drain
+from cudasync.softgpu.core.launch.fault_report import failure_of
+from cudasync.softgpu.core.streams.commands import NO_COMMANDS, Command, Step
+from cudasync.softgpu.interface.launch import AllocationSnapshot, Launch, OutcomeKind
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from cudasync.softgpu.core.launch.declared_accesses import Watcher
+    from cudasync.softgpu.core.machine import Machine
+    from cudasync.softgpu.core.modules.modules import Function
+    from cudasync.softgpu.core.streams.commands import Touched
+    from cudasync.softgpu.core.streams.streams import Stream
+    from cudasync.softgpu.interface.launch import Dim3, Execution
+
+
+class _Workspace(ctypes.Structure):
+    """What the driver gives a cooperative grid to synchronise with."""
+
+    _fields_ = (("size", ctypes.c_uint32), ("barrier", ctypes.c_uint32))
+
+
+class Plan:
+    """What many launches of a function share: their shape, found to be within bounds once."""
+
+    __slots__ = ("block", "context", "dynamic_shared_bytes", "function", "grid", "machine", "shape")
+
+    def __init__(
+        self,
+        machine: Machine,
+        function: Function,
+        grid: Dim3,
+        block: Dim3,
+        dynamic_shared_bytes: int,
+    ) -> None:
+        self.machine = machine
+        self.function = function
+        self.context = function.module.context
+        self.grid = grid
+        self.block = block
+        self.dynamic_shared_bytes = dynamic_shared_bytes
+        # As the driver's call has it.
+        self.shape = (*grid, *block, dynamic_shared_bytes)
+
+
+class KernelLaunch(Command):
+    """cuLaunchKernel."""
+
+    __slots__ = ("execution", "expectation", "parameters", "plan", "stop_reason", "workspace")
+
+    # Of a node of a graph: which one, in the order in which they were added.
+    graph_node: int | None = None
+
+    def __init__(
+        self,
+        stream: Stream,
+        plan: Plan,
+        parameters: bytes,
+        is_cooperative: bool = False,
+    ) -> None:
+        # What `Command.__init__` does: a call from here would take a tenth of the driver's.
+        self.stream = stream
+        self.serial = self.missing = 0
+        self.before = None
+        self.dependencies = self.dependents = NO_COMMANDS
+        self.is_done = self.is_wanted = False
+        self.after_us = self.time_us = 0.0
+        self.plan = plan
+        self.parameters = parameters
+        # What it may access, if that is to be checked.
+        self.expectation: Watcher | None = None
+        self.execution: Execution | None = None
+        self.stop_reason = ""
+        # The grid's barrier, as the headers of cooperative groups have it: two words, of which
+        # the second counts; %envreg1 and %envreg2 hold its address.
+        self.workspace = _Workspace(ctypes.sizeof(_Workspace)) if is_cooperative else None
+
+    @property
+    def function(self) -> Function:
+        return self.plan.function
+
+    def run(self) -> Step:
+        execution, expectation = self.execution or self.start(), self.expectation
+        outcome = execution.run()
+        if self.function.module.output is not None:
+            drain(self.function.module.output, self.plan.machine.memory)
+        if outcome.kind is OutcomeKind.YIELDED:
+            return Step.MOVED if outcome.has_moved else Step.YIELDED
+        self.execution = None
+        if outcome.fault is not None:
+            memory, source = self.plan.machine.memory, self.function.module.source
+            raise failure_of(outcome.fault, memory, source, self.stop_reason, self.graph_node)
+        if expectation is not None:
+            failure = expectation.failure(self.function)
+            if failure is not None:
+                raise failure
+        return Step.DONE
+
+    def start(self) -> Execution:
+        """Prepare to run, machine code included; else the first `run` does."""
+        execution = self.execution = self._start()
+        # Only now: who stops it says so, and then looks whether there is an execution.
+        if self.stop_reason:
+            execution.stop()
+        return execution
+
+    def _start(self) -> Execution:
+        expectation, plan = self.expectation, self.plan
+        allocations = plan.machine.memory.snapshot(self.stream.context)
+        recording = expectation.begin(allocations) if expectation is not None else None
+        address = 0
+        if self.workspace is not None:
+            address = ctypes.addressof(self.workspace)
+            size = ctypes.sizeof(self.workspace)
+            allocations = AllocationSnapshot([*allocations.ranges(), (address, address + size)])
+        launch = Launch(
+            plan.grid,
+            plan.block,
+            plan.dynamic_shared_bytes,
+            self.parameters,
+            plan.function.module.symbols,
+            allocations,
+            plan.machine.budget,
+            recording,
+            address,
+        )
+        try:
+            return self.function.kernel.start(launch)
+        except MemoryError:
+            raise DriverFailure(
+                OUT_OF_MEMORY, f"kernel {self.function.name}: no memory for its blocks"
+            ) from None
+        except Exception as problem:
+            # Machine code is made at the first launch.
+            raise DriverFailure(
+                INVALID_PTX, f"kernel {self.function.name} can not be compiled: {problem}"
+            ) from problem
+
+    @property
+    def cost_us(self) -> float:
+        x, y, z = self.plan.grid
+        block = self.plan.block
+        return kernel_us(x * y * z * block[0] * block[1] * block[2])
+
+    def touched(self) -> Touched | None:
+        return self.expectation.touched() if self.expectation is not None else None
+
+    def describe(self) -> str:
+        return f"kernel {self.function.name}"
+
+    def stop(self, reason: str) -> None:
+        self.stop_reason = self.stop_reason or reason
+        execution = self.execution
+        if execution is not None:
+            execution.stop()
+
+    def dropped(self) -> None:
+        self.execution = None
+
+
+class NodeLaunch(KernelLaunch):
+    """A launch by a node of a graph, whose number a fault's report has."""
+
+    __slots__ = ("graph_node",)
+
+
+def launch(
+    machine: Machine,
+    function: Function,
+    stream: Stream,
+    grid: Dim3,
+    block: Dim3,
+    dynamic_shared_bytes: int,
+    parameters: bytes,
+    *,
+    is_cooperative: bool = False,
+) -> None:
+    """Check and enqueue; DriverFailure INVALID_VALUE names the bound that is broken.
+
+    The blocks of a cooperative launch must fit on the device together, else it is
+    COOPERATIVE_LAUNCH_TOO_LARGE.
+    """
+    if function.module.context is not stream.context:
+        raise DriverFailure(INVALID_HANDLE, "the kernel and the stream differ in context")
+    plan = function.plan
+    if plan is None or plan.shape != (*grid, *block, dynamic_shared_bytes):
+        check_shape(function, grid, block, dynamic_shared_bytes)
+        plan = Plan(machine, function, grid, block, dynamic_shared_bytes)
+        # Where each launch is watched, whoever launches is to come here.
+        function.plan = None if machine.record else plan
+    if is_cooperative:
+        _check_cooperative(function, stream, grid, block, dynamic_shared_bytes)
+    machine.executor.enqueue(KernelLaunch(stream, plan, parameters, is_cooperative))
+
+
+def _check_cooperative(
+    function: Function, stream: Stream, grid: Dim3, block: Dim3, shared_bytes: int
+) -> None:
+    green = stream.green
+    multiprocessors = MULTIPROCESSORS if green is None else green.multiprocessors.count
+    most = multiprocessors * resident_blocks(function, prod(block), shared_bytes)
+    if prod(grid) > most:
+        raise DriverFailure(
+            COOPERATIVE_LAUNCH_TOO_LARGE,
+            f"kernel {function.name}: {prod(grid)} blocks, at most {most} fit on the device",
+        )
+
+
+def check_shape(function: Function, grid: Dim3, block: Dim3, dynamic_shared_bytes: int) -> None:
+    threads = block[0] * block[1] * block[2]
+    if (
+        0 in (*grid, *block)
+        or threads > min(MAX_THREADS, function.kernel.max_threads)
+        or any(size > most for size, most in zip(grid + block, MAX_GRID + MAX_BLOCK, strict=True))
+        or dynamic_shared_bytes > function.dynamic_shared_limit
+    ):
+        raise DriverFailure(
+            INVALID_VALUE, _complaint(function, grid, block, threads, dynamic_shared_bytes)
+        )
+
+
+def _complaint(function: Function, grid: Dim3, block: Dim3, threads: int, shared: int) -> str:
+    name = f"kernel {function.name}"
+    if 0 in (*grid, *block):
+        return f"{name}: grid {grid} and block {block} may have no zero"
+    most = min(MAX_THREADS, function.kernel.max_threads)
+    if threads > most:
+        return f"{name}: {threads} threads in a block, at most {most}"
+    if shared > function.dynamic_shared_limit:
+        return (
+            f"{name}: {shared} bytes of dynamic shared memory, at most "
+            f"{function.dynamic_shared_limit} unless more is opted for"
+        )
+    return f"{name}: grid {grid} or block {block} is larger than {MAX_GRID} or {MAX_BLOCK}"
+
+
+def resident_blocks(function: Function, threads: int, dynamic_shared_bytes: int) -> int:
+    """How many blocks of this shape a multiprocessor holds at once; 0 if not even one."""
+    if not 0 < threads <= function.kernel.max_threads:
+        return 0
+    has = function.module.context.device.capability
+    shared = function.kernel.static_shared_bytes + dynamic_shared_bytes + has.reserved_shared_bytes
+    blocks = min(
+        has.threads_per_multiprocessor // (-(-threads // 32) * 32), has.blocks_per_multiprocessor
+    )
+    return min(blocks, has.shared_bytes_per_multiprocessor // shared) if shared else blocks
+
+
+def best_block(function: Function, limit: int, shared_of: Callable[[int], int]) -> tuple[int, int]:
+    """Block size with the most resident threads, and the grid that fills the device.
+
+    `shared_of` says how much dynamic shared memory a block of so many threads has; of equally
+    good sizes it is the largest. 0 and 0 if no block can be launched.
+    """
+    most = min(function.kernel.max_threads, limit if limit > 0 else MAX_THREADS)
+    sizes = [*range(most - most % 32, 0, -32), most] if most % 32 else range(most, 0, -32)
+    best, found = 0, (0, 0)
+    for threads in sizes:
+        shared_bytes = shared_of(threads)
+        if shared_bytes > function.dynamic_shared_limit:
+            continue
+        blocks = resident_blocks(function, threads, shared_bytes)
+        if blocks * threads > best:
+            best, found = blocks * threads, (threads, MULTIPROCESSORS * blocks)
+    return found
+
+
+def spare_shared(function: Function, blocks: int, threads: int) -> int:
+    """The dynamic shared memory of each of so many blocks, if a multiprocessor is to hold them."""
+    if blocks < 1 or not 0 < threads <= function.kernel.max_threads:
+        raise DriverFailure(INVALID_VALUE, f"{blocks} blocks of {threads} threads")
+    if resident_blocks(function, threads, 0) < blocks:
+        return 0
+    has = function.module.context.device.capability
+    share = has.shared_bytes_per_multiprocessor // blocks - has.reserved_shared_bytes
+    share -= function.kernel.static_shared_bytes
+    return max(0, min(share, function.dynamic_shared_limit))

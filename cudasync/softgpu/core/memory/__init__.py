@@ -1,0 +1,1 @@
+"""Cellar, core. Memory management: allocations, pools, virtual and managed memory, copies."""

@@ -1,0 +1,168 @@
+"""Cellar. Commands that move and fill memory.
+
+Each end of a transfer is a `Place`: an address, and the allocation it lies in, or none for
+pageable host memory. The allocation is looked at again when the command executes, so that
+memory that was freed between the call and the execution is a fault and not a silent access.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from cudasync.softgpu.core.driver_types.result_codes import ILLEGAL_ADDRESS, DriverFailure
+from cudasync.softgpu.core.driver_types.virtual_clock import copy_us
+from cudasync.softgpu.core.memory.row_copies import move_rows
+from cudasync.softgpu.core.streams.commands import Command, Step, Touched
+
+if TYPE_CHECKING:
+    from cudasync.softgpu.core.memory.allocation_table import Allocation
+    from cudasync.softgpu.core.streams.streams import Stream
+
+_memmove = ctypes.memmove
+_memset = ctypes.memset
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where bytes are read or written."""
+
+    address: int
+    allocation: Allocation | None
+    keep: object = None
+    """What must live as long as the address is used: the staged bytes of a pageable source.
+
+    Something else in its place, once they have been copied."""
+
+    @property
+    def is_pageable(self) -> bool:
+        return self.allocation is None
+
+    @property
+    def is_lost(self) -> bool:
+        """True for what a context that failed was still to allocate, or has freed."""
+        allocation = self.allocation
+        return allocation is not None and not allocation.is_live and bool(allocation.context.error)
+
+    def check(self, size_bytes: int, what: str) -> None:
+        """DriverFailure ILLEGAL_ADDRESS if the memory is not there any more, or not yet."""
+        allocation = self.allocation
+        if allocation is not None and size_bytes and not allocation.is_live:
+            raise DriverFailure(
+                ILLEGAL_ADDRESS,
+                f"an illegal memory access was encountered: {what} of {size_bytes} bytes at "
+                f"{self.address:#x}: not live: {allocation.describe()}",
+            )
+
+
+class Copy(Command):
+    """`rows` rows of `size_bytes` bytes each; a plain copy has one row."""
+
+    __slots__ = ("rows", "size_bytes", "source", "source_pitch", "target", "target_pitch")
+
+    def __init__(
+        self,
+        stream: Stream,
+        target: Place,
+        source: Place,
+        size_bytes: int,
+        *,
+        rows: int = 1,
+        target_pitch: int = 0,
+        source_pitch: int = 0,
+    ) -> None:
+        super().__init__(stream)
+        self.target = target
+        self.source = source
+        self.size_bytes = size_bytes
+        self.rows = rows
+        self.target_pitch = target_pitch
+        self.source_pitch = source_pitch
+
+    def run(self) -> Step:
+        if self.source.is_lost or self.target.is_lost:
+            # Another device's fault, and none of this one's: its own is where it waits for that.
+            return Step.DONE
+        self.source.check(self.size_bytes, "a copy from")
+        self.target.check(self.size_bytes, "a copy to")
+        target, source = self.target.address, self.source.address
+        pitches = (0, self.target_pitch), (0, self.source_pitch)
+        move_rows(target, source, (1, self.rows, self.size_bytes), *pitches)
+        if self.source.keep is not None:
+            # Events outlive what they stand for.
+            self.source = Place(source, None, keep=True)
+        return Step.DONE
+
+    @property
+    def cost_us(self) -> float:
+        return copy_us(self.size_bytes * self.rows)
+
+    def touched(self) -> Touched:
+        # Staged bytes are this command's own.
+        reads = () if self.source.keep is not None else self._rows(self.source, self.source_pitch)
+        return Touched(reads, self._rows(self.target, self.target_pitch))
+
+    def _rows(self, place: Place, pitch: int) -> list[tuple[int, int]]:
+        return _rows(place.address, self.size_bytes, self.rows, pitch)
+
+    def describe(self) -> str:
+        return f"a copy of {self.size_bytes * self.rows} bytes"
+
+
+class Fill(Command):
+    """Memset: `pattern` (1, 2 or 4 bytes) over `rows` rows of `size_bytes` bytes each."""
+
+    __slots__ = ("pattern", "pitch", "rows", "size_bytes", "target")
+
+    def __init__(
+        self,
+        stream: Stream,
+        target: Place,
+        pattern: bytes,
+        size_bytes: int,
+        *,
+        rows: int = 1,
+        pitch: int = 0,
+    ) -> None:
+        super().__init__(stream)
+        self.target = target
+        self.pattern = pattern
+        self.size_bytes = size_bytes
+        self.rows = rows
+        self.pitch = pitch
+
+    def run(self) -> Step:
+        self.target.check(self.size_bytes, "a memset")
+        for row in range(self.rows):
+            _fill(self.target.address + row * self.pitch, self.pattern, self.size_bytes)
+        return Step.DONE
+
+    @property
+    def cost_us(self) -> float:
+        return copy_us(self.size_bytes * self.rows)
+
+    def touched(self) -> Touched:
+        return Touched((), _rows(self.target.address, self.size_bytes, self.rows, self.pitch))
+
+    def describe(self) -> str:
+        return f"a memset of {self.size_bytes * self.rows} bytes"
+
+
+def _rows(start: int, size_bytes: int, rows: int, pitch: int) -> list[tuple[int, int]]:
+    return [(start + row * pitch, start + row * pitch + size_bytes) for row in range(rows)]
+
+
+def _fill(address: int, pattern: bytes, size_bytes: int) -> None:
+    if not size_bytes:
+        return
+    if pattern == pattern[:1] * len(pattern):
+        _memset(address, pattern[0], size_bytes)
+        return
+    # Lay the pattern down once, then double what is there.
+    _memmove(address, pattern, len(pattern))
+    done = len(pattern)
+    while done < size_bytes:
+        step = min(done, size_bytes - done)
+        _memmove(address + done, address, step)
+        done += step

@@ -1,0 +1,197 @@
+"""Cellar. What can be done with the contents of memory: copies and memsets, enqueued.
+
+A pageable source is read at the call and a pinned one when the copy executes, so a program that
+reuses a pinned buffer too early is found out. A copy to pageable memory is done on return, as the
+CUDA driver API says.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from cudasync.softgpu.core.driver_types.result_codes import (
+    INVALID_VALUE,
+    NOT_SUPPORTED,
+    DriverFailure,
+)
+from cudasync.softgpu.core.memory.box_copies import HOST, BoxCopy, End
+from cudasync.softgpu.core.memory.copy_commands import Copy, Fill, Place
+from cudasync.softgpu.core.memory.row_copies import move_rows
+from cudasync.softgpu.interface.poison import PATTERN
+
+if TYPE_CHECKING:
+    from cudasync.softgpu.core.context import Context
+    from cudasync.softgpu.core.machine import Machine
+    from cudasync.softgpu.core.memory.box_copies import Box
+    from cudasync.softgpu.core.streams.streams import Stream
+
+
+class TransferManager:
+    """The verbs behind the driver's copying and filling calls."""
+
+    def __init__(self, machine: Machine) -> None:
+        self._executor = machine.executor
+        self._streams = machine.streams
+        self._memory = machine.memory
+        self._has_others = len(machine.devices) > 1
+        self._peers = machine.peers
+
+    def check_access(self, context: Context, *ends: Place) -> None:
+        """INVALID_VALUE for memory of a pool that the context's device has no access to."""
+        if not self._has_others:
+            return
+        for end in ends:
+            found = end.allocation
+            if found is None or found.pool is None or found.pool.access(context.device):
+                continue
+            raise DriverFailure(
+                INVALID_VALUE,
+                f"device {context.device.ordinal} has no access to {found.describe()}",
+            )
+
+    def check_recorded(self, target: Place, source: Place) -> None:
+        """NOT_SUPPORTED for a node that copies between devices without access to each other.
+
+        Of calls it is said that the driver goes through the host then, of nodes nothing is.
+        """
+        ends = [end.allocation for end in (target, source)]
+        devices = [
+            each.context.device
+            for each in ends
+            if each is not None and not each.kind.is_host and not each.kind.is_managed
+        ]
+        if len(devices) == 2 and devices[0] is not devices[1] and not self._peers.include(*devices):
+            raise DriverFailure(
+                NOT_SUPPORTED,
+                f"a node can not copy between devices {devices[0].ordinal} and "
+                f"{devices[1].ordinal}, which have no access to each other's memory",
+            )
+
+    def copy(
+        self,
+        stream: Stream,
+        target: Place,
+        source: Place,
+        size_bytes: int,
+        *,
+        is_peer: bool = False,
+    ) -> Copy:
+        """Enqueue a copy. A pageable source is read now; a pinned one when it executes.
+
+        A copy to pageable memory is done on return, as the CUDA driver API says. One between peers
+        is each device's own at its end, so no pool has to be open to the stream's.
+        """
+        return self.copy_rows(
+            stream,
+            target,
+            source,
+            size_bytes,
+            rows=1,
+            target_pitch=0,
+            source_pitch=0,
+            is_peer=is_peer,
+        )
+
+    def copy_rows(
+        self,
+        stream: Stream,
+        target: Place,
+        source: Place,
+        size_bytes: int,
+        *,
+        rows: int,
+        target_pitch: int,
+        source_pitch: int,
+        is_peer: bool = False,
+    ) -> Copy:
+        """As `copy`, for `rows` rows of `size_bytes` each, `pitch` bytes apart."""
+        if not is_peer:
+            self.check_access(stream.context, target, source)
+        if target_pitch == source_pitch == size_bytes or not size_bytes:
+            size_bytes, rows = size_bytes * rows, 1
+        # What is captured reads memory when the graph runs, whatever memory it is.
+        captured = stream.capture is not None
+        if captured:
+            self.check_recorded(target, source)
+        if source.is_pageable and size_bytes and rows and not captured:
+            staged = ctypes.create_string_buffer(size_bytes * rows)
+            start = ctypes.addressof(staged)
+            lengths, pitches = (1, rows, size_bytes), ((0, size_bytes), (0, source_pitch))
+            move_rows(start, source.address, lengths, *pitches)
+            source, source_pitch = Place(start, None, staged), size_bytes
+        command = Copy(
+            stream,
+            target,
+            source,
+            size_bytes,
+            rows=rows,
+            target_pitch=target_pitch,
+            source_pitch=source_pitch,
+        )
+        self._executor.enqueue(command)
+        if target.is_pageable and not captured:
+            self._streams.finish(command)
+        return command
+
+    def copy_box(
+        self,
+        stream: Stream,
+        box: Box,
+        target: Place,
+        source: Place,
+        *,
+        is_read_now: bool,
+        is_peer: bool = False,
+    ) -> BoxCopy:
+        """Enqueue a copy of a box; its source is read at the call, or when it executes.
+
+        A copy to pageable memory is done on return.
+        """
+        if not is_peer:
+            self.check_access(stream.context, target, source)
+        captured = stream.capture is not None
+        if captured:
+            self.check_recorded(target, source)
+        if is_read_now and box.size_bytes and not captured:
+            staged = ctypes.create_string_buffer(box.size_bytes)
+            there = Place(ctypes.addressof(staged), None, staged)
+            compact = End(HOST, there.address, pitch=box.width, height=box.height)
+            command = BoxCopy(stream, replace(box, target=compact), there, source)
+            command.run()
+            box, source = replace(box, source=compact), there
+        command = BoxCopy(stream, box, target, source)
+        self._executor.enqueue(command)
+        if target.is_pageable and box.size_bytes and not captured:
+            self._streams.finish(command)
+        return command
+
+    def fill(
+        self,
+        stream: Stream,
+        address: int,
+        pattern: bytes,
+        count: int,
+        *,
+        rows: int = 1,
+        pitch: int = 0,
+    ) -> Fill:
+        """Enqueue a memset of `count` words in each of `rows` rows."""
+        size_bytes = count * len(pattern)
+        if address % len(pattern):
+            raise DriverFailure(INVALID_VALUE, f"{address:#x} is not a multiple of the word size")
+        if rows > 1 and pitch < size_bytes:
+            raise DriverFailure(INVALID_VALUE, "the pitch is less than a row")
+        if pitch == size_bytes or not size_bytes:
+            size_bytes, rows, pitch = size_bytes * rows, 1, 0
+        whole = size_bytes + max(0, rows - 1) * pitch
+        place = self._memory.place(address, whole)
+        filling = Fill(stream, place, pattern, size_bytes, rows=rows, pitch=pitch)
+        self._executor.enqueue(filling)
+        return filling
+
+    def discard(self, stream: Stream, address: int, size_bytes: int) -> None:
+        """Enqueue that memory may read as anything until it is written: it is poison then."""
+        first = address + address % 2
+        self.fill(stream, first, PATTERN, max(0, address + size_bytes - first) // 2)

@@ -1,0 +1,79 @@
+"""Cellar. Is there memory at a host address? Asked before it is touched, so that nothing crashes.
+
+A real driver would die of a wild host pointer in a copy; here it is an INVALID_VALUE.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from cudasync.softgpu.core.driver_types.result_codes import INVALID_VALUE, DriverFailure
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_PAGE_MASK: Final = mmap.PAGESIZE - 1
+_MS_ASYNC: Final = 1
+
+# On Linux msync with MS_ASYNC does nothing but walk the mappings of a range: ENOMEM if there is
+# a hole. Protection is not looked at.
+_msync = ctypes.CDLL(None).msync
+_msync.argtypes = [ctypes.c_size_t, ctypes.c_size_t, ctypes.c_int]
+
+
+def is_mapped(address: int, size_bytes: int) -> bool:
+    """True if every page of the range is mapped by the process."""
+    if address + size_bytes >= 1 << 64:
+        return False
+    start = address & ~_PAGE_MASK
+    return bool(_msync(start, address + size_bytes - start, _MS_ASYNC) == 0)
+
+
+_PAGE_BITS: Final = 12
+_MOST_SEEN: Final = 256
+# Pages that were there when last looked at: most pointers are to the same few.
+_seen: set[int] = set()
+
+
+def need(address: int, size_bytes: int = 8) -> None:
+    """Refuse a pointer to no memory, before anything is done that could not be undone."""
+    page = address >> _PAGE_BITS
+    if page not in _seen or (address + size_bytes - 1) >> _PAGE_BITS != page:
+        _look(address, size_bytes)
+
+
+def need_all(addresses: Sequence[int]) -> None:
+    """Refuse pointers of which one points to no memory."""
+    if not _seen.issuperset([address >> _PAGE_BITS for address in addresses]):
+        for address in addresses:
+            need(address, 1)
+
+
+def _look(address: int, size_bytes: int) -> None:
+    if not address:
+        raise DriverFailure(INVALID_VALUE, "a pointer is null")
+    if size_bytes and not is_mapped(address, size_bytes):
+        raise DriverFailure(INVALID_VALUE, f"{size_bytes} bytes at {address:#x} are no memory")
+    if len(_seen) >= _MOST_SEEN:
+        _seen.clear()
+    if size_bytes:
+        _seen.add(address >> _PAGE_BITS)
+
+
+_code: set[int] = set()
+
+
+def is_code(address: int) -> bool:
+    """True if the process may execute what is at an address."""
+    if address in _code:
+        return True
+    for line in Path("/proc/self/maps").read_text().splitlines():
+        span, rights, *_ = line.split(maxsplit=2)
+        start, _, end = span.partition("-")
+        if "x" in rights and int(start, 16) <= address < int(end, 16):
+            _code.add(address)
+            return True
+    return False

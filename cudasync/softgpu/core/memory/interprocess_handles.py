@@ -1,0 +1,292 @@
+"""Cellar, core. Memory between processes: handles of allocations and of pools.
+
+A handle names the process, the file of its pages, and the place in it, so that whoever gets it maps
+the same pages. `cuIpcGetMemHandle` moves memory into that file, once nothing executes; memory of a
+pool that was made to be handed out lies there from the beginning, in pages of its own.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from cudasync.softgpu.core.driver_types.result_codes import (
+    INVALID_CONTEXT,
+    INVALID_HANDLE,
+    INVALID_VALUE,
+    OUT_OF_MEMORY,
+    DriverFailure,
+)
+from cudasync.softgpu.core.driver_types.shared_pages import (
+    NONCE_BYTES,
+    PAGE,
+    SharedPages,
+    is_there,
+    map_private,
+    map_shared,
+    open_foreign,
+    pages_of,
+)
+from cudasync.softgpu.core.memory.allocation_table import MemoryKind
+from cudasync.softgpu.interface.poison import poison_pages
+
+if TYPE_CHECKING:
+    from cudasync.softgpu.core.context import Context, Device
+    from cudasync.softgpu.core.machine import Machine
+    from cudasync.softgpu.core.memory.allocation_table import Allocation, AllocationTable
+    from cudasync.softgpu.core.memory.memory_pools import Pool
+
+HANDLE_BYTES: Final = 64
+_HANDLE: Final = struct.Struct(f"<4sIIiIIQQ{NONCE_BYTES}sQ")
+_MAGIC: Final = b"csmh"
+_HOST: Final = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Sharing:
+    """How an allocation is shared: on `Allocation.shared`."""
+
+    slot: int
+    """Where its file says that it is there; -1 for memory of another process."""
+    block: tuple[int, int] | None
+    """What it has of the arena, as start and size, where that is whole pages of its own."""
+    handle: bytes = b""
+    """Of memory of another process: as what it came, and may be handed on."""
+
+
+class InterprocessMemory:
+    """What this process has handed out, and what it has of others."""
+
+    def __init__(self, machine: Machine) -> None:
+        self._machine = machine
+        self._files: dict[int, SharedPages] = {}
+        # By handle: memory of another process that is mapped here, and how often it was opened.
+        self._opened: dict[bytes, tuple[Allocation, int]] = {}
+
+    # Handing out
+
+    def handle(self, address: int) -> bytes:
+        """cuIpcGetMemHandle: of the whole allocation."""
+        allocation = self._machine.memory.find(address)
+        if allocation is None or allocation.is_freeing or allocation.kind is not MemoryKind.DEVICE:
+            what = f"{address:#x} is not" if allocation is None else f"{allocation.describe()}: not"
+            raise DriverFailure(INVALID_VALUE, f"{what} memory of cuMemAlloc")
+        if allocation.shared is not None and allocation.shared.slot < 0:
+            raise DriverFailure(INVALID_VALUE, "memory of another process is not handed on")
+        if allocation.shared is None:
+            self._move(allocation)
+        return self._described(allocation)
+
+    def pool_pointer(self, address: int) -> bytes:
+        """cuMemPoolExportPointer."""
+        allocation = self._machine.memory.find(address)
+        if (
+            allocation is None
+            or allocation.is_freeing
+            or allocation.shared is None
+            or allocation.pool is None
+        ):
+            raise DriverFailure(
+                INVALID_VALUE, f"{address:#x} is not memory of a pool that can be shared"
+            )
+        if allocation.shared.handle:
+            return allocation.shared.handle
+        return self._described(allocation)
+
+    def _described(self, allocation: Allocation) -> bytes:
+        self._machine.progress.begin()
+        table = self._machine.memory.table_of(allocation.start)
+        pages, shared = self._pages(table), allocation.shared
+        assert shared is not None
+        offset = allocation.start - table.arena.base
+        packed = _HANDLE.pack(
+            _MAGIC,
+            os.getpid(),
+            pages.descriptor,
+            self._ordinal(table),
+            shared.slot,
+            0 if allocation.pool is None else allocation.pool.mark,
+            offset,
+            allocation.size_bytes,
+            pages.nonce,
+            allocation.number,
+        )
+        return packed.ljust(HANDLE_BYTES, b"\0")
+
+    def _ordinal(self, table: AllocationTable) -> int:
+        devices = (d.ordinal for d in self._machine.devices if d.memory is table)
+        return next(devices, _HOST)
+
+    def _pages(self, table: AllocationTable) -> SharedPages:
+        """The file of an arena, made when it is first wanted; the lock is held, or it is there."""
+        found = self._files.get(table.arena.base)
+        if found is None:
+            try:
+                made = SharedPages(table.arena, str(self._ordinal(table)))
+            except OSError as problem:
+                raise DriverFailure(OUT_OF_MEMORY, str(problem)) from None
+            found = self._files.setdefault(table.arena.base, made)
+        return found
+
+    def _move(self, allocation: Allocation) -> None:
+        """Move memory to the file: nothing executes meanwhile, or a write would be lost."""
+        machine = self._machine
+        for context in machine.contexts:
+            if not context.is_destroyed and not context.error:
+                machine.streams.synchronize_context(context)
+        executor = machine.executor
+        table = machine.memory.table_of(allocation.start)
+        with executor.lock:
+            executor.wait_for_others()
+            if allocation.shared is not None:
+                return
+            pages = self._pages(table)
+            pages.share(allocation.start, allocation.size_bytes)
+            allocation.shared = Sharing(pages.enter(allocation.number), None)
+
+    def allocate(
+        self, table: AllocationTable, size_bytes: int, kind: MemoryKind, context: Context
+    ) -> Allocation:
+        """Memory in pages of its own, in the file from the beginning; the lock is held."""
+        start, block = self._whole_pages(table, size_bytes)
+        made = table.register(start, size_bytes, context, kind, live=False)
+        pages = self._pages(table)
+        pages.share(start, size_bytes)
+        made.shared = Sharing(pages.enter(made.number), block)
+        return made
+
+    def own(self, table: AllocationTable, made: Allocation) -> None:
+        """Take back pages that memory freed before left in the file; the lock is held."""
+        pages = self._files.get(table.arena.base)
+        if pages is not None:
+            pages.unshare(made.start, made.size_bytes)
+
+    def _whole_pages(self, table: AllocationTable, size_bytes: int) -> tuple[int, tuple[int, int]]:
+        """Where pages begin that nothing else lies in, and what of the arena they take."""
+        span = -(-max(1, size_bytes) // PAGE) * PAGE + PAGE
+        taken = table.arena.reserve(span)
+        if taken is None:
+            raise DriverFailure(OUT_OF_MEMORY, f"{size_bytes} bytes asked for, in whole pages")
+        block = taken, span
+        pages = self._files.get(table.arena.base)
+        if pages is not None:
+            pages.unshare(*_inner(block))
+        return -(-taken // PAGE) * PAGE, block
+
+    # Taking in
+
+    def open(self, handle: bytes) -> Allocation:
+        """cuIpcOpenMemHandle: memory of another process, on the device that it has there."""
+        with self._machine.executor.lock:
+            known = self._opened.get(handle)
+            if known is not None:
+                self._opened[handle] = (known[0], known[1] + 1)
+                return known[0]
+        context = self._machine.context()
+        made = self._map(handle, MemoryKind.DEVICE, context)
+        made.name = "of another process"
+        with self._machine.executor.lock:
+            self._opened[handle] = (made, 1)
+        return made
+
+    def close(self, address: int) -> None:
+        """cuIpcCloseMemHandle: once for each time that it was opened."""
+        if self._machine.executor.deferred.put_off(lambda: self.close(address)):
+            return
+        with self._machine.executor.lock:
+            at = [key for key, (each, _) in self._opened.items() if each.start == address]
+            if not at:
+                raise DriverFailure(INVALID_VALUE, f"{address:#x} was not opened from a handle")
+            handle = at[0]
+            allocation, uses = self._opened[handle]
+            if uses > 1:
+                self._opened[handle] = (allocation, uses - 1)
+                return
+            del self._opened[handle]
+            allocation.is_freeing = True
+        self._machine.streams.synchronize_context(allocation.context)
+        self._machine.memory.end(allocation)
+
+    def is_opened(self, allocation: Allocation) -> bool:
+        """Whether memory is closed, and not freed."""
+        return any(each is allocation for each, _ in list(self._opened.values()))
+
+    def take_pointer(self, pool: Pool, handle: bytes) -> Allocation:
+        """cuMemPoolImportPointer: memory of a pool that another process has."""
+        if not pool.is_imported:
+            raise DriverFailure(INVALID_VALUE, "the pool is not another process's")
+        # No context has to be current; the memory is of its device's.
+        device = pool.device or self._machine.devices[0]
+        made = self._map(handle, pool.kind, device.primary, mark=pool.mark)
+        made.name = "of another process"
+        made.pool = pool
+        with self._machine.executor.lock:
+            pool.take(made.size_bytes)
+        return made
+
+    def _map(self, handle: bytes, kind: MemoryKind, context: Context, mark: int = 0) -> Allocation:
+        magic, process, number, ordinal, slot, of_pool, offset, size_bytes, nonce, made_as = (
+            _HANDLE.unpack_from(handle)
+        )
+        self._machine.progress.begin()
+        if magic != _MAGIC:
+            raise DriverFailure(INVALID_HANDLE, "these bytes are no handle of memory")
+        if of_pool != mark:
+            raise DriverFailure(INVALID_VALUE, "the memory is of another pool")
+        if process == os.getpid() and kind is MemoryKind.DEVICE:
+            raise DriverFailure(INVALID_CONTEXT, "the memory is this process's own")
+        device = None if ordinal == _HOST else self._machine.device(ordinal)
+        if device is not None:
+            self._machine.peers.check(context.device, device)
+        table = self._machine.host_memory if device is None else device.memory
+        descriptor = open_foreign(process, number, "ipc", nonce)
+        try:
+            first, end = pages_of(offset, size_bytes)
+            if end > os.fstat(descriptor).st_size or not is_there(descriptor, slot, made_as):
+                raise DriverFailure(INVALID_HANDLE, f"process {process} has freed that memory")
+            with self._machine.executor.lock:
+                at, block = self._whole_pages(table, end - first)
+                map_shared(at, end - first, descriptor, first)
+                owner = self._owner(device, context)
+                made = table.register(at + offset - first, size_bytes, owner, kind)
+                made.shared = Sharing(-1, block, bytes(handle))
+        finally:
+            os.close(descriptor)
+        return made
+
+    @staticmethod
+    def _owner(device: Device | None, context: Context) -> Context:
+        return context if device is None or device is context.device else device.primary
+
+    # The end of shared memory
+
+    def end(self, table: AllocationTable, allocation: Allocation) -> None:
+        """Give back what shared memory had of the arena; it is out of the table."""
+        shared = allocation.shared
+        assert shared is not None
+        with self._machine.executor.lock:
+            for handle, (opened, _) in list(self._opened.items()):
+                if opened is allocation:
+                    del self._opened[handle]
+            if shared.slot < 0:
+                map_private(*_inner(shared.block))
+            else:
+                pages = self._pages(table)
+                pages.leave(shared.slot)
+                if shared.block is not None:
+                    pages.unshare(*_inner(shared.block))
+                else:
+                    pages.unshare(allocation.start, allocation.size_bytes)
+        block = shared.block or (allocation.start, allocation.size_bytes)
+        poison_pages(*block)
+        with self._machine.executor.lock:
+            table.arena.release(*block)
+
+
+def _inner(block: tuple[int, int] | None) -> tuple[int, int]:
+    """The whole pages within what an allocation took of an arena."""
+    assert block is not None
+    first = -(-block[0] // PAGE) * PAGE
+    return first, (block[0] + block[1]) // PAGE * PAGE - first

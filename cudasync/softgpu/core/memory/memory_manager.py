@@ -1,0 +1,395 @@
+"""Cellar. What can be done with memory: the verbs behind the driver's calls.
+
+One address space: device memory, pinned memory and the caller's own have different addresses,
+so that an address alone says whose it is, as with unified addressing on a GPU.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from cudasync.softgpu.core.driver_types.call_sites import call_site
+from cudasync.softgpu.core.driver_types.result_codes import (
+    HOST_MEMORY_ALREADY_REGISTERED,
+    HOST_MEMORY_NOT_REGISTERED,
+    INVALID_VALUE,
+    OUT_OF_MEMORY,
+    DriverFailure,
+)
+from cudasync.softgpu.core.graphs.stream_capture import Capture
+from cudasync.softgpu.core.memory.allocation_table import Allocation, AllocationTable, MemoryKind
+from cudasync.softgpu.core.memory.copy_commands import Place
+from cudasync.softgpu.core.memory.host_pages import is_mapped
+from cudasync.softgpu.core.memory.memory_pools import PINNED
+from cudasync.softgpu.core.memory.stream_ordered_allocation import Appear, Vanish
+from cudasync.softgpu.interface.launch import AllocationSnapshot
+from cudasync.softgpu.interface.poison import poison, poison_pages
+
+if TYPE_CHECKING:
+    from cudasync.softgpu.core.context import Context, Device
+    from cudasync.softgpu.core.machine import Machine
+    from cudasync.softgpu.core.memory.memory_pools import Pool
+    from cudasync.softgpu.core.streams.streams import Stream
+
+# Of shared memory: what is larger has zeros behind it, as `cuMemCreate` has.
+_POISONED_BYTES: Final = 64 << 20
+
+_FREED_AS_HOST: Final = frozenset({MemoryKind.PINNED})
+_FREED_AS_DEVICE: Final = frozenset(
+    {
+        MemoryKind.DEVICE,
+        MemoryKind.MANAGED,
+        MemoryKind.POOL,
+        MemoryKind.HOST_POOL,
+        MemoryKind.MANAGED_POOL,
+    }
+)
+
+
+class MemoryManager:
+    """All memory of a machine."""
+
+    def __init__(self, machine: Machine) -> None:
+        self._machine = machine
+        self._executor = machine.executor
+        self._host = machine.host_memory
+        self.virtual = machine.virtual
+
+    # Finding
+
+    def table_of(self, address: int) -> AllocationTable:
+        """The table of the arena that holds an address; the host's for all others."""
+        for device in self._machine.devices:
+            if device.memory.arena.base <= address < device.memory.arena.end:
+                return device.memory
+        virtual = self.virtual.table
+        if virtual is not None and virtual.arena.base <= address < virtual.arena.end:
+            return virtual
+        return self._host
+
+    def find(self, address: int) -> Allocation | None:
+        """The allocation that holds an address."""
+        return self.table_of(address).find(address)
+
+    def place(self, address: int, size_bytes: int) -> Place:
+        """An end of a transfer that must be device-accessible; DriverFailure if it is not."""
+        found = self.find(address)
+        if found is None or found.is_freeing or found.kind is MemoryKind.VIRTUAL:
+            if not size_bytes:
+                return Place(address, None)
+            if self.virtual.holds(address):
+                return self.virtual.place(address, size_bytes)
+            raise DriverFailure(INVALID_VALUE, self._complaint(address))
+        if address + size_bytes > found.end:
+            raise DriverFailure(
+                INVALID_VALUE, f"{size_bytes} bytes at {address:#x} do not fit: {found.describe()}"
+            )
+        return Place(address, found)
+
+    def any_place(self, address: int, size_bytes: int) -> Place:
+        """An end of a transfer that may be pageable host memory too."""
+        table = self.table_of(address)
+        if table is self._host and not self._in_host_arena(address):
+            found = table.find(address)
+            if found is None or address + size_bytes > found.end:
+                if size_bytes and not is_mapped(address, size_bytes):
+                    raise DriverFailure(
+                        INVALID_VALUE, f"{size_bytes} bytes at {address:#x} are no memory at all"
+                    )
+                return Place(address, None)
+        return self.place(address, size_bytes)
+
+    def _in_host_arena(self, address: int) -> bool:
+        return self._host.arena.base <= address < self._host.arena.end
+
+    def _complaint(self, address: int) -> str:
+        table = self.table_of(address)
+        freed = table.find(address) or table.find_freed(address)
+        if freed is not None:
+            return f"{address:#x} is not valid any more: {freed.describe()}"
+        return f"{address:#x} is not in an allocation"
+
+    # Allocating
+
+    def allocate(
+        self,
+        table: AllocationTable,
+        size_bytes: int,
+        kind: MemoryKind,
+        *,
+        live: bool = True,
+        context: Context | None = None,
+        may_be_empty: bool = False,
+        pool: Pool | None = None,
+    ) -> Allocation:
+        """Fresh poisoned memory, after a second try with all work done if it is short."""
+        context = context or self._machine.context()
+        if size_bytes <= 0 and not (may_be_empty and not size_bytes):
+            raise DriverFailure(INVALID_VALUE, "an allocation of 0 bytes")
+        self._machine.awaiting_frees.run()
+        try:
+            with self._executor.lock:
+                self.virtual.physical.leave_room(table, size_bytes)
+                made = self._make(table, size_bytes, kind, context, live=live, pool=pool)
+        except DriverFailure as failure:
+            if failure.code != OUT_OF_MEMORY:
+                raise
+            # Frees that were enqueued may make room.
+            self._machine.streams.synchronize_context(context)
+            with self._executor.lock:
+                self.virtual.physical.leave_room(table, size_bytes)
+                made = self._make(table, size_bytes, kind, context, live=live, pool=pool)
+        if made.shared is None:
+            poison_pages(made.start, size_bytes)
+        else:
+            # In place: pages of another file would be nobody else's.
+            poison(made.start, min(size_bytes, _POISONED_BYTES))
+        self._machine.expectations.note_allocation(made)
+        return made
+
+    def _make(
+        self,
+        table: AllocationTable,
+        size_bytes: int,
+        kind: MemoryKind,
+        context: Context,
+        *,
+        live: bool,
+        pool: Pool | None,
+    ) -> Allocation:
+        """Enter it in the table; the lock is held."""
+        interprocess = self._machine.interprocess
+        if pool is not None and pool.is_shareable:
+            return interprocess.allocate(table, size_bytes, kind, context)
+        made = table.allocate(size_bytes, kind, context, live=live)
+        interprocess.own(table, made)
+        return made
+
+    def allocate_device(self, size_bytes: int) -> Allocation:
+        """cuMemAlloc."""
+        self._machine.graphs.captures.refuse_unsafe("an allocation")
+        return self.allocate(self._machine.context().device.memory, size_bytes, MemoryKind.DEVICE)
+
+    def allocate_host(self, size_bytes: int, kind: MemoryKind, flags: int = 0) -> Allocation:
+        """cuMemHostAlloc, cuMemAllocManaged."""
+        self._machine.graphs.captures.refuse_unsafe("an allocation")
+        made = self.allocate(self._host, size_bytes, kind)
+        made.flags = flags
+        return made
+
+    def allocate_async(
+        self, size_bytes: int, stream: Stream, pool: Pool | None = None
+    ) -> Allocation:
+        """cuMemAllocAsync: the address now, the memory when the stream gets there.
+
+        It is from the pool that the stream's device uses, unless one is given. No bytes have an
+        address, too, which is freed like others.
+        """
+        context = stream.context
+        if pool is None:
+            pool = self._machine.pools.current(PINNED, context.device.pool.location)
+        if isinstance(stream.capture, Capture):
+            return self._machine.graphs.resources.capture_allocation(
+                stream.capture, stream, size_bytes, pool
+            )
+        table = self._host
+        if pool.kind is MemoryKind.POOL and pool.device is not None:
+            table = pool.device.memory
+            context = context if pool.device is context.device else pool.device.primary
+        if pool.is_imported:
+            raise DriverFailure(INVALID_VALUE, "nothing is allocated from another process's pool")
+        with self._executor.lock:
+            pool.take(size_bytes)
+        made: Allocation | None = None
+        try:
+            made = self.allocate(
+                table,
+                size_bytes,
+                pool.kind,
+                live=False,
+                context=context,
+                may_be_empty=True,
+                pool=pool,
+            )
+            made.pool = pool
+            self._executor.enqueue(Appear(stream, self, made))
+        except DriverFailure:
+            if made is None:
+                with self._executor.lock:
+                    pool.give_back(size_bytes)
+            else:
+                self.end(made)
+            raise
+        return made
+
+    # Freeing
+
+    def free(self, address: int) -> None:
+        """cuMemFree: waits for all work of the context, then ends the allocation."""
+        self._free_start(address, host=False)
+
+    def free_host(self, address: int) -> None:
+        """cuMemFreeHost."""
+        self._free_start(address, host=True)
+
+    def _free_start(self, address: int, *, host: bool) -> None:
+        if not address:
+            return
+        if self._executor.deferred.put_off(lambda: self._free_start(address, host=host)):
+            return
+        self._machine.graphs.captures.refuse_unsafe("a free")
+        self._machine.context()
+        allocation = self._owned(address)
+        if allocation.kind not in (_FREED_AS_HOST if host else _FREED_AS_DEVICE):
+            raise DriverFailure(INVALID_VALUE, f"the wrong call to free {allocation.describe()}")
+        if allocation.shared is not None and self._machine.interprocess.is_opened(allocation):
+            raise DriverFailure(INVALID_VALUE, f"it is closed, not freed: {allocation.describe()}")
+        if allocation.keeper is not None:
+            allocation.keeper.give_back()
+        allocation.is_freeing = True
+        self._machine.streams.synchronize_context(allocation.context)
+        self.end(allocation)
+
+    def free_async(self, address: int, stream: Stream) -> None:
+        """cuMemFreeAsync: the memory is gone when the stream gets there."""
+        if not address:
+            return
+        if self._executor.deferred.put_off(lambda: self.free_async(address, stream)):
+            return
+        allocation = self._owned(address)
+        if allocation.kind is not MemoryKind.DEVICE and not allocation.kind.is_pooled:
+            raise DriverFailure(INVALID_VALUE, f"not of a pool: {allocation.describe()}")
+        if isinstance(stream.capture, Capture):
+            self._machine.graphs.resources.capture_free(stream.capture, stream, allocation)
+            return
+        if allocation.keeper is not None:
+            allocation.keeper.give_back()
+        allocation.is_freeing = True
+        allocation.freed_at = call_site()
+        free = Vanish(stream, self, allocation)
+        awaiting = self._machine.awaiting_frees
+        awaiting.add(free)
+        try:
+            self._executor.enqueue(free)
+        except BaseException:
+            awaiting.remove(free)
+            raise
+        awaiting.run()
+
+    def _owned(self, address: int) -> Allocation:
+        allocation = self.find(address)
+        if allocation is None or allocation.is_freeing or allocation.start != address:
+            raise DriverFailure(INVALID_VALUE, self._complaint(address))
+        return allocation
+
+    def make_live(self, allocation: Allocation) -> None:
+        """Memory that was only an address comes into being. The executor's lock is not held."""
+        with self._executor.lock:
+            self.table_of(allocation.start).make_live(allocation)
+
+    def hide(self, allocation: Allocation) -> None:
+        """Memory is only an address again. The executor's lock is not held."""
+        with self._executor.lock:
+            self.table_of(allocation.start).hide(allocation)
+
+    def vanish(self, free: Vanish) -> None:
+        """A free that was enqueued runs."""
+        self._machine.awaiting_frees.remove(free)
+        self.end(free.allocation)
+
+    def drop(self, free: Vanish) -> None:
+        """It never will: the context has failed, and keeps its memory until it is reset."""
+        self._machine.awaiting_frees.remove(free)
+
+    def end(self, allocation: Allocation) -> None:
+        """Take the memory away now; the address of a graph's is kept."""
+        objects = self._machine.objects
+        if objects.on:
+            objects.memory_ended(allocation)
+        if allocation.keeper is not None:
+            allocation.keeper.vanish()
+            return
+        table = self.table_of(allocation.start)
+        with self._executor.lock:
+            if table.find(allocation.start) is not allocation:
+                return
+            table.free(allocation)
+            if allocation.pool is not None:
+                allocation.pool.give_back(allocation.size_bytes)
+        if allocation.shared is not None:
+            self._machine.interprocess.end(table, allocation)
+        elif allocation.kind is not MemoryKind.REGISTERED:
+            poison_pages(allocation.start, allocation.size_bytes)
+            with self._executor.lock:
+                table.arena.release(allocation.start, allocation.size_bytes)
+
+    def free_all(self, context: Context) -> None:
+        """End everything that a context has allocated."""
+        for table in (context.device.memory, self._host):
+            for allocation in table.of_context(context):
+                if allocation.keeper is not None:
+                    allocation.keeper.abandon()
+                self.end(allocation)
+
+    # Registering
+
+    def register(self, address: int, size_bytes: int, flags: int) -> None:
+        """cuMemHostRegister."""
+        context = self._machine.context()
+        if not size_bytes or not is_mapped(address, size_bytes):
+            raise DriverFailure(INVALID_VALUE, "only memory can be registered")
+        with self._executor.lock:
+            if self._host.overlaps(address, address + size_bytes):
+                raise DriverFailure(HOST_MEMORY_ALREADY_REGISTERED)
+            self._host.register(address, size_bytes, context).flags = flags
+
+    def unregister(self, address: int) -> None:
+        """cuMemHostUnregister."""
+        allocation = self._host.find(address)
+        if allocation is None or allocation.kind is not MemoryKind.REGISTERED:
+            raise DriverFailure(HOST_MEMORY_NOT_REGISTERED)
+        if allocation.start != address:
+            raise DriverFailure(
+                INVALID_VALUE,
+                f"{address:#x} is in the middle of {allocation.describe()}",
+            )
+        self._machine.streams.synchronize_context(allocation.context)
+        self.end(allocation)
+
+    # What kernels may touch
+
+    def snapshot(self, context: Context) -> AllocationSnapshot:
+        """The memory that kernels of a context may touch now."""
+        own, devices = context.device, self._machine.devices
+        pools = self._machine.pools
+        virtual = self.virtual
+        key: tuple[object, ...] = (
+            own.memory.version,
+            self._host.version,
+            virtual.access_version,
+        )
+        if len(devices) > 1:
+            others = tuple(d.memory.version for d in devices)
+            key = (*key, *others, pools.access_version, *context.peers)
+        kept = context.snapshot
+        if kept is not None and kept[0] == key:
+            return kept[1]
+        with self._executor.lock:
+            if context.snapshot is None or context.snapshot[0] != key:
+                ranges = [*own.memory.live_ranges(), *self._host.live_ranges()]
+                ranges += virtual.ranges(own)
+                for device in devices:
+                    if device is not own:
+                        ranges += self._reachable(device, context)
+                context.snapshot = (key, AllocationSnapshot(ranges))
+            return context.snapshot[1]
+
+    @staticmethod
+    def _reachable(device: Device, context: Context) -> list[tuple[int, int]]:
+        """What kernels of a context may touch of another device's memory."""
+        is_peer = device in context.peers
+        return [
+            (each.start, each.end)
+            for each in device.memory.live()
+            if (context.device in each.pool.guests if each.pool is not None else is_peer)
+        ]

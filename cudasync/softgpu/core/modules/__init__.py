@@ -1,0 +1,1 @@
+"""Cellar, core. Module management: load, find, pack parameters."""

@@ -1,0 +1,328 @@
+"""Cellar. What can be done with modules: the verbs behind the driver's calls.
+
+PTX is parsed and lowered when it is loaded, so that a text that is no PTX is refused then, with its
+line. A kernel that needs what the software GPU has not is refused when it is asked for by name, and
+when a handle of it is used; the others of its module run. Equal texts are compiled once.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from typing import TYPE_CHECKING, Final
+
+from cudasync.errors import PtxError
+from cudasync.ptx import parse
+from cudasync.softgpu.core.driver_types.handles import Handles
+from cudasync.softgpu.core.driver_types.lru_cache import Remembered
+from cudasync.softgpu.core.driver_types.result_codes import (
+    INVALID_HANDLE,
+    INVALID_PTX,
+    NO_BINARY_FOR_GPU,
+    NOT_FOUND,
+    NOT_SUPPORTED,
+    DriverFailure,
+)
+from cudasync.softgpu.core.fat_binaries import is_container, select_ptx
+from cudasync.softgpu.core.memory.allocation_table import MemoryKind
+from cudasync.softgpu.core.modules.module_images import kind_of
+from cudasync.softgpu.core.modules.modules import (
+    Function,
+    Library,
+    LibraryKernel,
+    Module,
+    RefusedFunction,
+    Source,
+    initial_bytes,
+)
+from cudasync.softgpu.core.modules.size_limits import check_sizes
+from cudasync.softgpu.semantics.unsupported_instructions import NotSupportedError
+
+if TYPE_CHECKING:
+    from cudasync.softgpu.core.context import Context
+    from cudasync.softgpu.core.machine import Machine
+    from cudasync.softgpu.core.memory.allocation_table import Allocation
+    from cudasync.softgpu.interface.launch import Compile, CompiledKernel, CompiledModule, Find
+
+_COMPILED_TEXTS: Final = 64
+
+
+class ModuleManager:
+    """All modules, libraries and functions of a machine."""
+
+    def __init__(self, machine: Machine, compile_module: Compile, find_module: Find) -> None:
+        self._machine = machine
+        self._compile = compile_module
+        self._find = find_module
+        self._modules = self.loaded = Handles[Module]("module")
+        self._libraries = self.libraries = Handles[Library]("library")
+        self._functions: Handles[Function | LibraryKernel | RefusedFunction] = Handles("function")
+        # For who looks up at every launch, and does the rest where that finds nothing.
+        self.live_functions = self._functions.objects
+        self._compiled: Remembered[bytes, tuple[Source, CompiledModule]] = Remembered(
+            _COMPILED_TEXTS
+        )
+        # Twins that can be recorded, by the identity of what they are twins of.
+        self._recordable: Remembered[
+            tuple[int, bool, bool, bool], tuple[CompiledModule, CompiledModule]
+        ] = Remembered(_COMPILED_TEXTS)
+
+    # Finding
+
+    def get(self, handle: int) -> Module:
+        """The module of a handle, on a context fit for work."""
+        module = self._modules.get(handle)
+        self._machine.check(module.context)
+        return module
+
+    def library(self, handle: int) -> Library:
+        """The library of a handle."""
+        return self._libraries.get(handle)
+
+    def library_kernel(self, handle: int) -> LibraryKernel:
+        """The kernel of a library by its handle."""
+        found = self._functions.get(handle)
+        if not isinstance(found, LibraryKernel):
+            raise DriverFailure(INVALID_HANDLE, f"{handle:#x} is a function, not a kernel")
+        return found
+
+    def function(self, handle: int, context: Context | None = None) -> Function:
+        """The function of a handle; of a library's kernel, that in `context` or the current one.
+
+        DriverFailure with the reason where it can not run here.
+        """
+        found = self._functions.get(handle)
+        if isinstance(found, Function):
+            return found
+        if isinstance(found, RefusedFunction):
+            raise _refusal(found.problem)
+        return self._function_in(found, context or self._machine.context())
+
+    def entry(self, handle: int) -> Function | RefusedFunction:
+        """What a handle stands for, also if it can not run here."""
+        found = self._functions.get(handle)
+        if not isinstance(found, LibraryKernel):
+            return found
+        module = self.module_of(found.library, self._machine.context())
+        return module.refused.get(found.name) or module.functions[found.name]
+
+    def kernel_of(self, function: Function) -> LibraryKernel | None:
+        """The library's kernel that a function is in its context; None of a module's own."""
+        module = function.module
+        for library in self._libraries:
+            if library.modules.get(module.context) is module:
+                return library.kernels.get(function.name)
+        return None
+
+    def _function_in(self, kernel: LibraryKernel, context: Context) -> Function:
+        function = self.find_function(self.module_of(kernel.library, context), kernel.name)
+        limit = kernel.dynamic_shared_limit
+        if limit is not None and limit != function.dynamic_shared_limit:
+            function.allow_dynamic_shared(limit)
+        return function
+
+    # Loading
+
+    def load(self, image: bytes) -> Module:
+        """Load PTX, or a fat binary that has some, into the current context."""
+        context = self._machine.context()
+        text, compiled = self._translate(image)
+        return self._enter(context, text, compiled)
+
+    def load_library(self, image: bytes) -> Library:
+        """Load PTX, or a fat binary that has some, for any context."""
+        library = Library(*self._translate(image))
+        self._libraries.add(library.handle, library)
+        for kernel in library.kernels.values():
+            self._functions.add(kernel.handle, kernel)
+        return library
+
+    def module_of(self, library: Library, context: Context) -> Module:
+        """The module that a library is in a context, loaded now if it was not."""
+        module = library.modules.get(context)
+        if module is None:
+            made = self._enter(context, library.text, library.compiled)
+            module = library.modules.setdefault(context, made)
+            if module is not made:
+                # Another thread was faster: its variables are those that kernels have written.
+                self._remove(made)
+        return module
+
+    def _translate(self, image: bytes) -> tuple[Source, CompiledModule]:
+        if is_container(image):
+            image = select_ptx(image, self._machine.capability)
+        binary = kind_of(image)
+        if binary is not None:
+            raise DriverFailure(
+                NO_BINARY_FOR_GPU, f"the image is {binary}; the software GPU runs PTX only"
+            )
+        found = self._compiled.get(image)
+        if found is None:
+            try:
+                found = self._kept(image) or self._compiled_now(image)
+            except PtxError as problem:
+                raise _refusal(problem) from problem
+            except DriverFailure:
+                raise
+            except Exception as problem:
+                # Our mistake, and still an answer that a program can act on.
+                why = f"ptxas fatal   : the module can not be compiled ({problem!r})"
+                raise DriverFailure(INVALID_PTX, why) from problem
+            found = self._compiled.add(image, found)
+        return found
+
+    def _kept(self, image: bytes) -> tuple[Source, CompiledModule] | None:
+        """What an earlier process made of it, where that is kept."""
+        machine = self._machine
+        found = None if machine.record else self._find(image, memcheck=machine.memcheck)
+        if found is None:
+            return None
+        machine.capability.check_target(found.target)
+        return Source(image, found.version), found.compiled
+
+    def _compiled_now(self, image: bytes) -> tuple[Source, CompiledModule]:
+        source, machine = parse(image), self._machine
+        machine.capability.check_target(source.target)
+        compiled = self._compile(
+            source, memcheck=machine.memcheck, record=machine.record, image=image
+        )
+        check_sizes(source, compiled)
+        return Source(image, source.version, source), compiled
+
+    def recordable(
+        self,
+        function: Function,
+        *,
+        record: bool = True,
+        races: bool = False,
+        convergence: bool = False,
+    ) -> CompiledKernel | None:
+        """The same kernel, so compiled that its launches can be recorded; None if it can not be.
+
+        With `races`, its threads can be held against each other, too, and with `convergence` it is
+        told who comes to barriers. Without `record` its accesses are not taken down.
+        """
+        machine, module = self._machine, function.module
+        if machine.record and not races and not convergence:
+            return function.kernel
+        key = id(module.compiled), record, races, convergence
+        found = self._recordable.get(key)
+        if found is None:
+            try:
+                twin = self._compile(
+                    module.source,
+                    memcheck=machine.memcheck,
+                    record=record,
+                    races=races,
+                    convergence=convergence,
+                )
+            except PtxError:
+                return None
+            # With the original, so that nobody else gets its identity.
+            found = self._recordable.add(key, (module.compiled, twin))
+        return found[1].kernels[function.name]
+
+    def _enter(self, context: Context, text: Source, compiled: CompiledModule) -> Module:
+        variables: dict[str, Allocation] = {}
+        for variable in compiled.variables:
+            if variable.is_extern:
+                raise DriverFailure(
+                    INVALID_PTX, f"ptxas fatal   : Unresolved extern variable '{variable.name}'"
+                )
+            made = self._machine.memory.allocate(
+                context.device.memory, max(1, variable.size), MemoryKind.VARIABLE, context=context
+            )
+            made.name = variable.name
+            variables[variable.name] = made
+        addresses = {name: made.start for name, made in variables.items()}
+        for variable in compiled.variables:
+            start, data = addresses[variable.name], initial_bytes(variable, addresses)
+            ctypes.memmove(start, data, len(data))
+            ctypes.memset(start + len(data), 0, variable.size - len(data))
+        module = Module(context, text, compiled, variables)
+        context.modules.add(module)
+        self._modules.add(module.handle, module)
+        for function in module.entries:
+            self._functions.add(function.handle, function)
+        return module
+
+    # Symbols
+
+    def find_function(self, module: Module, name: str) -> Function:
+        """The kernel called `name`; DriverFailure if there is none, or it can not run here."""
+        function = module.functions.get(name)
+        if function is None:
+            if name in module.refused:
+                raise _refusal(module.refused[name].problem)
+            raise DriverFailure(NOT_FOUND, f"the module has no kernel {name!r}")
+        return function
+
+    def find_kernel(self, library: Library, name: str) -> LibraryKernel:
+        """The kernel called `name`; DriverFailure if there is none, or it can not run here."""
+        if name in library.compiled.refused:
+            raise _refusal(library.compiled.refused[name])
+        kernel = library.kernels.get(name)
+        if kernel is None:
+            raise DriverFailure(NOT_FOUND, f"the library has no kernel {name!r}")
+        return kernel
+
+    def find_variable(self, module: Module, name: str) -> Allocation:
+        """The memory of the variable called `name`."""
+        variable = module.variables.get(name)
+        if variable is None:
+            raise DriverFailure(NOT_FOUND, f"the module has no variable {name!r}")
+        return variable
+
+    # Unloading
+
+    def unload(self, handle: int) -> None:
+        """cuModuleUnload: waits for the context's work, then ends the module."""
+        executor = self._machine.executor
+        if executor.deferred.put_off(lambda: self.unload(handle)):
+            return
+        module = self.get(handle)
+        self._machine.streams.synchronize_context(module.context)
+        self._remove(module)
+
+    def unload_library(self, handle: int) -> None:
+        """cuLibraryUnload: in every context."""
+        executor = self._machine.executor
+        if executor.deferred.put_off(lambda: self.unload_library(handle)):
+            return
+        library = self._libraries.remove(handle)
+        for kernel in library.kernels.values():
+            self._functions.discard(kernel.handle)
+        for module in list(library.modules.values()):
+            if not module.context.error and module in module.context.modules:
+                self._machine.streams.synchronize_context(module.context)
+                self._remove(module)
+
+    def _remove(self, module: Module) -> None:
+        self._modules.discard(module.handle)
+        module.context.modules.discard(module)
+        for function in module.entries:
+            self._functions.discard(function.handle)
+        self._machine.references.module_ended(module)
+        for allocation in module.variables.values():
+            self._machine.memory.end(allocation)
+
+    def forget(self, context: Context) -> None:
+        """Drop the modules of a context that ends; its memory goes with it."""
+        for module in list(context.modules):
+            self._modules.discard(module.handle)
+            for function in module.entries:
+                self._functions.discard(function.handle)
+        for library in self._libraries:
+            library.modules.pop(context, None)
+
+
+def _refusal(problem: PtxError) -> DriverFailure:
+    code = NOT_SUPPORTED if isinstance(problem, NotSupportedError) else INVALID_PTX
+    return DriverFailure(code, _log_line(problem))
+
+
+def _log_line(problem: PtxError) -> str:
+    """In the form that ptxas gives, which clients know how to show."""
+    text = f"{problem.message}: {problem.instruction}" if problem.instruction else problem.message
+    if not problem.line:
+        return f"ptxas fatal   : {text}"
+    return f"ptxas application ptx input, line {problem.line}; error   : {text}"

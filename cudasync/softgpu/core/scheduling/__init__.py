@@ -1,0 +1,1 @@
+"""Cellar, core. Who executes which ready command, and when."""

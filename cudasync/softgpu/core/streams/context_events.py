@@ -1,0 +1,61 @@
+"""Cellar. Events and whole contexts: records of all that a context has, and waits of all it gets.
+
+Each verb is for a context, or for one green context of it. What is told to wait is told again to
+the streams that are made later: by a gate, a stream that no program sees, and whose tail they
+begin behind.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from cudasync.softgpu.core.driver_types.result_codes import INVALID_HANDLE, DriverFailure
+from cudasync.softgpu.core.streams.commands import EventRecord, EventWait
+
+if TYPE_CHECKING:
+    from cudasync.softgpu.core.context import Context
+    from cudasync.softgpu.core.green_contexts.contexts import GreenContext
+    from cudasync.softgpu.core.machine import Machine
+    from cudasync.softgpu.core.streams.commands import Command
+    from cudasync.softgpu.core.streams.dependency_tracking import Chains
+    from cudasync.softgpu.core.streams.streams import Event
+
+
+def record_context(
+    machine: Machine, event: Event, context: Context, green: GreenContext | None = None
+) -> None:
+    """Let the event stand for all that a context, or its green one, was given so far."""
+    if event.context is not context:
+        raise DriverFailure(INVALID_HANDLE, "the event is of another context")
+    machine.graphs.captures.refuse_context(context, "a record of the context", green)
+    tails = tails_of(machine.executor, context, green)
+    record = EventRecord(machine.streams.beside(context))
+    machine.executor.enqueue(record, tails)
+    event.record, event.since_us, event.captured = record, 0.0, None
+
+
+def hold_context(
+    machine: Machine, context: Context, event: Event, green: GreenContext | None = None
+) -> None:
+    """Let all that a context, or its green one, is given from now on wait for the event."""
+    machine.graphs.captures.refuse_context_wait(context, event, green)
+    record = event.record
+    if record is None or record.is_done:
+        return
+    gates = context.gates if green is None else green.gates
+    if not gates:
+        gates.append(machine.streams.beside(context))
+    gate = gates[0]
+    context.streams[gate] = None  # Out of it whenever it is empty.
+    machine.executor.enqueue(EventWait(gate), (record,))
+    for stream in list(context.streams) if green is None else green.streams:
+        if stream is not gate:
+            machine.executor.enqueue(EventWait(stream), (record,))
+
+
+def tails_of(chains: Chains, context: Context, green: GreenContext | None) -> list[Command]:
+    """What has to be done for a context to be idle, or for its green one."""
+    if green is None:
+        return chains.tails(context)
+    tails = [chains.tail(stream) for stream in green.streams]
+    return [tail for tail in tails if tail is not None]

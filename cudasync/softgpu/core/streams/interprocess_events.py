@@ -1,0 +1,184 @@
+"""Cellar, core. Events between processes: two counters in a page that both have mapped.
+
+A record takes the next number and, once its stream is there, says that it is reached; a wait takes
+the number of the latest record, whoever made it.
+
+True at every call's end: `recorded` is the number of the latest record, `reached` the highest that
+is reached, and whoever made the latest record is named, so that a wait for a process that has died
+ends.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import mmap
+import os
+import secrets
+import struct
+from typing import TYPE_CHECKING, Final
+
+from cudasync.softgpu.core.driver_types.result_codes import (
+    INVALID_CONTEXT,
+    INVALID_HANDLE,
+    LAUNCH_FAILED,
+    OUT_OF_MEMORY,
+    DriverFailure,
+)
+from cudasync.softgpu.core.driver_types.shared_pages import NONCE_BYTES, open_foreign
+from cudasync.softgpu.core.streams.commands import Command, Step, Touched
+
+if TYPE_CHECKING:
+    from cudasync.softgpu.core.scheduling.executor import Executor
+    from cudasync.softgpu.core.streams.streams import Stream
+
+HANDLE_BYTES: Final = 64
+_HANDLE: Final = struct.Struct(f"<4sIIi{NONCE_BYTES}s")
+_MAGIC: Final = b"csev"
+_PAGE: Final = mmap.PAGESIZE
+# Recorded, reached, lost (the highest number that never will be), and who recorded last.
+_WORDS: Final = struct.Struct("<4Q")
+
+
+class SharedEvent:
+    """The page of one event."""
+
+    def __init__(self, descriptor: int, nonce: bytes, *, is_foreign: bool) -> None:
+        self.descriptor = descriptor
+        self.nonce = nonce
+        self.is_foreign = is_foreign
+        self._page = mmap.mmap(descriptor, _PAGE)
+
+    @classmethod
+    def make(cls) -> SharedEvent:
+        """A new one, which no process has recorded."""
+        nonce = secrets.token_bytes(NONCE_BYTES)
+        try:
+            descriptor = os.memfd_create(f"cudasync-event-{nonce.hex()}", os.MFD_CLOEXEC)
+            os.ftruncate(descriptor, _PAGE)
+        except OSError as problem:
+            raise DriverFailure(OUT_OF_MEMORY, str(problem)) from None
+        return cls(descriptor, nonce, is_foreign=False)
+
+    @classmethod
+    def open(cls, handle: bytes) -> tuple[SharedEvent, int]:
+        """That of another process, and the number of its device."""
+        magic, process, number, ordinal, nonce = _HANDLE.unpack_from(handle)
+        if magic != _MAGIC:
+            raise DriverFailure(INVALID_HANDLE, "these bytes are no handle of an event")
+        if process == os.getpid():
+            raise DriverFailure(INVALID_CONTEXT, "the event is this process's own")
+        descriptor = open_foreign(process, number, "event", nonce)
+        return cls(descriptor, nonce, is_foreign=True), ordinal
+
+    def handle(self, ordinal: int) -> bytes:
+        """cuIpcGetEventHandle."""
+        packed = _HANDLE.pack(_MAGIC, os.getpid(), self.descriptor, ordinal, self.nonce)
+        return packed.ljust(HANDLE_BYTES, b"\0")
+
+    def close(self) -> None:
+        """Let go of it; commands that use it have what they need."""
+        os.close(self.descriptor)
+
+    def read(self) -> tuple[int, int, int, int]:
+        """Recorded, reached, lost, and who recorded last."""
+        recorded, reached, lost, recorder = _WORDS.unpack_from(self._page)
+        return recorded, reached, lost, recorder
+
+    def next_record(self) -> int:
+        """The number of a new record."""
+        fcntl.flock(self.descriptor, fcntl.LOCK_EX)
+        try:
+            recorded, reached, lost, _ = self.read()
+            _WORDS.pack_into(self._page, 0, recorded + 1, reached, lost, os.getpid())
+        finally:
+            fcntl.flock(self.descriptor, fcntl.LOCK_UN)
+        return recorded + 1
+
+    def say(self, number: int, *, is_reached: bool) -> None:
+        """A record is reached, or never will be. One word each: no other changes with it."""
+        at = 8 if is_reached else 16
+        held = int.from_bytes(self._page[at : at + 8], "little")
+        self._page[at : at + 8] = max(held, number).to_bytes(8, "little")
+
+    def is_reached(self, number: int) -> bool:
+        """Whether a record is; DriverFailure LAUNCH_FAILED if it never will be."""
+        recorded, reached, lost, recorder = self.read()
+        if reached >= number:
+            return True
+        if lost >= number:
+            raise DriverFailure(
+                LAUNCH_FAILED, "the work before an event of another process has failed there"
+            )
+        if (
+            recorded == number
+            and recorder != os.getpid()
+            and not os.path.exists(f"/proc/{recorder}")
+        ):
+            # It may have said so with its last breath.
+            if self.read()[1] >= number:
+                return True
+            raise DriverFailure(
+                LAUNCH_FAILED, f"process {recorder}, which recorded the event, has ended before it"
+            )
+        return False
+
+
+class SaysReached(Command):
+    """The point in a stream that a shared event stands for."""
+
+    __slots__ = ("number", "shared")
+
+    def __init__(self, stream: Stream, shared: SharedEvent) -> None:
+        super().__init__(stream)
+        self.shared = shared
+        self.number = 0
+
+    def run(self) -> Step:
+        self.shared.say(self.number, is_reached=True)
+        return Step.DONE
+
+    def dropped(self) -> None:
+        self.shared.say(self.number, is_reached=False)
+
+    def touched(self) -> Touched:
+        return Touched()
+
+    def describe(self) -> str:
+        return "a record of an event between processes"
+
+
+class WaitsForProcess(Command):
+    """Holds its stream until a record of a shared event, whoever makes it."""
+
+    __slots__ = ("number", "shared")
+
+    is_access = False
+
+    def __init__(self, stream: Stream, shared: SharedEvent, number: int) -> None:
+        super().__init__(stream)
+        self.shared = shared
+        self.number = number
+
+    def run(self) -> Step:
+        return Step.DONE if self.shared.is_reached(self.number) else Step.YIELDED
+
+    def touched(self) -> Touched:
+        return Touched()
+
+    def describe(self) -> str:
+        return "a wait for an event of another process"
+
+    def awaits(self) -> str:
+        return "another process to reach its event"
+
+
+def record(executor: Executor, shared: SharedEvent, stream: Stream) -> None:
+    """Let the event stand for this point of the stream."""
+    said = SaysReached(stream, shared)
+    # The number before the command: whoever waits from now on waits for this record.
+    said.number = shared.next_record()
+    try:
+        executor.enqueue(said)
+    except BaseException:
+        shared.say(said.number, is_reached=False)
+        raise

@@ -1,0 +1,1 @@
+"""Cellar, expansion. Rules for single instructions, by the headings of the PTX ISA."""

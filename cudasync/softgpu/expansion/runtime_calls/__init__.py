@@ -1,0 +1,1 @@
+"""Cellar, expansion. Calls that become PTX: printf, malloc, function pointers, conditions."""

@@ -1,0 +1,149 @@
+"""Cellar. Functions as values: their addresses, and calls through registers.
+
+The address of a function is a number that no memory can have, so that a kernel which reads through
+it is told. A call through a register is a guarded call of each function that it may mean: of those
+whose address is taken somewhere and whose parameters are as large as what is given. If none is
+meant, the call reads where it would have jumped, which is illegal.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from cudasync.ptx.ir import Address, Integer, Label, Register, Symbol, SymbolAddress, Vector
+from cudasync.ptx.types import ScalarType
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from cudasync.ptx.ir import Function, Instruction, Module, Operand, Variable
+    from cudasync.ptx.parse_variables import Initial
+    from cudasync.softgpu.expansion.rewriter import Parts
+
+T = ScalarType
+# User space ends far below: no allocation is ever here.
+_FIRST = 1 << 62
+_DISTANCE = 16
+
+
+class Targets:
+    """The functions of `module` by address, and which of them have their address taken."""
+
+    def __init__(self, module: Module) -> None:
+        self._functions = {each.name: each for each in module.functions}
+        self.addresses = {
+            each.name: _FIRST + _DISTANCE * index for index, each in enumerate(module.functions)
+        }
+        self._taken = {
+            value.symbol
+            for variable in _variables(module)
+            for value in variable.initial
+            if isinstance(value, SymbolAddress)
+        }
+        for function in module.functions:
+            for instruction in function.body:
+                self._taken.update(self._named(function, instruction))
+
+    def variables(self, variables: Iterable[Variable]) -> tuple[Variable, ...]:
+        """`variables` whose initial values name no functions any more."""
+        return tuple(
+            replace(each, initial=tuple(self._number(value) for value in each.initial))
+            if any(isinstance(value, SymbolAddress) for value in each.initial)
+            else each
+            for each in variables
+        )
+
+    def _number(self, value: Initial) -> Initial:
+        if isinstance(value, SymbolAddress) and value.symbol in self.addresses:
+            return Integer(value.bits(self.addresses[value.symbol]))
+        return value
+
+    def _named(self, function: Function, instruction: Instruction) -> set[str]:
+        """The functions whose addresses an instruction uses as values."""
+        if instruction.opcode == "call":
+            operands = tuple(_elements(instruction.operands[2]))
+        else:
+            operands = tuple(each for top in instruction.operands for each in _elements(top))
+        named = {each.name for each in operands if isinstance(each, Symbol)}
+        named.intersection_update(self._functions)
+        if named:
+            named.difference_update(
+                each.name for each in (*function.variables, *function.parameters)
+            )
+        return named
+
+    def rewrite(self, parts: Parts, function: Function, instruction: Instruction) -> bool:
+        """Take apart a call through a register; put numbers for names of functions."""
+        if instruction.opcode == "call" and isinstance(instruction.operands[1], Register):
+            self._call(parts, function, instruction)
+            return True
+        names = self._named(function, instruction)
+        if not names or instruction.opcode == "call":
+            return False
+        operands = tuple(
+            Integer(self.addresses[each.name] + each.offset)
+            if isinstance(each, Symbol) and each.name in names
+            else each
+            for each in instruction.operands
+        )
+        parts.replace(replace(instruction, operands=operands))
+        return True
+
+    def _call(self, parts: Parts, function: Function, instruction: Instruction) -> None:
+        results, callee, arguments, *more = instruction.operands
+        assert isinstance(callee, Register)
+        assert isinstance(results, Vector)
+        assert isinstance(arguments, Vector)
+        # The register may be a result, too.
+        where = parts.compute("mov.b64", callee)
+        left = parts.active()
+        for target in self._meant(function, results, arguments, more):
+            is_it = parts.compute(
+                "setp.eq.b64", where, Integer(self.addresses[target.name]), type_=T.PRED
+            )
+            taken = parts.compute("and.pred", is_it, left)
+            operands = (results, Symbol(target.name), arguments)
+            parts.emit_under(taken, "call", operands)
+            left = parts.compute("and.pred", left, parts.compute("not.pred", is_it))
+        astray = parts.compute("or.b64", where, Integer(_FIRST))
+        byte = parts.register(T.B32)
+        parts.emit_under(left, "ld.u8", (byte, Address(astray)))
+
+    def _meant(
+        self, function: Function, results: Vector, arguments: Vector, more: list[Operand]
+    ) -> list[Function]:
+        names = self._taken
+        if more:
+            (table,) = more
+            assert isinstance(table, Label)
+            names = set(function.tables.get(table.name, ())) or names
+        found = [self._functions[name] for name in sorted(names) if name in self._functions]
+        return [
+            each
+            for each in found
+            if not each.is_declaration
+            and not each.is_kernel
+            and _fits(function, each.parameters, arguments)
+            and _fits(function, each.results, results)
+        ]
+
+
+def _fits(function: Function, formal: tuple[Variable, ...], actual: Vector) -> bool:
+    if len(formal) != len(actual.elements):
+        return False
+    sizes = {each.name: each.size for each in (*function.variables, *function.parameters)}
+    for wanted, given in zip(formal, actual.elements, strict=True):
+        if isinstance(given, Register) and given.type.size != wanted.size:
+            return False
+        if isinstance(given, Symbol) and sizes.get(given.name, wanted.size) != wanted.size:
+            return False
+    return True
+
+
+def _elements(operand: Operand) -> tuple[Operand, ...]:
+    return operand.elements if isinstance(operand, Vector) else (operand,)
+
+
+def _variables(module: Module) -> list[Variable]:
+    return [*module.variables, *(each for f in module.functions for each in f.variables)]

@@ -1,0 +1,121 @@
+"""Cellar. The functions that leave the records of vprintf and __assertfail, written in PTX.
+
+Functions, and not a part of whoever prints: a record is ten stores and more, and kernels print in
+many places.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+from typing import TYPE_CHECKING
+
+from cudasync.ptx import parse
+from cudasync.ptx.ir import Symbol
+from cudasync.softgpu.interface.printf_buffer import (
+    CAPACITY,
+    HEADER_BYTES,
+    RECORD_BYTES,
+    RECORDERS,
+    VARIABLE,
+    Kind,
+)
+
+if TYPE_CHECKING:
+    from cudasync.ptx.ir import Function, Instruction, Operand
+
+_COORDINATES = tuple(f"%{name}.{axis}" for name in ("ctaid", "tid") for axis in "xyz")
+_ARGUMENTS = HEADER_BYTES + RECORD_BYTES
+
+_PARAMETERS = {
+    Kind.PRINT: ".param .b64 text, .param .b64 first, .param .b32 bytes",
+    Kind.ASSERTION: ".param .b64 text, .param .b64 file, .param .b32 line, .param .b64 function",
+}
+# The bytes of its arguments to %size.
+_SIZE = {
+    Kind.PRINT: "ld.param.u32 %bytes, [bytes]; cvt.u64.u32 %size, %bytes;",
+    Kind.ASSERTION: "mov.u64 %size, 24;",
+}
+# The arguments to %place. Those of a print that do not lie in local memory are zero.
+_STORES = {
+    Kind.PRINT: f"""
+    ld.param.u64 %from, [first];
+    mov.u32 %at, 0;
+again:
+    setp.ge.u32 %is_over, %at, %bytes;
+    @%is_over ret;
+    mov.u32 %word, 0;
+    isspacep.local %is_there, %from;
+    @%is_there ld.b32 %word, [%from];
+    st.global.b32 [%place+{_ARGUMENTS}], %word;
+    add.u64 %from, %from, 4;
+    add.u64 %place, %place, 4;
+    add.u32 %at, %at, 4;
+    bra again;
+""",
+    Kind.ASSERTION: f"""
+    ld.param.u64 %from, [file];
+    st.global.u64 [%place+{_ARGUMENTS}], %from;
+    ld.param.u32 %word, [line];
+    st.global.u32 [%place+{_ARGUMENTS + 8}], %word;
+    ld.param.u64 %from, [function];
+    st.global.u64 [%place+{_ARGUMENTS + 16}], %from;
+    ret;
+""",
+}
+
+
+def recorder(kind: Kind, place: Instruction) -> Function:
+    """The function that leaves a record of this kind, for a module that calls it at `place`.
+
+    It has a name of `RECORDERS`, and the parameters of `_PARAMETERS`.
+    """
+    function = _function(kind)
+    body = tuple(replace(each, span=place.span, text=place.text) for each in function.body)
+    return replace(function, body=body, span=place.span)
+
+
+@cache
+def _function(kind: Kind) -> Function:
+    coordinates = "".join(
+        f"mov.u32 %word, {name}; st.global.u32 [%place+{HEADER_BYTES + 16 + 4 * number}], %word;\n"
+        for number, name in enumerate(_COORDINATES)
+    )
+    text = f""".version 6.0
+.target sm_50
+.address_size 64
+.extern .global .align 16 .b8 output[];
+.func {kind.name}({_PARAMETERS[kind]})
+{{
+    .reg .pred %is_full, %is_over, %is_there;
+    .reg .b32 %bytes, %word, %at;
+    .reg .b64 %text, %size, %place, %taken, %most, %head, %from;
+
+    {_SIZE[kind]}
+    add.u64 %size, %size, {RECORD_BYTES};
+    mov.u64 %place, output;
+    atom.global.add.u64 %taken, [%place], %size;
+    mov.u64 %most, {CAPACITY};
+    sub.u64 %most, %most, %size;
+    setp.gt.u64 %is_full, %taken, %most;
+    @%is_full ret;
+    add.u64 %place, %place, %taken;
+    shl.b64 %head, %size, 8;
+    or.b64 %head, %head, {kind.value};
+    st.global.u64 [%place+{HEADER_BYTES}], %head;
+    ld.param.u64 %text, [text];
+    st.global.u64 [%place+{HEADER_BYTES + 8}], %text;
+    {coordinates}
+    {_STORES[kind]}
+}}
+"""
+    (function,) = parse(text).functions
+    body = tuple(
+        replace(each, operands=tuple(_renamed(operand) for operand in each.operands))
+        for each in function.body
+    )
+    return replace(function, name=RECORDERS[kind], body=body)
+
+
+def _renamed(operand: Operand) -> Operand:
+    return Symbol(VARIABLE) if operand == Symbol("output") else operand

@@ -1,0 +1,288 @@
+"""Cellar. What a launch really reads and writes, written down while it runs.
+
+A recording watches some disjoint ranges of memory. Both lowerings, when told to record, call one
+function after each access to global memory that finds the ranges met and keeps
+
+- for each range, and each of read, written, read before this launch had written it, the PTX line
+  and the address of the first such access;
+- a byte for each byte, that says which of the three happened to it, where marks are asked for, and
+  whether that was plain: by what is no atomic, and neither volatile nor ordered by a scope.
+
+An atomic reads, then writes. A launch that is recorded runs on one thread, so that "before" has a
+meaning, and is the same in every run. Code that was compiled without recording pays nothing.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import re
+from dataclasses import dataclass
+from enum import IntFlag
+from itertools import pairwise
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from cudasync.softgpu.interface.initialisation_windows import Windows
+
+
+class Touch(IntFlag):
+    """What happened to a byte."""
+
+    READ = 1
+    WRITTEN = 2
+    READ_FIRST = 4
+    PLAIN_READ = 8
+    PLAIN_WRITE = 16
+
+
+KINDS = (Touch.READ, Touch.WRITTEN, Touch.READ_FIRST)
+_ALL_MARKS = 1 << len(Touch)
+# Modifiers and instructions whose accesses are ordered: two of them at once are no race.
+_STRONG = frozenset({"volatile", "relaxed", "acquire", "release", "acq_rel", "mmio"})
+
+
+def noted(kind: Touch, opcode: str, modifiers: Iterable[str]) -> int:
+    """The bits that an access of this kind by such an instruction is noted with."""
+    if opcode in ("atom", "red") or not _STRONG.isdisjoint(modifiers):
+        return kind.value
+    plain = Touch.PLAIN_READ if kind & Touch.READ else Touch(0)
+    if kind & Touch.WRITTEN:
+        plain |= Touch.PLAIN_WRITE
+    return (kind | plain).value
+
+
+# Words of a row: start, end, where its bytes are kept; then line and address for each kind.
+_START, _END, _KEPT, _FIRSTS = range(4)
+_ROW_WORDS = _FIRSTS + 2 * len(KINDS)
+
+
+class Row:
+    """The layout of a row, for code that reads it."""
+
+    END, KEPT, WORDS = _END, _KEPT, _ROW_WORDS
+
+    @staticmethod
+    def first(kind: Touch) -> int:
+        """The word with the line of the first access of a kind."""
+        return _FIRSTS + 2 * KINDS.index(kind)
+
+
+@dataclass(frozen=True, slots=True)
+class First:
+    """The first access of a kind to a range."""
+
+    line: int
+    address: int
+
+
+class Races(Protocol):
+    """Who holds the threads of a launch against each other."""
+
+    def state_of(self, slot: object, shared: int, shared_bytes: int, warps: int) -> int:
+        """The address of a fresh state for a slot of the launch, see `race_records.State`."""
+
+
+class Convergence(Protocol):
+    """Who is told which threads come to barriers."""
+
+    def state_of(self, slot: object, threads: int) -> int:
+        """The address of a fresh state for a slot, see `convergence_records.State`."""
+
+
+class Recording:
+    """The record of one launch over the ranges it watches.
+
+    The table lies at `address` as `count` rows, for as long as this lives.
+    """
+
+    __slots__ = (
+        "_kept",
+        "_table",
+        "address",
+        "convergence",
+        "count",
+        "races",
+        "ranges",
+        "windows",
+    )
+
+    def __init__(
+        self, ranges: Iterable[tuple[int, int]], unmarked: Iterable[tuple[int, int]] = ()
+    ) -> None:
+        """Watch (start, end) pairs, in any order; ValueError if two overlap.
+
+        Of those that are `unmarked` no byte has a mark: each read counts as before any write.
+        """
+        bare = {each for each in unmarked if each[0] < each[1]}
+        marked = {each for each in ranges if each[0] < each[1]}
+        self.ranges: Sequence[tuple[int, int]] = sorted([*marked, *bare])
+        for (_, end), (start, _) in pairwise(self.ranges):
+            if start < end:
+                raise ValueError(f"watched ranges overlap at {start:#x}")
+        self.count = len(self.ranges)
+        # Who holds the threads of the launch against each other, if anybody does.
+        self.races: Races | None = None
+        # Who looks at what is written of shared and local memory, if anybody does.
+        self.windows: Windows | None = None
+        # Who is told which threads come to barriers, if anybody is.
+        self.convergence: Convergence | None = None
+        self._table = (ctypes.c_uint64 * (_ROW_WORDS * self.count + 1))()
+        # Pages that nobody touches cost nothing.
+        self._kept = [
+            None if (start, end) in bare else mmap.mmap(-1, end - start)
+            for start, end in self.ranges
+        ]
+        for index, ((start, end), kept) in enumerate(zip(self.ranges, self._kept, strict=True)):
+            row = _ROW_WORDS * index
+            self._table[row + _START] = start
+            self._table[row + _END] = end
+            if kept is not None:
+                self._table[row + _KEPT] = ctypes.addressof(ctypes.c_ubyte.from_buffer(kept))
+        self.address = ctypes.addressof(self._table)
+
+    def first(self, index: int, kind: Touch) -> First | None:
+        """The first access of a kind to the range at `index`; None if there was none."""
+        place = _ROW_WORDS * index + _FIRSTS + 2 * KINDS.index(kind)
+        line, address = self._table[place], self._table[place + 1]
+        return First(line, address) if line else None
+
+    def has_marks(self, index: int) -> bool:
+        """Whether it is known of each byte of the range at `index` what happened to it."""
+        return self._kept[index] is not None
+
+    def take_as_written(self, start: int, end: int) -> None:
+        """Before the launch: reading these bytes is not reading what it found."""
+        for (low, high), kept in zip(self.ranges, self._kept, strict=True):
+            first, last = max(low, start), min(high, end)
+            if kept is not None and first < last:
+                kept[first - low : last - low] = bytes([Touch.WRITTEN]) * (last - first)
+
+    def touched(
+        self, index: int, kind: Touch, without: Touch | None = None
+    ) -> list[tuple[int, int]]:
+        """The bytes of the range at `index` to which that happened, as (start, end) addresses.
+
+        Only those to which `without` did not, if that is given.
+        """
+        bare = without or 0
+        marked = bytes(m for m in range(1, _ALL_MARKS) if m & kind and not m & bare)
+        start, _ = self.ranges[index]
+        kept = self._kept[index]
+        assert kept is not None, f"the range at {start:#x} has no marks"
+        runs = re.finditer(b"[%s]+" % re.escape(marked), kept)
+        return [(start + run.start(), start + run.end()) for run in runs]
+
+
+def _first(name: str, kind: Touch) -> str:
+    """Keep line and address, if the access was of this kind and none was before."""
+    place = _FIRSTS + 2 * KINDS.index(kind)
+    return f"""  %{name}.line.at = getelementptr i64, ptr %row.at, i64 {place}
+  %{name}.address.at = getelementptr i64, ptr %row.at, i64 {place + 1}
+  %{name}.line = load i64, ptr %{name}.line.at
+  %{name}.address = load i64, ptr %{name}.address.at
+  %{name}.bit = and i8 %seen, {kind.value}
+  %{name}.is = icmp ne i8 %{name}.bit, 0
+  %{name}.is.first = icmp eq i64 %{name}.line, 0
+  %{name}.keep = and i1 %{name}.is, %{name}.is.first
+  %{name}.line.new = select i1 %{name}.keep, i64 %line, i64 %{name}.line
+  %{name}.address.new = select i1 %{name}.keep, i64 %address, i64 %{name}.address
+  store i64 %{name}.line.new, ptr %{name}.line.at
+  store i64 %{name}.address.new, ptr %{name}.address.at"""
+
+
+def first_row(before: str, table: str, words: int, end: int, behind: str) -> str:
+    """LLVM IR that looks for the first of `%count` rows that ends behind `%address`, as `%below`.
+
+    Rows are disjoint and sorted, of `words` words each, of which number `end` is where it ends. It
+    comes from block `before`, and goes on at `behind` from its block `halve`.
+    """
+    return f"""\
+; The first row that ends behind the address: rows are disjoint, and sorted.
+halve:
+  %below = phi i64 [0, %{before}], [%below.next, %half]
+  %above = phi i64 [%count, %{before}], [%above.next, %half]
+  %is.left = icmp ult i64 %below, %above
+  br i1 %is.left, label %half, label %{behind}
+half:
+  %both = add i64 %below, %above
+  %middle = lshr i64 %both, 1
+  %middle.words = mul i64 %middle, {words}
+  %middle.at = getelementptr i64, ptr {table}, i64 %middle.words
+  %middle.end.at = getelementptr i64, ptr %middle.at, i64 {end}
+  %middle.end = load i64, ptr %middle.end.at
+  %is.before = icmp ule i64 %middle.end, %address
+  %after.middle = add i64 %middle, 1
+  %below.next = select i1 %is.before, i64 %after.middle, i64 %below
+  %above.next = select i1 %is.before, i64 %above, i64 %middle
+  br label %halve"""
+
+
+NOTE_NAME = "cudasync.note"
+# LLVM IR of the function that both lowerings call: `kind` is READ, WRITTEN or both.
+NOTE = f"""
+define void @{NOTE_NAME}(ptr %table, i64 %count, i64 %address, i64 %size, i8 %kind, i64 %line) {{
+entry:
+  %behind = add i64 %address, %size
+  %reading = and i8 %kind, {Touch.READ.value}
+  %as.first = shl i8 %reading, 2
+  br label %halve
+{first_row("entry", "%table", _ROW_WORDS, _END, "next")}
+next:
+  %index = phi i64 [%below, %halve], [%following, %advance]
+  %is.over = icmp uge i64 %index, %count
+  br i1 %is.over, label %done, label %row
+row:
+  %words = mul i64 %index, {_ROW_WORDS}
+  %row.at = getelementptr i64, ptr %table, i64 %words
+  %start.at = getelementptr i64, ptr %row.at, i64 {_START}
+  %end.at = getelementptr i64, ptr %row.at, i64 {_END}
+  %kept.at = getelementptr i64, ptr %row.at, i64 {_KEPT}
+  %start = load i64, ptr %start.at
+  %end = load i64, ptr %end.at
+  %kept.address = load i64, ptr %kept.at
+  %kept = inttoptr i64 %kept.address to ptr
+  %is.low = icmp ult i64 %address, %start
+  %low = select i1 %is.low, i64 %start, i64 %address
+  %is.high = icmp ugt i64 %behind, %end
+  %high = select i1 %is.high, i64 %end, i64 %behind
+  %is.met = icmp ult i64 %low, %high
+  br i1 %is.met, label %met, label %done
+met:
+  %has.marks = icmp ne i64 %kept.address, 0
+  br i1 %has.marks, label %byte, label %bare
+bare:
+  %all = or i8 %kind, %as.first
+  br label %firsts
+byte:
+  %at = phi i64 [%low, %met], [%at.next, %byte]
+  %seen.before = phi i8 [0, %met], [%seen.here, %byte]
+  %offset = sub i64 %at, %start
+  %mark.at = getelementptr i8, ptr %kept, i64 %offset
+  %mark = load i8, ptr %mark.at
+  %written = and i8 %mark, {Touch.WRITTEN.value}
+  %is.old = icmp eq i8 %written, 0
+  %early = select i1 %is.old, i8 %as.first, i8 0
+  %now = or i8 %kind, %early
+  %mark.new = or i8 %mark, %now
+  store i8 %mark.new, ptr %mark.at
+  %seen.here = or i8 %seen.before, %now
+  %at.next = add i64 %at, 1
+  %is.more = icmp ult i64 %at.next, %high
+  br i1 %is.more, label %byte, label %firsts
+firsts:
+  %seen = phi i8 [%seen.here, %byte], [%all, %bare]
+{_first("read", Touch.READ)}
+{_first("write", Touch.WRITTEN)}
+{_first("early", Touch.READ_FIRST)}
+  br label %advance
+advance:
+  %following = add i64 %index, 1
+  br label %next
+done:
+  ret void
+}}
+"""
+assert Touch.READ << 2 == Touch.READ_FIRST

@@ -1,0 +1,1 @@
+"""Cellar, jit. Addresses: the space they lie in, their bounds, the check before an access."""

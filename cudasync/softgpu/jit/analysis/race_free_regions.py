@@ -1,0 +1,71 @@
+"""Cellar, jit. Stretches between barriers in which no two threads can race on shared memory.
+
+Where all warps of a block always come to the same barriers, what one does between two of them is
+at once only with what others do between the same two. So a stretch in which nobody writes shared
+memory, or only by atomics, needs no watching: what comes before it and behind it is ordered. An
+instruction is quiet if each stretch that it is part of is.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from cudasync.ptx.types import StateSpace
+from cudasync.softgpu.interface.race_records import is_strong
+from cudasync.softgpu.jit.analysis.block_uniformity import is_together
+from cudasync.softgpu.jit.transforms.suspending_functions import has_named_barriers
+
+if TYPE_CHECKING:
+    from cudasync.ptx.ir import Instruction
+    from cudasync.softgpu.jit.analysis.reconvergence_order import Flow
+    from cudasync.softgpu.jit.analysis.suspension_points import Stop
+
+_WRITES: Final = frozenset({"st", "atom", "red", "stmatrix", "wmma"})
+_NEAR: Final = (StateSpace.SHARED, StateSpace.GENERIC)
+
+
+def quiet_nodes(flow: Flow, stops: tuple[Stop, ...]) -> frozenset[int]:
+    """The nodes of a kernel whose accesses to shared memory need no watching."""
+    body = flow.function.body
+    barriers = {stop.position for stop in stops if stop.is_barrier}
+    # Copies go on behind barriers.
+    if any(each.opcode == "cp" for each in body) or has_named_barriers(flow.function):
+        return frozenset()
+    if not is_together(flow, barriers):
+        return frozenset()
+    quiet = set(range(len(flow.nodes)))
+    for entry in (0, *(stop.continuation for stop in stops if stop.is_barrier)):
+        stretch = _stretch(flow, entry, barriers)
+        accesses = [
+            each
+            for node in stretch
+            for each in body[flow.nodes[node].start : flow.nodes[node].end]
+            if each.space in _NEAR
+        ]
+        if any(map(_writes, accesses)) and not all(map(_is_atomic, accesses)):
+            quiet -= stretch
+    return frozenset(quiet)
+
+
+def _stretch(flow: Flow, entry: int, barriers: set[int]) -> set[int]:
+    """The nodes from `entry` up to the next barriers."""
+    seen: set[int] = set()
+    waiting = [entry]
+    while waiting:
+        node = waiting.pop()
+        if node in seen or node == flow.exit:
+            continue
+        seen.add(node)
+        if flow.nodes[node].end - 1 not in barriers or flow.last(node).guard is not None:
+            waiting += flow.nodes[node].successors
+    return seen
+
+
+def _writes(each: Instruction) -> bool:
+    if each.opcode == "wmma":
+        return "store" in each.modifiers
+    return each.opcode in _WRITES
+
+
+def _is_atomic(each: Instruction) -> bool:
+    return is_strong(each) or each.opcode not in (*_WRITES, "ld", "ldu", "ldmatrix")

@@ -1,0 +1,44 @@
+"""Cellar, jit. Which kernels may store past the caches, by what their text reads and orders."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from cudasync.ptx.access import Access, analyse
+from cudasync.ptx.types import StateSpace
+from cudasync.softgpu.jit.kernel_abi.kernel_text import Nontemporal
+from cudasync.softgpu.jit.transforms.natural_loops import any_in_loop
+from cudasync.softgpu.semantics.memory_visibility import ORDERED
+
+if TYPE_CHECKING:
+    from cudasync.ptx import ir
+    from cudasync.softgpu.jit.transforms.program import Program
+
+# A kernel with any of these has threads that rely on what others have stored. (Those that wait for
+# each other at barriers work on tiles, whose lines lie apart: there it was slower.)
+_TOGETHER = frozenset({"atom", "red", "bar", "barrier", "membar", "fence", "mbarrier", "call"})
+
+
+def find_nontemporal(program: Program) -> Nontemporal | None:
+    """What the kernel writes, if it may do so past the caches."""
+    kernel = program.kernel
+    stores = {n: each for n, each in enumerate(kernel.body) if _is_far_store(each)}
+    if not stores or any(_is_shared_work(each) for each in kernel.body):
+        return None
+    found = analyse(program.module, kernel.name)
+    if found.beyond or any(each.writes for each in found.symbols.values()):
+        return None
+    if not {*found.parameters} <= {Access.VALUE, Access.READ, Access.WRITE}:
+        return None
+    pairs = zip(program.kernel_storage.parameters.values(), found.parameters, strict=True)
+    outputs = tuple(place for place, access in pairs if access is Access.WRITE)
+    amount = sum(each.type.size * each.vector_size for each in stores.values())
+    return Nontemporal(None if any_in_loop(kernel, stores) else amount, outputs)
+
+
+def _is_far_store(instruction: ir.Instruction) -> bool:
+    return instruction.opcode == "st" and instruction.space is StateSpace.GLOBAL
+
+
+def _is_shared_work(instruction: ir.Instruction) -> bool:
+    return instruction.opcode in _TOGETHER or not ORDERED.isdisjoint(instruction.modifiers)

@@ -1,0 +1,1 @@
+"""Cellar, jit. Instructions that only compute: operands in, LLVM text out."""

@@ -1,0 +1,1 @@
+"""Cellar, jit. The LLVM functions around warps: parallel regions, warps, blocks."""

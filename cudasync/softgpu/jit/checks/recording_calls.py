@@ -1,0 +1,54 @@
+"""Cellar, jit. Calls that write down an access, where a module is compiled to be recorded.
+
+Here only global memory is watched; of windows of the block `windows` sees to what is written.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from cudasync.softgpu.interface.access_recording import NOTE, NOTE_NAME, noted
+from cudasync.softgpu.jit.addressing.memcheck import lay_out
+from cudasync.softgpu.jit.checks.contiguous_recording import LANES, LANES_NAME, RUN, RUN_NAME
+from cudasync.softgpu.jit.checks.initialisation_calls import note_window
+from cudasync.softgpu.jit.checks.race_calls import note_access
+from cudasync.softgpu.jit.kernel_abi.job_record import Where
+from cudasync.softgpu.jit.vector_ir.lane_masks import mask_word
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from cudasync.ptx import ir
+    from cudasync.softgpu.interface.access_recording import Touch
+    from cudasync.softgpu.jit.addressing.address_spaces import Place
+    from cudasync.softgpu.jit.vector_ir.lowering_context import Lowering
+    from cudasync.softgpu.jit.vector_ir.values import Value
+
+
+def note(
+    lowering: Lowering,
+    instruction: ir.Instruction,
+    where: Place,
+    size: int,
+    kind: Touch,
+    values: Sequence[Value] = (),
+) -> None:
+    """Write down that each active lane does this to `size` bytes, if launches are recorded.
+
+    `values` are what is stored, where that is known.
+    """
+    note_access(lowering, instruction, where, size, kind, values)
+    note_window(lowering, instruction, where, size, kind)
+    if not lowering.settings.record or where.where is Where.WINDOW:
+        return
+    builder = lowering.builder
+    builder.functions[f"@{NOTE_NAME}"] = NOTE
+    builder.functions[RUN_NAME] = RUN
+    builder.functions[LANES_NAME] = LANES
+    place, spacing = lay_out(lowering, where.address)
+    word = mask_word(builder, lowering.mask)
+    bits = noted(kind, instruction.opcode, instruction.modifiers)
+    builder.emit(
+        f"call void {LANES_NAME}(ptr %job, ptr {place}, i32 {spacing}, i32 {word},"
+        f" i64 {size}, i8 {bits}, i64 {instruction.span.line})"
+    )

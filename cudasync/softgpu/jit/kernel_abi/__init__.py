@@ -1,0 +1,1 @@
+"""Cellar, jit. What Python and compiled code agree on: words, arguments, descriptors."""

@@ -1,0 +1,306 @@
+"""Cellar, jit. A launch under way: which blocks run where, and which fault is told.
+
+Blocks of a launch run on up to as many threads as there are processors, each with a slot of its
+own, taking the next few blocks in turn. A kernel with a loop that waits for memory runs on one
+thread, block after block; a block that only waits is set aside with its slot, and gets a turn
+whenever others have got on, or `run` is called again. A kernel whose result could depend on the
+order of blocks through its atomics runs on one thread, too: a launch gives the same bits every
+time. So does one that is recorded, since a record says what came before what.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from time import perf_counter
+from typing import TYPE_CHECKING
+
+from cudasync.locks import Lock
+from cudasync.softgpu.interface.launch import Fault, FaultKind, Outcome, OutcomeKind
+from cudasync.softgpu.jit.kernel_abi.job_record import Status
+from cudasync.softgpu.jit.launch.worker_threads import PROCESSORS, Job
+
+if TYPE_CHECKING:
+    from cudasync.softgpu.interface.launch import Launch
+    from cudasync.softgpu.jit.launch.block_slots import Fit, Slot
+
+# Blocks that may be set aside at a time; further ones begin when one of these is done.
+MOST_WAITING = 1024
+# Turns of all blocks before the rest of the program gets one; what a turn of a block that brings
+# nobody on costs of its budget: as many trips as take about as long as the executor then sleeps.
+_TURNS = 64
+IDLE_COST = 2**14
+# Launches of fewer threads than this are not worth a second processor, unless the first of its
+# chunks shows that they take their time.
+_FEW_THREADS = 1 << 15
+_LONG_S = 100e-6
+_CHUNKS_PER_THREAD = 8
+# Blocks in the first chunk; chunks grow while they take less than this.
+_FIRST_CHUNK = 1024
+_CHUNK_S = 20e-3
+# Chunks of short launches take about this, where as many blocks are left for each of the others:
+# who wakes up to help meanwhile finds the GIL free, and few chunks cost little Python.
+_SHORT_S = 250e-6
+_DONE = Outcome(OutcomeKind.DONE)
+
+
+class JitExecution:
+    """One launch of one kernel.
+
+    An interrupt may end `run` anywhere; called again, it goes on. So a slot is in `_waiting` or
+    `_working` before it runs, and is taken out when its outcome is known: a job that is run once
+    more when it is done does nothing. Blocks become a slot's by one store, into one of these;
+    `_next_block` only follows.
+    """
+
+    def __init__(self, fit: Fit, launch: Launch) -> None:
+        self._fit = fit
+        self._launch = launch
+        x, y, z = launch.grid
+        self._block_count = x * y * z
+        self._next_block = 0
+        self._lock = Lock()
+        self._waiting: list[Slot] = []
+        # The slot of the thread that launches, if it runs blocks now or was interrupted: and those
+        # blocks.
+        self._working: dict[Slot, tuple[int, int]] = {}
+        # No interrupt reaches them: they finish what they began.
+        self._helpers: list[Job] = []
+        # The slots that it has, whoever runs blocks in them; whether it is to end.
+        self._slots: list[Slot] = []
+        self._is_stopped = False
+        # Helpers that may be asked yet.
+        self._unasked = 0
+        # The fault of the earliest block that has one, with the block's index.
+        self._fault: tuple[int, Fault] | None = None
+        self._spent = 0
+
+    def run(self) -> Outcome:
+        """Run until done, at fault, or waiting; see `launch.Execution`."""
+        has_moved = False
+        if self._fit.text.has_waiting_loop:
+            has_moved = self._run_in_turns()
+        else:
+            self._run_all()
+        if self._fault is None and self._is_stopped and self._waiting:
+            # It waits where no budget is asked for.
+            self._fault = (self._block_count, self._timeout())
+        if self._fault is not None:
+            self._waiting.clear()
+            self._next_block = self._block_count
+            fault = self._fault[1]
+            if self._is_stopped and fault.kind is FaultKind.TIMEOUT:
+                fault = replace(fault, kind=FaultKind.STOPPED)
+            return Outcome(OutcomeKind.FAULT, fault)
+        if self._waiting:
+            return Outcome(OutcomeKind.YIELDED, has_moved=has_moved)
+        return _DONE
+
+    def stop(self) -> None:
+        """Have it end soon, wherever it is; see `launch.Execution`."""
+        # In this order: a slot that is in the list after the first line is not given to others.
+        self._is_stopped = True
+        for slot in list(self._slots):
+            slot.stop()
+
+    def _take(self) -> Slot:
+        slot = self._fit.take(self._launch)
+        self._slots.append(slot)
+        if self._is_stopped:
+            slot.stop()
+        return slot
+
+    def _give(self, slot: Slot) -> None:
+        self._slots.remove(slot)
+        if not self._is_stopped:
+            self._fit.give(slot)
+
+    def _interrupted(self, slot: Slot) -> None:
+        if slot.is_stopped:
+            # It heard an interrupt, and did not end; neither will what runs beside it.
+            self.stop()
+
+    # Kernels that wait for memory.
+
+    def _run_in_turns(self) -> bool:
+        """Give blocks their turns while that brings any of them on; whether the last did."""
+        has_moved = False
+        for _ in range(_TURNS):
+            has_moved = self._run_in_turn()
+            if not has_moved or not self._waiting or self._fault is not None:
+                break
+        return has_moved
+
+    def _run_in_turn(self) -> bool:
+        """Give each block that waits a turn, then begin others; whether any got on."""
+        has_moved = False
+        waiting = self._waiting
+        if waiting:
+            # Else an interrupt may have come before it was noted that the last block was begun.
+            self._next_block = max(self._next_block, waiting[-1].aimed[1])
+        for slot in list(waiting):
+            if self._fault is None:
+                has_moved = self._run_one(slot) or has_moved
+        while (
+            self._fault is None
+            and self._next_block < self._block_count
+            and len(waiting) < MOST_WAITING
+        ):
+            slot = self._take()
+            block = self._next_block
+            slot.aim(block, block + 1)
+            waiting.append(slot)
+            self._next_block = block + 1
+            self._run_one(slot)
+            has_moved = True
+        self._check_spent(self._spent + sum(slot.spent_under_way for slot in waiting))
+        if not has_moved:
+            for slot in waiting:
+                slot.charge(IDLE_COST)
+        return has_moved
+
+    def _run_one(self, slot: Slot) -> bool:
+        """Give a block that is in `_waiting` its turn; whether it got on."""
+        if slot.is_stopped:
+            slot.charge(self._launch.budget)
+        try:
+            status = slot.run()
+        except BaseException:
+            self._interrupted(slot)
+            raise
+        if status is Status.YIELDED:
+            return slot.has_moved
+        if status is Status.FAULT:
+            self._fault = slot.fault(self._launch)
+        self._waiting.remove(slot)
+        self._account(slot)
+        self._give(slot)
+        return True
+
+    def _account(self, slot: Slot) -> None:
+        """Add what a slot has spent that is done; together they may have spent too much.
+
+        Which of several threads finds that out does not matter: the sum is the same.
+        """
+        self._spent += slot.spent
+        self._check_spent(self._spent)
+
+    def _check_spent(self, spent: int) -> None:
+        if spent > self._launch.total_budget and self._fault is None:
+            self._fault = (self._block_count, self._timeout())
+
+    def _timeout(self) -> Fault:
+        kernel = self._fit.outline
+        return Fault(FaultKind.TIMEOUT, kernel.name, kernel.line, (0, 0, 0), ())
+
+    # Kernels that end by themselves.
+
+    def _run_all(self) -> None:
+        self._join()
+        for slot, blocks in list(self._working.items()):
+            self._work_on(slot, *blocks)
+        fit = self._fit
+        must_keep_order = not fit.text.traits.is_order_free or self._launch.recording is not None
+        if self._block_count == 1 or must_keep_order:
+            self._work_alone()
+            return
+        threads = min(PROCESSORS, self._block_count)
+        most = max(1, self._block_count // (threads * _CHUNKS_PER_THREAD))
+        self._unasked = threads - 1
+        if self._block_count * fit.thread_count >= _FEW_THREADS:
+            self._ask(most)
+        self._work(most)
+        self._join()
+
+    def _ask(self, most: int) -> None:
+        """Have the other processors take part from now on."""
+        while self._unasked:
+            self._unasked -= 1
+            job = Job(partial(self._work, most, is_helper=True))
+            self._helpers.append(job)
+            job.ask()
+
+    def _join(self) -> None:
+        """Wait for the helpers that have begun."""
+        while self._helpers:
+            self._helpers[-1].join()
+            self._helpers.pop()
+
+    def _work(self, most: int, *, is_helper: bool = False) -> None:
+        """Run chunks of up to `most` blocks until there are none, or one is at fault.
+
+        Chunks are taken in order, and those under way are finished: so the fault of the earliest
+        block is found, whichever thread was faster. A chunk is as long as an interrupt may wait.
+        """
+        slot = self._take()
+        chunk = min(most, _FIRST_CHUNK)
+        # How long a block takes: in the slowest chunk of the last launch, and of this one.
+        block_s, slot.block_s = slot.block_s, 0.0
+        while True:
+            short = int(_SHORT_S / block_s) if block_s else 0
+            with self._lock:
+                # An interrupt may have come before it was noted how far they are begun.
+                first = max([self._next_block, *(end for _, end in self._working.values())])
+                left = self._block_count - first
+                if left <= 0 or self._fault is not None:
+                    break
+                end = first + min(max(chunk, min(short, left // PROCESSORS)), left)
+                if not is_helper:
+                    self._working[slot] = (first, end)
+                self._next_block = end
+            slot.aim(first, end)
+            begun_s = perf_counter()
+            if self._run_chunk(slot):
+                break
+            took_s = perf_counter() - begun_s
+            slot.block_s = max(slot.block_s, took_s / (end - first))
+            block_s = max(block_s, slot.block_s)
+            if took_s < _CHUNK_S:
+                chunk = min(most, 2 * chunk)
+            if not is_helper and took_s > _LONG_S and end < self._block_count:
+                self._ask(most)
+        with self._lock:
+            self._working.pop(slot, None)
+            self._account(slot)
+        self._give(slot)
+
+    def _work_alone(self) -> None:
+        """`_work` where no other thread can take part."""
+        slot = self._take()
+        count = self._block_count
+        chunk = min(count // _CHUNKS_PER_THREAD or 1, _FIRST_CHUNK)
+        while self._next_block < count and self._fault is None:
+            first = self._next_block
+            end = min(first + chunk, count)
+            # No interrupt can come between these two.
+            self._working[slot] = (first, end)
+            self._next_block = end
+            slot.aim(first, end)
+            if self._run_chunk(slot):
+                break
+        self._working.pop(slot, None)
+        self._account(slot)
+        self._give(slot)
+
+    def _work_on(self, slot: Slot, first: int, end: int) -> None:
+        """Finish what an interrupted thread had begun, or was about to begin."""
+        if slot.aimed != (first, end):
+            slot.aim(first, end)
+        self._run_chunk(slot)
+        self._working.pop(slot, None)
+        self._account(slot)
+
+    def _run_chunk(self, slot: Slot) -> bool:
+        """Run the blocks that a slot is aimed at; whether one is at fault."""
+        try:
+            if slot.run() is not Status.FAULT:
+                return False
+        except BaseException:
+            self._interrupted(slot)
+            raise
+        fault = slot.fault(self._launch)
+        with self._lock:
+            # Keep that of the earliest block.
+            if self._fault is None or fault[0] < self._fault[0]:
+                self._fault = fault
+        return True

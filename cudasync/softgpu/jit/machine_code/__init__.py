@@ -1,0 +1,1 @@
+"""Cellar, jit. LLVM text in, machine code out, and both on disk."""

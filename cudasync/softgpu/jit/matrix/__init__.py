@@ -1,0 +1,1 @@
+"""Cellar, jit. Products of matrices and their fragments: mma, wmma, ldmatrix."""

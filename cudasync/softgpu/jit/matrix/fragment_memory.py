@@ -1,0 +1,87 @@
+"""Cellar, jit. Fragments of matrices in stack memory: one register of all lanes after the other.
+
+That is how functions which look at a whole warp take fragments and give them back. The memory is
+one for all instructions, since kernels have thousands of them, and no instruction needs what
+another left there.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from cudasync.ptx.types import ScalarType
+from cudasync.softgpu.jit.memory.load_store import elements
+from cudasync.softgpu.jit.vector_ir.values import Value, varying
+from cudasync.softgpu.semantics.matrix_fragments import LANES
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from cudasync.ptx import ir
+    from cudasync.softgpu.jit.vector_ir.lowering_context import Lowering
+    from cudasync.softgpu.semantics.matrix_fragments import Fragment
+
+# Eight registers of 64 bits in 32 lanes, the largest of all fragments.
+FRAGMENT_BYTES = 8 * 8 * LANES
+
+
+def stack_memory(lowering: Lowering, purpose: str) -> str:
+    """Room for a fragment."""
+    return lowering.builder.scratch(f"fragment.{purpose}", FRAGMENT_BYTES)
+
+
+def registers(
+    lowering: Lowering, instruction: ir.Instruction, operand: ir.Operand, held: Fragment
+) -> tuple[ir.Operand, ...]:
+    """The registers of a fragment: as many as it needs, or the instruction is refused."""
+    found = elements(operand)
+    complaint = held.misfit(found)
+    if complaint is not None:
+        lowering.refuse(instruction, complaint)
+    return found
+
+
+def put(
+    lowering: Lowering,
+    instruction: ir.Instruction,
+    operand: ir.Operand,
+    held: Fragment,
+    purpose: str,
+) -> str:
+    """Put a fragment into memory; where it is."""
+    type_ = ScalarType.F64 if held.word_bits == 64 else ScalarType.B32
+    found = registers(lowering, instruction, operand, held)
+    return put_words(lowering, [lowering.read(each, type_) for each in found], purpose)
+
+
+def put_words(lowering: Lowering, words: Sequence[Value], purpose: str) -> str:
+    """Put words of every lane into memory, one word of all lanes after the other."""
+    builder = lowering.builder
+    memory = stack_memory(lowering, purpose)
+    for number, value in enumerate(words):
+        vector = builder.vector_type(value.type)
+        slot = builder.name(f"getelementptr {vector}, ptr {memory}, i32 {number}")
+        builder.emit(f"store {vector} {builder.vector(value)}, ptr {slot}, align 64")
+    return memory
+
+
+def take(
+    lowering: Lowering,
+    instruction: ir.Instruction,
+    operand: ir.Operand,
+    held: Fragment,
+    memory: str,
+) -> None:
+    """Write the registers of a fragment that lies in memory."""
+    found = registers(lowering, instruction, operand, held)
+    type_ = "double" if held.word_bits == 64 else "i32"
+    for number, each in enumerate(found):
+        lowering.write(each, word(lowering, memory, number, type_))
+
+
+def word(lowering: Lowering, memory: str, number: int, type_: str = "i32") -> Value:
+    """Word `number` of every lane."""
+    builder = lowering.builder
+    vector = builder.vector_type(type_)
+    slot = builder.name(f"getelementptr {vector}, ptr {memory}, i32 {number}")
+    return varying(type_, builder.name(f"load {vector}, ptr {slot}, align 64"))

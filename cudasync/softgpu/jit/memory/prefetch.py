@@ -1,0 +1,51 @@
+"""Cellar, jit. Memory that a run of lanes asks for before it is needed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from cudasync.softgpu.jit.vector_ir.values import integer
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from cudasync.softgpu.jit.vector_ir.lowering_context import Lowering
+
+# Bytes that memory hands out at a time.
+LINE = 64
+
+
+def fetch_ahead(lowering: Lowering, start: str, length: int) -> None:
+    """Ask for the memory that this warp needs in the loop's next trip, if that is known.
+
+    Else, in kernels whose warps wait for each other, for the memory behind this run: the next
+    warp's, or the next block's, where they work on tiles that no processor foresees.
+    """
+    builder = lowering.builder
+    stride = lowering.strides.get(lowering.position)
+    if stride is not None:
+        # It is needed soon, and not elsewhere: it goes to the first cache.
+        ahead, first, near = _moved(lowering, start, stride), 0, 3
+    elif lowering.has_tiles:
+        ahead, first, near = start, max(LINE, length), 2
+    else:
+        return
+    builder.declarations.add("declare void @llvm.prefetch.p0(ptr, i32, i32, i32)")
+    for offset in range(first, first + max(LINE, length), LINE):
+        line = builder.name(f"getelementptr i8, ptr {ahead}, i64 {offset}")
+        builder.emit(f"call void @llvm.prefetch.p0(ptr {line}, i32 0, i32 {near}, i32 1)")
+
+
+def _moved(lowering: Lowering, start: str, stride: Mapping[str, int]) -> str:
+    """A pointer so much further on; what lanes do not agree about does not count."""
+    builder = lowering.builder
+    for name, factor in stride.items():
+        step = str(factor)
+        if name:
+            value = lowering.load_register(lowering.function.registers[name])
+            if not value.is_uniform:
+                continue
+            wide = builder.extend(value, "i64", is_signed=True)
+            step = builder.multiply(wide, integer("i64", factor)).text
+        start = builder.name(f"getelementptr i8, ptr {start}, i64 {step}")
+    return start

@@ -1,0 +1,1 @@
+"""Cellar, jit. Shuffles, votes, barriers, fences and atomics: "Parallel Synchronization"."""

@@ -1,0 +1,124 @@
+"""Cellar, jit. Lines of LLVM IR for one function, and what a module must have beside it.
+
+A writer made with `is_silent` keeps nothing: whoever writes is only asked what it would write.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cudasync.softgpu.jit.vector_ir.value_numbering import Known
+
+# What a silent writer calls everything.
+SILENT = "%silent"
+# Instructions whose result depends on their operands alone, and beginnings and ends of lines of
+# which that is true.
+_PURE = """
+    add sub mul udiv sdiv urem srem shl lshr ashr and or xor icmp fcmp select zext sext trunc
+    bitcast inttoptr ptrtoint getelementptr insertelement extractelement shufflevector extractvalue
+    fadd fsub fmul fdiv fneg fpext fptrunc sitofp uitofp
+"""
+_PURE_OPERATIONS = frozenset(_PURE.split())
+_PURE_CALLS = (
+    "call {i32, i1} @llvm.",
+    "call i64 @llvm.smax.",
+    "call i64 @llvm.smin.",
+    "call i64 @llvm.fshr.",
+    "call i64 @llvm.usub.sat.",
+)
+_CONSTANT = "!invariant.load !0"
+
+
+class Writer:
+    """Text of one function under construction; `lanes` is the width of its vectors."""
+
+    def __init__(self, lanes: int, *, is_silent: bool = False) -> None:
+        self.lanes = lanes
+        self.lines: list[str] = []
+        self.allocations: list[str] = []
+        self.declarations: set[str] = set()
+        # Functions that the text calls, by name: any text may call them, so they are compiled
+        # once for the whole process, see `library`.
+        self.functions: dict[str, str] = {}
+        # Constants of the module, by name: what has one name is one.
+        self.constants: dict[str, str] = {}
+        # Integers with the same bits as masks, by the masks' names, see `lane_masks`.
+        self.bits: dict[str, str] = {}
+        # Masks that are kept as vectors.
+        self.vector_masks: set[str] = set()
+        self.is_silent = is_silent
+        # Results of lines, by line; others note what they like, by keys of their own.
+        self.known: Known[Any] = Known()
+        self.count = 0
+        # Stack memory that instructions use one after the other, by what for.
+        self._shared: dict[str, str] = {}
+
+    def emit(self, line: str) -> None:
+        if self.is_silent:
+            return
+        self.lines.append("  " + line)
+        if line.startswith(("br ", "switch ")):
+            self.known.branch(line)
+
+    def name(self, line: str) -> str:
+        """Emit `%t = line` and return the name, or that of the same line where it is known."""
+        if self.is_silent:
+            return SILENT
+        operation = line.partition(" ")[0]
+        is_pure = (
+            operation in _PURE_OPERATIONS
+            or line.startswith(_PURE_CALLS)
+            or line.endswith(_CONSTANT)
+        )
+        if is_pure:
+            known: str | None = self.known.find(line)
+            if known is not None:
+                return known
+        self.count += 1
+        name = f"%t{self.count}"
+        self.lines.append(f"  {name} = {line}")
+        if is_pure:
+            self.known.note(line, name)
+        return name
+
+    def fresh(self, prefix: str) -> str:
+        """A label or name that nothing else has, without its percent sign.
+
+        As a label it is written behind all branches to it.
+        """
+        self.count += 1
+        name = f"{prefix}.{self.count}"
+        if not self.is_silent:
+            self.known.expect(name)
+        return name
+
+    def label(self, label: str) -> None:
+        if not self.is_silent:
+            self.lines.append(f"{label}:")
+            self.known.begin(label)
+
+    def allocate(self, type_: str, count: int = 1) -> str:
+        """Stack memory of the function, reserved once in its entry block."""
+        self.count += 1
+        name = f"%a.{self.count}"
+        size = f", i32 {count}" if count > 1 else ""
+        if not self.is_silent:
+            self.allocations.append(f"  {name} = alloca {type_}{size}, align 64")
+        return name
+
+    def scratch(self, purpose: str, size: int) -> str:
+        """Stack memory in bytes that all who name the same purpose share; they need one size."""
+        if purpose not in self._shared:
+            self._shared[purpose] = self.allocate(f"[{size} x i8]")
+        return self._shared[purpose]
+
+    def vector_type(self, type_: str) -> str:
+        return f"<{self.lanes} x {type_}>"
+
+    def go(self, label: str) -> str:
+        """Close this branch; the name of the block that ends here, for a phi."""
+        end = self.fresh("end")
+        self.emit(f"br label %{end}")
+        self.label(end)
+        self.emit(f"br label %{label}")
+        return end

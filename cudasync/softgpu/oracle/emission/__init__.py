@@ -1,0 +1,1 @@
+"""Cellar, oracle. LLVM text of one thread: registers, records, symbols."""

@@ -1,0 +1,193 @@
+"""Cellar. Floating arithmetic: PTX ISA, "Floating Point Instructions".
+
+f16 and bf16 take the way over double: products of halves are exact there, a sum is exact or rounded
+to odd, and the one rounding is that of the way back. Approximations are computed in double and
+rounded once, which is more exact than the ISA asks for.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from cudasync.ptx.types import ScalarType
+from cudasync.softgpu.oracle.emission.emitter import llvm_type
+from cudasync.softgpu.oracle.instructions.half_precision import (
+    from_double,
+    least_or_most,
+    to_double,
+)
+from cudasync.softgpu.oracle.instructions.rounding_modes import MODES, flush, rounded, saturate
+
+if TYPE_CHECKING:
+    from cudasync.ptx.ir import Instruction
+    from cudasync.softgpu.oracle.emission.emitter import Emitter
+
+T = ScalarType
+_FLUSHED = (T.F32, T.F16, T.BF16)
+_OPERATIONS = {"add": "fadd", "sub": "fsub", "mul": "fmul", "div": "fdiv", "fma": "fma"}
+
+
+def _mode(i: Instruction) -> str:
+    return next((m for m in i.modifiers if m in MODES), "rn")
+
+
+def read_float(e: Emitter, i: Instruction, index: int, type_: ScalarType | None = None) -> str:
+    """An operand, flushed where the instruction says .ftz."""
+    type_ = type_ or i.type
+    value = e.read(i.operands[index], type_)
+    if "ftz" in i.modifiers and type_ in _FLUSHED:
+        value = flush(e, value, type_)
+    return value
+
+
+def write_float(e: Emitter, i: Instruction, value: str) -> None:
+    if "ftz" in i.modifiers and i.type in _FLUSHED:
+        value = flush(e, value, i.type)
+    if "sat" in i.modifiers and i.type not in (T.F16, T.BF16):
+        value = saturate(e, value, i.type)
+    e.write(i.operands[0], value, i.type)
+
+
+def arithmetic(e: Emitter, i: Instruction) -> None:
+    """add, sub, mul, fma, mad, div, sqrt, rcp: rounded once."""
+    if i.type in (T.F16, T.BF16):
+        _half_arithmetic(e, i)
+        return
+    type_ = i.type
+    operands = [(type_, read_float(e, i, index)) for index in range(1, len(i.operands))]
+    opcode = "fma" if i.opcode == "mad" else i.opcode
+    if "relu" in i.modifiers:
+        e.refuse(f"{i.opcode}.relu takes halves")
+    if opcode == "rcp":
+        operands = [(type_, "1.0"), *operands]
+        opcode = "div"
+    write_float(e, i, rounded(e, _OPERATIONS.get(opcode, opcode), _mode(i), type_, *operands))
+
+
+def _half_arithmetic(e: Emitter, i: Instruction) -> None:
+    if "sat" in i.modifiers and i.type is T.BF16:
+        e.refuse("bf16 has no .sat")
+    values = [to_double(e, read_float(e, i, n), i.type) for n in range(1, len(i.operands))]
+    opcode = "fma" if i.opcode == "mad" else i.opcode
+    arguments = [(T.F64, value) for value in values]
+    if _mode(i) != "rn":
+        e.refuse(f"{i.opcode} with .{_mode(i)} is not there for halves")
+    if opcode == "mul":
+        wide = rounded(e, "fmul", "rn", T.F64, *arguments)
+    else:
+        wide = _to_odd(e, _OPERATIONS[opcode], arguments)
+    if "sat" in i.modifiers:
+        wide = saturate(e, wide, T.F64)
+    if "relu" in i.modifiers:
+        wide = clamp_below(e, wide)
+    write_float(e, i, from_double(e, wide, i.type, "rn"))
+
+
+def _to_odd(e: Emitter, operation: str, arguments: list[tuple[ScalarType, str]]) -> str:
+    """A double whose last bit is set where it is not exact, so that it may be rounded again."""
+    low, high, cut = (rounded(e, operation, mode, T.F64, *arguments) for mode in ("rm", "rp", "rz"))
+    is_inexact = e.value(f"fcmp one double {low}, {high}")
+    bits = e.value(f"bitcast double {cut} to i64")
+    odd = e.value(f"bitcast i64 {e.value(f'or i64 {bits}, 1')} to double")
+    nearest = rounded(e, operation, "rn", T.F64, *arguments)
+    return e.select(is_inexact, "double", odd, nearest)
+
+
+def clamp_below(e: Emitter, value: str) -> str:
+    """.relu of a double: what is not positive becomes +0; a NaN stays one."""
+    is_low = e.value(f"fcmp ole double {value}, 0.0")
+    return e.select(is_low, "double", "0.0", value)
+
+
+def sign(e: Emitter, i: Instruction) -> None:
+    """neg, abs: the sign bit alone."""
+    bits = e.to_bits(read_float(e, i, 1), i.type)
+    width, top = f"i{i.type.bits}", 1 << (i.type.bits - 1)
+    if i.opcode == "neg":
+        bits = e.value(f"xor {width} {bits}, {top}")
+    else:
+        bits = e.value(f"and {width} {bits}, {top - 1}")
+    e.write(i.operands[0], e.from_bits(bits, i.type), i.type)
+
+
+def copysign(e: Emitter, i: Instruction) -> None:
+    """The magnitude of b with the sign of a."""
+    width, top = f"i{i.type.bits}", 1 << (i.type.bits - 1)
+    a = e.to_bits(e.read(i.operands[1], i.type), i.type)
+    b = e.to_bits(e.read(i.operands[2], i.type), i.type)
+    mark = e.value(f"and {width} {a}, {top}")
+    rest = e.value(f"and {width} {b}, {top - 1}")
+    e.write(i.operands[0], e.from_bits(e.value(f"or {width} {mark}, {rest}"), i.type), i.type)
+
+
+def extreme(e: Emitter, i: Instruction) -> None:
+    """min, max: a number wins over a NaN, and -0 is less than +0; .NaN lets the NaN win."""
+    type_ = i.type
+    if type_ in (T.F16, T.BF16):
+        a, b = read_float(e, i, 1), read_float(e, i, 2)
+        wins = "NaN" in i.modifiers
+        write_float(e, i, least_or_most(e, i.opcode, a, b, type_, nan_wins=wins))
+        return
+    target, width = llvm_type(type_), f"i{type_.bits}"
+    a, b = read_float(e, i, 1), read_float(e, i, 2)
+    less = e.value(f"fcmp olt {target} {a}, {b}")
+    equal = e.value(f"fcmp oeq {target} {a}, {b}")
+    low, high = e.select(less, target, a, b), e.select(less, target, b, a)
+    # Equal numbers differ at most in the sign of a zero: or keeps it, and drops it.
+    join = "or" if i.opcode == "min" else "and"
+    a_bits, b_bits = e.to_bits(a, type_), e.to_bits(b, type_)
+    same = e.from_bits(e.value(f"{join} {width} {a_bits}, {b_bits}"), type_)
+    result = e.select(equal, target, same, low if i.opcode == "min" else high)
+    a_nan, b_nan = (e.value(f"fcmp uno {target} {v}, {v}") for v in (a, b))
+    propagates = "NaN" in i.modifiers
+    result = e.select(b_nan, target, b if propagates else a, result)
+    result = e.select(a_nan, target, a if propagates else b, result)
+    write_float(e, i, result)
+
+
+_LIBRARY = {"sin": "sin", "cos": "cos", "ex2": "exp2", "lg2": "log2", "tanh": "tanh"}
+
+
+def approximation(e: Emitter, i: Instruction) -> None:
+    """sin, cos, ex2, lg2, tanh, rsqrt: exact to the last bit but one, from the C library."""
+    value = read_float(e, i, 1)
+    if i.type is T.F32:
+        value = e.value(f"fpext float {value} to double")
+    elif i.type in (T.F16, T.BF16):
+        value = to_double(e, value, i.type)
+    if i.opcode == "rsqrt":
+        root = e.call("double", "llvm.sqrt.f64", ("double", value))
+        value = e.value(f"fdiv double 1.0, {root}")
+    else:
+        value = e.call("double", _LIBRARY[i.opcode], ("double", value))
+    if i.type is T.F32:
+        value = e.value(f"fptrunc double {value} to float")
+    elif i.type in (T.F16, T.BF16):
+        value = from_double(e, value, i.type, "rn")
+    write_float(e, i, value)
+
+
+def classify(e: Emitter, i: Instruction) -> None:
+    """testp."""
+    type_ = i.type
+    width = f"i{type_.bits}"
+    infinity = 0x7F800000 if type_ is T.F32 else 0x7FF << 52
+    smallest = 0x00800000 if type_ is T.F32 else 1 << 52
+    bits = e.to_bits(e.read(i.operands[1], type_), type_)
+    size = e.value(f"and {width} {bits}, {(1 << (type_.bits - 1)) - 1}")
+    finite = e.value(f"icmp ult {width} {size}, {infinity}")
+    match i.modifiers[0]:
+        case "finite":
+            result = finite
+        case "infinite":
+            result = e.value(f"icmp eq {width} {size}, {infinity}")
+        case "number":
+            result = e.value(f"icmp ule {width} {size}, {infinity}")
+        case "notanumber":
+            result = e.value(f"icmp ugt {width} {size}, {infinity}")
+        case "normal":
+            result = e.value(f"and i1 {finite}, {e.value(f'icmp uge {width} {size}, {smallest}')}")
+        case _:
+            nonzero = e.value(f"icmp ne {width} {size}, 0")
+            result = e.value(f"and i1 {nonzero}, {e.value(f'icmp ult {width} {size}, {smallest}')}")
+    e.write(i.operands[0], result, T.PRED)

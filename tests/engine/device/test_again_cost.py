@@ -1,0 +1,55 @@
+"""What a launch of a graph costs, in bytecodes of ours, by the arrays that it writes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from statistics import median
+
+import numpy as np
+import pytest
+from helpers.concurrency.bytecode_freezer import PATIENCE_S, Freezer
+
+import cudasync as cs
+from cudasync.engine.log.histories import Known
+
+pytestmark = pytest.mark.usefixtures("tracing_ends")
+
+PACKAGE = Path(cs.__file__).parent
+MOST_PER_ARRAY = 8
+
+
+def is_ours(path):
+    return path.startswith(str(PACKAGE)) and not path.startswith(str(PACKAGE / "softgpu"))
+
+
+def cost(count, nodes):
+    """The bytecodes of a launch behind itself, over so many arrays."""
+    arrays = [cs.zeros(8, np.int32) for _ in range(count)]
+    with cs.graph() as g:
+        for number in range(nodes):
+            array = arrays[number % count]
+            array += 1
+    found = []
+    with g.instantiate(without=("fusion",)) as executable:
+        for _ in range(7):
+            executable.launch()
+            cs.waitall(PATIENCE_S)
+            freezer = Freezer(None, is_ours)
+            with freezer:
+                executable.launch()
+            found.append(freezer.points)
+    return median(found)
+
+
+def per_array():
+    return (cost(17, 34) - cost(1, 34)) / 16
+
+
+def test_an_array_more_costs_a_few_bytecodes_and_a_node_more_none():
+    assert per_array() <= MOST_PER_ARRAY
+    assert cost(4, 8) == cost(4, 80)
+
+
+def test_a_launch_that_looks_at_each_history_again_is_found(monkeypatch):
+    monkeypatch.setattr(Known, "latest", property(lambda _: None, lambda *_: None))
+    assert per_array() > MOST_PER_ARRAY

@@ -1,0 +1,147 @@
+"""What a launch costs, in bytecodes of ours: alone, and among host ops. No cliff above twice.
+
+A launch plans what stands before it in the log: that is the cost of a host op's own push, and may
+come on top. What it must not do is leave the quick way.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from pathlib import Path
+from statistics import median
+
+import numpy as np
+import pytest
+from helpers.concurrency.bytecode_freezer import PATIENCE_S, Freezer
+from helpers.engine_programs.runner import kernels
+
+import cudasync as cs
+from cudasync.engine.host import sleeping
+from cudasync.engine.log.combiner import COMBINER, Combiner
+
+pytestmark = pytest.mark.usefixtures("tracing_ends")
+
+PACKAGE = Path(cs.__file__).parent
+ROUNDS = 9
+N = 8
+
+
+def is_ours(path: str) -> bool:
+    """Ours is all but the device."""
+    return path.startswith(str(PACKAGE)) and not path.startswith(str(PACKAGE / "softgpu"))
+
+
+@pytest.fixture
+def engine():
+    with cs.Engine(workers=1) as engine:
+        yield engine
+
+
+@pytest.fixture
+def launch(engine):
+    """A launch whose histories are known, and events are there."""
+    one, n = np.int32(1), np.uint32(N)
+    x = cs.zeros(N, np.int32)
+    launch = kernels(cs.Device(0))["mix"].prepare(grid=1, block=32, args=(x, x, one, n, one, one))
+    for _ in range(3):
+        launch.push()
+    cs.waitall(PATIENCE_S)
+    return launch
+
+
+def cost(launch, before):
+    """The bytecodes of a push, `before()` it."""
+    found = []
+    for _ in range(ROUNDS):
+        before()
+        freezer = Freezer(None, is_ours)
+        with freezer:
+            op = launch.push()
+        op.wait(PATIENCE_S)
+        found.append(freezer.points)
+    return median(found)
+
+
+def nothing() -> None:
+    pass
+
+
+def alone(launch):
+    return cost(launch, nothing)
+
+
+def behind_one_that_has_run(engine, launch):
+    def run_one():
+        # Not waited for as an op: then this thread might plan it.
+        has_run = threading.Event()
+        engine.push(has_run.set)
+        assert has_run.wait(PATIENCE_S)
+        deadline = time.monotonic() + PATIENCE_S
+        while COMBINER.unplanned:
+            assert time.monotonic() < deadline, "the worker does not come to the end of the log"
+
+    return cost(launch, run_one)
+
+
+def behind_one_that_is_queued(engine, launch):
+    gate, is_running = threading.Event(), threading.Event()
+
+    def long():
+        is_running.set()
+        gate.wait(PATIENCE_S)
+
+    engine.push(long)
+    assert is_running.wait(PATIENCE_S)
+    # It takes the log over from the worker, which is inside of an entry: states are copied.
+    launch.push().wait(PATIENCE_S)
+    try:
+        return cost(launch, lambda: engine.push(nothing))
+    finally:
+        gate.set()
+
+
+def behind_one_that_no_worker_is_free_for(engine, launch):
+    """Ops are long, so the worker has planned one and then begun with it since the last launch."""
+    gates: list[threading.Event] = []
+
+    def occupy():
+        for gate in gates:
+            gate.set()
+        gate, is_running = threading.Event(), threading.Event()
+        gates.append(gate)
+
+        def long():
+            is_running.set()
+            gate.wait(PATIENCE_S)
+
+        engine._compute.spread = sleeping.SPREAD
+        engine.push(long)
+        assert is_running.wait(PATIENCE_S)
+        engine.push(nothing)
+
+    try:
+        return cost(launch, occupy)
+    finally:
+        gates[-1].set()
+
+
+AMONG = [
+    behind_one_that_has_run,
+    behind_one_that_is_queued,
+    behind_one_that_no_worker_is_free_for,
+]
+
+
+@pytest.mark.parametrize("among", AMONG)
+def test_a_launch_among_host_ops_costs_at_most_twice_what_it_does_alone(engine, launch, among):
+    assert among(engine, launch) <= 2 * alone(launch)
+
+
+@pytest.mark.parametrize("among", AMONG)
+def test_a_launch_that_leaves_the_quick_way_among_host_ops_is_found(
+    engine, launch, among, monkeypatch
+):
+    usual = alone(launch)
+    monkeypatch.setattr(Combiner, "reach", lambda self, op: None)
+    assert among(engine, launch) > 2 * usual

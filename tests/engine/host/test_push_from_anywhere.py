@@ -1,0 +1,203 @@
+"""A push may come from where Python code runs unasked, in the middle of another push: finalisers,
+callbacks of the garbage collector, signal handlers, callbacks of ops."""
+
+from __future__ import annotations
+
+import gc
+import threading
+import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+from helpers.concurrency.thread_crew import PATIENCE_S, Crew, engine_of, hasty
+from helpers.repository.subprocesses import assert_runs_clean
+
+import cudasync as cs
+
+
+@contextmanager
+def eager_collector() -> Iterator[None]:
+    """The garbage collector runs at nearly every allocation."""
+    before = gc.get_threshold()
+    gc.set_threshold(5, 2, 2)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
+
+
+class Cycle:
+    """Garbage that only the collector finds; its end calls `at_end`."""
+
+    def __init__(self, at_end) -> None:
+        self.me = self
+        self.at_end = at_end
+
+    def __del__(self) -> None:
+        self.at_end()
+
+
+@pytest.mark.parametrize("mode", ["async", "serial"])
+def test_a_finaliser_may_push_in_the_middle_of_a_push(mode):
+    x, y, log, ended = cs.Var("x"), cs.Var("y"), [], []
+    with engine_of(mode=mode, workers=2) as engine:
+
+        def at_end() -> None:
+            ended.append(engine.push(lambda: log.append("end"), reads=[y], writes=[x]))
+
+        with eager_collector():
+            for _ in range(300):
+                Cycle(at_end)
+                engine.push(lambda: log.append("push"), reads=[x], writes=[y])
+        gc.collect()
+        engine.waitall(PATIENCE_S)
+        assert len(ended) == 300
+        assert all(op.done() for op in ended)
+        assert log.count("end") == log.count("push") == 300
+
+
+def test_finalisers_push_while_many_threads_push():
+    x, y, log = cs.Var("x"), cs.Var("y"), []
+    with engine_of(workers=2) as engine, hasty(), eager_collector(), Crew() as crew:
+
+        def at_end() -> None:
+            engine.push(lambda: log.append("end"), writes=[y, x])
+
+        def pusher(variables: list[cs.Var]) -> None:
+            for _ in range(150):
+                Cycle(at_end)
+                engine.push(lambda: log.append("push"), writes=variables)
+
+        for variables in ([x, y], [y, x], [y]):
+            crew.start(pusher, variables)
+        crew.join()
+        # One collection may find another thread in the middle of one, and do nothing.
+        for _ in range(100):
+            gc.collect()
+            engine.waitall(PATIENCE_S)
+            if len(log) == 900:
+                break
+        assert log.count("end") == log.count("push") == 450
+
+
+def test_what_an_op_held_may_push_when_it_goes_with_the_op():
+    """The last reference to it is the op's own: it ends on a worker, between two ops."""
+    x, log = cs.Var("x"), []
+
+    class Held:
+        pass
+
+    with engine_of(workers=1) as engine:
+
+        def at_end() -> None:
+            engine.push(lambda: log.append("end"), reads=[x], writes=[x])
+
+        def use(held: Held) -> None:
+            log.append("push")
+
+        for _ in range(200):
+            held = Held()
+            weakref.finalize(held, at_end).atexit = False
+            engine.push(lambda held=held: use(held), writes=[x])
+            del held
+        engine.push(lambda: None, reads=[x]).wait(PATIENCE_S)
+        engine.waitall(PATIENCE_S)
+        gc.collect()
+        engine.waitall(PATIENCE_S)
+        assert log.count("push") == log.count("end") == 200
+
+
+def test_a_result_may_push_when_it_goes_with_its_op():
+    log: list[str] = []
+    with engine_of(workers=1) as engine:
+
+        class Result:
+            def __del__(self) -> None:
+                engine.push(lambda: log.append("end"))
+
+        for _ in range(50):
+            engine.push(Result).wait(PATIENCE_S)
+        gc.collect()
+        engine.waitall(PATIENCE_S)
+        assert len(log) == 50
+
+
+def test_a_callback_of_the_collector_may_push():
+    x, log, pushed = cs.Var("x"), [], []
+    with engine_of(workers=2) as engine:
+        pusher = threading.get_ident()
+
+        def collected(phase: str, info: dict[str, int]) -> None:
+            if threading.get_ident() == pusher:
+                pushed.append(engine.push(lambda: log.append(phase), writes=[x]))
+
+        gc.callbacks.append(collected)
+        try:
+            with eager_collector():
+                for number in range(200):
+                    engine.push(lambda: [[]], reads=[x])
+                    if number % 50 == 0:
+                        # A build without a GIL is in no hurry to collect by itself.
+                        gc.collect()
+        finally:
+            gc.callbacks.remove(collected)
+        engine.waitall(PATIENCE_S)
+        assert len(log) == len(pushed) > 0
+
+
+def test_a_callback_of_an_op_may_push_and_that_is_waited_for():
+    log: list[int] = []
+    with engine_of(workers=1) as engine:
+
+        def chain(left: int) -> None:
+            log.append(left)
+            if left:
+                engine.push(lambda: None).add_done_callback(lambda: chain(left - 1))
+
+        has_ended = threading.Event()
+        engine.push(lambda: None).add_done_callback(lambda: (chain(50), has_ended.set()))
+        assert has_ended.wait(PATIENCE_S)
+        engine.waitall(PATIENCE_S)
+        while log[-1]:
+            engine.push(lambda: None).wait(PATIENCE_S)
+        assert log == list(range(50, -1, -1))
+
+
+SIGNALS = """
+x, y, log, pushed = cs.Var("x"), cs.Var("y"), [], []
+device = cs.Device(0)
+engine = cs.Engine(workers=2)
+
+def handler(number, frame):
+    pushed.append(engine.push(lambda: log.append("signal"), reads=[y], writes=[x]))
+    if len(pushed) % 7 == 0:
+        pushed.append(engine.push(lambda s: log.append("signal"), writes=[x, y], device=device))
+    # Not by an interval: a handler that takes longer would nest in itself without end.
+    signal.setitimer(signal.ITIMER_REAL, 1e-4)
+
+signal.signal(signal.SIGALRM, handler)
+signal.setitimer(signal.ITIMER_REAL, 1e-4)
+count = 0
+while len(pushed) < SIGNALS_WANTED:
+    engine.push(lambda: log.append("push"), reads=[x], writes=[y])
+    engine.push(lambda: log.append("push"), writes=[y, x]).wait(PATIENCE_S)
+    engine.push(lambda stream: log.append("push"), writes=[x], device=device)
+    count += 3
+    if count % 30 == 0:
+        engine.waitall(PATIENCE_S)
+signal.signal(signal.SIGALRM, signal.SIG_IGN)
+engine.waitall(PATIENCE_S)
+assert all(op.done() for op in pushed)
+assert (log.count("push"), log.count("signal")) == (count, len(pushed)), (count, len(pushed))
+engine.close()
+"""
+
+
+def test_a_signal_handler_may_push_in_the_middle_of_a_push():
+    assert_runs_clean(SIGNALS.replace("SIGNALS_WANTED", "1500"))
+
+
+@pytest.mark.slow
+def test_a_signal_handler_may_push_by_the_ten_thousand():
+    assert_runs_clean(SIGNALS.replace("SIGNALS_WANTED", "30_000"), deadline_s=300)

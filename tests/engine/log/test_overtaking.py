@@ -1,0 +1,198 @@
+"""Planners that are suspended and overtaken, and then go on, leave the plan that one makes.
+
+Three threads plan one log. The first is suspended, the second takes over and is suspended, the
+first goes on, the third takes over, and the second goes on. Where they are suspended is drawn.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import random
+import threading
+from collections.abc import Callable, Iterator
+
+import pytest
+from helpers.concurrency.bytecode_freezer import PATIENCE_S, Freezer
+from helpers.concurrency.freeze_test import is_engine, sample
+from helpers.concurrency.planner_rig import PROGRAM, Rig, expected, planned
+
+from cudasync.engine.log import node as nodes
+from cudasync.engine.log.combiner import Combiner
+from cudasync.engine.log.node import JoinGate, Node
+from cudasync.engine.op import Op, claim
+
+pytestmark = pytest.mark.usefixtures("tracing_ends")
+
+PAIRS = 150
+SINGLES = 100
+
+
+def start(rig: Rig, freezer: Freezer) -> threading.Thread:
+    def plan() -> None:
+        with freezer:
+            rig.planner.plan()
+
+    thread = threading.Thread(target=plan, daemon=True)
+    thread.start()
+    freezer.settle(may_sleep=False)
+    return thread
+
+
+def overtake(
+    first_at: int | None, second_at: int | None, planner: Callable[[], Combiner] = Combiner
+) -> tuple[Freezer, Freezer]:
+    """One run; raises AssertionError when the plan is not what one thread finds."""
+    rig = Rig()
+    rig.planner = planner()
+    rig.log(PROGRAM)
+    first, second = Freezer(first_at, is_engine), Freezer(second_at, is_engine)
+    one = start(rig, first)
+    other = start(rig, second)
+    first.release()
+    one.join(PATIENCE_S)
+    rig.planner.plan()
+    second.release()
+    other.join(PATIENCE_S)
+    rig.planner.plan()
+    where = f"overtake({first_at}, {second_at}): at {first.where}; at {second.where}"
+    assert planned(rig) == expected(PROGRAM), where
+    rig.plan_and_run()
+    assert "".join(rig.ran) == "".join(PROGRAM), where
+    return first, second
+
+
+def test_overtaken_planners_leave_one_plan(request):
+    seed = int(os.environ.get("CUDASYNC_FREEZE_SEED", "0")) or int.from_bytes(os.urandom(2))
+    print(f"CUDASYNC_FREEZE_SEED={seed}")
+    draw = random.Random(seed)
+    points = overtake(None, None)[0].points
+    pairs = PAIRS * (100 if request.config.getoption("--run-slow") else 1)
+    for _ in range(pairs):
+        at = draw.randint(1, points)
+        # The second does what the first left, so most of its points are there at the start.
+        overtake(at, draw.randint(1, max(100, points - at)))
+    line = f"overtaken planners: {pairs} pairs of {points} bytecodes, seed {seed}"
+    request.node.user_properties.append(("explored", line))
+
+
+def run_planned(rig: Rig) -> None:
+    """Another planner takes over, and the ops run."""
+    rig.plan_and_run()
+
+
+def run_unplanned(rig: Rig) -> None:
+    """The ops run where they stand in the log, as a worker does that was overtaken in one."""
+    for op in rig.ops.values():
+        assert claim(op, object()) is not None
+        rig.ran.append(op.name)
+        nodes.finish(op)
+
+
+def left_alive(run: Callable[[Rig], None], at: int | None) -> tuple[int, Freezer]:
+    """How many ops, nodes and plans are left without the garbage collector, once all have ended.
+
+    A planner is suspended, the ops run, and the planner goes on.
+    """
+    before = count_planned()
+    rig = Rig()
+    rig.log(PROGRAM)
+    freezer = Freezer(at, is_engine)
+    one = start(rig, freezer)
+    run(rig)
+    freezer.release()
+    one.join(PATIENCE_S)
+    # What it took for ready once more.
+    rig.run()
+    assert sorted(rig.ran) == sorted(PROGRAM)
+    # Who wrote last is remembered.
+    for variable in rig.variables.values():
+        variable._histories.clear()
+    del rig
+    return count_planned() - before, freezer
+
+
+def count_planned() -> int:
+    return sum(isinstance(each, Op | Node | JoinGate) for each in gc.get_objects())
+
+
+@pytest.fixture
+def without_collector() -> Iterator[None]:
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+
+
+def left_somewhere(run: Callable[[Rig], None], singles: int) -> str | None:
+    points = left_alive(run, None)[1].points
+    for at in sample(points, singles, seed=1):
+        left, freezer = left_alive(run, at)
+        if left:
+            return f"left_alive({at}): {left}, at {freezer.where}"
+    return None
+
+
+@pytest.mark.usefixtures("without_collector")
+@pytest.mark.parametrize("run", [run_planned, run_unplanned])
+def test_what_a_planner_made_that_comes_late_goes_without_the_garbage_collector(run, request):
+    is_long = request.config.getoption("--run-slow")
+    assert left_somewhere(run, 10_000 if is_long else SINGLES) is None
+
+
+class Clears(Combiner):
+    """Takes every op out of the log that it has done with, also when it has been overtaken."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._entries = self.log.tail.entries
+
+    def enter_op(self, op: Op, number: int, epoch: int) -> None:
+        super().enter_op(op, number, epoch)
+        self._entries[number - 1] = None
+
+
+def fails(first_at: int, second_at: int) -> bool:
+    try:
+        overtake(first_at, second_at, Clears)
+    except AssertionError:
+        return True
+    return False
+
+
+def test_a_planner_that_clears_what_its_successors_need_is_found():
+    draw, points = random.Random(1), overtake(None, None)[0].points
+    assert any(fails(draw.randint(1, points), draw.randint(1, 1000)) for _ in range(1000))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_what_must_come_before_is_what_hazards_say(seed):
+    """The oracle of these tests, held against an op by op reckoning."""
+    draw = random.Random(seed)
+    names = "abcdefgh"
+    program = {
+        name: "".join(draw.sample("xyz", draw.randint(0, 2))) + ">" + draw.choice("xyz")
+        for name in names
+    }
+    rig = Rig()
+    rig.log(program)
+    rig.planner.plan()
+    assert planned(rig) == expected(program)
+
+
+def test_an_entry_whose_drop_pushes_and_plans_is_followed_in_order():
+    """Letting go of an entry runs a finaliser that appends an op and plans, on this very thread."""
+    rig = Rig()
+
+    class Dropped:
+        def __del__(self) -> None:
+            rig.log({"second": ">x"})
+            rig.planner.plan()
+
+    rig.planner.log.append(Dropped())
+    rig.log({"first": ">x"})
+    rig.planner.plan()
+    rig.log({"reader": "x>"})
+    rig.planner.plan()
+    before = rig.ops["reader"]._node.gate.before
+    assert [op.name for op in before] == ["second"]

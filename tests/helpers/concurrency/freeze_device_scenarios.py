@@ -1,0 +1,205 @@
+"""Who may be suspended in the engine, where there is a device in it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+from helpers.concurrency.bytecode_freezer import PATIENCE_S, Freezer
+from helpers.concurrency.freeze_scenarios import OnEngine
+
+import cudasync as cs
+from cudasync.engine.op import OpKind
+from cudasync.testing import Latch
+
+KERNELS = Path(__file__).parents[1] / "kernels.ptx"
+
+
+class OnDevice(OnEngine):
+    """As above, with a device in it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.device = cs.Device(0)
+        with cs.use(self.engine):
+            self.mine, self.theirs = (cs.zeros(8, np.int32) for _ in range(2))
+        self.engine.waitall(PATIENCE_S)
+        self.set_ = cs.Module.from_file(KERNELS).kernel("set")
+
+    def fill(self, name: str, array: cs.Array, value: int) -> None:
+        """Push a kernel that fills an array with value, value + 1 and so on."""
+        with cs.use(self.engine):
+            self.ops[name] = self.set_[1, 32](array, np.int32(value), np.uint32(8))
+
+    def apart(self) -> Iterator[str]:
+        yield from super().apart()
+        yield "launch on an array that nobody else touches"
+        self.fill("fill", self.theirs, 3)
+        yield from self.finish("fill")
+        yield "copy it back"
+        assert self.theirs.numpy().tolist() == list(range(3, 11))
+
+    def after(self) -> None:
+        self.engine.waitall(PATIENCE_S)
+        self.engine.close()
+
+
+class Launches(OnDevice):
+    """It launches a kernel."""
+
+    def suspended(self, freezer: Freezer) -> None:
+        with freezer:
+            self.fill("one", self.mine, 5)
+
+    def others(self, freezer: Freezer) -> Iterator[str]:
+        yield from self.apart()
+
+    def after(self) -> None:
+        assert self.mine.numpy().tolist() == list(range(5, 13))
+        super().after()
+
+
+class LaunchesBatch(Launches):
+    """It launches several kernels as one op, as it did before."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        with cs.use(self.engine):
+            self.steps = [
+                self.set_.prepare(grid=1, block=32, args=(self.mine, np.int32(v), np.uint32(8)))
+                for v in (1, 9, 5)
+            ]
+            self.engine.push_many(self.steps).wait(PATIENCE_S)
+
+    def suspended(self, freezer: Freezer) -> None:
+        with cs.use(self.engine), freezer:
+            self.ops["one"] = self.engine.push_many(self.steps)
+
+
+class LaunchesBehindHostOp(Launches):
+    """It launches a kernel behind a host op, so that a worker issues it, which is suspended."""
+
+    sleeps = True
+
+    def suspended(self, freezer: Freezer) -> None:
+        gate = threading.Event()
+
+        def one() -> None:
+            assert gate.wait(PATIENCE_S)
+            freezer.install()
+
+        self.ops["one"] = self.engine.push(one, reads=[self.mine], pool="io")
+        self.fill("two", self.mine, 5)
+        gate.set()
+
+
+class CopiesPageable(OnDevice):
+    """A thread that issues copies of pageable memory issues one, and goes for the next one."""
+
+    sleeps = True
+
+    def suspended(self, freezer: Freezer) -> None:
+        went = threading.Event()
+
+        def one(stream: cs.Stream) -> None:
+            freezer.install()
+            went.set()
+
+        self.engine._push(
+            one,
+            OpKind.HTOD,
+            writes=[self.mine],
+            name="one",
+            device=self.device,
+            is_blocking=True,
+        )
+        with cs.use(self.engine):
+            cs.copy(self.mine, np.arange(8, dtype=np.int32))
+        assert went.wait(PATIENCE_S)
+
+    def others(self, freezer: Freezer) -> Iterator[str]:
+        yield from self.apart()
+        yield "copy pageable memory in, twice: the suspended thread may have taken one"
+        copied, done = threading.Event(), []
+        with cs.use(self.engine):
+            for array in (cs.zeros(8, np.int32), self.theirs):
+                op = cs.copy(array, np.arange(8, dtype=np.int32))
+                op.add_done_callback(lambda array=array: (done.append(array), copied.set()))
+        assert copied.wait(PATIENCE_S)
+        assert done[0].numpy().tolist() == list(range(8))
+
+    def after(self) -> None:
+        assert self.mine.numpy().tolist() == list(range(8))
+        super().after()
+
+
+class FinishesDeviceOp(OnDevice):
+    """It asks for an op that the device has done, and books it."""
+
+    def suspended(self, freezer: Freezer) -> None:
+        self.fill("one", self.mine, 5)
+        self.device.synchronize()
+        with freezer:
+            self.ops["one"].done()
+
+    def others(self, freezer: Freezer) -> Iterator[str]:
+        yield from self.apart()
+        yield "launch behind it"
+        self.fill("two", self.mine, 6)
+        yield from self.finish("one", "two")
+
+
+class WaitsForDevice(OnDevice):
+    """It waits for an op on the device."""
+
+    sleeps = True
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.latch = Latch(self.device)
+        self.held = self.engine.push(
+            self.latch.hold, device=self.device, name="held", writes=[self.x]
+        )
+
+    def suspended(self, freezer: Freezer) -> None:
+        with freezer:
+            self.held.wait(PATIENCE_S)
+
+    def others(self, freezer: Freezer) -> Iterator[str]:
+        yield from self.apart()
+        yield "release the latch"
+        self.latch.release()
+        freezer.settle()
+        yield "wait for the same op"
+        self.held.wait(PATIENCE_S)
+        yield from self.crossed()
+
+
+class Watches(WaitsForDevice):
+    """The thread of the engine that learned that the device is done goes on with that."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.went = threading.Event()
+
+    def suspended(self, freezer: Freezer) -> None:
+        def one() -> None:
+            freezer.install()
+            self.went.set()
+
+        self.push("dependent", reads=[self.x])
+        self.held.add_done_callback(one)
+        self.latch.release()
+        assert self.went.wait(PATIENCE_S)
+
+    def others(self, freezer: Freezer) -> Iterator[str]:
+        yield "hear that the device is done"
+        assert self.went.wait(PATIENCE_S)
+        freezer.settle()
+        yield from self.apart()
+        yield "ask for the op that is done"
+        assert self.held.done()
+        yield from self.crossed()
+        yield from self.finish("dependent")

@@ -1,0 +1,357 @@
+"""Who may be suspended in the engine, and what the others must get done meanwhile.
+
+Every scenario has an engine of its own, over which one thread is suspended somewhere in what it
+does there: pushing, finishing an op, waiting. The others push on the same variables and on other
+ones and wait; what may hang is only what comes after an op that the suspended one runs itself.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any, ClassVar
+
+import numpy as np
+from helpers.concurrency.bytecode_freezer import PATIENCE_S, Freezer
+from helpers.concurrency.freeze_test import Scenario
+
+import cudasync as cs
+from cudasync.engine.hazards.variable import resolve_one
+from cudasync.engine.host import at_once
+from cudasync.errors import ClosedError
+
+
+def _call_in_thread(*functions: Callable[[], object]) -> None:
+    def call() -> None:
+        for function in functions:
+            function()
+
+    threading.Thread(target=call, daemon=True).start()
+
+
+class OnEngine(Scenario):
+    """An engine with two workers, and one more that may be suspended without being missed."""
+
+    # What else the engine is asked for.
+    options: ClassVar[dict[str, Any]] = {}
+    workers = 2
+
+    def __init__(self) -> None:
+        self.engine = cs.Engine(workers=self.workers, pools={"io": 1}, streams=2, **self.options)
+        self.x: Any
+        self.y: Any
+        self.z: Any
+        self.x, self.y, self.z = cs.Var("x"), cs.Var("y"), cs.Var("z")
+        # The names of the ops in the order that they ran in.
+        self.ran: list[str] = []
+        self.ops: dict[str, cs.Op] = {}
+
+    def push(self, name: str, **accesses: object) -> cs.Op:
+        """Push a host op that notes that it ran."""
+        self.ops[name] = op = self.engine.push(lambda: self.ran.append(name), name=name, **accesses)
+        return op
+
+    def suspended_worker(self, freezer: Freezer) -> None:
+        """Push an op; the worker that runs it may be suspended from then on."""
+        went = threading.Event()
+
+        def one() -> None:
+            self.ran.append("one")
+            freezer.install()
+            went.set()
+
+        self.ops["one"] = self.engine.push(one, name="one")
+        assert went.wait(PATIENCE_S)
+
+    def finish(self, *names: str) -> Iterator[str]:
+        """Wait for these ops, saying so."""
+        for name in names:
+            yield f"wait for {name!r}"
+            self.ops[name].wait(PATIENCE_S)
+
+    def finish_all_but_one(self, names: list[str]) -> None:
+        """Wait for all of these ops at once, until at most one is left."""
+        ended = threading.Semaphore(0)
+        for name in names:
+            _call_in_thread(self.ops[name].wait, ended.release)
+        for _ in names[1:]:
+            assert ended.acquire(timeout=PATIENCE_S), f"of {self.ops}"
+
+    def apart(self) -> Iterator[str]:
+        """What has nothing to do with anybody else."""
+        yield "push on a variable that nobody else touches"
+        self.push("apart", writes=[self.z])
+        self.push("behind it", reads=[self.z])
+        yield from self.finish("behind it", "apart")
+
+    def crossed(self) -> Iterator[str]:
+        """The same variables as the suspended one's, crossed."""
+        yield "push on the variables of the suspended one"
+        self.push("first", reads=[self.y], writes=[self.x])
+        self.push("second", reads=[self.x], writes=[self.y])
+        self.push("third", writes=[self.x, self.y])
+        yield from self.finish("third", "second", "first")
+
+    def after(self) -> None:
+        self.engine.waitall(PATIENCE_S)
+        self.engine.close()
+        assert sorted(self.ran) == sorted(self.ops), "each op runs once"
+        mine = [name for name in self.ran if name in ("one", "first", "second", "third")]
+        assert mine == sorted(mine, key=lambda name: self.ops[name].number), "in push order"
+
+
+class PushesHostOp(OnEngine):
+    """It pushes a host op on variables that others push on, too."""
+
+    def suspended(self, freezer: Freezer) -> None:
+        with freezer:
+            self.push("one", reads=[self.x], writes=[self.y])
+
+    def others(self, freezer: Freezer) -> Iterator[str]:
+        yield from self.apart()
+        yield from self.crossed()
+
+
+class PushesOnArrays(PushesHostOp):
+    """The same with memory for variables."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        data = np.zeros(24)
+        self.x, self.y, self.z = data[:8], data[4:16], data[16:]
+
+
+class PushesShortOp(PushesOnArrays):
+    """It pushes an op that it runs itself: what others push on its variables waits for that."""
+
+    def suspended(self, freezer: Freezer) -> None:
+        regions = [resolve_one(each, "reads") for each in (self.x, self.y)]
+        accesses = (regions[0],), (), (regions[1],)
+        with freezer:
+            self.ops["one"] = at_once.push(
+                self.engine, lambda: self.ran.append("one"), accesses, "one", sys._getframe()
+            )
+
+    def others(self, freezer: Freezer) -> Iterator[str]:
+        yield from self.apart()
+
+
+class PushesBatch(PushesHostOp):
+    """It pushes several functions as one op."""
+
+    def suspended(self, freezer: Freezer) -> None:
+        with freezer:
+            self.ops["one"] = self.engine.push_many(
+                [(int, [self.x], ()), (lambda: self.ran.append("one"), [self.x], [self.y])],
+                name="one",
+            )
+
+
+class PushesBatchOnArrays(PushesBatch, PushesOnArrays):
+    """The same with memory for variables."""
+
+
+class PushesTraced(PushesHostOp):
+    """The same with everything on that costs a push more."""
+
+    options: ClassVar[dict[str, Any]] = {"trace": True, "max_in_flight": 50}
+
+
+class PushesInsideOp(OnEngine):
+    """An op pushes, and waits for what it pushed."""
+
+    sleeps = True
+
+    def suspended(self, freezer: Freezer) -> None:
+        went = threading.Event()
+
+        def outer() -> None:
+            self.ran.append("outer")
+            went.set()
+            with freezer:
+                self.push("one", reads=[self.x], writes=[self.y]).wait(PATIENCE_S)
+
+        self.ops["outer"] = self.engine.push(outer, name="outer", pool="io")
+        assert went.wait(PATIENCE_S)
+
+    def others(self, freezer: Freezer) -> Iterator[str]:
+        yield from self.apart()
+        yield from self.crossed()
+
+
+class PushesBehind(OnEngine):
+    """It pushes a host op behind one that is not finished yet."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gate = threading.Event()
+        self.engine.push(lambda: self.gate.wait(PATIENCE_S), name="gate", writes=[self.x])
+
+    def suspended(self, freezer: Freezer) -> None:
+        with freezer:
+            self.push("one", reads=[self.x], writes=[self.y])
+
+    def others(self, freezer: Freezer) -> Iterator[str]:
+        yield from self.apart()
+        yield "open the gate"
+        self.gate.set()
+        yield from self.crossed()
+
+
+class FinishesHostOp(OnEngine):
+    """A worker finishes an op, and goes for the next one."""
+
+    def suspended(self, freezer: Freezer) -> None:
+        went = threading.Event()
+
+        def one() -> None:
+            # Behind it, so that finishing it entails more.
+            self.push("dependent", reads=[self.y])
+            self.ran.append("one")
+            freezer.install()
+            went.set()
+
+        self.ops["one"] = self.engine.push(one, name="one", writes=[self.y], pool="io")
+        self.ops["stop"] = self.engine.push(
+            lambda: (self.ran.append("stop"), freezer.stop()), name="stop", pool="io"
+        )
+        assert went.wait(PATIENCE_S)
+
+    def others(self, freezer: Freezer) -> Iterator[str]:
+        yield from self.apart()
+        if self.ops["one"].done():
+            yield "push behind an op that says that it is done"
+            self.push("late", writes=[self.y])
+            yield from self.finish("dependent", "late")
+
+
+class FinishesTracedOp(FinishesHostOp):
+    """The same with a trace."""
+
+    options: ClassVar[dict[str, Any]] = {"trace": True}
+
+
+class RestsAndWakes(OnEngine):
+    """One of two workers has nothing to do, sleeps, and is woken."""
+
+    sleeps = True
+
+    def suspended(self, freezer: Freezer) -> None:
+        self.suspended_worker(freezer)
+
+    def others(self, freezer: Freezer) -> Iterator[str]:
+        if freezer.is_frozen:
+            yield from self.apart()
+            yield from self.crossed()
+            return
+        # It will be woken for one of these, and may be suspended with it in its hands.
+        yield "push what has nothing to do with each other"
+        names = [f"alone {i}" for i in range(4)]
+        for name in names:
+            self.push(name, writes=[cs.Var(name)])
+        yield "wait for all of these but one"
+        self.finish_all_but_one(names)
+
+
+class RestsAndWakesTraced(RestsAndWakes):
+    """The same with a trace: then all is planned before anything runs."""
+
+    options: ClassVar[dict[str, Any]] = {"trace": True}
+
+
+class Waits(OnEngine):
+    """It waits for an op that ends meanwhile."""
+
+    sleeps = True
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gate = threading.Event()
+        self.held = self.engine.push(
+            lambda: self.gate.wait(PATIENCE_S), name="held", writes=[self.x], pool="io"
+        )
+
+    def suspended(self, freezer: Freezer) -> None:
+        with freezer:
+            self.wait()
+
+    def wait(self) -> None:
+        self.held.wait(PATIENCE_S)
+
+    def others(self, freezer: Freezer) -> Iterator[str]:
+        yield from self.apart()
+        yield "open the gate"
+        self.gate.set()
+        freezer.settle()
+        yield "wait for the same op"
+        self.held.wait(PATIENCE_S)
+        yield from self.crossed()
+
+
+class WaitsForVariable(Waits):
+    """It waits for a variable."""
+
+    def wait(self) -> None:
+        self.x.wait(PATIENCE_S)
+
+
+class WaitsForAll(Waits):
+    """It waits for all ops."""
+
+    def wait(self) -> None:
+        self.engine.waitall(PATIENCE_S)
+
+
+class Asks(Waits):
+    """It asks whether an op is done, and wants to be called when it is."""
+
+    sleeps = False
+
+    def wait(self) -> None:
+        self.held.done()
+        self.held.add_done_callback(lambda: None)
+
+
+class ClearsErrors(OnEngine):
+    """It waits for all ops and clears the errors that there were."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.engine.push(lambda: 1 // 0, name="bad", writes=[self.x]).exception(PATIENCE_S)
+
+    def suspended(self, freezer: Freezer) -> None:
+        with freezer:
+            self.engine.clear_errors()
+
+    def others(self, freezer: Freezer) -> Iterator[str]:
+        yield from self.apart()
+        yield "overwrite what is poisoned"
+        self.push("heal", writes=[self.x])
+        yield from self.finish("heal")
+
+
+class Closes(OnEngine):
+    """It closes the engine while others push."""
+
+    def suspended(self, freezer: Freezer) -> None:
+        with freezer:
+            self.engine.close()
+
+    def others(self, freezer: Freezer) -> Iterator[str]:
+        yield "push until it is closed"
+        name = ""
+        for name in ("late", "later", "latest"):
+            try:
+                self.push(name, writes=[self.x])
+            except ClosedError:
+                break
+        yield from self.finish(*self.ops)
+        yield "use another engine"
+        other = cs.Engine(workers=1)
+        other.push(lambda: None, writes=[self.x, self.z]).wait(PATIENCE_S)
+        other.close()
+
+    def after(self) -> None:
+        assert sorted(self.ran) == sorted(self.ops)
+        assert self.engine.is_closed

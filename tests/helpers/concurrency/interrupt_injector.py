@@ -1,0 +1,147 @@
+"""Ctrl-C at the n-th point of the engine that the calling thread passes.
+
+CPython hands a signal to the main thread at the start of a function, at a jump backwards, and after
+a call of what is not inlined, and nowhere else: so a claim and the
+instruction that notes it, are one. These are the points. Counted are the engine, `atomic.py`, the
+arrays, and the parts of the standard library that they call; not the driver, whose calls are one
+instruction on a real GPU.
+"""
+
+from __future__ import annotations
+
+import dis
+import signal
+import sys
+from types import FrameType, TracebackType
+from typing import Any
+
+from helpers.repository.checkout import PACKAGE
+
+_OURS = tuple(f"{PACKAGE}/{part}" for part in ("engine/", "atomic.py", "array/"))
+_DRIVER = f"{PACKAGE}/softgpu/"
+_LIBRARY = ("threading.py", "contextlib.py", "weakref.py", "heapq.py", "queue.py", "functools.py")
+
+_JUMPS_BACK = {
+    opcode
+    for name, opcode in dis.opmap.items()
+    if name.startswith(("JUMP_BACKWARD", "POP_JUMP_BACKWARD")) and "NO_INTERRUPT" not in name
+}
+_CALLS = {opcode for name, opcode in dis.opmap.items() if name.startswith("CALL")}
+_RESUME = dis.opmap["RESUME"]
+
+
+class Interrupter:
+    """`with Interrupter(at=n):` raises KeyboardInterrupt at the n-th point; `count` tells how many
+    were passed, `place` where it struck. With `at=0` it only counts."""
+
+    def __init__(self, at: int) -> None:
+        self.at = at
+        self.count = 0
+        self.place = ""
+        # Kept here, since CPython 3.11 may call what traces when nobody holds it any more: on
+        # entering a function it makes the frame's object, for that it may collect garbage, in a
+        # finaliser the interrupt comes, and that ends the tracing. Later versions collect
+        # garbage elsewhere.
+        self._trace = self._called
+        # The opcode each frame ran last, and the frames that have called a Python function since.
+        self._last: dict[FrameType, int] = {}
+        self._inlined: set[FrameType] = set()
+
+    def __enter__(self) -> Interrupter:
+        sys.settrace(self._trace)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        sys.settrace(None)
+        self._last.clear()
+        self._inlined.clear()
+
+    def _called(self, frame: FrameType, event: str, argument: object) -> Any:
+        caller = frame.f_back
+        if caller in self._last and not frame.f_code.co_name.startswith("__"):
+            self._inlined.add(caller)
+        if not _counts(frame):
+            return None
+        frame.f_trace_lines = False
+        frame.f_trace_opcodes = True
+        return self._step
+
+    def _step(self, frame: FrameType, event: str, argument: object) -> Any:
+        if event == "return":
+            self._last.pop(frame, None)
+            self._inlined.discard(frame)
+        elif event == "opcode":
+            before = self._last.get(frame)
+            self._last[frame] = frame.f_code.co_code[frame.f_lasti]
+            if self._is_delivered(frame, before):
+                self.count += 1
+                if self.count == self.at:
+                    self.place = f"{frame.f_code.co_filename}:{frame.f_lineno}"
+                    raise KeyboardInterrupt
+        return self._step
+
+    def _is_delivered(self, frame: FrameType, before: int | None) -> bool:
+        """True if a signal could come in after the instruction `before`."""
+        if before in _CALLS:
+            is_inlined = frame in self._inlined
+            self._inlined.discard(frame)
+            return not is_inlined
+        return before in _JUMPS_BACK or before == _RESUME
+
+
+class Timer:
+    """`with Timer(delay_s):` raises KeyboardInterrupt after that time, wherever the thread is then.
+
+    A real signal, so it also interrupts a sleeping wait. It comes inside the block or not at all,
+    and after a driver call rather than inside one, as it does where the driver is not Python.
+    """
+
+    def __init__(self, delay_s: float) -> None:
+        self.place = ""
+        self._delay_s = delay_s
+        self._is_armed = False
+
+    def __enter__(self) -> Timer:
+        signal.signal(signal.SIGALRM, self._ring)
+        self._is_armed = True
+        signal.setitimer(signal.ITIMER_REAL, self._delay_s)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._is_armed = False
+        # Else it may ring on the way out of the interpreter, where it ends the process.
+        signal.setitimer(signal.ITIMER_REAL, 0)
+
+    def _ring(self, number: int, frame: FrameType | None) -> None:
+        # The block may have ended between the signal and this.
+        if self._is_armed and _is_in_driver(frame):
+            signal.setitimer(signal.ITIMER_REAL, 20e-6)
+        elif self._is_armed:
+            self._is_armed = False
+            if frame is not None:
+                self.place = f"{frame.f_code.co_filename}:{frame.f_lineno}"
+            raise KeyboardInterrupt
+
+
+def _is_in_driver(frame: FrameType | None) -> bool:
+    while frame is not None and not frame.f_code.co_filename.startswith(_DRIVER):
+        frame = frame.f_back
+    return frame is not None
+
+
+def _counts(frame: FrameType) -> bool:
+    while frame.f_code.co_filename.endswith(_LIBRARY):
+        if frame.f_back is None:
+            return False
+        frame = frame.f_back
+    return frame.f_code.co_filename.startswith(_OURS)

@@ -1,0 +1,134 @@
+"""A program: Ctrl-C at the n-th point of a call, and a check of the engine after each.
+
+    python -m helpers.concurrency.interrupt_program SCENE [--sample N | --at N ...]
+    python -m helpers.concurrency.interrupt_program SCENE --timer TRIES
+
+Without `--sample` and `--at` every n is tried; with `--timer` a signal comes after random times. It
+prints a line per failure, which replays it, and ends with 1 if there was one; a call that hangs
+ends it with 3 and the stacks.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import sys
+import threading
+import traceback
+
+from helpers.concurrency.interrupt_injector import Interrupter, Timer
+from helpers.concurrency.interrupt_scenes import KERNELS, SCENES, Ground
+from helpers.concurrency.thread_crew import stacks
+
+import cudasync as cs
+
+HANG_S = 15.0
+
+
+class Watchdog:
+    """Ends the process, with a word on what it was doing, if a try takes too long."""
+
+    def __init__(self) -> None:
+        self.doing = ""
+        self._tries = 0
+        self._changed = threading.Condition()
+        threading.Thread(target=self._watch, daemon=True).start()
+
+    def begin(self, doing: str) -> None:
+        with self._changed:
+            self.doing = doing
+            self._tries += 1
+            self._changed.notify()
+
+    def _watch(self) -> None:
+        with self._changed:
+            while True:
+                seen = self._tries
+                if not self._changed.wait_for(lambda n=seen: self._tries != n, HANG_S) and seen:
+                    sys.stderr.write(f"{self.doing}: hangs\n{stacks()}")
+                    sys.stderr.flush()
+                    os._exit(3)
+
+
+# Interrupts inside a finaliser or a weak reference's callback: CPython can only tell of them.
+lost: list[object] = []
+
+
+def tell(unraisable: sys.UnraisableHookArgs) -> None:
+    if unraisable.exc_type is KeyboardInterrupt:
+        lost.append(unraisable.object)
+    else:
+        sys.__unraisablehook__(unraisable)
+
+
+def attempt(scene: str, kernel: cs.Kernel, interrupter: Interrupter | Timer) -> None:
+    """Play the scene once, interrupted; raise if the engine was not whole afterwards."""
+    ground = Ground(kernel)
+    act = SCENES[scene](ground)
+    got_through = False
+    lost.clear()
+    try:
+        with interrupter:
+            act()
+    except KeyboardInterrupt:
+        got_through = True
+    ground.check()
+    if interrupter.place and not got_through and not lost:
+        raise AssertionError("the interrupt was swallowed")
+
+
+class Tries:
+    """Plays scenes interrupted, and tells of those after which the engine was not whole."""
+
+    def __init__(self) -> None:
+        self.failures = 0
+        self._kernel = cs.Module.from_file(KERNELS).kernel("mix")
+        self._watchdog = Watchdog()
+
+    def play(self, scene: str, interrupter: Interrupter | Timer, replay: str) -> None:
+        self._watchdog.begin(replay)
+        try:
+            attempt(scene, self._kernel, interrupter)
+        except BaseException as error:
+            self.failures += 1
+            said = traceback.format_exception_only(error)[-1].strip()
+            sys.stderr.write(f"{replay} ({interrupter.place}): {said}\n")
+
+    def at_points(self, scene: str, sample: int | None, at: list[int]) -> None:
+        # The first play loads and makes what later ones find; the second counts.
+        for _ in range(2):
+            counter = Interrupter(0)
+            self.play(scene, counter, f"{scene} uninterrupted")
+        chosen = at or list(range(1, counter.count + 1))
+        if sample is not None:
+            chosen = sorted(random.sample(chosen, min(sample, len(chosen))))
+        for n in chosen:
+            self.play(scene, Interrupter(n), f"{scene} --at {n}")
+
+    def at_times(self, scene: str, tries: int) -> None:
+        for _ in range(tries):
+            # From a microsecond to some milliseconds, each magnitude as often.
+            delay_s = 10 ** random.uniform(-6, -2.3)
+            self.play(scene, Timer(delay_s), f"{scene} --timer, {delay_s * 1e6:.0f} us")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("scene", choices=[*SCENES, "all"])
+    parser.add_argument("--sample", type=int)
+    parser.add_argument("--at", type=int, nargs="+", default=[])
+    parser.add_argument("--timer", type=int)
+    options = parser.parse_args()
+    sys.unraisablehook = tell
+    tries = Tries()
+    for scene in SCENES if options.scene == "all" else [options.scene]:
+        if options.timer is not None:
+            tries.at_times(scene, options.timer)
+        else:
+            tries.at_points(scene, options.sample, options.at)
+    return 1 if tries.failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

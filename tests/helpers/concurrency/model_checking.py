@@ -1,0 +1,145 @@
+"""Small concurrent programs for the model checker, and how to have them explored.
+
+A `Model` is a class: its instance is the state, its `workers` are the threads, and `holds` says
+what must be true once all have ended, whichever way they interleaved. A model with `planted` has a
+bug, and that it is found is what it shows.
+
+Exploring takes over locks and the stepping of threads in the whole process, so it is done in one
+of its own: `explored(path)` runs `helpers/concurrency/model_explorer.py` under frontrun's command.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from types import ModuleType
+from typing import Any, ClassVar, Self
+
+TESTS = Path(__file__).resolve().parents[2]
+PATIENCE_S = 300.0
+
+
+class Length(Enum):
+    """How much of what there is to explore is explored."""
+
+    SHORT = "short"
+    USUAL = "usual"
+    LONG = "long"
+
+    def of(self, count: int) -> int:
+        """That many, at this length."""
+        return {Length.SHORT: -(-count // 4), Length.USUAL: count, Length.LONG: 20 * count}[self]
+
+
+class Model:
+    """A program of two or three threads."""
+
+    # What is wrong with it, if anything.
+    planted: ClassVar[str] = ""
+    # The part that it is about.
+    block: ClassVar[str] = ""
+    # Every order of what conflicts is tried; where these are too many, the first so many, times
+    # what the `Length` says. What is planted is looked for among all of them at any length.
+    most: ClassVar[int] = 40
+    # Beside these, schedules by chance, which see what no access gives away.
+    drawn: ClassVar[int] = 15
+
+    def __new__(cls) -> Self:
+        model = super().__new__(cls)
+        # What its threads have raised: whatever it is, it breaks the model.
+        model.raised = []
+        return model
+
+    raised: list[str]
+
+    def workers(self) -> Sequence[Callable[[], object]]:
+        """What each thread does."""
+        raise NotImplementedError
+
+    def holds(self) -> bool:
+        """Did it end right? May raise AssertionError instead."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, slots=True)
+class Explored:
+    """What came of exploring one model."""
+
+    name: str
+    # None when no interleaving broke it, else the story of one that did.
+    counterexample: str | None
+    interleavings: int
+    # Whether these were all that there are.
+    is_complete: bool
+    drawn: int
+    seconds: float
+
+    def __str__(self) -> str:
+        if self.counterexample is not None:
+            return f"{self.name}: broken by one of {self.interleavings + self.drawn} interleavings"
+        which = "all" if self.is_complete else "the first"
+        return (
+            f"{self.name}: {which} {self.interleavings} interleavings and {self.drawn} by chance, "
+            f"{self.seconds:.1f} s"
+        )
+
+
+def load(path: Path) -> ModuleType:
+    """The module of models at `path`."""
+    spec = importlib.util.spec_from_file_location(f"models_{path.stem}", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def models_of(path: Path) -> dict[str, type[Model]]:
+    """The models that a file defines, by name."""
+    module = load(path)
+    found: dict[str, Any] = vars(module)
+    return {
+        name: each
+        for name, each in found.items()
+        if isinstance(each, type)
+        and issubclass(each, Model)
+        and each.__module__ == module.__name__
+        and not name.startswith("_")
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class Exploration:
+    """What came of each model of a file, as far as the process got, and what else it said."""
+
+    results: dict[str, Explored]
+    said: str
+
+
+def explored(path: Path, *, length: Length = Length.USUAL) -> Exploration:
+    """Have all models of a file explored."""
+    if importlib.util.find_spec("frontrun") is None:
+        return Exploration({}, "no model checker here: pip install 'cudasync[test]'")
+    command = [sys.executable, "-m", "frontrun.cli", sys.executable]
+    command += [str(TESTS / "helpers" / "explore.py"), str(path), length.value]
+    patience_s = PATIENCE_S * (10 if length is Length.LONG else 1)
+    with subprocess.Popen(
+        command, cwd=TESTS.parent, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    ) as process:
+        try:
+            said, _ = process.communicate(timeout=patience_s)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            said, _ = process.communicate()
+            said += f"\nnot done after {patience_s} s"
+    lines = said.splitlines()
+    results = [Explored(**json.loads(line)) for line in lines if line.startswith('{"name"')]
+    rest = "\n".join(line for line in lines if not line.startswith('{"name"'))
+    return Exploration({each.name: each for each in results}, rest)

@@ -1,0 +1,177 @@
+"""A program: explore every model of one file and print what came of each, a line of JSON per model.
+
+Run it under `frontrun`. The explorer sees what a thread shares by the names of attributes, and can
+not look through `__slots__`: so the library is loaded without them here.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import importlib.abc
+import importlib.machinery
+import json
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Sequence
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+from types import CodeType
+from typing import Any
+
+TESTS = Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(TESTS.parent), str(TESTS)]
+
+import frontrun  # noqa: E402
+from helpers.concurrency.model_checking import Explored, Length, Model, models_of  # noqa: E402
+
+# A run of this size takes milliseconds; one that takes so long hangs.
+HANGS_S = 20.0
+# Longer than any run of a model, in bytecodes.
+MOST_STEPS = 20_000
+
+
+class _RawLock:
+    """What `_thread.allocate_lock` makes, of what the explorer knows how to wait for.
+
+    Not of `threading.Lock`: who waits for one that it took itself is held to be deadlocked, but
+    this one may be released by anybody.
+    """
+
+    def __init__(self) -> None:
+        self._free = threading.BoundedSemaphore(1)
+
+    def acquire(self, timeout: float = -1) -> bool:
+        return self._free.acquire(timeout=None if timeout < 0 else timeout)
+
+    def release(self) -> None:
+        try:
+            self._free.release()
+        except ValueError:
+            raise RuntimeError("release unlocked lock") from None
+
+    def locked(self) -> bool:
+        raise NotImplementedError
+
+
+class _NoSlots(ast.NodeTransformer):
+    """Takes `__slots__ = ...` and `slots=True` out of a program."""
+
+    def visit_Assign(self, node: ast.Assign) -> ast.AST:
+        target = node.targets[0]
+        if isinstance(target, ast.Name) and target.id == "__slots__":
+            return ast.copy_location(ast.Pass(), node)
+        return node
+
+    def visit_keyword(self, node: ast.keyword) -> ast.AST:
+        if node.arg == "slots":
+            return ast.copy_location(ast.keyword("slots", ast.Constant(False)), node)
+        return node
+
+
+class _Loader(importlib.machinery.SourceFileLoader):
+    def get_code(self, fullname: str) -> CodeType | None:
+        # Not from the cache, which has them.
+        path = self.get_filename(fullname)
+        return self.source_to_code(self.get_data(path), path)
+
+    def source_to_code(self, data: Any, path: Any, *, _optimize: int = -1) -> CodeType:
+        tree = ast.fix_missing_locations(_NoSlots().visit(ast.parse(data)))
+        return compile(tree, path, "exec", dont_inherit=True, optimize=_optimize)
+
+
+class _Finder(importlib.abc.MetaPathFinder):
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: Any = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        if fullname.split(".")[0] != "cudasync":
+            return None
+        spec = importlib.machinery.PathFinder.find_spec(fullname, path)
+        if spec is not None and isinstance(spec.loader, importlib.machinery.SourceFileLoader):
+            spec.loader = _Loader(spec.loader.name, spec.loader.path)
+        return spec
+
+
+def explore(name: str, model: type[Model], length: Length) -> Explored:
+    began = time.monotonic()
+    count = len(model().workers())
+    common: dict[str, Any] = {
+        "setup": model,
+        "workers": [partial(_work, index=index) for index in range(count)],
+        "invariant": _holds,
+        "detect_io": False,
+        "reproduce_on_failure": 0,
+        "timeout_per_run": HANGS_S,
+        "deadlock_timeout": HANGS_S,
+        # That nobody can go on is then seen at once, and not by a clock.
+        "clock": "virtual",
+    }
+    if model.planted and length is Length.SHORT:
+        length = Length.USUAL
+    most = length.of(model.most)
+    ordered = frontrun.explore(
+        **common,
+        strategy="dpor",
+        preemption_bound=None,
+        max_executions=most,
+        # If not all can be tried: not those first that differ only at the end.
+        search="bit-reversal",
+    )
+    counterexample, drawn = None, 0
+    if not ordered.property_holds:
+        counterexample = ordered.explanation or f"inconclusive: {ordered.inconclusive_reason}"
+    else:
+        by_chance = frontrun.explore(
+            **common,
+            strategy="random",
+            max_attempts=model.drawn * 20 if model.planted else length.of(model.drawn),
+            max_ops=MOST_STEPS,
+            seed=1,
+        )
+        drawn = by_chance.num_explored
+        if by_chance.property_holds is False:
+            counterexample = by_chance.explanation or "no explanation"
+    return Explored(
+        name=name,
+        counterexample=counterexample,
+        interleavings=ordered.num_explored,
+        is_complete=bool(ordered.property_holds) and ordered.num_explored < most,
+        drawn=drawn,
+        seconds=time.monotonic() - began,
+    )
+
+
+def _work(model: Model, index: int) -> None:
+    try:
+        model.workers()[index]()
+    except Exception as error:
+        if type(error).__module__.startswith("frontrun"):
+            # The explorer ends a run that way.
+            raise
+        model.raised.append("".join(traceback.format_exception(error)))
+
+
+def _holds(model: Model) -> bool:
+    try:
+        assert not model.raised, model.raised[0]
+        return model.holds()
+    except AssertionError:
+        raise
+    except Exception as error:
+        raise AssertionError("".join(traceback.format_exception(error))) from error
+
+
+def main(path: Path, length: str, *only: str) -> None:
+    sys.meta_path.insert(0, _Finder())
+    atomic = importlib.import_module("cudasync.atomic")
+    atomic.allocate_lock = _RawLock  # type: ignore[attr-defined]
+    for name, model in models_of(path).items():
+        if not only or name in only:
+            print(json.dumps(asdict(explore(name, model, Length(length)))), flush=True)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), *sys.argv[2:])

@@ -1,0 +1,185 @@
+"""Random pipelines of whole numbers, and what plain Python makes of the same verbs."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+from helpers.data import sample_functions as functions
+from hypothesis import strategies as st
+
+from cudasync import data
+
+
+class Both:
+    """A pipeline, and the model: from a key (epoch, passes) to the list of its items."""
+
+    def __init__(self, pipeline, model, known):
+        self.pipeline, self.model, self.known = pipeline, model, known
+
+
+def source(count, known, start):
+    numbers = list(range(start, start + count))
+    return Both(
+        data.source(numbers if known else lambda: iter(numbers)), lambda key: list(numbers), known
+    )
+
+
+def take(both, count):
+    return Both(both.pipeline.take(count), lambda key: both.model(key)[:count], both.known)
+
+
+def skip(both, count):
+    return Both(both.pipeline.skip(count), lambda key: both.model(key)[count:], both.known)
+
+
+def shard(both, rank, size):
+    rank %= size
+    return Both(
+        both.pipeline.shard(rank, size), lambda key: both.model(key)[rank::size], both.known
+    )
+
+
+def filtered(both):
+    return Both(
+        both.pipeline.filter(functions.is_kept),
+        lambda key: [n for n in both.model(key) if functions.is_kept(n)],
+        False,
+    )
+
+
+def repeat(both, count):
+    return Both(
+        both.pipeline.repeat(count),
+        lambda key: [n for at in range(count) for n in both.model((*key, at))],
+        False,
+    )
+
+
+def shuffle(both, seed, buffer):
+    def model(key):
+        items = both.model(key)
+        rng = np.random.default_rng([seed, *key])
+        if both.known:
+            return [items[at] for at in rng.permutation(len(items))]
+        held, found = items[:buffer], []
+        for new in items[buffer:]:
+            at = int(rng.integers(len(held)))
+            found.append(held[at])
+            held[at] = new
+        while held:
+            at = int(rng.integers(len(held)))
+            held[at], held[-1] = held[-1], held[at]
+            found.append(held.pop())
+        return found
+
+    return Both(both.pipeline.shuffle(seed, buffer), model, both.known)
+
+
+def mapped(both, how):
+    return Both(
+        both.pipeline.map(functions.shifted, **how),
+        lambda key: [functions.shifted(n) for n in both.model(key)],
+        False,
+    )
+
+
+def cached(both):
+    return Both(both.pipeline.cache("memory"), lambda key: both.model((0,)), False)
+
+
+def prefetched(both, depth):
+    return Both(both.pipeline.prefetch(depth), both.model, False)
+
+
+def batched(both, size, drop_last):
+    def model(key):
+        items = both.model(key)
+        parts = [items[at : at + size] for at in range(0, len(items), size)]
+        return [sum(part) for part in parts if len(part) == size or not drop_last]
+
+    pipeline = both.pipeline.batch(size, drop_last=drop_last).map(functions.total)
+    return Both(pipeline, model, False)
+
+
+def bucketed(both, size):
+    def model(key):
+        buckets, found = ([], []), []
+        for n in both.model(key):
+            bucket = buckets[functions.length(n) >= 3]
+            bucket.append(n)
+            if len(bucket) == size:
+                found.append(sum(bucket))
+                bucket.clear()
+        return found + [sum(each) for each in buckets if each]
+
+    pipeline = both.pipeline.bucket_by_length(functions.length, [3], size)
+    return Both(pipeline.map(functions.total), model, False)
+
+
+def with_another(both, kind, count, known):
+    other = source(count, known, 1000)
+    pipelines = both.pipeline, other.pipeline
+    if kind == "concat":
+        return Both(
+            data.concat(*pipelines),
+            lambda key: both.model(key) + other.model(key),
+            both.known and known,
+        )
+    if kind == "zip":
+        return Both(
+            data.zip(*pipelines).map(sum),
+            lambda key: [a + b for a, b in zip(both.model(key), other.model(key), strict=False)],
+            False,
+        )
+
+    def model(key):
+        left, found, turn = [both.model(key), other.model(key)], [], 0
+        while left:
+            part, left[turn] = left[turn][:2], left[turn][2:]
+            found += part
+            if len(part) < 2:
+                del left[turn]
+            else:
+                turn += 1
+            turn %= max(1, len(left))
+        return found
+
+    return Both(data.interleave(*pipelines, block=2), model, False)
+
+
+counts = st.integers(0, 12)
+few = st.integers(1, 4)
+ways = st.fixed_dictionaries({"workers": st.sampled_from([1, 2, 3, "auto"])})
+STEPS = st.one_of(
+    st.builds(lambda n: partial(take, count=n), counts),
+    st.builds(lambda n: partial(skip, count=n), counts),
+    st.builds(lambda r, s: partial(shard, rank=r, size=s), counts, few),
+    st.just(filtered),
+    st.builds(lambda n: partial(repeat, count=n), st.integers(0, 3)),
+    st.builds(lambda s, b: partial(shuffle, seed=s, buffer=b), st.integers(0, 9), few),
+    st.builds(lambda how: partial(mapped, how=how), ways),
+    st.just(cached),
+    st.builds(lambda n: partial(prefetched, depth=n), few),
+    st.builds(lambda n, d: partial(batched, size=n, drop_last=d), few, st.booleans()),
+    st.builds(lambda n: partial(bucketed, size=n), few),
+    st.builds(
+        lambda kind, n, known: partial(with_another, kind=kind, count=n, known=known),
+        st.sampled_from(["concat", "zip", "interleave"]), counts, st.booleans(),
+    ),
+)  # fmt: skip
+
+
+@st.composite
+def pipelines(draw, steps=STEPS):
+    """A source and up to six verbs; `make()` makes the same pipeline as often as one likes."""
+    begin = draw(st.integers(0, 25)), draw(st.booleans())
+    chosen = draw(st.lists(steps, max_size=6))
+
+    def make():
+        both = source(*begin, 0)
+        for step in chosen:
+            both = step(both)
+        return both
+
+    return make

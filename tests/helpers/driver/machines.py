@@ -1,0 +1,36 @@
+"""Machines of the software GPU beneath its driver, and crews of threads that use one at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from helpers.concurrency.thread_crew import hasty, together
+
+from cudasync.softgpu import oracle
+from cudasync.softgpu.core.machine import Machine
+
+CREW = 4
+
+
+def new_machine(**options: Any) -> Machine:
+    """A machine that compiles plainly, with its first device's primary context current here."""
+    machine = Machine(compile_module=oracle.compile_module, **options)
+    machine.is_initialized = True
+    machine.push(machine.retain_primary(machine.device(0)))
+    return machine
+
+
+def at_once(machine: Machine, work: Callable[[int], Any], count: int = CREW) -> None:
+    """`work(i)` on several threads from one moment on, with the same context current on each."""
+    context = machine.context()
+
+    def body(index: int) -> Callable[[], None]:
+        def run() -> None:
+            machine.push(context)
+            work(index)
+
+        return run
+
+    with hasty():
+        together(*map(body, range(count)))

@@ -1,0 +1,60 @@
+"""Native programs for tests: built by nvcc, where there is one, and run on the software GPU."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+
+from helpers.repository.checkout import ROOT
+
+DEADLINE_S = 300
+# A program gets none of what the tests themselves run with.
+_OF_TESTS = ("PYTHONPATH", "CUDASYNC_SOFTGPU_DEVICES")
+PROGRAMS = ROOT / "tests" / "softgpu" / "native" / "programs"
+
+
+@cache
+def nvcc() -> list[str] | None:
+    """The command of an nvcc, as the suite of native programs finds it; None without one."""
+    program = "import json, native_compiler; print(json.dumps(native_compiler.nvcc_command()))"
+    said = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=ROOT / "bench",
+        check=True,
+        capture_output=True,
+        text=True,
+    ).stdout
+    import json
+
+    found: list[str] | None = json.loads(said)
+    return found if found and shutil.which("cc") and shutil.which("g++") else None
+
+
+def build(libraries: Path, source: Path, target: Path, *options: str) -> None:
+    """Compile and link a program."""
+    command = nvcc()
+    assert command is not None
+    subprocess.run(
+        [*command, *options, str(source), f"-L{libraries}", "-o", str(target)],
+        check=True,
+        timeout=DEADLINE_S,
+    )
+
+
+def run(
+    libraries: Path, program: Path, *words: str, **variables: str
+) -> subprocess.CompletedProcess[str]:
+    """Run a program with the libraries, and without the variables of the tests themselves."""
+    clean = {name: value for name, value in os.environ.items() if name not in _OF_TESTS}
+    return subprocess.run(
+        [str(program), *words],
+        env={**clean, "LD_LIBRARY_PATH": str(libraries), **variables},
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+    )

@@ -1,0 +1,24 @@
+"""Random programs of functions on the host, some of which fail."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from helpers.engine_programs.steps import Batch, Fail, Program, Step, Token
+from helpers.engine_programs.strategies import bodies, rooms
+from hypothesis import strategies as st
+
+
+@st.composite
+def host_programs(draw, max_steps: int = 20) -> Program:
+    """A program of functions on the host, some of which fail."""
+    room = replace(draw(rooms), hosts=draw(st.integers(1, 2)), has_parts=True)
+    kinds = ("host mix", "host mix", "set", "set", "set", "note", "fail")
+    body = draw(bodies(room, max_steps, kinds, True, 1))
+    return replace(body, pushes=tuple(p for p in body.pushes if _is_on_host(p.step)))
+
+
+def _is_on_host(step: Step) -> bool:
+    if isinstance(step, Batch) or (isinstance(step, Fail) and step.on_device):
+        return False
+    return all(isinstance(each, Token) or each.space == "h" for each in (*step.reads, *step.writes))

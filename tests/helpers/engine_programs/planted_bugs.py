@@ -1,0 +1,233 @@
+"""Bugs to plant: each makes one decision of the engine wrong, and must be found.
+
+`plant(name, put)` puts a wrong attribute in place by `put(owner, attribute, value)`: `setattr` in a
+process of its own, `monkeypatch.setattr` in a test.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import numpy as np
+
+import cudasync as cs
+from cudasync.array.elementwise import plan
+from cudasync.array.host import plan as host_plan
+from cudasync.array.steps import on_host, step
+from cudasync.driver.kernels.launch_sequences import LaunchSequence
+from cudasync.engine.batch import host
+from cudasync.engine.batch.union import Union
+from cudasync.engine.device import completion, following, in_doubt, issuing, launching
+from cudasync.engine.device.timeline import Timeline
+from cudasync.engine.hazards.cover import Cover
+from cudasync.engine.hazards.history import History
+from cudasync.engine.hazards.interval_map import IntervalMap, Region
+from cudasync.engine.host import at_once, worker
+from cudasync.engine.log import histories
+from cudasync.engine.op_classes import DeviceOp, FullOp, PlainOp
+
+_push = cs.Engine._push
+
+
+def _is_meant(engine: cs.Engine, kwargs: dict[str, Any]) -> bool:
+    """The serial engine stays as it is, and so does what arrays need for themselves."""
+    return engine.mode != "serial" and kwargs["name"].startswith("step ")
+
+
+def _without(word: str) -> Callable[..., cs.Op]:
+    """A push that forgets what was said under `word`."""
+
+    def push(self, fn, kind, **kwargs) -> cs.Op:
+        return _push(self, fn, kind, **kwargs | ({word: ()} if _is_meant(self, kwargs) else {}))
+
+    return push
+
+
+def _first_elements(self, fn, kind, **kwargs) -> cs.Op:
+    """A push that takes a view for its first element, as if its address were all of it."""
+
+    def shortened(things: Iterable[Any]) -> list[Any]:
+        sliced = (cs.Array, np.ndarray)
+        return [thing[:1] if isinstance(thing, sliced) else thing for thing in things]
+
+    if _is_meant(self, kwargs):
+        kwargs |= {word: shortened(kwargs.get(word, ())) for word in ("reads", "writes")}
+    return _push(self, fn, kind, **kwargs)
+
+
+def _twice(self, fn, kind, **kwargs) -> cs.Op:
+    """A push whose op runs twice now and then."""
+
+    def again(*stream):
+        fn(*stream)
+        return fn(*stream)
+
+    return _push(self, again if _is_meant(self, kwargs) else fn, kind, **kwargs)
+
+
+def _slowly(self, fn, *, reads=(), writes=(), name=None, priority=0, device=None, pool=None):
+    """A push that goes through `_push`, where the others are planted, whatever it is given."""
+    return self._push_any(fn, reads, writes, name, priority, device, pool)
+
+
+def _backwards(number: Any) -> property:
+    """The number of an op with its sign turned round."""
+    return property(lambda op: -number.__get__(op), lambda op, n: number.__set__(op, n))
+
+
+def _without_reads(op: DeviceOp, ranges: IntervalMap) -> histories.Found | None:
+    """What a launch touches, but for what it only reads."""
+    found = _find(op, ranges)
+    if found is None:
+        return None
+    exact, _, writes, updated = found
+    return exact, [], writes, updated
+
+
+def _first_of_all(self, accesses: Any) -> None:
+    """A union of which only what came first counts."""
+    if not (self._read or self._written or self._variables_read or self._variables_written):
+        _add(self, accesses)
+
+
+def _call_all(batch: tuple[Iterable[tuple[Any, ...]], Any]) -> list[Any]:
+    """A batch that calls what comes behind a step that failed, and then fails."""
+    steps, op = batch
+    results: list[Any] = []
+    errors = []
+    for fn, *_ in steps:
+        try:
+            results.append(fn())
+        except Exception as error:
+            op._step = f"step {len(results)} (counted)"
+            errors.append(error)
+    if errors:
+        raise errors[0]
+    return results
+
+
+def _operator_without(module: Any, word: int) -> Callable[..., cs.Op]:
+    """A push of a generated kernel that forgets what it reads (0), or what it writes (2)."""
+    push = module._push
+
+    def forget(engine, fn, accesses, *rest) -> cs.Op:
+        (only_read, updated, written), *others = accesses
+        # An update reads, too.
+        kept = ((), (), (*updated, *written)) if word == 0 else ((*only_read, *updated), (), ())
+        return push(engine, fn, (kept, *others), *rest)
+
+    return forget
+
+
+def _host_plan_without(module: Any, word: str) -> Callable[[], Any]:
+    """What a plan for the CPU takes for its engine: pushes to it forget what it says of `word`."""
+    current_engine = module.current_engine
+
+    class Forgetful:
+        _is_direct, _most_at_once = False, -1
+
+        def _push(self, fn, kind, **kwargs) -> cs.Op:
+            engine = current_engine()
+            forgotten = {} if engine.mode == "serial" else {word: ()}
+            return engine._push(fn, kind, **kwargs | forgotten)
+
+    return Forgetful
+
+
+def _short_op_without(word: str) -> Callable[..., cs.Op]:
+    """A push of a short op on the CPU that forgets what it reads, or what it writes."""
+    push = at_once.push
+
+    def forget(engine, fn, regions, *rest) -> cs.Op:
+        only_read, updated, written = regions
+        kept = ((), (), (*updated, *written)) if word == "reads" else (only_read, (), ())
+        return push(engine, fn, kept, *rest)
+
+    return forget
+
+
+_add = Union.add
+_find = histories.find
+_DOOR = (cs.Engine, "push", _slowly)
+_BUGS: dict[str, tuple[tuple[object, str, object], ...]] = {
+    # At the door: whatever the engine is like inside.
+    "reads are forgotten": ((cs.Engine, "_push", _without("reads")), _DOOR),
+    "writes are forgotten": ((cs.Engine, "_push", _without("writes")), _DOOR),
+    "a view counts as its first element": ((cs.Engine, "_push", _first_elements), _DOOR),
+    "an op runs twice": ((cs.Engine, "_push", _twice), _DOOR),
+    "numbers run backwards": (
+        (PlainOp, "number", _backwards(PlainOp.number)),
+        (FullOp, "number", _backwards(FullOp.number)),
+    ),
+    # Inside.
+    "a launch forgets what it reads": ((histories, "find", _without_reads),),
+    "a launch is taken to be behind all streams": (
+        (following, "_is_behind", lambda timeline, before: True),
+        (launching, "beside", lambda point, before, group: group.choose(before)),
+    ),
+    "a batch is taken for its first step": ((Union, "add", _first_of_all),),
+    "a batch needs what it writes itself": (
+        (Cover, "without", lambda self, region: [Region(*region)]),
+    ),
+    "a batch is taken for the last one": ((LaunchSequence, "is_of", lambda self, launches: True),),
+    "a batch goes on where a step failed": ((host, "call_each", _call_all),),
+    "event waits are dropped": ((Timeline, "is_behind", lambda self, timeline, seq: True),),
+    "readers are dropped": ((History, "add_reader", lambda self, op: None),),
+    "writers are dropped": (
+        (History, "overwrite", lambda self, op: None),
+        (IntervalMap, "write", lambda self, region, state: None),
+    ),
+    "poison is dropped": (
+        (issuing, "poison", lambda *_: None),
+        (worker, "poison", lambda *_: None),
+    ),
+}
+NAMES = tuple(_BUGS)
+
+# What operators say of themselves: only programs with operators show it.
+_BUGS |= {
+    "an operator forgets what it reads": ((plan, "_push", _operator_without(plan, 0)),),
+    "an operator forgets what it writes": ((plan, "_push", _operator_without(plan, 2)),),
+    "a step forgets what it reads": ((step, "_push", _operator_without(step, 0)),),
+    "a step forgets what it writes": ((step, "_push", _operator_without(step, 2)),),
+    "an operator on the CPU forgets what it reads": (
+        (host_plan, "current_engine", _host_plan_without(host_plan, "reads")),
+    ),
+    "an operator on the CPU forgets what it writes": (
+        (host_plan, "current_engine", _host_plan_without(host_plan, "writes")),
+    ),
+    "a short op on the CPU forgets what it reads": ((at_once, "push", _short_op_without("reads")),),
+    "a short op on the CPU forgets what it writes": (
+        (at_once, "push", _short_op_without("writes")),
+    ),
+    "a short op on the CPU is always clear": ((at_once, "is_clear", lambda op, epoch: True),),
+    "a step on the CPU forgets what it reads": (
+        (on_host, "current_engine", _host_plan_without(on_host, "reads")),
+    ),
+    "a step on the CPU forgets what it writes": (
+        (on_host, "current_engine", _host_plan_without(on_host, "writes")),
+    ),
+}
+OPERATORS = tuple(name for name in _BUGS if name not in NAMES)
+
+
+def _fails_by_all(op: DeviceOp, before: Any, sources: Any, streams: Any) -> None:
+    """A doubt that takes whatever an op comes after for a source."""
+    _begin(op, before, tuple(before), streams)
+
+
+_begin = in_doubt.begin
+# These need a device that is lost.
+_BUGS |= {
+    "a fault stays on its device": ((in_doubt, "begin", lambda *_: None),),
+    "what is read from a lost device is taken for good": ((completion, "poison", lambda *_: None),),
+    "a lost device takes what is overwritten with it": ((in_doubt, "begin", _fails_by_all),),
+}
+FAULTS = tuple(name for name in _BUGS if name not in NAMES + OPERATORS)
+
+
+def plant(name: str, put: Callable[[object, str, object], None] = setattr) -> None:
+    """Make the engine wrong in this way."""
+    for owner, attribute, value in _BUGS[name]:
+        put(owner, attribute, value)

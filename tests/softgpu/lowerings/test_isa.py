@@ -1,0 +1,134 @@
+"""Every program of ptx/isa computes what its header says: on each lowering, and on the device."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+from helpers.lowering import bare_launch
+from helpers.lowering.isa_cases import Case, all_cases
+
+from cudasync.driver import Device, DeviceBuffer, Module, Stream, launch, memcpy_async
+from cudasync.errors import PtxError
+from cudasync.ptx import parse
+from cudasync.softgpu import jit, oracle
+from cudasync.softgpu.jit.analysis.streaming_stores import find_nontemporal
+from cudasync.softgpu.jit.kernel_abi import kernel_text
+
+pytestmark = pytest.mark.sampled(5)
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+    from cudasync.softgpu.interface.launch import Compile, CompiledModule
+
+CASES = all_cases()
+# What the vector lowering refuses, by program: the day it does not, the tests say so.
+NOT_YET: dict[str, str] = {}
+# Without --run-slow, one program in this many goes through the driver too.
+SAMPLE = 8
+# Of these there are many that differ in a shape, and each is a function to compile: one in three.
+MATRICES = ("mma_", "wmma_", "ldmatrix_", "stmatrix_")
+
+# What checks find wrong, and addresses that are wrong without them, are two faults.
+OF_LOCAL_MEMORY = [case for case in CASES if case.name.startswith(("local_", "param_address"))]
+
+
+def compiled(compile_module: Compile, case: Case) -> CompiledModule:
+    return compile_module(parse(case.text, case.path.name))
+
+
+def run(module: CompiledModule, case: Case) -> dict[str, np.ndarray]:
+    """Run a program on a lowering alone; what is in memory then."""
+    memory = {name: bare_launch.aligned(array) for name, array in case.memories().items()}
+    values = {name: value.bytes() for name, value in case.values.items()}
+    outcome = bare_launch.run(
+        module,
+        "test",
+        grid=case.grid,
+        block=case.block,
+        shared_bytes=case.shared_bytes,
+        args=[(memory | values)[name] for name in case.parameters],
+    )
+    assert outcome.fault is None
+    return memory
+
+
+def run_on_device(case: Case) -> dict[str, np.ndarray]:
+    """Run a program through the driver, on the software GPU or a real one."""
+    device = Device(0)
+    if device.compute_capability < case.compute_capability:
+        pytest.skip(f"the program needs compute capability {case.compute_capability}")
+    kernel = Module.from_file(case.path, device=device).kernel("test")
+    memory = case.memories()
+    values = {name: value.array()[0] for name, value in case.values.items()}
+    with Stream(device) as stream:
+        buffers = {name: DeviceBuffer(array.nbytes, device) for name, array in memory.items()}
+        for name, buffer in buffers.items():
+            memcpy_async(buffer, memory[name], stream=stream)
+        launch(
+            kernel,
+            grid=case.grid,
+            block=case.block,
+            shared_bytes=case.shared_bytes,
+            args=[(buffers | values)[name] for name in case.parameters],
+            stream=stream,
+        )
+        for name, buffer in buffers.items():
+            memcpy_async(memory[name], buffer, stream=stream)
+        stream.synchronize()
+        for buffer in buffers.values():
+            buffer.close()
+    return memory
+
+
+def check(case: Case, memory: dict[str, np.ndarray]) -> None:
+    wrong = [line for name in case.expected for line in case.mismatches(name, memory[name])]
+    assert not wrong, f"{case.path}: {case.purpose}\n" + "\n".join(wrong)
+
+
+def programs(*, refused: dict[str, str] | None = None, sample: int = 1) -> pytest.MarkDecorator:
+    """Every program as a parameter: those refused are expected to be, others are slow."""
+    parameters = []
+    for index, case in enumerate(CASES):
+        marks = []
+        if refused and case.name in refused:
+            reason = f"{refused[case.name]} is not implemented"
+            marks.append(pytest.mark.xfail(reason=reason, raises=PtxError))
+        if index % sample or (case.name.startswith(MATRICES) and index % 3):
+            marks.append(pytest.mark.slow)
+        parameters.append(pytest.param(case, id=case.name, marks=marks))
+    return pytest.mark.parametrize("case", parameters)
+
+
+@programs(refused=NOT_YET)
+def test_the_vector_lowering_gives_what_the_isa_promises(case: Case, monkeypatch):
+    module = jit.compile_module(parse(case.text, case.path.name))
+    check(case, run(module, case))
+    if find_nontemporal(module.kernels["test"]._program()) is not None:
+        # What only large launches do.
+        monkeypatch.setattr(kernel_text, "LEAST_BYTES", 0)
+        check(case, run(module, case))
+
+
+@programs()
+def test_the_scalar_lowering_gives_what_the_isa_promises(case: Case):
+    check(case, run(compiled(oracle.compile_module, case), case))
+
+
+@pytest.mark.parametrize("room", [jit, oracle], ids=["jit", "oracle"])
+@pytest.mark.parametrize("case", [pytest.param(each, id=each.name) for each in OF_LOCAL_MEMORY])
+def test_pointers_into_local_memory_are_right_without_memcheck(case: Case, room: ModuleType):
+    check(case, run(room.compile_module(parse(case.text), memcheck=False), case))
+
+
+@programs(sample=SAMPLE)
+def test_the_device_gives_what_the_isa_promises(case: Case):
+    try:
+        memory = run_on_device(case)
+    except PtxError:
+        if case.name in NOT_YET and Device(0).is_software:
+            pytest.xfail(f"{NOT_YET[case.name]} is not implemented")
+        raise
+    check(case, memory)
