@@ -1,6 +1,6 @@
 """The floor plan holds: imports go down only, and the seams stay where they are.
 
-cudasync/DESIGN.md says why; tests/helpers/layers.py holds the plan as a table. The
+`cudasync/DESIGN.md` says why; `helpers/repository/import_layers.py` holds the plan as a table. The
 second half plants each kind of violation and shows that the checker finds it.
 """
 

@@ -128,7 +128,8 @@ def explored(path: Path, *, length: Length = Length.USUAL) -> Exploration:
     if importlib.util.find_spec("frontrun") is None:
         return Exploration({}, "no model checker here: pip install 'cudasync[test]'")
     command = [sys.executable, "-m", "frontrun.cli", sys.executable]
-    command += [str(TESTS / "helpers" / "explore.py"), str(path), length.value]
+    explorer = TESTS / "helpers" / "concurrency" / "model_explorer.py"
+    command += [str(explorer), str(path), length.value]
     patience_s = PATIENCE_S * (10 if length is Length.LONG else 1)
     with subprocess.Popen(
         command, cwd=TESTS.parent, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
