@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import re
 from typing import TYPE_CHECKING
 
@@ -9,6 +10,7 @@ import pytest
 from helpers.repository.checkout import PACKAGE, ROOT
 from helpers.repository.fork_server import run_warm
 from helpers.repository.readme_blocks import blocks
+from helpers.repository.subprocesses import run_text
 
 import cudasync as cs
 
@@ -18,6 +20,8 @@ if TYPE_CHECKING:
 README = ROOT / "README.md"
 PAGES = [README, *sorted(PACKAGE.glob("*/README.md"))]
 PYTHON = [(page, block) for page in PAGES for block in blocks(page) if block.language == "python"]
+# Blocks with CuPy run in a process of their own: the software GPU comes before CuPy's import.
+WITH_CUPY = [block for page in PAGES for block in blocks(page) if block.language == "py"]
 
 
 def place(part: object) -> str | None:
@@ -33,6 +37,18 @@ def test_a_python_block_runs_as_it_stands(page, block, monkeypatch, tmp_path):
     text = "\n" * (block.line - 1) + block.text
     with cs.Engine():  # The block's own current engine: what another test left behind is not its.
         exec(compile(text, str(page), "exec"), {"__name__": "__main__"})
+
+
+@pytest.mark.parametrize("block", WITH_CUPY, ids=place)
+def test_a_block_with_cupy_runs_where_that_is_installed(block):
+    if importlib.util.find_spec("cupy") is None:
+        pytest.skip("needs cupy")
+    program = f"from cudasync.softgpu import install\ninstall()\n{block.text}print('over')"
+    assert run_text(program, 120, CUDASYNC_DEVICE="soft") == (0, "over\n")
+
+
+def test_the_tour_has_a_block_with_cupy():
+    assert [block for block in WITH_CUPY if "import cupy" in block.text]
 
 
 BY_HAND = next(block for _, block in PYTHON if "x_is_there" in block.text)
