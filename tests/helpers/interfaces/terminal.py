@@ -6,6 +6,7 @@ import os
 import pty
 import re
 import select
+import time
 
 PATIENCE_S = 60
 _STEP = re.compile(r"\x1b\[\??(\d*)([A-Za-z])|\r|\n|[^\x1b\r\n]+")
@@ -20,9 +21,13 @@ class Terminal:
         self.seen = ""
 
     def read_until(self, pattern: str) -> None:
+        # A view that is drawn again and again never keeps it waiting for long.
+        until = time.monotonic() + PATIENCE_S
         while not re.search(pattern, self.seen):
-            ready, _, _ = select.select([self._end], [], [], PATIENCE_S)
-            assert ready, f"no {pattern!r} in {self.seen!r}"
+            ready, _, _ = select.select([self._end], [], [], max(0, until - time.monotonic()))
+            is_late = time.monotonic() > until
+            assert ready, f"no {pattern!r} in {self.seen[-4000:]!r}"
+            assert not is_late, f"no {pattern!r} in {self.seen[-4000:]!r}"
             self.seen += os.read(self._end, 4096).decode()
 
     def line(self) -> str:
