@@ -28,7 +28,7 @@ class Value:
 
     `type` is the LLVM type of one lane. `text` is a scalar for UNIFORM, the base for AFFINE and
     WIDE, a vector for VARYING. `index` is the 32-bit index of a WIDE value: a scalar base if it is
-    affine, else a vector. `lift` is the amount added to a LIFTED value, and its lanes as an int.
+    affine, else a vector. `lift` holds a LIFTED value's amount, and its lanes as an integer.
     """
 
     type: str
