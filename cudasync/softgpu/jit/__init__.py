@@ -1,4 +1,4 @@
-"""Cellar. PTX to warp-vector machine code."""
+"""Cellar, jit. Compiles PTX to machine code in which a warp is a vector."""
 
 from __future__ import annotations
 

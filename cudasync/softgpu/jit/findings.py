@@ -1,4 +1,4 @@
-"""Cellar, jit. What is found out about a kernel before it is written, for all its variants."""
+"""Cellar, jit. The results of all analyses of a kernel before emission, for all its variants."""
 
 from __future__ import annotations
 
@@ -41,22 +41,22 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Analysis:
-    """What is found out about a function before it is written; how wide warps are is no matter."""
+    """The analyses of a function before emission; they do not depend on the warp width."""
 
     flow: Flow
     divergence: Divergence
     stops: tuple[Stop, ...]
     segments: tuple[Segment, ...]
-    # Where it is too large to be one function, and has no segments.
+    # Empty unless the function is too large for one LLVM function and has no segments.
     pieces: tuple[Piece, ...]
 
 
 class Findings:
-    """What has been found out about a program with some settings; it grows with the variants."""
+    """The analyses of a program with some settings; each new variant may add to them."""
 
     def __init__(self, program: Program) -> None:
         self.traits = find_traits(program)
-        # By the function's name, and what its variant assumes.
+        # By the function's name and the assumptions of its variant.
         self.analyses: dict[tuple[str, bool, bool], Analysis] = {}
 
 
@@ -91,10 +91,10 @@ def _settle(
     program: Program,
     settings: Settings,
 ) -> tuple[Divergence, tuple[Stop, ...]]:
-    """Divergence, and the stops there are with it: each decides about the other.
+    """Divergence and suspension points: each depends on the other.
 
-    Begins by supposing that lanes leave every loop together, and takes that back where it is not
-    so; it ends, since each round holds more loops.
+    The first round assumes that lanes leave every loop together. Each later round gives that up
+    for more loops, so the iteration ends.
     """
     held: frozenset[int] = frozenset()
     while True:

@@ -1,9 +1,9 @@
-"""Cellar, jit. The LLVM text of a kernel, and what is known with it: lowered, or as it was kept.
+"""Cellar, jit. The LLVM text of a kernel and its properties, lowered or found on disk.
 
-To lower a kernel takes 5 to 40 ms, and what lowers has to be loaded for it. So texts are kept on
-disk like machine code (see `disk_cache`), by the PTX, the variant and the settings, and by the
-compiler's own files: their names, sizes and times. Only PTX that once was lowered has a text there,
-so what can not run is refused as always.
+Lowering a kernel takes 5 to 40 ms, and the lowering must be loaded first. So texts are kept on disk
+like machine code (see `disk_cache`). The key consists of the PTX, the variant, the settings, and
+the names, sizes and times of the compiler's own files. Only PTX that was lowered once has a kept
+text, so PTX that cannot run is refused as always.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ if TYPE_CHECKING:
     from cudasync.softgpu.jit.kernel_abi.specialisation import Settings, Variant
     from cudasync.softgpu.jit.transforms.program import Program
 
-# The rooms of the software GPU whose files make the text.
+# The rooms of the software GPU whose files determine the text.
 _COMPILING = ("interface", "semantics", "expansion", "jit")
 
 
 def _compiler() -> str | None:
-    """What tells the files that make the text from other versions; None if they can not be seen."""
+    """A key for this version of the compiler's files; None if the files cannot be read."""
     package = Path(__file__).parents[2]
     seen = [f"{sys.version_info[:2]} {platform.machine()}"]
     try:
@@ -43,7 +43,7 @@ def _compiler() -> str | None:
             for each in os.scandir(folder):
                 if each.name.endswith(".py"):
                     about = each.stat()
-                    # Some installers give all files one time; when they came here none can set.
+                    # Some installers give all files one mtime, but nobody can set the ctime.
                     times = f"{about.st_mtime_ns} {about.st_ctime_ns}"
                     seen.append(f"{each.path} {about.st_size} {times}")
     except OSError:
@@ -52,13 +52,13 @@ def _compiler() -> str | None:
 
 
 def _rooms(folder: Path) -> list[Path]:
-    """A folder and those within it; OSError if it can not be seen."""
+    """A folder and all folders within it; OSError if one cannot be read."""
     inside = [Path(each) for each in os.scandir(folder) if each.is_dir()]
     rooms = [each for each in inside if each.name != "__pycache__"]
     return [folder, *(part for each in rooms for part in _rooms(each))]
 
 
-# Before they are loaded: a file that is edited later makes what this process runs nobody's.
+# Computed before the files are loaded: a file that is edited later then matches no key.
 _COMPILER = _compiler()
 
 
@@ -68,18 +68,18 @@ class KernelTexts:
     def __init__(
         self, name: str, program: Callable[[], Program], settings: Settings, source: str | None
     ) -> None:
-        """`program` is called for what is to be lowered. `source` is what the PTX is known by;
-        without it, nothing is kept on disk."""
+        """`program` returns the program to lower. `source` identifies the PTX; without it,
+        nothing is kept on disk."""
         self._name = name
         self._program = program
         self._settings = settings
         self._source = source
         self._found: dict[Variant, KernelText] = {}
-        # What has been found out while lowering; variants have most of it in common.
+        # Results of analyses while lowering; variants share most of them.
         self._findings: Findings | None = None
 
     def of(self, variant: Variant) -> KernelText:
-        """The text of a variant; PtxError for the first instruction that can not be lowered."""
+        """The text of a variant; PtxError for the first instruction that cannot be lowered."""
         found = self._found.get(variant)
         if found is None:
             found = self._found[variant] = self._kept_or_lowered(variant)
@@ -90,7 +90,7 @@ class KernelTexts:
         record = None if key is None else disk_cache.find(key)
         if record is not None:
             return _text_of(record)
-        # Only now: it loads every emitter.
+        # Imported late, because this import loads every emitter.
         from cudasync.softgpu.jit.findings import Findings
         from cudasync.softgpu.jit.pipeline import lower
 
@@ -102,7 +102,7 @@ class KernelTexts:
         return text
 
     def _key(self, variant: Variant) -> str | None:
-        """What a text is kept under; None if none is."""
+        """The key under which a text is kept; None if nothing is kept."""
         source = self._source
         if source is None:
             return None
@@ -110,7 +110,7 @@ class KernelTexts:
 
 
 def key_of_compiled(kind: str, *parts: str) -> str | None:
-    """What the compiler's work of this kind is kept under; None if nothing is kept."""
+    """The key for compiler results of this kind; None if nothing is kept."""
     if _COMPILER is None or disk_cache.folder() is None:
         return None
     return disk_cache.key_of(kind, _COMPILER, *parts)

@@ -1,7 +1,7 @@
-"""Cellar, jit. The page of PTX's instructions: which are lowered, which are refused, and why.
+"""Cellar, jit. Writes the page of PTX's instructions: lowered or refused, and why.
 
-`python -m cudasync.softgpu.jit.isa_page` writes it, and `softgpu/INSTRUCTIONS.md` is what it wrote
-last. It asks the tables by which instructions are lowered and refused.
+`python -m cudasync.softgpu.jit.isa_page` writes the page to `softgpu/INSTRUCTIONS.md`. It reads the
+same tables that decide which instructions are lowered and refused.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 PAGE: Final = Path(__file__).parents[1] / "INSTRUCTIONS.md"
 COMMAND: Final = "python -m cudasync.softgpu.jit.isa_page"
 _WIDTH: Final = 120
-# What sends threads elsewhere is no matter of one instruction: see `cudasync/ptx/cfg.py`.
+# Control flow is not lowered instruction by instruction: see `cudasync/ptx/cfg.py`.
 _CONTROL: Final = frozenset({"bra", "brx", "exit", "ret"})
 
 
@@ -32,12 +32,12 @@ def lowered() -> frozenset[str]:
 
 
 def refused_forms() -> dict[str, str]:
-    """What is refused as NOT_SUPPORTED, and what it would need that there is not."""
+    """The forms refused as NOT_SUPPORTED, each with the missing feature."""
     return unsupported_instructions.forms()
 
 
 def unknown() -> frozenset[str]:
-    """The opcodes that are neither: INVALID_PTX."""
+    """The opcodes that are neither lowered nor listed as unsupported: INVALID_PTX."""
     return frozenset(OPCODES) - lowered() - {form.partition(".")[0] for form in refused_forms()}
 
 

@@ -1,8 +1,8 @@
-"""Cellar, jit. The door: PTX modules compiled, kernels started.
+"""Cellar, jit. The entry point: compiles PTX modules and starts their kernels.
 
-Every kernel is lowered to IR text, or its text found, when the module is compiled, for the shape of
-block that most launches have, so that what cannot run is known at once. Machine code is made at the
-first launch of each variant.
+When a module is compiled, every kernel is lowered to IR text, or its kept text is found. The text
+is for the block shape that most launches have, so that a kernel that cannot run is known at once.
+Machine code is made at the first launch of each variant.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from cudasync.softgpu.jit.transforms.program import Program
 
 WARP = 32
-# Shapes of block a kernel is kept fitted to.
+# A kernel keeps fits for this many block shapes.
 _MOST_FITS = 64
 _USUAL = Variant(lanes=WARP, is_rowwise=True, is_whole=True)
 
@@ -52,9 +52,9 @@ class JitKernel:
         source: str | None,
         find_program: Callable[[], Program],
     ) -> None:
-        """`source` is what the PTX is known by on disk, `find_program` has its instructions."""
+        """`source` identifies the PTX on disk; `find_program` returns the instructions."""
         self.outline = outline
-        # Once it was asked for.
+        # Holds the program once a caller has asked for it.
         self._programs: list[Program] = []
         self._find_program = find_program
         self._texts = KernelTexts(outline.name, self._program, settings, source)
@@ -69,14 +69,14 @@ class JitKernel:
         self.max_threads = outline.most_threads
 
     def _program(self) -> Program:
-        """The instructions. What two threads find at once is alike."""
+        """The instructions. Two threads may find them at once; their programs are equal."""
         if not self._programs:
             self._programs.append(self._find_program())
         return self._programs[0]
 
     @property
     def sites(self) -> tuple[ir.Instruction, ...]:
-        """The accesses that are told of where threads are held against each other."""
+        """The accesses that the race check names, where races are checked."""
         program = self._program()
         return tuple(program.instructions[number] for number in program.sites)
 
@@ -115,9 +115,9 @@ class JitKernel:
         return JitExecution(self.prepare(launch.block, launch.dynamic_shared_bytes), launch)
 
     def prepare(self, block: Dim3, dynamic_shared_bytes: int = 0) -> Fit:
-        """What launches of this shape of block have in common: machine code, above all.
+        """What launches of this block shape share: above all, machine code.
 
-        Threads that come here at once have one each, and one is kept: they are alike.
+        Threads that call at once may each build a fit. The fits are equal, and one is kept.
         """
         key = block, dynamic_shared_bytes
         fit = self._fits.get(key)
@@ -164,11 +164,11 @@ def compile_module(
     assume_varying: bool = False,
     piece_weight: int = PIECE_WEIGHT,
 ) -> JitModule:
-    """Lower every kernel that can be; PtxError for the first instruction that is no PTX.
+    """Lower every kernel that can be lowered; PtxError for the first instruction that is not PTX.
 
-    `image` is what the module was parsed from, where texts are to be kept on disk.
-    `assume_varying` compiles without the analysis of what lanes have in common: slow code that
-    must do the same. `piece_weight` is that of the pieces which large functions are split into.
+    `image` is the text that the module was parsed from, if texts are to be kept on disk.
+    `assume_varying` compiles without the uniformity analysis: slow code with the same results.
+    `piece_weight` is the weight of the pieces into which large functions are split.
     """
     module = expand(module)
     settings = Settings(memcheck, assume_varying, record, races, convergence, piece_weight)
@@ -182,8 +182,8 @@ def compile_module(
 
 
 def find_module(image: bytes, *, memcheck: bool = True) -> Found | None:
-    """The module of this PTX as it was compiled before, by whatever process; None if it was not, or
-    has variables or kernels that can not run here."""
+    """The module that any process has compiled from this PTX before; None if none has, or if the
+    module has variables or kernels that cannot run here."""
     settings = Settings(memcheck=memcheck, assume_varying=False, record=False)
     source = _source_of(image)
     key = _key(source, settings)
@@ -204,17 +204,17 @@ def _source_of(image: bytes) -> str:
 
 
 def _key(source: str, settings: Settings) -> str | None:
-    """What outlines are kept under; None if none are."""
+    """The key under which outlines are kept; None if nothing is kept."""
     return key_of_compiled("module", source, repr(settings))
 
 
 def _lowered(
     module: ir.Module, kernel: ir.Function, settings: Settings, source: str | None
 ) -> JitKernel:
-    """The kernel's text; PtxError also for what no emitter has thought of.
+    """The kernel's text; PtxError also for an error that no emitter expected.
 
-    Ill-typed PTX that the parser lets pass may fail anywhere in an emitter. To the program it is
-    PTX that can not run here, and loading is where it can act on that.
+    Ill-typed PTX that the parser accepts may fail anywhere in an emitter. For the program it is
+    PTX that cannot run here, and the program can react to that at load.
     """
     try:
         program = prepare(module, kernel)
@@ -222,7 +222,7 @@ def _lowered(
     except PtxError:
         raise
     except Exception as error:
-        # At an instruction, the error would be a PtxError.
+        # An error at an instruction would be a PtxError.
         raise PtxError(
             f"kernel {kernel.name} can not be lowered ({type(error).__name__}: {error})",
             file=module.file,

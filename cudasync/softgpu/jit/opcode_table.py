@@ -1,4 +1,4 @@
-"""Cellar, jit. Every instruction that can be lowered, by opcode: the tables of the families."""
+"""Cellar, jit. The emitter of every opcode: the tables of all families together."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Cellar, jit. One kernel as LLVM IR text: the warp function, and what calls it."""
+"""Cellar, jit. Lowers one kernel to LLVM IR text: the warp function and the code around it."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ if TYPE_CHECKING:
     from cudasync.softgpu.jit.splitting.pieces import Piece
     from cudasync.softgpu.jit.transforms.program import Program
 
-# What a dispatcher may go to that is optimised.
+# A dispatcher with at most this many places is optimised.
 _MOST_PLACES = 256
-# Of a device function's context, which is on the host's stack.
+# Limit for a device function's context, which is on the host's stack.
 _MOST_STACK_BYTES = 32 << 10
 _ATTRIBUTES = "nounwind null_pointer_is_valid"
 _ALWAYS = {
@@ -64,14 +64,14 @@ def lower(
     settings: Settings,
     findings: Findings | None = None,
 ) -> KernelText:
-    """Lower the kernel for `variant`; PtxError for the first instruction that cannot be.
+    """Lower the kernel for `variant`; PtxError for the first instruction that cannot be lowered.
 
-    `findings` are of this program with these settings.
+    `findings` must belong to this program with these settings.
     """
     findings = findings or Findings(program)
     reaches: dict[int, Reach] = {}
     kernel = _Part(program, program.kernel, variant, settings, findings, reaches)
-    # A function does not know which lanes will call it.
+    # A device function does not know which lanes will call it.
     anyone = replace(variant, is_whole=False)
     parts = [kernel]
     functions = program.functions.values()
@@ -135,7 +135,7 @@ def lower(
 
 
 def _with_fences(lines: Iterable[str]) -> Iterator[str]:
-    """What went past the caches is in no order with what others do next."""
+    """Add fences: non-temporal stores are not ordered with later accesses."""
     for line in lines:
         if line.startswith("  ret "):
             yield "  fence seq_cst"
@@ -155,7 +155,7 @@ class _Part:
         findings: Findings,
         reaches: dict[int, Reach],
     ) -> None:
-        # Only the kernel itself may store past the caches: one that does calls nothing.
+        # Only the kernel itself may use non-temporal stores; such a kernel calls no function.
         self._is_nontemporal = findings.traits.nontemporal is not None
         self._program = program
         self._function = function
@@ -171,7 +171,7 @@ class _Part:
         self._arguments = 0 if function.is_kernel else len(argument_names(function))
         self.builders: list[Builder] = []
         self.lines: list[str] = []
-        # Of segments: the tables they are called by, and the length of a row of numbers.
+        # For segments: the tables passed to them, and the length of a row of numbers.
         self.tables: dict[str, str] = {}
         self.width = 1
         if self.segments:
@@ -180,7 +180,7 @@ class _Part:
             self._write_whole()
 
     def _begin(self, names: Iterable[str], segment: Segment | None) -> SegmentText | None:
-        """Begin a function whose registers are these."""
+        """Begin a function with these registers."""
         builder = self._new_lowering()
         around = None
         if segment is not None:
@@ -204,7 +204,7 @@ class _Part:
         return around
 
     def _new_lowering(self) -> Builder:
-        """What lowers the next LLVM function; its builder."""
+        """Make the `Lowering` of the next LLVM function; return its builder."""
         builder = Builder(self._variant.lanes)
         like = self.lowering if self.builders else None
         self.builders.append(builder)
@@ -233,7 +233,7 @@ class _Part:
         self.is_named = self.control.is_named and bool(self.stops)
 
     def _end(self) -> list[str]:
-        """The body of the function that was begun."""
+        """The body of the current function."""
         builder = self.builders[-1]
         return ["entry:", *builder.allocations, *builder.lines, "}"]
 
@@ -268,7 +268,7 @@ class _Part:
         return f"define internal i32 {name}({parameters}){attributes} {_ATTRIBUTES} {{"
 
     def _write_pieces(self, pieces: Sequence[Piece]) -> bool:
-        """Write the function as pieces and who calls them; False where it can not be."""
+        """Write the function as pieces and a dispatcher; False if it cannot be split."""
         if not self._function.is_kernel and _calls_itself(self._program, self._function):
             return False
         texts = []
@@ -308,7 +308,7 @@ class _Part:
             self.lines += [head, *text.body(context, places)]
         frame_bytes = self.control.frame_bytes if self._function.is_kernel else None
         body = dispatcher.body(context, places, frame_bytes=frame_bytes, arguments=self._arguments)
-        # LLVM's passes take time as the square of the places that one switch goes to.
+        # The time of LLVM's passes is quadratic in the number of places of one switch.
         light = f" noinline {LIGHT}" if len(places) > _MOST_PLACES else ""
         self.lines += [self._head(light), *body]
         self.frame_bytes = self.control.frame_bytes + context.size
@@ -316,7 +316,7 @@ class _Part:
 
 
 def _calls_itself(program: Program, function: ir.Function) -> bool:
-    """Whether a function may be called again before it is done, so that the stack has it twice."""
+    """Whether a function may be called again before it returns, and so be on the stack twice."""
     seen: set[str] = set()
     waiting = callees(function)
     while waiting:

@@ -1,1 +1,1 @@
-"""Cellar, jit. Addresses: the space they lie in, their bounds, the check before an access."""
+"""Cellar, jit. Addresses: their state space, their bounds, and the check before an access."""

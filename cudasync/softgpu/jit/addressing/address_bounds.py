@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """The bytes `low` to `high` (excluded), counted from an address of that alignment."""
+    """The bytes `low` to `high` (excluded), relative to an address with this alignment."""
 
     low: int
     high: int
@@ -24,7 +24,7 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """So many bytes from an address of that alignment, a power of two."""
+    """`size` bytes from an address with this alignment, a power of two."""
 
     size: int
     alignment: int
@@ -36,11 +36,11 @@ class Reach:
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """First byte, byte behind the last, and whether every lane is as it must be (i1).
+    """First byte, byte behind the last, and whether every lane is regular (i1).
 
-    What must be is alignment, and that an index does not wrap where that was taken for granted.
-    Where it is known how many bytes there are from `low` on, `reach` says so: then `high` is left
-    out, and alignment is not yet asked for.
+    A lane is regular if it is aligned, and if its index does not wrap where that was assumed. If
+    the number of bytes from `low` on is known, `reach` holds it: then `high` is empty, and
+    alignment has not been tested yet.
     """
 
     low: str
@@ -50,7 +50,7 @@ class Bounds:
 
 
 def bounds(lowering: Lowering, address: Value, span: Span, *, whole: bool) -> Bounds:
-    """The bounds of `span` at `address` in every lane; `whole` takes all lanes as active."""
+    """The bounds of `span` at `address` in every lane; `whole` treats all lanes as active."""
     shape = address.shape
     stride = shape.stride if shape.kind is Kind.AFFINE else 0
     is_line = address.is_uniform or (whole and shape.kind is Kind.AFFINE)
@@ -80,7 +80,7 @@ def bounds(lowering: Lowering, address: Value, span: Span, *, whole: bool) -> Bo
 
 
 def ends(lowering: Lowering, bounds: Bounds) -> tuple[str, str]:
-    """Behind the last byte of any bounds, and whether they are aligned (i1), if not said yet."""
+    """The end of any bounds, and an i1 for their alignment if it has not been tested yet."""
     reach = bounds.reach
     if reach is None:
         return bounds.high, "true"
@@ -89,7 +89,7 @@ def ends(lowering: Lowering, bounds: Bounds) -> tuple[str, str]:
 
 
 def straightened(lowering: Lowering, address: Value) -> tuple[Value, str]:
-    """A WIDE address with an affine index as AFFINE, and an i1: whether it is.
+    """A WIDE address with an affine index as AFFINE, and an i1: whether that is exact.
 
     It is unless the index wraps between the first lane and the last.
     """
@@ -121,7 +121,7 @@ def _wide_ends(
         ends.append(builder.name(f"add i64 {scaled}, {address.text}"))
     if shape.scale % span.alignment == 0:
         return ends[0], ends[1], _aligned(lowering, address.text, span.alignment)
-    # Low bits of base + scale * index do not depend on how the index was extended.
+    # The low bits of base + scale * index do not depend on the kind of extension.
     narrow = builder.truncate(uniform("i64", address.text), "i32")
     bits = builder.vector_type("i32")
     scaled = builder.name(f"mul {bits} {address.index}, splat (i32 {shape.scale})")
@@ -130,7 +130,7 @@ def _wide_ends(
 
 
 def _affine_ends(lowering: Lowering, base: str, stride: int, *, whole: bool) -> tuple[str, str]:
-    """The addresses of the lowest and highest lane that is active."""
+    """The lowest and highest address of the active lanes."""
     builder = lowering.builder
     lanes = builder.lanes
     if whole:
@@ -152,7 +152,7 @@ def _affine_ends(lowering: Lowering, base: str, stride: int, *, whole: bool) -> 
 def _ends(
     lowering: Lowering, vector: str, type_: str, *, is_signed: bool, whole: bool
 ) -> tuple[str, str]:
-    """The least and greatest of the active lanes."""
+    """The least and greatest value of the active lanes."""
     builder = lowering.builder
     bits = int(type_[1:])
     extremes = ((1 << (bits - 1)) - 1, -(1 << (bits - 1))) if is_signed else (-1, 0)

@@ -1,9 +1,9 @@
-"""Cellar, jit. From an address operand and a state space to host addresses, and what may be hit.
+"""Cellar, jit. Turns an address operand and a state space into host addresses and their window.
 
-Whatever the space, an address becomes a host address: global, constant and generic ones are
-that already; shared, local and parameter ones are offsets from where the block's shared window,
-the thread's slab or the parameters lie. A device function's own variables lie at its frame in that
-slab; an address that a register holds is one of the whole slab, whoever took it.
+In every space an address becomes a host address. Global, constant and generic addresses already are
+host addresses. Shared, local and parameter addresses are offsets into the block's shared window,
+the thread's slab or the parameters. A device function's own variables lie at its frame in that
+slab; an address in a register is an offset into the whole slab, whichever function took it.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where an access goes.
+    """The target of an access.
 
-    `checked` is what has to lie in `window` (the offset, for local memory, which is a window of
-    its own for every thread); it is None where the access is right by construction. A window of
-    None is the instruction's cached one.
+    `checked` must lie in `window`; for local memory, which is a window of its own for every thread,
+    it is the offset. It is None if the access is correct by construction. A window of None is the
+    instruction's cached range.
     """
 
     address: Value
@@ -39,7 +39,7 @@ class Place:
     window: Window | None
 
     def changed(self, change: Callable[[Value], Value]) -> Place:
-        """The same place, its address in another form."""
+        """The same place with its address in another form."""
         address = change(self.address)
         checked = self.checked
         if checked is not None:
@@ -48,17 +48,17 @@ class Place:
 
 
 def place(lowering: Lowering, instruction: ir.Instruction, operand: ir.Operand) -> Place:
-    """The place that an address operand of `instruction` means, in lanes that are WIDE or less."""
+    """The place of an address operand of `instruction`, never LIFTED."""
     found = lifted_place(lowering, instruction, operand)
     return found.changed(lambda value: _flat(lowering, value))
 
 
 def lifted_place(lowering: Lowering, instruction: ir.Instruction, operand: ir.Operand) -> Place:
-    """The place that an address operand of `instruction` means, perhaps LIFTED."""
+    """The place of an address operand of `instruction`, perhaps LIFTED."""
     found = _place(lowering, instruction, operand)
     if found.address.shape.kind is Kind.LIFTED:
         return found
-    # Where the address could not be kept so, what is checked need not be.
+    # If the address is not LIFTED, the checked value need not be.
     return found.changed(lambda value: _flat(lowering, value))
 
 
@@ -108,7 +108,7 @@ def local_base(lowering: Lowering) -> Value:
 
 
 def slab_base(lowering: Lowering) -> Value:
-    """The start of each lane's slab, which a kernel's frame begins."""
+    """The start of each lane's slab, where a kernel's frame begins."""
     if lowering.is_kernel:
         return local_base(lowering)
     return lowering.builder.subtract(local_base(lowering), lowering.frame_offset())
@@ -117,12 +117,12 @@ def slab_base(lowering: Lowering) -> Value:
 def _local(
     lowering: Lowering, instruction: ir.Instruction, offset: Value, *, is_named: bool
 ) -> Place:
-    """`offset` counts from the function's frame, if a name stands before it, or from the slab."""
+    """`offset` counts from the function's frame if it is named, otherwise from the slab."""
     size = instruction.type.size * instruction.vector_size
     if lowering.is_kernel or is_named:
         base, most = local_base(lowering), lowering.storage.local_bytes
     else:
-        # Who called has memory there, too.
+        # The caller has memory in the slab, too.
         base, most = slab_base(lowering), lowering.program.slab_bytes
     address = lowering.builder.add(base, offset)
     window = Window(None, most)
@@ -140,7 +140,7 @@ def _offset(lowering: Lowering, operand: ir.Address) -> Value:
             base = lowering.load_register(operand.base)
             base = builder.bitcast(base, f"i{operand.base.type.bits}")
             if base.type == "i32":
-                # Offsets into windows; signed, because t - 1 wraps in lanes that are masked off.
+                # Offsets into windows; signed, because t - 1 wraps in masked-off lanes.
                 base = builder.extend(base, "i64", is_signed=True)
         case ir.Symbol() as symbol:
             base = lowering.symbol_address(symbol)

@@ -1,11 +1,11 @@
-"""Cellar, jit. Whether the lanes of an access lie where they may.
+"""Cellar, jit. Memcheck: tests that the lanes of an access lie in valid memory.
 
 Every access knows its bounds, the lowest and highest byte of its active lanes. The fast path
-compares them with the range that the same instruction last lay in; each instruction has its own
-words for that (`access_descriptors.Cache`), because buffers would fight over shared ones. Only when
-that fails, every lane is looked up by `@cudasync.check`, which reports what it finds or remembers
-the new range. Where it is known how many bytes there are from the lowest to the highest, the range
-is kept as the room that it leaves for the lowest, and one comparison is enough, alignment included.
+compares them with the last range of the same instruction. Each instruction has its own words for
+that (`access_descriptors.Cache`), because different buffers would evict each other from shared
+words. Only if the fast path fails, `@cudasync.check` looks up every lane, and reports a fault or
+caches the new range. If the number of bytes from the lowest to the highest is known, the cache
+holds the room for the lowest byte. Then one comparison is enough, including alignment.
 
 Generic addresses may also lie in the parameters, the block's shared window or its local slabs.
 Shared and local accesses have one range that does not change: their window.
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 def within(lowering: Lowering, bounds: Bounds, window: Window | None) -> str:
-    """An i1: regular and inside the window. Right for any addresses, wrapping ones too."""
+    """An i1: regular and inside the window. Correct for any addresses, even if they wrap."""
     name = lowering.builder.name
     if bounds.reach is not None and has_room_for(lowering, window, bounds.reach):
         is_inside = _within_room(lowering, bounds.low, bounds.reach, window)
@@ -55,15 +55,15 @@ def within(lowering: Lowering, bounds: Bounds, window: Window | None) -> str:
 
 
 def has_room_for(lowering: Lowering, window: Window | None, reach: Reach) -> bool:
-    """Whether room is kept for so many bytes. An instruction has one word for that, so the first
-    that is asked for is what it is kept for."""
+    """Whether the cache holds the room for this reach. An instruction has one word for room, so
+    the cache serves the first reach that is requested."""
     return window is not None or lowering.reaches.setdefault(lowering.number(), reach) == reach
 
 
 def _within_room(lowering: Lowering, low: str, reach: Reach, window: Window | None) -> str:
-    """An i1: aligned, and so far inside that all bytes are, by one comparison.
+    """An i1: aligned, and all bytes inside, by one comparison.
 
-    Bits that alignment forbids are moved to the top, where they are more than any room.
+    A rotation moves the bits that alignment forbids to the top, where they exceed any room.
     """
     builder = lowering.builder
     if window is not None:
@@ -79,7 +79,7 @@ def _within_room(lowering: Lowering, low: str, reach: Reach, window: Window | No
 
 
 def _room(lowering: Lowering, window: Window, reach: Reach) -> str:
-    """At how many places in a window so many bytes may begin."""
+    """The number of places in a window where a reach may begin."""
     length = window.length_text
     if type(window.length) is int:
         return str(-(-max(0, (window.length % 2**64) - reach.size + 1) // reach.alignment))
@@ -93,7 +93,7 @@ def _room(lowering: Lowering, window: Window, reach: Reach) -> str:
 
 
 def _kept(lowering: Lowering, word: Cache) -> str:
-    """A word of what is kept for the instruction being lowered."""
+    """A cached word of the current instruction."""
     name = lowering.builder.name
     place = len(Cache) * lowering.number() + word
     return name(f"load i64, ptr {name(f'getelementptr i64, ptr %caches, i64 {place}')}")
@@ -107,9 +107,9 @@ def check(
     window: Window | None,
     group: Group | None = None,
 ) -> None:
-    """Look up every active lane; control leaves through `fault` unless all are right.
+    """Look up every active lane; control leaves through `fault` unless all are valid.
 
-    Of a group, each of its accesses, in order; `address` is the leader's.
+    For a group, look up each of its accesses in order; `address` is the leader's.
     """
     builder = lowering.builder
     own = lowering.number()
@@ -137,20 +137,20 @@ def own_row(
     address: Value,
     members: Sequence[tuple[int, int, int]],
 ) -> str:
-    """The row for an access of the instruction being lowered, with what it keeps room for."""
+    """The row for an access of the current instruction, with the reach of its cached room."""
     own = lowering.number()
     reach = lowering.reaches.get(own)
     return row(lowering.builder, own, where, window, address.shape, members, reach)
 
 
 def line_arguments(address: Value) -> str:
-    """Base and index of an address whose lanes lie in line, as arguments."""
+    """Base and index of an address whose lanes have a constant stride, as arguments."""
     index = address.index if address.shape.kind is Kind.WIDE else "0"
     return f"i64 {address.text}, i32 {index}"
 
 
 def lay_out_crooked(lowering: Lowering, address: Value) -> str | None:
-    """The addresses of all lanes in memory, where they do not lie in line."""
+    """The addresses of all lanes in memory, if they have no constant stride; else None."""
     shape = address.shape
     if shape.is_varying or (shape.kind is Kind.WIDE and not shape.stride):
         return lay_out(lowering, address)[0]
@@ -158,7 +158,7 @@ def lay_out_crooked(lowering: Lowering, address: Value) -> str | None:
 
 
 def lay_out(lowering: Lowering, address: Value) -> tuple[str, int]:
-    """The addresses of all lanes in memory, and how many words apart: 0 where all are one."""
+    """The addresses of all lanes in memory, and their distance in words: 0 if all are equal."""
     builder = lowering.builder
     if address.is_uniform:
         place = builder.allocate("i64")
@@ -187,7 +187,7 @@ lane:
 
 
 def _spread(lowering: Lowering, address: Value) -> str:
-    """The addresses of a WIDE value in memory, by a function: they are seldom needed."""
+    """The addresses of a WIDE value in memory, computed by a function: they are seldom needed."""
     builder = lowering.builder
     lanes, sign = builder.lanes, "s" if address.shape.is_signed else "u"
     narrow, wide = builder.vector_type("i32"), builder.vector_type("i64")

@@ -1,10 +1,9 @@
-"""Cellar, jit. Accesses to shared memory that are checked together.
+"""Cellar, jit. Combines the checks of accesses to shared memory.
 
-Within a node, accesses from one base register at constant offsets either all lie in the block's
-shared window or one of them faults: a window is one range, so all of them do exactly if the first
-and the last byte of all do. The first access checks for every one; what a kernel unrolls sixteen
-times is checked once. When that fails, each is looked at in its order, so that the fault names
-the one that is wrong.
+The shared window is one range. So accesses within a node from one base register at constant offsets
+all lie in the window exactly if their first and last byte do. The first access checks for all of
+them: accesses that a kernel unrolls sixteen times are checked once. If that check fails, each is
+checked in its order, so that the fault names the right access.
 """
 
 from __future__ import annotations
@@ -34,16 +33,16 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Accesses in order; the first is the leader. `span` is counted from the leader's address."""
+    """Accesses in order; the first is the leader. `span` is relative to the leader's address."""
 
     members: tuple[Member, ...]
     span: Span
 
 
 def find_groups(body: Sequence[Instruction], start: int, end: int) -> dict[int, Group]:
-    """The group of each access in instructions `start` to `end`, by position; alone is none."""
+    """The group of each access in instructions `start` to `end`, by position, if it has one."""
     found: dict[int, Group] = {}
-    # Position, offset and size of accesses whose base is still what it was.
+    # Position, offset and size of accesses, by base register, while the base is unchanged.
     open_: dict[str, list[tuple[int, int, int]]] = {}
 
     def close(base: str) -> None:
@@ -52,7 +51,7 @@ def find_groups(body: Sequence[Instruction], start: int, end: int) -> dict[int, 
             return
         origin = accesses[0][1]
         members = tuple(Member(p, offset - origin, size) for p, offset, size in accesses)
-        # Aligning the leader for the widest then aligns all; else they are looked at one by one.
+        # Aligning the leader for the widest then aligns all; otherwise each is checked alone.
         if any(member.offset % member.size for member in members):
             return
         span = Span(

@@ -1,10 +1,10 @@
-"""Cellar, jit. The functions that every kernel may call, as LLVM IR text.
+"""Cellar, jit. The memcheck functions that every kernel may call, as LLVM IR text.
 
-`@cudasync.report` fills the fault report. `@cudasync.look` looks up each lane of an access and
-either reports, and returns false, or stores the range of the last lane as the instruction's own,
-with the room in it for what the instruction reaches, and returns true. `@cudasync.check` does that
-for all accesses of a row (`rows`), whose addresses are in memory; `@cudasync.check.line` for those
-whose lanes lie in line.
+`@cudasync.report` fills the fault report. `@cudasync.look` looks up each lane of an access. It
+reports a fault and returns false, or it caches the range of the last lane for the instruction, with
+the room in it for the instruction's reach, and returns true. `@cudasync.check` does that for all
+accesses of a row (`access_descriptors`), whose addresses are in memory. `@cudasync.check.line` does
+it for lanes with a constant stride.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def _store(field: Field, text: str) -> str:
 
 
 def _window(name: str, start: Field, length: Field, following: str) -> str:
-    """Try [start, start + length) for %address; at `inside` on a hit."""
+    """Test %address against [start, start + length); jump to `inside` on a hit."""
     return f"""{name}:
 {_word(name + ".start", start)}
 {_word(name + ".length", length)}
@@ -50,8 +50,8 @@ define void @cudasync.report(ptr %job, i64 %kind, i64 %position, i32 %lanes, i64
 }}
 """
 
-# The last range that starts at or before the address is the only candidate: ranges are sorted
-# and disjoint. Returns its start in the low half of the pair, or 0, 0.
+# The last range that starts at or before the address is the only candidate: ranges are sorted and
+# disjoint.
 LOOK = f"""
 define i1 @cudasync.look(ptr %job, ptr %row, ptr %addresses, i32 %mask, ptr %access) {{
 entry:
@@ -205,7 +205,7 @@ report:
 }}
 """
 
-# Each access of a row, in order.
+# Looks up each access of a row, in order.
 CHECK = f"""
 define i1 @cudasync.check(ptr %job, ptr %row, ptr %addresses, i32 %mask) {{
 entry:
@@ -238,7 +238,7 @@ define i1 @cudasync.check.line(ptr %job, ptr %row, i64 %base, i32 %index, i32 %m
 }
 """
 
-# The addresses of 32 lanes that lie in line, but for an index that wraps.
+# The addresses of 32 lanes with a constant stride, whose index may wrap.
 LINE = f"""
 define void @cudasync.line(ptr %row, i64 %base, i32 %index, ptr %addresses) {{
 entry:

@@ -1,1 +1,1 @@
-"""Cellar, jit. A program in; what is known of it before text is written out."""
+"""Cellar, jit. Analyses a program before text is written."""

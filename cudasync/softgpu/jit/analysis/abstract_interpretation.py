@@ -1,4 +1,4 @@
-"""Cellar, jit. Emitters run without text, for the shapes of what they write: see `divergence`."""
+"""Cellar, jit. Runs emitters without text, for the shapes of their results: see `divergence`."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
 
 class Unknown(Exception):
-    """A register was read whose shape is not known yet."""
+    """An emitter read a register whose shape is not known yet."""
 
 
 class Probe(Lowering):
-    """Runs emitters for the shapes of what they write; collects them in `written`."""
+    """Runs emitters and collects the shapes of the registers that they write in `written`."""
 
     def __init__(
         self,

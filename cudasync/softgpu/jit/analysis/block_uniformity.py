@@ -1,12 +1,12 @@
-"""Cellar, jit. Whether all warps of a block always wait at the same barrier.
+"""Cellar, jit. Decides whether all warps of a block always wait at the same barrier.
 
-CUDA wants a barrier where the whole block comes or none of it. Where that can be seen from the
-text, a segment need not ask of each warp whether it is the one that is waited at (`segments`).
+CUDA requires that the whole block reaches a barrier, or no thread of it. If the text shows that, a
+segment need not test each warp's state (`parallel_regions`).
 
-A register is *common* if every warp of a block has the same value in it: what is computed from
-parameters and the place of the block alone, and not where only some warps come. Warps part at a
-branch on anything else, and are together again where its sides have met; no barrier may lie
-between. It is a fixpoint that begins with every register common and only ever takes back.
+A register is *common* if it has the same value in every warp of a block. Its value must depend on
+parameters and the block's position alone, and all warps must reach its definition. Warps diverge at
+a branch on any other register, and reconverge where its sides have met; no barrier may lie between.
+The fixpoint begins with every register common, and only removes registers.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _COMMON_SPECIALS = ("%ntid", "%ctaid", "%nctaid")
 
 
 def is_together(flow: Flow, barriers: Collection[int]) -> bool:
-    """Whether every warp of a block comes to the same barriers; `barriers` are positions."""
+    """Whether every warp of a block reaches the same barriers; `barriers` are positions."""
     body = flow.function.body
     if not flow.is_reducible or any(each.opcode == "call" for each in body):
         return False
@@ -57,7 +57,7 @@ def is_together(flow: Flow, barriers: Collection[int]) -> bool:
 
 
 def _apart(flow: Flow, own: set[str]) -> set[int]:
-    """The nodes that only some warps may come to, or more often than others."""
+    """The nodes that only some warps may reach, or some more often than others."""
     apart: set[int] = set()
     for node in flow.nodes:
         last = flow.last(node.index)
@@ -68,7 +68,7 @@ def _apart(flow: Flow, own: set[str]) -> set[int]:
 
 
 def _decides(instruction: Instruction, own: set[str]) -> bool:
-    """Whether warps may do something else here: its guard, or its index, is not common."""
+    """Whether warps may diverge here: the guard or the index is not common."""
     return any(register.name in own for register in uses(instruction))
 
 
@@ -82,7 +82,7 @@ def _is_common(instruction: Instruction, own: set[str]) -> bool:
 
 
 def _is_own(operand: Operand) -> bool:
-    """Whether this is a special register that differs from warp to warp."""
+    """Whether this is a special register that differs from warp to warp, or contains one."""
     if isinstance(operand, Vector):
         return any(map(_is_own, operand.elements))
     return isinstance(operand, Special) and not operand.name.startswith(_COMMON_SPECIALS)

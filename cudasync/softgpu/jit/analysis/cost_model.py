@@ -1,7 +1,7 @@
-"""Cellar, jit. What code costs of a launch's budget, in instructions of a warp.
+"""Cellar, jit. The cost of code in a launch's budget, in instructions of a warp.
 
-The budget is there to end what would never end, in a time that does not depend much on what a
-kernel does: so instructions that take the lanes of a warp one by one cost more than others.
+The budget ends launches that would never end, after a time that depends little on the kernel. So
+instructions that take the lanes of a warp one by one cost more than others.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _COSTS = {"atom": 128, "red": 64, "ld": 4, "st": 4, "div": 8, "rem": 8, "call": 
 
 
 def cost(instructions: Iterable[Instruction]) -> int:
-    """The cost of these, each once."""
+    """The cost of these instructions, each run once."""
     return sum(_COSTS.get(each.opcode, 1) for each in instructions)
 
 

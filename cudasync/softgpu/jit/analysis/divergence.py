@@ -1,21 +1,21 @@
-"""Cellar, jit. Which registers differ between lanes, and where lanes of a warp part.
+"""Cellar, jit. Finds registers that differ between lanes, and branches at which lanes diverge.
 
-Two questions that feed each other are settled together, by a fixpoint that only ever moves
-registers towards VARYING and branches towards divergent:
+The two results depend on each other. One fixpoint finds both; it only ever moves registers towards
+VARYING and branches towards divergent:
 
 1. Shapes. A register has the shape that its definitions agree on, found by running the emitters
-   on what is known so far. A definition under a varying guard is varying.
-2. Parting. A branch on a varying predicate parts the lanes; they walk its sides until the first
-   post-dominator at which `flow` makes them meet. While a node on one side runs, lanes
+   on the shapes known so far. A definition under a varying guard is varying.
+2. Parting. A branch on a varying predicate makes lanes diverge. They run its sides until the first
+   post-dominator at which `flow` makes them reconverge. While a node on one side runs, lanes
    may wait at any node of another side, or where the sides meet: its `pending` nodes.
 
-A definition is harmless to waiting lanes if no pending node needs the register. Else it must
-leave their copy alone: the register is VARYING, and the definition blends under the mask. This
-is what lets the index of a loop with a divergent exit stay affine: lanes that have left wait
-behind the loop, where the index is dead.
+A definition does not disturb waiting lanes if no pending node needs the register. Otherwise it must
+keep their copy: the register is VARYING, and the definition blends under the mask. So the index of
+a loop with a divergent exit stays affine: lanes that have left wait behind the loop, where the
+index is dead.
 
-Where lanes may be held on one side, at a barrier or in a loop that waits for memory (a stop),
-others run past the post-dominator, so such a branch never ends to part its lanes.
+If one side may hold lanes at a suspension point (a barrier, or a loop that waits for memory), other
+lanes run past the post-dominator. So the lanes of such a branch never count as reconverged.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ PARTING = frozenset({"bra", "brx", "ret", "exit"})
 
 
 def parts(instruction: ir.Instruction, shapes: Mapping[str, Shape]) -> bool:
-    """Whether this sends the lanes of a warp different ways."""
+    """Whether this instruction makes the lanes of a warp diverge."""
     if instruction.opcode not in PARTING:
         return False
     deciding = [instruction.guard.register] if instruction.guard is not None else []
@@ -50,10 +50,10 @@ def parts(instruction: ir.Instruction, shapes: Mapping[str, Shape]) -> bool:
 
 
 class Divergence:
-    """The result. Valid for one variant of one kernel.
+    """The result, valid for one variant of one kernel.
 
     `pending[node]` holds the nodes, or the exit, at which lanes may wait while `node` runs;
-    it is empty exactly if all lanes that are left are together.
+    it is empty exactly if all remaining lanes are together.
     """
 
     __slots__ = ("_needed", "divergent", "pending", "shapes")
@@ -65,11 +65,11 @@ class Divergence:
         self._needed: dict[int, frozenset[str]] = {}
 
     def blends(self, register: str, node: int) -> bool:
-        """Whether a definition in `node` must keep the register of waiting lanes."""
+        """Whether a definition in `node` must keep the register's value in waiting lanes."""
         return register in self._needed.get(node, ())
 
     def part(self, flow: Flow, branches: frozenset[int], held: frozenset[int]) -> None:
-        """Take `branches` as the divergent ones; lanes may be held at nodes `held`."""
+        """Set the divergent `branches`; lanes may be held at the nodes `held`."""
         pending: dict[int, set[int]] = {}
         for branch in branches:
             stop, sides = _until_all_meet(flow, branch)
@@ -93,7 +93,7 @@ def _sides(flow: Flow, branch: int, stop: int) -> list[frozenset[int]]:
 
 
 def _until_all_meet(flow: Flow, branch: int) -> tuple[int, list[frozenset[int]]]:
-    """The first post-dominator that no lane runs before all have come there, and the sides."""
+    """The first post-dominator that no lane runs before all have reached it, and the sides."""
     stop = flow.post_dominators[branch]
     while True:
         sides = _sides(flow, branch, stop)
@@ -103,11 +103,11 @@ def _until_all_meet(flow: Flow, branch: int) -> tuple[int, list[frozenset[int]]]
 
 
 def _runs_before(flow: Flow, branch: int, stop: int, sides: list[frozenset[int]]) -> bool:
-    """Whether lanes that have come to `stop` may run it while others are on their way.
+    """Whether lanes that have reached `stop` may run it while others are on their way.
 
-    Those who begin a loop anew wait until nobody is left inside: if `stop` is inside, too, they
-    wait longer than who has come there. And if `stop` is the header itself, nobody waits there
-    for lanes that have left the loop, and come again by way of a loop around it.
+    Lanes that begin a loop anew wait until no lane is left inside. If `stop` is inside, too, they
+    wait longer than the lanes at `stop`. If `stop` is the header itself, lanes there do not wait
+    for lanes that have left the loop and return through a loop around it.
     """
     around = [loop for loop in flow.loops if stop in loop]
     nodes = frozenset({branch}).union(*sides)
@@ -132,7 +132,7 @@ def analyse(
     *,
     assume_varying: bool,
 ) -> Divergence:
-    """Find shapes and parting for the kernel of `flow`; `held` are the nodes with stops."""
+    """Shapes and divergence for the kernel of `flow`; `held` are nodes that may hold lanes."""
     shapes: dict[str, Shape] = {}
     # A register that may be read before it is written holds zero.
     for name in flow.live_in(0):
@@ -174,7 +174,7 @@ class _Search:
         for index in self._indices:
             for register in uses(self._body[index]):
                 self._readers.setdefault(register.name, []).append(index)
-        # Where each register is defined.
+        # The nodes in which each register is defined.
         self._defined: dict[str, set[int]] = {}
 
     def all_instructions(self) -> list[int]:
@@ -184,7 +184,7 @@ class _Search:
         return sorted({index for name in names for index in self._readers.get(name, ())})
 
     def settle(self, indices: list[int]) -> None:
-        """Evaluate these instructions, and again whatever reads what they changed."""
+        """Evaluate these instructions, and then repeatedly the readers of changed registers."""
         while indices:
             changed: set[str] = set()
             for index in indices:
@@ -224,7 +224,7 @@ class _Search:
         return changed
 
     def demote(self, divergence: Divergence) -> set[str]:
-        """Make varying what waiting lanes need; the names of what changed."""
+        """Make registers that waiting lanes need varying; return the names of changed registers."""
         demoted = {
             name
             for name, nodes in self._defined.items()

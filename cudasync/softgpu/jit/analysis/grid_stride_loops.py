@@ -1,10 +1,10 @@
-"""Cellar, jit. Loops in which the warps of a block keep step: those that stride over a grid.
+"""Cellar, jit. Finds grid-stride loops, in which the warps of a block keep step.
 
-Warps run one after another. In a loop whose index goes on by a whole grid each of them would touch
-a few bytes every so many pages, and the next warp the bytes behind: no cache and no prefetcher
-likes that. So such a loop is a place where a warp may stop (`segments`) before a trip, and all
-warps of the block make one, or a few, on memory that lies together, before any makes the next.
-Stopping there means nothing: it is only another order of warps that nothing has put in order.
+Warps run one after another. In a loop whose index advances by a whole grid, each warp would touch a
+few bytes every so many pages, and the next warp the bytes behind. That defeats caches and
+prefetchers. So a warp may suspend before each trip of such a loop (`parallel_regions`). All warps
+of the block make one trip, or a few, on adjacent memory before any makes the next. The program
+cannot tell: it does not order these warps.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ if TYPE_CHECKING:
 
 _FAR = (StateSpace.GLOBAL, StateSpace.GENERIC)
 _MOVES = ("ld", "st", "atom", "red")
-# What a thread should move in a turn: with a quarter of it a sum over the grid took 1.27 times as
-# long.
+# The bytes that a thread should move in a turn: with a quarter of it a sum over the grid took 1.27
+# times as long.
 _LEAST_BYTES = 16
 
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """Before node `header` a warp may stop, with `code`; lanes may wait at it and at `others`.
+    """A place before node `header` where a warp may suspend with `code`.
 
-    It makes so many `trips` at a time.
+    Lanes may wait at `header` and at `others`. A warp makes `trips` trips in a turn.
     """
 
     code: int
@@ -45,9 +45,9 @@ class Pace:
 
 
 def find_paces(flow: Flow, divergence: Divergence, barriers: set[int], first: int) -> list[Pace]:
-    """Every loop of that sort without a barrier inside, with codes from `first` on.
+    """All grid-stride loops without a barrier inside, with codes from `first` on.
 
-    A loop that is entered beside its header is let alone.
+    None if the function has a loop with an entry beside its header.
     """
     if not flow.is_reducible:
         return []
@@ -71,7 +71,7 @@ def find_paces(flow: Flow, divergence: Divergence, barriers: set[int], first: in
 
 
 def _moved_bytes(flow: Flow, inside: list[int]) -> int:
-    """What a trip moves of far memory for a thread."""
+    """The bytes of global memory that a trip moves for a thread."""
     body = [flow.function.body[position] for position in inside]
     return sum(each.type.size * each.vector_size for each in body if _is_far(each))
 
@@ -81,14 +81,14 @@ def _is_far(instruction: Instruction) -> bool:
 
 
 def _strides(flow: Flow, loop: Loop, inside: list[int], strides: frozenset[str]) -> bool:
-    """Whether a register that goes round is moved on by a part of the grid's size."""
+    """Whether the loop advances a loop-carried register by a part of the grid's size."""
     body = [flow.function.body[position] for position in inside]
     if not any(map(_is_far, body)):
         return False
     own = {register.name for each in body for register in defs(each)}
     carried = own & flow.live_in(loop.header)
     fixed = strides - own
-    # What is added up before it is carried on is reached through other registers.
+    # The sum may pass through other registers before it reaches the carried register.
     moved: set[str] = set()
     size = -1
     while size != len(moved):
@@ -103,7 +103,7 @@ _SUMS = ("add", "sub", "mad", "mov", "selp")
 
 
 def _derived_from_grid(body: Iterable[Instruction]) -> frozenset[str]:
-    """The registers that depend on how many blocks there are."""
+    """The registers that depend on the number of blocks."""
     instructions = list(body)
     found: set[str] = set()
     size = -1

@@ -1,9 +1,9 @@
-"""Cellar, jit. How far an access of a loop goes on from one trip to the next.
+"""Cellar, jit. Finds the stride of each access in a loop from one trip to the next.
 
-In a loop that strides over a grid a warp's next trip is on memory that no processor foresees. The
-text tells where: an address is a sum of multiples of registers, and so is what a trip adds to each.
-What is found here only says which memory to ask for early, so it may be wrong, but is the same each
-time: where lanes go different ways in the loop, the last text counts.
+In a grid-stride loop no processor predicts the memory of a warp's next trip. The text gives it: an
+address is a sum of multiples of registers, and so is the amount that a trip adds to each register.
+The result is used only for prefetching, so it may be wrong, but it is the same each time: where
+lanes take different paths in the loop, the last in the text counts.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
     from cudasync.ptx.ir import Instruction, Operand
     from cudasync.softgpu.jit.analysis.reconvergence_order import Flow, Loop
 
-# A sum: the factor of each register, as it was when the trip began, and under "" a constant.
+# A sum: the factor of each register's value at the start of the trip, and under "" a constant.
 Sum: TypeAlias = "dict[str, int]"
 
 
 def find_strides(flow: Flow, loop: Loop) -> dict[int, Sum]:
-    """What a trip adds to the address of each access, by position; it is left out if unknown.
+    """The amount that a trip adds to the address of each access, by position, where it is known.
 
-    Registers of the sums are those that the loop does not change.
+    The registers of the sums are registers that the loop does not change.
     """
     if any(each.header in loop for each in flow.loops if each != loop):
         return {}
@@ -59,7 +59,7 @@ def find_strides(flow: Flow, loop: Loop) -> dict[int, Sum]:
 
 
 def _stride(address: Sum, ends: Mapping[str, Sum | None], own: set[str]) -> Sum | None:
-    """How much larger `address` is after a trip."""
+    """The increase of `address` in one trip."""
     total: Sum = {}
     for name, factor in address.items():
         if name not in own:
@@ -75,7 +75,7 @@ def _stride(address: Sum, ends: Mapping[str, Sum | None], own: set[str]) -> Sum 
 
 
 def _result(instruction: Instruction, sums: Mapping[str, Sum | None]) -> Sum | None:
-    """What an instruction writes, as a sum; None if that is none."""
+    """The result of an instruction as a sum; None if it is not a sum."""
     if not instruction.types or instruction.type.is_float:
         return None
     operands = instruction.operands[1:]
@@ -120,7 +120,7 @@ def _product(operands: Sequence[Operand], sums: Mapping[str, Sum | None]) -> Sum
 
 
 def times(value: Sum, factor: int) -> Sum:
-    """So many times the sum."""
+    """The sum multiplied by `factor`."""
     return _plus({}, value, factor)
 
 
@@ -129,7 +129,7 @@ def _times(value: Sum | None, factor: int) -> Sum | None:
 
 
 def _plus(first: Sum, second: Sum, factor: int) -> Sum:
-    """first + factor * second, without what there is none of."""
+    """first + factor * second, without zero terms."""
     total = dict(first)
     for name, count in second.items():
         total[name] = total.get(name, 0) + factor * count

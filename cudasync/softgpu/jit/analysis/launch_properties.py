@@ -1,4 +1,4 @@
-"""Cellar, jit. Finds what of a kernel decides how it is launched, whatever the variant."""
+"""Cellar, jit. Finds the properties of a kernel that decide how it is launched."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def find_traits(program: Program) -> Traits:
 
 
 def _needs_whole_warps(program: Program) -> bool:
-    """Whether the kernel can tell how wide a warp is."""
+    """Whether the kernel can observe the width of a warp."""
     return any(
         instruction.opcode in _COLLECTIVE
         or any(
@@ -42,7 +42,8 @@ _COLLECTIVE = frozenset(
 def _is_order_free(program: Program) -> bool:
     """Whether atomics leave the same memory in any order of blocks.
 
-    They do if nobody uses what they return, and if they are not sums of floats, nor exchanges.
+    They do if the program does not use their results, and if they are neither float sums nor
+    exchanges.
     """
     wanted = {register.name for each in program.instructions for register in uses(each)}
     return not any(

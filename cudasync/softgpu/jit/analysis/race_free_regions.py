@@ -1,9 +1,9 @@
-"""Cellar, jit. Stretches between barriers in which no two threads can race on shared memory.
+"""Cellar, jit. Finds regions between barriers in which no threads can race on shared memory.
 
-Where all warps of a block always come to the same barriers, what one does between two of them is
-at once only with what others do between the same two. So a stretch in which nobody writes shared
-memory, or only by atomics, needs no watching: what comes before it and behind it is ordered. An
-instruction is quiet if each stretch that it is part of is.
+If all warps of a block always reach the same barriers, code between two barriers is concurrent only
+with other warps' code between the same two. Barriers order it with all other code. So a region
+needs no race check if it writes shared memory not at all, or only by atomics. An instruction is
+quiet if that holds for each region that contains it.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ _NEAR: Final = (StateSpace.SHARED, StateSpace.GENERIC)
 
 
 def quiet_nodes(flow: Flow, stops: tuple[Stop, ...]) -> frozenset[int]:
-    """The nodes of a kernel whose accesses to shared memory need no watching."""
+    """The nodes of a kernel whose accesses to shared memory need no race check."""
     body = flow.function.body
     barriers = {stop.position for stop in stops if stop.is_barrier}
-    # Copies go on behind barriers.
+    # Asynchronous copies continue past barriers.
     if any(each.opcode == "cp" for each in body) or has_named_barriers(flow.function):
         return frozenset()
     if not is_together(flow, barriers):

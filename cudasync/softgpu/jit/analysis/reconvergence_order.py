@@ -1,18 +1,18 @@
-"""Cellar, jit. The order in which a warp visits blocks, so that its lanes meet again.
+"""Cellar, jit. Orders the blocks of a function so that the lanes of a warp reconverge.
 
 Blocks of the control flow graph are split behind barriers, and put into an order in which
 
 - every edge goes forward, except back edges to the header of a loop;
-- the blocks of a loop stand together, header first.
+- the blocks of a loop are contiguous, header first.
 
-A warp always runs the first block that lanes wait for, and lanes that took a back edge wait at
-the header until no lane of the warp is left inside the loop. With both, the lanes that part at a
-branch have mostly all arrived at its immediate post-dominator before that runs: if all of them
-leave the loop forward, the post-dominator is later in the order than everything between; else it
-is the header. Which others meet later is for `divergence` to see. A loop with two entries has no
-such order; then `is_reducible` is False, and nobody may count on reconvergence.
+A warp always runs the first block with waiting lanes. Lanes that took a back edge wait at the
+header until no lane of the warp is left inside the loop. So the lanes that diverge at a branch have
+mostly all reached its immediate post-dominator before it runs. If all of them leave the loop
+forward, the post-dominator comes after all blocks between; otherwise it is the header. `divergence`
+finds the branches whose lanes reconverge later. A loop with two entries has no such order; then
+`is_reducible` is False, and no code may rely on reconvergence.
 
-Nested loops come from strongly connected components, taken apart again without the edges to
+Nested loops come from strongly connected components, which are split again without the edges to
 their header (Tarjan 1972; Bourdoncle's weak topological order, 1993).
 """
 
@@ -42,7 +42,7 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Loop:
-    """The nodes `header` to `last`, which control may run through again."""
+    """The nodes `header` to `last`, which control may run again."""
 
     header: int
     last: int
@@ -52,7 +52,7 @@ class Loop:
 
 
 class Flow:
-    """The nodes of a function in the order they run."""
+    """The nodes of a function in the order in which they run."""
 
     __slots__ = (
         "_is_kept",
@@ -74,7 +74,7 @@ class Flow:
     # Inner loops come after the loops around them.
     loops: tuple[Loop, ...]
     is_reducible: bool
-    # For nodes that end in a branch; of others, the only successor.
+    # For nodes that end in a branch; for other nodes, the only successor.
     post_dominators: tuple[int, ...]
 
     def __init__(
@@ -84,8 +84,8 @@ class Flow:
         begins_node: Callable[[Instruction], bool] = lambda _: False,
         split_points: frozenset[int] = frozenset(),
     ) -> None:
-        """`ends_node` says which instructions are barriers: the next one begins a node. One also
-        begins at each of the positions `split_points`."""
+        """`ends_node` says which instructions are barriers: the next instruction begins a node.
+        A node also begins at instructions of `begins_node` and at the positions `split_points`."""
         self.function = function
         graph = _Split(function, ends_node, begins_node, split_points)
         order, spans, self.is_reducible = _arrange(graph.successors)
@@ -101,18 +101,18 @@ class Flow:
             for index, piece in enumerate(order)
         )
         self.loops = tuple(Loop(position[header], position[header] + n - 1) for header, n in spans)
-        # A post-dominator that cannot be reached stands for the exit.
+        # The exit replaces a post-dominator that cannot be reached.
         self.post_dominators = tuple(
             position.get(graph.post_dominators[piece], self.exit) for piece in order
         )
         self._live = graph.live
         self._is_kept = False
-        # The answers of `live_in`, by node.
+        # Cached results of `live_in`, by node.
         self._needs: dict[int, frozenset[str]] = {self.exit: frozenset()}
         self._starting = {node.start: node.index for node in self.nodes}
 
     def last(self, node: int) -> Instruction:
-        """The instruction that a node ends in."""
+        """The last instruction of a node."""
         return self.function.body[self.nodes[node].end - 1]
 
     def starting_at(self, position: int) -> int:
@@ -120,7 +120,7 @@ class Flow:
         return self._starting.get(position, self.exit)
 
     def live_in(self, node: int) -> frozenset[str]:
-        """The names of the registers that a node, or one behind it, may need."""
+        """The names of the registers that a node, or a later one, may read before writing."""
         known = self._needs.get(node)
         if known is None:
             if not self._is_kept:
@@ -190,7 +190,7 @@ def _arrange(successors: list[tuple[int, ...]]) -> tuple[list[int], list[tuple[i
     order: list[int] = []
     spans: list[tuple[int, int]] = []
     is_reducible = True
-    # Sets of nodes still to be put in order, the next one last, and where control enters each.
+    # Sets of nodes that are not ordered yet, the next set last, and the entries of each.
     waiting = [(set(range(len(successors))), {0})] if successors else []
     while waiting:
         inside, entries = waiting.pop()
@@ -218,7 +218,7 @@ def _arrange(successors: list[tuple[int, ...]]) -> tuple[list[int], list[tuple[i
 
 
 def _entered(successors: list[tuple[int, ...]], sources: set[int], targets: set[int]) -> set[int]:
-    """The nodes of `targets` that an edge from `sources` leads to."""
+    """The nodes of `targets` to which an edge from `sources` leads."""
     return {node for source in sources for node in successors[source] if node in targets}
 
 
@@ -244,7 +244,7 @@ def _components(
                 number[entered] = lowest[entered] = len(number)
                 held.append(entered)
                 is_held.add(entered)
-                # Sorted so that the earlier in the text is looked at last and comes out first.
+                # Sorted so that the earlier node in the text is visited last and comes out first.
                 path.append((entered, sorted(e for e in successors[entered] if e in inside)))
                 entered = None
             node, remaining = path[-1]

@@ -1,4 +1,4 @@
-"""Cellar, jit. Which kernels may store past the caches, by what their text reads and orders."""
+"""Cellar, jit. Finds kernels that may use non-temporal stores, by their reads and ordering."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ if TYPE_CHECKING:
     from cudasync.ptx import ir
     from cudasync.softgpu.jit.transforms.program import Program
 
-# A kernel with any of these has threads that rely on what others have stored. (Those that wait for
+# The threads of a kernel with any of these rely on stores of other threads. (Threads that wait for
 # each other at barriers work on tiles, whose lines lie apart: there it was slower.)
 _TOGETHER = frozenset({"atom", "red", "bar", "barrier", "membar", "fence", "mbarrier", "call"})
 
 
 def find_nontemporal(program: Program) -> Nontemporal | None:
-    """What the kernel writes, if it may do so past the caches."""
+    """The memory that the kernel writes, if its stores may be non-temporal; else None."""
     kernel = program.kernel
     stores = {n: each for n, each in enumerate(kernel.body) if _is_far_store(each)}
     if not stores or any(_is_shared_work(each) for each in kernel.body):

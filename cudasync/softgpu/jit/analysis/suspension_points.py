@@ -1,13 +1,13 @@
-"""Cellar, jit. The places where a warp stops and goes on later.
+"""Cellar, jit. Finds suspension points: the places where a warp is suspended and resumed.
 
-A stop is a barrier, or the back edge of a loop that waits for memory to change. A loop waits if a
-guard inside it depends on what an instruction inside it saw of memory that others may write
-(`memory_visibility.sees`), or if it sleeps: other loops with atomics end by themselves. Where some
-lanes of a warp may be left behind in such a loop, warp-wide instructions are stops, too (meetings):
-those that come first are held until the rest have come out of the loop.
+A suspension point is a barrier, or the back edge of a loop that waits for memory to change. A loop
+waits if it sleeps, or if a guard inside it depends on a value that an instruction inside it saw in
+shared memory (`memory_visibility.sees`); other loops with atomics end by themselves. If such a loop
+may hold some lanes of a warp, warp-wide instructions are suspension points, too (meetings): the
+lanes that arrive first are held until the others have left the loop.
 
-At a gathered stop all lanes of the warp are together; its state is saved, and it returns. At any
-other the lanes that arrive are held, the rest go on, and the warp returns when no lane can.
+At a gathered suspension point all lanes of the warp are together: its state is saved, and it
+returns. At any other, arriving lanes are held and the rest go on; the warp returns when none can.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """`code` is what the warp function returns and is resumed with; `continuation` is a node.
+    """`code` is the warp function's return value and resume argument; `continuation` is a node.
 
-    `position` is the instruction's in the body, or that of a branch back; for a loop, `loop` is
+    `position` is that of the instruction in the body, or of a branch back; for a loop, `loop` is
     set. `is_idle` says of a loop that it does nothing but wait.
     """
 
@@ -58,13 +58,13 @@ def find_stops(
 ) -> tuple[Stop, ...]:
     """Every barrier and every loop that waits; codes count from 1.
 
-    With `all_matter` a barrier with nothing behind it is one, too.
-    What `waiting` functions see is not followed: a loop that calls one is taken for one that waits.
+    With `all_matter` a barrier with nothing behind it counts, too.
+    The analysis does not follow values that `waiting` functions see: a loop that calls one waits.
     """
     found: list[Stop] = []
     for node in flow.nodes:
         (continuation, *more) = node.successors or (flow.exit,)
-        # A plain barrier with nothing behind it holds nobody up.
+        # A plain barrier with nothing behind it holds no thread up.
         matters = all_matter or continuation != flow.exit or has_named_barriers(flow.function)
         if is_barrier(flow.last(node.index)) and matters:
             assert not more, node
@@ -81,7 +81,7 @@ def find_stops(
 def with_meetings(
     flow: Flow, stops: tuple[Stop, ...], held: frozenset[int], waiting: Waiting
 ) -> tuple[Stop, ...]:
-    """The stops and, if loops with a code in `held` may keep some lanes, the meetings."""
+    """The suspension points and, if loops with a code in `held` may hold lanes, the meetings."""
     if not any(stop.loop is not None and stop.code in held for stop in stops):
         return stops
     meets = is_meeting(flow.function, waiting)
@@ -93,12 +93,12 @@ def with_meetings(
 
 
 def renumbered(stops: Iterable[Stop]) -> tuple[Stop, ...]:
-    """The same stops with codes from 1 on."""
+    """The same suspension points with codes from 1 on."""
     return tuple(replace(stop, code=index) for index, stop in enumerate(stops, start=1))
 
 
 def parts_lanes(flow: Flow, stop: Stop, divergent: frozenset[int]) -> bool:
-    """Whether lanes may come to a stop one by one, given the nodes where not all are together."""
+    """Whether lanes may reach `stop` one by one; at `divergent` nodes not all are together."""
     if stop.loop is not None:
         loop = stop.loop
         return loop.header in divergent or any(
@@ -111,7 +111,7 @@ def parts_lanes(flow: Flow, stop: Stop, divergent: frozenset[int]) -> bool:
 
 
 def held_nodes(flow: Flow, stops: tuple[Stop, ...], held_loops: frozenset[int]) -> frozenset[int]:
-    """The nodes in which lanes may be held, if it is by the loops with these codes."""
+    """The nodes in which lanes may be held, given the codes of loops that hold lanes."""
     held: set[int] = set()
     for stop in stops:
         if stop.loop is not None and stop.code in held_loops:
@@ -150,7 +150,7 @@ def _waits(flow: Flow, loop: Loop, waiting: Waiting) -> bool:
     has_fence = any(is_fence(each) for each in inside)
     looks = [each for each in inside if sees(each, behind_fence=has_fence)]
     seen = {register.name for each in looks for register in defs(each)}
-    # Code that was not optimised keeps what it has seen in memory of its own.
+    # Unoptimised code keeps values that it has seen in local memory.
     is_kept = False
     size = -1
     while size != len(seen):

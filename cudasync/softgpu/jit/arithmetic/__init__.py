@@ -1,1 +1,1 @@
-"""Cellar, jit. Instructions that only compute: operands in, LLVM text out."""
+"""Cellar, jit. Emitters for instructions that only compute: operands in, LLVM text out."""

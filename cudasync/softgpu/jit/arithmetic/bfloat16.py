@@ -1,8 +1,8 @@
-"""Cellar, jit. bf16, the upper half of an f32: how it becomes one and is made from one.
+"""Cellar, jit. Conversion and arithmetic of bf16, the upper half of an f32.
 
-Registers hold its 16 bits. Sums and products of two are computed as f32: with 24 bits of
-precision, more than 2 * 8 + 2, rounding twice is rounding once (Figueroa, "When is double rounding
-innocuous?", 1995). A fused product and sum needs more care, see `fused`.
+Registers hold its 16 bits. The sum or product of two is computed as f32: with 24 bits of precision,
+more than 2 * 8 + 2, rounding twice equals rounding once (Figueroa, "When is double rounding
+innocuous?", 1995). A fused multiply-add needs more care, see `fused`.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ def narrow(builder: Builder, value: Value, mode: str = "rn") -> Value:
 
 
 def rounded_bits(builder: Builder, value: Value, dropped: int, mode: str) -> Value:
-    """The bits of an f32 after rounding off `dropped` of them, which are left as rubbish.
+    """The bits of an f32 after rounding off `dropped` bits, which keep arbitrary values.
 
-    A carry runs into the exponent, and from the greatest number to infinity, as it should.
+    A carry correctly runs into the exponent, and from the greatest number to infinity.
     """
     bits = builder.bitcast(value, "i32")
     below = (1 << dropped) - 1
@@ -51,7 +51,7 @@ def rounded_bits(builder: Builder, value: Value, dropped: int, mode: str) -> Val
         last = builder.binary("and", last, integer("i32", 1))
         up = builder.binary("add", last, integer("i32", below >> 1))
         return builder.binary("add", bits, up)
-    # Down and up: away from zero on one side of it. An infinity has nothing below to carry.
+    # Down and up: away from zero for one sign. An infinity has zero bits below, so none carries.
     relation = "icmp slt" if mode == "rm" else "icmp sge"
     is_away = builder.compare(relation, bits, integer("i32", 0))
     up = builder.select(is_away, integer("i32", below), integer("i32", 0))
@@ -59,7 +59,7 @@ def rounded_bits(builder: Builder, value: Value, dropped: int, mode: str) -> Val
 
 
 def finite(builder: Builder, value: Value) -> Value:
-    """.satfinite: beyond the greatest number, that number; NaN bits stay."""
+    """.satfinite: an infinity becomes the greatest number; NaN bits stay."""
     size = builder.binary("and", value, integer("i16", 0x7FFF))
     is_infinite = builder.compare("icmp eq", size, integer("i16", 0x7F80))
     sign = builder.binary("and", value, integer("i16", -0x8000))
@@ -70,8 +70,8 @@ def finite(builder: Builder, value: Value) -> Value:
 def fused(builder: Builder, first: Value, second: Value, third: Value) -> Value:
     """first * second + third of bf16 values given as f32: an f64 rounded to odd.
 
-    The product is exact in f64. The sum may not be, and then its last bit must say so, else a
-    later rounding may take it for a tie. Knuth's TwoSum gives the error of the sum exactly.
+    The product is exact in f64. If the sum is not, its last bit must be set, or a later rounding
+    may take it for a tie. Knuth's TwoSum gives the error of the sum exactly.
     """
     wide = [
         builder.apply("fpext {T} {0} to {R}", "double", each) for each in (first, second, third)

@@ -25,7 +25,7 @@ def _logic(lowering: Lowering, instruction: ir.Instruction) -> None:
 
 
 def _masked(builder: Builder, first: Value, second: Value) -> Value | None:
-    """`first & second`, if one is zero but in some lanes, or is asked for its sign; else None."""
+    """`first & second`, if one is zero except in some lanes, or if only its sign is tested."""
     if first.is_uniform:
         first, second = second, first
     if not second.is_uniform:
@@ -51,7 +51,7 @@ def _is_zero(lowering: Lowering, instruction: ir.Instruction) -> None:
 
 
 def shifted(builder: Builder, operation: str, value: Value, count: Value) -> Value:
-    """Shift by a 32-bit count that may be too large: then all bits are gone (or the sign)."""
+    """Shift by a 32-bit count; if it exceeds the width, no bit remains (or only the sign)."""
     bits = bits_of(value.type)
     if count.literal is not None:
         amount = count.literal & 0xFFFFFFFF
@@ -147,7 +147,7 @@ def _byte(lowering: Lowering, operand: ir.Operand) -> Value:
 
 
 def _low_bits(builder: Builder, type_: str, count: Value) -> Value:
-    """A mask of the lowest `count` bits, all of them if there are not so many."""
+    """A mask of the lowest `count` bits, or of all bits if there are fewer."""
     everything = integer(type_, -1)
     return builder.binary("xor", shifted(builder, "shl", everything, count), everything)
 
@@ -163,8 +163,8 @@ def _extract(lowering: Lowering, instruction: ir.Instruction) -> None:
         mask = _low_bits(builder, value.type, length)
         lowering.write(instruction.operands[0], builder.binary("and", field, mask))
         return
-    # Move the field to the top, then back down with its sign. Where it reaches beyond the top,
-    # the sign is the value's own; a field of no bits is zero.
+    # Move the field to the top, then back down with its sign. If it extends beyond the top, its
+    # sign is the value's own; a field of no bits is zero.
     end = builder.binary("add", position, length)
     last = builder.intrinsic("umin", "i32", end, integer("i32", bits))
     taken = builder.intrinsic("usub.sat", "i32", last, position)
@@ -189,7 +189,7 @@ def _insert(lowering: Lowering, instruction: ir.Instruction) -> None:
 
 
 def _mask(lowering: Lowering, instruction: ir.Instruction) -> None:
-    """bmsk: ones from a position, so many; .wrap takes both modulo 32."""
+    """bmsk: a number of ones from a position on; .wrap takes both operands modulo 32."""
     builder = lowering.builder
     position, length = (
         builder.flat(lowering.read(each, ScalarType.U32)) for each in instruction.operands[1:]
@@ -202,7 +202,7 @@ def _mask(lowering: Lowering, instruction: ir.Instruction) -> None:
 
 
 def _any_logic(lowering: Lowering, instruction: ir.Instruction) -> None:
-    """lop3: any function of three bits, by its table of truth."""
+    """lop3: any function of three bits, by its truth table."""
     builder = lowering.builder
     table = instruction.operands[4]
     if not isinstance(table, Integer) or len(instruction.operands) > 5:

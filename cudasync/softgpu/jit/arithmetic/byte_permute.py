@@ -1,4 +1,4 @@
-"""Cellar, jit. prmt: four bytes picked from eight."""
+"""Cellar, jit. prmt: selects four bytes from eight."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from cudasync.softgpu.jit.vector_ir.builder import Builder
     from cudasync.softgpu.jit.vector_ir.lowering_context import Emitter, Lowering
 
-# The index of each byte of the result, from its place and the selector, by mode.
+# By mode: the index of each byte of the result, from its place and the selector.
 _MODES: dict[str, Callable[[Builder, Value, int], Value]] = {
     # Forward and backward from the selector.
     "f4e": lambda builder, start, place: builder.binary("add", start, integer("i32", place)),
@@ -28,7 +28,7 @@ _MODES: dict[str, Callable[[Builder, Value, int], Value]] = {
         builder.binary("shl", builder.binary("and", start, integer("i32", 1)), integer("i32", 1)),
         integer("i32", place & 1),
     ),
-    # Left and right of the selector the edge is repeated.
+    # The byte at the selector replaces all bytes on its right (ecl) or left (ecr).
     "ecl": lambda builder, start, place: builder.intrinsic(
         "umax", "i32", start, integer("i32", place)
     ),
@@ -39,7 +39,7 @@ _MODES: dict[str, Callable[[Builder, Value, int], Value]] = {
 
 
 def _permute(lowering: Lowering, instruction: ir.Instruction) -> None:
-    """Without a mode each byte has a selector of 4 bits, whose highest asks for sign bits."""
+    """Without a mode each byte has a selector of 4 bits; the highest bit requests sign bits."""
     builder = lowering.builder
     low, high, selector = (
         builder.flat(lowering.read(each, ScalarType.B32)) for each in instruction.operands[1:]

@@ -1,9 +1,9 @@
 """Cellar, jit. Extended-precision arithmetic: the carry flag between add.cc, addc and the like.
 
-The flag is one predicate per lane, `%carry`, that lives as long as the warp function; PTX keeps
-it across no barrier and no call, and neither do we. A difference is a sum with the complement, as
-hardware has it: the flag is set where nothing was borrowed. That shows where addc follows sub.cc,
-as it does in NVIDIA's own division of 128-bit integers.
+The flag is one predicate per lane, `%carry`, which lives as long as the warp function. PTX keeps it
+across no barrier and no call, and neither does this code. A difference is a sum with the
+complement, as in hardware: the flag is set if nothing was borrowed. This is visible if addc follows
+sub.cc, as in NVIDIA's own division of 128-bit integers.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def _keep(lowering: Lowering, carries: Value) -> None:
 
 
 def _sum(lowering: Lowering, instruction: ir.Instruction, first: Value, second: Value) -> Value:
-    """first + second (+ carry), as the opcode says, setting the carry if it says so."""
+    """first + second (+ carry, for opcodes in "c"); sets the carry with .cc."""
     builder = lowering.builder
     total = builder.binary("add", first, second)
     carries = builder.compare("icmp ult", total, first)

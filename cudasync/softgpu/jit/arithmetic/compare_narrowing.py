@@ -1,8 +1,8 @@
-"""Cellar, jit. A 64-bit index held against a bound, in 32 bits.
+"""Cellar, jit. Compares a 64-bit index with a bound in 32 bits.
 
-Programs ask of an index in 64 bits whether it is within an array. Where the index is WIDE, with
-scale 1, and neither it nor the bound is anywhere near the ends of 64 bits, that is a question about
-its 32-bit part: whether it is below what the bound is above the base. Vectors are half as long so.
+Programs test whether a 64-bit index is within an array. Suppose that the index is WIDE with scale
+1, and neither it nor the bound is near the ends of 64 bits. Then it is enough to compare its 32-bit
+part with the distance from the base to the bound, in vectors half as long.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from cudasync.softgpu.jit.vector_ir.values import Value, integer, uniform, varyi
 if TYPE_CHECKING:
     from cudasync.softgpu.jit.vector_ir.builder import Builder
 
-# Bases and bounds up to here, away from zero, can be subtracted from one another.
+# Bases and bounds up to this distance from zero can be subtracted without overflow.
 _FAR = 1 << 61
-# By relation: whether the bound is meant itself as well as what is below, and whether the answer
-# is then the opposite.
+# By relation: 1 if values equal to the bound count as below it, else 0; and whether the result is
+# then negated.
 _RELATIONS = {"lt": (0, False), "le": (1, False), "gt": (1, True), "ge": (0, True)}
 _MIRRORED = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le"}
 
@@ -26,12 +26,12 @@ _MIRRORED = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le"}
 def compare_narrow(
     builder: Builder, relation: str, first: Value, second: Value, *, is_signed: bool
 ) -> Value | None:
-    """Two 64-bit integers compared; None unless one is such an index and one is uniform."""
+    """Compare two 64-bit integers; None unless one is such an index and the other is uniform."""
     if second.shape.kind is Kind.WIDE:
         first, second, relation = second, first, _MIRRORED.get(relation, "")
     shape = first.shape
     is_index = shape.kind is Kind.WIDE and shape.scale == 1 and second.is_uniform
-    # An index that may be negative is among the largest numbers without a sign.
+    # In an unsigned comparison, an index that may be negative is among the largest numbers.
     if not is_index or relation not in _RELATIONS or (shape.is_signed and not is_signed):
         return None
     begin, exact, done = (builder.fresh(each) for each in ("narrow", "compare", "compared"))
@@ -58,14 +58,14 @@ def compare_narrow(
 
 
 def _is_near(builder: Builder, text: str, *, is_signed: bool) -> str:
-    """An i1: a uniform i64 is not far from zero, nor negative where it has no sign."""
+    """An i1: a uniform i64 is near zero, and not negative in an unsigned comparison."""
     if is_signed:
         text = builder.name(f"add i64 {text}, {_FAR}")
     return builder.name(f"icmp ult i64 {text}, {2 * _FAR}")
 
 
 def _is_below(builder: Builder, value: Value, bound: str, more: int) -> Value:
-    """Where base + index < bound + more, of which none is far."""
+    """The lanes with base + index < bound + more, if base and bound are near zero."""
     distance = builder.name(f"sub i64 {bound}, {value.text}")
     if more:
         distance = builder.name(f"add i64 {distance}, {more}")
@@ -75,7 +75,7 @@ def _is_below(builder: Builder, value: Value, bound: str, more: int) -> Value:
     held = builder.intrinsic("smin", "i64", low, integer("i64", most))
     narrow = uniform("i32", builder.name(f"trunc i64 {held.text} to i32"))
     below = builder.varying(builder.compare(f"icmp {sign}lt", builder.wide_index(value), narrow))
-    # Beyond what an index can be, all are below; the largest index of all would not be.
+    # Above the index range all are below; else the clamp would exclude the largest index.
     is_all = builder.name(f"icmp sgt i64 {distance}, {most}")
     flags = builder.vector_type("i1")
     chosen = f"select i1 {is_all}, {flags} splat (i1 true), {flags} {below.text}"

@@ -1,4 +1,4 @@
-"""Cellar, jit. setp, set, selp, slct: comparisons, and choices that follow from them."""
+"""Cellar, jit. setp, set, selp, slct: comparisons, and selections based on them."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _COMBINING = ("and", "or", "xor")
 
 
 def _comparison(lowering: Lowering, instruction: ir.Instruction, type_: ScalarType) -> Value:
-    """Operands 1 and 2 compared as `type_`, before anything is combined with it."""
+    """Operands 1 and 2 compared as `type_`, before a predicate is combined with the result."""
     builder = lowering.builder
     relation = instruction.modifiers[0]
     if type_.is_float:
@@ -63,7 +63,7 @@ def _comparison(lowering: Lowering, instruction: ir.Instruction, type_: ScalarTy
 
 
 def _combined(lowering: Lowering, instruction: ir.Instruction, flag: Value) -> Value:
-    """With .and, .or or .xor: `flag` and the predicate operand."""
+    """`flag` combined with the predicate operand by .and, .or or .xor, if there is one."""
     if len(instruction.operands) < 4:
         return flag
     other = lowering.read(instruction.operands[3], ScalarType.PRED)

@@ -1,9 +1,9 @@
 """Cellar, jit. cvt: between integers, floats, and both, with rounding and saturation.
 
-A float becomes an integer by clamping to the integer's range, with or without .sat. NaN becomes
-0 where source and result have at most 32 bits, else the number with only the highest bit set, as
-hardware has it. An integer becomes the nearest integer of another width only with .sat, else its
-low bits.
+A float becomes an integer by clamping to the integer's range, with or without .sat. As in hardware,
+NaN becomes 0 if source and result have at most 32 bits, otherwise the number with only the highest
+bit set. An integer becomes the nearest integer of another width only with .sat, otherwise its low
+bits.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 _TO_INTEGRAL = {"rni": "rint", "rzi": "trunc", "rmi": "floor", "rpi": "ceil"}
 _FLOATS = (ScalarType.F16, ScalarType.BF16, ScalarType.F32, ScalarType.F64)
-# The bits of a 64-bit integer that a double may have no room for.
+# The low bits of a 64-bit integer that may not fit into a double.
 _BEYOND_DOUBLE = (1 << 11) - 1
 
 
@@ -57,7 +57,7 @@ def _convert(lowering: Lowering, instruction: ir.Instruction) -> None:
 
 
 def _may_clamp(instruction: ir.Instruction) -> bool:
-    """Whether .relu and .satfinite are not there, or go with these types."""
+    """Whether the types allow .relu and .satfinite, if these are present."""
     target, source = instruction.types
     is_clamped = not {"relu", "satfinite"}.isdisjoint(instruction.modifiers)
     is_rounded = not {"rna", *_TO_INTEGRAL, "sat"}.isdisjoint(instruction.modifiers)
@@ -172,8 +172,8 @@ def _integer_to_float(
     if mode is None:
         result = builder.apply(operation, wanted, value)
     elif source.bits <= 32:
-        # Exact on the way. LLVM's vector form of u32 to f32 makes 0 into -0 when it rounds
-        # down.
+        # The way through double is exact. LLVM's vector form of u32 to f32 turns 0 into -0 when it
+        # rounds down.
         exact = builder.apply(operation, "double", value)
         result = exact if wanted == "double" else rounded(lowering, "fptrunc", mode, wanted, exact)
     else:
@@ -182,7 +182,7 @@ def _integer_to_float(
 
 
 def _sticky(builder: Builder, value: Value, *, is_signed: bool) -> Value:
-    """A 64-bit integer as one that a double holds: from 2**53 on, rounded to odd."""
+    """A 64-bit integer as one that fits into a double: from 2**53 on, rounded to odd."""
     low = builder.binary("and", value, integer("i64", _BEYOND_DOUBLE))
     kept = builder.binary("xor", value, low)
     is_exact = builder.compare("icmp eq", low, integer("i64", 0))

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def _field(builder: Builder, value: Value, start: int, bits: int, *, is_signed: bool) -> Value:
-    """Some bits of a word as a number of 32 bits."""
+    """A bit field of a word as a 32-bit number."""
     top = builder.binary("shl", value, integer("i32", 32 - bits - start))
     return builder.binary("ashr" if is_signed else "lshr", top, integer("i32", 32 - bits))
 

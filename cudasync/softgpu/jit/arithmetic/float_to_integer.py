@@ -1,8 +1,8 @@
-"""Cellar, jit. A float as an integer: without its fraction, and clamped to what there is room for.
+"""Cellar, jit. Converts a float to an integer: truncated, and clamped to the integer's range.
 
-LLVM has an intrinsic for that, which it does lane by lane: seven instructions for each. Comparing
-and choosing first, and then converting what is sure to fit, are vectors throughout. A scalar is
-best left to the intrinsic.
+LLVM has an intrinsic for that, but expands it lane by lane, seven instructions for each. A compare,
+a select and a conversion that is sure to fit are vectors throughout. For a scalar the intrinsic is
+best.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from cudasync.softgpu.jit.vector_ir.values import Value, bits_of, integer, unifo
 if TYPE_CHECKING:
     from cudasync.softgpu.jit.vector_ir.builder import Builder
 
-# How many bits of an integer a float holds in any case.
+# The precision of each float type: integers of this many bits are exact.
 _EXACT_BITS = {"float": 24, "double": 53}
 
 
 def to_integer(
     builder: Builder, value: Value, type_: str, *, is_signed: bool = True, nan: int = 0
 ) -> Value:
-    """The integer of a float or double; what is too large or small is the largest or smallest."""
+    """The integer of a float or double, clamped to the largest or smallest integer."""
     sign = "s" if is_signed else "u"
     if value.is_uniform:
         result = builder.intrinsic(f"fpto{sign}i.sat", type_, value)
@@ -32,7 +32,7 @@ def to_integer(
     top = (1 << size_bits) - (1 << max(0, size_bits - _EXACT_BITS[value.type]))
     is_exact = top == (1 << size_bits) - 1
     least = _number(value.type, -(1 << size_bits) if is_signed else 0)
-    # NaN is not greater than the least, either.
+    # A NaN is not greater than the least either, so it becomes the least.
     held = builder.select(builder.compare("fcmp ogt", value, least), value, least)
     most = _number(value.type, top)
     held = builder.select(builder.compare("fcmp olt", held, most), held, most)
@@ -52,7 +52,7 @@ def _with_nan(builder: Builder, value: Value, result: Value, nan: int) -> Value:
 
 
 def _number(type_: str, number: int) -> Value:
-    """A whole number that the float type holds."""
+    """A whole number, which the float type represents exactly."""
     if number == 0:
         return zero(type_)
     return uniform(type_, f"0x{struct.pack('>d', float(number)).hex().upper()}")

@@ -1,8 +1,8 @@
 """Cellar, jit. Floating-point arithmetic: add sub mul fma div, min max abs neg, sqrt rcp rsqrt.
 
-Rounding is to nearest even, which is what the host's arithmetic does; for the other modes see
-`rounding`. `.approx` forms are computed with full precision, except those in `transcendental`.
-Contraction never happens by itself.
+Rounding is to nearest even, like the host's arithmetic; for the other modes see `rounding_modes`.
+`.approx` forms are computed with full precision, except those in `transcendental`. Nothing is
+contracted implicitly.
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ def one(type_: str) -> Value:
 
 
 def sources(lowering: Lowering, instruction: ir.Instruction) -> list[Value]:
-    """The operands after the first, as the instruction's type; flushed if it says .ftz."""
+    """The operands after the first, in the instruction's type; flushed with .ftz."""
     values = (read(lowering, each, instruction.type) for each in instruction.operands[1:])
     return [flush(lowering, instruction, value) for value in values]
 
 
 def read(lowering: Lowering, operand: ir.Operand, type_: ScalarType) -> Value:
-    """A float as LLVM has it: a bf16 comes as the f32 that it is."""
+    """A float in its LLVM type; a bf16 becomes an f32."""
     value = lowering.builder.flat(lowering.read(operand, type_))
     return bfloat16.widen(lowering.builder, value) if type_ is ScalarType.BF16 else value
 
 
 def flush(lowering: Lowering, instruction: ir.Instruction, value: Value) -> Value:
-    """With .ftz, a subnormal f32 or f16 counts as the zero of its sign."""
+    """With .ftz, replace a subnormal f32 or f16 by the zero of its sign."""
     least = _LEAST_NORMALS.get(value.type)
     if "ftz" not in instruction.modifiers or least is None:
         return value
@@ -64,7 +64,7 @@ def saturate(builder: Builder, value: Value) -> Value:
 
 
 def clamp_below(builder: Builder, value: Value) -> Value:
-    """.relu: what is negative becomes 0, NaN the canonical one."""
+    """.relu: negative numbers become 0, and NaN the canonical NaN."""
     is_negative = builder.compare("fcmp ole", value, zero(value.type))
     value = builder.select(is_negative, zero(value.type), value)
     is_nan = builder.compare("fcmp uno", value, value)
@@ -76,7 +76,7 @@ def clamp_below(builder: Builder, value: Value) -> Value:
 
 
 def finish(lowering: Lowering, instruction: ir.Instruction, value: Value) -> None:
-    """Flush, saturate and clamp the result as the instruction says, and write it."""
+    """Flush, saturate and clamp the result by the instruction's modifiers, and write it."""
     value = flush(lowering, instruction, value)
     if "sat" in instruction.modifiers:
         value = saturate(lowering.builder, value)
@@ -170,7 +170,7 @@ def least_or_most(lowering: Lowering, instruction: ir.Instruction) -> None:
     def pick(_lowering: Lowering, values: list[Value], _mode: str) -> Value:
         builder, type_ = lowering.builder, values[0].type
         if type_ == "half":
-            # Of halves LLVM takes the least lane by lane, in twenty instructions for each.
+            # For halves LLVM computes min and max lane by lane, in twenty instructions for each.
             values = [builder.apply("fpext {T} {0} to {R}", "float", each) for each in values]
         found = values[0]
         for value in values[1:]:
@@ -192,7 +192,7 @@ def _copy_sign(lowering: Lowering, instruction: ir.Instruction) -> None:
 
 
 def _test(lowering: Lowering, instruction: ir.Instruction) -> None:
-    """testp: a question about one number."""
+    """testp: test a property of one number."""
     (value,) = sources(lowering, instruction)
     builder = lowering.builder
     size = builder.intrinsic("fabs", value.type, value)

@@ -1,4 +1,4 @@
-"""Cellar, jit. Half precision: sums and conversions that must be rounded once."""
+"""Cellar, jit. Half precision: sums and conversions that must round only once."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ def pack(builder: Builder, low: Value, high: Value) -> Value:
 def fused(builder: Builder, first: Value, second: Value, third: Value) -> Value:
     """a * b + c in f16, rounded once.
 
-    The product of two halves is exact in f64, and so is the sum unless the two differ by more
-    than 2**40; rounding to odd on the way through f32 keeps the final rounding right.
+    The product of two halves is exact in f64. So is the sum, unless product and addend differ by
+    more than 2**40. Rounding to odd on the way through f32 keeps the final rounding right.
     """
     wide = [
         builder.apply("fpext {T} {0} to {R}", "double", each) for each in (first, second, third)
@@ -37,7 +37,7 @@ def narrow(builder: Builder, value: Value) -> Value:
 
 
 def to_odd_float(builder: Builder, value: Value) -> Value:
-    """An f64 as f32 whose last bit is set where it is not exact: then rounding again is right.
+    """An f64 as an f32 rounded to odd, so that a further rounding is correct.
 
     Boldo and Melquiond, "When double rounding is odd", 2005.
     """
@@ -57,11 +57,11 @@ def to_odd_float(builder: Builder, value: Value) -> Value:
 
 
 def finite(builder: Builder, value: Value) -> Value:
-    """.satfinite: beyond the greatest number, that number."""
+    """.satfinite: an infinity becomes the greatest number."""
     bits = builder.bitcast(value, "i16")
     size = builder.binary("and", bits, integer("i16", 0x7FFF))
     is_infinite = builder.compare("icmp eq", size, integer("i16", 0x7C00))
-    # The greatest number is one step below infinity, on either side of zero.
+    # The greatest number is one step below infinity, for either sign.
     most = builder.binary("sub", bits, integer("i16", 1))
     return builder.bitcast(builder.select(is_infinite, most, bits), "half")
 

@@ -1,7 +1,7 @@
 """Cellar, jit. Integer arithmetic: add sub mul mad, div rem, min max abs neg, and wide forms.
 
-Division never traps: a divisor of zero gives all ones and the dividend, as hardware does, and
-the least integer divided by minus one gives itself.
+Division never traps. As in hardware, division by zero gives all ones, and the dividend as
+remainder. The least integer divided by minus one gives itself.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def by_type(of_integers: Emitter, of_floats: Emitter) -> Emitter:
-    """The opcode means one thing for integers, another for floats."""
+    """An emitter that chooses between two, for integers and for floats, by type."""
 
     def emit(lowering: Lowering, instruction: ir.Instruction) -> None:
         if not instruction.types:
@@ -30,7 +30,7 @@ def by_type(of_integers: Emitter, of_floats: Emitter) -> Emitter:
 
 
 def operands(lowering: Lowering, instruction: ir.Instruction) -> list[Value]:
-    """The sources, read as the instruction's type."""
+    """The source operands, in the instruction's type."""
     return [lowering.read(each, instruction.type) for each in instruction.operands[1:]]
 
 
@@ -59,7 +59,7 @@ def _subtract(lowering: Lowering, instruction: ir.Instruction) -> None:
 
 
 def product(lowering: Lowering, instruction: ir.Instruction) -> Value:
-    """The part of operands 1 times 2 that .lo, .hi or .wide selects."""
+    """The part of operand 1 times operand 2 that .lo, .hi or .wide selects."""
     builder = lowering.builder
     type_ = instruction.type
     first = lowering.read(instruction.operands[1], type_)
@@ -123,7 +123,7 @@ def _multiply_24(lowering: Lowering, instruction: ir.Instruction) -> None:
 def quotient(
     builder: Builder, first: Value, second: Value, *, is_signed: bool
 ) -> tuple[Value, Value]:
-    """Quotient and remainder, with no undefined case."""
+    """Quotient and remainder, without an undefined case."""
     type_ = first.type
     bits = bits_of(type_)
     if second.literal not in (None, 0, -1):
@@ -143,17 +143,17 @@ def quotient(
     else:
         plain = _divide(builder, first, divisor, bits, is_signed=False)
     result = builder.select(is_zero, integer(type_, -1), plain)
-    # With the true divisor the remainder follows, in the odd cases, too: x - 0 * q is x.
+    # The remainder follows from the true divisor, also by zero: x - 0 * q is x.
     rest = builder.binary("sub", first, builder.binary("mul", plain, second))
     return result, rest
 
 
 def _divide(builder: Builder, first: Value, second: Value, bits: int, *, is_signed: bool) -> Value:
-    """Divide by what is neither 0 nor -1.
+    """Divide by a number that is neither 0 nor -1.
 
-    Vectors of at most 32 bits go through double: the nearest double to a quotient of 32-bit
-    integers is never on the wrong side of an integer, because those are at least 2**-32 away
-    and the quotient is below 2**32, well inside 53 bits.
+    Vectors of at most 32 bits go through double. The nearest double to a quotient of 32-bit
+    integers is never on the wrong side of an integer: integers are at least 2**-32 away, and the
+    quotient is below 2**32, well inside 53 bits.
     """
     sign = "s" if is_signed else "u"
     if bits > 32 or (first.is_uniform and second.is_uniform):

@@ -1,8 +1,8 @@
 """Cellar, jit. cvt of tf32, and of pairs of 8, 6 and 4 bits: e4m3, e5m2, e2m3, e3m2, e2m1.
 
 PTX ISA, "cvt" and "Alternate Floating-Point Data Formats". Numbers beyond a small format's greatest
-become that, since .satfinite is no choice there; NaN becomes the format's NaN, or the greatest
-number where it has none.
+become that number, because .satfinite is mandatory there. NaN becomes the format's NaN, or the
+greatest number if the format has none.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _FRACTION_BITS = 23
 class Format:
     """`bias` and `fraction` bits as usual; `most` and `nan` are codes without a sign.
 
-    `room` is how many bits the code of one number has in the pair.
+    `room` is the number of bits for the code of one number in the pair.
     """
 
     fraction: int
@@ -105,8 +105,8 @@ def _to_pair(lowering: Lowering, instruction: ir.Instruction, form: Format) -> N
 def _code(builder: Builder, value: Value, form: Format, *, relu: bool) -> Value:
     """An f32 as the code of the nearest number, in an i32.
 
-    Adding a power of two so large that its last bit is the format's last bit rounds the number
-    there; what has been added to its bits is then the number in units of that bit.
+    Adding a power of two whose last bit is the format's last bit rounds the number to that bit. The
+    increase of the sum's bits is then the number in units of that bit.
     """
     size = builder.intrinsic("fabs", "float", value)
     size = builder.intrinsic("minnum", "float", size, uniform("float", f"{form.greatest:.1f}"))
@@ -139,7 +139,7 @@ def _from_pair(lowering: Lowering, instruction: ir.Instruction, form: Format) ->
 
 
 def _number(builder: Builder, code: Value, form: Format, *, relu: bool) -> Value:
-    """The number of a code as f16: its bits as those of an f16, scaled."""
+    """The number of a code as f16: its bits read as an f16, then scaled."""
     size = builder.binary("and", code, integer("i32", form.sign - 1))
     moved = builder.binary("shl", size, integer("i32", 10 - form.fraction))
     value = builder.bitcast(builder.truncate(moved, "i16"), "half")
@@ -158,5 +158,5 @@ def _number(builder: Builder, code: Value, form: Format, *, relu: bool) -> Value
 
 
 def _last_number(form: Format) -> int:
-    """The greatest code that is no NaN: e5m2 has infinities."""
+    """The greatest code that is not NaN: e5m2 has infinities."""
     return 0x7C if form.bias == _F16_BIAS else form.most

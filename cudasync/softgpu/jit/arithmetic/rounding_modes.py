@@ -1,8 +1,7 @@
-"""Cellar, jit. Rounding towards zero, down and up, by asking the processor for it.
+"""Cellar, jit. Rounding towards zero, down and up, by the processor's rounding mode.
 
-A function sets the processor's rounding mode, does one operation on the whole warp that LLVM may
-neither move nor fold (LLVM LangRef, "Constrained Floating-Point Intrinsics"), and sets the mode
-back to nearest.
+A function sets the rounding mode, does one operation on the whole warp that LLVM must neither move
+nor fold (LLVM LangRef, "Constrained Floating-Point Intrinsics"), and resets the mode to nearest.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
 """Cellar, jit. ex2 lg2 sin cos tanh, the approximate functions, as polynomials on vectors.
 
-The polynomials are least-squares fits on Chebyshev points. Errors, beside the rounding of f32:
-2**x 2e-9 relative, log2 4e-8 relative to its distance from the next power of two, sin and cos
-4e-9; all below what hardware promises (2**-22 relative, 2**-20.9 absolute). Arguments of sin and
-cos are reduced by three parts of pi/2, which is good for some ten thousand periods.
+The polynomials are least-squares fits on Chebyshev points. Their errors, without the rounding of
+f32, are: 2**x 2e-9 relative, log2 4e-8 relative to its distance from the next power of two, sin and
+cos 4e-9. All are below the limits that hardware promises (2**-22 relative, 2**-20.9 absolute).
+Arguments of sin and cos are reduced by three parts of pi/2, which suffices for some ten thousand
+periods.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ _COS = (
     -0.49999999583524973,
     1.0,
 )
-# pi/2 in parts, of which the first has few enough bits for exact products (Cody and Waite).
+# pi/2 in parts. The first has few enough bits for exact products (Cody and Waite).
 _HALF_PI = (1.5703125, 4.837512969970703e-04, 7.549789948768648e-08)
 _TWO_OVER_PI = 0.6366197723675814
 _LOG2_E = 1.4426950408889634
@@ -62,14 +63,14 @@ _SQRT_HALF_BITS = 0x3F3504F3
 
 
 def _constant(value: float) -> Value:
-    """An f32 constant: the nearest to `value`."""
+    """The f32 constant nearest to `value`."""
     (single,) = struct.unpack("<f", struct.pack("<f", value))
     (bits,) = struct.unpack("<Q", struct.pack("<d", single))
     return uniform("float", f"0x{bits:016X}")
 
 
 def _polynomial(builder: Builder, x: Value, coefficients: tuple[float, ...]) -> Value:
-    """By Horner's rule; coefficients from the highest power down."""
+    """Evaluate by Horner's rule; coefficients from the highest power down."""
     result = _constant(coefficients[0])
     for coefficient in coefficients[1:]:
         result = builder.intrinsic("fma", "float", result, x, _constant(coefficient))
@@ -83,7 +84,7 @@ def _power_of_two(builder: Builder, exponent: Value) -> Value:
 
 
 def _exp2(builder: Builder, x: Value) -> Value:
-    """2**x, in two factors so that subnormal results come out right."""
+    """2**x, in two factors so that subnormal results are correct."""
     least, most = _constant(-160.0), _constant(130.0)
     low = builder.select(builder.compare("fcmp ogt", x, least), x, least)
     clamped = builder.select(builder.compare("fcmp olt", low, most), low, most)
@@ -156,7 +157,7 @@ def _cosine(builder: Builder, x: Value) -> Value:
 
 
 def _tanh(builder: Builder, x: Value) -> Value:
-    """(1 - t) / (1 + t) with t = exp(-2|x|); near zero x - x**3 / 3, where that cancels."""
+    """(1 - t) / (1 + t) with t = exp(-2|x|); near zero, where that cancels, x - x**3 / 3."""
     size = builder.intrinsic("fabs", "float", x)
     t = _exp2(builder, builder.binary("fmul", size, _constant(-2 * _LOG2_E)))
     ratio = builder.binary(

@@ -1,1 +1,1 @@
-"""Cellar, jit. The LLVM functions around warps: parallel regions, warps, blocks."""
+"""Cellar, jit. The LLVM functions around warps: parallel regions, loops over warps and blocks."""

@@ -1,9 +1,9 @@
-"""Cellar, jit. The loop over blocks and warps, as LLVM IR text.
+"""Cellar, jit. Writes the loop over blocks and warps as LLVM IR text.
 
-`i32 @kernel(ptr %job)` runs blocks FIRST_BLOCK to END_BLOCK of the job one after another, and
-the warps of a block in order. Where the kernel has stops it runs them in rounds: in each round
-every warp that can go on has one turn; when all that are left wait at barriers, the barrier
-opens. A block that only waits for memory makes the kernel return; FIRST_BLOCK then names it.
+`i32 @kernel(ptr %job)` runs blocks FIRST_BLOCK to END_BLOCK of the job one after another, and the
+warps of a block in order. A kernel with suspension points runs its warps in rounds: in each round
+every warp that can go on has one turn. When all remaining warps wait at barriers, the barrier
+opens. If a block only waits for memory, the kernel returns, and FIRST_BLOCK names that block.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ if TYPE_CHECKING:
 
 _AXES = "xyz"
 _POISON = "@cudasync.poison"
-# Fresh shared memory is poison, so that code that counts on zeros fails. Lines of 64 bytes are
-# stored, four at a time while there are as many: memory is aligned so, and so is the part of a slot
-# that comes behind.
+# Fresh shared memory is poison, so that code that relies on zeros fails. It is stored in lines of
+# 64 bytes, four at a time while four are left. The memory is aligned to lines, and so is the part
+# of a slot behind it.
 _LINE = f"store <32 x i16> splat (i16 {WORD}), ptr"
 POISONING = {
     _POISON: f"""
@@ -79,9 +79,9 @@ done:
 
 
 def begin_blocks(builder: Builder, again: str) -> None:
-    """From the function's entry on, up to `block.fresh`; a block that goes on does so at `again`.
+    """Write the function from its entry to `block.fresh`; a resumed block goes on at `again`.
 
-    To be completed with `end_blocks`, whose label a block's end is.
+    `end_blocks` completes the text; its label is the end of a block.
     """
     emit, label = builder.emit, builder.label
     emit("%grid.x = zext i32 %nctaid.x to i64")
@@ -108,12 +108,12 @@ def begin_blocks(builder: Builder, again: str) -> None:
 
 
 def poison_shared(builder: Builder) -> None:
-    """Fresh shared memory."""
+    """Poison fresh shared memory."""
     builder.emit(f"call void {_POISON}(i64 %shared.address, i64 %shared.bytes)")
 
 
 def end_blocks(builder: Builder, cost: str) -> None:
-    """A block is done, or at fault; `cost` is that of a warp that takes every instruction once."""
+    """End a block, or report a fault; `cost` is that of a warp that runs each instruction once."""
     emit, label = builder.emit, builder.label
     label("block.done")
     _emit_account(builder, cost)
@@ -129,7 +129,7 @@ def end_blocks(builder: Builder, cost: str) -> None:
 
 
 def _emit_account(builder: Builder, cost: str) -> None:
-    """Add what the block has cost; too many blocks may take for ever, too."""
+    """Add the block's cost to the total, because too many blocks could also run for ever."""
     emit = builder.emit
     emit(f"%asked = sub i64 %budget, {read_field(builder, Field.RESERVE)}")
     emit(f"%loops.cost = sub i64 %asked, {read_field(builder, Field.BUDGET_LEFT)}")
@@ -149,7 +149,7 @@ def _emit_account(builder: Builder, cost: str) -> None:
 
 
 def clear(builder: Builder, address: str, size: str) -> None:
-    """Zero memory, by texts of i64."""
+    """Zero memory; `address` and `size` are texts of i64 values."""
     builder.declarations.add("declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)")
     place = builder.name(f"inttoptr i64 {address} to ptr")
     builder.emit(f"call void @llvm.memset.p0.i64(ptr {place}, i8 0, i64 {size}, i1 false)")
@@ -172,7 +172,7 @@ class Blocks:
         self._frame_bytes = frame_bytes
         self._has_stops = has_stops
         self._is_named = is_named
-        # Those that warps ask their coordinates of.
+        # The axes whose coordinates warps read.
         self._axes = axes
 
     def emit(self, *, local_bytes: int, uses_shared: bool, cost: int) -> None:
@@ -223,7 +223,7 @@ class Blocks:
             emit("%can.go = icmp ule i32 %barrier.bit, 0")
             waits_at = "-1"
             if self._is_named:
-                # Where a warp waits is the first word of its frame.
+                # The first word of a warp's frame says where the warp waits.
                 emit(f"%header.offset = mul i64 %wide.warp, {self._frame_bytes}")
                 emit("%header = getelementptr i8, ptr %frames, i64 %header.offset")
                 waits_at = builder.name("load i32, ptr %header")

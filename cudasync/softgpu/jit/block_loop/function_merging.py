@@ -1,12 +1,12 @@
-"""Cellar, jit. Segments that differ in numbers alone share one function.
+"""Cellar, jit. Merges segments that differ in numbers alone into one function.
 
-A loop with a barrier that the compiler before us has unrolled is the same segment over and over:
-the step, offsets and numbers of instructions change, and names. LLVM's work grows with the text, so
-such segments become one function, which finds its numbers in a row of a table: `%numbers`.
+If an earlier compiler has unrolled a loop with a barrier, the same segment recurs. Only steps,
+offsets, instruction numbers and names differ. LLVM's work grows with the text, so such segments
+become one function, which reads its numbers from a row of a table: `%numbers`.
 
-What is looked at is text. Names and labels are compared by the order in which they first stand
-there, numbers by where they stand. A number that is not the same in all becomes a load where it is
-used; where LLVM wants a constant, segments stay as they are.
+Segments are compared as text: names and labels by the order of their first occurrence, numbers by
+position. A number that differs between segments becomes a load at its use. Where LLVM requires a
+constant, segments are not merged.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-# A number that is loaded costs a little each time; sharing is for what would stand there often.
+# A loaded number costs a little each time, so only segments with this many copies are merged.
 _LEAST = 3
 
 # The arguments of a segment's function.
@@ -26,12 +26,12 @@ PARAMETERS = (
     "%job", "%now", "%then", "%ctaid.x", "%ctaid.y", "%ctaid.z", "%numbers",
 )  # fmt: skip
 
-# Names, labels where they stand, rows of accesses, and whole numbers, in this order.
+# Names, labels at their definition, rows of accesses, and whole numbers, in this order.
 _TOKEN = re.compile(
     r'(%"[^"]*"|%[\w.$-]+|^[\w.$-]+(?=:)|@access\.[\d.-]+|(?<![\w.%@"-])-?\d+(?![\w.]))',
     re.MULTILINE,
 )
-# Before a number: its type stands there, alone or within a splat, or at the line's operation.
+# The type before a number: directly, within a splat, or at the operation of the line.
 _TYPED = re.compile(r"(splat \()?(i32|i64) $")
 _OPERATION = re.compile(
     r"  %\S+ = (?:add|sub|mul|and|or|xor|shl|lshr|ashr|icmp \w+)(?: nsw| nuw| exact)* "
@@ -45,7 +45,7 @@ _CONSTANTS_ONLY = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Shared:
-    """A function that runs several segments: its text, by one's code, and each one's numbers."""
+    """A function that runs several segments: the owner's code, its text, a row for each code."""
 
     owner: int
     lines: list[str]
@@ -53,7 +53,7 @@ class Shared:
 
 
 def share(bodies: Sequence[list[str]]) -> list[Shared]:
-    """The function for each of the segments, by their codes."""
+    """The function for each segment, by the segment's code."""
     found = [Shared(code, lines, {code: ()}) for code, lines in enumerate(bodies)]
     alike: dict[int, list[int]] = {}
     for code, lines in enumerate(bodies):
@@ -75,7 +75,7 @@ def share(bodies: Sequence[list[str]]) -> list[Shared]:
 
 
 def tables(shared: Sequence[Shared]) -> tuple[dict[str, str], int]:
-    """What a module needs to call segments: a table of functions and one of rows; their width."""
+    """Constants for calling segments: a table of functions and one of rows; and the row width."""
     width = max(1, *(len(each.rows[code]) for code, each in enumerate(shared)))
     count = len(shared)
     functions = ", ".join(f"ptr @segment.{each.owner}" for each in shared)
@@ -92,7 +92,7 @@ def tables(shared: Sequence[Shared]) -> tuple[dict[str, str], int]:
 
 @dataclass(frozen=True, slots=True)
 class _Line:
-    """A line taken apart: the text between, names and labels, and numbers."""
+    """A line taken apart: the rest of the text, names and labels, and numbers."""
 
     rest: str
     names: tuple[str, ...]
@@ -118,7 +118,7 @@ def _take_apart(line: str) -> _Line:
 
 
 def _shape(lines: list[str], seen: dict[str, _Line]) -> tuple[tuple[str, ...], list[str]]:
-    """What is left without names and numbers, with the order of names; and the numbers."""
+    """The text without names and numbers, with the order of names; and the numbers."""
     rests: list[str] = []
     names: list[str] = []
     numbers: list[str] = []
@@ -129,7 +129,7 @@ def _shape(lines: list[str], seen: dict[str, _Line]) -> tuple[tuple[str, ...], l
         rests.append(parts.rest)
         names += parts.names
         numbers += parts.numbers
-    # What a function is called with is what its name says.
+    # The arguments of a function keep their names.
     known = {name: name for name in PARAMETERS}
     order = [known.setdefault(name, str(len(known))) for name in names]
     return ("\n".join(rests), " ".join(order)), numbers
@@ -138,7 +138,7 @@ def _shape(lines: list[str], seen: dict[str, _Line]) -> tuple[tuple[str, ...], l
 def _join(
     bodies: Sequence[list[str]], members: Mapping[int, list[str]], seen: Mapping[str, _Line]
 ) -> Shared | None:
-    """One function for these; None where a number that differs has to be a constant."""
+    """One function for these; None if a number that differs must be a constant."""
     columns = list(zip(*members.values(), strict=True))
     is_same = [len(set(column)) == 1 for column in columns]
     places: dict[tuple[str, ...], int] = {}
@@ -172,7 +172,7 @@ def _is_number(token: str) -> bool:
 def _rewrite(
     line: str, differing: Sequence[tuple[re.Match[str], int]], suffix: str
 ) -> list[str] | None:
-    """The line with loaded numbers, behind what loads them."""
+    """The loads of numbers, and the line with the loaded numbers; None if it needs constants."""
     if _CONSTANTS_ONLY.search(line):
         return None
     before: list[str] = []

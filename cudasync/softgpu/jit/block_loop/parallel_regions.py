@@ -1,14 +1,16 @@
-"""Cellar, jit. Kernels whose warps all wait together: a function for each stretch between stops.
+"""Cellar, jit. Parallel regions of kernels whose warps all wait together: a function for each.
 
-Where every stop gathers its warp, and no barrier has a count or a number of its own, a round of
-the block is a loop over its warps, and what they run in it is the code behind one stop. So each
-stop has a segment: a function that holds the loop over the warps that wait there, and between two
-of them neither a call nor a search for where to go on. Its registers are those of that stretch.
+Suppose that every suspension point gathers its warp, and that no barrier has a count or a number of
+its own. Then a round of the block is a loop over its warps, which run the code behind one
+suspension point. So each suspension point has a segment: a function with the loop over the warps
+that wait there. Between two warps there is neither a call nor a dispatch, and a function has only
+the registers of its segment.
 
-A warp's state is the code of where it waits, and one bit: which of two kinds of round it waits for.
-So a round that opens the barriers runs each warp once, wherever it comes to. Before that come
-rounds of those that only keep step (`paces`): they may run a warp twice, which nobody can tell.
-Where all warps are known to wait at the same barrier (`together`), none is asked where it waits.
+A warp's state is the code of its suspension point, and one bit: the kind of round (even or odd)
+that it waits for. So a round that opens the barriers runs each warp once, wherever the warp gets
+to. Rounds of warps that only keep step (`paces`) come before. They may run a warp twice, which
+the program cannot observe. Where all warps are known to wait at the same barrier (`together`), no
+warp's state is tested.
 """
 
 from __future__ import annotations
@@ -41,22 +43,23 @@ if TYPE_CHECKING:
     from cudasync.softgpu.jit.kernel_abi.specialisation import Variant
     from cudasync.softgpu.jit.vector_ir.builder import Builder
 
-# A round says by a bit which stops it has come to; and code is written once for each way to it.
+# A round notes in a bit mask the suspension points that warps reached. Code is written once for
+# each segment that reaches it.
 _MOST_STOPS = 62
 _MOST_TWICE = 64
-# Beside the code in a state: which rounds it waits for, the even or the odd ones.
+# The bit beside the code in a state: whether the warp waits for even or odd rounds.
 PARITY = 1 << 8
 
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """What runs from a stop, or the beginning, to the next: `code` is the stop's, or 0.
+    """The code from a suspension point to the next; `code` is the point's, or 0 for the entry.
 
-    `nodes` are in order, the first to run is `entry`. `loaded` are the registers it takes from
-    the frame, `stored` those it leaves there, by the code of the stop that it comes to; `named`
-    are all that it touches. It comes to the loops of `paces`, by header, without running them,
-    unless it begins at one: `pace`. Where `is_everyones`, every warp of the block waits where it
-    begins; those who come after want to know of each warp where it is only where it `keeps_states`.
+    `nodes` are in order; `entry` runs first. `loaded` are the registers that the segment loads from
+    the frame. `stored` are those that it stores, by the code of the suspension point that it
+    reaches; `named` are all registers that it touches. It stops before the loops of `paces`, which
+    are by header, unless it begins at such a loop: `pace`. If `is_everyones`, every warp of the
+    block waits at its start. It `keeps_states` only if later segments read each warp's state.
     """
 
     code: int
@@ -71,14 +74,14 @@ class Segment:
     keeps_states: bool
 
     def runs(self, node: int) -> bool:
-        """Whether the instructions of a node in `nodes` are run here."""
+        """Whether this segment runs the instructions of a node in `nodes`."""
         return node not in self.paces or self.paces[node] is self.pace
 
 
 def find_segments(
     flow: Flow, stops: tuple[Stop, ...], divergence: Divergence
 ) -> tuple[Segment, ...]:
-    """The segments, by code; none where this kernel needs more than that, or has no stops."""
+    """The segments, by code; none if segments cannot express the kernel, or it never suspends."""
     divergent = divergence.divergent
     if (
         not flow.function.is_kernel
@@ -104,7 +107,7 @@ def find_segments(
 
 
 class _Cuts:
-    """Cuts a kernel into segments at its stops, and before the loops of its `paces`."""
+    """Cuts a kernel into segments at its barriers, and before the loops of its `paces`."""
 
     def __init__(
         self, flow: Flow, stops: tuple[Stop, ...], paces: dict[int, Pace], *, is_together: bool
@@ -117,7 +120,7 @@ class _Cuts:
     def segment(
         self, code: int, entry: int, others: Sequence[int], live: frozenset[str], pace: Pace | None
     ) -> Segment:
-        """What runs from `entry`, while lanes may wait at `others`; `live` is in the frame."""
+        """The code from `entry`, while lanes may wait at `others`; `live` is in the frame."""
         flow = self._flow
         body = flow.function.body
         nodes = self._reach([entry, *others], pace)
@@ -126,7 +129,7 @@ class _Cuts:
         inside = [body[at] for node in run for at in range(node.start, node.end)]
         defined = {register.name for each in inside for register in defs(each)}
         named = defined | {register.name for each in inside for register in uses(each)}
-        # What the frame holds already, and nobody in here changes, stays where it is.
+        # Registers that the frame holds already, and that nothing in here changes, are not stored.
         kept = live - defined
         ends = {node.end - 1 for node in run}
         comes_to = {
@@ -135,7 +138,7 @@ class _Cuts:
             if stop.position in ends
         }
         comes_to |= {each.code: each.live for each in paces.values()}
-        # In an order that has nothing to do with names: segments may be alike but for those.
+        # The order does not depend on names: segments may be equal except for names.
         met = [register.name for each in inside for register in (*defs(each), *uses(each))]
         order = {name: at for at, name in enumerate(dict.fromkeys(met))}
 
@@ -158,7 +161,7 @@ class _Cuts:
         )
 
     def _reach(self, entries: list[int], pace: Pace | None) -> list[int]:
-        """The nodes from `entries` to where a warp stops, in order."""
+        """The nodes from `entries` to the next suspension points, in order."""
         flow = self._flow
         positions = {stop.position for stop in self._stops}
         seen: set[int] = set()
@@ -170,7 +173,7 @@ class _Cuts:
             seen.add(index)
             if index in self._paces and self._paces[index] is not pace:
                 continue
-            # Behind a barrier with a guard are those, too, who need not wait.
+            # Lanes that need not wait also go on behind a guarded barrier.
             if flow.nodes[index].end - 1 not in positions or flow.last(index).guard is not None:
                 waiting += flow.nodes[index].successors
         return sorted(seen)
@@ -184,21 +187,21 @@ def segment_head(code: int) -> str:
 
 
 class SegmentText:
-    """What a segment's function has around the code of its nodes."""
+    """The code of a segment's function around its nodes."""
 
     def __init__(
         self, builder: Builder, segment: Segment, paces: Sequence[Pace], variant: Variant
     ) -> None:
         self._builder = builder
         self.segment = segment
-        # Of the whole kernel: they have places in its frames.
+        # All paces of the kernel: each has places in the frames.
         self.paces = paces
         self._variant = variant
-        # Where in the text what changes from warp to warp begins.
+        # The line at which code that depends on the warp begins.
         self._begins = 0
 
     def begin(self, frame_bytes: int, local_bytes: int, *, has_fuel: bool) -> None:
-        """From the function's entry to where a warp's own code begins."""
+        """Write the function from its entry to the start of a warp's own code."""
         builder, code = self._builder, self.segment.code
         emit, label = builder.emit, builder.label
         builder.allocations.append("  %codes = alloca i64")
@@ -232,7 +235,7 @@ class SegmentText:
         emit_active(builder)
 
     def emit_return(self, code: str) -> None:
-        """The warp has come to a stop, to its end, or to a fault."""
+        """The warp has reached a suspension point, its end, or a fault."""
         builder = self._builder
         if int(code) == FAILED:
             builder.emit("br label %warp.failed")
@@ -242,7 +245,7 @@ class SegmentText:
             if keeps_states:
                 builder.emit(f"store i32 {DONE}, ptr %state.at")
         elif not keeps_states:
-            # What one comes to, all do.
+            # All warps reach the same suspension point.
             builder.emit(f"store i64 {1 << int(code)}, ptr %codes")
         else:
             builder.emit(f"store i32 {builder.name(f'or i32 %then, {code}')}, ptr %state.at")
@@ -252,7 +255,7 @@ class SegmentText:
         builder.emit("br label %warp.done")
 
     def end(self, *, has_fuel: bool) -> None:
-        """The loop's end, and the function's: the stops come to, or -1 for a fault."""
+        """End the loop and the function, which returns the points reached, or -1 for a fault."""
         builder = self._builder
         emit, label = builder.emit, builder.label
         label("warp.done")

@@ -1,8 +1,8 @@
 """Cellar, jit. The loop over blocks of kernels that consist of `parallel_regions`.
 
-It is one function for all such kernels: what differs from kernel to kernel is its arguments. These
-are the tables of segments and of their rows of numbers (`sharing`), the length of a row, which
-segments only keep step, as a bit for each, and what a warp costs.
+One function serves all such kernels; its arguments hold the differences. These are the tables of
+segments and of their rows of numbers (`function_merging`), the length of a row, the segments that
+only keep step (a bit for each), and the cost of a warp.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ _PARAMETERS = "ptr %job, ptr %segments, ptr %rows, i64 %width, i64 %paces, i64 %
 
 
 def rounds_call(segments: Sequence[Segment], width: int, cost: int) -> str:
-    """The instruction that runs the blocks of a kernel, of the tables that `sharing` makes."""
+    """The call that runs the blocks of a kernel, with the tables that `function_merging` makes."""
     paces = sum(1 << each.code for each in segments if each.pace is not None)
     tables = "ptr @segments, ptr @numbers"
     return f"call i32 {_NAME}(ptr %job, {tables}, i64 {width}, i64 {paces}, i64 {cost})"
 
 
 def _text() -> str:
-    # No vector is in it: how many lanes warps have does not matter.
+    # The text contains no vector, so the number of lanes does not matter.
     builder = Builder(32)
     begin_blocks(builder, "block.fresh")
     poison_shared(builder)
@@ -47,9 +47,9 @@ def _text() -> str:
 
 
 def _emit_rounds(builder: Builder) -> None:
-    """The rounds of one block, from `rounds` on; to `block.done` or `failed`.
+    """The rounds of one block, from `rounds` to `block.done` or `failed`.
 
-    A barrier opens when nobody is left who only keeps step.
+    A barrier opens when no warp that only keeps step is left.
     """
     emit, label = builder.emit, builder.label
     label("rounds")

@@ -1,4 +1,4 @@
-"""Cellar, jit. What a warp is called with, and how one counts on to the next."""
+"""Cellar, jit. The arguments of a warp function, and the step from one warp to the next."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _LAUNCH_ARGUMENTS = [
     *(("i32", f"%nctaid.{axis}", Field[f"NCTAID_{axis.upper()}"]) for axis in _AXES),
 ]
 
-# What the functions around warps need beside those.
+# Further values that the functions around warps need.
 _BLOCK_ARGUMENTS = [
     ("i64", "%local.start", Field.LOCAL),
     ("ptr", "%frames", Field.FRAMES),
@@ -61,7 +61,7 @@ def warp_parameters(lanes: int) -> str:
 
 
 def kept_in(lines: Iterable[str], lanes: int) -> list[str]:
-    """Lines that load what a text names of what does not change while blocks run, for its entry."""
+    """Lines for a function's entry that load the launch constants which its text names."""
     whole = "\n".join(lines)
     every = [*_LAUNCH_ARGUMENTS, *_BLOCK_ARGUMENTS, (f"i{lanes}", "%last.bits", Field.LAST_MASK)]
     return [
@@ -70,7 +70,7 @@ def kept_in(lines: Iterable[str], lanes: int) -> list[str]:
 
 
 def _kept(type_: str, name: str, field: Field) -> list[str]:
-    """A word of the job under names of its own, since those by number are given already."""
+    """Load a word of the job under a fixed name, because numbered names are already taken."""
     at = f"  {name}.at = getelementptr i64, ptr %job, i64 {field.value}"
     if type_ == "i64":
         return [at, f"  {name} = load i64, ptr {name}.at"]
@@ -80,7 +80,7 @@ def _kept(type_: str, name: str, field: Field) -> list[str]:
 
 
 def emit_place(builder: Builder, *, local_bytes: int, frame_bytes: int, is_whole: bool) -> None:
-    """Where the scratch of warp %warp lies, and which of its lanes there are."""
+    """Compute the scratch of warp %warp, and which of its lanes exist."""
     emit, lanes = builder.emit, builder.lanes
     emit(f"%local.offset = mul i64 %wide.warp, {lanes * local_bytes}")
     emit("%local.address = add i64 %local.start, %local.offset")
@@ -95,13 +95,13 @@ def emit_place(builder: Builder, *, local_bytes: int, frame_bytes: int, is_whole
 
 
 def emit_active(builder: Builder) -> None:
-    """Which lanes there are, as a mask."""
+    """The existing lanes, as a mask."""
     builder.emit(f"%active = {flags_call(builder.lanes, '%active.bits')}")
     builder.bits["%active"] = "%active.bits"
 
 
 def axes_in(lines: Iterable[str]) -> str:
-    """The axes that a text needs a warp's coordinates of: one and those before it, or none."""
+    """The axes whose coordinates a text needs: all axes up to the last one that it names."""
     whole = "\n".join(lines)
     return next((_AXES[: at + 1] for at in (2, 1, 0) if f"%tid.{_AXES[at]}" in whole), "")
 

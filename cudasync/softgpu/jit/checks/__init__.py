@@ -1,1 +1,1 @@
-"""Cellar, jit. What checked code does besides: accesses recorded, races and unwritten bytes."""
+"""Cellar, jit. Code for checks: recorded accesses, races and unwritten bytes."""

@@ -1,8 +1,8 @@
-"""Cellar, jit. Accesses of a warp that are written down at once: lanes that lie side by side.
+"""Cellar, jit. Records the accesses of adjacent lanes of a warp at once.
 
-A row of a recording keeps the line and the address of the first access of each kind. Once it has
-them, only marks are left to be written, and those of a run of memory are sixty-four at a time.
-Until then, and for what is no run, lanes are written down one by one.
+A row of a recording keeps the line and the address of the first access of each kind. Once a row has
+them, only marks must be written, and the marks of a run of memory are written sixty-four at a time.
+Before that, and for accesses that are no run, lanes are recorded one by one.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _WIDE: Final = "<64 x i8>"
 
 
 def _first(name: str, kind: Touch) -> str:
-    """Whether the row has the first access of a kind, or this access is not of that kind."""
+    """An i1: the row has the first access of this kind, or this access is of another kind."""
     return f"""  %{name}.at = getelementptr i64, ptr %row.at, i64 {Row.first(kind)}
   %{name}.line = load i64, ptr %{name}.at
   %{name}.is.kept = icmp ne i64 %{name}.line, 0
@@ -26,7 +26,7 @@ def _first(name: str, kind: Touch) -> str:
   %{name} = or i1 %{name}.is.kept, %{name}.is.not"""
 
 
-# Mark these bytes, if they lie in one row that has its first accesses; whether they do.
+# Marks these bytes if they lie in one row that has its first accesses; returns whether they do.
 RUN: Final = f"""
 define i1 {RUN_NAME}(ptr %table, i64 %count, i64 %address, i64 %size, i8 %kind) nounwind {{
 entry:
@@ -104,7 +104,7 @@ slow:
 """
 
 LANES_NAME: Final = "@cudasync.note.lanes"
-# Lanes one after the other: who goes on where the one before it ended makes its run longer.
+# Visits lanes one after another: a lane that begins where the previous one ended extends the run.
 LANES: Final = f"""
 define void {LANES_NAME}(ptr %job, ptr %addresses, i32 %spacing, i32 %mask, i64 %size,
     i8 %kind, i64 %line) nounwind {{

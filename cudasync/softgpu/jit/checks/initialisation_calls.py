@@ -1,7 +1,7 @@
-"""Cellar, jit. Calls that mark what is written of shared and local memory, and look at what is not.
+"""Cellar, jit. Calls that mark written bytes of shared and local memory, and test reads for them.
 
-They are in the text of what is compiled to be recorded, and do nothing where nobody asks: the
-state of a slot is then 0, see `softgpu/interface/initialisation_windows.py`.
+Code compiled for recording contains the calls. They do nothing unless the check is on: otherwise
+the state of a slot is 0, see `softgpu/interface/initialisation_windows.py`.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ _BLOCK = "i32 %ctaid.x, i32 %ctaid.y, i32 %ctaid.z"
 def note_window(
     lowering: Lowering, instruction: ir.Instruction, where: Place, size: int, kind: Touch
 ) -> None:
-    """Each active lane does this to `size` bytes, which may lie in a window of the block."""
+    """Note that each active lane accesses `size` bytes, which may lie in a window of the block."""
     builder = lowering.builder
     if not lowering.settings.record or where.where is Where.ALLOCATIONS or builder.is_silent:
         return
     if instruction.space not in _OURS:
         return
     if kind is Touch.READ and instruction.space is StateSpace.PARAM:
-        return  # An argument, which is there by construction.
+        return  # An argument is written by construction.
     if kind is Touch.READ and "vprintf" in instruction.text:
-        return  # What is printed lies between padding.
+        return  # The arguments of a print have padding between them.
     name = f"@cudasync.window.{kind.value}.{size}.v{builder.lanes}"
     builder.functions |= {"@cudasync.window.fresh": _FRESH, "@cudasync.window.tell": _TELL}
     builder.functions[name] = _access(name, size, kind, builder.lanes)
@@ -58,7 +58,7 @@ def _word(name: str, place: int, of: str = "%state") -> str:
   %{name} = load i64, ptr %{name}.at"""
 
 
-# A block begins: nothing of its windows is written.
+# Called when a block begins: no byte of its windows is written.
 _FRESH = f"""
 define void @cudasync.window.fresh(ptr %state, i64 %x, i64 %y, i64 %z) noinline {{
 {_word("distance", State.DISTANCE)}
@@ -79,7 +79,7 @@ define void @cudasync.window.fresh(ptr %state, i64 %x, i64 %y, i64 %z) noinline 
   ret void
 }}
 """
-# Enters a row for a line that has none.
+# Enters a row for a line that has no row yet.
 _TELL = (
     f"""
 define void @cudasync.window.tell(ptr %state, i64 %line, i64 %address, i64 %size, i64 %thread)
@@ -130,7 +130,7 @@ done:
 )
 
 
-# Goes on at `entry` in a block whose state there is, else to `done`.
+# Goes on at `entry`, prepared for the current block, or to `done` if the check is off.
 _BEGIN = f"""\
 begin:
   %state.at = getelementptr i64, ptr %job, i64 {Field.WINDOWS.value}
@@ -163,8 +163,8 @@ _ONES = int.from_bytes(bytes([1] * 8), "little")
 
 
 def _run(size: int, kind: Touch, lanes: int) -> str:
-    """From `ready` to `entry`: all lanes at once where they lie side by side, and where that will
-    do; else `%mask` has the lanes to be gone through, of one address the first."""
+    """From `ready` to `entry`: handles all lanes at once if they are adjacent and the check allows
+    it. Otherwise `%mask` has the lanes to visit; if they share one address, only the first lane."""
     width, steps = size * lanes, ", ".join(f"i64 {size * n}" for n in range(lanes))
     vector = f"<{lanes} x i64>"
     do = """\
@@ -172,7 +172,7 @@ def _run(size: int, kind: Touch, lanes: int) -> str:
   br label %done
 """
     if kind & Touch.READ:
-        # Each mark is 0 or 1: all are 1 if all words have all ones.
+        # Each mark is 0 or 1: all marks are 1 if the words together have ones everywhere.
         do = f"""\
   br label %word
 word:
@@ -225,7 +225,7 @@ run:
 
 
 def _access(name: str, size: int, kind: Touch, lanes: int) -> str:
-    """The function for accesses of a kind to so many bytes."""
+    """The function for accesses of this kind to `size` bytes."""
     bits = f"i{8 * size}"
     ones = int.from_bytes(bytes([1] * size), "little")
     look = f"""\

@@ -1,4 +1,4 @@
-"""Cellar, jit. An access of a warp, as lanes, words and bytes; see `race_functions`."""
+"""Cellar, jit. Splits an access of a warp into lanes, words and bytes; see `race_functions`."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _COMMON: Final = """i64 %me, i64 %kind, i64 %first, i64 %warps,
 _REST: Final = """ptr %values, i64 %each, i64 %lanes, ptr %addresses, i32 %spacing, i32 %mask"""
 
 WORDS_NAME: Final = "@cudasync.race.words"
-# What a lane does to `size` bytes from `offset` on, which have cells.
+# An access of one lane to `size` bytes from `offset` on, which have cells.
 WORDS = f"""
 define internal void {WORDS_NAME}(ptr %state, ptr %cells, ptr %splits, i64 %start, i64 %offset,
     i64 %size, {_COMMON}, {_REST}) alwaysinline nounwind {{
@@ -139,7 +139,7 @@ done:
 """
 
 ROW_NAME: Final = "@cudasync.race.row"
-# The row of global memory that these bytes lie in; null where nobody watches them.
+# The row of global memory that contains these bytes; null if they are not watched.
 ROW = f"""
 define ptr {ROW_NAME}(ptr %state, i64 %address, i64 %size) nounwind {{
 entry:
@@ -274,7 +274,7 @@ leave:
 }}
 """
 
-# The same; by its name a text shows that threads may race on shared memory.
+# The same function. Its name in a text shows that threads may race on shared memory.
 _HEADER = """ptr %job, i32 %x, i32 %y, i32 %z, i32 %warp, i64 %bits, i64 %kind, i64 %where,
     i64 %size"""
 NEAR = f"""
@@ -284,5 +284,5 @@ define void {NEAR_NAME}({_HEADER}, {_REST}) nounwind {{
 }}
 """
 
-# What is called for every lane is written into who calls it.
+# Functions that run for every lane are in the same text as their caller, and are inlined.
 FUNCTIONS = {ROW_NAME: ROW, NEAR_NAME: NEAR, NOTE_NAME: NOTE + WORDS + CELL}

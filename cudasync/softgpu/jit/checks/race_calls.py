@@ -1,7 +1,7 @@
-"""Cellar, jit. Calls by which threads of a kernel are held against each other, where that is asked.
+"""Cellar, jit. Calls that check the threads of a kernel for races, if the setting is on.
 
-An access is noted before it is done. `race_code`, `race_lanes` and `race_events` have what is
-called; without the setting none of it is in a kernel's text.
+An access is noted before it is done. `race_functions`, `race_accesses`, `race_cells` and
+`race_synchronisation` define the called functions. Without the setting a kernel's text has none.
 """
 
 from __future__ import annotations
@@ -60,13 +60,13 @@ def note_access(
     kind: Touch,
     values: Sequence[Value] = (),
 ) -> None:
-    """Each active lane does this to `size` bytes; `values` are what it stores, if that is known."""
+    """Note that each active lane accesses `size` bytes, storing `values` if these are known."""
     if _is_off(lowering):
         return
     space = instruction.space
     if where.where is Where.WINDOW:
         if space is not StateSpace.SHARED:
-            return  # A thread's own.
+            return  # The thread's own memory.
         if lowering.is_quiet:
             return
         room = _SHARED
@@ -85,7 +85,8 @@ def note_access(
             f" ptr {addresses}, i32 {spacing})"
         )
     bits = lowering.program.sites.get(lowering.number(), 0) << race_records.SITE_SHIFT
-    # Of two atomics of a block's scope in different blocks the check hears, and of plain ones.
+    # Atomics of block scope are not strong: the check must hear of two in different blocks, and of
+    # plain accesses.
     if is_strong and (room == _SHARED or race_records.is_wide(instruction)):
         bits |= race_records.STRONG
     if instruction.opcode == "cp" and kind is Touch.WRITTEN:
@@ -103,7 +104,7 @@ def note_access(
 
 
 def _lay_out_values(builder: Builder, values: Sequence[Value]) -> tuple[str, int]:
-    """The values of all lanes in memory, element by element, and the bytes of each."""
+    """The values of all lanes in memory, element by element, and the size of each in bytes."""
     type_ = values[0].type
     vector = builder.vector_type(type_)
     memory = builder.allocate(vector, len(values))
@@ -114,7 +115,7 @@ def _lay_out_values(builder: Builder, values: Sequence[Value]) -> tuple[str, int
 
 
 def note_barrier(lowering: Lowering, instruction: ir.Instruction, mask: str) -> None:
-    """Lanes come to a barrier of the block."""
+    """Note that lanes arrive at a barrier of the block."""
     if _is_off(lowering):
         return
     builder = _builder(lowering)
@@ -130,7 +131,7 @@ def note_barrier(lowering: Lowering, instruction: ir.Instruction, mask: str) -> 
 
 
 def note_release(lowering: Lowering, names: tuple[str, str], mask: str) -> None:
-    """Lanes go on behind a barrier of the block; `names` are its number and its count."""
+    """Note that lanes go on behind a barrier of the block; `names` are its number and count."""
     if _is_off(lowering):
         return
     builder = _builder(lowering)
@@ -143,7 +144,7 @@ def note_release(lowering: Lowering, names: tuple[str, str], mask: str) -> None:
 
 
 def note_warp_barrier(lowering: Lowering, instruction: ir.Instruction) -> None:
-    """bar.warp.sync, of the lanes that are here."""
+    """Note a bar.warp.sync of the active lanes."""
     if _is_off(lowering):
         return
     builder = _builder(lowering)
@@ -158,7 +159,7 @@ def note_warp_barrier(lowering: Lowering, instruction: ir.Instruction) -> None:
 
 
 def note_fence(lowering: Lowering, instruction: ir.Instruction) -> None:
-    """membar, fence."""
+    """Note a membar or fence."""
     if _is_off(lowering):
         return
     builder = _builder(lowering)
@@ -174,7 +175,7 @@ def note_news(
     strength: race_records.Strength,
     mask: str,
 ) -> None:
-    """An mbarrier is arrived at, or found to be complete, by the lanes of a mask."""
+    """Note that the lanes of a mask arrive at an mbarrier, or find its phase complete."""
     if _is_off(lowering):
         return
     builder = _builder(lowering)
@@ -187,7 +188,7 @@ def note_news(
 
 
 def note_copies(lowering: Lowering, instruction: ir.Instruction) -> None:
-    """cp.async: a group ends, or copies are waited for."""
+    """cp.async: note the end of a group, or a wait for copies."""
     if _is_off(lowering):
         return
     builder = _builder(lowering)

@@ -1,4 +1,4 @@
-"""Cellar, jit. One access held against one cell, and the cell as it is behind it."""
+"""Cellar, jit. Compares one access with one cell, and updates the cell."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from cudasync.softgpu.interface.race_records import (
 from cudasync.softgpu.jit.checks.race_functions import CONFLICT_NAME, read
 
 _WARPS: Final = (1 << WARP_BITS) - 1
-# What an access is, and what the one before it was.
+# The kind of an access, or of the access before it.
 READ, WRITE, ATOMIC = 1, 2, 3
 
 
 def _unordered(name: str, entry: str) -> str:
-    """Whether `entry` is by another thread, and neither known to be before, nor both are strong."""
+    """Whether `entry` is another thread's, not known to be earlier, and one of the two is weak."""
     return f"""
   %{name}.differs = xor i64 {entry}, %me
   %{name}.other.thread = and i64 %{name}.differs, {THREAD_MASK}
@@ -59,7 +59,7 @@ def _conflict(entry: str, old_kind: str) -> str:
 
 
 def _against_reader(n: int, onward: str) -> str:
-    """A write held against a reader."""
+    """Compare a write with a reader."""
     return f"""against.{n}:{_entry(n)}{_unordered(f"r{n}", f"%r{n}")}
   br i1 %r{n}.is.race, label %against.{n}.told, label %{onward}
 against.{n}.told:
@@ -68,7 +68,7 @@ against.{n}.told:
 
 
 def _leave_reader(n: int) -> str:
-    """What a write leaves of a reader: nothing, but of its own plain read if it is strong."""
+    """Remove a reader after a write; a strong write keeps its own thread's plain read."""
     name = f"l{n}"
     return f"""  %{name}.strong.bit = and i64 %r{n}, {STRONG}
   %{name}.is.plain = icmp eq i64 %{name}.strong.bit, 0
@@ -82,7 +82,7 @@ def _leave_reader(n: int) -> str:
 
 
 def _take_place(n: int, onward: str) -> str:
-    """A reader takes the place of one that is before it, but not a strong one that of a plain."""
+    """A reader replaces an earlier reader; a strong reader does not replace a plain one."""
     name = f"p{n}"
     return f"""reads.{n}:
   %{name}.at = getelementptr i64, ptr %cell, i64 {n}
@@ -102,8 +102,8 @@ reads.{n}.here:
 
 
 CELL_NAME: Final = "@cudasync.race.cell"
-# One access, and one cell. `near` and `floor` are times up to which lanes of its warp and warps of
-# its block come before it, and `beyond` that for other blocks: of shared memory all are over.
+# Compares one access with one cell. Lanes of its warp are ordered before it up to the time `near`,
+# warps of its block up to `floor`, other blocks up to `beyond`: for shared memory these are over.
 CELL = f"""
 define internal void {CELL_NAME}(ptr %state, ptr %cell, i64 %me, i64 %kind, i64 %first, i64 %warps,
     i64 %floor, i64 %near, i64 %beyond, i64 %address, i64 %size, i64 %offset, ptr %values,

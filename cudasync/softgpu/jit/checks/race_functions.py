@@ -1,9 +1,9 @@
 """Cellar, jit. The functions that keep cells (`interface/race_records.py`), as LLVM text.
 
-An access is held against the cell of each word it touches. What the block's own barriers, and a
-warp's full ones, put in order is known here, and so are answers that the check gave lately; it is
-asked where none of these will do. It then tells, or remembers, a race; compiled code goes on in any
-case, as if the access before had been ordered.
+An access is compared with the cell of each word that it touches. This code knows the order that the
+block's own barriers and full barriers of a warp establish, and recent answers of the check. If none
+of these orders the access, it asks the check, which reports or remembers a race. Compiled code goes
+on in any case, as if the earlier access had been ordered.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from cudasync.softgpu.interface.race_records import (
 )
 from cudasync.softgpu.jit.kernel_abi.job_record import Field
 
-# Of an access that writes, and reads nothing.
+# The kind of an access that writes and does not read.
 _WRITE: Final = 2
 _SITES: Final = (1 << SITE_BITS) - 1
 
 
 def at(base: str, name: str, word: int, index: str = "") -> str:
-    """A pointer `%name.at` to a word, or to one of those that begin there."""
+    """A pointer `%name.at` to a word, or to word `index` of an array that begins there."""
     if index:
         return (
             f"  %{name}.index = add i64 {index}, {word}\n"
@@ -55,7 +55,7 @@ def pointer(base: str, name: str, word: int) -> str:
 
 
 ENTER_NAME: Final = "@cudasync.race.enter"
-# The state of the slot, with its block the one that runs; null where nobody looks.
+# The state of the slot, set to the current block; null if races are not checked.
 ENTER = f"""
 define ptr {ENTER_NAME}(ptr %job, i32 %x, i32 %y, i32 %z) nounwind {{
 entry:
@@ -111,7 +111,7 @@ _CALL = "\n".join(
     f"{at('%head', f'a{n}', Head.ARGUMENTS + n)}\n  store i64 %v{n}, ptr %a{n}.at"
     for n in _ARGUMENTS
 )
-# Tell the check something, or ask it: the first word says of which state.
+# Tells or asks the check; the first word is the address of the state.
 ASK = f"""
 define i64 {CALL_NAME}(ptr %state, i64 %what, {", ".join(f"i64 %v{n}" for n in _ARGUMENTS)})
     nounwind {{
@@ -128,8 +128,8 @@ define i64 {CALL_NAME}(ptr %state, i64 %what, {", ".join(f"i64 %v{n}" for n in _
 
 
 CONFLICT_NAME: Final = "@cudasync.race.conflict"
-# Two accesses that nothing known here orders. `values` are what the lanes store, each of `each`
-# bytes, lanes beside each other and elements apart; null where that does not matter.
+# Two accesses that nothing known here orders. `values` are the values that the lanes store, each of
+# `each` bytes, lane by lane within an element; null if values do not matter.
 CONFLICT = f"""
 define void {CONFLICT_NAME}(ptr %state, i64 %old, i64 %old.kind, i64 %me, i64 %kind, i64 %address,
     i64 %size, i64 %offset, ptr %values, i64 %each, i64 %lanes, ptr %addresses, i32 %spacing,

@@ -1,4 +1,4 @@
-"""Cellar, jit. Barriers, fences and the like, for cells: see `race_functions`."""
+"""Cellar, jit. The effect of barriers, fences and the like on cells: see `race_functions`."""
 
 from __future__ import annotations
 
@@ -53,8 +53,8 @@ _PARITY: Final = f"""  %barrier.row = mul i64 %number, {MOST_WARPS}
   %is.odd = icmp ne i64 %here, 0"""
 
 ARRIVE_NAME: Final = "@cudasync.race.arrive"
-# Lanes come to a barrier of the block. Who comes twice before others go on does so for the other
-# parity: so the times of two turns of a barrier are kept, and no warp is further ahead.
+# Lanes arrive at a barrier of the block. Lanes that arrive twice before others go on use the other
+# parity. So the times of two turns of a barrier are kept, and no warp is further ahead.
 ARRIVE = f"""
 define void {ARRIVE_NAME}({_HEADER}, i64 %number, i64 %count, i64 %waits) nounwind {{
 {_begin()}
@@ -111,7 +111,7 @@ leave:
 """
 
 WARP_NAME: Final = "@cudasync.race.warp"
-# bar.warp.sync: the masks of the lanes, as words; of all lanes that there are it needs no check.
+# bar.warp.sync, with the lanes' masks as words. If all existing lanes take part, it asks no check.
 WARP = f"""
 define void {WARP_NAME}({_HEADER}, ptr %members, i32 %spacing) nounwind {{
 {_begin()}
@@ -184,7 +184,7 @@ leave:
 """
 
 STRONG_NAME: Final = "@cudasync.race.strong"
-# A strong access, before it is done: it may bring news, and may be news to others.
+# A strong access, before it is done: it may acquire other threads' writes, or release its own.
 STRONG = f"""
 define void {STRONG_NAME}({_HEADER}, i64 %strength, ptr %addresses, i32 %spacing) nounwind {{
 {_begin()}
@@ -212,7 +212,7 @@ leave:
 """
 
 COPIES_NAME: Final = "@cudasync.race.copies"
-# cp.async: `groups` is -1 where a group ends, else how many groups may be left behind a wait.
+# cp.async: `groups` is -1 at the end of a group, else the number of groups that a wait leaves open.
 COPIES = f"""
 define void {COPIES_NAME}({_HEADER}, i64 %groups) nounwind {{
 {_begin()}

@@ -1,6 +1,6 @@
-"""Cellar, jit. Calls that write down an access, where a module is compiled to be recorded.
+"""Cellar, jit. Calls that record an access, if a module is compiled for recording.
 
-Here only global memory is watched; of windows of the block `windows` sees to what is written.
+Only global memory is recorded here; `initialisation_calls` handles windows of the block.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ def note(
     kind: Touch,
     values: Sequence[Value] = (),
 ) -> None:
-    """Write down that each active lane does this to `size` bytes, if launches are recorded.
+    """Record that each active lane accesses `size` bytes, if launches are recorded.
 
-    `values` are what is stored, where that is known.
+    `values` are the stored values, if they are known.
     """
     note_access(lowering, instruction, where, size, kind, values)
     note_window(lowering, instruction, where, size, kind)

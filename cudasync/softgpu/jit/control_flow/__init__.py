@@ -1,1 +1,1 @@
-"""Cellar, jit. How a warp goes from block to block under masks, and what it keeps suspended."""
+"""Cellar, jit. Moves a warp from block to block under masks, and keeps its state on suspension."""

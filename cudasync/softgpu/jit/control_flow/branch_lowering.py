@@ -1,8 +1,8 @@
-"""Cellar, jit. How lanes get from the end of a node to the next: branches, barriers, returns.
+"""Cellar, jit. Lowers the end of a node: branches, barriers and returns.
 
-Lanes that part wait at the nodes they go to, and control looks for whom to run from `after.node`
-on; lanes that are together jump straight on, wherever nobody can be waiting that would be looked
-at before.
+Lanes that diverge wait at their target nodes, and control searches for waiting lanes from
+`after.node` on. Lanes that stay together jump directly, if no lane can be waiting at a node that
+the search would visit first.
 """
 
 from __future__ import annotations
@@ -48,17 +48,17 @@ if TYPE_CHECKING:
     from cudasync.softgpu.jit.block_loop.parallel_regions import SegmentText
     from cudasync.softgpu.jit.vector_ir.lowering_context import Lowering
 
-# Warp-wide instructions whose last operand is the mask of the lanes that take part.
+# Warp-wide instructions whose last operand is the mask of participating lanes.
 MASKED = frozenset({"shfl", "vote", "match", "redux", "elect"})
 
 
 class Ways:
-    """The ways out of every node of a function, and where lanes wait or are held."""
+    """The ways out of every node of a function, and the masks of waiting and held lanes."""
 
     held: list[Stop]
     is_named: bool
-    # The nodes that have a slot for waiting lanes, anywhere and in this segment; and those of them
-    # in which some register is blended.
+    # The nodes with a slot for waiting lanes: in the whole function, and in this segment. Last,
+    # the nodes with a slot in which some register is blended.
     all_slots: frozenset[int]
     slots: set[int]
     blending: set[int]
@@ -75,8 +75,8 @@ class Ways:
         *,
         is_split: bool = False,
     ) -> None:
-        """`like` are the ways of another segment of the same kernel, or of another piece of the
-        same function: what it has found holds."""
+        """`like` is the `Ways` of another segment of the same kernel, or of another piece of the
+        same function; its analysis results are reused."""
         self._lowering = lowering
         self._around = around
         self._piece = around.piece if isinstance(around, PieceText) else None
@@ -88,7 +88,7 @@ class Ways:
         self.barriers = {stop.position: stop for stop in stops if stop.is_barrier}
         self.waiting = {stop.continuation: stop for stop in stops if stop.loop is not None}
         self.meetings = {stop.continuation: stop for stop in stops if stop.is_meeting}
-        # By header, what `emit_round` clears.
+        # For each loop header, the registers that `emit_round` clears.
         self._spent: dict[int, frozenset[str]] = {} if like is None else like._spent
         lowering.has_patience = bool(self.waiting)
         lowering.has_fuel = bool(flow.loops)
@@ -127,7 +127,7 @@ class Ways:
         self.frame = Frame(
             lowering, flow, stops, self.held, numbers, paces, self.all_slots, is_split=is_split
         )
-        # Those of them in which some register is blended.
+        # The nodes with a slot in which some register is blended.
         self.blending = {index for index in self.slots if self._blends(flow.nodes[index])}
         if self._segment is not None:
             self.slots.intersection_update(self._segment.nodes)
@@ -142,11 +142,11 @@ class Ways:
         )
 
     def at(self, stop: Stop) -> Instruction:
-        """The instruction that a stop is."""
+        """The instruction of a suspension point."""
         return self._flow.function.body[stop.position]
 
     def leave(self, node: Node, instruction: Instruction) -> None:
-        """What the last instruction of a node does with its lanes."""
+        """Lower the last instruction of a node."""
         builder = self._builder
         if instruction.opcode == "brx":
             self._leave_by_table(node, instruction)
@@ -186,7 +186,7 @@ class Ways:
         builder.emit(f"br label %after.{node.index}")
 
     def _leave_by_table(self, node: Node, instruction: Instruction) -> None:
-        """brx.idx: to one of several labels; an index beyond the last goes there, too."""
+        """brx.idx: branch to one of several labels; an index out of range goes to the last."""
         builder = self._builder
         table = instruction.operands[-1]
         assert isinstance(table, Label)
@@ -245,7 +245,7 @@ class Ways:
         if target > node.index:
             builder.emit(f"br label %node.{target}")
             return
-        # What is spent first is spent also by those who lose patience at once.
+        # Budget that is spent first is also spent by a warp that loses patience here.
         cost, paid = trip_cost(self._flow, self._loop_at[target]), builder.fresh("paid")
         spend(builder, cost, self._lowering.number(), mask, paid)
         builder.label(paid)
@@ -259,13 +259,13 @@ class Ways:
         self.emit_round(self._loop_at[target])
 
     def emit_round(self, loop: Loop) -> None:
-        """Go to the header of a loop whose lanes all wait there, or are elsewhere for good."""
+        """Go to the header of a loop whose remaining lanes all wait there."""
         if not self._flow.is_reducible:
-            # Lanes may have come in elsewhere, and wait there.
+            # Lanes may have entered the loop elsewhere, and wait there.
             self._builder.emit(f"br label %node.{loop.header}")
             return
         if self._piece is not None and not self._piece.holds(loop):
-            # What other pieces are handed is in memory, where no value goes round.
+            # Registers shared with other pieces are in memory, where no phi carries them round.
             self._builder.emit(f"br label %node.{loop.header}")
             return
         names = self._spent.get(loop.header)
@@ -282,7 +282,7 @@ class Ways:
         self._builder.emit(f"br label %node.{loop.header}")
 
     def _is_direct(self, node: int, target: int) -> bool:
-        """Whether nobody can be waiting where `after.node` would look before `target`."""
+        """Whether no lane can be waiting where `after.node` would search before `target`."""
         pending = self._divergence.pending.get(node, frozenset())
         loop = self._loop_at.get(target)
         if target <= node:
@@ -299,7 +299,7 @@ class Ways:
         return passed.isdisjoint(pending)
 
     def _ends(self, target: int) -> bool:
-        """Whether lanes that go there end, and do nothing before."""
+        """Whether lanes that go to `target` end without doing anything before."""
         if target == self._flow.exit:
             return True
         node, last = self._flow.nodes[target], self._flow.last(target)
@@ -307,14 +307,14 @@ class Ways:
         return is_bare and last.opcode in ("ret", "exit")
 
     def _ends_wait(self, node: Node, target: int) -> bool:
-        """Whether lanes that go there have waited for memory, and not in vain."""
+        """Whether lanes that go to `target` thereby leave a loop that waits for memory."""
         return any(
             stop.loop is not None and node.index in stop.loop and target not in stop.loop
             for stop in self.waiting.values()
         )
 
     def emit_meeting(self, node: Node) -> None:
-        """Hold the lanes that have to wait for others here; the rest go on, if there are any."""
+        """Hold the lanes that must wait for others here; the rest go on, if there are any."""
         stop = self.meetings.get(node.index)
         if stop is None:
             return
@@ -335,7 +335,7 @@ class Ways:
         builder.label(goes)
 
     def _members(self, instruction: Instruction) -> Value:
-        """The lanes that each lane has to be together with."""
+        """For each lane, the lanes that it must meet."""
         is_barrier = instruction.opcode in ("bar", "barrier")
         if is_barrier or instruction.opcode in MASKED:
             return self._lowering.read(instruction.operands[-1], ScalarType.U32)
@@ -345,7 +345,7 @@ class Ways:
         return {stop.continuation for stop in self.held if stop.loop is not None}
 
     def _arrive(self, node: Node, stop: Stop) -> None:
-        """All lanes of the mask have come to a barrier."""
+        """Lower the arrival of all lanes of the mask at a barrier."""
         held = "0"
         if stop in self.held and stop.code in self.frame.numbered:
             held = mask_bits(self._builder, load_mask(self._builder, f"%held.{stop.code}"))
@@ -367,11 +367,11 @@ class Ways:
         return self._lowering.negate(value) if guard.negated else value
 
     def following(self, node: Node) -> int:
-        """Where lanes go that do not branch."""
+        """The target of lanes that do not branch."""
         return node.successors[0] if node.successors else self._flow.exit
 
     def emit_return(self, code: str) -> None:
-        """Leave the warp function; what is left of the budget goes along."""
+        """Leave the warp function, and hand back the rest of the budget."""
         if self._around is not None:
             self._around.emit_return(code)
             return

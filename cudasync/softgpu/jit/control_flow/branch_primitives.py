@@ -1,4 +1,4 @@
-"""Cellar, jit. Branches on masks and on patience: small pieces of `control`."""
+"""Cellar, jit. Branches on masks and on patience: small helpers of `masked_execution`."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     from cudasync.softgpu.jit.analysis.suspension_points import Stop
     from cudasync.softgpu.jit.vector_ir.builder import Builder
 
-# What a turn of a warp may spend on trips through loops that wait, before others get theirs: of
-# those that get on meanwhile, and of those that only wait. Nobody else runs while this warp does.
+# The budget of one turn of a warp for trips through waiting loops, and the price of a trip through
+# an idle loop. A trip through any other loop costs 1. Nothing else runs while this warp does.
 PATIENCE = 1024
 _IDLE_TRIP = 16
 
@@ -25,7 +25,7 @@ def branch_if_any(builder: Builder, mask: str, then: str, otherwise: str) -> Non
 
 
 def branch_if_patient(builder: Builder, stop: Stop, then: str, otherwise: str) -> None:
-    """Go to `then` unless this warp has had its turn; it got on, unless it is an idle loop."""
+    """Go to `then` while this warp has patience; at the end, a loop that is not idle has moved."""
     before = builder.name("load i32, ptr %patience")
     after = builder.name(f"sub i32 {before}, {_IDLE_TRIP if stop.is_idle else 1}")
     builder.emit(f"store i32 {after}, ptr %patience")
@@ -41,7 +41,7 @@ def branch_if_patient(builder: Builder, stop: Stop, then: str, otherwise: str) -
 
 
 def note_leaving(builder: Builder, mask: str) -> None:
-    """Lanes of the mask, if there are any, have seen what they waited for."""
+    """Note that lanes of the mask, if there are any, have seen the awaited value."""
     bits = mask_bits(builder, mask)
     some = builder.name(f"icmp ne i{builder.lanes} {bits}, 0")
     flag = builder.name(f"zext i1 {some} to i64")

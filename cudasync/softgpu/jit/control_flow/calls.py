@@ -1,8 +1,8 @@
 """Cellar, jit. call: device functions, each an LLVM function of its own.
 
-The lanes of a warp call together: the callee runs for the lanes that are active, and comes back
-with all of them. It gets the offsets of its arguments and results, which lie in its caller's
-frame, counted from its own frame, which begins where its caller's ends.
+The lanes of a warp call together: the callee runs for the active lanes, and returns with all of
+them. The callee's frame begins where its caller's ends. Arguments and results lie in the caller's
+frame; the callee receives their offsets, counted from its own frame.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def _call(lowering: Lowering, instruction: ir.Instruction) -> None:
 
 
 def _provided(lowering: Lowering, instruction: ir.Instruction, name: str, results: Vector) -> None:
-    """Functions that are declared only: what the driver would link in."""
+    """Calls of functions that are only declared, which the driver would link in."""
     builder = lowering.builder
     if name == "__assertfail":
         emit_fault(builder, FaultCode.ASSERT, lowering.number(), lowering.mask)

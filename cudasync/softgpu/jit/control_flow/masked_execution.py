@@ -1,13 +1,13 @@
-"""Cellar, jit. Masks, and how a warp gets from node to node.
+"""Cellar, jit. Masks, and the way of a warp from node to node.
 
-For each node k that lanes may wait at, the slot `%wait.k` holds the mask of those lanes. Labels:
+For each node k at which lanes may wait, the slot `%wait.k` holds the mask of those lanes. Labels:
 
     check.k   run node k if lanes wait there, else go on to after.k
     node.k    the instructions of node k, for the lanes that waited
-    trip.k    where a warp goes on that had stopped before node k, see `grid_stride_loops`
+    trip.k    resume a warp that was suspended before node k, see `grid_stride_loops`
     after.k   behind node k in the order: loops that end here run again while lanes wait at
               their header; else on to check.k+1
-    end       no lane can go on: held ones are saved, else the warp is done
+    end       no lane can go on: held lanes are saved, else the warp is done
 
 Lanes that are all together jump straight to the next node. Invariant: at node.k, no lane waits
 at a node before k, except at headers of loops that contain k; and some lane is active.
@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     from cudasync.softgpu.jit.splitting.pieces import Piece
     from cudasync.softgpu.jit.vector_ir.lowering_context import Emitter, Lowering
 
-# Instructions that must not run with no lane active, or cost too much to.
+# Instructions that must not run without an active lane, or that are too expensive to.
 _NOT_FOR_NOTHING = frozenset({"ld", "st", "ldu", "atom", "red", "trap", "call", "nanosleep"})
 
 
@@ -117,7 +117,7 @@ class Control:
         return self._ways.is_named
 
     def emit(self) -> None:
-        """Everything between the slots of registers and the closing brace."""
+        """Emit everything between the slots of registers and the closing brace."""
         builder = self._builder
         for index in sorted(self._ways.slots):
             new_mask(builder, f"%wait.{index}", is_vector=index in self._ways.blending)
@@ -150,14 +150,14 @@ class Control:
         self._emit_nodes()
 
     def emit_piece(self, piece: Piece) -> None:
-        """The nodes of a piece; what they go to beyond is no label here."""
+        """Emit the nodes of a piece; jump targets outside the piece have no label here."""
         self._name_vector_masks()
         for node in self._flow.nodes[piece.first : piece.last + 1]:
             is_last = node.index + 1 == len(self._flow.nodes)
             self._emit_node(node, "end" if is_last else f"check.{node.index + 1}")
 
     def emit_dispatcher(self, dispatcher: Dispatcher) -> None:
-        """What is before the calls of pieces, and how the function is left behind them."""
+        """Emit the code before the calls of pieces, and the exits of the function behind them."""
         builder = self._builder
         self._name_vector_masks()
         dispatcher.begin(has_fuel=bool(self._flow.loops))
@@ -175,7 +175,7 @@ class Control:
         self._builder.vector_masks.update(f"%wait.{index}" for index in self._ways.blending)
 
     def _pass_barrier(self, code: int) -> None:
-        """A segment begins behind this barrier, or where the kernel does."""
+        """Begin a segment behind this barrier; a segment may also begin at the kernel's entry."""
         for stop in self._ways.barriers.values():
             if stop.code == code:
                 self._release(stop, "%active")
@@ -252,7 +252,7 @@ class Control:
         self._emit_after(node, onward)
 
     def _emit_more_trips(self, header: int) -> None:
-        """Go on with the next trip, unless that was the last of this turn."""
+        """Go on with the next trip, unless this was the last trip of the turn."""
         builder, stop = self._builder, self._builder.fresh("turn.over")
         left = builder.name(f"sub i32 {builder.name('load i32, ptr %trips')}, 1")
         builder.emit(f"store i32 {left}, ptr %trips")
@@ -309,13 +309,13 @@ class Control:
         return followed
 
     def _release(self, stop: Stop, mask: str) -> None:
-        """Lanes go on behind a barrier: whoever looks for races is told."""
+        """Lanes go on behind a barrier: tell the race check."""
         if self._lowering.settings.races:
             names = self._ways.frame.number_and_count(stop, self._ways.at(stop))
             note_release(self._lowering, names, mask)
 
     def _finish(self, stop: Stop, mask: str) -> None:
-        """A stop is over for the lanes of `mask`: write the result, if it has one."""
+        """A suspension is over for the lanes of `mask`: write the barrier's result, if any."""
         if not stop.is_barrier:
             return
         builder, lowering = self._builder, self._lowering
@@ -326,8 +326,8 @@ class Control:
         if not is_held:
             emit_result(lowering, self._ways.at(stop))
             return
-        # Whoever comes back from another stop of this barrier's number keeps the result it has:
-        # one that all lanes share is written whole, whatever the mask.
+        # Lanes that were held at another barrier with this number keep their result. A result that
+        # all lanes share is written whole, whatever the mask.
         do, skip = builder.fresh("released"), builder.fresh("finished")
         branch_if_any(builder, mask, do, skip)
         builder.label(do)
@@ -348,7 +348,7 @@ class Control:
         builder, index = self._builder, node.index
         builder.label(f"after.{index}")
         for loop in self._ending.get(index, ()):
-            # From a header that is not run here itself nobody comes.
+            # A header that this function does not run sends no lanes here.
             if loop.header in self._ways.slots and (index > loop.header or self._runs(index)):
                 self._emit_again(loop)
         builder.emit(f"br label %{onward}")
@@ -357,8 +357,8 @@ class Control:
         return self._segment is None or self._segment.runs(node)
 
     def _ends(self) -> dict[int, list[Loop]]:
-        """By the last node of each that is written here: the loops that may begin anew behind it,
-        inner ones first."""
+        """For the last node of each loop that is emitted here: the loops that may run again
+        behind it, inner loops first."""
         written = [node.index for node in self._nodes]
         found: dict[int, list[Loop]] = {}
         for loop in sorted(self._flow.loops, key=lambda each: -each.header):
@@ -388,7 +388,7 @@ class Control:
                 store_mask(builder, NOBODY, f"%wait.{loop.header}")
                 builder.emit(f"br label %{onward}")
             else:
-                # Lanes never part here: whoever waits, all do.
+                # Lanes never diverge here: if one waits, all do.
                 self._ways.frame.emit_gathered(stop, self._ways.emit_return, self._segment)
             builder.label(on)
         self._ways.emit_round(loop)

@@ -1,11 +1,12 @@
-"""Cellar, jit. What a warp keeps between two calls: its frame, in the scratch of the block.
+"""Cellar, jit. The frame of a warp, in the block's scratch: its state between two calls.
 
-A frame begins with a word that has a bit for each number of a barrier that lanes wait at, then one
-mask of held lanes for each stop, where they are needed. Behind them each register that is live at
-some stop has its place; those that never are at the same one may share it.
+A frame begins with a word that has a bit for the number of each barrier at which lanes wait. One
+mask of held lanes for each suspension point follows, if masks are needed. Behind the masks each
+register that is live at some suspension point has its place. Registers that are never live at the
+same suspension point may share a place.
 
-Codes: 0 starts a warp; a stop's code resumes it there with all lanes together; HELD resumes lanes
-at the stops where they were held.
+Codes: 0 starts a warp. The code of a suspension point resumes the warp there with all lanes
+together. HELD resumes lanes at the suspension points that held them.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ _ALIGNMENT = 64
 
 
 class Frame:
-    """The layout of a kernel's frames, and the code that fills and reads them."""
+    """The layout of a kernel's frames, and the code that writes and reads them."""
 
     size: int
     numbered: dict[int, int]
@@ -63,20 +64,20 @@ class Frame:
         *,
         is_split: bool = False,
     ) -> None:
-        """Of a function that `is_split` the registers are not kept here, see `splitting.context`;
-        what is kept begins the frame."""
+        """If the function `is_split`, its registers are not kept here but in `splitting.context`;
+        masks and numbers then begin the frame."""
         self._lowering = lowering
         self._is_split = is_split
-        # The number of each barrier by its code, if barriers are named; None if a register has it.
+        # If barriers are named, the number of each by its code; None if a register holds it.
         self.numbers = numbers
         self._builder = lowering.builder
-        # Of predicates: in registers, and in the frame, where they are integers as masks are.
+        # The types of predicates: in registers; and in the frame, as integers like masks.
         self._flags = self._builder.vector_type("i1")
         self._mask_type = f"i{self._builder.lanes}"
         self._stops = stops
         self._exit = flow.exit
         self._held = held
-        # The nodes at which lanes may wait, anywhere in the kernel.
+        # The nodes at which lanes may wait, in the whole kernel.
         self._slots = slots
         if like is not None:
             self._live, self._places, self.size = like._live, like._places, like.size
@@ -85,9 +86,9 @@ class Frame:
         self._live = {
             stop.code: [] if is_split else sorted(flow.live_in(stop.continuation)) for stop in stops
         }
-        # Who waits where is kept only where somebody asks.
+        # Masks of held lanes have places only in kernels that read them.
         header = 4 * (len(stops) + 1) if held or numbers else 0
-        # By the code of a stop whose barrier a register names: where its bit is, and its count.
+        # For barriers whose number is in a register, by code: the place of its bit, then its count.
         named = [code for code, number in numbers.items() if number is None]
         self.numbered = {code: header + 8 * n for n, code in enumerate(named)}
         header += 8 * len(named)
@@ -124,7 +125,7 @@ class Frame:
             yield lanes, self._mask_type, 4
 
     def load_for(self, segment: Segment) -> None:
-        """Take from the frame what a segment needs."""
+        """Load the registers and masks that a segment needs from the frame."""
         self._load(segment.loaded)
         builder = self._builder
         for place in self._masks(segment.pace).values() if segment.pace is not None else ():
@@ -133,7 +134,7 @@ class Frame:
             store_mask(builder, flags_of(builder, bits), place)
 
     def emit_pace(self, pace: Pace, segment: Segment, emit_return: Callable[[str], None]) -> None:
-        """A trip is over, or none has begun: save and return."""
+        """Save and return, between two trips or before the first."""
         builder = self._builder
         self._store(segment.stored[pace.code])
         for node, place in self._masks(pace).items():
@@ -145,7 +146,7 @@ class Frame:
         emit_return(str(pace.code))
 
     def emit_entry(self, first: str) -> None:
-        """Begin at the node `first`, or where the warp stopped."""
+        """Begin at the node `first`, or where the warp was suspended."""
         builder = self._builder
         for stop in self._held if not self._is_split else ():
             new_mask(builder, f"%held.{stop.code}")
@@ -169,8 +170,8 @@ class Frame:
     ) -> None:
         """The code behind each case of the entry.
 
-        `finish` does what a stop does when it is over, for the lanes of a mask; `dispatch` looks
-        for lanes that wait.
+        `finish` emits the end of a suspension for the lanes of a mask; `dispatch` is the label of
+        the search for waiting lanes.
         """
         builder = self._builder
         for stop in self._stops:
@@ -241,7 +242,7 @@ class Frame:
         builder.label("all.done")
 
     def _note(self, masks: dict[int, str]) -> None:
-        """Keep who waits where: a mask by the code of each stop, none at others."""
+        """Store the mask of held lanes for the code of each suspension point; 0 for the rest."""
         builder = self._builder
         waited = "0"
         for stop in self._stops:
@@ -256,7 +257,7 @@ class Frame:
         builder.emit(f"store i32 {waited}, ptr %frame, align 4")
 
     def _bit(self, stop: Stop) -> str:
-        """The bit of the number of a stop's barrier."""
+        """The bit for the number of the barrier at `stop`."""
         number = self.numbers[stop.code]
         if number is not None:
             return str(1 << number)
@@ -267,7 +268,7 @@ class Frame:
         return self._builder.name(f"getelementptr i8, ptr %frame, i64 {place}")
 
     def emit_number(self, stop: Stop, instruction: Instruction, held: str) -> None:
-        """Keep which barrier lanes come to, if registers name it; `held` is who waits there."""
+        """Keep the barrier's number, if a register holds it; `held` is the mask of lanes there."""
         if stop.code not in self.numbered:
             return
         builder, lowering = self._builder, self._lowering
@@ -282,7 +283,7 @@ class Frame:
         builder.emit(f"store i32 {count.text}, ptr {behind}")
 
     def number_and_count(self, stop: Stop, instruction: Instruction) -> tuple[str, str]:
-        """Which barrier lanes have come to, behind it: i64 of its number and its count."""
+        """Number and count of the barrier that lanes have just passed, as i64."""
         builder = self._builder
         if stop.code not in self.numbered:
             number, count = number_and_count(self._lowering, instruction)
@@ -297,7 +298,7 @@ class Frame:
         )
 
     def _masks(self, pace: Pace) -> dict[int, str]:
-        """The masks of lanes that a warp keeps where it stops before a loop, by node."""
+        """The masks that a warp keeps when it is suspended before a loop, by node."""
         nodes = (pace.header, *pace.others)
         return {node: f"%wait.{node}" for node in nodes if node in self._slots}
 
@@ -327,7 +328,7 @@ class Frame:
             builder.emit(f"store {type_} {held}, ptr {place}, align 4")
 
     def _saved(self, names: Iterable[str]) -> Iterator[tuple[str, str, str]]:
-        """Where each part of registers is, where in the frame, and of what type it is."""
+        """For each part of the registers: its slot, its place in the frame, and its type."""
         for name in names:
             for place, type_, _ in self._parts(name):
                 at = f"getelementptr i8, ptr %frame, i64 {self._places[place]}"
@@ -339,8 +340,8 @@ def lay_out(
 ) -> tuple[dict[str, int], int]:
     """An offset for each slot from `start` on, and the end of all.
 
-    `sizes` has the slots of each register with their bytes; registers that are `together` anywhere
-    do not overlap. A small frame stays in the cache, with those of all warps.
+    `sizes` has the slots of each register with their bytes. Registers that are anywhere live
+    `together` do not overlap. Frames are small so that those of all warps stay in the cache.
     """
     neighbours: dict[str, set[str]] = {name: set() for name in sizes}
     for names in map(list, together):

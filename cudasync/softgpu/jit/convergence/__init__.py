@@ -1,1 +1,1 @@
-"""Cellar, jit. Who comes to barriers and to what lanes of a warp do together: code for a check."""
+"""Cellar, jit. Code for the convergence check: arrivals at barriers and warp-wide instructions."""

@@ -1,7 +1,7 @@
-"""Cellar, jit. Calls that tell who comes to a barrier, to a meeting of lanes, and to the end.
+"""Cellar, jit. Calls that report lanes at barriers, at warp-wide instructions, and at their end.
 
-They are in the text of what is compiled for a check of convergence, and do nothing where nobody
-asks: the state of a slot is then 0. Where the text shows that all come there is no call.
+Code compiled for the convergence check contains the calls. They do nothing unless the check is on:
+otherwise the state of a slot is 0. There is no call where the text shows that all lanes arrive.
 """
 
 from __future__ import annotations
@@ -33,23 +33,23 @@ if TYPE_CHECKING:
 
 _WHO = "ptr %job, i32 %ctaid.x, i32 %ctaid.y, i32 %ctaid.z, i32 %warp"
 _EVERYBODY = 0xFFFFFFFF
-# What of this in a kernel's text there is something to be told of.
+# The calls that show, in a kernel's text, that the check may have something to report.
 TELLING = tuple(f"call void {name}" for name in (MEET_NAME, ARRIVE_NAME, UNDEFINED_NAME))
 
 
 def parts_at_barriers(flow: Flow, barriers: set[int]) -> bool:
-    """Whether some threads of a block may come to a barrier that others do not come to."""
+    """Whether some threads of a block may reach a barrier that others do not reach."""
     return bool(barriers) and not is_together(flow, barriers)
 
 
 def names_everybody(instruction: ir.Instruction) -> bool:
-    """Whether its mask is that of all lanes, by the text."""
+    """Whether the instruction's mask is a constant with all lanes."""
     masks = instruction.operands[-1]
     return isinstance(masks, Integer) and masks.value & _EVERYBODY == _EVERYBODY
 
 
 def note_meeting(lowering: Lowering, instruction: ir.Instruction) -> None:
-    """Active lanes meet those that their last operand names."""
+    """Note that active lanes meet the lanes in the instruction's last operand."""
     builder = lowering.builder
     if not lowering.settings.convergence or builder.is_silent or not has_members(instruction):
         return
@@ -67,7 +67,7 @@ def note_meeting(lowering: Lowering, instruction: ir.Instruction) -> None:
 
 
 def note_arrival(lowering: Lowering, instruction: ir.Instruction) -> None:
-    """All lanes of the mask come to a barrier; those with a count are not for the whole block."""
+    """Note that all lanes of the mask arrive at a barrier, unless it has a count of its own."""
     if not lowering.tells_ends:
         return
     number, count = number_and_count(lowering, instruction)
@@ -80,7 +80,7 @@ def note_arrival(lowering: Lowering, instruction: ir.Instruction) -> None:
 
 
 def note_end(lowering: Lowering, mask: str) -> None:
-    """Lanes come to the end of the kernel."""
+    """Note that lanes reach the end of the kernel."""
     if lowering.tells_ends:
         _call(lowering.builder, LEAVE_NAME, mask_word(lowering.builder, mask))
 

@@ -1,4 +1,4 @@
-"""Cellar, jit. Functions that count who comes where (`interface/convergence_records.py`)."""
+"""Cellar, jit. Functions that count arriving lanes (`interface/convergence_records.py`)."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def _ask(what: Ask, *values: str) -> str:
 
 
 _ENTER_NAME: Final = "@cudasync.converge.enter"
-# The state of the slot, with its block the one that runs; null where nobody looks.
+# The state of the slot, set to the current block; null if convergence is not checked.
 _ENTER: Final = f"""
 define ptr {_ENTER_NAME}(ptr %job, i32 %x, i32 %y, i32 %z) nounwind {{
 entry:
@@ -105,7 +105,7 @@ _THERE: Final = f"""{read("%job", "warps", Field.WARPS)}
   %living = and i32 %there, %not.gone"""
 
 MEET_NAME: Final = "@cudasync.converge.meet"
-# Lanes meet. All is well if those that a lane names are here, and name the same.
+# Lanes meet. All is well if the lanes that each lane names are here, and name the same lanes.
 _MEET: Final = f"""
 define void {MEET_NAME}({_HEADER}, ptr %members, i32 %spacing, i64 %line, i64 %what) nounwind {{
 {_BEGIN}
@@ -169,7 +169,7 @@ leave:
 """
 
 _OPEN_NAME: Final = "@cudasync.converge.open"
-# If all threads that live wait at a barrier it opens: whether all threads of the block do.
+# If all living threads wait at a barrier, it opens: test whether they are the whole block.
 _OPEN: Final = f"""
 define void {_OPEN_NAME}(ptr %state, i64 %warp, i64 %number) nounwind {{
 entry:
@@ -205,9 +205,9 @@ leave:
 """
 
 ARRIVE_NAME: Final = "@cudasync.converge.arrive"
-# The same where all threads of a block come, and it is told for the sake of meetings alone.
+# The same function for a barrier that all threads of a block reach; only meetings need it.
 STOP_NAME: Final = "@cudasync.converge.stop"
-# Lanes come to a barrier of the whole block.
+# Lanes arrive at a barrier of the whole block.
 _ARRIVE: Final = f"""
 define void {ARRIVE_NAME}({_HEADER}, i64 %line, i64 %number) nounwind {{
 {_BEGIN}
@@ -245,7 +245,7 @@ leave:
 """
 
 LEAVE_NAME: Final = "@cudasync.converge.leave"
-# Lanes end: barriers may open for those that are left.
+# Lanes end: barriers may open for the remaining lanes.
 _LEAVE: Final = f"""
 define void {LEAVE_NAME}({_HEADER}) nounwind {{
 {_BEGIN}
@@ -279,7 +279,7 @@ leave:
 """
 
 LIVING_NAME: Final = "@cudasync.converge.living"
-# The lanes of a warp that have not ended; all of them where nobody looks.
+# The lanes of a warp that have not ended; all lanes if convergence is not checked.
 _LIVING: Final = f"""
 define i32 {LIVING_NAME}(ptr %job, i32 %x, i32 %y, i32 %z, i32 %warp) nounwind {{
 entry:
@@ -296,7 +296,7 @@ off:
 """
 
 UNDEFINED_NAME: Final = "@cudasync.converge.undefined"
-# Lanes use what they read of nobody.
+# Lanes use undefined values, which they read from missing lanes.
 _UNDEFINED: Final = f"""
 define void {UNDEFINED_NAME}({_HEADER}, i64 %line, i64 %shuffle) nounwind {{
 {_BEGIN}

@@ -1,10 +1,10 @@
-"""Cellar, jit. What lanes have read of lanes that were not there, until it matters.
+"""Cellar, jit. Follows values that lanes have read from missing lanes, until they matter.
 
-A shuffle that reads of a lane which has ended, is not in the block, or is not in the mask, gives a
-value that is undefined (PTX ISA, shfl.sync). Programs read such values and drop them: so each
-register that may hold one has a word of the lanes that do. What is computed of it is undefined,
-too. It is told where it is stored, is an address, or decides a branch. Words begin anew behind a
-barrier of the block, and calls are not followed.
+A shuffle from a lane that has ended, is not in the block, or is not in the mask, yields an
+undefined value (PTX ISA, shfl.sync). Programs read such values and drop them. So each register that
+may hold one has a word with the lanes that do. Values computed from it are undefined, too. It is
+reported if it is stored, is an address, or decides a branch. Words are reset behind a barrier of
+the block, and calls are not followed.
 """
 
 from __future__ import annotations
@@ -32,23 +32,23 @@ if TYPE_CHECKING:
 
 _WHO: Final = "ptr %job, i32 %ctaid.x, i32 %ctaid.y, i32 %ctaid.z, i32 %warp"
 _LINE: Final = '%"=undefined.line"'
-# Where a value that is undefined does harm; what they write is memory's, or the branch's.
+# Instructions in which an undefined value does harm. Their results are not tracked.
 _MATTERS: Final = frozenset({"st", "atom", "red", "stmatrix", "ld", "ldu", "bra", "brx"})
-# Lanes get one result of all their values.
+# Instructions that give lanes one result of all their values.
 _TOGETHER: Final = frozenset({"vote", "redux", "match"})
 _NOT_FOLLOWED: Final = frozenset({"ld", "ldu", "atom", "call", "ldmatrix", "wmma", "mma"})
 
 
 class Undefined:
-    """The registers of a function that may hold undefined lanes; `names` of all registers."""
+    """The registers of a function that may hold undefined lanes; `names` are all its registers."""
 
     def __init__(
         self, lowering: Lowering, names: Iterable[str], unsafe: Iterable[Instruction]
     ) -> None:
-        """`unsafe` are the shuffles that may read of a lane that is not there."""
+        """`unsafe` are the shuffles that may read from a missing lane."""
         self._lowering = lowering
         self._tracked = _tracked(lowering.function.body, unsafe) & set(names)
-        # What the shuffle that was just lowered has read of nobody.
+        # The lanes to which the current shuffle gives an undefined value.
         self._shuffled = ""
         builder = lowering.builder
         if self._tracked:
@@ -59,7 +59,7 @@ class Undefined:
             builder.emit(f"store i64 0, ptr {_LINE}")
 
     def begin(self, instruction: Instruction) -> None:
-        """Before an instruction: tell if it matters that a value of it is undefined."""
+        """Before an instruction: report an undefined value that it reads, if that matters."""
         self._shuffled = ""
         read = self._of(_read_by(instruction))
         if instruction.opcode not in _MATTERS or not read:
@@ -75,7 +75,7 @@ class Undefined:
         )
 
     def shuffle(self, instruction: Instruction, source: Value) -> None:
-        """Each lane reads of the lane `source`."""
+        """Note that each lane reads from the lane `source`."""
         if self._tracked.isdisjoint(_read_into(instruction)):
             return
         lowering, builder = self._lowering, self._lowering.builder
@@ -99,7 +99,7 @@ class Undefined:
         builder.emit(f"store i64 {builder.name(line)}, ptr {_LINE}")
 
     def end(self, instruction: Instruction) -> None:
-        """Behind an instruction: what it wrote is as undefined as what it read."""
+        """After an instruction: its result is as undefined as the values that it read."""
         written = [each for each in _read_into(instruction) if each in self._tracked]
         if not written:
             return
@@ -127,7 +127,7 @@ class Undefined:
         return read
 
     def _chosen(self, instruction: Instruction) -> str:
-        """selp: the lanes of what was chosen, and of what decided."""
+        """selp: the undefined lanes of the selected operand, and of the predicate."""
         builder = self._lowering.builder
         _, *sources = instruction.operands
         one, other, decides = (self._of(_registers(each)) or "0" for each in sources)
@@ -139,7 +139,7 @@ class Undefined:
         return builder.name(f"or i32 {builder.name(f'or i32 {chosen}, {rest}')}, {decides}")
 
     def _of(self, registers: Iterable[Register]) -> str:
-        """The lanes in which any of these is undefined; "" if none can be."""
+        """The lanes in which any of these registers is undefined; "" if none can be."""
         builder = self._lowering.builder
         found = ""
         for name in dict.fromkeys(each.name for each in registers):
@@ -150,7 +150,7 @@ class Undefined:
 
 
 def _tracked(body: Iterable[Instruction], unsafe: Iterable[Instruction]) -> set[str]:
-    """The registers that may hold what was read of nobody."""
+    """The registers that may hold an undefined value."""
     found = {name for each in unsafe for name in _read_into(each)}
     followed = [each for each in body if each.opcode not in _NOT_FOLLOWED]
     size = -1
@@ -163,7 +163,7 @@ def _tracked(body: Iterable[Instruction], unsafe: Iterable[Instruction]) -> set[
 
 
 def _read_into(instruction: Instruction) -> list[str]:
-    """The registers that hold what was read; whether a lane was in reach is never undefined."""
+    """The registers of the result, without a shuffle's predicate, which is never undefined."""
     written = defs(instruction)
     if instruction.opcode == "shfl":
         written = tuple(each for each in written if each.type is not ScalarType.PRED)
@@ -171,7 +171,7 @@ def _read_into(instruction: Instruction) -> list[str]:
 
 
 def _read_by(instruction: Instruction) -> tuple[Register, ...]:
-    """What an instruction reads, without what it leaves where its guard is false."""
+    """The registers that an instruction reads, without the result that a false guard keeps."""
     if instruction.guard is None:
         return uses(instruction)
     return (*uses(replace(instruction, guard=None)), instruction.guard.register)

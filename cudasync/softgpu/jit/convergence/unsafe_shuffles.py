@@ -1,4 +1,4 @@
-"""Cellar, jit. Shuffles that may read of a lane which gives no value."""
+"""Cellar, jit. Finds shuffles that may read from a lane which gives no value."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def unsafe_shuffles(lowering: Lowering, flow: Flow, divergence: Divergence) -> list[Instruction]:
-    """Those that may read of a lane which has ended, or is not in the block or the mask."""
+    """The shuffles that may read from a lane which has ended, or is not in the block or mask."""
     return [
         each
         for node in flow.nodes

@@ -1,1 +1,1 @@
-"""Cellar, jit. What Python and compiled code agree on: words, arguments, descriptors."""
+"""Cellar, jit. The interface between Python and compiled code: words, arguments, descriptors."""

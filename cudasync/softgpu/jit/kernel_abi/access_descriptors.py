@@ -1,8 +1,8 @@
-"""Cellar, jit. What is constant of an access, as a row of words, for the functions behind it.
+"""Cellar, jit. The constants of an access as a row of words, for the functions of its slow path.
 
 The slow path of an access is a call. Arguments beyond those in registers cost LLVM more than the
-call itself, so all that is known when code is emitted goes into a constant of the module, whose
-address is one argument. Rows are named by what they hold: equal ones are one.
+call itself. So all values known at emission go into a constant of the module, whose address is one
+argument. A row's name encodes its contents, so that equal rows are one.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 class Window:
     """A range that does not change while a block runs.
 
-    `start` is a word of the job, or nothing for 0; `length` is one, too, or a number of bytes.
+    `start` is a word of the job, or None for 0; `length` is a word, too, or a number of bytes.
     """
 
     start: Field | None
@@ -41,7 +41,7 @@ class Window:
         return str(self.length) if type(self.length) is int else _TEXTS[self.length]
 
 
-# The names that a function has them under.
+# The names of these values inside a function.
 _TEXTS: dict[Field | int | None, str] = {
     None: "0",
     Field.SHARED: "%shared.address",
@@ -56,19 +56,19 @@ SHARED_WINDOW = Window(Field.SHARED, Field.SHARED_BYTES)
 class Word(IntEnum):
     """The words of a row, in order; the accesses follow, three words each."""
 
-    # The instruction whose range is remembered, see `memcheck`.
+    # The instruction whose last range is cached, see `memcheck`.
     POSITION = 0
     WHERE = auto()
-    # Words of the job that hold start and length of a window; the length's own part.
+    # Words of the job that hold start and length of a window; the constant part of the length.
     START = auto()
     LENGTH = auto()
     LENGTH_MORE = auto()
-    # Lane i means base + scale * extend(index + i * stride).
+    # The address of lane i is base + scale * extend(index + i * stride).
     SCALE = auto()
     STRIDE = auto()
     IS_SIGNED = auto()
-    # How many bytes are asked for at once where a range is remembered, and the binary logarithm of
-    # their alignment; 0 bytes where nobody asks so, or in other ways, too.
+    # The number of bytes that one check covers when a range is cached, and the binary logarithm of
+    # their alignment; 0 bytes if no check, or not every check, covers a fixed number.
     REACH = auto()
     SHIFT = auto()
     # The accesses: displacement, size and number of the instruction.
@@ -77,8 +77,8 @@ class Word(IntEnum):
 
 @unique
 class Cache(IntEnum):
-    """The words that are kept for each instruction, see `memcheck`: the range that its lanes last
-    lay in; and where in it what it reaches may begin: the lowest place, and how many there are."""
+    """The words that are cached for each instruction, see `memcheck`: the last range of its lanes;
+    then the lowest valid start within that range, and the number of valid starts."""
 
     START = 0
     LENGTH = auto()
@@ -97,7 +97,7 @@ def row(
 ) -> str:
     """The name of the row for an access whose address has this shape.
 
-    `reach` is what the instruction at `position` asks for at once.
+    `reach` is the extent that the instruction at `position` checks at once.
     """
     start, length, more = Field.ZERO, Field.ZERO, 0
     if window is not None:
@@ -120,7 +120,7 @@ def row(
 
 
 def line_of(shape: Shape) -> tuple[int, int]:
-    """Scale and stride of the lanes of an address; (0, 0) where its index varies freely."""
+    """Scale and stride of the lanes of an address; (0, 0) if its index varies freely."""
     match shape.kind:
         case Kind.WIDE:
             return shape.scale, shape.stride
@@ -139,7 +139,7 @@ def read_word(word: Word, name: str) -> str:
 def read_window() -> str:
     """Text that finds `%cache`, `%window.start` and `%window.length` of a row.
 
-    What is no window is the range that the instruction last lay in.
+    Without a window, the range is the instruction's last range.
     """
     return f"""{read_word(Word.POSITION, "own")}
 {read_word(Word.WHERE, "where")}

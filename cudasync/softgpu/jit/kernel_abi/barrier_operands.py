@@ -1,4 +1,4 @@
-"""Cellar, jit. The number of a barrier and its count of threads, as a warp has them."""
+"""Cellar, jit. The number of a barrier and its count of threads, for a warp as a whole."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 
 def number_and_count(lowering: Lowering, instruction: Instruction) -> tuple[Value, Value]:
-    """The barrier's number and its count of threads, 0 for all, as the warp's active lanes have it.
+    """The barrier's number and its count of threads, 0 for all, for the warp's active lanes.
 
-    Of registers those of the first active lane count: `emit_agreement` sees to the others.
+    If they are in registers, the first active lane decides; `emit_agreement` checks the others.
     """
     operands = _operands(instruction)
     if not operands or len(operands) > 2:
@@ -43,7 +43,7 @@ def is_fixed(instruction: Instruction) -> bool:
 
 
 def fixed_number(instruction: Instruction) -> int | None:
-    """The barrier's number, or None where registers have number or count."""
+    """The barrier's number, or None if number or count is in a register."""
     number = _operands(instruction)[0]
     return number.value if isinstance(number, Integer) and is_fixed(instruction) else None
 

@@ -1,6 +1,6 @@
-"""Cellar, jit. How compiled code reports that it cannot go on.
+"""Cellar, jit. Reports from compiled code that it cannot go on.
 
-The report goes into the job, then control leaves through the label `fault`.
+The report goes into the job; then control leaves through the label `fault`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def emit_fault(builder: Builder, code: FaultCode, position: int, mask: str) -> None:
-    """Report `code` for the lanes of `mask` and leave; no text may follow without a label."""
+    """Report `code` for the lanes of `mask` and leave; a label must follow."""
     word = mask_word(builder, mask)
     builder.emit(
         f"call void @cudasync.report(ptr %job, i64 {code.value}, i64 {position}, i32 {word}, i64 0)"

@@ -1,12 +1,12 @@
-"""Cellar, jit. The budget of a block, which loops and calls are taken off.
+"""Cellar, jit. The budget of a block, from which loops and calls are paid.
 
-What is left lives in a register while a warp runs, where nobody else can reach it. So a block gets
-its budget in grains: with one spent it calls `@cudasync.grant`, which takes another from the
-reserve. Whoever wants the launch to end makes the grain 0: the block then times out where it is.
+While a warp runs, the rest of the budget is in a register, which no other thread can reach. So a
+block gets its budget in grains: when one is spent, it calls `@cudasync.grant`, which takes another
+from the reserve. To end a launch, another thread sets the grain to 0; the block then times out.
 
-A thread that Python delivers signals to would hear none before the block ends. It asks for them at
-each grant. What a handler raises is kept in the job, and the block has a second more: a kernel that
-ends by itself soon is not cut off.
+If a block runs on the thread to which Python delivers signals, they would wait for its end. So
+that thread polls for signals at each grant. An exception from a handler is kept in the job, and
+the block may run one more second, so that a kernel that ends soon is not cut off.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from cudasync.softgpu.jit.kernel_abi.job_record import FaultCode, Field, read_fi
 if TYPE_CHECKING:
     from cudasync.softgpu.jit.vector_ir.builder import Builder
 
-# How long a block may go on behind an exception; the clock that counts this, as Linux numbers them.
+# The time that a block may go on after an exception; the number of its clock on Linux.
 _GRACE_NS = 10**9
 _MONOTONIC = 1
 
 
 def spend(builder: Builder, cost: int, position: int, mask: str, then: str) -> None:
-    """Take a trip through a loop off the budget, and go to `then`.
+    """Pay for a trip through a loop from the budget, and go to `then`.
 
-    With nothing left the launch has timed out.
+    If nothing is left, the launch has timed out.
     """
     before = builder.name("load i64, ptr %fuel")
     after = builder.name(f"sub i64 {before}, {cost}")
@@ -40,7 +40,7 @@ def spend(builder: Builder, cost: int, position: int, mask: str, then: str) -> N
 
 
 def pay(builder: Builder, cost: int, position: int, mask: str, *, has_fuel: bool) -> None:
-    """Take a call off the budget, as functions that call others twice may run for years."""
+    """Pay for a call, because functions that call others twice may run for years."""
     if has_fuel:
         before = builder.name("load i64, ptr %fuel")
     else:
@@ -80,7 +80,7 @@ def _at(field: Field) -> str:
     return f"getelementptr i64, ptr %job, i64 {field.value}"
 
 
-# The grain is read anew each time: another thread may have written it.
+# The grain is read again each time, because another thread may have changed it.
 _GRANT = f"""
 define i64 @cudasync.grant(ptr %job) {{
 entry:

@@ -1,7 +1,7 @@
-"""Cellar, jit. The record through which Python and compiled code talk: one array of 64-bit words.
+"""Cellar, jit. The record that Python and compiled code share: one array of 64-bit words.
 
-A job belongs to one thread of execution; it names the launch's data, the scratch memory of the
-block that runs, the blocks to run, and takes the report when something goes wrong.
+A job belongs to one thread of execution. It names the launch's data, the scratch memory of the
+running block and the blocks to run, and it receives the report of a fault.
 """
 
 from __future__ import annotations
@@ -14,20 +14,19 @@ if TYPE_CHECKING:
 
 # The largest block; the table of coordinates has a row of this many for each axis.
 MOST_THREADS = 1024
-# Of a block: how many there are, and how many words of 32 bits each of them has, see
-# `named_barriers`.
+# Barriers of a block: their number, and the number of 32-bit words for each, see `named_barriers`.
 BARRIERS = 16
 BARRIER_WORDS = 5
-# The budget of a block is handed out in grains: some ten milliseconds, of slow instructions a
-# tenth of a second.
+# The budget of a block is handed out in grains: one lasts some ten milliseconds, or a tenth of a
+# second for slow instructions.
 GRAIN = 2**23
 
-# What a warp function returns besides the code of a stop. HELD resumes it
-# at the stops where its lanes are held.
+# Return values of a warp function, beside the codes of suspension points. HELD resumes the warp at
+# the suspension points that hold its lanes.
 DONE = -1
 FAILED = -2
 HELD = 1 << 20
-# Set in what a warp returns if all its lanes wait at barriers, none for memory.
+# Set in a warp's return value if all its lanes wait at barriers, and none for memory.
 AT_BARRIER = 1 << 24
 
 
@@ -49,48 +48,48 @@ class Field(IntEnum):
     SYMBOLS = auto()
     ALLOCATIONS = auto()
     ALLOCATION_COUNT = auto()
-    # The table of a recording; its count is 0 where none is made.
+    # The table of a recording; its count is 0 if nothing is recorded.
     RECORDING = auto()
     RECORDING_COUNT = auto()
-    # Scratch of the block: its shared window, local slabs, frames and states of its warps.
+    # Scratch of the block: its shared window, local slabs, and the frames and states of its warps.
     SHARED = auto()
     SHARED_BYTES = auto()
     LOCAL = auto()
     LOCAL_BYTES = auto()
     FRAMES = auto()
     STATES = auto()
-    # What `barriers` keeps for each number.
+    # The words that `named_barriers` keeps for each number.
     BARRIERS = auto()
-    # Two words per checked instruction: start and length of the range it last lay in.
+    # The words of `access_descriptors.Cache` for each checked instruction.
     CACHES = auto()
-    # tid.x, tid.y and tid.z of every thread, for blocks whose warps are no rows.
+    # tid.x, tid.y and tid.z of every thread, for blocks whose warps are not rows.
     THREADS = auto()
-    # Blocks FIRST to END (excluded), by linear index; IS_RESUMED once FIRST has begun, if it can
-    # stop. FIRST is END when all are done, so that running a job again does nothing twice.
+    # Blocks FIRST to END (excluded), by linear index. IS_RESUMED is set once FIRST has begun, if it
+    # can suspend. FIRST is END when all are done, so that a second run of a job does nothing.
     FIRST_BLOCK = auto()
     END_BLOCK = auto()
     IS_RESUMED = auto()
-    # What a fresh block may spend; what it may spend before it asks for more, 0 once the launch is
-    # to stop; what is left of that, and what it has not asked for yet. See `instruction_budget`.
+    # The budget of a fresh block; the grain, which is 0 once the launch must stop; the rest of the
+    # current grain, and the reserve not yet granted. See `instruction_budget`.
     BUDGET = auto()
     GRAIN = auto()
     BUDGET_LEFT = auto()
     RESERVE = auto()
-    # 1 if the thread that runs it is the one that hears signals. The exception that one of them
-    # raised: type, value and traceback; and until when it may ask for more behind that.
+    # 1 if the job's thread receives signals. Then the exception that a handler raised: type, value
+    # and traceback; and the time until which the block may still ask for more budget.
     LISTENS = auto()
     RAISED_TYPE = auto()
     RAISED_VALUE = auto()
     RAISED_TRACEBACK = auto()
     UNTIL_NS = auto()
-    # What all blocks of the launch may spend, and what those of this job have.
+    # The budget of all blocks of the launch, and the amount spent by those of this job.
     TOTAL = auto()
     SPENT = auto()
     # The memory through which a cooperative grid synchronises, or 0.
     WORKSPACE = auto()
-    # 1 if stores of whole lines are to go past the caches, see `nontemporal_stores`.
+    # 1 if stores of whole lines are non-temporal, see `nontemporal_stores`.
     NONTEMPORAL = auto()
-    # Rounds that a block may make in this turn while its warps get on; whether any has.
+    # Rounds that a block may make in this turn while its warps move; whether any warp has moved.
     ROUNDS = auto()
     HAS_MOVED = auto()
     HAD_MOVED = auto()
@@ -102,22 +101,22 @@ class Field(IntEnum):
     NCTAID_X = auto()
     NCTAID_Y = auto()
     NCTAID_Z = auto()
-    # Never written: the start of a window that has none.
+    # Never written: the start of a window without a start.
     ZERO = auto()
-    # The report. The warp's number is written by whoever leaves through `fault`.
+    # The report. The code at the label `fault` writes the warp's number.
     FAULT_KIND = auto()
     FAULT_POSITION = auto()
     FAULT_WARP = auto()
     FAULT_LANES = auto()
     FAULT_ADDRESS = auto()
-    # Of a bad access: which memory it might have touched, see `Where`.
+    # For a bad access: which memory it may touch, see `Where`.
     FAULT_WHERE = auto()
-    # The state of the slot where races within the kernel are looked for, else 0; see `race_calls`.
+    # The state of the slot if races within the kernel are checked, else 0; see `race_calls`.
     RACES = auto()
-    # The state of the slot's windows where they are watched, else 0; see
+    # The state of the slot's windows if they are watched, else 0; see
     # `softgpu/interface/initialisation_windows.py`.
     WINDOWS = auto()
-    # The state of the slot where it is told who comes to barriers, else 0; see
+    # The state of the slot if arrivals at barriers are recorded, else 0; see
     # `softgpu/interface/convergence_records.py`.
     CONVERGENCE = auto()
 
@@ -136,7 +135,7 @@ class FaultCode(IntEnum):
 
 @unique
 class Status(IntEnum):
-    """What the compiled kernel returns."""
+    """The return value of the compiled kernel."""
 
     DONE = 0
     YIELDED = 1

@@ -1,4 +1,4 @@
-"""Cellar, jit. The LLVM text of one variant of a kernel, and what a launch has to know of it."""
+"""Cellar, jit. The LLVM text of one variant of a kernel, and its properties for a launch."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ if TYPE_CHECKING:
 
     from cudasync.softgpu.interface.launch import Launch
 
-# From here on it is faster to store past the caches, also where the next kernel reads what this one
-# wrote (32 MiB of cache).
+# From this size on non-temporal stores are faster, even if the next kernel reads the results
+# (32 MiB of cache).
 LEAST_BYTES = 16 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class Nontemporal:
-    """What a kernel writes that may store past the caches.
+    """The amount of memory that a kernel with non-temporal stores writes.
 
-    `bytes_per_thread` is None where that depends on how often loops go round; then `outputs` tell,
-    the places among the parameters of pointers to what is written.
+    `bytes_per_thread` is None if the amount depends on trip counts of loops. Then `outputs` has the
+    offsets, among the parameters, of the pointers to written memory.
     """
 
     bytes_per_thread: int | None
@@ -40,9 +40,9 @@ class Nontemporal:
 
 @dataclass(frozen=True, slots=True)
 class Traits:
-    """What of a kernel decides how it is launched, whatever the variant."""
+    """Properties of a kernel that decide how it is launched, in every variant."""
 
-    # Whether it can tell how wide a warp is; whether its blocks may run in any order.
+    # Whether the kernel can observe the width of a warp; whether its blocks may run in any order.
     needs_whole_warps: bool
     is_order_free: bool
     nontemporal: Nontemporal | None
@@ -50,10 +50,10 @@ class Traits:
 
 @dataclass(frozen=True, slots=True)
 class KernelText:
-    """LLVM IR of one variant of a kernel, and what a launch has to know of it."""
+    """LLVM IR of one variant of a kernel, and its properties for a launch."""
 
     text: str
-    # What it calls, and what that calls, see `codegen.compile_text`.
+    # The functions that it calls, directly or indirectly, see `codegen.compile_text`.
     functions: Mapping[str, str]
     declarations: str
     # Scratch of each warp.
@@ -62,5 +62,5 @@ class KernelText:
     traits: Traits
 
 
-# Calls release the GIL: that is what CFUNCTYPE is for here.
+# Calls release the GIL, which is why CFUNCTYPE is used.
 KernelFunction: TypeAlias = Callable[[int], int]

@@ -1,6 +1,6 @@
-"""Cellar, jit. The special registers that tell a thread where it is.
+"""Cellar, jit. The special registers that give a thread its position.
 
-A warp that is a row holds consecutive tid.x and one tid.y and tid.z; other warps read their
+A warp that is a row has consecutive tid.x, one tid.y and one tid.z. Other warps read their
 coordinates from a table that is made once for a launch.
 """
 
@@ -72,7 +72,7 @@ def _clock(type_: str, shift: int) -> Callable[[Lowering], Value]:
 
 
 def _total_size(lowering: Lowering, more: int = 0) -> Value:
-    """What static and dynamic shared memory have together, and so much more."""
+    """The size of static and dynamic shared memory together, plus `more`."""
     return _shared_size(lowering, lowering.storage.reserved_shared_bytes - more)
 
 
@@ -135,7 +135,7 @@ SPECIALS |= {
     "%dynamic_smem_size": _dynamic_size,
     **{name: _constant("i32", offset) for name, offset in REGISTERS.items()},
 }
-# What only whole warps of 32 can answer.
+# Registers whose values only whole warps of 32 can give.
 NEEDS_WHOLE_WARPS = frozenset(
     name for name in SPECIALS if "lane" in name or name in ("%warpid", "%nwarpid")
 )

@@ -1,1 +1,1 @@
-"""Cellar, jit. A launch under way: its blocks, threads, scratch memory and faults."""
+"""Cellar, jit. Runs a launch: its blocks, threads, scratch memory and faults."""

@@ -1,7 +1,7 @@
-"""Cellar, jit. A slot: a job and the scratch memory of one block, which threads run blocks in.
+"""Cellar, jit. Slots: a slot is a job and the scratch memory in which a thread runs one block.
 
-Slots are made for a kernel, a variant and a shape of block, and used again by later launches of
-the same: what does not change from launch to launch is filled in once.
+A slot belongs to a kernel, a variant and a block shape. Later launches of the same kind use it
+again, so that values which do not change between launches are filled in once.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ if TYPE_CHECKING:
     from cudasync.softgpu.jit.launch.kernel_outline import Outline
     from cudasync.softgpu.jit.transforms.program import Program
 
-# Rounds of its warps that a block makes in one turn, as long as each brings it on.
+# The rounds that a block makes in one turn, while its warps move.
 ROUNDS = 32
-# Of scratch that is kept for later launches: more is given back.
+# Scratch that is kept for later launches, at most: a larger slot is freed.
 _MOST_KEPT_BYTES = 1 << 22
 _MOST_IDLE = 8
 _ALIGNMENT = 64
-# Plain numbers: a member of an enumeration costs three times as much to index with.
+# Plain integers: indexing with an enumeration member costs three times as much.
 _ALLOCATIONS, _ALLOCATION_COUNT = int(Field.ALLOCATIONS), int(Field.ALLOCATION_COUNT)
 _RACES = int(Field.RACES)
 _RECORDING, _RECORDING_COUNT = int(Field.RECORDING), int(Field.RECORDING_COUNT)
@@ -58,7 +58,7 @@ _HAS_MOVED, _HAD_MOVED = int(Field.HAS_MOVED), int(Field.HAD_MOVED)
 _LISTENS, _RAISED_TYPE = int(Field.LISTENS), int(Field.RAISED_TYPE)
 _RAISED_TRACEBACK, _GRAIN = int(Field.RAISED_TRACEBACK), int(Field.GRAIN)
 _STATUS = tuple(Status)
-# The thread that Python delivers signals to.
+# The thread to which Python delivers signals.
 _MAIN = main_thread().ident
 _restore = ctypes.PYFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)(
     ("PyErr_Restore", ctypes.pythonapi)
@@ -70,10 +70,10 @@ class Fit:
     """A compiled kernel fitted to a shape of block and an amount of dynamic shared memory."""
 
     function: KernelFunction
-    # What has to live as long as the function.
+    # An object that must live as long as the function.
     owner: object
     outline: Outline
-    # The instructions, for who tells of a fault.
+    # Returns the instructions, for the report of a fault.
     find_program: Callable[[], Program]
     variant: Variant
     text: KernelText
@@ -87,7 +87,7 @@ class Fit:
         return x * y * z
 
     def take(self, launch: Launch) -> Slot:
-        """A slot for this launch, used before or new."""
+        """A slot for this launch, idle or new."""
         try:
             slot = self.idle.pop()
         except IndexError:
@@ -96,7 +96,7 @@ class Fit:
         return slot
 
     def give(self, slot: Slot) -> None:
-        """A slot that nobody uses any more."""
+        """Take back a slot that is no longer in use."""
         if slot.size_bytes <= _MOST_KEPT_BYTES and len(self.idle) < _MOST_IDLE:
             self.idle.append(slot)
 
@@ -106,11 +106,11 @@ class Slot:
 
     def __init__(self, fit: Fit) -> None:
         self._fit = fit
-        # What idle turns of the block that waits were charged.
+        # The amount charged to the waiting block for idle turns.
         self._charged = 0
-        # The blocks it was aimed at last in this launch, once all of that is written.
+        # The blocks at which `aim` last pointed in this launch, set after all its other writes.
         self.aimed = (0, 0)
-        # How long a block took in the slowest chunk of a launch, the last that was timed; 0 before.
+        # The time of a block in the slowest chunk of the last timed launch; 0 before.
         self.block_s = 0.0
         lanes = fit.variant.lanes
         threads = fit.thread_count
@@ -137,7 +137,7 @@ class Slot:
         alignment = max(_ALIGNMENT, outline.alignment)
         self.size_bytes = sum(size + alignment for size in sizes.values()) + alignment
         scratch = bytearray(self.size_bytes)
-        # This holds the memory, and holds it in place.
+        # Keeps the memory alive, and in place.
         self._scratch = ctypes.c_ubyte.from_buffer(scratch)
         self.word = word = array("Q", bytes(8 * len(Field)))
         self._job = word.buffer_info()[0]
@@ -148,7 +148,7 @@ class Slot:
             word[place] = address
             parts[place] = memoryview(scratch)[address - start : address - start + size]
             address += size
-        # What an earlier warp left in local memory stays there: only the first finds poison.
+        # Local memory is not poisoned again: only the first warp finds poison there.
         poison(word[Field.LOCAL], local_bytes)
         self._parameters = parts[Field.PARAMETERS]
         self._symbols = parts[Field.SYMBOLS].cast("Q")
@@ -164,7 +164,7 @@ class Slot:
         word[Field.NTID_X], word[Field.NTID_Y], word[Field.NTID_Z] = fit.block
 
     def load(self, launch: Launch) -> None:
-        """Fill in what is a launch's own."""
+        """Fill in the values of this launch."""
         words = self.word
         self._parameters[:] = launch.parameters[: self._parameter_bytes]
         if launch.symbols:
@@ -198,7 +198,7 @@ class Slot:
         words[_NCTAID_X], words[_NCTAID_Y], words[_NCTAID_Z] = launch.grid
 
     def _window(self) -> Window:
-        """Where shared and local memory lie."""
+        """The places of shared and local memory."""
         words, outline = self.word, self._fit.outline
         shared, local = words[Field.SHARED], words[Field.LOCAL]
         sizes = words[Field.SHARED_BYTES], words[Field.LOCAL_BYTES]
@@ -221,30 +221,30 @@ class Slot:
         self.aimed = (first, end)
 
     def charge(self, cost: int) -> None:
-        """Take something off the budget of a block that waits.
+        """Reduce the budget of a block that waits.
 
-        Compiled code finds out when nothing is left.
+        Compiled code notices when nothing is left.
         """
         self.word[Field.BUDGET_LEFT], self.word[Field.RESERVE] = 0, max(0, self._left - cost)
         self._charged += cost
 
     def stop(self) -> None:
-        """Have the blocks time out where they are, at the next grain. May be called at any time."""
+        """Make the blocks time out at their next grain. May be called at any time."""
         self.word[_GRAIN] = self.word[_TOTAL] = 0
 
     @property
     def is_stopped(self) -> bool:
-        """Whether nothing more is granted."""
+        """Whether no more budget is granted."""
         return not self.word[_GRAIN]
 
     @property
     def _left(self) -> int:
-        """What is left of the budget of a block that waits."""
+        """The rest of the budget of a block that waits."""
         own: int = ctypes.c_int64(self.word[Field.BUDGET_LEFT]).value
         return own + self.word[Field.RESERVE]
 
     def run(self) -> Status:
-        """Run the blocks aimed at, or what is left of them, without the GIL."""
+        """Run the blocks of the last `aim`, or the rest of them, without the GIL."""
         words = self.word
         words[_ROUNDS] = ROUNDS
         words[_HAS_MOVED] = words[_HAD_MOVED] = 0
@@ -253,27 +253,27 @@ class Slot:
         if words[_RAISED_TYPE]:
             raised = words[_RAISED_TYPE : _RAISED_TRACEBACK + 1]
             words[_RAISED_TYPE] = 0
-            # Raises what a signal handler did.
+            # Raises the exception of a signal handler.
             _restore(*raised)
         return status
 
     @property
     def spent(self) -> int:
-        """What the blocks that it has finished in this launch have cost."""
+        """The cost of the blocks that this slot has finished in this launch."""
         return self.word[Field.SPENT]
 
     @property
     def spent_under_way(self) -> int:
-        """What a block that waits has cost so far, without what its idle turns were charged."""
+        """The cost so far of a block that waits, without the charges for idle turns."""
         return self.word[Field.BUDGET] - self._left - self._charged
 
     @property
     def has_moved(self) -> bool:
-        """Whether a block that waits has got on in its last turn."""
+        """Whether a block that waits has moved in its last turn."""
         return bool(self.word[Field.HAD_MOVED])
 
     def fault(self, launch: Launch) -> tuple[int, Fault]:
-        """The report that compiled code left in the job, and the index of its block."""
+        """The report that compiled code wrote into the job, and the index of its block."""
         word, program = self.word, self._fit.find_program()
         kind = FaultCode(word[Field.FAULT_KIND])
         instruction = program.instructions[word[Field.FAULT_POSITION]]
@@ -293,7 +293,7 @@ class Slot:
         if access is not None and access.space is StateSpace.SHARED:
             window = (word[Field.SHARED], word[Field.SHARED_BYTES])
         elif access is not None and access.space is StateSpace.LOCAL:
-            # What is checked of local memory, and reported, is the offset.
+            # For local memory, checks and reports use the offset.
             window = (0, program.slab_bytes)
         fault = Fault(
             kind=FaultKind[kind.name],

@@ -1,4 +1,4 @@
-"""Cellar, jit. What access an instruction makes, for the report of its fault."""
+"""Cellar, jit. Finds the access that an instruction makes, for the report of its fault."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ class Touched:
 
 
 def blamed(instruction: Instruction, *, is_in_window: bool) -> Touched | None:
-    """The access of `instruction` that failed; None if it makes none.
+    """The access of `instruction` that failed; None if it makes no access.
 
-    Of those with two, one of them is in shared memory: `is_in_window` says which it was.
+    If it makes two, one is to shared memory: `is_in_window` says whether that one failed.
     """
     modifiers, space = instruction.modifiers, instruction.space
     match instruction.opcode:
@@ -46,7 +46,7 @@ def blamed(instruction: Instruction, *, is_in_window: bool) -> Touched | None:
             part = part_of(instruction)
             assert part is not None
             return Touched(part.element_bytes, "store" in modifiers, space)
-    # A call that leaves the stack is no access: it has neither a size nor a type.
+    # A call that exceeds the stack is no access: it has neither a size nor a type.
     if not instruction.types:
         return None
     size = instruction.type.size * instruction.vector_size

@@ -1,7 +1,7 @@
-"""Cellar, jit. What loading and launching a kernel take of it, without its instructions.
+"""Cellar, jit. The properties of a kernel that loading and launching need, without instructions.
 
-It is kept on disk with the texts, for modules that once were compiled: a later process that loads
-one parses no PTX, until a fault is told or a variant lowered that no process had.
+For modules that were compiled before, the outline is kept on disk with the texts. A later process
+that loads such a module parses no PTX until it reports a fault or lowers a new variant.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Outline:
-    """Sizes in bytes, but for the counts of symbols, instructions and threads."""
+    """Sizes in bytes, and counts of symbols, instructions and threads."""
 
     name: str
     line: int
@@ -34,9 +34,9 @@ class Outline:
     parameter_sizes: tuple[int, ...]
     static_shared_bytes: int
     reserved_shared_bytes: int
-    # Of local memory, for each thread.
+    # Local memory of each thread.
     slab_bytes: int
-    # Of that and of the shared window.
+    # The alignment of slabs and of the shared window.
     alignment: int
     symbols: int
     instructions: int
@@ -63,13 +63,13 @@ def outline_of(program: Program) -> Outline:
 
 
 def record_of(module: ir.Module, outlines: Iterable[Outline]) -> bytes:
-    """The outlines of a module's kernels, and what it says of itself, as they are kept."""
+    """The disk record of a module: its target, its version and the outlines of its kernels."""
     kernels = [astuple(each) for each in outlines]
     return json.dumps([module.target, module.version, kernels]).encode()
 
 
 def parts_of(record: bytes) -> tuple[str, tuple[int, int], list[Outline]]:
-    """Target, version and outlines as they were kept."""
+    """Target, version and outlines from a disk record."""
     target, (major, minor), kernels = json.loads(record)
     return target, (major, minor), [Outline(*map(_field, parts)) for parts in kernels]
 
@@ -79,7 +79,7 @@ def _field(value: Any) -> Any:
 
 
 class Source:
-    """A module's PTX, parsed once somebody asks for a program."""
+    """A module's PTX, parsed at the first request for a program."""
 
     def __init__(self, image: bytes) -> None:
         self._image = image

@@ -1,11 +1,11 @@
-"""Cellar, jit. A launch under way: which blocks run where, and which fault is told.
+"""Cellar, jit. Distributes the blocks of a launch over threads, and selects the reported fault.
 
-Blocks of a launch run on up to as many threads as there are processors, each with a slot of its
-own, taking the next few blocks in turn. A kernel with a loop that waits for memory runs on one
-thread, block after block; a block that only waits is set aside with its slot, and gets a turn
-whenever others have got on, or `run` is called again. A kernel whose result could depend on the
-order of blocks through its atomics runs on one thread, too: a launch gives the same bits every
-time. So does one that is recorded, since a record says what came before what.
+Blocks run on up to as many threads as there are processors. Each thread has a slot of its own and
+takes the next few blocks in turn. A kernel with a loop that waits for memory runs on one thread,
+block after block. A block that only waits is set aside with its slot. It gets a turn whenever other
+blocks have moved, or `run` is called again. A kernel whose atomics could make its result depend on
+the order of blocks also runs on one thread, so that a launch gives the same bits every time. So
+does a recorded kernel, because a record states an order.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ if TYPE_CHECKING:
     from cudasync.softgpu.interface.launch import Launch
     from cudasync.softgpu.jit.launch.block_slots import Fit, Slot
 
-# Blocks that may be set aside at a time; further ones begin when one of these is done.
+# The number of blocks that may be set aside at once; further blocks begin when one of them is done.
 MOST_WAITING = 1024
-# Turns of all blocks before the rest of the program gets one; what a turn of a block that brings
-# nobody on costs of its budget: as many trips as take about as long as the executor then sleeps.
+# Turns of all blocks before the rest of the program gets a turn. IDLE_COST is the budget that a
+# block pays for a turn in which nothing moves: trips that take as long as the executor then sleeps.
 _TURNS = 64
 IDLE_COST = 2**14
-# Launches of fewer threads than this are not worth a second processor, unless the first of its
-# chunks shows that they take their time.
+# Launches of fewer threads than this do not use a second processor, unless their first chunk
+# takes long.
 _FEW_THREADS = 1 << 15
 _LONG_S = 100e-6
 _CHUNKS_PER_THREAD = 8
-# Blocks in the first chunk; chunks grow while they take less than this.
+# The size of the first chunk, in blocks. Chunks grow while they take less time than _CHUNK_S.
 _FIRST_CHUNK = 1024
 _CHUNK_S = 20e-3
-# Chunks of short launches take about this, where as many blocks are left for each of the others:
-# who wakes up to help meanwhile finds the GIL free, and few chunks cost little Python.
+# Chunks of short launches take about this long, if as many blocks are left for each other thread.
+# A helper that wakes up meanwhile finds the GIL free, and few chunks cost little Python.
 _SHORT_S = 250e-6
 _DONE = Outcome(OutcomeKind.DONE)
 
@@ -47,9 +47,9 @@ _DONE = Outcome(OutcomeKind.DONE)
 class JitExecution:
     """One launch of one kernel.
 
-    An interrupt may end `run` anywhere; called again, it goes on. So a slot is in `_waiting` or
-    `_working` before it runs, and is taken out when its outcome is known: a job that is run once
-    more when it is done does nothing. Blocks become a slot's by one store, into one of these;
+    An interrupt may leave `run` anywhere; a second call goes on. So a slot is in `_waiting` or
+    `_working` before it runs, and is removed when its outcome is known: a job that runs again after
+    it is done does nothing. A single store into one of these assigns blocks to a slot;
     `_next_block` only follows.
     """
 
@@ -61,17 +61,17 @@ class JitExecution:
         self._next_block = 0
         self._lock = Lock()
         self._waiting: list[Slot] = []
-        # The slot of the thread that launches, if it runs blocks now or was interrupted: and those
-        # blocks.
+        # The slot of the launching thread with its blocks, while it runs them or after an
+        # interrupt.
         self._working: dict[Slot, tuple[int, int]] = {}
-        # No interrupt reaches them: they finish what they began.
+        # No interrupt reaches helpers: they finish each job that they begin.
         self._helpers: list[Job] = []
-        # The slots that it has, whoever runs blocks in them; whether it is to end.
+        # All slots of this launch, on any thread; whether the launch must end.
         self._slots: list[Slot] = []
         self._is_stopped = False
-        # Helpers that may be asked yet.
+        # The number of helpers not called yet.
         self._unasked = 0
-        # The fault of the earliest block that has one, with the block's index.
+        # The fault of the earliest faulty block, with the block's index.
         self._fault: tuple[int, Fault] | None = None
         self._spent = 0
 
@@ -83,7 +83,7 @@ class JitExecution:
         else:
             self._run_all()
         if self._fault is None and self._is_stopped and self._waiting:
-            # It waits where no budget is asked for.
+            # The block waits at a place where it asks for no budget.
             self._fault = (self._block_count, self._timeout())
         if self._fault is not None:
             self._waiting.clear()
@@ -97,8 +97,8 @@ class JitExecution:
         return _DONE
 
     def stop(self) -> None:
-        """Have it end soon, wherever it is; see `launch.Execution`."""
-        # In this order: a slot that is in the list after the first line is not given to others.
+        """Make the launch end soon, wherever it is; see `launch.Execution`."""
+        # The flag first: a slot taken later stops itself, and one given back is not used again.
         self._is_stopped = True
         for slot in list(self._slots):
             slot.stop()
@@ -117,13 +117,13 @@ class JitExecution:
 
     def _interrupted(self, slot: Slot) -> None:
         if slot.is_stopped:
-            # It heard an interrupt, and did not end; neither will what runs beside it.
+            # The slot noticed an interrupt but did not end; neither will the slots beside it.
             self.stop()
 
     # Kernels that wait for memory.
 
     def _run_in_turns(self) -> bool:
-        """Give blocks their turns while that brings any of them on; whether the last did."""
+        """Give blocks turns while any of them moves; return whether the last turn moved one."""
         has_moved = False
         for _ in range(_TURNS):
             has_moved = self._run_in_turn()
@@ -132,11 +132,11 @@ class JitExecution:
         return has_moved
 
     def _run_in_turn(self) -> bool:
-        """Give each block that waits a turn, then begin others; whether any got on."""
+        """Give each waiting block a turn, then begin others; return whether any moved."""
         has_moved = False
         waiting = self._waiting
         if waiting:
-            # Else an interrupt may have come before it was noted that the last block was begun.
+            # An interrupt may have come between the start of the last block and its store below.
             self._next_block = max(self._next_block, waiting[-1].aimed[1])
         for slot in list(waiting):
             if self._fault is None:
@@ -160,7 +160,7 @@ class JitExecution:
         return has_moved
 
     def _run_one(self, slot: Slot) -> bool:
-        """Give a block that is in `_waiting` its turn; whether it got on."""
+        """Give a block in `_waiting` its turn; return whether it moved."""
         if slot.is_stopped:
             slot.charge(self._launch.budget)
         try:
@@ -178,9 +178,9 @@ class JitExecution:
         return True
 
     def _account(self, slot: Slot) -> None:
-        """Add what a slot has spent that is done; together they may have spent too much.
+        """Add the cost of a finished slot; all slots together may have spent too much.
 
-        Which of several threads finds that out does not matter: the sum is the same.
+        It does not matter which thread finds that out: the sum is the same.
         """
         self._spent += slot.spent
         self._check_spent(self._spent)
@@ -213,7 +213,7 @@ class JitExecution:
         self._join()
 
     def _ask(self, most: int) -> None:
-        """Have the other processors take part from now on."""
+        """Call helpers on the other processors."""
         while self._unasked:
             self._unasked -= 1
             job = Job(partial(self._work, most, is_helper=True))
@@ -221,25 +221,25 @@ class JitExecution:
             job.ask()
 
     def _join(self) -> None:
-        """Wait for the helpers that have begun."""
+        """Wait for the helpers that have begun a job."""
         while self._helpers:
             self._helpers[-1].join()
             self._helpers.pop()
 
     def _work(self, most: int, *, is_helper: bool = False) -> None:
-        """Run chunks of up to `most` blocks until there are none, or one is at fault.
+        """Run chunks of up to `most` blocks until none is left, or a block is at fault.
 
-        Chunks are taken in order, and those under way are finished: so the fault of the earliest
-        block is found, whichever thread was faster. A chunk is as long as an interrupt may wait.
+        Chunks are taken in order, and chunks under way are finished. So the fault of the earliest
+        block is found, whichever thread was faster. An interrupt waits at most one chunk.
         """
         slot = self._take()
         chunk = min(most, _FIRST_CHUNK)
-        # How long a block takes: in the slowest chunk of the last launch, and of this one.
+        # The time of a block: in the slowest chunk of the last launch, and of this launch.
         block_s, slot.block_s = slot.block_s, 0.0
         while True:
             short = int(_SHORT_S / block_s) if block_s else 0
             with self._lock:
-                # An interrupt may have come before it was noted how far they are begun.
+                # An interrupt may have come between the two stores below.
                 first = max([self._next_block, *(end for _, end in self._working.values())])
                 left = self._block_count - first
                 if left <= 0 or self._fault is not None:
@@ -265,14 +265,14 @@ class JitExecution:
         self._give(slot)
 
     def _work_alone(self) -> None:
-        """`_work` where no other thread can take part."""
+        """Like `_work`, without helpers."""
         slot = self._take()
         count = self._block_count
         chunk = min(count // _CHUNKS_PER_THREAD or 1, _FIRST_CHUNK)
         while self._next_block < count and self._fault is None:
             first = self._next_block
             end = min(first + chunk, count)
-            # No interrupt can come between these two.
+            # No interrupt can come between these two stores.
             self._working[slot] = (first, end)
             self._next_block = end
             slot.aim(first, end)
@@ -283,7 +283,7 @@ class JitExecution:
         self._give(slot)
 
     def _work_on(self, slot: Slot, first: int, end: int) -> None:
-        """Finish what an interrupted thread had begun, or was about to begin."""
+        """Finish the blocks that an interrupted thread had begun, or was about to begin."""
         if slot.aimed != (first, end):
             slot.aim(first, end)
         self._run_chunk(slot)
@@ -291,7 +291,7 @@ class JitExecution:
         self._account(slot)
 
     def _run_chunk(self, slot: Slot) -> bool:
-        """Run the blocks that a slot is aimed at; whether one is at fault."""
+        """Run the blocks that `slot` aims at; return whether one is at fault."""
         try:
             if slot.run() is not Status.FAULT:
                 return False
@@ -300,7 +300,7 @@ class JitExecution:
             raise
         fault = slot.fault(self._launch)
         with self._lock:
-            # Keep that of the earliest block.
+            # Keep the fault of the earliest block.
             if self._fault is None or fault[0] < self._fault[0]:
                 self._fault = fault
         return True

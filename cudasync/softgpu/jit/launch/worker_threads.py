@@ -1,8 +1,8 @@
-"""Cellar, jit. Threads that run blocks beside the one that launches.
+"""Cellar, jit. Helper threads that run blocks beside the launching thread.
 
-Not a `ThreadPoolExecutor`: an interrupt of the launching thread, inside of `submit` or `result`,
-can leave one of its locks taken for ever. Here each step that must not be cut is one C call, and a
-job that is not begun when it is waited for is taken back.
+This is no `ThreadPoolExecutor`: an interrupt of the launching thread inside `submit` or `result`
+can leave one of the executor's locks taken for ever. Here each step that must not be interrupted is
+one C call. `join` takes back a job that has not begun.
 """
 
 from __future__ import annotations
@@ -17,38 +17,38 @@ from cudasync.softgpu.interface.internal_threads import entered
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-# The processors there are: asking costs more than a small launch.
+# The number of processors, read once: `cpu_count` costs more than a small launch.
 PROCESSORS = os.cpu_count() or 1
-# A waiter looks by itself this often: what would wake it may have gone to one that was interrupted.
+# A waiter polls this often: its wake-up may have gone to a waiter that was interrupted.
 _LOOK_S = 0.1
 
 _JOBS: SimpleQueue[Job] = SimpleQueue()
-# One for each thread there is. They sleep between jobs, for as long as the process lives.
+# One entry for each thread. The threads sleep between jobs, for as long as the process lives.
 _threads: list[None] = []
 
 
 class Job:
-    """`work()`, done by a helper, or taken back."""
+    """A call of `work()` that a helper makes, unless `join` takes it back first."""
 
     def __init__(self, work: Callable[[], None]) -> None:
         self._work = work
-        # What is appended first counts: a helper has begun, or the job was taken back.
+        # The first entry counts: a helper has begun, or the job was taken back.
         self._verdicts: list[str] = []
         self._has_ended = False
         self._wakes: SimpleQueue[None] = SimpleQueue()
         self._error: BaseException | None = None
 
     def ask(self) -> None:
-        """Have a helper do it, if one has time before `join`."""
+        """Offer the job to helpers; one runs it if it is free before `join`."""
         _JOBS.put(self)
         if len(_threads) < PROCESSORS - 1:
             _threads.append(None)
             start_new_thread(_serve, ())
 
     def join(self) -> None:
-        """Take it back if it has not begun, else wait for its end; raises what went wrong in it.
+        """Take the job back if it has not begun, else wait for its end; raises the job's error.
 
-        May be interrupted, and called again.
+        May be interrupted and called again.
         """
         self._verdicts.append("taken back")
         if self._verdicts[0] == "taken back":
@@ -62,7 +62,7 @@ class Job:
             raise self._error
 
     def do(self) -> None:
-        """On a helper: do it, unless it was taken back."""
+        """On a helper: run the job, unless it was taken back."""
         self._verdicts.append("begun")
         if self._verdicts[0] != "begun":
             return
@@ -79,10 +79,10 @@ def _serve() -> None:
         while True:
             job = _JOBS.get()
             job.do()
-            # Hold nothing while asleep.
+            # Hold no reference while asleep.
             del job
 
 
 if hasattr(os, "register_at_fork"):
-    # A child has none of the threads.
+    # A forked child has none of the threads.
     os.register_at_fork(after_in_child=_threads.clear)

@@ -1,1 +1,1 @@
-"""Cellar, jit. LLVM text in, machine code out, and both on disk."""
+"""Cellar, jit. Turns LLVM text into machine code, and keeps both on disk."""

@@ -1,13 +1,13 @@
-"""Cellar, jit. LLVM IR text to machine code in this process, through llvmlite.
+"""Cellar, jit. Compiles LLVM IR text to machine code in this process, through llvmlite.
 
-Code is generated for one of two sets of features, the best that the host has whole: x86-64-v4,
-with registers of 512 bits and masks of their own, or x86-64-v3. Its results are the same bits: what
-an instruction computes is fixed, and nothing is contracted. Elsewhere LLVM's defaults apply.
+Code is generated for the better of two feature sets that the host supports fully: x86-64-v4, with
+512-bit registers and mask registers, or x86-64-v3. Both give the same bits, because the result of
+each instruction is fixed and nothing is contracted. On other hosts LLVM's defaults apply.
 
-A kernel's machine code is kept by its text, so that modules loaded twice are compiled once; on disk
-(`disk_cache.py`) by text, target and version of LLVM, so that the next process compiles nothing.
-The functions that kernels share (`Builder.functions`) are compiled when one is first called for,
-and are then symbols of this process for every kernel.
+A kernel's machine code is kept by its text, so that a module loaded twice is compiled once. On disk
+(`disk_cache.py`) it is kept by text, target and LLVM version, so that the next process compiles
+nothing. The functions that kernels share (`Builder.functions`) are compiled at their first use, and
+are then symbols of this process for every kernel.
 """
 
 from __future__ import annotations
@@ -37,19 +37,19 @@ if TYPE_CHECKING:
     from cudasync.softgpu.jit.kernel_abi.kernel_text import KernelFunction
 
 _ENTRY = "kernel"
-# One compilation at a time: texts are compiled once, and LLVM is not asked twice at once.
+# One compilation at a time, so that each text is compiled once, and only one thread calls LLVM.
 _lock = Lock()
-# How many texts were compiled, and how many found on disk instead.
+# The number of texts that were compiled, and of texts that were found on disk.
 counts = {"compiled": 0, "found": 0}
 # The engines that own the shared functions, by the functions' names.
 _library: dict[str, Any] = {}
-# By text a kernel's function and what has to live as long as it; used last, the last.
+# By text: the kernel's function and an object that must live as long; in order of last use.
 _kernels: OrderedDict[str, tuple[KernelFunction, Any]] = OrderedDict()
 _MOST_KERNELS = 256
 
-# What makes machine code's text of the kernel's, in this order. LLVM's own list for its first level
-# takes four times as long, and makes one kernel of the bench faster by a tenth: the text is in
-# vectors, its functions are one stretch of code each, and what can be constant is written so.
+# The passes for a kernel's text, in this order. LLVM's own list for its first level takes four
+# times as long, and makes one kernel of the bench faster by a tenth: the text is in vectors, each
+# function is one stretch of code, and constants are written as constants.
 _PASSES = (
     "always_inliner",
     "sroa",
@@ -60,22 +60,22 @@ _PASSES = (
     "jump_threading",
     "simplify_cfg",
 )
-# The same for text that is made machine code of quickly.
+# The passes for text that is compiled quickly.
 _LIGHT_PASSES = ("always_inliner", "sroa", "simplify_cfg")
 
-# How far LLVM's register allocator looks for where else a value might be kept. With its own number,
-# 10000, that takes time as the square of a kernel's size: one of 90 000 lines of text took 31 s for
-# machine code and takes 11. The code of what is smaller is the same to the byte.
+# The limit of the search in LLVM's register allocator for other places of a value. With LLVM's own
+# number, 10000, that time is quadratic in a kernel's size: machine code for 90 000 lines of text
+# took 31 s and takes 11. The code of smaller kernels is the same to the byte.
 REGION_OPTION = "grow-region-complexity-budget"
 _REGION_BUDGET = 500
 
-# Of an object file among several that are kept as one.
+# The length of an object file, where several are kept as one.
 _LENGTH = struct.Struct("<Q")
 
 _PROTOTYPE = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p)
 
-# The levels as LLVM names them, the best first; what each means, in LLVM's names for features; and
-# how its code is tuned.
+# The levels as LLVM names them, the best first. For each, the features that it needs and the
+# tuning of its code, in LLVM's names.
 _V3 = ("avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe")
 _V4 = ("avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl", *_V3)
 LEVELS = {
@@ -86,15 +86,16 @@ LEVELS = {
 
 @functools.cache
 def host_level() -> str:
-    """The level of this host, or nothing where it has none."""
+    """The level of this host, or "" if it has none."""
     features = llvm.get_host_cpu_features()
     return next((x for x in LEVELS if all(map(features.get, LEVELS[x][0]))), "")
 
 
 def new_machine(level: str, target: Any = None, *, is_light: bool = False) -> Any:
-    """A target machine of this level, of this host's kind if nothing else is asked for.
+    """A target machine of this level, of this host's kind unless `target` is given.
 
-    One that `is_light` makes code quickly: instructions one by one, registers block by block.
+    A light machine generates code quickly: it selects instructions singly, and allocates registers
+    block by block.
     """
     target = target or llvm.Target.from_default_triple()
     effort = 0 if is_light else 2
@@ -107,13 +108,13 @@ def new_machine(level: str, target: Any = None, *, is_light: bool = False) -> An
 def _machine() -> Any:
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
-    # For the whole process; nothing happens where LLVM does not know it.
+    # For the whole process; has no effect if LLVM does not know the option.
     llvm.set_option("cudasync", f"-{REGION_OPTION}={_REGION_BUDGET}")
     return new_machine(host_level())
 
 
 def optimise(text: str, machine: Any, level: str | None = None) -> Any:
-    """Parse, verify and optimise for a machine of a level, the host's if it is left out."""
+    """Parse, verify and optimise for a machine of a level; the default is the host's level."""
     more = mask_vectors.definitions(text, host_level() if level is None else level)
     module = llvm.parse_assembly(text + more)
     passes, builder = prepared(module, machine, is_light=is_light(text))
@@ -122,12 +123,12 @@ def optimise(text: str, machine: Any, level: str | None = None) -> Any:
 
 
 def is_light(text: str) -> bool:
-    """Whether machine code is to be made quickly of a text, see `splitting.modules`."""
+    """Whether a text is to be compiled quickly, see `split_modules`."""
     return text.startswith(LIGHT_LINE)
 
 
 def prepared(module: Any, machine: Any, *, is_light: bool = False) -> tuple[Any, Any]:
-    """Make a module one for this machine, and verify it; the passes for it."""
+    """Fit a module to this machine and verify it; return its passes."""
     module.triple = machine.triple
     module.data_layout = str(machine.target_data)
     module.verify()
@@ -140,7 +141,7 @@ def prepared(module: Any, machine: Any, *, is_light: bool = False) -> tuple[Any,
 
 @functools.cache
 def _setup() -> tuple[str, ...]:
-    """What machine code depends on beside the text: LLVM, the processor, and these files."""
+    """The inputs of machine code beside the text: LLVM, the processor, and these files."""
     version = ".".join(map(str, llvm.llvm_version_info))
     files = (Path(each).read_text(encoding="utf-8") for each in (__file__, mask_vectors.__file__))
     return llvmlite.__version__, version, _machine().triple, host_level(), *files
@@ -164,14 +165,14 @@ def _codes(texts: Sequence[str]) -> list[list[bytes]]:
 
 
 def cut_into_modules(text: str, beside: int = 0) -> tuple[str, ...]:
-    """The modules that a text becomes; `beside` is the weight of what is compiled with it."""
+    """The modules of a text; `beside` is the weight of the texts that are compiled with it."""
     if is_split(text):
         return modules(text)
     return cut(text, beside) if PROCESSORS > 1 else (text,)
 
 
 def _packed(codes: Sequence[bytes]) -> bytes:
-    """Several object files as one, each behind its length."""
+    """Several object files as one, each after its length."""
     return b"".join(_LENGTH.pack(len(code)) + code for code in codes)
 
 
@@ -185,7 +186,7 @@ def _unpacked(packed: bytes) -> list[bytes]:
 
 
 def _made_at_once(parts: Sequence[str]) -> dict[str, bytes]:
-    """The object file of each part, the longest first, by helpers too if they have time."""
+    """The object file of each part, the longest first; free helpers take part."""
     if len(parts) < 2:
         machine = _machine()
         return {part: machine.emit_object(optimise(part, machine)) for part in parts}
@@ -210,10 +211,10 @@ def _made_at_once(parts: Sequence[str]) -> dict[str, bytes]:
 
 
 def _made_apart(text: str) -> bytes:
-    """An object file, made beside others: its context and machine are nobody else's.
+    """Make an object file beside other threads, with a context and a machine of its own.
 
-    llvmlite lets one thread at a time call LLVM, which itself only asks that threads share no
-    context. So what takes long is called in the library itself.
+    llvmlite lets one thread at a time call LLVM. LLVM itself only demands that threads share no
+    context. So the long calls go directly to the library.
     """
     library, error = _library_itself(), ctypes.c_char_p()
     light = is_light(text)
@@ -237,7 +238,7 @@ def _made_apart(text: str) -> bytes:
 
 @functools.cache
 def _library_itself() -> Any:
-    """llvmlite's library without its lock; the prototypes are its own."""
+    """llvmlite's library without llvmlite's lock, and with llvmlite's prototypes."""
     library = ctypes.CDLL(llvm.ffi.lib._name)
     for name in (
         "LLVMPY_ParseAssembly",
@@ -257,7 +258,7 @@ def link(codes: Sequence[bytes]) -> Any:
     missing = missing_symbols(codes)
     if missing:
         raise CudasyncError(f"compiled code needs {', '.join(sorted(missing))}: nobody has it")
-    # An engine takes its target machine over.
+    # An engine takes ownership of its target machine.
     engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), new_machine(host_level()))
     for code in codes:
         engine.add_object_file(llvm.ObjectFileRef.from_data(code))
@@ -272,7 +273,7 @@ def declaration(definition: str) -> str:
 
 
 def _text_of(names: Sequence[str], functions: Mapping[str, str], declarations: str) -> str:
-    """A module with the functions of these names, that may call the others."""
+    """A module with the functions of these names, which may call the others."""
     others = [declaration(each) for name, each in functions.items() if name not in names]
     return "\n".join([*(functions[name] for name in names), *others, declarations])
 
@@ -290,14 +291,14 @@ def compile_text(
 ) -> tuple[KernelFunction, Any]:
     """Machine code for the kernel in `text`: a function of a job's address, and its owner.
 
-    `functions` are those it calls, and `declarations` what these call in turn.
+    `functions` are the functions that it calls, and `declarations` the functions that those call.
     """
     with _lock:
         found = _kernels.get(text)
         if found is None:
             new = [name for name in functions if name not in _library]
             texts = [_text_of(new, functions, declarations)] if new else []
-            # Both at once: only what is linked has to be there in this order.
+            # Both are compiled at once; only linking must follow this order.
             *library, code = _codes([*texts, text])
             for each in library:
                 _provide(new, link(each))
@@ -313,7 +314,7 @@ def compile_text(
 def compile_functions(text: str, names: Sequence[str]) -> tuple[dict[str, int], Any]:
     """The addresses of functions and variables in a text that calls Python, and their owner.
 
-    The machine code is kept on disk, as a kernel's is; the text must have no address in it.
+    The machine code is kept on disk, like a kernel's; the text must not contain an address.
     """
     with _lock:
         key = disk_cache.key_of(*_setup(), text)

@@ -1,4 +1,4 @@
-"""Cellar, jit. The folder of what the software GPU has compiled: machine code and texts."""
+"""Cellar, jit. The disk cache of the software GPU's compiled results: machine code and texts."""
 
 from __future__ import annotations
 

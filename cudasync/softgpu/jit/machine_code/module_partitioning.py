@@ -1,30 +1,30 @@
-"""Cellar, jit. A kernel's text in two, so that two processors make machine code of it.
+"""Cellar, jit. Divides a kernel's text in two, so that two processors can compile it.
 
-Segments (`segments`) are functions that nobody calls but by a table, and LLVM's work on one has
-nothing to do with the others. So about half of them become a module of their own. The halves are
-linked together again, and are kept as one.
+Segments (`parallel_regions`) are functions that are called only through a table, and LLVM's work on
+one does not depend on the others. So about half of them become a module of their own. The two
+halves are linked together again, and are kept as one.
 """
 
 from __future__ import annotations
 
 import re
 
-# Below this many characters of segments one processor is as fast.
+# Segments with fewer characters than this compile as fast on one processor.
 _LEAST = 25_000
 _SEGMENT = re.compile(
     r"^define internal (i64 @segment\.\d+\([^)]*\)) noinline(.*?^\}\n)", re.MULTILINE | re.DOTALL
 )
 _TABLES = re.compile(r"^@(?:segments|numbers) = .*\n", re.MULTILINE)
 _KERNEL = "define i32 @kernel("
-# To LLVM the beginning of a block is as much work as so many lines: of 26 segments of the bench,
-# lines and blocks together foretell the time within 2.4 ms of 12, characters within 4.6.
+# For LLVM the start of a basic block is as much work as this many lines. For 26 segments of the
+# bench, lines and blocks together predict the time within 2.4 ms of 12, characters within 4.6.
 _LINES_OF_A_BLOCK = 36
 
 
 def cut(text: str, beside: int = 0) -> tuple[str, ...]:
     """The text as one module or two, the one with the kernel first.
 
-    `beside` is the weight of what else has to be compiled: who makes the second half does that.
+    `beside` is the weight of other texts to compile: the thread with the second half does that.
     """
     found = list(_SEGMENT.finditer(text))
     rest = _SEGMENT.sub("", text)
@@ -33,7 +33,7 @@ def cut(text: str, beside: int = 0) -> tuple[str, ...]:
         return (text,)
     start = rest.index(_KERNEL)
     end = rest.index("\n}\n", start) + 3
-    # What both halves need: constants, declarations and what metadata says.
+    # The part that both halves need: constants, declarations and metadata.
     common = rest[:start] + rest[end:]
     halves: tuple[list[re.Match[str]], list[re.Match[str]]] = ([], [])
     weights = [weight(rest[start:end]), beside]
@@ -52,5 +52,5 @@ def cut(text: str, beside: int = 0) -> tuple[str, ...]:
 
 
 def weight(text: str) -> int:
-    """About how long LLVM works on a function, in lines."""
+    """An estimate of LLVM's work on a function, in lines."""
     return text.count("\n") + _LINES_OF_A_BLOCK * text.count(":\n")

@@ -1,8 +1,8 @@
-"""Cellar, jit. What an object file of machine code still needs from the process.
+"""Cellar, jit. Finds the symbols that an object file needs from the process.
 
-LLVM ends the process when it links a symbol that it cannot find, so what a kernel needs is looked
-up first. ELF64, little endian: the only kind of object made here. Layouts are from the System V
-ABI, "Object Files".
+LLVM ends the process when it links a symbol that it cannot find, so a kernel's symbols are looked
+up first. The format is ELF64, little endian: the only kind of object made here. Layouts are from
+the System V ABI, "Object Files".
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _LOCAL = 0
 
 
 def _symbols(data: bytes) -> list[tuple[str, bool]]:
-    """The names that an object file shares with others, and whether it defines what has them."""
+    """The global names of an object file, and whether the file defines each."""
     if data[:4] != b"\x7fELF" or data[4] != 2:
         return []
     (sections_at,) = struct.unpack_from("<Q", data, 40)
@@ -49,16 +49,15 @@ def _symbols(data: bytes) -> list[tuple[str, bool]]:
 
 @functools.cache
 def _mathematics() -> ctypes.CDLL:
-    # To find it may start a process.
+    # `find_library` may start a process.
     return ctypes.CDLL(find_library("m") or "libm.so.6")
 
 
 def missing_symbols(files: Sequence[bytes]) -> set[str]:
-    """What object files that are linked together refer to, and none of them, this process, Python
-    or the C library's mathematics has.
+    """The symbols that object files need which neither they nor the process define.
 
-    The latter two are found and named to LLVM where they are needed: a process may have them
-    without showing them to others.
+    Python and the C library's mathematics count as the process. Their symbols are given to LLVM
+    when they are needed, because a process may load them without exporting them.
     """
     tables = [_symbols(data) for data in files]
     defined = {name for table in tables for name, is_defined in table if is_defined}

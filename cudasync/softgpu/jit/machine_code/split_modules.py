@@ -1,7 +1,7 @@
-"""Cellar, jit. The text of a split kernel as several modules, which are linked together again.
+"""Cellar, jit. Divides the text of a split kernel into modules, which are linked together again.
 
-Pieces that are light become modules of their own, whose first line says so: LLVM compiles them
-without optimisation. Modules have about one size, so that processors can share the work.
+Light pieces become modules of their own, which a first line marks: LLVM compiles them without
+optimisation. Modules are about equal in size, so that processors can share the work.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import re
 LIGHT = "cold"
 # The first line of a module of light pieces.
 LIGHT_LINE = "; light\n"
-# About how many characters of pieces a module has.
+# The approximate size of a module, in characters of pieces.
 _SIZE = 2_000_000
 _DEFINITION = re.compile(r"^define [^{]*\{\n.*?^\}\n", re.MULTILINE | re.DOTALL)
 _HEAD = re.compile(
@@ -61,7 +61,7 @@ def modules(text: str) -> tuple[str, ...]:
 def _module(
     definitions: list[str], heads: dict[str, str], constants: dict[str, str], common: str
 ) -> str:
-    """A module of these functions, with what they name of the others."""
+    """A module of these functions, with the declarations and constants that they name."""
     own = "".join(definitions)
     named = dict.fromkeys(_GLOBAL.findall(own))
     there = {head[2] for each in definitions if (head := _HEAD.match(each))}

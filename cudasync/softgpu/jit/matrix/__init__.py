@@ -1,1 +1,1 @@
-"""Cellar, jit. Products of matrices and their fragments: mma, wmma, ldmatrix."""
+"""Cellar, jit. Matrix products and fragments: mma, wmma, ldmatrix."""

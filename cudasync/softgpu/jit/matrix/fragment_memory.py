@@ -1,7 +1,7 @@
-"""Cellar, jit. Fragments of matrices in stack memory: one register of all lanes after the other.
+"""Cellar, jit. Matrix fragments in stack memory: one register of all lanes after the other.
 
-That is how functions which look at a whole warp take fragments and give them back. The memory is
-one for all instructions, since kernels have thousands of them, and no instruction needs what
+Functions that work on a whole warp take and return fragments in this form. All instructions share
+the memory, because a kernel may have thousands of them, and no instruction needs values that
 another left there.
 """
 
@@ -26,7 +26,7 @@ FRAGMENT_BYTES = 8 * 8 * LANES
 
 
 def stack_memory(lowering: Lowering, purpose: str) -> str:
-    """Room for a fragment."""
+    """Stack memory for a fragment."""
     return lowering.builder.scratch(f"fragment.{purpose}", FRAGMENT_BYTES)
 
 
@@ -48,14 +48,14 @@ def put(
     held: Fragment,
     purpose: str,
 ) -> str:
-    """Put a fragment into memory; where it is."""
+    """Store a fragment in memory; return its address."""
     type_ = ScalarType.F64 if held.word_bits == 64 else ScalarType.B32
     found = registers(lowering, instruction, operand, held)
     return put_words(lowering, [lowering.read(each, type_) for each in found], purpose)
 
 
 def put_words(lowering: Lowering, words: Sequence[Value], purpose: str) -> str:
-    """Put words of every lane into memory, one word of all lanes after the other."""
+    """Store words of every lane in memory, one word of all lanes after the other."""
     builder = lowering.builder
     memory = stack_memory(lowering, purpose)
     for number, value in enumerate(words):
@@ -72,7 +72,7 @@ def take(
     held: Fragment,
     memory: str,
 ) -> None:
-    """Write the registers of a fragment that lies in memory."""
+    """Write the registers of a fragment from memory."""
     found = registers(lowering, instruction, operand, held)
     type_ = "double" if held.word_bits == 64 else "i32"
     for number, each in enumerate(found):

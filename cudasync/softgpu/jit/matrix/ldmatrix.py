@@ -1,7 +1,7 @@
 """Cellar, jit. ldmatrix, stmatrix, movmatrix: tiles of eight by eight halves.
 
-Lane n names row n of the tiles, counted through. A tile of 16-bit elements by rows is a register
-of all lanes as it lies in memory; transposed, it is one with its halves in another order.
+Lane n names row n, numbered across all tiles. A tile of 16-bit elements by rows is one register of
+all lanes, in memory order. A transposed tile is such a register with its halves reordered.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _ROWS = 8
 
 
 def _tiles(lowering: Lowering, instruction: ir.Instruction, operand: ir.Operand) -> int:
-    """How many tiles are moved."""
+    """The number of tiles that are moved."""
     modifiers = instruction.modifiers
     count = next((int(each[1:]) for each in modifiers if each in ("x1", "x2", "x4")), 0)
     if "m8n8" not in modifiers or instruction.types != (ScalarType.B16,):

@@ -1,9 +1,9 @@
-"""Cellar, jit. The function that computes one form of matrix product for a whole warp.
+"""Cellar, jit. Writes the function that computes one form of matrix product for a whole warp.
 
-It takes the registers of all lanes in memory, takes them apart into plain matrices of the type
-that is computed in, computes row by row with vectors as wide as a row, and puts the results where
-the registers of D are. Sums begin with C and take products by rising k, each by a fused
-multiply-add; the sum of integers is exact but for C, which is added at last.
+The function takes the registers of all lanes in memory, and unpacks them into plain matrices of the
+type of computation. It computes row by row with vectors as wide as a row, and packs the results
+into the registers of D. Sums begin with C and add products by rising k, each by a fused
+multiply-add. Sums of integers are exact, and C is added last.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _TYPES = {"f32": "float", "f64": "double", "s32": "i32"}
 _SUFFIX = {"float": "f32", "double": "f64"}
-# How the bits of an element become a number: lines from %raw, or from what is named, to %value.
+# Lines that turn the bits of an element, %raw or a name derived from it, into the number %value.
 _HALF = ["%half = bitcast i16 %raw to half", "%value = fpext half %half to float"]
 _E5M2 = ["%wide = zext i8 %raw to i16", "%bits = shl i16 %wide, 8", *_HALF]
 _CONVERSIONS = {
@@ -37,7 +37,7 @@ _CONVERSIONS = {
     "f32": ("i32", ["%value = bitcast i32 %raw to float"]),
     "f64": ("i64", ["%value = bitcast i64 %raw to double"]),
     "e5m2": ("i8", [line.replace("i16 %raw", "i16 %bits") for line in _E5M2]),
-    # The exponent's bias is 7, that of halves 15; all ones is the only NaN.
+    # The exponent's bias is 7, and 15 for halves; all ones is the only NaN.
     "e4m3": (
         "i8",
         [
@@ -65,7 +65,7 @@ _CONVERSIONS = {
 
 @dataclass(frozen=True, slots=True)
 class MatrixCode:
-    """`text` defines the function `name`: pointers to the registers of A, B, C and D."""
+    """`text` defines the function `name`, which takes pointers to the registers of A, B, C, D."""
 
     name: str
     text: str
@@ -73,7 +73,7 @@ class MatrixCode:
 
 
 def write_code(form: Form) -> MatrixCode | None:
-    """The function for a form; None if this machine can not round so."""
+    """The function for a form; None if this machine lacks the rounding mode."""
     name = f"@cudasync.{form.name}"
     writer = _Writer(name, form)
     if form.rounding != "rn" and writer.modes is None:
@@ -94,7 +94,7 @@ def write_code(form: Form) -> MatrixCode | None:
 
 
 class _Writer:
-    """The text of one function; `_at` is the label of the block that is being written."""
+    """The text of one function; `_at` is the label of the current block."""
 
     def __init__(self, name: str, form: Form) -> None:
         self._name = name
@@ -127,7 +127,7 @@ class _Writer:
         self._at = label
 
     def _loop(self, label: str, count: int, body: list[str]) -> None:
-        """`body` for %<label>.index from 0 to count, as one block; names in it get a prefix."""
+        """A loop of one block that runs `body` for %<label>.index from 0 to count."""
         before = self._at
         self._line(f"br label %{label}.next")
         self._label(f"{label}.next")
@@ -141,7 +141,7 @@ class _Writer:
         self._label(f"{label}.done")
 
     def _table(self, operand: str, held: Fragment, rows: int, columns: int) -> tuple[str, int]:
-        """A constant with the element of the registers for each element of the matrix."""
+        """A constant that maps each element of the matrix to its element in the registers."""
         where = held.where()
         elements = [
             where[product, row, column]
@@ -155,7 +155,7 @@ class _Writer:
         return table, len(elements)
 
     def _find(self, label: str, table: str) -> list[str]:
-        """Lines for %<label>.element, the place among the registers of the element at hand."""
+        """Lines for %<label>.element, the current element's place in the registers."""
         return [
             f"%{label}.entry = getelementptr i16, ptr {table}, i64 %{label}.index",
             f"%{label}.short = load i16, ptr %{label}.entry",
@@ -163,7 +163,7 @@ class _Writer:
         ]
 
     def _take_apart(self, operand: str) -> None:
-        """From registers to a matrix by rows."""
+        """Unpack registers into a matrix by rows."""
         form, held = self._form, self._held
         rows, columns = {"a": (form.m, form.k), "b": (form.k, form.n)}.get(
             operand, (form.m, form.n)
@@ -258,7 +258,7 @@ class _Writer:
         return [f"{result} = call {row} {name}({row} {x}, {row} {y}, {row} {total})"]
 
     def _add_last(self, total: str) -> list[str]:
-        """Add C; products of at most 64 bytes or 256 bits can not overflow before that."""
+        """Add C; products of at most 64 bytes or 256 bits cannot overflow before that."""
         form = self._form
         row = f"<{form.n} x i32>"
         if not form.is_saturating:
@@ -273,7 +273,7 @@ class _Writer:
         self._line(f"call i32 @fesetround(i32 {self.modes[mode]}) strictfp")
 
     def _put_together(self) -> None:
-        """From the matrix D by rows to registers."""
+        """Pack the matrix D by rows into registers."""
         form, held = self._form, self._held
         type_ = form.types["d"]
         table, count = self._table("d", fragment(form, "d"), form.m, form.n)

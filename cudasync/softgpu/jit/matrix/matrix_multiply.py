@@ -1,6 +1,6 @@
 """Cellar, jit. mma and wmma.mma: a matrix product of a warp, by one function for each form.
 
-Lanes that are not active (PTX wants all of them to be) count with what they last held.
+PTX requires all lanes to be active. Inactive lanes contribute the values that they held last.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from cudasync.ptx import ir
     from cudasync.softgpu.jit.vector_ir.lowering_context import Emitter, Lowering
 
-# By the name of the form.
+# The functions by the name of their form.
 _codes: dict[str, MatrixCode | None] = {}
 
 

@@ -1,8 +1,8 @@
-"""Cellar, jit. Lines of a matrix in memory: each of some lanes names one, all are moved at once.
+"""Cellar, jit. Moves lines of a matrix, each named by a lane, to and from memory at once.
 
 A line is a row of eight halves for ldmatrix, a row or a column for wmma. It is checked, and
-written down where launches are recorded, as an access of the lane that names it, which must be
-active. Between memory and lanes lines lie in stack memory, one behind the other.
+recorded if launches are recorded, as an access of the lane that names it, which must be active.
+Between memory and lanes, lines lie in stack memory, one behind the other.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def within_mask(lowering: Lowering, flags: str) -> Iterator[None]:
-    """What is emitted takes effect for the active lanes among `flags`, a vector of i1."""
+    """Emit code for the active lanes among `flags`, a vector of i1."""
     mask, is_full = lowering.mask, lowering.is_mask_full
     builder = lowering.builder
     lowering.mask = narrow_mask(builder, mask, flags)
@@ -45,7 +45,7 @@ def within_mask(lowering: Lowering, flags: str) -> Iterator[None]:
 
 @contextmanager
 def first_lanes(lowering: Lowering, count: int) -> Iterator[None]:
-    """What is emitted takes effect for the first `count` lanes, as far as they are active."""
+    """Emit code for the active lanes among the first `count`."""
     lanes = lowering.builder.lanes
     if count >= lanes:
         yield
@@ -57,7 +57,7 @@ def first_lanes(lowering: Lowering, count: int) -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True)
 class Comb:
-    """What is known of `count` lines that lie equally far `apart`, from `first` on: uniform i64."""
+    """`count` lines that lie equally far `apart`, from `first` on; both are uniform i64."""
 
     first: str
     apart: str
@@ -72,8 +72,8 @@ def load_lines(
     alignment: int,
     comb: Comb | None = None,
 ) -> str:
-    """Load the lines of the active lanes; where they lie on the stack. Others are zero, of a comb
-    as many as it has."""
+    """Load the lines of the active lanes; return their address on the stack. Other lines are zero;
+    with a comb there are `comb.count` lines."""
     builder = lowering.builder
     _check(lowering, where, size, alignment, comb)
     note(lowering, instruction, where, size, Touch.READ)
@@ -97,7 +97,7 @@ def store_lines(
     memory: str,
     comb: Comb | None = None,
 ) -> None:
-    """Store lines that lie on the stack to where the active lanes say."""
+    """Store lines from the stack to the places that the active lanes name."""
     _check(lowering, where, size, alignment, comb)
     note(lowering, instruction, where, size, Touch.WRITTEN)
     _move(lowering, "store", where, size, memory)
@@ -106,8 +106,8 @@ def store_lines(
 def _check(lowering: Lowering, where: Place, size: int, alignment: int, comb: Comb | None) -> None:
     """Check the first and the last element of each line.
 
-    That is enough: between two allocations there is more room than a line is long. All lines of a
-    comb are right if its first and last byte are where the instruction's last access was.
+    That is enough, because the gap between two allocations is longer than a line. All lines of a
+    comb are valid if its first and last byte lie in the instruction's last range.
     """
     if not lowering.settings.memcheck or where.checked is None:
         return
@@ -140,12 +140,12 @@ def _is_within(lowering: Lowering, where: Place, size: int, alignment: int, comb
 
 
 def moved(lowering: Lowering, where: Place, distance: int) -> Place:
-    """A place some bytes further on."""
+    """A place `distance` bytes further on."""
     return moved_by(lowering, where, integer("i64", distance))
 
 
 def moved_by(lowering: Lowering, where: Place, distance: Value) -> Place:
-    """A place further on by an i64."""
+    """A place further on by `distance`, an i64."""
     builder = lowering.builder
     address = builder.add(where.address, distance)
     checked = where.checked

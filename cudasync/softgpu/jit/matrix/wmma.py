@@ -1,8 +1,8 @@
 """Cellar, jit. wmma.load and wmma.store: a matrix between memory and the registers of a warp.
 
-The address and the stride are the same in every lane; lane n moves line n. What differs between the
-lines in memory and the registers (see `matrix_fragments`) is put right by a function with a table,
-where it differs at all.
+Address and stride are the same in every lane; lane n moves line n. If the order of elements differs
+between the lines in memory and the registers (see `matrix_fragments`), a function with a table
+permutes them.
 """
 
 from __future__ import annotations
@@ -93,13 +93,13 @@ def _lines(
 
 
 def _of_first_lane(lowering: Lowering, value: Value) -> Value:
-    """The value of the first active lane; the same in all of them, says PTX."""
+    """The value of the first active lane; PTX requires the same value in all active lanes."""
     if value.is_uniform:
         return value
     builder = lowering.builder
     word = mask_word(builder, lowering.mask)
     first = builder.name(f"call i32 @llvm.cttz.i32(i32 {word}, i1 false)")
-    # With nobody active there is no lane 32.
+    # Without an active lane, `first` would be lane 32, which does not exist.
     first = builder.name(f"and i32 {first}, {LANES - 1}")
     vector = builder.vector_type(value.type)
     return uniform(
@@ -110,9 +110,9 @@ def _of_first_lane(lowering: Lowering, value: Value) -> Value:
 
 @functools.cache
 def _order(part: Part) -> list[int] | None:
-    """For each element of the registers its place in the lines; None if that is the same.
+    """For each element of the registers, its place in the lines; None if the order is the same.
 
-    Of elements under a byte whole words are moved.
+    Elements under a byte are moved in whole words.
     """
     held = fragment_of_part(part)
     positions = held.positions

@@ -1,1 +1,1 @@
-"""Cellar, jit. Loads, stores and moves: addresses, bounds, memcheck, the form of an access."""
+"""Cellar, jit. Loads, stores and moves, in the form that suits each access."""

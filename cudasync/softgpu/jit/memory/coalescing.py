@@ -1,15 +1,15 @@
-"""Cellar, jit. One access of a warp to memory.
+"""Cellar, jit. Lowers one access of a warp to memory, by the shape of its address.
 
-By the shape of the address an access is
+An access is
 
-- one scalar access, if all lanes mean the same address;
-- one run of memory, if lanes lie side by side: inline where all lanes are active, the index does
-  not wrap and the range is the one that the instruction last lay in, which is one question; else
-  by a function, see `contiguous_access`;
-- a gather or scatter, unless the lanes are found to lie side by side after all.
+- one scalar access, if all lanes have the same address;
+- one run of memory, if lanes are adjacent. It is inline if all lanes are active, the index does not
+  wrap and the range is the instruction's last one, which is a single test. Otherwise a function
+  does it, see `contiguous_access`;
+- a gather or scatter, unless a test at run time finds the lanes adjacent.
 
-Every access has alignment 1 in LLVM's eyes: a misaligned one is a fault when memcheck is on, and
-must not be undefined when it is off.
+For LLVM every access has alignment 1: a misaligned access is a fault when memcheck is on, and must
+not be undefined when it is off.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Access:
         group = lowering.groups.get(lowering.position)
         self._group = group
         if group is not None and group.members[0].position != lowering.position:
-            # The first of the group has checked this one.
+            # The first access of the group has checked this one.
             self._is_checked = False
 
     def load(self, type_: str) -> list[Value]:
@@ -133,13 +133,13 @@ class Access:
         builder.label(done)
 
     def check_lanes(self) -> None:
-        """Leave through `fault` unless every active lane may do this."""
+        """Leave through `fault` unless the access is valid for every active lane."""
         builder = self._builder
         if not self._is_checked or builder.is_silent:
             return
         checked = self._place.checked
         assert checked is not None
-        # A uniform address is one access, whoever is active.
+        # A uniform address is one access, whichever lanes are active.
         whole = checked.is_uniform or self._lowering.is_mask_full
         group = self._group
         span = Span(0, self._total, self._total) if group is None else group.span
@@ -155,17 +155,17 @@ class Access:
     # Runs.
 
     def _is_run(self) -> bool:
-        """Whether lanes lie side by side, if the index does not wrap."""
+        """Whether lanes are adjacent, provided that the index does not wrap."""
         shape = self._place.address.shape
         stride = shape.stride * (shape.scale if shape.kind is Kind.WIDE else 1)
         return not shape.is_varying and stride == self._total
 
     def _as_run(self, otherwise: str) -> tuple[Access | None, list[str]]:
-        """This access as a run, and what else must hold for that; None if it never is one.
+        """This access as a run, and the conditions for that; None if it never is a run.
 
-        What varies may still count up from lane to lane: after a loop whose last trips not all
-        lanes make, it nearly always does. Asking costs less than a gather, and where the ends do
-        not look like it, hardly anything: then it goes to the label `otherwise` at once.
+        A varying address may still count up from lane to lane: after a loop whose last trips not
+        all lanes make, it nearly always does. The test costs less than a gather. If the ends do
+        not match a run, it costs hardly anything, and control goes straight to `otherwise`.
         """
         if self._is_run():
             return self, []
@@ -174,7 +174,7 @@ class Access:
         if self._place.where is Where.WINDOW:
             return None, []
         if shape.is_varying:
-            # A product with a stride that the program does not know, or a loop's counter.
+            # A product with a stride that the text does not show, or a loop's counter.
             first = self._if_ends_match(address, self._total, otherwise)
             straight = Value("i64", first, affine(self._total, 64))
             is_run = self._is_same(address, straight)
@@ -190,7 +190,7 @@ class Access:
         return Access(self._lowering, place, self._size, self._count), [is_run]
 
     def _if_ends_match(self, value: Value, stride: int, otherwise: str) -> str:
-        """Lane 0 of a vector, if the last one is as far from it as in a run; else it leaves."""
+        """Lane 0 of a vector, if lane 0 and the last lane match a run; else jump to `otherwise`."""
         builder, type_ = self._builder, value.type
         vector, lanes = builder.vector_type(type_), builder.lanes
         first = builder.name(f"extractelement {vector} {value.text}, i32 0")
@@ -204,20 +204,20 @@ class Access:
         return first
 
     def _is_same(self, one: Value, other: Value) -> str:
-        """An i1: two values are the same in all lanes."""
+        """An i1: two values are equal in all lanes."""
         builder = self._builder
         same = builder.varying(builder.compare("icmp eq", one, other))
         return builder.name(f"icmp eq i{builder.lanes} {mask_bits(builder, same.text)}, -1")
 
     def _is_run_checked(self) -> bool:
-        """Whether the bounds of the run are asked for together with everything else.
+        """Whether the bounds of the run are tested together with the other conditions.
 
-        They are not in a fixed window: there the lanes are checked first, alone.
+        In a fixed window they are not: there the lanes are checked first, alone.
         """
         return self._is_checked and self._place.window is None
 
     def _fast_conditions(self, more: list[str]) -> list[str]:
-        """What must hold for all of this run to be done at once, beside `more`."""
+        """The conditions for doing all of this run at once, including `more`."""
         lowering, builder = self._lowering, self._builder
         if self._is_checked and not self._is_run_checked():
             self.check_lanes()
@@ -227,8 +227,8 @@ class Access:
             conditions.append(builder.name(f"icmp eq i{builder.lanes} {bits}, -1"))
         address = self._place.address
         is_in_window = self._place.window is not None
-        # All lanes that are in a window of a few bytes are in line; nobody asks whether they are
-        # without memcheck.
+        # If all lanes are in a window of a few bytes, they are in line; without memcheck this is
+        # not tested.
         if address.shape.kind is Kind.WIDE and not (is_in_window and lowering.is_mask_full):
             conditions.append(builder.is_straight(address))
         if self._is_run_checked():
@@ -252,7 +252,7 @@ class Access:
         )
 
     def _call_run(self, what: str, type_: str, values: str) -> None:
-        """Load or store by a function that takes nothing for granted."""
+        """Load or store by a function that makes no assumptions."""
         lowering, builder, place = self._lowering, self._builder, self._place
         address = place.address
         number, bits = lowering.number(), bits_of(type_)
@@ -260,7 +260,7 @@ class Access:
         if self._is_run():
             lanes = line_arguments(address)
             if lowering.settings.memcheck and not is_checked:
-                # What is right already is right in a window of everything: one function for all.
+                # A checked access is valid in a window of everything: one function serves both.
                 is_checked, window = True, EVERYTHING
             function = run_function(builder, what, bits, self._count, is_checked=is_checked)
         else:
@@ -280,7 +280,7 @@ class Access:
         builder.label(went)
 
     def _slots(self, type_: str) -> tuple[str, list[str]]:
-        """Memory for the values of all lanes, and where those of each element begin."""
+        """Memory for the values of all lanes, and the start of each element's values."""
         builder = self._builder
         lanes = LANES if self._is_run() else builder.lanes
         memory = builder.allocate(f"<{lanes} x {type_}>", self._count)
@@ -290,7 +290,7 @@ class Access:
         ]
 
     def _load_slowly(self, type_: str) -> list[str]:
-        """What the fast path is not for."""
+        """Load where the conditions of the fast path do not hold."""
         builder = self._builder
         if self._place.address.is_varying:
             self.check_lanes()

@@ -1,9 +1,9 @@
-"""Cellar, jit. A run of memory that lanes share side by side, when the fast path is not for it.
+"""Cellar, jit. Runs of adjacent lanes in memory, where the fast path does not apply.
 
-Each kind of access has one function, made when it is first needed, that code calls when a warp is
-partial, when the index wraps, or when the range is a new one: the inline part of an access stays
-small. Lane i means base + scale * extend(index + i * stride), see `access_descriptors`. The
-function is right for any of that; it returns false after it has reported a fault.
+Each kind of access has one function, made at its first use. Code calls it if a warp is partial, if
+the index wraps, or if the range is new, so that the inline part of an access stays small. The
+address of lane i is base + scale * extend(index + i * stride), see `access_descriptors`. The
+function is correct in all these cases; it returns false after it has reported a fault.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ if TYPE_CHECKING:
     from cudasync.softgpu.jit.vector_ir.builder import Builder
 
 
-# The most that a warp has.
+# The maximum number of lanes of a warp.
 LANES = 32
-# How much of a run is moved at once, in bits. LLVM's work is by the text, so it is a loop.
+# The bits of a run that are moved at once. LLVM's work grows with the text, so a loop moves them.
 _CHUNK_BITS = 512
 
 
 def run_function(builder: Builder, what: str, bits: int, count: int, *, is_checked: bool) -> str:
-    """The function for "load" or "store" of `count` elements of so many bits in each lane.
+    """The function for "load" or "store" of `count` elements of `bits` bits in each lane.
 
-    Its values are those of 32 lanes, however many a warp has.
+    Its values are those of 32 lanes, however many lanes the warp has.
     """
     checked = ".checked" if is_checked else ""
     name = f"@cudasync.{what}.{count}.i{bits}{checked}"
     if name not in builder.functions:
-        # Machines have masked moves for words of that size.
+        # Machines have masked moves for words of this size.
         moves_at_once = count == 1 and bits >= 32
         builder.functions[name] = "\n".join(
             [
@@ -56,7 +56,7 @@ def run_function(builder: Builder, what: str, bits: int, count: int, *, is_check
 
 
 def _straightness() -> list[str]:
-    """Whether the index wraps between the first lane and the last; the address of lane 0."""
+    """Test whether the index wraps between the first lane and the last; address of lane 0."""
     return [
         "entry:",
         "  %addresses = alloca [32 x i64], align 64",
@@ -113,7 +113,7 @@ def _bounds(size: int) -> list[str]:
     ]
 
 
-# Every lane is looked up.
+# Looks up every lane.
 _LOOK = [
     "  %is.right = call i1 @cudasync.check(ptr %job, ptr %row, ptr %addresses, i32 %mask)",
     "  br i1 %is.right, label %one.by.one, label %wrong",
@@ -123,13 +123,13 @@ _LOOK = [
 
 
 def _one_by_one(builder: Builder, what: str, bits: int, count: int) -> list[str]:
-    """Lane after lane, by the addresses in memory."""
+    """Move lane after lane, by the addresses in memory."""
     moves = by_mover(builder, "gather" if what == "load" else "scatter", bits, count, LANES)
     return ["one.by.one:", *moves, "  ret i1 true"]
 
 
 def _at_once(builder: Builder, what: str, bits: int) -> list[str]:
-    """A straight run, some lanes at a time; a loaded one has zero where nobody is active."""
+    """Move a straight run, some lanes at a time; a load has zero in inactive lanes."""
     width = min(LANES, _CHUNK_BITS // bits)
     vector, flags = f"<{width} x i{bits}>", f"<{width} x i1>"
     if what == "load":

@@ -1,6 +1,6 @@
-"""Cellar, jit. Loads and stores at one address for all lanes, or at one for each.
+"""Cellar, jit. Loads and stores with one address for all lanes, or with one for each lane.
 
-Nothing is checked here: see `coalescing`.
+Addresses are not checked here: see `coalescing`.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ def _pointer(lowering: Lowering, address: Value, offset: int) -> str:
 def load_once(
     lowering: Lowering, address: Value, offset: int, type_: str, *, is_constant: bool
 ) -> Value:
-    """One load for all lanes; of a constant it may be done ahead of time."""
+    """One load for all lanes; LLVM may hoist the load of a constant."""
     pointer = _pointer(lowering, address, offset)
     invariant = _INVARIANT if is_constant else ""
     return uniform(type_, lowering.builder.name(f"load {type_}, ptr {pointer}, align 1{invariant}"))
 
 
 def store_once(lowering: Lowering, address: Value, offset: int, value: Value) -> None:
-    """One store for all lanes, which have the same value for it."""
+    """One store for all lanes, which store the same value."""
     pointer = _pointer(lowering, address, offset)
     lowering.builder.emit(f"store {value.type} {value.text}, ptr {pointer}, align 1")
 
@@ -49,8 +49,8 @@ def _pointers(lowering: Lowering, address: Value, offset: int) -> str:
         if not offset:
             return start
         return builder.name(f"getelementptr i8, {pointers} {start}, i64 {offset}")
-    # A signed 32-bit index is what gather instructions take. An unsigned one becomes signed by
-    # turning its sign bit around and moving the base by as much.
+    # Gather instructions take a signed 32-bit index. An unsigned index becomes signed by flipping
+    # its sign bit and moving the base by the same amount.
     scale = address.shape.scale
     index = builder.vector(builder.wide_index(address))
     narrow = builder.vector_type("i32")
@@ -63,7 +63,7 @@ def _pointers(lowering: Lowering, address: Value, offset: int) -> str:
 
 
 def gather(lowering: Lowering, address: Value, offset: int, type_: str) -> str:
-    """What lies at each active lane's address; zero in others."""
+    """The values at the addresses of active lanes; zero in other lanes."""
     builder = lowering.builder
     vector, flags = builder.vector_type(type_), builder.vector_type("i1")
     if bits_of(type_) < 32:

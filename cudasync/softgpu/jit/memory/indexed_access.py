@@ -1,8 +1,8 @@
-"""Cellar, jit. Lanes that each have an index of their own, where they were thought to lie in line.
+"""Cellar, jit. Accesses whose lanes each have an index of their own, where a run was likely.
 
-A varying index that does not count up from lane to lane makes an access a gather or scatter after
-all (`access`). It seldom does, so that is a function for each kind of access, made when it is first
-needed, with bounds and all. Lane i means base + scale * extend(index of lane i).
+If a varying index does not count up from lane to lane, the access is a gather or scatter
+(`coalescing`). That is rare, so each kind of access has a function, made at its first use, which
+includes the bounds check. The address of lane i is base + scale * extend(index of lane i).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 def indexed_function(
     builder: Builder, what: str, bits: int, count: int, shape: Shape, *, is_checked: bool
 ) -> str:
-    """The function for "load" or "store" of `count` elements of so many bits in each lane."""
+    """The function for "load" or "store" of `count` elements of `bits` bits in each lane."""
     sign = "s" if shape.is_signed else "u"
     checked = ".checked" if is_checked else ""
     lanes = builder.lanes
@@ -60,7 +60,7 @@ class Text:
         self._extend = "sext" if shape.is_signed else "zext"
 
     def addresses(self, *, is_lifted: bool = False) -> list[str]:
-        """All addresses, in memory; if `is_lifted`, those of %lifted with %amount added."""
+        """Store all addresses in memory; if `is_lifted`, the %lifted lanes have %amount added."""
         wide = self._wide
         lift = [
             *self._spread("amounts", wide, "i64 %amount"),
@@ -79,7 +79,7 @@ class Text:
         ]
 
     def checks(self) -> list[str]:
-        """The quick check, and the other one."""
+        """The quick check, and the check of each lane."""
         size = self._bits * self._count // 8
         lines = [read_window()]
         for kind, idle in self._extremes():
@@ -132,11 +132,11 @@ class Text:
         return [*odd, "  %is.aligned = icmp eq i64 %odd, 0"]
 
     def one_by_one(self, what: str) -> list[str]:
-        """Lane after lane, by the addresses in memory."""
+        """Move lane after lane, by the addresses in memory."""
         return by_mover(self._builder, what, self._bits, self._count, self._lanes)
 
     def gather(self) -> list[str]:
-        """By the machine, where it can; zero where nobody is active."""
+        """Gather by an instruction where there is one; zero in inactive lanes."""
         if self._bits < 32:
             return self.one_by_one("gather")
         lanes, bits = self._lanes, self._bits
@@ -146,7 +146,7 @@ class Text:
             f"declare {vector} {full}({pointers}, <{lanes} x i1>, {vector})"
         )
         scale = self._shape.scale
-        # Unsigned indices become signed ones from further on, see `gather_scatter`.
+        # Unsigned indices become signed ones with a moved base, see `gather_scatter`.
         shift = 0 if self._shape.is_signed else 1 << 31
         lines = [f"  %signed = xor {self._narrow} %index, splat (i32 {-shift})"]
         for n in range(self._count):

@@ -1,8 +1,8 @@
-"""Cellar, jit. Vectors of elements to memory where those of one lane lie side by side, and back.
+"""Cellar, jit. Interleaves vectors for memory in which one lane's elements are adjacent, and back.
 
-A shuffle of the whole would be one line of text. But LLVM takes a shuffle that is wider than its
-registers apart by trying what fits, and a few of four vectors were a third of its work on a kernel.
-So here each shuffle is of two registers, and `count`, a power of two, is come to by halves.
+A shuffle of the whole would be one line of text. But LLVM splits a shuffle that is wider than its
+registers by trial, and a few shuffles of four vectors were a third of its work on a kernel. So here
+each shuffle is of two registers, and `count`, a power of two, is reached by repeated halving.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
     from cudasync.softgpu.jit.vector_ir.builder import Builder
 
-# Of the widest registers; where they are narrower, each shuffle becomes a few.
+# The width of the widest registers; with narrower registers each shuffle becomes a few.
 _REGISTER_BITS = 512
 
 
 def load_apart(builder: Builder, start: str, type_: str, count: int) -> list[str]:
-    """What lies at `start`, `count` elements a lane: a vector of the first ones, and so on."""
+    """Load `count` elements a lane from `start`: a vector of the first elements, and so on."""
     width = _width(builder, type_)
     size = width * bits_of(type_) // 8
     pieces = []
@@ -33,7 +33,7 @@ def load_apart(builder: Builder, start: str, type_: str, count: int) -> list[str
 
 
 def together(builder: Builder, vectors: list[str], type_: str) -> str:
-    """One vector of what lies side by side: the first element of each of `vectors`, and so on."""
+    """One vector in memory order: each lane's elements, one from each of `vectors`, adjacent."""
     lanes, width = builder.lanes, _width(builder, type_)
     starts = range(0, lanes, width)
     cut = [
@@ -48,7 +48,7 @@ def _width(builder: Builder, type_: str) -> int:
 
 
 def _apart(builder: Builder, pieces: list[str], type_: str, count: int) -> list[list[str]]:
-    """For each of the `count` elements the pieces of its vector."""
+    """For each of the `count` elements, the pieces of its vector."""
     if count == 1:
         return [pieces]
     width = _width(builder, type_)
@@ -64,7 +64,7 @@ def _apart(builder: Builder, pieces: list[str], type_: str, count: int) -> list[
 
 
 def _together(builder: Builder, cut: list[list[str]], type_: str) -> list[str]:
-    """The pieces of the whole, from those of the vectors."""
+    """The pieces of the whole, from the pieces of the vectors."""
     if len(cut) == 1:
         return cut[0]
     width = _width(builder, type_)
@@ -79,12 +79,12 @@ def _together(builder: Builder, cut: list[list[str]], type_: str) -> list[str]:
 
 @functools.cache
 def _turns(half: range, width: int) -> tuple[int, ...]:
-    """The places of `half` in the first register and in the second, in turns."""
+    """The places of `half` in the first register and in the second, alternating."""
     return tuple(place for first in half for place in (first, width + first))
 
 
 def _joined(builder: Builder, pieces: list[str], type_: str, width: int) -> str:
-    """One vector of pieces that follow each other."""
+    """One vector of consecutive pieces."""
     while len(pieces) > 1:
         pieces = [
             _shuffle(builder, a, b, type_, width, range(2 * width))

@@ -73,7 +73,7 @@ def either_way(
     in_line: Callable[[Place], list[Value]],
     lifted: Callable[[], list[Value]],
 ) -> list[Value]:
-    """An access, and what it yields: of lanes in line where nothing lifts one out of it."""
+    """The values of an access: by `in_line` if no lane of its address is lifted, else `lifted`."""
     if where.address.shape.kind is not Kind.LIFTED:
         return in_line(where)
     builder = lowering.builder
@@ -94,7 +94,7 @@ def either_way(
 
 
 def settle_memory(lowering: Lowering, instruction: ir.Instruction) -> None:
-    """Keep LLVM from moving other accesses over one that other threads are to see."""
+    """Keep LLVM from moving accesses across one that other threads must see in order."""
     if not ORDERED.isdisjoint(instruction.modifiers):
         lowering.builder.emit('fence syncscope("singlethread") seq_cst')
 

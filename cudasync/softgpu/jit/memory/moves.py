@@ -1,4 +1,4 @@
-"""Cellar, jit. mov with packing and unpacking, cvta, and what asks for an address's space."""
+"""Cellar, jit. mov with packing and unpacking, cvta, and isspacep."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def _move(lowering: Lowering, instruction: ir.Instruction) -> None:
 
 
 def _packed(lowering: Lowering, instruction: ir.Instruction, source: Vector) -> Value:
-    """The elements side by side in one wide integer, the first lowest."""
+    """The elements adjacent in one wide integer, the first lowest."""
     builder = lowering.builder
     bits = instruction.type.bits
     width = bits // len(source.elements)
@@ -56,7 +56,7 @@ def _unpack(
 
 
 def window_base(lowering: Lowering, space: StateSpace) -> Value | None:
-    """What turns an address of `space` into a generic one; None where it is one."""
+    """The base that makes an address of `space` generic; None if it already is generic."""
     match space:
         case StateSpace.SHARED:
             return uniform("i64", "%shared.address")
@@ -90,7 +90,7 @@ def _convert_address(lowering: Lowering, instruction: ir.Instruction) -> None:
 
 
 def _is_space(lowering: Lowering, instruction: ir.Instruction) -> None:
-    """isspacep: whether a generic address lies in a window; global is whatever is in none."""
+    """isspacep: whether a generic address lies in a window; global is outside all windows."""
     builder = lowering.builder
     address = lowering.read(instruction.operands[1], ScalarType.B64)
     shared = _lies_in(lowering, address, Field.SHARED, Field.SHARED_BYTES)
@@ -118,7 +118,7 @@ def _lies_in(lowering: Lowering, address: Value, start: Field, length: Field) ->
 
 
 def _nothing(_lowering: Lowering, _instruction: ir.Instruction) -> None:
-    """Advice to a cache: there is none."""
+    """Advice to a cache, which is ignored."""
 
 
 EMITTERS: dict[str, Emitter] = {

@@ -1,15 +1,15 @@
-"""Cellar, jit. Stores past the caches, for results that are larger than all of them.
+"""Cellar, jit. Non-temporal stores, for results that are larger than all caches.
 
-A store has its line fetched first, though all of it is about to be overwritten: half as much again
-goes through the memory's narrowest place. Processors have stores that only send whole lines. They
-are slower where the line is in a cache, or wanted there soon. So they are for kernels that
+An ordinary store first fetches its line, although all of it is about to be overwritten. That adds
+half as much traffic on the memory bus. Processors have stores that only send whole lines. These are
+slower if the line is in a cache, or needed there soon. So they are for kernels that
 
-- read nothing of what they write, as far as their text tells;
-- put nothing in order between threads: such stores are in no order with others, until the fence
-  that stands behind the blocks of a thread;
-- write more, at this launch, than caches keep.
+- read nothing that they write, according to their text;
+- order nothing between threads: such stores are not ordered with other accesses, until the fence
+  after the blocks of a thread;
+- write more, in this launch, than caches hold.
 
-Of these, stores of whole lines by whole warps go past the caches, the others as always.
+In these kernels stores of whole lines by whole warps are non-temporal; other stores are ordinary.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def store_run(lowering: Lowering, start: str, type_: str, value: str, size: int) -> None:
-    """Store `size` bytes of global memory at `start`: past the caches if the launch has it so."""
+    """Store `size` bytes of global memory at `start`; non-temporal if the launch says so."""
     builder = lowering.builder
     instruction = lowering.function.body[lowering.position]
     if not lowering.is_nontemporal or not _is_far_store(instruction) or size % LINE:
@@ -48,6 +48,6 @@ def store_run(lowering: Lowering, start: str, type_: str, value: str, size: int)
 
 
 def _store_cached(lowering: Lowering, start: str, type_: str, value: str, size: int) -> None:
-    # What goes past the caches is best asked for by nobody.
+    # Only here: a prefetch does not help a non-temporal store.
     fetch_ahead(lowering, start, size)
     lowering.builder.emit(f"store {type_} {value}, ptr {start}, align 1")

@@ -1,4 +1,4 @@
-"""Cellar, jit. Memory that a run of lanes asks for before it is needed."""
+"""Cellar, jit. Prefetches memory for runs of lanes."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ if TYPE_CHECKING:
 
     from cudasync.softgpu.jit.vector_ir.lowering_context import Lowering
 
-# Bytes that memory hands out at a time.
+# The size of a cache line, in bytes.
 LINE = 64
 
 
 def fetch_ahead(lowering: Lowering, start: str, length: int) -> None:
-    """Ask for the memory that this warp needs in the loop's next trip, if that is known.
+    """Prefetch the memory that this warp needs in the loop's next trip, if that is known.
 
-    Else, in kernels whose warps wait for each other, for the memory behind this run: the next
-    warp's, or the next block's, where they work on tiles that no processor foresees.
+    Otherwise, in kernels whose warps wait for each other, prefetch the memory behind this run: the
+    next warp's, or the next block's. Such kernels work on tiles, which no processor predicts.
     """
     builder = lowering.builder
     stride = lowering.strides.get(lowering.position)
     if stride is not None:
-        # It is needed soon, and not elsewhere: it goes to the first cache.
+        # It is needed soon, and nowhere else: it goes to the first-level cache.
         ahead, first, near = _moved(lowering, start, stride), 0, 3
     elif lowering.has_tiles:
         ahead, first, near = start, max(LINE, length), 2
@@ -37,7 +37,7 @@ def fetch_ahead(lowering: Lowering, start: str, length: int) -> None:
 
 
 def _moved(lowering: Lowering, start: str, stride: Mapping[str, int]) -> str:
-    """A pointer so much further on; what lanes do not agree about does not count."""
+    """A pointer advanced by `stride`; terms that are not uniform are left out."""
     builder = lowering.builder
     for name, factor in stride.items():
         step = str(factor)

@@ -1,7 +1,7 @@
-"""Cellar, jit. Loads and stores of one lane after another, first lane first, as functions.
+"""Cellar, jit. Functions that load or store lane after lane, first lane first.
 
-For what vector instructions cannot do (scatter, and gather of less than 32 bits on AVX2), because
-LLVM would emit a branch for each of the lanes, every time.
+They replace scatter, and gather of less than 32 bits on AVX2, for which there are no vector
+instructions. LLVM would emit a branch for each lane, every time.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 
 
 def mover(builder: Builder, what: str, bits: int) -> str:
-    """The function that does "gather" or "scatter": of addresses, displacement, values, mask.
+    """The function for "gather" or "scatter": it takes addresses, displacement, values and mask.
 
-    The mask has at least one lane; addresses are 64-bit words, values lie packed.
+    The mask has at least one lane; addresses are 64-bit words, values are packed.
     """
     name = f"@cudasync.{what}.{bits}"
     if name in builder.functions:
@@ -51,7 +51,7 @@ done:
 
 
 def by_mover(builder: Builder, what: str, bits: int, count: int, lanes: int) -> list[str]:
-    """Lane after lane: `count` vectors of `lanes` at `%values`, by `%addresses` in memory."""
+    """Move `count` vectors of `lanes` lanes at `%values` lane after lane, by `%addresses`."""
     routine, vector = mover(builder, what, bits), f"<{lanes} x i{bits}>"
     lines = []
     for n in range(count):

@@ -1,7 +1,7 @@
-"""Cellar, jit. Accesses of which some lanes are lifted out of line, see `wraparound_indices`.
+"""Cellar, jit. Accesses with lanes that are lifted out of line, see `wraparound_indices`.
 
-That is seldom, so each kind of access has a function for it, made when it is first needed: it works
-out all addresses, has them checked, and moves lane after lane.
+Such accesses are rare. So each kind has a function, made at its first use, which computes all
+addresses, checks them, and moves lane after lane.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def store_lifted(lowering: Lowering, where: Place, size: int, values: list[Value
 
 
 def _memory(builder: Builder, type_: str, count: int) -> tuple[str, list[str]]:
-    """Memory for the values of all lanes, and where those of each element begin."""
+    """Memory for the values of all lanes, and the start of each element's values."""
     vector = builder.vector_type(type_)
     memory = builder.allocate(vector, count)
     places = (f"getelementptr {vector}, ptr {memory}, i32 {n}" for n in range(count))
@@ -57,7 +57,7 @@ def _call(
     members = [(0, size * count, own)]
     group = lowering.groups.get(lowering.position)
     if group is not None:
-        # The first of the group checks for all.
+        # The first access of the group checks for all.
         is_checked = is_checked and group.members[0].position == lowering.position
         members = [(m.offset, m.size, lowering.number(m.position)) for m in group.members]
     bits = bits_of(type_)

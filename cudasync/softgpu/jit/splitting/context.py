@@ -1,9 +1,9 @@
-"""Cellar, jit. Where registers and masks lie that the pieces of a function have in common.
+"""Cellar, jit. The layout of registers and masks that the pieces of a function share.
 
-A stack slot (`%"=name"` of a register, `%wait.k` and `%held.k` of lanes) that one piece alone
-names, and that is not needed where another begins, stays in that piece. All others lie in the
-function's context: masks first, then the registers that begin as zero, then the rest. A kernel's
-context is in the warp's frame, so that it is there when a warp comes back to where it stopped.
+A stack slot (`%"=name"` of a register, `%wait.k` and `%held.k` of lanes) stays in a piece if that
+piece alone names it, and if it is not needed where another piece begins. All other slots lie in
+the function's context: masks first, then the registers that begin as zero, then the rest. A
+kernel's context is in the warp's frame, so that it survives a suspension of the warp.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ class Context:
         entries: Iterable[int],
         vector_masks: frozenset[str],
     ) -> None:
-        """`named` has the slots that each piece names, `returning` those of pieces that control
-        leaves for one before. `entries` are the nodes at which a piece may begin."""
+        """`named` has the slots that each piece names. `returning` has the slots of pieces that
+        jump back to an earlier piece. `entries` are the nodes at which a piece may begin."""
         self._masks = f"i{lowering.builder.lanes}"
         self._flags = lowering.builder.vector_type("i1")
         self._vector_masks = vector_masks
-        # By slot, its type and zero of that type.
+        # For each slot, its type and the zero of that type.
         self._types = {
             place: (type_, zero)
             for name in lowering.function.registers
@@ -54,7 +54,7 @@ class Context:
         for names in named:
             shared |= seen & names
             seen |= names
-        # Where control goes back, lanes may wait at any node until it comes again.
+        # After a backward jump, lanes may wait at any node until control reaches it again.
         shared |= _masks_of_all(returning)
         waits = _masks(shared)
         nodes = {int(place.rpartition(".")[2]) for place in waits if place.startswith("%wait.")}
@@ -84,13 +84,13 @@ class Context:
         return {place for name in names for place, _, _ in register_slots(lowering, name)}
 
     def type_of(self, place: str) -> str:
-        """The type of what a slot holds."""
+        """The type of a slot's value."""
         if place in self._types:
             return self._types[place][0]
         return self._flags if place in self._vector_masks else self._masks
 
     def nothing_in(self, place: str) -> str:
-        """What a slot holds at first."""
+        """The initial value of a slot."""
         if place in self._types:
             return self._types[place][1]
         return "zeroinitializer" if place in self._vector_masks else "0"
@@ -109,7 +109,7 @@ def _masks(names: Iterable[str]) -> set[str]:
 
 
 def bytes_of(type_: str) -> int:
-    """The bytes that a value takes in memory."""
+    """The size of a value in memory, in bytes."""
     found = _ELEMENTS.fullmatch(type_)
     if found is None:
         return _BYTES[type_]

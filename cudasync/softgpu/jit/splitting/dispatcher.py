@@ -1,7 +1,7 @@
 """Cellar, jit. The function that calls the pieces of a split function, one after the other.
 
-It has the name and the arguments of the whole. What is here beside the calls is what a whole
-function has around its nodes: where a warp begins, goes on after a stop, and ends.
+It has the name and the arguments of the whole function. Beside the calls it has the code around the
+nodes of a whole function: where a warp begins, resumes after a suspension point, and ends.
 """
 
 from __future__ import annotations
@@ -29,24 +29,24 @@ if TYPE_CHECKING:
 
 
 class Dispatcher:
-    """The text of a dispatcher; `Control.emit_dispatcher` writes what is before the calls."""
+    """The text of a dispatcher; `Control.emit_dispatcher` writes the code before the calls."""
 
     def __init__(self, builder: Builder, pieces: Sequence[Piece], names: Sequence[str]) -> None:
-        """`names` are those of the pieces' functions."""
+        """`names` are the names of the pieces' functions."""
         self._builder = builder
         self._pieces = pieces
         self._names = names
 
     def named(self) -> set[str]:
-        """The slots that it names."""
+        """The slots that the dispatcher names."""
         return named_in(self._builder.lines)
 
     def leads_to(self) -> set[int]:
-        """The places that it goes to at first."""
+        """The places at which the dispatcher may start."""
         return places_in(labels_outside(self._builder.lines))
 
     def begin(self, *, has_fuel: bool) -> None:
-        """From the entry on: what all pieces have in common, and nobody waits anywhere."""
+        """Write the entry: make the state that all pieces share, and clear all waiting masks."""
         builder = self._builder
         mask = builder.vector_type("i1")
         builder.allocations += [
@@ -61,7 +61,7 @@ class Dispatcher:
         self._clear("%mask.bytes")
 
     def begin_anew(self) -> None:
-        """A warp that starts: what is read before it is written is zero."""
+        """Write the start of a new warp: registers that may be read before a write are zero."""
         self._clear("%zeroed.bytes")
 
     def _clear(self, size: str) -> None:

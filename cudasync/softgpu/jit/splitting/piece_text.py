@@ -1,12 +1,12 @@
-"""Cellar, jit. A piece of a function as an LLVM function of its own.
+"""Cellar, jit. Writes a piece of a function as an LLVM function of its own.
 
-It is called with the place where it begins and returns the place where the function goes on, or one
-of the numbers below. A place is twice the number of a node, and one more where it is to be asked
-first whether lanes wait there. A label that is not in a piece is a return from it.
+A piece is called with the place where it begins. It returns the place where the function goes on,
+or one of the codes below. A place is twice the number of a node, plus one if the code must first
+check whether lanes wait there. A jump to a label outside the piece is a return from it.
 
-In a piece with a loop the registers that it shares are in stack slots of its own, which LLVM makes
-values of: they are taken from the context where it begins and put back where it ends. Without a
-loop each is in memory.
+In a piece with a loop, shared registers have stack slots of their own, which LLVM turns into
+values. The piece loads them from the context at its start and stores them back at its end. Without
+a loop each shared register is accessed in memory.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from cudasync.softgpu.jit.splitting.pieces import Piece
     from cudasync.softgpu.jit.vector_ir.builder import Builder
 
-# The function returns the code that is left in `%code`; no lane can go on; a fault was reported.
+# The function returns the code stored in `%code`; no lane can go on; a fault was reported.
 STOPPED, END, FAULT = -1, -2, -3
 _LEAVING = {"stopped": STOPPED, "end": END, "fault": FAULT}
-# What a piece is called with beside the arguments of its function: where the registers lie that it
-# shares, what the dispatcher keeps for all pieces, and the place.
+# Arguments of a piece beside those of its function: the context of shared registers, the state
+# that the dispatcher keeps for all pieces, and the place.
 _MORE = [
     ("ptr noalias", "%context"),
     ("ptr noalias", "%fuel"),
@@ -42,24 +42,24 @@ _PLACES = re.compile(r"(node|check)\.(\d+)")
 
 
 class PieceText:
-    """What a piece has around the code of its nodes."""
+    """The code of a piece around its nodes."""
 
-    # As `SegmentText` has: a piece is no segment.
+    # The interface of `SegmentText`: a piece is no segment.
     segment = None
     paces = ()
 
     def __init__(self, builder: Builder, piece: Piece) -> None:
         self.piece = piece
         self._builder = builder
-        # Where in the text the code of its nodes begins.
+        # The line at which the code of its nodes begins.
         self._begins = 0
 
     def begin(self) -> None:
-        """What is written from here on is the code of its nodes."""
+        """Mark the start of the code of its nodes."""
         self._begins = len(self._builder.lines)
 
     def emit_return(self, code: str) -> None:
-        """The function is left here, with this code."""
+        """Return from the function here, with this code."""
         self._builder.emit(f"store i32 {code}, ptr %code")
         self._builder.emit("br label %stopped")
 
@@ -68,15 +68,15 @@ class PieceText:
         return named_in(self._builder.lines)
 
     def leads_to(self) -> set[int]:
-        """The places that it goes on to."""
+        """The places to which the piece may return control."""
         return places_in(self._outside())
 
     def goes_back(self) -> bool:
-        """Whether it goes on to a node before it."""
+        """Whether the piece jumps to a node before it."""
         return any(each // 2 < self.piece.first for each in self.leads_to())
 
     def _outside(self) -> list[str]:
-        """The labels that are not in it."""
+        """The labels that are outside the piece."""
         return labels_outside(self._builder.lines)
 
     def body(self, context: Context, places: Iterable[int]) -> list[str]:
@@ -137,7 +137,7 @@ class PieceText:
 
 
 def piece_arguments(lanes: int, arguments: int) -> list[tuple[str, str]]:
-    """Type and name of each argument of a piece, of a function with so many of its own."""
+    """Type and name of each argument of a piece; its function has `arguments` of its own."""
     own = [("i64", f"%argument.{number}") for number in range(arguments)]
     return [*warp_arguments(lanes), *own, *_MORE]
 
@@ -153,7 +153,7 @@ def places_in(labels: Iterable[str]) -> set[int]:
 
 
 def labels_outside(lines: Sequence[str]) -> list[str]:
-    """The labels of places, and of ends, that a text goes to and does not have."""
+    """The labels of places and exits that a text jumps to but does not define."""
     there = {each[:-1] for each in lines if each.endswith(":")}
     met = dict.fromkeys(
         label for line in lines if "label" in line for label in _TARGETS.findall(line)
@@ -177,7 +177,7 @@ def _written(lines: Iterable[str]) -> set[str]:
 
 
 def loosely_aligned(lines: Iterable[str], context: Context) -> list[str]:
-    """The same lines, but for accesses to shared slots: in a frame these are aligned less."""
+    """The lines with accesses to shared slots at a lower alignment, which a frame requires."""
     return [
         f"{line}, align 4" if line.endswith('"') and _last_name(line) in context.places else line
         for line in lines

@@ -1,6 +1,6 @@
-"""Cellar, jit. Where a large function is split: stretches of nodes, in the order they run.
+"""Cellar, jit. Chooses where to split a large function: pieces are nodes in execution order.
 
-A loop stays in one piece where it fits, since what its trips hand on is then in registers.
+A loop stays in one piece if it fits, because its loop-carried values are then in registers.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
     from cudasync.ptx.ir import Function
     from cudasync.softgpu.jit.analysis.reconvergence_order import Flow, Loop
 
-# A function is split that is heavier than so many pieces.
+# A function heavier than this many pieces is split.
 _LEAST_PIECES = 3
-# So much of a function is optimised as whole functions are, those of its pieces that may run more
-# than once, in the order of the text; the rest would take too long.
+# Pieces that may run more than once are optimised like whole functions up to this total weight,
+# in the order of the text. Optimising the rest would take too long.
 _MOST_CAREFUL = 24_000
 
 
@@ -27,8 +27,8 @@ _MOST_CAREFUL = 24_000
 class Piece:
     """The nodes `first` to `last`; `has_loops` says whether a loop lies within them.
 
-    What `is_light` is made machine code of quickly, and the code is slower: it runs once for a
-    warp, or there is too much of it.
+    A piece with `is_light` is compiled quickly to slower code: it runs once for a warp, or the
+    pieces that may run again are too large together.
     """
 
     first: int
@@ -40,7 +40,7 @@ class Piece:
         return self.first <= node <= self.last
 
     def holds(self, loop: Loop) -> bool:
-        """Whether all of a loop is here."""
+        """Whether the piece contains all of a loop."""
         return loop.header in self and loop.last in self
 
 
@@ -57,7 +57,7 @@ def is_small(flow: Flow, nodes: Iterable[int], piece_weight: int) -> bool:
 
 
 def split_points(function: Function, piece_weight: int) -> frozenset[int]:
-    """Positions at which a node has to begin so that no node is heavier than a piece."""
+    """Positions at which a node must begin so that no node is heavier than a piece."""
     found: set[int] = set()
     heavy = 0
     for position, instruction in enumerate(function.body):
@@ -70,10 +70,10 @@ def split_points(function: Function, piece_weight: int) -> frozenset[int]:
 
 
 def find_pieces(flow: Flow, piece_weight: int) -> tuple[Piece, ...]:
-    """The pieces of a function, each no heavier than this where its nodes allow for that."""
+    """The pieces of a function, each at most this heavy if its nodes allow that."""
     body = flow.function.body
     weights = [total(body[node.start : node.end]) for node in flow.nodes]
-    # Outer loops come first, so that of several with one header the outermost that fits is kept.
+    # Outer loops come first, so of loops with the same header the outermost that fits is kept.
     whole: dict[int, int] = {}
     for loop in flow.loops:
         heavy = sum(weights[loop.header : loop.last + 1])

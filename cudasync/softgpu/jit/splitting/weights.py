@@ -1,6 +1,6 @@
-"""Cellar, jit. About how much LLVM text instructions become, in lines.
+"""Cellar, jit. Estimates how many lines of LLVM text instructions become.
 
-Weights decide where a function is split, and nothing else: a wrong one costs time.
+Weights only decide where a function is split: a wrong weight costs time, nothing else.
 """
 
 from __future__ import annotations
@@ -40,5 +40,5 @@ def weight(instruction: Instruction) -> int:
 
 
 def total(body: Sequence[Instruction]) -> int:
-    """The weight of all of these."""
+    """The total weight of these instructions."""
     return sum(map(weight, body))

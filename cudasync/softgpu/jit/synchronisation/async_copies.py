@@ -1,8 +1,8 @@
-"""Cellar, jit. cp.async: copies from global to shared memory that a program waits for later.
+"""Cellar, jit. cp.async: copies from global to shared memory that a program awaits later.
 
-A copy is done where it stands, all of it. Groups and waits are then nothing to do, and what tracks
-copies by an mbarrier arrives at once. Lanes that read less than they write fill up with zeros; a
-lane that reads nothing may name any source.
+A copy completes immediately. Groups and waits then do nothing, and an mbarrier that tracks copies
+gets its arrival at once. Lanes that read less than they write fill up with zeros; a lane that reads
+nothing may name any source.
 """
 
 from __future__ import annotations
@@ -49,10 +49,10 @@ def _copy(lowering: Lowering, instruction: ir.Instruction) -> None:
 
 
 def _track(lowering: Lowering, instruction: ir.Instruction) -> None:
-    """Arrive at an mbarrier, since all copies are over.
+    """Arrive at an mbarrier, because all copies are complete.
 
-    Without .noinc the object first expects one arrival more, so that nothing changes but that the
-    address must be right.
+    Without .noinc the object first expects one arrival more, so that nothing changes; only the
+    address must be valid.
     """
     (where,) = instruction.operands
     note_copies(lowering, instruction)
@@ -97,7 +97,7 @@ def _move(lowering: Lowering, instruction: ir.Instruction) -> None:
 
 
 def _length(lowering: Lowering, operand: ir.Operand, size: int) -> Value:
-    """The bytes that are read: those that src-size says, or none where ignore-src is true."""
+    """The number of bytes to read: src-size, or none if ignore-src is true."""
     builder = lowering.builder
     register = operand.register if isinstance(operand, Negated) else operand
     if isinstance(register, Register) and register.type is ScalarType.PRED:
@@ -112,7 +112,7 @@ def _length(lowering: Lowering, operand: ir.Operand, size: int) -> Value:
 def _check_parts(
     lowering: Lowering, instruction: ir.Instruction, source: Place, length: Value, size: int
 ) -> None:
-    """Check and write down what is read: all, or a first part, which is seldom."""
+    """Check and record the bytes that are read: all, or (rarely) a first part."""
     builder = lowering.builder
     full = builder.compare("icmp eq", length, integer("i32", size))
     with within_mask(lowering, builder.vector(full)):
@@ -139,13 +139,13 @@ def _check_parts(
 
 
 def _check_ends(lowering: Lowering, source: Place, length: Value, size: int) -> None:
-    """Alignment, the first byte and the last: an allocation has no holes of a few bytes."""
+    """Check alignment, the first byte and the last: an allocation has no gaps of a few bytes."""
     builder = lowering.builder
     address = builder.varying(source.address)
     low_bits = builder.binary("and", address, integer("i64", size - 1))
     crooked = builder.compare("icmp ne", low_bits, integer("i64", 0))
     with within_mask(lowering, builder.vector(crooked)):
-        # Alignment is looked at first, so that this is what is reported.
+        # Alignment is checked first, so that the report names it.
         check(lowering, address, size, source.where, None)
     check(lowering, address, 1, source.where, None)
     wide = builder.apply("zext {T} {0} to {R}", "i64", length)
@@ -155,7 +155,7 @@ def _check_ends(lowering: Lowering, source: Place, length: Value, size: int) -> 
 
 
 def _function(builder: Builder, size: int) -> str:
-    """The function that copies up to `size` bytes for each lane of a mask, and fills up."""
+    """The function that copies up to `size` bytes for each lane of a mask, and zero-fills."""
     name = f"@cudasync.copy.{size}"
     bits = 8 * size
     builder.functions[name] = f"""
@@ -203,7 +203,7 @@ done:
 
 
 def _nothing(_lowering: Lowering, _instruction: ir.Instruction) -> None:
-    """Hints: there are no dependent grids to start early, and registers are not rationed."""
+    """Hints: no dependent grid could start early, and registers are not rationed."""
 
 
 EMITTERS: dict[str, Emitter] = {

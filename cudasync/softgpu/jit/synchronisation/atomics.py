@@ -1,9 +1,9 @@
 """Cellar, jit. atom and red: one lane after another, the first lane first.
 
-Global and generic ones are atomic for every thread of the process, shared ones need not be: a
-block runs on one thread. Scope and order modifiers change nothing, because every operation is
-sequentially consistent. Where nobody wants the old value and all lanes mean one address, an
-integer operation is done once, for all lanes together; floats are added in order.
+Global and generic atomics are atomic for every thread of the process. Shared atomics need not be,
+because a block runs on one thread. Scope and order modifiers change nothing, because every
+operation is sequentially consistent. If the program does not use the old value and all lanes have
+one address, an integer operation is done once for all lanes. Floats are added in order.
 """
 
 from __future__ import annotations
@@ -48,11 +48,11 @@ _TYPES = frozenset(
 )
 _OPERATIONS = ("add", "min", "max", "exch", "cas", "and", "or", "xor", "inc", "dec")
 _OF_FLOATS = ("add", "exch")
-# Those that can be done once for all lanes, and the value that changes nothing.
+# Operations that can be done once for all lanes, with their neutral value.
 _TOGETHER = {"add": 0, "or": 0, "xor": 0, "and": -1}
-# Lanes in one trip of the loop over all of them.
+# The number of lanes in one trip of the loop over all lanes.
 _AT_A_TIME = 8
-# Names that mean the same in every step of it.
+# Names that mean the same in every step of that loop.
 _OUTSIDE = "at|addresses|values|results"
 
 
@@ -116,7 +116,7 @@ def _atomic(lowering: Lowering, instruction: ir.Instruction) -> None:
 def _once(
     lowering: Lowering, operation: str, address: Value, value: Value, *, is_shared: bool
 ) -> None:
-    """All active lanes together: one operation on their sum (or the like)."""
+    """Do one operation for all active lanes together, on their sum (or the like)."""
     builder = lowering.builder
     neutral = integer(value.type, _TOGETHER[operation])
     mask = varying("i1", lowering.mask)
@@ -137,9 +137,9 @@ def _once(
 def _function(
     lowering: Lowering, operation: str, type_: ScalarType, *, is_shared: bool, is_wanted: bool
 ) -> str:
-    """The function that does this lane by lane; made when it is first asked for.
+    """The function that does this lane by lane, made at its first use.
 
-    Old values are kept if they are wanted.
+    It keeps old values if they are wanted.
     """
     held = "i16" if type_ in HALVES else llvm_type(type_)
     last = "next"
@@ -197,7 +197,7 @@ done:
 
 
 def _all_lanes(held: str, lanes: int, act: str) -> str:
-    """A loop over all lanes, some at a time: no lane has to be looked for."""
+    """A loop over all lanes, some at a time, which need not search for active lanes."""
     lines = ["whole:", "  %at = phi i32 [0, %entry], [%at.next, %whole]"]
     for step in range(_AT_A_TIME):
         one = f"""  %lane = add i32 %at, {step}

@@ -1,7 +1,7 @@
-"""Cellar, jit. Fences, warp barriers, sleeping, and giving up.
+"""Cellar, jit. Fences, warp barriers, sleep and trap.
 
-Barriers of a block are control flow: `control` takes them where they end a node. What is emitted
-here waits for nobody: the lanes of a warp are together already.
+Barriers of a block are control flow: `branch_lowering` lowers a barrier at the end of a node. Code
+from here does not wait: the lanes of a warp are together already.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def _barrier(lowering: Lowering, instruction: ir.Instruction) -> None:
 
 
 def _sleep(lowering: Lowering, _instruction: ir.Instruction) -> None:
-    """Let others have their turn at the next back edge."""
+    """End the warp's turn at the next back edge."""
     if lowering.has_patience:
         lowering.builder.emit("store i32 0, ptr %patience")
 

@@ -1,4 +1,4 @@
-"""Cellar, jit. Atomics on f16 and bf16: read, compute, and swap if nobody came between."""
+"""Cellar, jit. Atomics on f16 and bf16: read, compute, then swap if the value is unchanged."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ OPERATIONS = ("add", "min", "max")
 
 
 def action(builder: Builder, operation: str, type_: ScalarType, *, is_shared: bool) -> str:
-    """From 16 bits at %pointer and those of %value to %old, ending in the block %stored."""
+    """Update the 16 bits at %pointer by %value; leaves %old, and ends in the block %stored."""
     scalar = Builder(builder.lanes)
     new = _computed(scalar, operation, type_)
     builder.declarations |= scalar.declarations

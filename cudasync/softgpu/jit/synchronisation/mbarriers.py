@@ -1,8 +1,8 @@
 """Cellar, jit. mbarrier: objects in shared memory that count arrivals, phase after phase.
 
 Lanes arrive one after the other, the first lane first. A block runs on one thread, so plain loads
-and stores do. Waiting is asking: what waits is the loop around it, which is a stop (see
-`suspension_points`).
+and stores are enough. A wait instruction only polls: the loop around it waits, and is a suspension
+point (see `suspension_points`).
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 
 _SIZE = 8
 _ONE = Integer(1)
-# What each operation does to %expected, %pending and %bytes, given %count; whether the phase may
-# end with it.
+# The effect of each operation on %expected, %pending and %bytes, given %count; whether the phase
+# may end with it.
 _CHANGES = {
     "init": (
         """  %expected.new = or i64 %count, 0
@@ -125,7 +125,7 @@ def change(
     operand: ir.Operand,
     count: ir.Operand = _ONE,
 ) -> Value:
-    """Do this to the object at an address, in each active lane; the object as it was before."""
+    """Do an operation on the object at an address, in each active lane; return its old value."""
     builder = lowering.builder
     where = place(lowering, instruction, operand)
     if operation in ("arrive", "arrive_drop"):
@@ -147,9 +147,9 @@ def change(
 
 
 def _test(lowering: Lowering, instruction: ir.Instruction, operands: list[ir.Operand]) -> None:
-    """Whether a phase is over: the one of a state, or the last one of a parity."""
+    """Test whether a phase is over: the phase of a state, or the last phase with a parity."""
     builder = lowering.builder
-    # What comes behind the phase is a hint how long the thread may sleep.
+    # The operand after the phase is a hint how long the thread may sleep.
     target, operand, phase = operands[:3]
     if "parity" in instruction.modifiers:
         parity = builder.extend(
@@ -160,7 +160,7 @@ def _test(lowering: Lowering, instruction: ir.Instruction, operands: list[ir.Ope
         state = builder.flat(lowering.read(phase, ScalarType.B64))
         asked = builder.binary("lshr", state, integer("i64", PARITY_SHIFT))
     where = place(lowering, instruction, operand)
-    # Another thread is to be seen to have arrived.
+    # The load must see arrivals of other threads.
     builder.emit('fence syncscope("singlethread") seq_cst')
     (found,) = Access(lowering, where, _SIZE, 1).load("i64")
     current = builder.binary("lshr", found, integer("i64", PARITY_SHIFT))

@@ -1,12 +1,13 @@
 """Cellar, jit. Barriers with numbers, counts and reductions; most kernels need none of this.
 
-A kernel whose only barrier is one number for all threads opens it when no warp can go on. Any
-other is named: at the end of a round `@cudasync.open` counts who waits where, opens what is
-complete, and finds that nothing can be. Counts are of threads; those that have left a kernel are
-not waited for where no count is given.
+A kernel whose only barrier is one number for all threads opens it when no warp can go on. Any other
+barrier is named: at the end of a round `@cudasync.open` counts the lanes at each barrier, opens
+complete barriers, and detects that none can ever be complete. Counts are of threads. A barrier
+without a count does not wait for threads that have left the kernel.
 
-For each of the 16 numbers the block keeps four words: predicates that were true, threads that
-brought one, both since the barrier opened last; and the two as they were when it did.
+For each of the 16 numbers the block keeps five words. Two count true predicates and threads that
+brought a predicate, both since the barrier last opened. The next two are these counts at that
+opening. The last counts threads that arrived without waiting.
 """
 
 from __future__ import annotations
@@ -41,9 +42,9 @@ _REDUCTIONS = ("popc", "and", "or")
 def emit_agreement(
     lowering: Lowering, instruction: Instruction, number: Value, count: Value, differs: str
 ) -> None:
-    """Report a barrier that lanes of one warp name in two ways, or that there is not.
+    """Report a fault if lanes of one warp name different barriers, or a barrier out of range.
 
-    `differs` is an i1: whether lanes of the warp wait there already, for another one.
+    `differs` is an i1: whether lanes of the warp wait there already, for another barrier.
     """
     builder = lowering.builder
     beyond = builder.compare("icmp uge", number, integer("i32", BARRIERS))
@@ -71,7 +72,7 @@ def _word(lowering: Lowering, number: Value, word: int) -> str:
 
 
 def _increase(lowering: Lowering, number: Value, word: int, mask: str) -> None:
-    """Count the lanes of an i32 mask."""
+    """Add the number of lanes in an i32 mask to a word."""
     builder = lowering.builder
     builder.declarations.add("declare i32 @llvm.ctpop.i32(i32)")
     place = _word(lowering, number, word)
@@ -81,7 +82,7 @@ def _increase(lowering: Lowering, number: Value, word: int, mask: str) -> None:
 
 
 def emit_arrive(lowering: Lowering, instruction: Instruction) -> None:
-    """bar.arrive: count, and go on."""
+    """bar.arrive: count the lanes without waiting."""
     number, count = number_and_count(lowering, instruction)
     if count.literal == 0:
         lowering.refuse(instruction)
@@ -91,7 +92,7 @@ def emit_arrive(lowering: Lowering, instruction: Instruction) -> None:
 
 
 def emit_bring(lowering: Lowering, instruction: Instruction) -> None:
-    """bar.red: add this warp's predicates to what the barrier has."""
+    """bar.red: add this warp's predicates to the barrier's counts."""
     if "red" not in instruction.modifiers:
         return
     builder = lowering.builder
@@ -105,7 +106,7 @@ def emit_bring(lowering: Lowering, instruction: Instruction) -> None:
 
 
 def emit_result(lowering: Lowering, instruction: Instruction) -> None:
-    """bar.red: the result, once the barrier is open."""
+    """bar.red: write the result, once the barrier is open."""
     if "red" not in instruction.modifiers:
         return
     number, _ = number_and_count(lowering, instruction)
@@ -128,7 +129,7 @@ def _result(lowering: Lowering, instruction: Instruction, number: Value) -> Valu
 
 
 def probe_result(lowering: Lowering, instruction: Instruction) -> None:
-    """What `emit_result` will write, for the analysis; refuses what it would."""
+    """Write the shape of `emit_result`'s result, for the analysis; refuse what it would refuse."""
     number_and_count(lowering, instruction)
     if "red" in instruction.modifiers:
         if not is_fixed(instruction):
@@ -141,10 +142,10 @@ def probe_result(lowering: Lowering, instruction: Instruction) -> None:
 def open_function(
     lowering: Lowering, stops: tuple[Stop, ...], frame_bytes: int, places: Mapping[int, int]
 ) -> str:
-    """The text of `@cudasync.open`: the barriers that open now, one bit for each number.
+    """The text of `@cudasync.open`, which returns one bit for each number that opens now.
 
-    With nothing to open and nobody spinning it reports the fault and returns 0. `places` is where
-    in a frame the stops whose barriers registers name keep the bit of the number, and the count.
+    If no barrier opens and no warp spins, it reports the fault and returns 0. If a register holds
+    a barrier's number, `places` has the place in the frame of its bit and its count.
     """
     body = lowering.function.body
     counting: list[str] = []
@@ -177,7 +178,7 @@ def open_function(
             f"  call void @cudasync.add(ptr %present, i32 {number}, i32 %lanes.{k})",
             f"  call void @cudasync.want(ptr %wanted, i32 {number}, i32 {count}, i32 %lanes.{k})",
         ]
-        # The lanes at any barrier, and the first barrier that has some.
+        # The lanes at any barrier, and the first barrier with lanes.
         position = lowering.number(stop.position)
         choosing += [
             f"  %every.{k} = or i32 {every}, %mask.{k}",

@@ -1,8 +1,8 @@
-"""Cellar, jit. What lanes of a warp tell each other: shfl, vote, activemask, match, redux.
+"""Cellar, jit. Data exchange between the lanes of a warp: shfl, vote, activemask, redux, elect.
 
-A warp runs in lockstep, so its lanes meet by being here: the member mask of the .sync forms
-counts only in that lanes outside of it take no part. Lanes that are not active hold stale
-values; reading theirs is undefined in PTX, and gives those here.
+A warp runs in lockstep, so its lanes are together here. The member mask of the .sync forms only
+excludes the lanes outside it. Inactive lanes hold stale values; reading these is undefined in PTX,
+and yields the stale values here.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def _shuffle(lowering: Lowering, instruction: ir.Instruction) -> None:
 
 
 def _source(mode: str, lane: int, offset: int, control: int) -> tuple[int, bool]:
-    """The lane that `lane` reads, and whether that lies in its segment (PTX ISA, shfl)."""
+    """The lane that `lane` reads, and whether it is in its segment (PTX ISA, shfl)."""
     offset &= 31
     bound, segment = control & 31, control >> 8 & 31
     most = (lane & segment) | (bound & ~segment)
@@ -69,7 +69,7 @@ def _fixed(
     offset: int,
     control: int,
 ) -> tuple[Value, Value]:
-    """With constant operands a shuffle is a constant permutation."""
+    """A shuffle with constant operands, which is a constant permutation."""
     builder = lowering.builder
     sources = [_source(mode, lane, offset, control) for lane in range(builder.lanes)]
     order = ", ".join(f"i32 {source}" for source, _ in sources)
@@ -91,7 +91,7 @@ def _computed(
     offset: Value,
     control: Value,
 ) -> tuple[Value, Value]:
-    """The same with operands known only at run time."""
+    """A shuffle with operands known only at run time."""
     builder = lowering.builder
     binary = builder.binary
     lane = builder.varying(Value("i32", "0", affine(1, 32)))
@@ -123,7 +123,7 @@ def _computed(
 
 
 def pick(lowering: Lowering, value: Value, source: Value) -> Value:
-    """Lane `source` of `value`, for each lane; sources are between 0 and 31."""
+    """For each lane, the value in lane `source`; sources are between 0 and 31."""
     builder = lowering.builder
     vector = builder.vector_type("i32")
     place = builder.allocate(vector)
@@ -143,7 +143,7 @@ def pick(lowering: Lowering, value: Value, source: Value) -> Value:
 
 
 def members(lowering: Lowering, operand: ir.Operand) -> Value:
-    """The active lanes that are members, for each lane: groups of a warp may name their own."""
+    """The active members, for each lane: groups of a warp may name their own members."""
     builder = lowering.builder
     active = uniform("i32", mask_word(builder, lowering.mask))
     member = lowering.read(operand, ScalarType.B32)
@@ -153,7 +153,7 @@ def members(lowering: Lowering, operand: ir.Operand) -> Value:
 
 
 def _only_active(lowering: Lowering, value: Value, otherwise: int) -> Value:
-    """`value` in active lanes, a constant in others."""
+    """`value` in active lanes, a constant in other lanes."""
     builder = lowering.builder
     mask = varying("i1", lowering.mask)
     return builder.select(mask, builder.varying(value), integer(value.type, otherwise))
@@ -218,7 +218,7 @@ def _reduce(lowering: Lowering, instruction: ir.Instruction) -> None:
 def _reduced(
     lowering: Lowering, instruction: ir.Instruction, value: Value, name: str, otherwise: int
 ) -> Value:
-    """LLVM's reduction `name` over the members, for which `otherwise` changes nothing."""
+    """LLVM's reduction `name` over the members; `otherwise` is its neutral value."""
     builder = lowering.builder
     member = members(lowering, instruction.operands[2])
     if member.is_uniform:
@@ -230,7 +230,7 @@ def _reduced(
 def _reduce_groups(
     lowering: Lowering, value: Value, member: Value, name: str, otherwise: int
 ) -> Value:
-    """The same where groups of lanes name different members: one group after the other."""
+    """The reduction where groups of lanes name different members: one group after the other."""
     builder = lowering.builder
     # Warp-wide instructions are lowered for 32 lanes only.
     lanes, vector, flags = 32, builder.vector_type("i32"), builder.vector_type("i1")
@@ -276,10 +276,10 @@ over:
 
 
 def _reduce_floats(lowering: Lowering, instruction: ir.Instruction, operation: str) -> None:
-    """redux.sync.min or .max of f32: on bits that, as integers, are in the order of the floats.
+    """redux.sync.min or .max of f32, on integers in the same order as the floats.
 
-    So -0.0 is less than +0.0, as PTX has it. A NaN becomes what no number does: the integer that
-    loses to every number, or with .NaN the one that wins.
+    So -0.0 is less than +0.0, as in PTX. A NaN becomes an integer that no number has: it loses to
+    every number, or with .NaN it wins over every number.
     """
     builder = lowering.builder
     extremes = {"min": 0x7FFFFFFF, "max": -(2**31)}
@@ -300,7 +300,7 @@ def _reduce_floats(lowering: Lowering, instruction: ir.Instruction, operation: s
 
 
 def _flipped(builder: Builder, value: Value) -> Value:
-    """Bits of a float as an integer of the same order, and back."""
+    """The bits of a float as an integer in the same order, and back."""
     sign = builder.binary("ashr", value, integer("i32", 31))
     return builder.binary("xor", value, builder.binary("and", sign, integer("i32", 0x7FFFFFFF)))
 

@@ -1,4 +1,4 @@
-"""Cellar, jit. match: which lanes of a warp have the same value."""
+"""Cellar, jit. match: finds the lanes of a warp that have the same value."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def _match(lowering: Lowering, instruction: ir.Instruction) -> None:
     if "any" in instruction.modifiers:
         lowering.write(target, lanes)
         return
-    # All agree exactly if one of them is like all of them.
+    # All members agree exactly if all of them have this lane's value.
     agree = builder.compare("icmp eq", lanes, member)
     result = builder.select(agree, member, integer("i32", 0))
     if isinstance(target, Pair):
@@ -48,7 +48,7 @@ def _match(lowering: Lowering, instruction: ir.Instruction) -> None:
 
 
 def _function(builder: Builder, type_: str) -> str:
-    """For each active lane, the active lanes with the same value."""
+    """The function that finds, for each active lane, the active lanes with the same value."""
     lanes = builder.lanes
     name = f"@cudasync.match.v{lanes}{type_}"
     vector = builder.vector_type(type_)

@@ -1,1 +1,1 @@
-"""Cellar, jit. PTX to PTX: a kernel and its callees in, one program with its memory laid out."""
+"""Cellar, jit. PTX to PTX: turns a kernel and its callees into one program with a memory layout."""

@@ -1,8 +1,8 @@
-"""Cellar, jit. Calls made uniform: every argument and result goes through .param memory.
+"""Cellar, jit. Makes calls uniform: every argument and result goes through .param memory.
 
-PTX lets a device function take and give registers, and a call name registers and constants. Here
-both become .param variables with loads and stores around the call and at each ret, so that all
-that is left of a call is a function and the places of its arguments.
+PTX lets a device function take and return registers, and a call name registers and constants. Here
+both become .param variables, with loads and stores around the call and at each ret. What remains
+of a call is a function and the places of its arguments.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _SPACE = StateSpace.PARAM.value
 
 
 def through_memory(function: Function, module: Module) -> Function:
-    """The same function with calls and register parameters taken apart."""
+    """The same function, with values in calls and register parameters moved to memory."""
     has_registers = any(
         each.name in function.registers for each in (*function.parameters, *function.results)
     )
@@ -35,7 +35,7 @@ class _Rewriting:
         self._callees = {each.name: each for each in module.functions}
         self._body: list[Instruction] = []
         self._variables: list[Variable] = []
-        # Where each instruction of the old body begins in the new one.
+        # The position in the new body of each instruction of the old one.
         self._moved: list[int] = []
 
     def result(self) -> Function:
@@ -70,7 +70,7 @@ class _Rewriting:
         )
 
     def _give(self, place: Instruction, *, guarded: bool) -> None:
-        """Store the register results, as a ret is about to."""
+        """Store the register results before a ret."""
         for each in self._function.results:
             register = self._function.registers.get(each.name)
             if register is not None:

@@ -1,9 +1,9 @@
-"""Cellar, jit. Functions that a kernel cannot call are written out where they are called.
+"""Cellar, jit. Inlines the functions that a kernel cannot call.
 
-A warp stops at barriers, and comes back to where it stopped: that is only possible in the kernel
-itself. So a function that may stop, or that calls one, becomes part of its caller, for each call
-once. Calls have been made uniform before (`routines`): parameters and results are .param
-variables, and those of the callee become those of the caller. A function that calls itself stays.
+A warp is suspended at barriers and resumes there, which only the kernel's own body can do. So a
+function that may suspend, or that calls such a function, becomes part of its caller, once for each
+call. Calls are uniform already (`calling_convention`): parameters and results are .param variables,
+and the callee's become the caller's. A function that calls itself is not inlined.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ if TYPE_CHECKING:
 
     from cudasync.ptx.ir import Function, Operand, SourceLocation, Variable
 
-# A kernel of more instructions than this is not made longer.
+# A kernel with more instructions than this is not extended further.
 _MOST_INSTRUCTIONS = 1 << 16
 
 
 def inline(
     caller: Function, functions: Mapping[str, Function], must: Callable[[Function], bool]
 ) -> Function:
-    """`caller` with the functions for which `must` is true, and those that call them."""
+    """`caller` with all functions inlined for which `must` is true, and with their callers."""
     wanted = _that_reach(functions, must)
     number = 0
     while len(caller.body) < _MOST_INSTRUCTIONS:
@@ -55,7 +55,7 @@ def inline(
 
 
 def _that_reach(functions: Mapping[str, Function], must: Callable[[Function], bool]) -> set[str]:
-    """The functions that reach one that must, and cannot reach themselves."""
+    """The functions that reach a function for which `must` is true, and do not reach themselves."""
     calls = {
         name: {each for each in callees(function) if each in functions}
         for name, function in functions.items()
@@ -76,7 +76,7 @@ def _reached(calls: Mapping[str, set[str]], start: str) -> set[str]:
 
 
 class _Inlining:
-    """One call, at `index` in the body of `caller`, replaced."""
+    """Replaces one call, at `index` in the body of `caller`."""
 
     def __init__(self, caller: Function, callee: Function, index: int, number: int) -> None:
         self._caller = caller
@@ -89,7 +89,7 @@ class _Inlining:
         assert isinstance(arguments, Vector)
         formal = (*callee.parameters, *callee.results)
         actual = (*arguments.elements, *results.elements)
-        # What the names of the callee mean in the caller.
+        # The caller's names for the callee's parameters, results and variables.
         self._names = {
             each.name: given.name
             for each, given in zip(formal, actual, strict=True)
@@ -130,7 +130,7 @@ class _Inlining:
         )
 
     def _variables(self) -> list[Variable]:
-        """The callee's own variables; a shared one is one, however often it is inlined."""
+        """The callee's own variables; a shared variable stays one, however often inlined."""
         there = {each.name for each in self._caller.variables}
         return [
             replace(each, name=self._names.get(each.name, each.name))
@@ -182,5 +182,5 @@ class _Inlining:
 
 
 def _branch(place: Instruction, label: str, guard: Guard | None) -> Instruction:
-    """bra, at the line of another instruction."""
+    """A bra at the source line of `place`."""
     return Instruction("bra", (), (), (Label(label),), guard, place.span, place.text)

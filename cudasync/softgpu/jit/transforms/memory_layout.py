@@ -1,9 +1,9 @@
-"""Cellar, jit. Where the named memory of a kernel lies.
+"""Cellar, jit. Lays out the named memory of a kernel.
 
-Shared and local addresses inside a kernel are offsets from the start of the block's shared
-window and of the thread's local slab; `cvta` adds the start. Static shared variables come first,
-module scope before function scope, and dynamic shared memory begins behind them. Before all of them
-is what the system has, where the kernel asks for that (`reserved`).
+Shared and local addresses inside a kernel are offsets from the start of the block's shared window
+and of the thread's local slab; `cvta` adds the start. Static shared variables come first, module
+scope before function scope, and dynamic shared memory begins behind them. The system's reserved
+memory lies before all of them, if the kernel asks for it (`reserved_shared_memory`).
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
     from cudasync.ptx import ir
 
-# Dynamic shared memory and local slabs are aligned so, unless a variable wants more.
+# The alignment of dynamic shared memory and local slabs, unless a variable needs more.
 _ALIGNMENT = 16
-# Stricter ones are not heeded: every thread would pay for them.
+# Stricter alignments are ignored: every thread would pay for them.
 _MOST_ALIGNMENT = 4096
 _IN_LOCAL = (StateSpace.LOCAL, StateSpace.PARAM)
 _IN_SCRATCH = (StateSpace.SHARED, StateSpace.LOCAL)
@@ -32,8 +32,8 @@ _IN_SCRATCH = (StateSpace.SHARED, StateSpace.LOCAL)
 class Storage:
     """Offsets by name.
 
-    `arguments` numbers the parameters and results of a device function, whose offsets its caller
-    decides; `symbols` holds the place of each .global and .const in Launch.symbols.
+    `arguments` numbers the parameters and results of a device function; its caller decides their
+    offsets. `symbols` holds the index of each .global and .const in Launch.symbols.
     """
 
     parameters: dict[str, int]
@@ -41,7 +41,7 @@ class Storage:
     arguments: dict[str, int]
     shared: dict[str, int]
     static_shared_bytes: int
-    # Of the shared window, before the variables.
+    # The part of the shared window before the variables.
     reserved_shared_bytes: int
     local: dict[str, int]
     local_bytes: int
@@ -49,15 +49,15 @@ class Storage:
 
 
 def module_variables(module: ir.Module) -> tuple[ir.Variable, ...]:
-    """The variables that a launch must give addresses of."""
+    """The variables whose addresses a launch must provide."""
     spaces = (StateSpace.GLOBAL, StateSpace.CONST)
     return tuple(variable for variable in module.variables if variable.space in spaces)
 
 
 @dataclass(frozen=True, slots=True)
 class Shared:
-    """Offsets of the shared variables of a kernel and its functions; the bytes of the static ones,
-    and those that lie before them."""
+    """Offsets of the shared variables of a kernel and its functions; the bytes of the static
+    variables, and the reserved bytes before them."""
 
     offsets: dict[str, int]
     static_bytes: int
@@ -79,7 +79,7 @@ def shared_layout(module: ir.Module, parts: Sequence[ir.Function]) -> Shared:
 
 
 def alignment(module: ir.Module, parts: Sequence[ir.Function]) -> int:
-    """Of local slabs and the shared window: what the strictest variable in them wants."""
+    """The alignment of local slabs and the shared window: that of their strictest variable."""
     variables = [*module.variables, *(each for part in parts for each in part.variables)]
     strictest = max((v.align for v in variables if v.space in _IN_SCRATCH), default=_ALIGNMENT)
     return min(_MOST_ALIGNMENT, max(_ALIGNMENT, strictest))

@@ -1,4 +1,4 @@
-"""Cellar, jit. Which instructions a thread may come to again."""
+"""Cellar, jit. Finds instructions that a thread may reach again."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def any_in_loop(function: Function, positions: Iterable[int]) -> bool:
-    """Whether a thread may come to one of these instructions again and again."""
+    """Whether a thread may reach one of these instructions more than once."""
     flow = ControlFlow(function)
     return any(
         block in _behind(flow, block) for block in {flow.block_of[each] for each in positions}
@@ -21,7 +21,7 @@ def any_in_loop(function: Function, positions: Iterable[int]) -> bool:
 
 
 def _behind(flow: ControlFlow, block: int) -> set[int]:
-    """The blocks that may run after this one, the exit among them."""
+    """The blocks that may run after this one, including the exit."""
     seen: set[int] = set()
     waiting = [block]
     while waiting:

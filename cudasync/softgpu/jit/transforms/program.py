@@ -1,8 +1,7 @@
-"""Cellar, jit. A kernel with the device functions it may call, made ready to be lowered.
+"""Cellar, jit. Prepares a kernel and the device functions it may call for lowering.
 
-Local memory of a thread is one slab: the kernel's own variables first, then those of the function
-it calls, and so on, each at the end of its caller's. Recursion has a stack of fixed size behind
-that, as it has on a device.
+Local memory of a thread is one slab: the kernel's own variables first, then those of each callee,
+at the end of its caller's. Recursion has a stack of fixed size behind the slab, as on a device.
 """
 
 from __future__ import annotations
@@ -30,31 +29,31 @@ if TYPE_CHECKING:
 
     from cudasync.ptx import ir
 
-# What a thread may use for functions that call themselves: CUDA's default is 1 KiB.
+# The stack of a thread for recursive functions; CUDA's default is 1 KiB.
 RECURSION_BYTES = 4096
-# The least that a call takes from that, which bounds the depth of calls on the host's own stack.
+# The minimum that a call takes from that stack. It bounds the call depth on the host's own stack.
 LEAST_FRAME_BYTES = 32
-# Of instructions. A kernel that would be longer, with all that its loops might wait for, takes too
+# In instructions. A kernel that exceeds this with all code that its loops might wait for takes too
 # long to compile.
 _MOST_WRITTEN_OUT = 2048
 
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """`functions` holds the device functions by name; the kernel is apart from them."""
+    """A kernel and, in `functions`, its device functions by name."""
 
     module: ir.Module
     kernel: ir.Function
     functions: dict[str, ir.Function]
     storages: dict[str, Storage]
-    # Where the body of each function begins in `instructions`, which is all of them in a row.
+    # The start of each function's body in `instructions`, which concatenates all bodies.
     origins: dict[str, int]
     instructions: tuple[ir.Instruction, ...]
-    # Of those that may touch memory: a small number for each, by its number, see `race_calls`.
+    # For each instruction that may touch memory, by its number: a small number, see `race_calls`.
     sites: Mapping[int, int]
-    # Of local memory, for each thread.
+    # Bytes of local memory for each thread.
     slab_bytes: int
-    # Of that and of the shared window.
+    # The alignment of slabs and of the shared window.
     alignment: int
     waiting: Waiting
 
@@ -68,7 +67,7 @@ class Program:
 
 
 def prepare(module: ir.Module, kernel: ir.Function) -> Program:
-    """Collect what `kernel` can reach, and lay it out."""
+    """Collect all functions that `kernel` can reach, and lay out their memory."""
     defined = {
         each.name: through_memory(each, module)
         for each in module.functions
@@ -110,15 +109,15 @@ def prepare(module: ir.Module, kernel: ir.Function) -> Program:
 
 
 def _with_its_stops(kernel: ir.Function, functions: Mapping[str, ir.Function]) -> ir.Function:
-    """The kernel with all in its own body at which its warps may stop.
+    """The kernel with all its suspension points in its own body.
 
-    Where some lanes may be left behind in a loop that waits, warp-wide instructions are stops.
+    If a waiting loop may hold some lanes of a warp, warp-wide instructions are suspension points.
     """
     must = may_stop
     whole = inline(kernel, functions, must)
     waiting = waiting_functions(functions)
     if len(whole.body) > _MOST_WRITTEN_OUT:
-        # Then only what a warp stops in the middle of: less is known of the loops around the rest.
+        # Then inline only functions with a suspension midway; less is known of the other loops.
         must = partial(stops_inside, waiting=waiting)
         whole = inline(kernel, functions, must)
     if not any(may_wait(each) or callee(each) in waiting for each in whole.body):
@@ -129,8 +128,8 @@ def _with_its_stops(kernel: ir.Function, functions: Mapping[str, ir.Function]) -
 def _depth(name: str, graph: dict[str, list[str]], frames: dict[str, int]) -> int:
     """The bytes that `name` and its deepest chain of calls need.
 
-    Each function is looked at once, without recursion of our own: chains may be long, and a
-    function may be called from many places.
+    Visits each function once, without recursion of its own: chains may be long, and a function
+    may be called from many places.
     """
     found: dict[str, int] = {}
     path = [(name, iter(graph[name]))]
@@ -140,7 +139,7 @@ def _depth(name: str, graph: dict[str, list[str]], frames: dict[str, int]) -> in
         callee = next(rest, None)
         if callee is None:
             path.pop()
-            # One that is still being looked at is called again from within itself.
+            # A callee that is still on the path is recursive.
             below = (found.get(each, RECURSION_BYTES) for each in graph[here])
             own = max(frames[here], LEAST_FRAME_BYTES) if path else frames[here]
             found[here] = own + max(below, default=0)

@@ -1,7 +1,7 @@
-"""Cellar, jit. Shared variables of two functions that have one name, told apart.
+"""Cellar, jit. Renames shared variables of different functions that have the same name.
 
-A kernel's shared memory is laid out by name, that of its functions included, and a function may
-become part of its kernel. So a function's own variable that is called like another is renamed.
+The shared memory of a kernel and its functions is laid out by name, and a function may be inlined
+into its kernel. So a function's own variable is renamed if another variable has its name.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 def told_apart(
     module: Module, kernel: Function, functions: Mapping[str, Function]
 ) -> dict[str, Function]:
-    """The device functions, by name; in those that share no name nothing changes."""
+    """The device functions, by name; functions without a clash are unchanged."""
     count = Counter(each.name for each in module.variables)
     for function in (kernel, *functions.values()):
         count.update(_shared(function))

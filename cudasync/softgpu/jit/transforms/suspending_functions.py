@@ -1,4 +1,4 @@
-"""Cellar, jit. Which functions may suspend a warp, and which instructions do."""
+"""Cellar, jit. Finds the functions and instructions that may suspend a warp."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from cudasync.ptx.ir import Function, Instruction
 
-# By the name of a function that was not written out, though a loop around a call of it may wait:
+# By the name of a function that was not inlined although a loop around a call of it may wait:
 # whether such a loop does more than wait.
 Waiting: TypeAlias = Mapping[str, bool]
 
@@ -32,16 +32,16 @@ NOBODY_WAITS: Waiting = {}
 
 
 def is_barrier(instruction: Instruction) -> bool:
-    """Whether this waits for the threads of the block; those of a warp never have to."""
+    """Whether this waits for the threads of the block; a barrier of one warp never waits."""
     return is_block_barrier(instruction) and "arrive" not in instruction.modifiers
 
 
 def is_meeting(
     function: Function, waiting: Waiting = NOBODY_WAITS
 ) -> Callable[[Instruction], bool]:
-    """Whether an instruction may have to wait for lanes that a loop keeps, in this function.
+    """A test for instructions of this function that may wait for lanes which a loop holds.
 
-    A loop around a call of one of `waiting` may keep lanes, too.
+    A loop around a call of one of `waiting` may hold lanes, too.
     """
     if any(
         sees(each) or each.opcode == "nanosleep" or callee(each) in waiting
@@ -52,14 +52,14 @@ def is_meeting(
 
 
 def may_stop(function: Function) -> bool:
-    """Whether there is a barrier in it, or something that a loop around it might wait for."""
+    """Whether it has a barrier, or an instruction that a loop around a call of it might await."""
     return may_be_waited_with(function) or any(map(is_block_barrier, function.body))
 
 
 def waiting_functions(functions: Mapping[str, Function]) -> Waiting:
-    """Those in which something happens that a loop around a call might wait for.
+    """The functions with an instruction that a loop around a call might wait for.
 
-    And whether a loop that calls it does more than wait.
+    For each, whether a loop that calls it does more than wait.
     """
     own = (name for name, each in functions.items() if may_be_waited_with(each))
     moving = {
@@ -72,13 +72,13 @@ def waiting_functions(functions: Mapping[str, Function]) -> Waiting:
 
 
 def stops_inside(function: Function, waiting: Waiting) -> bool:
-    """Whether a warp may stop in the middle of it, and not only in a loop around a call of it."""
+    """Whether a warp may be suspended within it, and not only in a loop around a call of it."""
     looks = [n for n, i in enumerate(function.body) if may_wait(i) or callee(i) in waiting]
     return any(map(is_block_barrier, function.body)) or any_in_loop(function, looks)
 
 
 def has_named_barriers(kernel: Function) -> bool:
-    """Whether the kernel has more than one barrier, at which all threads meet."""
+    """Whether the kernel has barriers other than a single one at which all threads meet."""
     barriers = [each for each in kernel.body if is_block_barrier(each)]
     return any(
         "sync" not in each.modifiers

@@ -1,8 +1,8 @@
-"""Cellar, jit. One register for each value: registers that PTX uses again are told apart.
+"""Cellar, jit. Gives each value its own register where PTX reuses one.
 
 `add.s64 %rd1, %rd1, %rd2;` often turns a base into an address. The register then holds values of
-two shapes, and would be varying. A web is a set of definitions that share a use; definitions of
-one register in different webs have nothing to do with each other, so each web gets a name.
+two shapes, and would be varying. A web is a set of definitions that share a use. Definitions of
+one register in different webs are independent, so each web gets a name.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def split_webs(function: Function) -> Function:
     registers = dict(function.registers)
 
     def read(register: Register, position: int) -> Register:
-        # What only ever sees the entry's zero keeps the name as well.
+        # A use that only ever sees the entry's zero keeps the register's name, too.
         web = webs.used.get((position, register.name))
         name = register.name if web is None else names.get(web, register.name)
         return register if name == register.name else replace(register, name=name)
@@ -51,7 +51,7 @@ def split_webs(function: Function) -> Function:
 
 
 def _names(webs: Webs) -> dict[int, str]:
-    """A name for each web. The one that the entry is in keeps the register's, else the first."""
+    """A name for each web. The web of the entry keeps the register's name, else the first web."""
     defined = set(webs.defined.values())
     names = {web: register for register, web in webs.at_entry.items() if web in defined}
     count = Counter(names.values())

@@ -1,1 +1,1 @@
-"""Cellar, jit. LLVM text whose values are warps: uniformity, lane masks, the builder."""
+"""Cellar, jit. Writes LLVM text whose values are warps: uniformity, lane masks, the builder."""

@@ -1,11 +1,11 @@
 """Cellar, jit. Emits LLVM IR text for one function, whose values are warps of lanes.
 
-Operations take `Value`s and compute in the cheapest form: scalars as long as every operand is
-uniform, else vectors of `lanes` elements. Only `add`, `subtract`, `multiply`, `shift_left`,
-`extend` and `truncate` know the shapes between; to all others an affine value is varying.
+Operations take `Value`s and compute in the cheapest form: scalars while every operand is uniform,
+otherwise vectors of `lanes` elements. Only `add`, `subtract`, `multiply`, `shift_left`, `extend`
+and `truncate` keep the shapes between; all other operations treat an affine value as varying.
 
-A builder made with `is_silent` keeps nothing and composes little, but shapes come out as ever: the
-divergence analysis runs the emitters that way, so that what it finds is what they will do.
+A builder made with `is_silent` keeps no text and composes little, but yields the same shapes. The
+divergence analysis runs the emitters with it, so that analysis and emitted code agree.
 """
 
 from __future__ import annotations
@@ -87,13 +87,13 @@ class Builder(Writer):
         return self.name(f"add {vector} {scaled}, {self.splat('i64', value.text)}")
 
     def wide_index(self, value: Value) -> Value:
-        """The 32-bit index of a value that has one."""
+        """The 32-bit index of a WIDE value."""
         if value.shape.stride:
             return Value("i32", value.index, affine(value.shape.stride, 32))
         return varying("i32", value.index)
 
     def first_lane(self, value: Value) -> str:
-        """What a WIDE value with an affine index is in lane 0."""
+        """The value in lane 0 of a WIDE value with an affine index."""
         how = "sext" if value.shape.is_signed else "zext"
         index = self.name(f"{how} i32 {value.index} to i64")
         scaled = self.name(f"mul i64 {index}, {value.shape.scale}")
@@ -114,7 +114,7 @@ class Builder(Writer):
         return self.name(f"xor i1 {wraps}, true")
 
     def join(self, first: Value, first_end: str, second: Value, second_end: str) -> Value:
-        """One of two vectors, by which block came before."""
+        """A phi of two vectors: the one from the block that ran before."""
         vector = self.vector_type(first.type)
         ways = f"[{first.text}, %{first_end}], [{second.text}, %{second_end}]"
         return varying(first.type, self.name(f"phi {vector} {ways}"))
@@ -123,7 +123,7 @@ class Builder(Writer):
         return varying(value.type, self.vector(value))
 
     def flat(self, value: Value) -> Value:
-        """`value` as a scalar or a vector, nothing between."""
+        """`value` as a scalar or a vector, in no shape between."""
         return value if value.is_uniform else self.varying(value)
 
     # Operations on any shapes, lane by lane.
@@ -175,7 +175,7 @@ class Builder(Writer):
             return uniform(result, SILENT) if is_scalar else varying(result, SILENT)
         wrap = str if is_scalar else self.vector_type
         texts = [operand.text if is_scalar else self.vector(operand) for operand in operands]
-        # Overloaded on the result, and on the operand where that has another type.
+        # The name is overloaded on the result, and on the operand if its type differs.
         overloads = [result] if operands[0].type == result else [result, operands[0].type]
         mangled = "".join(
             f".{suffix(each)}" if is_scalar else f".v{self.lanes}{suffix(each)}"
@@ -307,7 +307,7 @@ class Builder(Writer):
         return self.binary("mul", first, second)
 
     def shift_left(self, value: Value, count: int) -> Value:
-        """By a constant less than the width."""
+        """Shift by a constant less than the width."""
         bits = bits_of(value.type)
         assert 0 <= count < bits, count
         if value.shape.kind in (Kind.AFFINE, Kind.WIDE, Kind.LIFTED) and count < 31:

@@ -1,4 +1,4 @@
-"""Cellar, jit. Floating constants of PTX as literals of LLVM, to the bit."""
+"""Cellar, jit. Writes floating constants of PTX as LLVM literals with the same bits."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _FORMATS = {ScalarType.F16: "<e", ScalarType.F32: "<f", ScalarType.F64: "<d"}
 
 
 def float_literal(operand: ir.Float, type_: ScalarType) -> Value:
-    """A floating constant; written as double or single, wanted as any type of bits."""
+    """A floating constant, written as double or single, as a literal of any bit type."""
     bits = operand.bits
     if type_.is_float and type_ is not operand.type and type_ in _FORMATS:
         (number,) = struct.unpack(
@@ -32,7 +32,7 @@ def float_literal(operand: ir.Float, type_: ScalarType) -> Value:
         return Value(wanted, f"0x{bits:016X}", UNIFORM)
     exponent = bits >> 23 & 0xFF
     if exponent == 0xFF and bits & 0x7FFFFF:
-        # A signalling NaN has no spelling as float in LLVM that keeps its bits.
+        # LLVM has no float literal for a signalling NaN that keeps its bits.
         return Value(wanted, f"bitcast (i32 {bits} to float)", UNIFORM)
     (single,) = struct.unpack("<f", bits.to_bytes(4, "little"))
     (wide,) = struct.unpack("<Q", struct.pack("<d", single))

@@ -1,6 +1,6 @@
-"""Cellar, jit. Lines of LLVM IR for one function, and what a module must have beside it.
+"""Cellar, jit. Writes lines of LLVM IR for one function, and collects what its module must have.
 
-A writer made with `is_silent` keeps nothing: whoever writes is only asked what it would write.
+A writer made with `is_silent` keeps nothing: its caller only wants to know what it would write.
 """
 
 from __future__ import annotations
@@ -9,10 +9,10 @@ from typing import Any
 
 from cudasync.softgpu.jit.vector_ir.value_numbering import Known
 
-# What a silent writer calls everything.
+# The name that a silent writer gives to everything.
 SILENT = "%silent"
-# Instructions whose result depends on their operands alone, and beginnings and ends of lines of
-# which that is true.
+# Instructions whose result depends on their operands alone; then starts and ends of lines for
+# which the same is true.
 _PURE = """
     add sub mul udiv sdiv urem srem shl lshr ashr and or xor icmp fcmp select zext sext trunc
     bitcast inttoptr ptrtoint getelementptr insertelement extractelement shufflevector extractvalue
@@ -37,20 +37,20 @@ class Writer:
         self.lines: list[str] = []
         self.allocations: list[str] = []
         self.declarations: set[str] = set()
-        # Functions that the text calls, by name: any text may call them, so they are compiled
-        # once for the whole process, see `library`.
+        # Functions that the text calls, by name. Any text may call them, so they are compiled once
+        # for the whole process, see `codegen`.
         self.functions: dict[str, str] = {}
-        # Constants of the module, by name: what has one name is one.
+        # Constants of the module, by name: each name exists once.
         self.constants: dict[str, str] = {}
         # Integers with the same bits as masks, by the masks' names, see `lane_masks`.
         self.bits: dict[str, str] = {}
         # Masks that are kept as vectors.
         self.vector_masks: set[str] = set()
         self.is_silent = is_silent
-        # Results of lines, by line; others note what they like, by keys of their own.
+        # Results of lines, by line; callers may note other facts under keys of their own.
         self.known: Known[Any] = Known()
         self.count = 0
-        # Stack memory that instructions use one after the other, by what for.
+        # Stack memory that instructions reuse one after the other, by purpose.
         self._shared: dict[str, str] = {}
 
     def emit(self, line: str) -> None:
@@ -61,7 +61,7 @@ class Writer:
             self.known.branch(line)
 
     def name(self, line: str) -> str:
-        """Emit `%t = line` and return the name, or that of the same line where it is known."""
+        """Emit `%t = line` and return the name, or the name of an equal line that dominates it."""
         if self.is_silent:
             return SILENT
         operation = line.partition(" ")[0]
@@ -82,9 +82,9 @@ class Writer:
         return name
 
     def fresh(self, prefix: str) -> str:
-        """A label or name that nothing else has, without its percent sign.
+        """A unique label or name, without its percent sign.
 
-        As a label it is written behind all branches to it.
+        As a label it must be written behind all branches to it.
         """
         self.count += 1
         name = f"{prefix}.{self.count}"
@@ -107,7 +107,7 @@ class Writer:
         return name
 
     def scratch(self, purpose: str, size: int) -> str:
-        """Stack memory in bytes that all who name the same purpose share; they need one size."""
+        """Stack memory in bytes, shared by all uses for the same purpose, which need one size."""
         if purpose not in self._shared:
             self._shared[purpose] = self.allocate(f"[{size} x i8]")
         return self._shared[purpose]
@@ -116,7 +116,7 @@ class Writer:
         return f"<{self.lanes} x {type_}>"
 
     def go(self, label: str) -> str:
-        """Close this branch; the name of the block that ends here, for a phi."""
+        """Close this branch; return the name of the block that ends here, for a phi."""
         end = self.fresh("end")
         self.emit(f"br label %{end}")
         self.label(end)

@@ -1,12 +1,12 @@
-"""Cellar, jit. Masks of lanes: vectors of i1, and the same as integers.
+"""Cellar, jit. Masks of lanes, as vectors of i1 and as integers.
 
-A mask is named by its vector. Branches, reports and collectives ask for the integer, and mostly
-there was one first: it is remembered (`Builder.bits`), and what masks are made of masks by is done
-on both, of which LLVM leaves out the one that nobody uses.
+A mask is named by its vector. Branches, reports and collectives need the integer. Most masks were
+made from an integer, which is remembered (`Builder.bits`). Operations on masks are done on both
+forms, and LLVM drops the form that is not used.
 
-From one node to another a mask is kept as an integer: it takes no vector register. Where a node
-blends under its mask, a vector is better: there and back again costs more instructions than
-packing to bytes.
+Between nodes a mask is kept as an integer, which takes no vector register. If a node blends under
+its mask, the mask is kept as a vector: conversion both ways costs more instructions than packing to
+bytes.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 
 NOBODY = "zeroinitializer"
 EVERYBODY = "splat (i1 true)"
-# What the two are as integers.
+# The same two masks as integers.
 _CONSTANT = {NOBODY: "0", EVERYBODY: "-1"}
 
 
 def mask_bits(builder: Builder, mask: str) -> str:
-    """A mask as an integer of as many bits as there are lanes."""
+    """A mask as an integer with one bit for each lane."""
     known = _known(builder, mask)
     if known is not None:
         return known
@@ -39,7 +39,7 @@ def mask_word(builder: Builder, mask: str) -> str:
 
 
 def narrow_mask(builder: Builder, mask: str, flags: str) -> str:
-    """The lanes of a mask that a vector of i1 is true of."""
+    """The lanes of a mask in which a vector of i1 is true."""
     taken = builder.name(f"and {builder.vector_type('i1')} {mask}, {flags}")
     bits = _known(builder, mask)
     if bits is not None:
@@ -49,7 +49,7 @@ def narrow_mask(builder: Builder, mask: str, flags: str) -> str:
 
 
 def split_mask(builder: Builder, mask: str, flags: str) -> tuple[str, str]:
-    """The lanes of a mask that a vector of i1 is true of, and the others."""
+    """The lanes of a mask in which a vector of i1 is true, and the others."""
     type_ = builder.vector_type("i1")
     taken = narrow_mask(builder, mask, flags)
     inverse = builder.name(f"xor {type_} {flags}, splat (i1 true)")
@@ -62,7 +62,7 @@ def split_mask(builder: Builder, mask: str, flags: str) -> tuple[str, str]:
 
 
 def new_mask(builder: Builder, place: str, *, is_vector: bool = False) -> None:
-    """A place for a mask, with nobody in it."""
+    """Make a place for a mask, and store a mask without lanes there."""
     if is_vector:
         builder.vector_masks.add(place)
     builder.allocations.append(f"  {place} = alloca {_type(builder, place)}")
@@ -70,7 +70,7 @@ def new_mask(builder: Builder, place: str, *, is_vector: bool = False) -> None:
 
 
 def load_mask(builder: Builder, place: str) -> str:
-    """The mask that is kept there, as a vector of i1."""
+    """The mask at a place, as a vector of i1."""
     kept = builder.name(f"load {_type(builder, place)}, ptr {place}")
     return kept if place in builder.vector_masks else flags_of(builder, kept)
 
@@ -80,7 +80,7 @@ def store_mask(builder: Builder, mask: str, place: str) -> None:
 
 
 def merge_mask(builder: Builder, mask: str, place: str) -> None:
-    """Add lanes to those that are there."""
+    """Add lanes to the mask at a place."""
     type_, more = _type(builder, place), _kept(builder, mask, place)
     before = builder.name(f"load {type_}, ptr {place}")
     builder.emit(f"store {type_} {builder.name(f'or {type_} {before}, {more}')}, ptr {place}")

@@ -1,8 +1,8 @@
-"""Cellar, jit. The state in which one instruction is lowered, and how operands are read.
+"""Cellar, jit. The state in which one instruction is lowered, and the reading of its operands.
 
-Emitters are functions `(lowering, instruction) -> None` in tables by opcode, one module per
-family. They read operands, compute through `lowering.builder`, and write results; they see no
-guards and no control flow.
+Emitters are functions `(lowering, instruction) -> None` in tables by opcode, one module per family.
+They read operands, compute through `lowering.builder`, and write results. They do not see guards
+or control flow.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Lowering:
         builder: Builder,
         like: Lowering | None = None,
     ) -> None:
-        """`like` lowers another part of the same function: what it has found out holds."""
+        """`like` lowers another part of the same function; its analysis results are reused."""
         self.program = program
         self.function = function
         self.storage = program.storages[function.name]
@@ -58,36 +58,36 @@ class Lowering:
         self.settings = settings
         self.shapes = shapes
         self.builder = builder
-        # The lanes for which the instruction being lowered takes effect: a vector of i1.
+        # The lanes for which the current instruction takes effect: a vector of i1.
         self.mask = "%active"
-        # Whether that is known to be all of them.
+        # Whether the mask is known to contain all lanes.
         self.is_mask_full = variant.is_whole
-        # Whether no lane of the warp that lives is anywhere else.
+        # Whether no living lane of the warp is anywhere else.
         self.has_everybody = False
-        # Whether other lanes still need the old value of a register: by name.
+        # Whether other lanes still need the old value of a register, by name.
         self.must_blend: Callable[[str], bool] = lambda _name: False
         # Accesses of the node that are checked together, by position.
         self.groups: Mapping[int, Group] = {}
-        # What a trip through the loop adds to addresses, by position, see `induction_strides`;
+        # The amount that a loop trip adds to addresses, by position, see `induction_strides`;
         # whether warps work on tiles, between barriers.
         self.strides: Mapping[int, Mapping[str, int]] = {}
         self.has_tiles = False
-        # Whether threads can not race on shared memory here, see `race_free_regions`.
+        # Whether threads cannot race on shared memory here, see `race_free_regions`.
         self.is_quiet = False
-        # Whether it is told who comes to barriers of the block, and who ends, see
+        # Whether to record arrivals at barriers of the block, and ends of threads, see
         # `convergence_records`.
         self.tells_arrivals = self.tells_ends = False
-        # What follows values that lanes have read of nobody, if that is looked for.
+        # Follows undefined values that lanes have read from inactive lanes, if that is checked.
         self.undefined: Undefined | None = None
-        # Whether its stores may go past the caches.
+        # Whether its stores may be non-temporal.
         self.is_nontemporal = False
-        # The index in the body of the instruction being lowered.
+        # The index in the body of the current instruction.
         self.position = 0
-        # Whether some loop waits for memory, so that there is patience to lose.
+        # Whether some loop waits for memory, so that the function keeps its patience.
         self.has_patience = False
-        # Whether there are loops, so that the budget is kept at hand.
+        # Whether there are loops, so that the function keeps its budget in a register.
         self.has_fuel = False
-        # What accesses ask for at once of the range that is remembered, by number, see `memcheck`.
+        # The extent that each instruction checks at once in its cached range, see `memcheck`.
         self.reaches: dict[int, Reach] = {}
         self._wanted: frozenset[str] = (
             frozenset(each.name for i in function.body for each in uses(i))
@@ -100,14 +100,14 @@ class Lowering:
         return self.function.is_kernel
 
     def number(self, position: int | None = None) -> int:
-        """An instruction's number in the whole program, by which a report names it."""
+        """An instruction's number in the whole program, which identifies it in a report."""
         origin = self.program.origins[self.function.name]
         return origin + (self.position if position is None else position)
 
     # Refusals.
 
     def refuse(self, instruction: ir.Instruction, why: str = "") -> NoReturn:
-        """Say that this instruction cannot run here."""
+        """Raise a PtxError: this instruction cannot run here."""
         name = ".".join(
             (instruction.opcode, *instruction.modifiers, *(t.value for t in instruction.types))
         )
@@ -120,13 +120,13 @@ class Lowering:
         )
 
     def refuse_here(self, why: str) -> NoReturn:
-        """Say why the instruction being lowered cannot run here."""
+        """Raise a PtxError for the current instruction."""
         self.refuse(self.function.body[self.position], why)
 
     # Operands.
 
     def read(self, operand: ir.Operand, type_: ScalarType) -> Value:
-        """The value of a source operand, as the LLVM type that `type_` is kept in."""
+        """The value of a source operand, in the LLVM type of `type_`."""
         wanted = llvm_type(type_)
         match operand:
             case ir.Register():
@@ -167,7 +167,7 @@ class Lowering:
         return self.builder.binary("xor", predicate, integer("i1", 1))
 
     def load_register(self, register: ir.Register) -> Value:
-        """The value a register holds now."""
+        """The current value of a register."""
         builder = self.builder
         known: Value | None = builder.known.find(("register", register.name))
         if known is not None:
@@ -192,7 +192,7 @@ class Lowering:
         return value
 
     def write(self, target: ir.Operand, value: Value) -> None:
-        """Set a register, in the lanes of the mask; other lanes keep what they had."""
+        """Set a register in the lanes of the mask; other lanes keep their value."""
         if isinstance(target, ir.Sink):
             return
         assert isinstance(target, ir.Register), target
@@ -228,10 +228,10 @@ class Lowering:
         self._note(name, Value(value.type, text, shape))
 
     def _note(self, name: str, value: Value) -> None:
-        """A register holds this now.
+        """Remember the value that a register now holds.
 
-        What is read of it is never a literal: emitters do more with those than the analysis of
-        shapes foresaw.
+        A literal is not remembered: emitters do more with literals than the analysis of shapes
+        foresaw.
         """
         texts = (value.text, value.index or "%", *(each or "%" for each in value.lift))
         is_named = all(each.startswith("%") for each in texts)
@@ -244,7 +244,7 @@ class Lowering:
     # Addresses of names.
 
     def _symbol_value(self, symbol: ir.Symbol) -> Value:
-        """What `mov` yields: as `symbol_address`, but in local memory the thread's offset."""
+        """The result of `mov`: like `symbol_address`, but in local memory the thread's offset."""
         address = self.symbol_address(symbol)
         storage = self.storage
         if self.is_kernel or not (symbol.name in storage.local or symbol.name in storage.arguments):
@@ -252,7 +252,7 @@ class Lowering:
         return self.builder.add(self.frame_offset(), address)
 
     def frame_offset(self) -> Value:
-        """Where a device function's own local memory begins in that of its thread."""
+        """The start of a device function's own local memory in that of its thread."""
         builder = self.builder
         return uniform("i64", builder.name(f"sub i64 {self.program.slab_bytes}, %stack.left"))
 
@@ -293,14 +293,14 @@ class Lowering:
         return StateSpace.GLOBAL
 
 
-# Filled by `special`, which needs `Lowering`.
+# Filled by `special_registers`, which needs `Lowering`.
 SPECIALS: dict[str, Callable[[Lowering], Value]] = {}
 
 
 def slot(register: str) -> str:
     """The stack slot of a register: its scalar, base or vector.
 
-    No other name has an equals sign: a program may call its registers `t1`, or `entry`.
+    The equals sign keeps the name unique: a program may call its registers `t1`, or `entry`.
     """
     return f'%"={register}"'
 
@@ -311,12 +311,12 @@ def index_slot(register: str) -> str:
 
 
 def lift_slots(register: str) -> tuple[str, str]:
-    """The stack slots of what is added to a LIFTED register, and of the lanes."""
+    """The stack slots of a LIFTED register: the added amount, and its lanes."""
     return f'%"={register}.lift"', f'%"={register}.lanes"'
 
 
 def fit(lowering: Lowering, target: ir.Operand, value: Value, type_: ScalarType) -> Value:
-    """Extend an integer result to the width of the register that takes it."""
+    """Extend an integer result to the width of its target register."""
     register_type = getattr(target, "type", type_)
     if register_type.bits <= type_.bits:
         return value

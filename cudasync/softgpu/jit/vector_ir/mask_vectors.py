@@ -1,9 +1,9 @@
-"""Cellar, jit. Masks as integers made vectors of i1, in the form that suits the processor.
+"""Cellar, jit. Turns integer masks into vectors of i1, in the form that suits the processor.
 
-To LLVM that is a bitcast. With mask registers it is one instruction. Without them LLVM takes it
-lane by lane wherever the vector is more than chosen by: a masked load becomes 200 instructions.
-There each lane asks for its bit instead. A text calls a function, and only who makes machine code
-says which of the two that is: texts are for any processor, and are kept as such.
+For LLVM the conversion is a bitcast. With mask registers the bitcast is one instruction. Without
+them LLVM expands it lane by lane, unless the vector is used only in a select: a masked load becomes
+200 instructions. There each lane tests its own bit instead. A text calls a function, which is only
+defined at code generation: texts are for any processor, and are kept in that form.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ _WITH_MASKS = frozenset({"x86-64-v4"})
 
 
 def flags_call(width: int, bits: str) -> str:
-    """The instruction that makes a vector of i1 of an integer of `width` bits."""
+    """The call that turns an integer of `width` bits into a vector of i1."""
     return f"call <{width} x i1> @cudasync.flags.{width}(i{width} {bits})"
 
 
 def flags_of(builder: Builder, bits: str) -> str:
-    """A mask as a vector, of an integer with a bit for each lane; what it was made of is known."""
+    """An integer with a bit for each lane as a mask vector, whose integer is then remembered."""
     flags = builder.name(flags_call(builder.lanes, bits))
     builder.bits[flags] = bits
     return flags

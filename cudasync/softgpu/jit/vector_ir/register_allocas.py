@@ -1,8 +1,8 @@
-"""Cellar, jit. The registers of a function as LLVM's stack slots, and when they hold nothing.
+"""Cellar, jit. The registers of a function as LLVM stack slots, and when they are dead.
 
-LLVM makes values of the slots. What a slot holds at a place costs it a phi there, wherever two ways
-meet, unless nobody can load it any more; and as nodes are passed that no lane waits for, it takes
-each store for one that may be left out. So what goes round a loop for nothing is said to be zero.
+LLVM turns the slots into values. A slot costs a phi at each join, unless nothing can load it any
+more. Control may skip a node without waiting lanes, so LLVM must assume that each store is skipped.
+So slots that a loop does not really carry round are set to zero.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def make_slots(lowering: Lowering, names: Iterable[str]) -> None:
-    """A stack slot for each register that has a shape, set to zero."""
+    """Make a stack slot for each of these registers, and set it to zero."""
     builder = lowering.builder
     for name in names:
         for place, type_, nothing in register_slots(lowering, name):
@@ -40,7 +40,7 @@ def clear(lowering: Lowering, names: Iterable[str]) -> None:
 
 
 def register_slots(lowering: Lowering, name: str) -> Iterator[tuple[str, str, str]]:
-    """The slots of a register: place, type, and zero of that type."""
+    """The slots of a register: name, type, and zero of that type."""
     builder, type_ = lowering.builder, llvm_type(lowering.function.registers[name].type)
     shape = lowering.shapes.get(name, UNIFORM)
     if shape.is_varying:
@@ -65,9 +65,9 @@ def _zero(type_: str) -> str:
 
 
 def spent(flow: Flow, divergence: Divergence, held: Iterable[Stop], loop: Loop) -> frozenset[str]:
-    """The registers that a trip through `loop` hands from node to node, and to nobody behind it.
+    """The registers that a trip through `loop` hands from node to node, and that are dead after it.
 
-    Neither the next trip needs them then, nor lanes that wait elsewhere, or are `held`.
+    Neither the next trip needs them, nor lanes that wait elsewhere or are `held`.
     """
     needed = set(flow.live_in(loop.header))
     for node in divergence.pending.get(loop.header, ()):

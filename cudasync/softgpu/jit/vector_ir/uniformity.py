@@ -1,17 +1,17 @@
-"""Cellar, jit. How a register differs from lane to lane of a warp.
+"""Cellar, jit. The shape of a register: how its values differ from lane to lane of a warp.
 
 UNIFORM    every lane holds the same value; one scalar.
 AFFINE     lane i holds base + i * stride modulo the width; a scalar base, a constant stride.
 WIDE       a 64-bit base + scale * extend(index), where index is a 32-bit value that is affine or
-           varying and the extension is signed or not. Addresses look like this. Keeping the
-           index narrow is what makes it exact: whether the index wraps within the warp is asked
-           where the address is used, and only there.
-LIFTED     a WIDE value, or zero, to which something uniform is added in the lanes of a mask: see
-           `lifting`.
+           varying and the extension is signed or not. Addresses have this form. It is exact
+           because the index stays narrow: only a use of the address tests whether the index wraps
+           within the warp.
+LIFTED     a WIDE value, or zero, to which a uniform value is added in the lanes of a mask: see
+           `wraparound_indices`.
 VARYING    anything; a vector.
 
-A shape is a static property of a register, found by `divergence`; a `Value` carries the shape it
-was computed with.
+A shape is a static property of a register, found by `divergence`; a `Value` carries the shape with
+which it was computed.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ class Kind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """`stride` is that of an AFFINE value, or of an affine index of a WIDE one.
+    """`stride` belongs to an AFFINE value, or to the affine index of a WIDE value.
 
-    The index of a WIDE value is affine if `stride` is not 0, else varying. A LIFTED value whose
-    scale is 0 is zero but for what is added.
+    The index of a WIDE value is affine if `stride` is not 0, else varying. A LIFTED value with
+    scale 0 is zero except in its lanes.
     """
 
     kind: Kind
@@ -57,7 +57,7 @@ LIFT = Shape(Kind.LIFTED)
 
 
 def affine(stride: int, bits: int) -> Shape:
-    """The shape of base + lane * stride in `bits` bits; UNIFORM where the stride vanishes."""
+    """The shape of base + lane * stride in `bits` bits; UNIFORM if the stride vanishes."""
     half = 1 << (bits - 1)
     wrapped = (stride + half) % (2 * half) - half
     return Shape(Kind.AFFINE, stride=wrapped) if wrapped else UNIFORM
@@ -72,8 +72,8 @@ def wide(index: Shape, *, scale: int, is_signed: bool) -> Shape:
 def join(first: Shape, second: Shape) -> Shape:
     """The shape of a register that may hold either.
 
-    Values that differ in their index alone are one with a varying index: an address stays
-    narrow when its index turns out to vary.
+    Shapes that differ in their index alone join to a varying index: an address stays narrow when
+    its index turns out to vary.
     """
     if first == second:
         return first

@@ -1,12 +1,11 @@
-"""Cellar, jit. What is known where a line is written: what every way to it has computed.
+"""Cellar, jit. Value numbering: reuses results that every path to the current line has computed.
 
-LLVM would find out itself that two lines compute the same, or that a register holds what was just
-written to it, but each line costs it more than it costs us not to write it. So a result is used
-again wherever the block that computed it dominates the one being written.
+LLVM would find out itself that two lines compute the same value, or that a register holds the value
+just written to it. But reading a line costs LLVM more than leaving it out costs us. So a result is
+reused wherever the block that computed it dominates the current block.
 
-Dominators are found while the text grows. That takes labels whose branches all come before them,
-which is so for those that are made up for one instruction (`Writer.fresh`); any other label begins
-with nothing known.
+Dominators are found while the text grows. That requires labels whose branches all precede them,
+such as labels made for one instruction (`Writer.fresh`). Any other label begins with no facts.
 """
 
 from __future__ import annotations
@@ -19,45 +18,45 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-# The height of what dominates a block of which nothing is known.
+# The dominator height of a block for which nothing is known.
 _NOTHING = -1
 _TARGETS = re.compile(r"label %([^ ,\]]+)")
 
 
 class Known(Generic[T]):
-    """Facts by key, each from the block in which it was noted last.
+    """Facts by key, each with the block in which it was noted last.
 
-    Blocks are numbered as they begin. Those that dominate the one being written are a stack: a
-    block is above the one that dominates it last.
+    Blocks are numbered as they begin. The dominators of the current block form a stack: each block
+    is directly above its immediate dominator.
     """
 
     def __init__(self) -> None:
         self._facts: dict[Hashable, tuple[T, int]] = {}
         self._count = 1
         self._dominators = [0]
-        # Where a block is on the stack, while it is.
+        # The height of each block that is on the stack.
         self._heights = {0: 0}
         # By label, the height of the highest block that dominates all branches to it so far.
         self._ways: dict[str, int] = {}
-        # The labels that every branch comes before, and those of them that were written.
+        # Labels that follow all branches to them: not written yet, and written.
         self._forward: set[str] = set()
         self._behind: set[str] = set()
 
     def expect(self, label: str) -> None:
-        """A label that will be written once, behind all branches to it."""
+        """Announce a label that will be written once, behind all branches to it."""
         self._forward.add(label)
 
     def branch(self, line: str) -> None:
-        """A line that ends a block."""
+        """Process a line that ends a block."""
         here = len(self._dominators) - 1
         for label in _TARGETS.findall(line):
             assert label not in self._behind, f"a branch back to {label}"
             if label in self._forward:
-                # Who came before is lower, or was made so when this block began.
+                # An earlier branch is lower, or was lowered when this block began.
                 self._ways.setdefault(label, here)
 
     def begin(self, label: str) -> None:
-        """A block begins."""
+        """Begin a block."""
         height = self._ways.pop(label, _NOTHING)
         if label in self._forward:
             self._forward.remove(label)
@@ -68,7 +67,7 @@ class Known(Generic[T]):
         self._count += 1
 
     def _keep(self, count: int) -> None:
-        """Go back to so many dominators; labels that others led to know less, too."""
+        """Keep the lowest `count` dominators, and lower the heights of pending labels to match."""
         for block in self._dominators[count:]:
             del self._heights[block]
         del self._dominators[count:]
@@ -77,11 +76,11 @@ class Known(Generic[T]):
                 self._ways[label] = count - 1
 
     def note(self, key: Hashable, fact: T) -> None:
-        """From here on this is so; what was noted under this key before is so no more."""
+        """Note a fact from here on; it replaces an earlier fact under this key."""
         self._facts[key] = fact, self._dominators[-1]
 
     def find(self, key: Hashable) -> T | None:
-        """What is so by this key, if it is known."""
+        """The fact under this key, if it is known here."""
         fact = self._facts.get(key)
         if fact is None or fact[1] not in self._heights:
             return None

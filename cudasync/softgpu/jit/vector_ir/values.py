@@ -1,4 +1,4 @@
-"""Cellar, jit. What an operand is while code is emitted: LLVM operand texts and a shape.
+"""Cellar, jit. An operand during emission: its LLVM texts and its shape.
 
 Scalars are literals ("5", "0x3FF0000000000000", "true") or names ("%t7"); vectors are names,
 `splat (...)` constants or `zeroinitializer`, always of the builder's lane count.
@@ -14,7 +14,7 @@ from cudasync.softgpu.jit.vector_ir.uniformity import UNIFORM, VARYING, Shape
 _FLOAT_BITS = {"half": 16, "float": 32, "double": 64}
 _INTRINSIC_SUFFIX = {"half": "f16", "float": "f32", "double": "f64", "ptr": "p0"}
 
-# Packed pairs and formats that LLVM has no arithmetic for on every target are kept as bits.
+# Packed pairs and formats without LLVM arithmetic on every target are kept as bits.
 _LLVM_FLOATS = {
     ScalarType.F16: "half",
     ScalarType.F32: "float",
@@ -27,8 +27,8 @@ class Value:
     """One operand.
 
     `type` is the LLVM type of one lane. `text` is a scalar for UNIFORM, the base for AFFINE and
-    WIDE, a vector for VARYING. `index` is the 32-bit index of a WIDE value: a scalar base if it
-    is affine, else a vector. `lift` is what is added to a LIFTED one, and the lanes as an integer.
+    WIDE, a vector for VARYING. `index` is the 32-bit index of a WIDE value: a scalar base if it is
+    affine, else a vector. `lift` holds a LIFTED value's amount, and its lanes as an integer.
     """
 
     type: str
@@ -47,14 +47,14 @@ class Value:
 
     @property
     def literal(self) -> int | None:
-        """The integer, where this is an integer literal."""
+        """The value of an integer literal; None for any other operand."""
         if self.is_uniform and self.text.lstrip("-").isdecimal():
             return int(self.text)
         return None
 
 
 def llvm_type(type_: ScalarType) -> str:
-    """The LLVM type that a register of a PTX type is kept in."""
+    """The LLVM type of a register of a PTX type."""
     return _LLVM_FLOATS.get(type_) or f"i{type_.bits}"
 
 

@@ -1,10 +1,10 @@
-"""Cellar, jit. Indices that count from the end of an array where they are negative.
+"""Cellar, jit. Negative indices, which count from the end of an array.
 
-numba writes `x[i]` as `i + (size & (i >> 63))`, and where the size is a power of two, moves the
-sign to its place. In a warp that leaves nearly all lanes where they were, side by side, but an
-address that differs from lane to lane by more than an index would be a vector of 64 bits, and its
-access a gather. So such a value is LIFTED: as without the negative lanes, and beside that what is
-added in the lanes of a mask. An access asks whether there are any.
+numba writes `x[i]` as `i + (size & (i >> 63))`; if the size is a power of two, it shifts the sign
+into place. In a warp nearly all lanes then remain adjacent. But an address that differs between
+lanes by more than an index would be a 64-bit vector, and its access a gather. So such a value is
+LIFTED: the value without negative lanes, and beside it the amount that is added in the lanes of a
+mask. An access tests whether there are such lanes.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 
     from cudasync.softgpu.jit.vector_ir.builder import Builder
 
-# Beyond it the address of the last lane might not be told from that of the first.
+# Beyond this span the addresses of the first and last lane might be confused.
 _FARTHEST = 1 << 62
 
 
 def where_negative(builder: Builder, value: Value, amount: int) -> Value | None:
-    """`amount` in lanes where a value is negative, else 0; None if that is nothing to ask of it."""
+    """`amount` in lanes where `value` is negative, else 0; None if its shape is unsuitable."""
     found = value
     if value.shape.kind is Kind.AFFINE and value.type == "i32":
         found = builder.extend(value, "i64", is_signed=True)
@@ -37,24 +37,24 @@ def where_negative(builder: Builder, value: Value, amount: int) -> Value | None:
 
 
 def is_alone(value: Value) -> bool:
-    """Whether a value is zero in all lanes but those of a mask."""
+    """Whether a value is zero in all lanes except those of its mask."""
     return value.shape == LIFT
 
 
 def in_lanes(value: Value, change: Callable[[Value], Value]) -> Value:
-    """What a scalar operation that takes 0 to 0 makes of a value that `is_alone`."""
+    """Apply a scalar operation that takes 0 to 0 to a value that `is_alone`."""
     amount, lanes = value.lift
     changed = change(uniform(value.type, amount))
     return Value(changed.type, "0", LIFT, lift=(changed.text, lanes))
 
 
 def has_lifted_lanes(builder: Builder, value: Value) -> str:
-    """An i1: something is added in some lane."""
+    """An i1: the mask has a lane."""
     return builder.name(f"icmp ne i{builder.lanes} {value.lift[1]}, 0")
 
 
 def without_lift(value: Value) -> Value:
-    """A LIFTED value as it is where nothing is added in any lane."""
+    """A LIFTED value without its lifted amount, which is correct if the mask has no lane."""
     shape = value.shape
     if is_alone(value):
         return integer(value.type, 0)
@@ -76,7 +76,7 @@ def _negative_lanes(builder: Builder, value: Value) -> str:
     reach = (lanes - 1) * shape.stride
     span = reach * shape.scale
     if shape.stride and abs(reach) < 1 << 31 and abs(span) < _FARTHEST:
-        # Between two that are not negative none is.
+        # If both ends are not negative, no lane between them is.
         first = builder.first_lane(value)
         last = builder.name(f"add i64 {first}, {span}")
         either = builder.name(f"or i64 {first}, {last}")
