@@ -67,8 +67,8 @@ class Chains:
             raise DriverFailure(NOT_PERMITTED, "a finaliser may not enqueue work")
         if self.expectations is not None:
             self.expectations.hold(command)
-        # Like `with self.lock`, which would be half the cost of a call, at half that cost. An
-        # interrupt may come behind `acquire`.
+        # Like `with self.lock`, at half its cost, which is half of a call's cost. An interrupt may
+        # come behind `acquire`.
         lock = self.lock
         try:
             lock.acquire()
