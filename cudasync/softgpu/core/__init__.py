@@ -1,1 +1,1 @@
-"""Cellar. The model of a GPU and its driver: plain Python on integers; C only to touch memory."""
+"""Cellar. The model of a GPU and its driver, in plain Python; C only touches memory."""

@@ -1,9 +1,9 @@
 """Cellar. Devices and contexts.
 
 A device has one arena of memory and one primary context; other contexts may be created beside
-it. A context owns streams, events, modules and allocations. Its first fault is kept: from then
-on every call on it answers with that code, until the primary context is reset or the other
-context destroyed. Other contexts, and other devices, are untouched by it.
+it. A context owns streams, events, modules and allocations. A context keeps its first fault: from
+then on every call on it returns the fault's code. A reset ends this for a primary context,
+destruction for any other. Other contexts and devices are unaffected.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Device:
 
 
 class Context:
-    """What a thread makes current, and owns everything made while it is."""
+    """A context: a thread makes it current, and it owns everything made meanwhile."""
 
     def __init__(self, device: Device, *, is_primary: bool = False, flags: int = 0) -> None:
         self.device = device
@@ -62,7 +62,7 @@ class Context:
         self.handle = new_handle()
         self.limits: dict[int, int] = {}
         self.cache_config = 0
-        # How often it was attached to: it ends when as many have detached and once more.
+        # How many attaches there were: one detach more than that ends the context.
         self.attached = 0
         self.revive()
 
@@ -71,14 +71,14 @@ class Context:
         self.is_destroyed = False
         self.error = 0
         self.error_detail = ""
-        # In order of creation. Read by copying, which is one C call: other threads add to it.
+        # In order of creation. Other threads add to it, so readers copy it, which is one C call.
         self.streams: dict[Stream, None] = {}
         self.events: set[Event] = set()
         self.modules: set[Module] = set()
         self.peers: set[Device] = set()
-        # The first of them is the gate, whatever other threads make at once.
+        # The first of them is the gate, even if several threads make gates at once.
         self.gates: list[Stream] = []
-        # The captures with blocking streams of this context, see `Captures`.
+        # The captures with blocking streams of this context; see `Captures`.
         self.capturing: dict[Capture, None] = {}
         self.legacy = Stream(self, name="the legacy default stream", is_legacy=True)
         self.streams[self.legacy] = None
@@ -87,7 +87,7 @@ class Context:
 
     @property
     def gate(self) -> Stream | None:
-        """What all that is enqueued from now on waits for: on streams that are made later, too."""
+        """All later commands wait for this stream, also commands of later streams."""
         return self.gates[0] if self.gates else None
 
     @property
@@ -100,9 +100,9 @@ class Context:
         return own.stream
 
     def enter(self, stream: Stream) -> None:
-        """Let a new stream be one of the context's, and wait for what all of them wait for."""
+        """Add a new stream to the context, behind the gate if there is one."""
         self.streams[stream] = None
-        # Only now: who lets all wait stores the gate's tail, and then goes through the streams.
+        # Only now: `hold_context` first stores the gate's tail, then goes through the streams.
         gate = self.gate
         if gate is not None:
             stream.begin_behind(gate)
@@ -119,7 +119,7 @@ class Context:
 
 
 class _DefaultStream:
-    """Kept for a thread for as long as it lives: its default stream ends with it."""
+    """A thread's default stream, which ends with the thread."""
 
     __slots__ = ("stream",)
 
@@ -130,8 +130,8 @@ class _DefaultStream:
         stream = self.stream
         if stream is None:
             return
-        # In this order: whoever empties the stream after the first line removes it, too. To copy
-        # is a step on what the other changes, so one of the two sees the other.
+        # In this order: a thread that empties the stream after the first line also removes it. The
+        # copy reads the deque that the other thread changes, so one of the two sees the other.
         stream.is_closed = True
         if not stream.pending.copy():
             stream.context.streams.pop(stream, None)

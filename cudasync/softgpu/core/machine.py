@@ -1,7 +1,7 @@
-"""Cellar. The machine: devices, contexts, and who is current where.
+"""Cellar. The machine: devices, contexts, and the current context of each thread.
 
-The root of the core. Everything that a driver call needs hangs on one `Machine`; there is one
-in a process that has the software GPU installed, and a test may make as many as it likes.
+The root of the core. One `Machine` holds everything that a driver call needs. A process with the
+software GPU installed has one; a test may make any number.
 """
 
 from __future__ import annotations
@@ -67,18 +67,18 @@ def no_compiler(
     convergence: bool = False,
     image: bytes | None = None,
 ) -> CompiledModule:
-    """Stands for the compiler where no module is to be loaded."""
+    """The compiler of a machine that loads no modules: refuses every module."""
     settings = f"memcheck={memcheck}, record={record}, races={races}, convergence={convergence}"
     settings += f", {len(image or b'')} bytes"
     raise PtxError(f"no compiler was given to this machine ({settings})", file=module.file)
 
 
 def nothing_kept(image: bytes, *, memcheck: bool = True) -> Found | None:
-    """Stands for who finds modules where none is kept."""
+    """The finder of a machine without a disk cache: finds nothing."""
 
 
 class Machine:
-    """All devices of a process and what lives on them."""
+    """All devices of a process, with their contexts and memory."""
 
     def __init__(
         self,
@@ -121,9 +121,9 @@ class Machine:
         self.expectations = Expectations(self)
         if record:
             self.executor.expectations = self.expectations
-        # The exploration under way, if there is one.
+        # The active exploration, if there is one.
         self.exploration: Session | None = None
-        # And the check.
+        # The active check, if there is one.
         self.check_under_way: Check | None = None
         self.streams = StreamManager(self)
         self.virtual = VirtualMemory(self)
@@ -142,18 +142,18 @@ class Machine:
     # Devices and current contexts
 
     def device(self, ordinal: int) -> Device:
-        """The device; DriverFailure INVALID_DEVICE if there is none."""
+        """The device with this ordinal; DriverFailure INVALID_DEVICE if there is none."""
         if not 0 <= ordinal < len(self.devices):
             raise DriverFailure(INVALID_DEVICE, f"there is no device {ordinal}")
         return self.devices[ordinal]
 
     def current(self) -> Context | None:
-        """The calling thread's context, whatever its state."""
+        """The calling thread's context, in any state."""
         stack = self._current.own
         return stack[-1] if stack else None
 
     def context(self) -> Context:
-        """The calling thread's context, fit for work; DriverFailure if there is none such."""
+        """The calling thread's usable context; DriverFailure if there is none."""
         stack = self._current.own
         if not stack:
             raise DriverFailure(INVALID_CONTEXT, "no context is current on this thread")
@@ -162,14 +162,14 @@ class Machine:
         return context
 
     def check(self, context: Context) -> None:
-        """Raise the context's fault, or INVALID_CONTEXT if it is gone."""
+        """Raise the context's fault, or INVALID_CONTEXT if the context is destroyed."""
         if context.error:
             raise context.failure()
         if context.is_destroyed:
             raise DriverFailure(INVALID_CONTEXT, "the context has been destroyed")
 
     def current_green(self) -> GreenContext | None:
-        """The calling thread's green context, if its context was made of one."""
+        """The calling thread's green context, if its current context was made from one."""
         stack = self._current.own
         return stack.green.get(len(stack)) if stack.green else None
 
@@ -184,14 +184,14 @@ class Machine:
             self.push(context, green)
 
     def push(self, context: Context, green: GreenContext | None = None) -> None:
-        """Make a context current on top of the others."""
+        """Push a context onto the calling thread's stack."""
         stack = self._current.own
         stack.append(context)
         if green is not None:
             stack.green[len(stack)] = green
 
     def pop(self) -> int:
-        """Take the top context off; its handle."""
+        """Pop the top context; return its handle."""
         stack = self._current.own
         if not stack:
             raise DriverFailure(INVALID_CONTEXT, "no context is current on this thread")
@@ -199,17 +199,17 @@ class Machine:
         context = stack.pop()
         return context.handle if green is None else green.context_handle
 
-    # Lives of contexts
+    # Lifetimes of contexts
 
     def retain_primary(self, device: Device) -> Context:
-        """One more user of the primary context."""
+        """Add a user of the primary context."""
         with self.executor.lock:
             device.primary_uses += 1
             device.primary.is_destroyed = False
         return device.primary
 
     def use_primary(self, device: Device) -> Context:
-        """The primary context, retained unless somebody has done so."""
+        """The primary context, retained unless it already has a user."""
         with self.executor.lock:
             if not device.primary_uses:
                 device.primary_uses = 1
@@ -217,7 +217,7 @@ class Machine:
         return device.primary
 
     def release_primary(self, device: Device) -> None:
-        """One user less; the last one takes the context's state along."""
+        """Remove a user; after the last one the context is reset."""
         with self.executor.lock:
             if not device.primary_uses:
                 raise DriverFailure(INVALID_CONTEXT, "the primary context is not retained")
@@ -227,7 +227,7 @@ class Machine:
             self.reset_primary(device)
 
     def reset_primary(self, device: Device) -> None:
-        """Destroy all that the primary context holds, and its fault; users stay users."""
+        """Destroy everything in the primary context, and its fault; its users remain."""
         self._clear(device.primary)
         device.primary.revive()
         device.primary.is_destroyed = not device.primary_uses
@@ -240,7 +240,7 @@ class Machine:
         return context
 
     def destroy(self, context: Context) -> None:
-        """Destroy a created context, and pop it if it is current here."""
+        """Destroy a created context; pop it if it is current on this thread."""
         if context.is_primary:
             raise DriverFailure(INVALID_CONTEXT, "a primary context is released, not destroyed")
         self.contexts.remove(context.handle)
@@ -250,7 +250,7 @@ class Machine:
             self.pop()
 
     def attach(self, context: Context) -> None:
-        """cuCtxAttach: one more user."""
+        """cuCtxAttach: add a user."""
         if context.is_primary:
             self.retain_primary(context.device)
         else:
@@ -258,7 +258,7 @@ class Machine:
                 context.attached += 1
 
     def detach(self, context: Context) -> None:
-        """cuCtxDetach: one user less, and the end after the last."""
+        """cuCtxDetach: remove a user; the last one destroys the context."""
         if self.current() is not context:
             raise DriverFailure(INVALID_CONTEXT, "the context is not current on this thread")
         if context.is_primary:
@@ -277,7 +277,7 @@ class Machine:
             with executor.lock:
                 executor.drop(context)
             executor.settle(context)
-        # What graphs held for launches that were dropped.
+        # Resources that graphs held for dropped launches.
         executor.deferred.run()
         self.green_contexts.forget(context)
         self.streams.forget(context)
@@ -288,29 +288,29 @@ class Machine:
         self.memory.free_all(context)
 
     def after_fork(self) -> None:
-        """In a forked child: threads and whatever lock they held are gone."""
+        """Called in a forked child, in which the other threads and their locks are gone."""
         self.executor.after_fork()
 
     def stop_kernels(self, device: Device, reason: str) -> None:
-        """End the kernels that run on a device."""
+        """Stop the kernels that run on a device."""
         for context in self.contexts:
             if context.device is device:
                 self.executor.stop_kernels(reason, context)
 
     def end(self) -> None:
-        """The process ends: nothing new is begun."""
+        """Called when the process ends: begin nothing new."""
         self.progress.end()
         self.executor.stop()
 
     # Limits
 
     def limit(self, context: Context, which: int) -> int:
-        """cuCtxGetLimit; the values are what the documentation gives as defaults."""
+        """cuCtxGetLimit; unset limits have the documented defaults."""
         _check_limit(which)
         return context.limits.get(which, _LIMITS[which])
 
     def set_limit(self, context: Context, which: int, value: int) -> None:
-        """cuCtxSetLimit: remembered and given back; nothing here is scarce."""
+        """cuCtxSetLimit: stores the value for `limit`; the limits have no other effect."""
         _check_limit(which)
         context.limits[which] = value
 

@@ -1,1 +1,1 @@
-"""Cellar. What the driver model and compiled code agree on: a launch, and records in memory."""
+"""Cellar. The interface of driver model and compiled code: a launch, and records in memory."""

@@ -1,1 +1,1 @@
-"""Cellar. What a PTX instruction means or may not mean, asked by both lowerings."""
+"""Cellar. The meaning and validity of PTX instructions, for both lowerings."""

@@ -1,1 +1,1 @@
-"""Cellar. The sanitizer: what a program did wrong, on runs whose result may be right."""
+"""Cellar. The sanitizer: finds what a program did wrong, even in a run with a right result."""

@@ -1,1 +1,1 @@
-"""Cellar, core. Data types used by the driver."""
+"""Cellar, core. Data types that the whole driver model uses."""

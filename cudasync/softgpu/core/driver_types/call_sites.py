@@ -1,4 +1,4 @@
-"""Cellar. Where in the caller's program a driver call was made: what a fault report names."""
+"""Cellar. Call sites: the line of the program that made a driver call, for fault reports."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from types import FrameType
 
-# Frames of the library itself say nothing to the reader of a report; the bindings have none.
+# Frames of the library itself do not help the reader of a report; the bindings have no frames.
 _OURS = str(Path(__file__).resolve().parents[3]) + os.sep
 _ENGINE = os.path.join(_OURS, "engine") + os.sep
-# But for rooms that are programs.
+# Exceptions: these rooms are programs.
 _PROGRAMS = tuple(_OURS + name + os.sep for name in ("demo", "experiments"))
 _CELLAR = os.path.join(_OURS, "softgpu") + os.sep
 _PYTHONS = os.path.dirname(os.path.abspath(os.__file__)) + os.sep
@@ -25,8 +25,8 @@ _INSTALLED = tuple(f"{os.sep}{name}-packages{os.sep}" for name in ("site", "dist
 def call_site() -> str:
     """The nearest caller outside cudasync, as file:line; "unknown" if there is none.
 
-    A line of an installed package or of Python's own library is not what the reader wrote: the
-    line that called it is named, where there is one.
+    The reader did not write the lines of installed packages and of Python's library. So the line
+    that called them is named instead, if there is one.
     """
     frame = nearest = caller()
     while frame is not None and _is_installed(frame.f_code.co_filename):
@@ -38,8 +38,8 @@ def call_site() -> str:
 @cache
 def _is_installed(file: str) -> bool:
     if _TESTS in file or file.startswith(_PROGRAMS):
-        return False  # A package's own tests are what is run there.
-    # Of ours, too: cudasync's call may have been made by what cudasync called.
+        return False  # A package's own tests are the program.
+    # Our files too: cudasync may call a package that calls cudasync again.
     return file.startswith((_PYTHONS, _OURS, "<frozen ")) or any(p in file for p in _INSTALLED)
 
 
@@ -57,7 +57,7 @@ def caller() -> FrameType | None:
 
 
 def is_thread_ours() -> bool:
-    """True if cudasync has started the calling thread: the engine, for its ops and its waits."""
+    """True if cudasync started the calling thread, as the engine does for its ops and waits."""
     frame = sys._getframe(1)
     while frame.f_back is not None:
         frame = frame.f_back
@@ -75,7 +75,7 @@ def is_through_engine() -> bool:
 
 
 def is_by_library() -> bool:
-    """True if one of cudasync's own objects called the driver, which then sees to the end, too."""
+    """True if one of cudasync's own objects called the driver; that object also cleans up."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and frame.f_code.co_filename.startswith(_CELLAR):
         frame = frame.f_back

@@ -1,8 +1,8 @@
-"""Cellar, core. What a device has by its compute capability.
+"""Cellar, core. The limits and ratios of a device by its compute capability.
 
-From the CUDA programming guide's tables of technical specifications and of throughput. What a
-capability adds to the instructions that kernels may use is no matter of this table: clusters, bulk
-copies, wgmma and tcgen05 are refused by name on all of them, and said to be absent.
+Source: the CUDA programming guide's tables of technical specifications and of throughput. The
+table has no instructions: clusters, bulk copies, wgmma and tcgen05 are refused by name in every
+capability, and reported as absent.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Capability:
-    """A compute capability, and what depends on it."""
+    """A compute capability, and the numbers that depend on it."""
 
     major: int
     minor: int
@@ -27,24 +27,24 @@ class Capability:
     blocks_per_multiprocessor: int
     shared_bytes_per_multiprocessor: int
     reserved_shared_bytes: int
-    """What the system has of the shared memory of each block."""
+    """The part of each block's shared memory that the system reserves."""
     single_to_double_ratio: int
     is_chosen: bool = True
-    """A program asked for it, and is told of texts for later devices; else they run."""
+    """True if a program chose it: texts for later devices are then refused, else they run."""
 
     @property
     def shared_bytes_optin(self) -> int:
-        """The most shared memory that a block can have, where it is asked for."""
+        """The most shared memory that a block can opt in to."""
         return self.shared_bytes_per_multiprocessor - self.reserved_shared_bytes
 
     def __str__(self) -> str:
         return f"{self.major}.{self.minor}"
 
     def check_target(self, target: str) -> None:
-        """DriverFailure NO_BINARY_FOR_GPU where a text is for another device than this one.
+        """DriverFailure NO_BINARY_FOR_GPU if a text is for another device than this one.
 
-        A text runs on what is newer than its target; with an `a` on that target alone, with an
-        `f` on those of its major number.
+        A text runs on its target and on newer devices. With the suffix `a` it runs on the target
+        alone, with `f` on newer devices of the same major number.
         """
         found = _TARGET.match(target)
         if not self.is_chosen or found is None:
@@ -66,7 +66,7 @@ class Capability:
 _TARGET: Final = re.compile(r"sm_(\d+)(\d)([af]?)")
 _KIB: Final = 1 << 10
 
-# Opt-in shared memory is that of 8.6, the least of the 8.x.
+# Opt-in shared memory is as in 8.6, the least of the 8.x.
 DEFAULT: Final = Capability(8, 0, 2048, 32, 100 * _KIB, _KIB, 32, is_chosen=False)
 
 _BY_NAME: Final[Mapping[str, Capability]] = {
@@ -83,7 +83,7 @@ NAMES: Final = tuple(_BY_NAME)
 
 
 def named(text: str) -> Capability:
-    """The capability of a name such as "9.0"; ValueError names those there are."""
+    """The capability with a name such as "9.0"; ValueError lists the known names."""
     found = _BY_NAME.get(text.strip())
     if found is None:
         raise ValueError(f"a compute capability is one of {', '.join(NAMES)}, not {text!r}")

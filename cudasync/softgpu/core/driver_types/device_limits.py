@@ -1,6 +1,6 @@
-"""Cellar. The bounds of a launch that are the same on devices of all compute capabilities.
+"""Cellar. The bounds of a launch that are the same in every compute capability.
 
-From the CUDA programming guide's table of technical specifications.
+Source: the CUDA programming guide's table of technical specifications.
 """
 
 from __future__ import annotations
@@ -17,6 +17,6 @@ MAX_PARAMETER_BYTES_SINCE_8_1: Final = 32764
 MAX_CONSTANT_BYTES: Final = 64 << 10
 WARP_SIZE: Final = 32
 TEXTURE_ALIGNMENT: Final = 512
-"""Of every address that an allocation starts at, and of every array."""
+"""Every allocation and every array starts at a multiple of this."""
 MULTIPROCESSORS: Final = 8
 REGISTERS: Final = 65536

@@ -1,7 +1,7 @@
-"""Cellar. What was made last, by what it was made from: so many things, and the oldest goes first.
+"""Cellar. A cache of bounded size, keyed by inputs: the oldest entry is dropped first.
 
-Any number of threads may use one at once. There is no lock: each step is one C call, and two that
-make the same at once have one of the two.
+Any number of threads may use a cache at once. There is no lock: each step is one C call. If two
+threads make the same entry at once, both get one of the two.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ V = TypeVar("V")
 
 
 class Remembered(Generic[K, V]):
-    """At most `most` things, and for a moment one more for each thread that adds one."""
+    """At most `most` entries; for a moment, each adding thread may exceed this by one."""
 
     __slots__ = ("_kept", "_most")
 
@@ -28,16 +28,16 @@ class Remembered(Generic[K, V]):
         return len(self._kept)
 
     def get(self, key: K) -> V | None:
-        """What was made from `key`, if it is remembered."""
+        """The entry made from `key`, if it is in the cache."""
         return self._kept.get(key)
 
     def add(self, key: K, made: V) -> V:
-        """Remember what was made from `key`; it, or what another thread has made meanwhile."""
+        """Store the entry made from `key`; return it, or the entry of a faster thread."""
         kept = self._kept
         made = kept.setdefault(key, made)
         excess = len(kept) - self._most
         if excess > 0:
-            # A copy: others add and drop meanwhile.
+            # A copy: other threads add and drop entries meanwhile.
             for each in list(kept)[:excess]:
                 kept.pop(each, None)
         return made

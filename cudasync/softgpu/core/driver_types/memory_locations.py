@@ -1,4 +1,4 @@
-"""Cellar. Where memory lies or is used from: a device, or the host."""
+"""Cellar. Memory locations: the device or host that holds or uses memory."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ HOST_NUMA_CURRENT: Final = 4
 _HOSTS: Final = (HOST, HOST_NUMA, HOST_NUMA_CURRENT)
 
 CPU: Final = -1
-"""CU_DEVICE_CPU: the host where a device's ordinal is asked for."""
+"""CU_DEVICE_CPU: stands for the host in place of a device's ordinal."""
 NO_DEVICE: Final = -2
 """CU_DEVICE_INVALID."""
 
@@ -45,7 +45,7 @@ class Location(NamedTuple):
         return self.kind in _HOSTS
 
     def device(self, devices: Sequence[Device]) -> Device | None:
-        """The device it names, None for the host; DriverFailure if it names neither."""
+        """The location's device, None for the host; DriverFailure if it is neither."""
         if self.is_host:
             if self.kind == HOST_NUMA and self.number != 0:
                 raise DriverFailure(INVALID_VALUE, f"there is no NUMA node {self.number}")

@@ -1,6 +1,6 @@
-"""Cellar. The driver's result codes that the core gives, and the exception that carries one.
+"""Cellar. The result codes that the core returns, and the exception that carries one.
 
-Numbers and names are those of `CUresult` in the CUDA driver API reference.
+Numbers and names are from `CUresult` in the CUDA driver API reference.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ UNKNOWN: Final = 999
 
 
 class DriverFailure(Exception):
-    """A driver call that is refused with `code`; `detail` says what was wrong, for a person."""
+    """A driver call is refused with `code`; `detail` is the reason, for people."""
 
     def __init__(self, code: int, detail: str = "") -> None:
         self.code = code

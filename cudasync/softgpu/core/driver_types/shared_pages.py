@@ -1,11 +1,11 @@
 """Cellar, core. Pages of an arena that other processes can map.
 
-An arena's pages are this process's own. Those of memory that is handed out are moved to a file in
-memory, each to where it lies in the arena, so that memory that shares a page shares it there, too.
-The file has no name: it is gone with the last process that has it open, however that ended.
+An arena's pages are private to this process. The pages of exported memory are moved to a file in
+memory, each at its offset in the arena, so that allocations on one page also share it in the file.
+The file has no name: it ends with the last process that has it open, however that process ends.
 
-True at every call's end: a page is in the file exactly if its number is in `_shared`, and a slot
-behind the pages holds the number of the memory that was handed out, 0 once that is freed.
+True at every call's end: a page is in the file exactly if its number is in `_shared`. A slot
+behind the pages holds the number of the exported memory, and 0 once the memory is freed.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ _fallocate.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_long, ctypes.c_long]
 
 
 def pages_of(start: int, size_bytes: int) -> tuple[int, int]:
-    """The whole pages that have a byte of a range, as (first, end)."""
+    """The whole pages that contain a byte of a range, as (first, end)."""
     return start // PAGE * PAGE, -(-(start + max(1, size_bytes)) // PAGE) * PAGE
 
 
 def map_shared(address: int, size_bytes: int, descriptor: int, offset: int) -> None:
-    """Let pages be those of a file; DriverFailure OUT_OF_MEMORY if the system refuses."""
+    """Map pages to a file; DriverFailure OUT_OF_MEMORY if the system refuses."""
     flags = mmap.MAP_SHARED | _MAP_FIXED | _MAP_NORESERVE
     rights = mmap.PROT_READ | mmap.PROT_WRITE
     if _mmap(address, size_bytes, rights, flags, descriptor, offset) != address:
@@ -57,7 +57,7 @@ def map_shared(address: int, size_bytes: int, descriptor: int, offset: int) -> N
 
 
 def map_private(address: int, size_bytes: int) -> None:
-    """Let pages be this process's own again; what they held is not kept."""
+    """Make pages private to this process again; their contents are lost."""
     flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_FIXED | _MAP_NORESERVE
     rights = mmap.PROT_READ | mmap.PROT_WRITE
     if _mmap(address, size_bytes, rights, flags, -1, 0) != address:
@@ -77,7 +77,7 @@ class SharedPages:
         self._free_slots = list(range(_SLOTS - 1, -1, -1))
 
     def share(self, start: int, size_bytes: int) -> None:
-        """Move what lies in these pages to the file, but for those that are there."""
+        """Move the contents of these pages to the file, except pages already there."""
         first, end = pages_of(start, size_bytes)
         page = first
         while page < end:
@@ -94,7 +94,7 @@ class SharedPages:
             page = behind
 
     def unshare(self, start: int, size_bytes: int) -> None:
-        """Take pages back that nobody else has a byte in; what they held is not kept."""
+        """Take back the pages that lie wholly in this range; their contents are lost."""
         first, end = -(-start // PAGE) * PAGE, (start + size_bytes) // PAGE * PAGE
         if first >= end:
             return
@@ -102,10 +102,10 @@ class SharedPages:
         _fallocate(self.descriptor, _PUNCH, first - self._arena.base, end - first)
         self._shared.difference_update(range(first, end, PAGE))
 
-    # Which memory is still handed out
+    # Which exported memory still exists
 
     def enter(self, number: int) -> int:
-        """A slot that says that memory of this number is there."""
+        """Take a slot and mark the memory with this number as existing."""
         if not self._free_slots:
             raise DriverFailure(OUT_OF_MEMORY, f"{_SLOTS} allocations are shared already")
         slot = self._free_slots.pop()
@@ -113,7 +113,7 @@ class SharedPages:
         return slot
 
     def leave(self, slot: int) -> None:
-        """It is gone."""
+        """Mark the slot's memory as gone, and free the slot."""
         self._write(slot, 0)
         self._free_slots.append(slot)
 
@@ -129,7 +129,7 @@ def is_there(descriptor: int, slot: int, number: int) -> bool:
 
 
 def open_foreign(process: int, descriptor: int, kind: str, nonce: bytes) -> int:
-    """A file in memory of another process; DriverFailure INVALID_HANDLE if it has it no more."""
+    """Open another process's file in memory; DriverFailure INVALID_HANDLE if it is closed."""
     path = f"/proc/{process}/fd/{descriptor}"
     try:
         name = os.readlink(path)
@@ -140,7 +140,7 @@ def open_foreign(process: int, descriptor: int, kind: str, nonce: bytes) -> int:
         raise DriverFailure(
             INVALID_HANDLE, f"what process {process} shared can not be opened: {problem.strerror}"
         ) from None
-    # Between the two looks the number may have become another file's.
+    # Between `readlink` and `open`, the descriptor may have become another file's.
     if os.readlink(f"/proc/self/fd/{opened}") != name:
         os.close(opened)
         raise DriverFailure(INVALID_HANDLE, f"process {process} has given that handle up")

@@ -1,12 +1,12 @@
-"""Cellar. What the driver keeps for each thread of the process, whether Python knows it or not.
+"""Cellar. State that the driver keeps for each thread of the process, also for native threads.
 
-Python forgets a thread that is not its own between two calls, and `threading.local` with it. So
-what belongs to a thread is kept under a mark of the operating system's: a value of
-`pthread_setspecific`, which a new thread does not have, also where it got the number of an old one.
+Between two calls, Python forgets a native thread and its `threading.local`. So the state of a
+thread is kept under a mark of the operating system: a value of `pthread_setspecific`. A new thread
+has no mark, even if it has the number of an old thread.
 
 True throughout:
 - a mark is memory that the C library fills with ones when its thread ends: no Python runs then;
-- it is freed once that was seen, so no other mark can lie at the same address before.
+- a mark is freed only after that was seen, so no other mark can have its address before.
 """
 
 from __future__ import annotations
@@ -44,16 +44,16 @@ if _library.pthread_key_create(
 
 
 class PerThread(threading.local, Generic[T]):
-    """`own` is what the calling thread has, made by `make()` at its first use there.
+    """`own` is the calling thread's value, made by `make()` at its first use there.
 
-    `values` is an empty dict, of this object alone. What an ended thread had goes when the next
-    thread comes.
+    `values` is an empty dict that only this object uses. The value of an ended thread is dropped
+    when the next new thread comes.
     """
 
     own: T
 
     def __init__(self, make: Callable[[], T], values: dict[Mark, T]) -> None:
-        # Once for each life of a thread in Python: for a native thread, at each of its calls.
+        # Runs once for each life of a thread in Python: for a native thread, at each call.
         mark = _mark_here()
         if mark not in values:
             for each in [each for each in list(values) if each.is_over]:
@@ -63,7 +63,7 @@ class PerThread(threading.local, Generic[T]):
 
 
 class Mark:
-    """A thread, as long as it lives."""
+    """A living thread, as a block of memory that the C library fills when the thread ends."""
 
     __slots__ = ("_first_word", "address")
 
@@ -78,12 +78,12 @@ class Mark:
         return self._first_word.value != 0
 
     def __del__(self, free: Callable[[int], None] = _free) -> None:
-        # One whose thread lives is that thread's to fill.
+        # A living thread will still fill its mark, so only marks of ended threads are freed.
         if self._first_word.value:
             free(self.address)
 
 
-# Those of threads that were alive when the last one came.
+# The marks of threads that were alive when the latest thread came.
 _marks: dict[int, Mark] = {}
 
 

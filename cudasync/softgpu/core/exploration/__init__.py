@@ -1,1 +1,1 @@
-"""Cellar. Exploration: a program is run once for each order of its commands that may matter."""
+"""Cellar. Exploration: runs a program once for each order of its commands that may matter."""

@@ -1,8 +1,8 @@
-"""Cellar, core. Fat binaries: what `nvcc` and `fatbinary` put machine code and PTX into.
+"""Cellar, core. Fat binaries: the containers of machine code and PTX from `nvcc` and `fatbinary`.
 
-`container.py` reads the entries. `decompression.py` unpacks the payload of one. `selection.py`
-takes the PTX that a device runs. The layout is that of CUDA's fatbinary_section.h and of what the
-public tool `fatbinary` writes for each of its options.
+`container.py` reads the entries. `decompression.py` unpacks an entry's payload. `selection.py`
+takes the PTX that a device runs. The layout follows CUDA's fatbinary_section.h, and the output of
+the public tool `fatbinary` for each of its options.
 """
 
 from __future__ import annotations

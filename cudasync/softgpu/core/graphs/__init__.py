@@ -1,1 +1,1 @@
-"""Cellar. Graphs of work: built node by node or by capture, instantiated, launched, updated."""
+"""Cellar. CUDA graphs: built node by node or by capture, instantiated, launched, updated."""

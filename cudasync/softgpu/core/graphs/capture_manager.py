@@ -1,4 +1,4 @@
-"""Cellar. All captures of a machine: beginning, ending, and what is forbidden meanwhile."""
+"""Cellar. All captures of a machine: begin, end, and the calls forbidden meanwhile."""
 
 from __future__ import annotations
 
@@ -30,22 +30,22 @@ if TYPE_CHECKING:
     from cudasync.softgpu.core.green_contexts.contexts import GreenContext
     from cudasync.softgpu.core.streams.streams import Event, Stream
 
-# Looked up here: to call the class takes ten times as long.
+# A look-up here, because a call of the class takes ten times as long.
 _MODES = tuple(Mode)
 
 
 class _Own:
-    """What a thread has set."""
+    """The capture mode of a thread."""
 
     def __init__(self) -> None:
         self.mode = Mode.GLOBAL
 
 
 class Captures:
-    """The captures that are not over.
+    """The active captures.
 
-    Threads begin and end theirs at once, and a finaliser may end one anywhere, so there is no lock:
-    lists and dicts change by one C call each, and are gone through by copies.
+    Threads begin and end captures concurrently, and a finaliser may end one anywhere, so there is
+    no lock: each change of a list or dict is one C call, and iterations use copies.
     """
 
     def __init__(self) -> None:
@@ -53,7 +53,7 @@ class Captures:
         self._modes: PerThread[_Own] = PerThread(_Own, {})
 
     def exchange_mode(self, mode: int) -> int:
-        """cuThreadExchangeStreamCaptureMode: set the thread's mode; the one before."""
+        """cuThreadExchangeStreamCaptureMode: set the thread's mode; return the previous one."""
         own = self._modes.own
         before, own.mode = own.mode, _mode(mode)
         return before
@@ -61,7 +61,7 @@ class Captures:
     # From beginning to end
 
     def begin(self, stream: Stream, mode: int, graph: Graph | None = None) -> Capture:
-        """Capture what is enqueued on the stream from now on."""
+        """Capture the commands enqueued on the stream from now on."""
         asked = _mode(mode)
         if stream.is_legacy:
             raise DriverFailure(
@@ -78,7 +78,7 @@ class Captures:
     def begin_to(
         self, stream: Stream, mode: int, graph: Graph, tips: Mapping[Node, Edge]
     ) -> Capture:
-        """As `begin`, into a graph that is there, after some of its nodes."""
+        """Like `begin`, into an existing graph, after some of its nodes."""
         capture = self.begin(stream, mode, graph)
         capture.tips[stream] = dict(tips)
         return capture
@@ -90,7 +90,7 @@ class Captures:
             _guard_legacy(stream.context)
 
     def end(self, stream: Stream) -> Graph:
-        """The captured graph; DriverFailure if there is none, or nothing to end."""
+        """End a capture and return its graph; DriverFailure if there is no graph or no capture."""
         capture = stream.capture
         if not isinstance(capture, Capture):
             raise DriverFailure(ILLEGAL_STATE, f"{stream.name} is not captured")
@@ -123,10 +123,10 @@ class Captures:
                 _guard_legacy(context)
 
     def leave(self, stream: Stream) -> None:
-        """A stream is destroyed: a capture that began there is over.
+        """Called when a stream is destroyed: ends a capture that began on it.
 
-        One that it had joined goes on, and what it captured must have been joined at the end:
-        cuda.core destroys streams as soon as they are joined.
+        A capture that the stream had joined goes on. The stream's work must be joined before that
+        capture ends: cuda.core destroys streams as soon as they are joined.
         """
         capture = stream.capture
         if isinstance(capture, Capture) and capture.origin is stream:
@@ -134,7 +134,7 @@ class Captures:
             self.forget(capture)
 
     def of(self, stream: Stream) -> Capture | None:
-        """A stream's capture; STREAM_CAPTURE_IMPLICIT for a legacy stream that may not be asked."""
+        """A stream's capture; STREAM_CAPTURE_IMPLICIT for a guarded legacy stream."""
         capture = stream.capture
         if isinstance(capture, LegacyGuard):
             raise DriverFailure(
@@ -145,7 +145,7 @@ class Captures:
     # Events
 
     def wait(self, stream: Stream, event: Event, flags: int) -> bool:
-        """Do what a wait means where stream or event is captured; False if neither is."""
+        """Perform a wait if the stream or the event is captured; False if neither is."""
         capture = stream.capture
         captured = event.captured
         if isinstance(capture, Capture):
@@ -165,7 +165,7 @@ class Captures:
         return True
 
     def refuse_event(self, event: Event, what: str) -> None:
-        """Called where the host waits for an event, or asks about it."""
+        """Called when the host waits for an event, or queries it."""
         captured = event.captured
         if captured is not None:
             if not captured.capture.is_over:
@@ -177,9 +177,9 @@ class Captures:
     def refuse_context_wait(
         self, context: Context, event: Event, green: GreenContext | None = None
     ) -> None:
-        """Called where a whole context is to wait for an event.
+        """Called when a whole context is to wait for an event.
 
-        CUDA names two reasons to refuse it, and invalidates in both.
+        CUDA refuses the call for two reasons, and invalidates the capture in both cases.
         """
         what = "a wait of the context"
         captured = event.captured
@@ -189,17 +189,17 @@ class Captures:
             _refuse([captured.capture], what)
         self.refuse_context(context, what, green)
 
-    # What is forbidden meanwhile
+    # Forbidden calls
 
     def refuse_graph(self, graph: Graph, what: str) -> None:
-        """Called where a graph may not be captured into."""
+        """Called for an operation on a graph that is forbidden during a capture into it."""
         if any(capture.graph is graph for capture in self.active.copy()):
             raise DriverFailure(INVALID_VALUE, f"a graph that is captured into can not be {what}")
 
     def refuse_context(
         self, context: Context, what: str, green: GreenContext | None = None
     ) -> None:
-        """Called where the host waits for a whole context, or for a green one of it."""
+        """Called when the host waits for a whole context, or for one of its green contexts."""
         if self.active:
             here = [
                 c
@@ -213,7 +213,7 @@ class Captures:
                 _refuse(here, what)
 
     def refuse_unsafe(self, what: str) -> None:
-        """Called where a call might disturb a capture: a matter of modes."""
+        """Called for a call that might disturb a capture; the capture modes decide."""
         if not self.active or self._modes.own.mode is Mode.RELAXED:
             return
         thread, active = get_ident(), self.active.copy()
@@ -225,10 +225,10 @@ class Captures:
 
 
 def _guard_legacy(context: Context) -> None:
-    """Guard the legacy stream while blocking streams are captured; called behind each change.
+    """Guard the legacy stream while blocking streams are captured; called after each change.
 
-    Of threads that change it at once, whoever stores last looks after that, by a step on the dict
-    that the others change: so what is stored last is right.
+    Several threads may do so at once. Each reads the dict again after its store, so the last
+    stored value is right.
     """
     capturing, legacy = context.capturing, context.legacy
     while True:

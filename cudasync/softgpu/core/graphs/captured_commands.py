@@ -1,4 +1,4 @@
-"""Cellar. From a command that a captured stream is given to the work of a node."""
+"""Cellar. Converts the commands of captured streams into the works of nodes."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 def work_of(command: Command) -> Work:
-    """What the command would do; STREAM_CAPTURE_UNSUPPORTED if no node can do that."""
+    """The work of a command; STREAM_CAPTURE_UNSUPPORTED if no node can do it."""
     match command:
         case KernelLaunch():
             return KernelWork(

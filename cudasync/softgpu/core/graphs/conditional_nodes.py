@@ -1,9 +1,9 @@
-"""Cellar. Conditional nodes: graphs that are run if, while or as long as a word says so.
+"""Cellar. Conditional nodes: bodies that run if, while or in the case that a word selects.
 
-A condition is a word of device memory, and its handle is the word's address: kernels write it. The
-node becomes two commands, a decision and a join. The decision reads the word when it executes and
-enqueues the body that is wanted; the join waits for that, too. After a while body comes another
-decision.
+A condition is a word of device memory, and its handle is the word's address: kernels write the
+word. The node becomes two commands, a decision and a join. The decision reads the word when it
+executes, and enqueues the selected body; the join also waits for the body. A while body is
+followed by another decision.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from cudasync.softgpu.core.streams.streams import Stream
 
 _word = ctypes.c_uint32.from_address
-# A loop that has gone round so often is taken for endless.
+# A loop with more rounds than this counts as endless.
 _MOST_ROUNDS: Final = 1 << 20
 
 IN_BODIES: Final = frozenset(
@@ -45,7 +45,7 @@ IN_BODIES: Final = frozenset(
         NodeType.CONDITIONAL,
     }
 )
-"""What CUDA allows in the body of a conditional node."""
+"""The node types that CUDA allows in the body of a conditional node."""
 
 
 @unique
@@ -69,13 +69,13 @@ class Condition:
         is_assigned: bool,
     ) -> None:
         self.memory = memory
-        # One item for each graph or executable that may yet use it; with the last of them the word
-        # goes. A list, since to append and to pop is one C call: they end on any thread.
+        # One item for each graph or executable that may still use it; the word goes with the last
+        # one. A list, because append and pop are one C call, and holders end on any thread.
         self._holders: list[None] = [None]
         self._end = end
         self.initial = initial
         self.is_assigned = is_assigned
-        """True to be set to `initial` at every launch."""
+        """True if every launch sets the word to `initial`."""
         self.is_used = False
         self.write(initial)
 
@@ -84,23 +84,23 @@ class Condition:
         return self.memory.start
 
     def hold(self) -> None:
-        """One graph or executable more has it."""
+        """Add a graph or executable as a holder."""
         self._holders.append(None)
 
     def release(self) -> None:
-        """One less."""
+        """Remove a holder."""
         self._holders.pop()
-        # Several may find it so: the word goes once all the same.
+        # Several threads may see an empty list, but the word goes only once.
         if not self._holders:
             self._end(self)
 
     def read(self) -> int:
-        """What it holds; DriverFailure if its context is gone."""
+        """The word's value; DriverFailure if its context is gone."""
         self._check()
         return _word(self.memory.start).value
 
     def write(self, value: int) -> None:
-        """Set it from the host's side."""
+        """Set the word from the host."""
         self._check()
         _word(self.memory.start).value = value
 
@@ -111,7 +111,7 @@ class Condition:
 
 @dataclass(frozen=True, slots=True)
 class ConditionalWork(Work):
-    """A node with bodies."""
+    """The work of a conditional node, with its bodies."""
 
     kind: ClassVar[NodeType] = NodeType.CONDITIONAL
 
@@ -132,7 +132,7 @@ class ConditionalWork(Work):
         return replace(self, bodies=tuple(copy(body) for body in self.bodies))
 
     def with_condition_of(self, other: ConditionalWork) -> ConditionalWork:
-        """Its own bodies, on another condition."""
+        """A copy with its own bodies and another work's condition."""
         return replace(self, condition=other.condition)
 
     def may_replace(self, old: Work) -> bool:
@@ -143,7 +143,7 @@ class ConditionalWork(Work):
         )
 
     def chosen(self, value: int) -> Graph | None:
-        """The body to run, if any."""
+        """The body to run for a value of the word, if any."""
         match self.type:
             case ConditionalType.WHILE:
                 return self.bodies[0] if value else None
@@ -158,7 +158,7 @@ class ConditionalWork(Work):
 
 
 class Assignment(Command):
-    """The defaults of conditions, at the start of a launch."""
+    """Sets conditions to their defaults, at the start of a launch."""
 
     __slots__ = ("conditions",)
 
@@ -179,7 +179,7 @@ class Assignment(Command):
 
 
 class Decision(Command):
-    """Reads the condition and enqueues what follows from it."""
+    """Reads the condition and enqueues the selected body."""
 
     __slots__ = ("follow", "round", "work")
 
@@ -214,7 +214,7 @@ class Decision(Command):
 
 
 def check_size(kind: int, size: int) -> None:
-    """INVALID_VALUE for a number of bodies that a conditional node can not have."""
+    """INVALID_VALUE for an invalid number of bodies of a conditional node."""
     allowed = {0: size in (1, 2), 1: size == 1, 2: 0 < size <= _MOST_BODIES}
     if not allowed.get(kind, False):
         raise DriverFailure(INVALID_VALUE, f"a conditional node of type {kind}, {size} bodies")
@@ -224,13 +224,13 @@ _MOST_BODIES: Final = 1 << 16
 
 
 def conditions_of(graph: Graph) -> list[Condition]:
-    """The conditions of all conditional nodes, all the way down."""
+    """The conditions of all conditional nodes, also in nested graphs."""
     works = [node.work for node in graph.everything()]
     return [work.condition for work in works if isinstance(work, ConditionalWork)]
 
 
 def check_bodies(graph: Graph) -> None:
-    """NOT_SUPPORTED for a node that may not be where it is."""
+    """NOT_SUPPORTED for a node that is not allowed in its body."""
     for node in graph.everything():
         if isinstance(node.work, ConditionalWork):
             for body in node.work.bodies:

@@ -1,4 +1,4 @@
-"""Cellar. Graphs drawn in the language of Graphviz."""
+"""Cellar. Drawings of graphs in the DOT language of Graphviz."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _ALL: Final = (1 << 17) - 1
 
 
 def write_dot(graph: Graph, path: str, flags: int) -> None:
-    """Draw a graph to a file: what nodes are called, and what `flags` ask for besides."""
+    """Draw a graph to a file: the names of nodes, and the details that `flags` select."""
     if flags & ~_ALL:
         raise DriverFailure(INVALID_VALUE, f"unknown flags {flags:#x}")
     text = "\n".join(["digraph dot {", *_lines(graph, flags), "}", ""])

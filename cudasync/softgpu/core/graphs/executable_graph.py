@@ -1,8 +1,11 @@
-"""Cellar. Executable graphs: an own copy of a graph, and how a launch becomes commands.
+"""Cellar. Executable graphs: a private copy of a graph, and its launches as commands.
 
-True of every launch: its start is enqueued before its nodes and they before its end; each node
-after those it depends on; start and end in the launching stream; and the start waits for the
-end of the same executable's launch before, so that it never runs twice at once.
+True of every launch:
+- its start is enqueued before its nodes, and its nodes before its end;
+- each node is enqueued after its dependencies;
+- start and end lie in the launching stream;
+- the start waits for the end of the executable's previous launch, so that the executable never
+  runs twice at once.
 """
 
 from __future__ import annotations
@@ -54,7 +57,7 @@ class GraphExec:
         self.graph, self.nodes = source.copy()
         self.identity = self.graph.identity
         self.last: Command | None = None
-        # The latest end of a launch that runs or has: it looks at what waits for it behind this.
+        # The latest launch end that has run or is running; it then checks for pending releases.
         self.ended: Command | None = None
         self.is_destroyed = False
         self.executor = executor
@@ -63,22 +66,22 @@ class GraphExec:
         self._lock = Lock()
         self.order(self.graph)
         works = [node.work for node in self.graph.everything()]
-        # Of memory and kernels that its nodes name; no update brings others.
+        # The contexts of its nodes' memory and kernels; no update adds others.
         self.contexts = {work.context for work in works if work.context is not None}
         self._conditions = self.graph.all_conditions()
         for condition in self._conditions:
             condition.hold()
         self._assigned: list[Condition] | None = None
-        # References that an update replaced while a launch was not done.
+        # References that an update replaced while a launch was pending.
         self._replaced: list[Reference] = []
         self._allocates = allocated_by(self.graph)
         for memory in self._allocates:
             memory.holders.append(None)
 
     def order(self, graph: Graph) -> list[Node]:
-        """The nodes of a graph inside, in the order in which they are enqueued.
+        """The nodes of this or a nested graph, in the order in which they are enqueued.
 
-        DriverFailure INVALID_VALUE if it has a cycle, however deep.
+        DriverFailure INVALID_VALUE if there is a cycle at any depth.
         """
         found = self._order.get(graph)
         if found is None:
@@ -89,7 +92,7 @@ class GraphExec:
         return found
 
     def launch(self, stream: Stream) -> None:
-        """Enqueue all of it."""
+        """Enqueue a launch: its start, its nodes and its end."""
         with self._lock:
             self._free_before(stream)
             waits = () if self.last is None else (self.last,)
@@ -104,7 +107,7 @@ class GraphExec:
                 lanes.close()
 
     def upload(self) -> None:
-        """Take the memory that launches will need."""
+        """Map the memory that launches will need."""
         for memory in self._allocates:
             memory.map()
 
@@ -116,7 +119,7 @@ class GraphExec:
         return Nothing(stream, "the start of a graph launch")
 
     def _free_before(self, stream: Stream) -> None:
-        """Free what a launch before allocated, if it may; INVALID_VALUE if it may not."""
+        """Free memory of an earlier launch if AUTO_FREE is set; INVALID_VALUE if it is not."""
         for memory in self._allocates:
             if memory.is_out:
                 if not self.flags & _AUTO_FREE:
@@ -129,10 +132,10 @@ class GraphExec:
                 self.executor.enqueue(MemoryVanishes(stream, memory), waits)
 
     def update(self, other: Graph, own: Graph | None = None) -> None:
-        """Become like another graph of the same shape; UpdateRefused, and unchanged, if not.
+        """Update the executable from a graph of the same shape.
 
-        Or let `own`, the graph inside of a node, become so. User objects that nothing refers to
-        any more wait for `drop_replaced`.
+        UpdateRefused leaves it unchanged. With `own`, only this nested graph is updated.
+        References to user objects that the update replaced wait for `drop_replaced`.
         """
         own = own or self.graph
         with self._lock:
@@ -149,9 +152,9 @@ class GraphExec:
                     self._conditions.append(condition)
 
     def release(self) -> None:
-        """Let go of user objects and memory, now or when the last launch is done."""
-        # Two stores to one object: of this thread, and of that which ends the launch, one sees
-        # what the other has stored, and lets go; if both do, each thing goes once.
+        """Release user objects and memory, now or when the last launch is done."""
+        # This thread and the thread that ends the launch each store a flag, then read the other's.
+        # At least one of them sees both and releases; if both do, each item is released once.
         self.is_destroyed = True
         if self._is_idle():
             self.let_go()
@@ -166,7 +169,7 @@ class GraphExec:
         return last is None or last is self.ended or last.is_done
 
     def end_of_last(self, end: Command) -> None:
-        """The last launch so far is over: what waited for it goes."""
+        """The last launch so far has ended: run the pending releases."""
         self.ended = end
         if self.is_destroyed:
             self.let_go()
@@ -174,7 +177,7 @@ class GraphExec:
             release_all(_drained(self._replaced))
 
     def let_go(self) -> None:
-        """Drop the references to user objects and memory, once. Two threads may do so at once."""
+        """Drop all references to user objects and memory, once, even if two threads call it."""
         for memory in _drained(self._allocates):
             memory.leave()
         for condition in _drained(self._conditions):
@@ -183,7 +186,7 @@ class GraphExec:
 
 
 def _drained(things: list[T]) -> Iterator[T]:
-    """What is in the list, taken out: of several threads, one gets each thing."""
+    """Take all items out of the list; of several threads, only one gets each item."""
     while things:
         try:
             yield things.pop()
@@ -205,8 +208,8 @@ class LaunchEnd(Command):
         return Step.DONE
 
     def dropped(self) -> None:
-        # Nothing of the launch runs any more. Destructors are the program's, and here the
-        # executor's lock is held.
+        # The launch has stopped. The program's destructors must not run here, under the
+        # executor's lock.
         if not self.launched.executor.deferred.put_off(self._end):
             self._end()
 
@@ -222,7 +225,7 @@ class LaunchEnd(Command):
 
 
 class Lanes:
-    """The streams of one launch, which nobody else sees."""
+    """The hidden streams of one launch."""
 
     def __init__(self, launched: GraphExec, context: Context) -> None:
         self._launched = launched
@@ -231,7 +234,7 @@ class Lanes:
         self._lanes: dict[Stream, None] = {}
 
     def enqueue(self, graph: Graph, before: Sequence[Command]) -> list[Command]:
-        """Enqueue a graph's nodes, the first of them after `before`; those nothing waits for."""
+        """Enqueue a graph's nodes after `before`; return the commands that nothing waits for."""
         after: dict[Node, Sequence[Command]] = {}
         leaves: list[Command] = []
         for node in self._launched.order(graph):
@@ -259,7 +262,7 @@ class Lanes:
             return row[-1:]
         command = work.command(lane)
         if isinstance(command, NodeLaunch):
-            # In a graph inside of a node the number would be taken for one of the whole.
+            # A number in a nested graph would look like one of the whole graph.
             command.graph_node = node.number if node.graph is self._launched.graph else None
         if isinstance(work, WaitWork):
             self._executor.hold(lane, work.event)
@@ -275,7 +278,7 @@ class Lanes:
     def _enqueue_conditional(
         self, work: ConditionalWork, lane: Stream, waits: Sequence[Command]
     ) -> Sequence[Command]:
-        """A decision, and a join that also waits for what is decided."""
+        """Enqueue a decision, and a join that also waits for the selected body."""
         launched, executor = self._launched, self._executor
         join = Nothing(lane, f"the end of {work.describe()}")
 
@@ -298,7 +301,7 @@ class Lanes:
         return (join,)
 
     def lane(self, context: Context, waits: Sequence[Command]) -> Stream:
-        """Where one of `waits` is the last command, or a new one."""
+        """A lane whose last command is one of `waits`, or a new lane."""
         for command in waits:
             stream = command.stream
             if stream in self._lanes and stream.tail is command and stream.context is context:
@@ -310,7 +313,7 @@ class Lanes:
         return made
 
     def close(self) -> None:
-        """No more commands come: what is done goes."""
+        """Close the lanes: they go when they are empty."""
         with self._executor.lock:
             for lane in self._lanes:
                 lane.is_closed = True

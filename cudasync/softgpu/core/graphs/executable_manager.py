@@ -1,6 +1,7 @@
-"""Cellar. What can be done with executable graphs: made, launched, changed, ended.
+"""Cellar. Operations on executable graphs: instantiate, launch, update, destroy.
 
-The lock of the graphs is held while one is made or changed, since it is compared with its graph.
+The lock of the graphs is held while an executable is made or changed, because it is compared with
+its graph.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ class Executables:
         self._known = self.made = Handles[GraphExec]("executable graph", code=INVALID_VALUE)
 
     def get(self, handle: int) -> GraphExec:
-        """The executable a handle names."""
+        """The executable of a handle."""
         return self._known.get(handle)
 
     def instantiate(self, graph: Graph, flags: int) -> GraphExec:
@@ -75,13 +76,13 @@ class Executables:
             return made
 
     def destroy(self, handle: int) -> None:
-        """End an executable; launches that are enqueued are still done."""
+        """End an executable; enqueued launches are still done."""
         if self._executor.deferred.put_off(lambda: self.destroy(handle)):
             return
         self._known.remove(handle).release()
 
     def launch(self, executable: GraphExec, stream: Stream) -> None:
-        """Enqueue an executable, or make it a child graph where the stream is captured."""
+        """Enqueue a launch, or add a child graph if the stream is captured."""
         capture = stream.capture
         if isinstance(capture, Capture):
             capture.add(stream, self._machine.graphs.child(executable.graph))
@@ -91,14 +92,14 @@ class Executables:
         executable.launch(stream)
 
     def own_node(self, executable: GraphExec, handle: int) -> Node:
-        """The executable's own twin of a node."""
+        """The executable's copy of a node."""
         found = executable.nodes.get(handle)
         if found is None:
             raise DriverFailure(INVALID_VALUE, "the executable was not made from the node's graph")
         return found
 
     def update(self, executable: GraphExec, graph: Graph) -> None:
-        """cuGraphExecUpdate; UpdateRefused says why not."""
+        """cuGraphExecUpdate; UpdateRefused gives the reason of a refusal."""
         with self._machine.graphs.lock:
             executable.update(graph)
         executable.drop_replaced()
@@ -117,7 +118,7 @@ class Executables:
             replace(node, work)
 
     def set_graph(self, executable: GraphExec, handle: int, graph: Graph) -> None:
-        """Let a child graph of an executable become like another graph."""
+        """Update a child graph of an executable from another graph."""
         with self._machine.graphs.lock:
             node = self.own_node(executable, handle)
             if not isinstance(node.work, ChildWork):
@@ -129,7 +130,7 @@ class Executables:
         executable.drop_replaced()
 
     def enable(self, executable: GraphExec, handle: int, value: bool | None) -> bool:
-        """Enable or disable a node of an executable, or neither; whether it is enabled."""
+        """Enable or disable a node (None: neither); return whether it is enabled."""
         node = self.own_node(executable, handle)
         if node.work.kind not in CAN_BE_DISABLED:
             raise DriverFailure(INVALID_VALUE, f"a {node.work.kind.name} node is always enabled")

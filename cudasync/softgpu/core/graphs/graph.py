@@ -1,10 +1,10 @@
-"""Cellar. A graph: nodes, and edges between them.
+"""Cellar. Graphs: nodes, and edges between them.
 
 True between calls:
-- an edge joins two nodes of the same graph, and both know of it;
-- `nodes` is in order of age, and a node's number is never used again in its graph.
+- an edge joins two nodes of the same graph, and both nodes store it;
+- `nodes` is in order of age, and a node's number is never reused in its graph.
 
-Cycles may be built; `order` finds them.
+A program may build cycles; `order` finds them.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     """From port, to port, type: CUgraphEdgeData."""
 
 PLAIN: Final = (0, 0, 0)
-"""The edge that is meant where no data is given."""
+"""The edge data of an edge given without data."""
 
 _identities = count(1)
 
@@ -57,36 +57,37 @@ class Node:
         self.work = work
         self.dependencies: dict[Node, Edge] = {}
         self.dependents: dict[Node, Edge] = {}
-        # Looked at in executables only.
+        # Used only in executables.
         self.is_enabled = True
-        # What was given out a pointer to.
+        # Keeps memory alive to which the program has a pointer.
         self.kept: object = None
-        # The line of the program that made it, where that is noted.
+        # The line of the program that made the node, if `Graph.noted_by` is set.
         self.made_at = ""
 
 
 class Graph:
-    """Nodes and edges. Those inside of a node belong to it, and have an `owner`."""
+    """Nodes and edges. A graph nested in a node belongs to the node, its `owner`."""
 
     noted_by: ClassVar[Callable[[], str] | None] = None
-    """Who says which line of the program makes a node, while a check is under way."""
+    """During a check: returns the line of the program that makes a node."""
 
     def __init__(self) -> None:
         self.handle = new_handle()
         self.identity = next(_identities)
         self.owner: Node | None = None
         self.nodes: dict[Node, None] = {}
-        # What conditional nodes can be made for.
+        # The conditions for which conditional nodes can be made.
         self.conditions: list[Condition] = []
-        # In a clone: what each node of the original became, by its handle.
+        # In a clone: the copy of each original node, by the original's handle.
         self.twins: dict[int, Node] = {}
-        # How many references it holds to each; those of a copy are not counted at first.
+        # The number of references to each user object. A copy's are not counted at first; see
+        # `user_objects.hold`.
         self.user_objects: Counter[UserObject] = Counter()
         self.is_holding = True
         self._numbers = count()
 
     def add(self, work: Work, dependencies: Iterable[tuple[Node, Edge]] = ()) -> Node:
-        """A new node, after the given ones."""
+        """A new node with the given dependencies."""
         node = Node(self, next(self._numbers), work)
         if Graph.noted_by is not None:
             node.made_at = Graph.noted_by()
@@ -124,14 +125,14 @@ class Graph:
             raise DriverFailure(INVALID_VALUE, f"no such edge between such nodes: {edge}")
 
     def disconnect(self, source: Node, target: Node, edge: Edge = PLAIN) -> None:
-        """Take an edge out; INVALID_VALUE if it is not there."""
+        """Remove an edge; INVALID_VALUE if there is none."""
         if target.graph is not self or target.dependencies.get(source) != edge:
             raise DriverFailure(INVALID_VALUE, "there is no such dependency")
         del target.dependencies[source]
         del source.dependents[target]
 
     def remove(self, node: Node) -> None:
-        """Take a node out, with its edges."""
+        """Remove a node and its edges."""
         for other in node.dependencies:
             del other.dependents[node]
         for other in node.dependents:
@@ -139,11 +140,11 @@ class Graph:
         del self.nodes[node]
 
     def edges(self) -> list[tuple[Node, Node, Edge]]:
-        """All edges: by the age of the nodes they come from."""
+        """All edges, by the age of their source nodes."""
         return [(n, to, edge) for n in self.nodes for to, edge in n.dependents.items()]
 
     def order(self) -> list[Node]:
-        """All nodes, each after those it depends on, older ones first; INVALID_VALUE if cyclic."""
+        """All nodes in topological order, older nodes first; INVALID_VALUE if cyclic."""
         missing = {node: len(node.dependencies) for node in self.nodes}
         free = [(node.number, node) for node in self.nodes if not node.dependencies]
         found: list[Node] = []
@@ -159,7 +160,7 @@ class Graph:
         return found
 
     def copy(self) -> tuple[Graph, dict[int, Node]]:
-        """An equal graph, and where the node with a given handle is in it, all the way down."""
+        """A deep copy, and a map from the handles of all original nodes to their copies."""
         made: dict[int, Node] = {}
 
         def deep(graph: Graph) -> Graph:
@@ -183,17 +184,17 @@ class Graph:
         return deep(self), made
 
     def all_conditions(self) -> list[Condition]:
-        """What it holds of conditions, with the graphs inside of nodes."""
+        """Its conditions, with those of nested graphs."""
         inside = (graph for node in self.nodes for graph in node.work.graphs)
         return [*self.conditions, *(c for graph in inside for c in graph.all_conditions())]
 
     def all_graphs(self) -> list[Graph]:
-        """Itself, and the graphs inside of nodes."""
+        """Itself and all nested graphs."""
         inside = (graph for node in self.nodes for graph in node.work.graphs)
         return [self, *(each for graph in inside for each in graph.all_graphs())]
 
     def everything(self) -> list[Node]:
-        """All nodes, also of the graphs inside of nodes."""
+        """All nodes, with those of nested graphs."""
         found: list[Node] = []
         for node in self.nodes:
             found.append(node)

@@ -1,10 +1,10 @@
-"""Cellar. What can be done with graphs: the verbs behind the driver's calls.
+"""Cellar. Operations on graphs: the verbs behind the driver's calls.
 
-Graphs and nodes are found by handle here. Those inside of executables are not: nobody
-is given a handle to them (`executables`).
+Graphs and nodes have handles here. Graphs and nodes of executables have none
+(`executable_manager`).
 
-`lock` lets one thread at a time look at the structure of graphs, or change it. It is taken before
-the executor's, never after.
+`lock` lets one thread at a time read or change the structure of graphs. It is taken before the
+executor's lock, never after.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _FIXED = frozenset({NodeType.MEM_ALLOC, NodeType.MEM_FREE, NodeType.CONDITIONAL}
 def _alone(
     verb: Callable[Concatenate[GraphManager, P], R],
 ) -> Callable[Concatenate[GraphManager, P], R]:
-    """Let one thread at a time look at the structure of graphs, or change it."""
+    """Run a verb under the lock of the graphs."""
 
     @wraps(verb)
     def guarded(self: GraphManager, /, *arguments: P.args, **named: P.kwargs) -> R:
@@ -58,7 +58,7 @@ class GraphManager:
     def __init__(self, machine: Machine) -> None:
         self._machine = machine
         self._executor = machine.executor
-        # What a finaliser asks for is put off.
+        # A finaliser's requests are deferred.
         self.lock = Lock()
         self.captures = Captures()
         self.resources = Resources(machine)
@@ -69,11 +69,11 @@ class GraphManager:
     # Finding
 
     def get(self, handle: int) -> Graph:
-        """The graph a handle names, be it inside of a node."""
+        """The graph of a handle, also a nested one."""
         return self._graphs.get(handle)
 
     def node(self, handle: int) -> Node:
-        """The node a handle names."""
+        """The node of a handle."""
         return self._nodes.get(handle)
 
     # Graphs
@@ -86,9 +86,9 @@ class GraphManager:
 
     @_alone
     def adopt(self, graph: Graph) -> Graph:
-        """Let handles name a graph, its nodes, and what is inside of them."""
+        """Register the handles of a graph, its nodes and nested graphs."""
         self._graphs.add(graph.handle, graph)
-        # By a copy: another thread may capture into it.
+        # A copy, because another thread may capture into the graph.
         for node in list(graph.nodes):
             self._adopt_node(node)
         return graph
@@ -99,7 +99,7 @@ class GraphManager:
             self.adopt(inside)
 
     def destroy(self, handle: int) -> None:
-        """End a graph and its nodes; executables made from it stay."""
+        """End a graph and its nodes; its executables stay."""
         if self._executor.deferred.put_off(lambda: self.destroy(handle)):
             return
         with self.lock:
@@ -123,7 +123,7 @@ class GraphManager:
 
     @_alone
     def clone(self, handle: int) -> Graph:
-        """An equal graph, which knows where each node of the original is in it."""
+        """A copy of a graph that maps the original's nodes to its own."""
         original = self.get(handle)
         _refuse_memory_nodes(original, "cloned")
         twin, _ = original.copy()
@@ -159,13 +159,13 @@ class GraphManager:
         return ChildWork(graph.copy()[0])
 
     def moved_child(self, graph: Graph) -> ChildWork:
-        """The work of a node that takes a graph over."""
+        """The work of a node that takes over a graph."""
         if graph.owner is not None:
             raise DriverFailure(INVALID_VALUE, "the graph belongs to a node")
         return ChildWork(graph)
 
     def remove(self, node: Node) -> None:
-        """End a node, its edges, and the graphs inside."""
+        """End a node, its edges and its nested graphs."""
         with self.lock:
             _refuse_memory_nodes(node.graph, "taken apart")
             self.captures.refuse_graph(node.graph, "taken apart")
@@ -182,17 +182,17 @@ class GraphManager:
 
     @_alone
     def disconnect(self, graph: Graph, source: Node, target: Node, edge: Edge) -> None:
-        """Take an edge out."""
+        """Remove an edge."""
         _refuse_memory_nodes(graph, "taken apart")
         graph.disconnect(source, target, edge)
 
     def check_settable(self, node: Node) -> None:
-        """INVALID_VALUE for a node whose parameters are given once."""
+        """INVALID_VALUE for a node whose parameters cannot change."""
         if node.work.kind in _FIXED:
             raise DriverFailure(INVALID_VALUE, f"a {node.work.kind.name} node can not be changed")
 
     def set_work(self, node: Node, work: Work) -> None:
-        """Give a node other parameters; its type stays."""
+        """Set a node's parameters; its type cannot change."""
         with self.lock:
             if work.kind != node.work.kind:
                 raise DriverFailure(INVALID_VALUE, f"the node is a {node.work.kind.name} node")
@@ -213,14 +213,14 @@ class GraphManager:
     def begin_capture_to(
         self, stream: Stream, mode: int, graph: Graph, tips: Iterable[tuple[Node, Edge]]
     ) -> None:
-        """Capture into a graph that is there."""
+        """Capture into an existing graph."""
         before = dict(tips)
         if any(node.graph is not graph for node in before):
             raise DriverFailure(INVALID_VALUE, "a node depended on is of another graph")
         self.captures.begin_to(stream, mode, graph, before)
 
     def end_capture(self, stream: Stream) -> Graph:
-        """The graph that was captured."""
+        """End a capture and return its graph."""
         capture = stream.capture
         try:
             return self.adopt(self.captures.end(stream))
@@ -232,7 +232,7 @@ class GraphManager:
             raise
 
     def adopt_captured(self, capture: Capture) -> Graph:
-        """Let handles name what a capture has so far: the program asks for it."""
+        """Register the handles of a capture's graph so far, for a query of the program."""
         return self.adopt(capture.graph)
 
 

@@ -1,1 +1,1 @@
-"""Cellar, core. Green contexts: parts of a device, as bookkeeping of its multiprocessors."""
+"""Cellar, core. Green contexts: parts of a device, as sets of its multiprocessors."""

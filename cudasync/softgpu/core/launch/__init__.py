@@ -1,1 +1,1 @@
-"""Cellar, core. Execution control: a kernel as a command, its fault, its printf."""
+"""Cellar, core. Execution control: kernels as commands, their faults, their printf."""

@@ -1,8 +1,8 @@
-"""Cellar. What an op declared to read and write, held against all that its thread enqueues.
+"""Cellar. Compares an op's declared reads and writes with everything that its thread enqueues.
 
-A client says what an op may touch before it calls the op's function, and takes it back behind it.
-Each copy, fill and value that the thread enqueues meanwhile is looked at when it is enqueued, and
-refused if it does more. Each launch is recorded, and fails if it has done more.
+A client declares the accesses of an op before it calls the op's function, and withdraws the
+declaration afterwards. Meanwhile each copy, fill and value of the thread is checked when it is
+enqueued, and refused if it does more. Each launch is recorded, and fails if it has done more.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ if TYPE_CHECKING:
 
 
 class Watcher(Protocol):
-    """Whoever wants to know what a launch does: it is recorded for them."""
+    """Receives the recording of a launch."""
 
     def begin(self, allocations: AllocationSnapshot) -> Recording:
-        """The record of the launch, which may touch these allocations."""
+        """The recording for a launch that may touch these allocations."""
 
     def failure(self, function: Function) -> DriverFailure | None:
-        """Why the launch fails after all, now that it is done; None if it does not."""
+        """The failure of the finished launch; None if there is none."""
 
     def touched(self) -> Touched | None:
-        """All that it has touched, if that is known."""
+        """All memory that the launch has touched; None if unknown."""
 
 
 class Expectation:
-    """What one launch may do, and the record of what it does."""
+    """The declared accesses of one launch, and the recording of its real ones."""
 
     recording: Recording
 
@@ -47,17 +47,17 @@ class Expectation:
         self._machine = machine
         self._declaration = declaration
         self._parameters = parameters
-        # What was filled by copies that come before it.
+        # The number of ranges that earlier copies have filled.
         self._filled = len(declaration.filled)
 
     def begin(self, allocations: AllocationSnapshot) -> Recording:
-        """Watch all that it may touch and may not read, or may not write."""
+        """Watch the memory that the launch can touch but must not read, or must not write."""
         marked: list[tuple[int, int]] = []
         bare: list[tuple[int, int]] = []
         for start, end in allocations.ranges():
             for low, high, reads, writes in self._declaration.pieces(start, end):
                 if not (reads and writes):
-                    # Only where old values are not to be read does "before" have to be known.
+                    # Marks are needed only where the launch must not read old values.
                     (marked if writes else bare).append((low, high))
         self.recording = Recording(marked, bare)
         if marked:
@@ -67,10 +67,10 @@ class Expectation:
         return self.recording
 
     def touched(self) -> None:
-        """What was allowed was not looked at."""
+        """Unknown: allowed accesses were not recorded."""
 
     def failure(self, function: Function) -> DriverFailure | None:
-        """The first access that was not declared, by arguments, then by address."""
+        """The first undeclared access, by arguments, then by address."""
         self._declaration.launched.append(self.recording)
         found: list[Access] = []
         for index, (start, end) in enumerate(self.recording.ranges):
@@ -103,7 +103,7 @@ class Expectation:
 
 
 def _is_constant(function: Function, name: str) -> bool:
-    """True if no kernel of the module writes to its variable of that name."""
+    """True if no kernel of the module writes its variable of that name."""
     source = function.module.source
     return not any(
         name in symbols and symbols[name].writes
@@ -112,19 +112,19 @@ def _is_constant(function: Function, name: str) -> bool:
 
 
 class Expectations(threading.local):
-    """What the calling thread may enqueue: that of the innermost op whose function it runs."""
+    """What the calling thread may enqueue: the declaration of its innermost op."""
 
     def __init__(self, machine: Machine) -> None:
         self._machine = machine
         self._inside: list[Declaration | None] = []
-        # By ops that are issued.
+        # The launches of issued ops.
         self._launched: list[Command] = []
 
     def begin(self, declaration: Declaration | None) -> None:
-        """From now on this is what holds; None if nothing is declared, so nothing held.
+        """Make a declaration the current one; None stands for no declaration and no check.
 
-        What can run of the launches before is run, so that a violation shows before another op
-        reads what was written without being declared: it has no reason to wait for that.
+        Runnable launches of earlier ops are run first. A violation then shows before another op
+        reads undeclared writes, because that op does not wait for the launch.
         """
         executor = self._machine.executor
         if self._launched and not executor.is_busy_here():
@@ -133,7 +133,7 @@ class Expectations(threading.local):
         self._inside.append(declaration)
 
     def end(self) -> None:
-        """What held before holds again."""
+        """Restore the previous declaration."""
         declaration = self._inside.pop() if self._inside else None
         if declaration is not None:
             self._launched += declaration.launches
@@ -148,12 +148,12 @@ class Expectations(threading.local):
             self.current.own.append((made.start, made.end))
 
     def hold(self, command: Command) -> None:
-        """Look at a command that the calling thread enqueues.
+        """Check a command that the calling thread enqueues.
 
-        DriverFailure NOT_PERMITTED if it does more than the op declares: it is not enqueued.
+        DriverFailure NOT_PERMITTED if the command does more than the op declares.
         """
         declaration = self.current
-        # What a command enqueues while it executes is of another op than the thread's.
+        # A command enqueued by an executing command does not belong to the thread's op.
         if declaration is None or self._machine.executor.is_busy_here():
             return
         if isinstance(command, KernelLaunch):

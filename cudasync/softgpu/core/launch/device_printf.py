@@ -1,7 +1,7 @@
-"""Cellar. What kernels print, as CUDA prints it: printf on stdout, failed assertions on stderr.
+"""Cellar. Output of kernels, as in CUDA: printf on stdout, failed assertions on stderr.
 
-Records are read when a launch has run, which is inside the call that synchronises with it. They go
-to the file descriptors themselves, as C's would; The buffers of Python and of C are flushed first.
+Records are read when a launch has run, inside the call that synchronises with it. The text goes to
+the file descriptors themselves, as in C. The buffers of Python and of C are flushed first.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 
 _STDOUT, _STDERR = 1, 2
 _flush = ctypes.CDLL(None).fflush
-# A string without an end is cut here.
+# A string without a terminator is cut here.
 _LONGEST = 1 << 16
 
 
 def drain(output: Allocation, memory: MemoryManager) -> None:
-    """Print the records in `output`, and make room for others."""
+    """Print the records in `output`, and clear it."""
     taken = ctypes.c_uint64.from_address(output.start)
     if not taken.value:
         return
@@ -69,7 +69,7 @@ def _assertion(data: bytes, position: int, text: int, memory: MemoryManager) -> 
 
 
 def _string(address: int, memory: MemoryManager) -> bytes:
-    """The characters at `address` up to a zero, and no further than the allocation they lie in."""
+    """The characters at `address` up to a zero, within their allocation."""
     allocation = memory.table_of(address).find(address)
     if allocation is None or not allocation.is_live:
         return b"(null)"
@@ -78,12 +78,12 @@ def _string(address: int, memory: MemoryManager) -> bytes:
 
 
 def _write(descriptor: int, text: bytes) -> None:
-    """All of it; a closed descriptor is nobody's to complain about."""
+    """Write the whole text; a closed descriptor is ignored."""
     stream = sys.stdout if descriptor == _STDOUT else sys.stderr
     with contextlib.suppress(OSError, ValueError):
         if stream is not None:
             stream.flush()
-        # And what C code of the process has printed before.
+        # Flushes earlier output of C code in the process.
         _flush(None)
         while text:
             text = text[os.write(descriptor, text) :]

@@ -1,7 +1,7 @@
-"""Cellar. What a kernel's fault is called: its result code, and the sentence that reports it.
+"""Cellar. A kernel's fault as a result code, and the sentence that reports it.
 
-The sentence names the kernel, the PTX line, the block and threads, the access, and the allocation
-that was missed or has been freed.
+The sentence names the kernel, the PTX line, the block and threads, the access, and the nearest or
+freed allocation.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ def failure_of(
 ) -> DriverFailure:
     """The fault as the failure that becomes sticky on its context.
 
-    `stop_reason` is why somebody stopped the kernel; one that heard an interrupt stops by itself.
-    `node` is its number, where a graph launched it.
+    `stop_reason` says why the kernel was stopped; it is empty if the kernel stopped itself after
+    an interrupt. `node` is the number of the graph node, if a graph launched the kernel.
     """
     code, words = _CODES[fault.kind]
     text = f"{words}: kernel {fault.kernel}, PTX line {fault.line}"
@@ -93,8 +93,8 @@ def _whereabouts(address: int, memory: MemoryManager) -> str:
         return f"{state} {inside.describe()}"
     nearest = table.nearest(address)
     freed = table.find_freed(address)
-    # Live allocations lie further apart than this, so an address so near to one was not in what
-    # lay here before, unless that has been cut up since.
+    # Live allocations lie further apart than this. So an address this near to a live one was not
+    # in a freed one, unless the freed memory was cut up since.
     is_near = nearest is not None and distance(nearest, address) <= GUARD_BYTES
     if freed is not None and not is_near:
         return f"in freed {freed.describe()}"

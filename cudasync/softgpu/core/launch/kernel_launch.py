@@ -1,7 +1,7 @@
-"""Cellar. Kernel launches: what is checked when one is enqueued, and how it is run.
+"""Cellar. Kernel launches: their checks when enqueued, and their execution.
 
-Arguments are copied at the call. The memory that the kernel may touch is that of the moment when
-it starts. A kernel that waits politely for memory to change yields, and goes on in a later turn.
+Arguments are copied at the call. The kernel may touch the memory that is live when it starts. A
+kernel that waits politely for memory to change yields, and goes on in a later turn.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ if TYPE_CHECKING:
 
 
 class _Workspace(ctypes.Structure):
-    """What the driver gives a cooperative grid to synchronise with."""
+    """The memory with which a cooperative grid synchronises, provided by the driver."""
 
     _fields_ = (("size", ctypes.c_uint32), ("barrier", ctypes.c_uint32))
 
 
 class Plan:
-    """What many launches of a function share: their shape, found to be within bounds once."""
+    """Shared by many launches of a function: their shape, checked against the bounds once."""
 
     __slots__ = ("block", "context", "dynamic_shared_bytes", "function", "grid", "machine", "shape")
 
@@ -66,7 +66,7 @@ class Plan:
         self.grid = grid
         self.block = block
         self.dynamic_shared_bytes = dynamic_shared_bytes
-        # As the driver's call has it.
+        # In the form of the driver's call.
         self.shape = (*grid, *block, dynamic_shared_bytes)
 
 
@@ -75,7 +75,7 @@ class KernelLaunch(Command):
 
     __slots__ = ("execution", "expectation", "parameters", "plan", "stop_reason", "workspace")
 
-    # Of a node of a graph: which one, in the order in which they were added.
+    # For a launch by a graph node: the node's number, in the order of adding.
     graph_node: int | None = None
 
     def __init__(
@@ -85,7 +85,7 @@ class KernelLaunch(Command):
         parameters: bytes,
         is_cooperative: bool = False,
     ) -> None:
-        # What `Command.__init__` does: a call from here would take a tenth of the driver's.
+        # Copied from `Command.__init__`, because a call of it takes a tenth of the driver's call.
         self.stream = stream
         self.serial = self.missing = 0
         self.before = None
@@ -94,12 +94,12 @@ class KernelLaunch(Command):
         self.after_us = self.time_us = 0.0
         self.plan = plan
         self.parameters = parameters
-        # What it may access, if that is to be checked.
+        # Receives the recording, if the launch's accesses are recorded.
         self.expectation: Watcher | None = None
         self.execution: Execution | None = None
         self.stop_reason = ""
-        # The grid's barrier, as the headers of cooperative groups have it: two words, of which
-        # the second counts; %envreg1 and %envreg2 hold its address.
+        # The grid's barrier, as in the headers of cooperative groups: two words, of which the
+        # second counts; %envreg1 and %envreg2 hold their address.
         self.workspace = _Workspace(ctypes.sizeof(_Workspace)) if is_cooperative else None
 
     @property
@@ -124,9 +124,9 @@ class KernelLaunch(Command):
         return Step.DONE
 
     def start(self) -> Execution:
-        """Prepare to run, machine code included; else the first `run` does."""
+        """Prepare the run, machine code included; without this call, the first `run` does so."""
         execution = self.execution = self._start()
-        # Only now: who stops it says so, and then looks whether there is an execution.
+        # Only now: `stop` first sets the reason, then looks for an execution.
         if self.stop_reason:
             execution.stop()
         return execution
@@ -158,7 +158,7 @@ class KernelLaunch(Command):
                 OUT_OF_MEMORY, f"kernel {self.function.name}: no memory for its blocks"
             ) from None
         except Exception as problem:
-            # Machine code is made at the first launch.
+            # The first launch makes the machine code.
             raise DriverFailure(
                 INVALID_PTX, f"kernel {self.function.name} can not be compiled: {problem}"
             ) from problem
@@ -186,7 +186,7 @@ class KernelLaunch(Command):
 
 
 class NodeLaunch(KernelLaunch):
-    """A launch by a node of a graph, whose number a fault's report has."""
+    """A launch by a graph node; a fault report names the node's number."""
 
     __slots__ = ("graph_node",)
 
@@ -202,9 +202,9 @@ def launch(
     *,
     is_cooperative: bool = False,
 ) -> None:
-    """Check and enqueue; DriverFailure INVALID_VALUE names the bound that is broken.
+    """Check and enqueue a launch; DriverFailure INVALID_VALUE names the violated bound.
 
-    The blocks of a cooperative launch must fit on the device together, else it is
+    The blocks of a cooperative launch must fit on the device together, otherwise
     COOPERATIVE_LAUNCH_TOO_LARGE.
     """
     if function.module.context is not stream.context:
@@ -213,7 +213,7 @@ def launch(
     if plan is None or plan.shape != (*grid, *block, dynamic_shared_bytes):
         check_shape(function, grid, block, dynamic_shared_bytes)
         plan = Plan(machine, function, grid, block, dynamic_shared_bytes)
-        # Where each launch is watched, whoever launches is to come here.
+        # If each launch is recorded, every launch must go through this function.
         function.plan = None if machine.record else plan
     if is_cooperative:
         _check_cooperative(function, stream, grid, block, dynamic_shared_bytes)
@@ -262,7 +262,7 @@ def _complaint(function: Function, grid: Dim3, block: Dim3, threads: int, shared
 
 
 def resident_blocks(function: Function, threads: int, dynamic_shared_bytes: int) -> int:
-    """How many blocks of this shape a multiprocessor holds at once; 0 if not even one."""
+    """How many blocks of this shape a multiprocessor holds at once; 0 if none fits."""
     if not 0 < threads <= function.kernel.max_threads:
         return 0
     has = function.module.context.device.capability
@@ -274,10 +274,10 @@ def resident_blocks(function: Function, threads: int, dynamic_shared_bytes: int)
 
 
 def best_block(function: Function, limit: int, shared_of: Callable[[int], int]) -> tuple[int, int]:
-    """Block size with the most resident threads, and the grid that fills the device.
+    """The block size with the most resident threads, and the grid that fills the device.
 
-    `shared_of` says how much dynamic shared memory a block of so many threads has; of equally
-    good sizes it is the largest. 0 and 0 if no block can be launched.
+    `shared_of` maps a number of threads to the block's dynamic shared memory. Of equally good
+    sizes, the largest is returned; 0 and 0 if no block can be launched.
     """
     most = min(function.kernel.max_threads, limit if limit > 0 else MAX_THREADS)
     sizes = [*range(most - most % 32, 0, -32), most] if most % 32 else range(most, 0, -32)
@@ -293,7 +293,7 @@ def best_block(function: Function, limit: int, shared_of: Callable[[int], int]) 
 
 
 def spare_shared(function: Function, blocks: int, threads: int) -> int:
-    """The dynamic shared memory of each of so many blocks, if a multiprocessor is to hold them."""
+    """The dynamic shared memory left for each of `blocks` resident blocks of a multiprocessor."""
     if blocks < 1 or not 0 < threads <= function.kernel.max_threads:
         raise DriverFailure(INVALID_VALUE, f"{blocks} blocks of {threads} threads")
     if resident_blocks(function, threads, 0) < blocks:

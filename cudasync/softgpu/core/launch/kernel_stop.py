@@ -1,7 +1,7 @@
-"""Cellar. Ending kernels that do not end by themselves: after an interrupt, a reset, at the end.
+"""Cellar. Stops endless kernels: after an interrupt, at a reset, at the end of the process.
 
-A kernel that is stopped times out where it is, and its context fails with that. One that ends
-within the grace is left alone: it only looked endless.
+A stopped kernel times out where it is, and its context fails with that code. A kernel that ends
+within the grace period is left alone.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from cudasync.softgpu.core.scheduling.executor import Executor
     from cudasync.softgpu.core.streams.commands import Command
 
-# How long a kernel may go on that somebody wants to be over.
+# How long a kernel may still run after an interrupt, a reset or the end of the process.
 GRACE_S: Final = 1.0
 AFTER_INTERRUPT: Final = "it had not ended a second after Ctrl-C"
 AT_RESET: Final = "its device was reset"
@@ -25,7 +25,7 @@ AT_END: Final = "the process ended"
 
 
 class Interrupted:
-    """The command that executed when an interrupt came, and how long others still wait for it.
+    """The command that executed when an interrupt came, and the deadline of its waiters.
 
     Used under the executor's lock.
     """
@@ -40,7 +40,7 @@ class Interrupted:
             self._command, self._until_s = command, monotonic() + GRACE_S
 
     def patience_s(self, command: Command | None) -> float | None:
-        """For how long to wait for `command`, which executes; None for as long as it takes."""
+        """How long to wait for the executing `command`; None stands for no limit."""
         if command is None or command is not self._command:
             return None
         left_s = self._until_s - monotonic()
@@ -51,7 +51,7 @@ class Interrupted:
 
 
 class Deadline:
-    """Within, what a context executes has a second; then its kernels are stopped."""
+    """A block in which a context's commands have a second; then its kernels are stopped."""
 
     def __init__(self, executor: Executor, context: Context) -> None:
         self._executor = executor
@@ -59,7 +59,7 @@ class Deadline:
         self._is_over = Event()
 
     def __enter__(self) -> None:
-        # Nothing runs late where there is nothing to run.
+        # A context without pending work needs no deadline.
         if any(stream.pending for stream in list(self._context.streams)):
             Thread(target=self._watch, name="cudasync deadline", daemon=True).start()
 

@@ -1,7 +1,7 @@
-"""Cellar. What one op declared to read and write, and what is known of what it has done.
+"""Cellar. The declared reads and writes of one op, and its known accesses so far.
 
-A byte may be used as any range that covers it allows. Memory that the op's function allocates
-itself is its own, and so is what a graph allocates and what modules keep for printf and malloc.
+A byte may be used as any range that covers it allows. Memory that the op's function allocates is
+the op's own. So is a graph's memory, and the memory that modules keep for printf and malloc.
 """
 
 from __future__ import annotations
@@ -24,12 +24,13 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Declaration:
-    """What one op declares; `op` is its name and place, for people."""
+    """The declaration of one op; `op` is its name and place, for people."""
 
     rows: Sequence[Declared]
     op: str
-    # Addresses (start, end): of what the op's function has allocated, of what its copies and fills
-    # have written, and of what its launches have, of which the latest may yet have to be asked.
+    # Address ranges (start, end): allocated by the op's function (`own`), written by its copies and
+    # fills (`filled`), written by its launches (`stored`). `launched` holds recordings whose writes
+    # are not in `stored` yet.
     own: list[tuple[int, int]] = field(default_factory=list)
     filled: list[tuple[int, int]] = field(default_factory=list)
     stored: list[tuple[int, int]] = field(default_factory=list)
@@ -37,7 +38,7 @@ class Declaration:
     launches: list[Command] = field(default_factory=list)
 
     def pieces(self, start: int, end: int) -> Iterator[tuple[int, int, bool, bool]]:
-        """The range, cut where what is declared changes: and may a piece be read, and written."""
+        """The range, cut where the declaration changes: start, end, may be read, may be written."""
         rows = [row for row in self.rows if row.start < end and start < row.end]
         edges = {edge for row in rows for edge in (row.start, row.end) if start < edge < end}
         for low, high in pairwise(sorted({start, end, *edges})):
@@ -45,20 +46,20 @@ class Declaration:
             yield low, high, any(r.reads for r in here), any(r.writes for r in here)
 
     def is_private(self, address: int, allocation: Allocation | None) -> bool:
-        """True for what concerns no other op."""
+        """True for memory that no other op uses."""
         if any(start <= address < end for start, end in self.own):
             return True
         if allocation is None:
             return False
         if allocation.kind is MemoryKind.VARIABLE:
-            # No text can name what a module keeps for printf and malloc.
+            # A name with a space is a module's memory for printf and malloc, not of the PTX text.
             return " " in allocation.name
-        # No op can name an array either, nor what an object keeps of itself.
+        # An op cannot name an array, nor the record of a texture or surface object.
         is_nameless = allocation.kind in (MemoryKind.ARRAY, MemoryKind.OBJECT)
         return is_nameless or allocation.keeper is not None
 
     def written_by_launches(self) -> list[tuple[int, int]]:
-        """What launches have written, where old values are not to be read."""
+        """Ranges that launches have written, where old values must not be read."""
         while self.launched:
             record = self.launched.pop()
             for index in range(record.count):
@@ -67,9 +68,9 @@ class Declaration:
         return self.stored
 
     def may_hold_old(self, start: int, end: int) -> bool:
-        """True if a copy that reads the range now reads what no earlier command has written."""
+        """True if a copy that reads the range now would read bytes that the op has not written."""
         if self.launches:
-            # What they write is known when they have run.
+            # The writes of a launch are known only after its run.
             return False
         for low, high in sorted(self.filled):
             if low <= start < high:

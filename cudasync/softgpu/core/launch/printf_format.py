@@ -1,7 +1,7 @@
-"""Cellar. printf of device code: CUDA C++ Programming Guide, "Formatted Output".
+"""Cellar. printf of device code, after the CUDA C++ Programming Guide, "Formatted Output".
 
-Arguments lie as the members of a C struct would: each at the next multiple of its own size, floats
-promoted to double, small integers to int. What is missing reads as zero.
+Arguments lie like members of a C struct: each at the next multiple of its own size, floats
+promoted to double, small integers to int. A missing argument reads as zero.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _CONVERSION = re.compile(
 )
 _LONG = frozenset({b"l", b"ll", b"j", b"z", b"t"})
 _NARROW = {b"hh": 8, b"h": 16}
-# Wider fields than this are a mistake, or malice.
+# A wider field is a mistake, or malice.
 _WIDEST = 1 << 12
 
 
@@ -47,7 +47,7 @@ class _Arguments:
 
 
 def formatted(text: bytes, data: bytes, string_at: Callable[[int], bytes]) -> bytes:
-    """`text` with its conversions done on the arguments `data`; `string_at` is for %s."""
+    """Format `text` with the arguments in `data`; `string_at` reads the strings of %s."""
     arguments = _Arguments(data)
 
     def convert(match: re.Match[bytes]) -> bytes:
@@ -102,7 +102,7 @@ def _integer(length: bytes | None, letter: str, pattern: str, arguments: _Argume
     if is_signed and value >> (bits - 1):
         value -= 1 << bits
     spelled = (pattern + ("d" if letter in "diu" else letter)).encode() % value
-    # C has 017 where Python has 0o17.
+    # C writes 017, Python 0o17.
     return spelled.replace(b"0o", b"0") if letter == "o" else spelled
 
 

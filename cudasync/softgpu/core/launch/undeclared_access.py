@@ -1,4 +1,4 @@
-"""Cellar. The sentence about an access that its op did not declare: who, where, what, remedy."""
+"""Cellar. The sentence about an undeclared access: the op, the place, the access, the remedy."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Declared(NamedTuple):
-    """What may happen to the bytes [start, end)."""
+    """The declared use of the bytes [start, end)."""
 
     start: int
     end: int
@@ -22,7 +22,7 @@ class Declared(NamedTuple):
     writes: bool
 
     def words(self) -> str:
-        """What was declared."""
+        """The declaration in words."""
         match self.reads, self.writes:
             case True, True:
                 return "read and written"
@@ -35,7 +35,7 @@ class Declared(NamedTuple):
 
 
 class Access(NamedTuple):
-    """An access that was not declared: `allowed` is whether it may be read, and written."""
+    """An undeclared access; `allowed` says whether its bytes may be read, and written."""
 
     who: str
     address: int
@@ -45,7 +45,7 @@ class Access(NamedTuple):
 
 
 class _Origin(NamedTuple):
-    """Where bytes of some memory are counted from."""
+    """The address from which the bytes of some memory are counted."""
 
     order: int
     address: int
@@ -72,7 +72,7 @@ def sentence(
     function: Function | None = None,
     parameters: bytes = b"",
 ) -> str:
-    """About the first of `found`, in the order of the kernel's arguments, then of addresses."""
+    """The sentence about the first access of `found`, by the kernel's arguments, then address."""
     pointers = list(_pointers(function, parameters)) if function is not None else []
     origin, access = min(
         ((_origin(each, pointers), each) for each in found),
@@ -93,7 +93,7 @@ def sentence(
 
 
 def _pointers(function: Function, parameters: bytes) -> Iterator[_Origin]:
-    """The words among the arguments that may be addresses."""
+    """The words in the arguments that may be addresses."""
     declared = function.module.source.function(function.name).parameters
     for index, ((start, size), parameter) in enumerate(zip(function.places, declared, strict=True)):
         for place in range(start, start + size - 7, 8):
@@ -102,7 +102,7 @@ def _pointers(function: Function, parameters: bytes) -> Iterator[_Origin]:
 
 
 def _origin(access: Access, pointers: Sequence[_Origin]) -> _Origin:
-    """The argument that points nearest before the access in its allocation, else the memory."""
+    """The nearest argument before the access in its allocation, else the allocation's start."""
     made = access.allocation
     if made is None:
         return _Origin(len(pointers), access.address, f"host memory at {access.address:#x}")
@@ -116,7 +116,7 @@ def _origin(access: Access, pointers: Sequence[_Origin]) -> _Origin:
 
 
 def _extent(access: Access, rows: Sequence[Declared], origin: _Origin) -> str:
-    """What is declared of the memory, counted from the origin."""
+    """The declarations for the allocation, with bytes counted from the origin."""
     made = access.allocation
     low, high = (made.start, made.end) if made else (access.address, access.address + 1)
     near = sorted({row for row in rows if row.start < high and low < row.end})

@@ -1,7 +1,7 @@
-"""Cellar. Several PTX modules made one, as a driver's linker makes one program of them.
+"""Cellar. The linker: merges several PTX modules into one, as a driver's linker does.
 
-What comes out is PTX again, so that it can be kept, written to a file and loaded like any other.
-`statements` takes a text apart at its top level; `merge` puts texts together; `runtime` has the
+The result is PTX again, so that it can be kept, written to a file and loaded like any other text.
+`ptx_statements` splits a text at its top level. `merge` merges texts. `device_runtime` has the
 functions of the device's run-time library that programs link with.
 """
 

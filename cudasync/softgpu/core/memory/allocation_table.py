@@ -1,13 +1,13 @@
-"""Cellar. The allocation table: which memory exists, whose it is, who made it and who freed it.
+"""Cellar. The allocation table: which memory exists, its owner, and the lines that made it.
 
 True at every call's end:
 - live allocations of a table are disjoint, and kept sorted by start;
 - an address is found in at most one allocation of all tables;
 - `version` changes whenever the set of live ranges does, so that snapshots can be cached.
 
-Whoever changes a table holds the executor's lock. To look takes none: what is found was there at
-some moment of the call. A look goes by copies, each one C call; the first, at what changes
-underneath, is only believed where the answer proves itself.
+A thread that changes a table holds the executor's lock. A look-up takes no lock: a found
+allocation existed at some moment of the call. Look-ups use copies, each made by one C call. Only
+the first attempt in `find` reads the changing list, and its answer is checked.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _REMEMBERED_FREES: Final = 4096
 
 @unique
 class MemoryKind(Enum):
-    """How memory came to be."""
+    """How memory was made."""
 
     DEVICE = "device memory"
     POOL = "stream-ordered device memory"
@@ -74,29 +74,29 @@ class Allocation:
     name: str = ""
     flags: int = 0
     is_live: bool = False
-    """False before a stream-ordered allocation has been executed, and after the free."""
+    """False before a stream-ordered allocation has executed, and after the free."""
     is_freeing: bool = False
-    """True from the call that frees it, even if the free has yet to be executed."""
+    """True from the call that frees it, even before the free executes."""
     freed_at: str = ""
     keeper: GraphMemory | None = None
-    """Of a graph's memory: who keeps its address when it is freed."""
+    """For a graph's memory: keeps the address when the memory is freed."""
     pool: Pool | None = None
-    """Where stream-ordered memory is from."""
+    """The pool of stream-ordered memory."""
     is_synchronous: bool = False
-    """True where calls that copy or fill wait until that is done (SYNC_MEMOPS)."""
+    """True if copying and filling calls wait until they are done (SYNC_MEMOPS)."""
     pages: Pages | None = None
-    """What was said of managed memory, page by page."""
+    """The advice for managed memory, page by page."""
     shared: Sharing | None = None
-    """How other processes see it, or that it is another process's."""
+    """How the memory is shared with other processes, as owner or importer."""
     is_of_library: bool = False
-    """True where an object of cudasync made it, which frees it; known while leaks are checked."""
+    """True if an object of cudasync made it and will free it; set only while leaks are checked."""
 
     @property
     def end(self) -> int:
         return self.start + self.size_bytes
 
     def describe(self) -> str:
-        """What a fault report says about it."""
+        """The allocation's description in a fault report."""
         what = f"{self.kind.value} {self.name!r}" if self.name else self.kind.value
         text = f"{what} of {self.size_bytes} bytes at {self.start:#x}, allocated at {self.made_at}"
         return f"{text}, freed at {self.freed_at}" if self.freed_at else text
@@ -104,7 +104,7 @@ class Allocation:
 
 @dataclass(slots=True)
 class AllocationTable:
-    """The allocations of one arena, and registered memory, which lies outside of it."""
+    """The allocations of one arena, and registered memory, which lies outside the arena."""
 
     arena: Arena
     version: int = 0
@@ -150,21 +150,21 @@ class AllocationTable:
 
     @property
     def made(self) -> int:
-        """How many allocations there have been: the number of the latest."""
+        """The number of allocations made so far, which is the number of the latest."""
         return self._made
 
     def make_live(self, allocation: Allocation) -> None:
-        """Let kernels see a stream-ordered allocation from now on."""
+        """Make a stream-ordered allocation visible to kernels."""
         allocation.is_live = True
         self.version += 1
 
     def hide(self, allocation: Allocation) -> None:
-        """Let kernels see it no more; its address stays taken."""
+        """Make an allocation invisible to kernels; its address stays taken."""
         allocation.is_live = False
         self.version += 1
 
     def free(self, allocation: Allocation) -> None:
-        """Take it out of the table and remember it for reports; `arena.release` comes after."""
+        """Remove it from the table, and keep it for reports; `arena.release` comes after."""
         del self._by_start[allocation.start]
         del self._starts[bisect_right(self._starts, allocation.start) - 1]
         allocation.is_live = False
@@ -174,9 +174,9 @@ class AllocationTable:
         self.version += 1
 
     def find(self, address: int) -> Allocation | None:
-        """The allocation that holds `address`, live or not yet live, or that begins there."""
+        """The allocation that contains or begins at `address`, live or not yet live."""
         starts = self._starts
-        # Another thread may make the list shorter; without a GIL also within `bisect_right`.
+        # Another thread may shorten the list; without a GIL, also within `bisect_right`.
         try:
             found = self._by_start[starts[bisect_right(starts, address) - 1]]
             if found.start <= address < found.end or address == found.start:
@@ -186,7 +186,7 @@ class AllocationTable:
         return self._find_again(address)
 
     def _find_again(self, address: int) -> Allocation | None:
-        """As `find`, whatever other threads free and allocate meanwhile."""
+        """Like `find`, also while other threads free and allocate."""
         while True:
             version, starts = self.version, self._starts.copy()
             index = bisect_right(starts, address) - 1
@@ -202,8 +202,8 @@ class AllocationTable:
         return index >= 0 and self._by_start[self._starts[index]].end > start
 
     def find_freed(self, address: int) -> Allocation | None:
-        """The last allocation that held `address` and was freed."""
-        # By a copy: others free meanwhile.
+        """The latest freed allocation that contained `address`."""
+        # A copy: other threads free meanwhile.
         for allocation in reversed(self._freed.copy()):
             if allocation.start <= address < allocation.end:
                 return allocation
@@ -219,28 +219,28 @@ class AllocationTable:
         return min(there, key=lambda a: distance(a, address), default=None)
 
     def live_ranges(self) -> list[tuple[int, int]]:
-        """What a kernel may touch."""
+        """The ranges that a kernel may touch."""
         return [(a.start, a.end) for a in self._all() if a.is_live]
 
     def live(self) -> list[Allocation]:
-        """What can be used now."""
+        """The allocations that can be used now."""
         return [a for a in self._all() if a.is_live]
 
     def used_by(self, kind: MemoryKind) -> int:
-        """Bytes of all allocations of a kind."""
+        """The bytes of all allocations of a kind."""
         return sum(a.size_bytes for a in self._all() if a.kind is kind)
 
     def of_context(self, context: Context) -> list[Allocation]:
-        """Everything that `context` has allocated here."""
+        """All allocations of `context` in this table."""
         return [a for a in self._all() if a.context is context]
 
     def _all(self) -> list[Allocation]:
-        # One C call, whatever others allocate and free.
+        # One C call, so other threads may allocate and free meanwhile.
         return list(self._by_start.values())
 
 
 def distance(allocation: Allocation, address: int) -> int:
-    """Bytes between an address and the nearest byte of an allocation; 0 inside."""
+    """The bytes between an address and the nearest byte of an allocation; 0 inside."""
     if address < allocation.start:
         return allocation.start - address
     return max(0, address - allocation.end + 1)

@@ -1,19 +1,19 @@
 """Cellar. One reserved range of addresses, cut into allocations.
 
-The range is reserved once and its pages come into being when touched, so that gigabytes cost
-nothing until used, and an address of this arena can be told by comparing.
+The range is reserved once, and its pages come when touched. So gigabytes cost nothing until used,
+and a comparison tells whether an address is in this arena.
 
 True at every call's end:
-- what is in use is at most the arena's size; there are twice as many addresses, so that holes
-  between small blocks refuse nobody, as they do not on a GPU, which maps pages;
-- allocations start at multiples of 512 and never touch: at least 512 free bytes lie between
-  two, so that an access one past the end hits nobody;
-- what is released waits in quarantine and is reused last, so that a use after free finds
-  poison, not somebody else's data;
-- what left quarantine has its pages for a while, and is handed out first, since new pages cost
-  more than all the rest; then it is cold, and its pages are the system's again;
-- fresh and released memory is poison. Whoever reserves or releases calls `poison_pages` for it,
-  outside of any lock, since it may take long.
+- memory in use is at most the arena's size. There are twice as many addresses, so that holes
+  between small blocks refuse no request, just as on a GPU, which maps pages;
+- allocations start at multiples of 512. At least 512 free bytes lie between two of them, so that
+  an access one past the end hits no allocation;
+- released memory waits in quarantine and is reused last, so that a use after free finds poison,
+  not other data;
+- memory that left quarantine is warm: it keeps its pages for a while and is handed out first,
+  because new pages cost more than all the rest. Later it is cold: the system has its pages back;
+- fresh and released memory is poison. Callers of `reserve` and `release` call `poison_pages`,
+  outside of any lock, because it may take long.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Arena:
         self.end = self.base + addresses
         self.size_bytes = size_bytes
         self.used_bytes = 0
-        # What is free: with pages, and without, which is all that was never used.
+        # Free memory: warm with pages; cold without pages, also all memory that was never used.
         self.warm = FreeRanges()
         self._cold = FreeRanges()
         self._cold.add(self.base, self.end)
@@ -66,25 +66,25 @@ class Arena:
             if not self.quarantine.evict():
                 if not self.warm.size_bytes:
                     return None
-                # It may be that only the two together have room.
+                # Perhaps only warm and cold memory together have room.
                 self.cool(self.warm.size_bytes)
 
     def release(self, start: int, size_bytes: int) -> None:
-        """Put a block, poisoned, into quarantine."""
+        """Put a poisoned block into quarantine."""
         need = _footprint(size_bytes)
         self.used_bytes -= need
         self.quarantine.put(self, start, need)
 
     def take_back(self, start: int, need: int) -> None:
-        """Make a block free again that was in quarantine."""
+        """Free a block that leaves quarantine."""
         self.warm.add(start, start + need)
 
     def cool(self, size_bytes: int) -> None:
-        """Give pages of what is free back to the system: so many bytes, if there are as many."""
-        # All blocks are multiples of this, so what remains is, too.
+        """Give up to `size_bytes` of warm memory's pages back to the system."""
+        # All blocks are multiples of the alignment, so the remainder is, too.
         for start, end in self.warm.take_last(-(-size_bytes // ALIGNMENT) * ALIGNMENT):
             first, last = self._cold.add(start, end)
-            # Whole pages; one that is shared with a block goes when that does.
+            # Whole pages only; a page shared with a block goes with the block.
             low = max(first, start - (start - self.base) % _PAGE_BYTES)
             high = min(last, end + (self.base - end) % _PAGE_BYTES)
             self._drop_pages(low, high - low)
@@ -97,5 +97,5 @@ class Arena:
 
 
 def _footprint(size_bytes: int) -> int:
-    """What an allocation takes from the arena: its size rounded up, and the gap behind it."""
+    """The bytes that an allocation takes: its size rounded up, and the gap behind it."""
     return -(-size_bytes // ALIGNMENT) * ALIGNMENT + GUARD_BYTES

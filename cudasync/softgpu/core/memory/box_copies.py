@@ -1,6 +1,6 @@
 """Cellar. Copies of boxes: bytes in rows, rows in slices, at either end.
 
-A row begins `pitch` bytes after the one before, a slice `pitch * height` bytes after.
+Rows begin `pitch` bytes apart, slices `pitch * height` bytes.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ class End:
     pitch: int = 0
     height: int = 0
     array: int = 0
-    """The handle, where `kind` is ARRAY; `address` is then where the array begins."""
+    """The array's handle if `kind` is ARRAY; `address` is then the array's start."""
     bounds: tuple[int, int, int] | None = None
-    """Of an array: the bytes of a row, the rows of a slice, the slices."""
+    """For an array: the bytes of a row, the rows of a slice, the slices."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ class Box:
 
 
 def line(target: Place, source: Place, size_bytes: int) -> Box:
-    """The box that a plain copy is."""
+    """The box of a plain copy."""
     return Box(_end(source, size_bytes), _end(target, size_bytes), size_bytes, 1, 1)
 
 
@@ -76,19 +76,19 @@ def _end(place: Place, pitch: int, height: int = 1) -> End:
 def rectangle(
     target: Place, source: Place, width: int, height: int, pitches: tuple[int, int]
 ) -> Box:
-    """The box that a copy of rows is; the pitches are the target's and the source's."""
+    """The box of a copy of rows; the pitches are the target's and the source's."""
     to, of = pitches
     return Box(_end(source, of, height), _end(target, to, height), width, height, 1)
 
 
 def strides(end: End, box: Box) -> tuple[int, int]:
-    """From row to row and from slice to slice."""
+    """The distances from row to row and from slice to slice."""
     pitch = end.pitch or end.x_bytes + box.width
     return pitch, pitch * (end.height or end.y + box.height)
 
 
 def place_of(memory: MemoryManager, end: End, box: Box) -> Place:
-    """The place of an end's first byte; DriverFailure if the box does not lie in memory."""
+    """The place of an end's first byte; DriverFailure if the box is not within memory."""
     if end.bounds is not None:
         _check_bounds(end, box, end.bounds)
     if end.kind not in (HOST, DEVICE, ARRAY, UNIFIED):
@@ -118,7 +118,7 @@ def _check_bounds(end: End, box: Box, bounds: tuple[int, int, int]) -> None:
 
 
 class BoxCopy(Command):
-    """A memcpy node, or a copy of a box; pageable memory is looked at when it executes."""
+    """A memcpy node, or a copy of a box; pageable memory is checked when it executes."""
 
     __slots__ = ("box", "source", "target")
 

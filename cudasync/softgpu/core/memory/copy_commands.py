@@ -1,8 +1,8 @@
 """Cellar. Commands that move and fill memory.
 
-Each end of a transfer is a `Place`: an address, and the allocation it lies in, or none for
-pageable host memory. The allocation is looked at again when the command executes, so that
-memory that was freed between the call and the execution is a fault and not a silent access.
+Each end of a transfer is a `Place`: an address and its allocation, or no allocation for pageable
+host memory. The allocation is checked again when the command executes. So memory freed between
+the call and the execution is a fault and not a silent access.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ _memset = ctypes.memset
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where bytes are read or written."""
+    """The address and allocation at which bytes are read or written."""
 
     address: int
     allocation: Allocation | None
     keep: object = None
-    """What must live as long as the address is used: the staged bytes of a pageable source.
+    """Keeps the staged bytes of a pageable source alive until they are copied.
 
-    Something else in its place, once they have been copied."""
+    After the copy it is True."""
 
     @property
     def is_pageable(self) -> bool:
@@ -41,12 +41,12 @@ class Place:
 
     @property
     def is_lost(self) -> bool:
-        """True for what a context that failed was still to allocate, or has freed."""
+        """True for memory of a failed context whose allocation never ran, or that was freed."""
         allocation = self.allocation
         return allocation is not None and not allocation.is_live and bool(allocation.context.error)
 
     def check(self, size_bytes: int, what: str) -> None:
-        """DriverFailure ILLEGAL_ADDRESS if the memory is not there any more, or not yet."""
+        """DriverFailure ILLEGAL_ADDRESS if the memory is not live yet, or not any more."""
         allocation = self.allocation
         if allocation is not None and size_bytes and not allocation.is_live:
             raise DriverFailure(
@@ -82,7 +82,7 @@ class Copy(Command):
 
     def run(self) -> Step:
         if self.source.is_lost or self.target.is_lost:
-            # Another device's fault, and none of this one's: its own is where it waits for that.
+            # Another context has failed; this one's own commands are not at fault.
             return Step.DONE
         self.source.check(self.size_bytes, "a copy from")
         self.target.check(self.size_bytes, "a copy to")
@@ -90,7 +90,7 @@ class Copy(Command):
         pitches = (0, self.target_pitch), (0, self.source_pitch)
         move_rows(target, source, (1, self.rows, self.size_bytes), *pitches)
         if self.source.keep is not None:
-            # Events outlive what they stand for.
+            # An event may keep this command, so drop the staged bytes.
             self.source = Place(source, None, keep=True)
         return Step.DONE
 
@@ -99,7 +99,7 @@ class Copy(Command):
         return copy_us(self.size_bytes * self.rows)
 
     def touched(self) -> Touched:
-        # Staged bytes are this command's own.
+        # Staged bytes belong to this command alone.
         reads = () if self.source.keep is not None else self._rows(self.source, self.source_pitch)
         return Touched(reads, self._rows(self.target, self.target_pitch))
 
@@ -159,7 +159,7 @@ def _fill(address: int, pattern: bytes, size_bytes: int) -> None:
     if pattern == pattern[:1] * len(pattern):
         _memset(address, pattern[0], size_bytes)
         return
-    # Lay the pattern down once, then double what is there.
+    # Write the pattern once, then double the written part.
     _memmove(address, pattern, len(pattern))
     done = len(pattern)
     while done < size_bytes:

@@ -1,8 +1,8 @@
-"""Cellar. What can be done with the contents of memory: copies and memsets, enqueued.
+"""Cellar. Operations on the contents of memory: copies and memsets, enqueued.
 
-A pageable source is read at the call and a pinned one when the copy executes, so a program that
-reuses a pinned buffer too early is found out. A copy to pageable memory is done on return, as the
-CUDA driver API says.
+A pageable source is read at the call, a pinned source when the copy executes. So a program that
+reuses a pinned buffer too early gives a wrong result. A copy to pageable memory is done on return,
+as the CUDA driver API says.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class TransferManager:
         self._peers = machine.peers
 
     def check_access(self, context: Context, *ends: Place) -> None:
-        """INVALID_VALUE for memory of a pool that the context's device has no access to."""
+        """INVALID_VALUE for memory of a pool without access for the context's device."""
         if not self._has_others:
             return
         for end in ends:
@@ -54,7 +54,8 @@ class TransferManager:
     def check_recorded(self, target: Place, source: Place) -> None:
         """NOT_SUPPORTED for a node that copies between devices without access to each other.
 
-        Of calls it is said that the driver goes through the host then, of nodes nothing is.
+        For calls, the documentation says that the driver goes through the host; for nodes, it says
+        nothing.
         """
         ends = [end.allocation for end in (target, source)]
         devices = [
@@ -78,10 +79,10 @@ class TransferManager:
         *,
         is_peer: bool = False,
     ) -> Copy:
-        """Enqueue a copy. A pageable source is read now; a pinned one when it executes.
+        """Enqueue a copy. A pageable source is read now, a pinned source when the copy executes.
 
-        A copy to pageable memory is done on return, as the CUDA driver API says. One between peers
-        is each device's own at its end, so no pool has to be open to the stream's.
+        A copy to pageable memory is done on return, as the CUDA driver API says. In a copy between
+        peers, each device accesses its own end, so the stream's device needs no access to pools.
         """
         return self.copy_rows(
             stream,
@@ -106,12 +107,12 @@ class TransferManager:
         source_pitch: int,
         is_peer: bool = False,
     ) -> Copy:
-        """As `copy`, for `rows` rows of `size_bytes` each, `pitch` bytes apart."""
+        """Like `copy`, for `rows` rows of `size_bytes` each, `pitch` bytes apart."""
         if not is_peer:
             self.check_access(stream.context, target, source)
         if target_pitch == source_pitch == size_bytes or not size_bytes:
             size_bytes, rows = size_bytes * rows, 1
-        # What is captured reads memory when the graph runs, whatever memory it is.
+        # A captured copy reads all memory, also pageable, when the graph runs.
         captured = stream.capture is not None
         if captured:
             self.check_recorded(target, source)
@@ -145,7 +146,7 @@ class TransferManager:
         is_read_now: bool,
         is_peer: bool = False,
     ) -> BoxCopy:
-        """Enqueue a copy of a box; its source is read at the call, or when it executes.
+        """Enqueue a copy of a box; its source is read at the call, or when the copy executes.
 
         A copy to pageable memory is done on return.
         """
@@ -192,6 +193,6 @@ class TransferManager:
         return filling
 
     def discard(self, stream: Stream, address: int, size_bytes: int) -> None:
-        """Enqueue that memory may read as anything until it is written: it is poison then."""
+        """Enqueue a discard: the memory's contents are undefined until written, here poison."""
         first = address + address % 2
         self.fill(stream, first, PATTERN, max(0, address + size_bytes - first) // 2)

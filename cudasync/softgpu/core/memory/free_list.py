@@ -1,4 +1,4 @@
-"""Cellar. Free addresses: sorted ranges that never touch, handed out by first fit."""
+"""Cellar. The free list: sorted, disjoint address ranges, handed out by first fit."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from bisect import bisect_left
 
 
 class FreeRanges:
-    """Disjoint ranges [start, end) by address; neighbours are joined."""
+    """Disjoint ranges [start, end), sorted by address; adjacent ranges are joined."""
 
     __slots__ = ("_ends", "_starts", "size_bytes")
 
@@ -16,7 +16,7 @@ class FreeRanges:
         self.size_bytes = 0
 
     def take(self, need: int) -> int | None:
-        """The start of `need` bytes that are free no more; None if no range has as many."""
+        """Take `need` bytes and return their start; None if no range is large enough."""
         for index, start in enumerate(self._starts):
             end = self._ends[index]
             if end - start >= need:
@@ -29,7 +29,7 @@ class FreeRanges:
         return None
 
     def add(self, start: int, end: int) -> tuple[int, int]:
-        """Make a range free; the range that it is part of now."""
+        """Add a free range; return the joined range that contains it."""
         self.size_bytes += end - start
         index = bisect_left(self._starts, start)
         joins_next = index < len(self._starts) and self._starts[index] == end
@@ -48,7 +48,7 @@ class FreeRanges:
         return self._starts[index], self._ends[index]
 
     def take_last(self, size_bytes: int) -> list[tuple[int, int]]:
-        """Take out so many bytes, if there are as many: those with the highest addresses."""
+        """Take up to `size_bytes` bytes, from the highest addresses."""
         taken: list[tuple[int, int]] = []
         while size_bytes > 0 and self._starts:
             start, end = self._starts.pop(), self._ends.pop()

@@ -1,6 +1,6 @@
-"""Cellar. Is there memory at a host address? Asked before it is touched, so that nothing crashes.
+"""Cellar. Checks that a host address is mapped before it is touched, so that nothing crashes.
 
-A real driver would die of a wild host pointer in a copy; here it is an INVALID_VALUE.
+A real driver crashes on a wild host pointer in a copy; here such a pointer is INVALID_VALUE.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 _PAGE_MASK: Final = mmap.PAGESIZE - 1
 _MS_ASYNC: Final = 1
 
-# On Linux msync with MS_ASYNC does nothing but walk the mappings of a range: ENOMEM if there is
-# a hole. Protection is not looked at.
+# On Linux, msync with MS_ASYNC only walks the mappings of a range: ENOMEM if there is a hole. It
+# does not check protection.
 _msync = ctypes.CDLL(None).msync
 _msync.argtypes = [ctypes.c_size_t, ctypes.c_size_t, ctypes.c_int]
 
@@ -34,19 +34,19 @@ def is_mapped(address: int, size_bytes: int) -> bool:
 
 _PAGE_BITS: Final = 12
 _MOST_SEEN: Final = 256
-# Pages that were there when last looked at: most pointers are to the same few.
+# Pages that were mapped at the last check, because most pointers are to the same few pages.
 _seen: set[int] = set()
 
 
 def need(address: int, size_bytes: int = 8) -> None:
-    """Refuse a pointer to no memory, before anything is done that could not be undone."""
+    """Refuse a pointer to unmapped memory, before anything irreversible is done."""
     page = address >> _PAGE_BITS
     if page not in _seen or (address + size_bytes - 1) >> _PAGE_BITS != page:
         _look(address, size_bytes)
 
 
 def need_all(addresses: Sequence[int]) -> None:
-    """Refuse pointers of which one points to no memory."""
+    """Refuse pointers if one of them points to unmapped memory."""
     if not _seen.issuperset([address >> _PAGE_BITS for address in addresses]):
         for address in addresses:
             need(address, 1)
@@ -67,7 +67,7 @@ _code: set[int] = set()
 
 
 def is_code(address: int) -> bool:
-    """True if the process may execute what is at an address."""
+    """True if the process may execute code at an address."""
     if address in _code:
         return True
     for line in Path("/proc/self/maps").read_text().splitlines():

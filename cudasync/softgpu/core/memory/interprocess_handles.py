@@ -1,8 +1,8 @@
 """Cellar, core. Memory between processes: handles of allocations and of pools.
 
-A handle names the process, the file of its pages, and the place in it, so that whoever gets it maps
-the same pages. `cuIpcGetMemHandle` moves memory into that file, once nothing executes; memory of a
-pool that was made to be handed out lies there from the beginning, in pages of its own.
+A handle names the process, the file of its pages, and the place in the file, so that the receiver
+maps the same pages. `cuIpcGetMemHandle` moves memory into the file while nothing executes. Memory
+of an exportable pool lies there from the beginning, in pages of its own.
 """
 
 from __future__ import annotations
@@ -46,29 +46,29 @@ _HOST: Final = -1
 
 @dataclass(frozen=True, slots=True)
 class Sharing:
-    """How an allocation is shared: on `Allocation.shared`."""
+    """How an allocation is shared; the value of `Allocation.shared`."""
 
     slot: int
-    """Where its file says that it is there; -1 for memory of another process."""
+    """The slot in the file that marks the memory as existing; -1 for another process's memory."""
     block: tuple[int, int] | None
-    """What it has of the arena, as start and size, where that is whole pages of its own."""
+    """Its part of the arena (start, size), if it has whole pages of its own."""
     handle: bytes = b""
-    """Of memory of another process: as what it came, and may be handed on."""
+    """For another process's memory: the received handle, under which it may be handed on."""
 
 
 class InterprocessMemory:
-    """What this process has handed out, and what it has of others."""
+    """The memory that this process has exported and imported."""
 
     def __init__(self, machine: Machine) -> None:
         self._machine = machine
         self._files: dict[int, SharedPages] = {}
-        # By handle: memory of another process that is mapped here, and how often it was opened.
+        # By handle: another process's memory that is mapped here, and the number of opens.
         self._opened: dict[bytes, tuple[Allocation, int]] = {}
 
-    # Handing out
+    # Exporting
 
     def handle(self, address: int) -> bytes:
-        """cuIpcGetMemHandle: of the whole allocation."""
+        """cuIpcGetMemHandle, for the whole allocation."""
         allocation = self._machine.memory.find(address)
         if allocation is None or allocation.is_freeing or allocation.kind is not MemoryKind.DEVICE:
             what = f"{address:#x} is not" if allocation is None else f"{allocation.describe()}: not"
@@ -120,7 +120,7 @@ class InterprocessMemory:
         return next(devices, _HOST)
 
     def _pages(self, table: AllocationTable) -> SharedPages:
-        """The file of an arena, made when it is first wanted; the lock is held, or it is there."""
+        """The file of an arena, made at first use; the lock is held, or the file exists."""
         found = self._files.get(table.arena.base)
         if found is None:
             try:
@@ -131,7 +131,7 @@ class InterprocessMemory:
         return found
 
     def _move(self, allocation: Allocation) -> None:
-        """Move memory to the file: nothing executes meanwhile, or a write would be lost."""
+        """Move memory to the file while nothing executes, so that no write is lost."""
         machine = self._machine
         for context in machine.contexts:
             if not context.is_destroyed and not context.error:
@@ -149,7 +149,7 @@ class InterprocessMemory:
     def allocate(
         self, table: AllocationTable, size_bytes: int, kind: MemoryKind, context: Context
     ) -> Allocation:
-        """Memory in pages of its own, in the file from the beginning; the lock is held."""
+        """Allocate in whole pages that lie in the file from the beginning; the lock is held."""
         start, block = self._whole_pages(table, size_bytes)
         made = table.register(start, size_bytes, context, kind, live=False)
         pages = self._pages(table)
@@ -158,13 +158,13 @@ class InterprocessMemory:
         return made
 
     def own(self, table: AllocationTable, made: Allocation) -> None:
-        """Take back pages that memory freed before left in the file; the lock is held."""
+        """Take back pages that earlier memory left in the file; the lock is held."""
         pages = self._files.get(table.arena.base)
         if pages is not None:
             pages.unshare(made.start, made.size_bytes)
 
     def _whole_pages(self, table: AllocationTable, size_bytes: int) -> tuple[int, tuple[int, int]]:
-        """Where pages begin that nothing else lies in, and what of the arena they take."""
+        """The start of pages that hold nothing else, and the arena block that contains them."""
         span = -(-max(1, size_bytes) // PAGE) * PAGE + PAGE
         taken = table.arena.reserve(span)
         if taken is None:
@@ -175,10 +175,10 @@ class InterprocessMemory:
             pages.unshare(*_inner(block))
         return -(-taken // PAGE) * PAGE, block
 
-    # Taking in
+    # Importing
 
     def open(self, handle: bytes) -> Allocation:
-        """cuIpcOpenMemHandle: memory of another process, on the device that it has there."""
+        """cuIpcOpenMemHandle: another process's memory, on the same device as there."""
         with self._machine.executor.lock:
             known = self._opened.get(handle)
             if known is not None:
@@ -192,7 +192,7 @@ class InterprocessMemory:
         return made
 
     def close(self, address: int) -> None:
-        """cuIpcCloseMemHandle: once for each time that it was opened."""
+        """cuIpcCloseMemHandle: called once for each open."""
         if self._machine.executor.deferred.put_off(lambda: self.close(address)):
             return
         with self._machine.executor.lock:
@@ -210,14 +210,14 @@ class InterprocessMemory:
         self._machine.memory.end(allocation)
 
     def is_opened(self, allocation: Allocation) -> bool:
-        """Whether memory is closed, and not freed."""
+        """Whether memory came from a handle, so that it is closed and not freed."""
         return any(each is allocation for each, _ in list(self._opened.values()))
 
     def take_pointer(self, pool: Pool, handle: bytes) -> Allocation:
-        """cuMemPoolImportPointer: memory of a pool that another process has."""
+        """cuMemPoolImportPointer: memory of another process's pool."""
         if not pool.is_imported:
             raise DriverFailure(INVALID_VALUE, "the pool is not another process's")
-        # No context has to be current; the memory is of its device's.
+        # No context need be current; the memory belongs to the primary context of its device.
         device = pool.device or self._machine.devices[0]
         made = self._map(handle, pool.kind, device.primary, mark=pool.mark)
         made.name = "of another process"
@@ -263,7 +263,7 @@ class InterprocessMemory:
     # The end of shared memory
 
     def end(self, table: AllocationTable, allocation: Allocation) -> None:
-        """Give back what shared memory had of the arena; it is out of the table."""
+        """Give back shared memory's part of the arena, after its removal from the table."""
         shared = allocation.shared
         assert shared is not None
         with self._machine.executor.lock:
@@ -286,7 +286,7 @@ class InterprocessMemory:
 
 
 def _inner(block: tuple[int, int] | None) -> tuple[int, int]:
-    """The whole pages within what an allocation took of an arena."""
+    """The whole pages within an allocation's block of an arena."""
     assert block is not None
     first = -(-block[0] // PAGE) * PAGE
     return first, (block[0] + block[1]) // PAGE * PAGE - first

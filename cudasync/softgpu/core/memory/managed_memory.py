@@ -1,7 +1,7 @@
-"""Cellar. What a program said of managed memory: advice, and where it prefetched to.
+"""Cellar. Advice for managed memory, and its prefetch locations.
 
-Memory is where it is here, so advice moves nothing. It is kept for each page and given back when
-asked, and a call that contradicts the rules is refused as a GPU's driver refuses it.
+Memory never moves here, so advice has no effect. It is kept for each page and returned on request.
+A call against the rules is refused, as a GPU's driver does.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _PREFERRED_KIND, _PREFERRED_NUMBER, _PREFETCHED_KIND, _PREFETCHED_NUMBER = 5, 6,
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """What was said of a page."""
+    """The advice for a page."""
 
     is_read_mostly: bool = False
     preferred: Location | None = None
@@ -39,10 +39,10 @@ class Advice:
 
 
 class Pages:
-    """Advice by page: runs of pages of which the same was said, in order and without gaps."""
+    """Advice by page: runs of pages with the same advice, in order and without gaps."""
 
     def __init__(self, start: int, end: int) -> None:
-        # Counted from the start of the memory, as if it lay at the start of a page.
+        # Pages are counted from the start of the memory, as if it began on a page.
         self._base = start
         self._starts = [0]
         self._end = -(-(end - start) // _PAGE)
@@ -66,7 +66,7 @@ class Pages:
             self._said.insert(index + 1, self._said[index])
 
     def said(self, start: int, end: int) -> set[Advice]:
-        """All that was said of any page of [start, end)."""
+        """All advice for pages of [start, end)."""
         first, last = self._pages(start, end)
         begin = bisect_right(self._starts, first) - 1
         return set(self._said[begin : bisect_left(self._starts, last)])
@@ -81,7 +81,7 @@ class Managed:
     def _pages(self, address: int, size_bytes: int) -> Pages:
         """The pages of a range; DriverFailure INVALID_VALUE if it is not managed memory.
 
-        The executor's lock is held: they are made when something is first said of them.
+        The executor's lock is held: `Pages` are made at the first use.
         """
         found: Allocation | None = self._machine.memory.find(address)
         if found is None or found.is_freeing or not found.kind.is_managed:
@@ -114,7 +114,7 @@ class Managed:
             pages.change(address, address + size_bytes, changes[advice])
 
     def prefetch(self, address: int, size_bytes: int, location: Location) -> None:
-        """cuMemPrefetchAsync: where to is known at once, whenever the pages get there."""
+        """cuMemPrefetchAsync: records the target at once, independent of the stream."""
         location.device(self._machine.devices)
         with self._machine.executor.lock:
             pages = self._pages(address, size_bytes)
@@ -128,7 +128,7 @@ class Managed:
             self._pages(address, size_bytes)
 
     def attribute(self, address: int, size_bytes: int, number: int) -> int:
-        """cuMemRangeGetAttribute: what holds of all pages, else that nothing does."""
+        """cuMemRangeGetAttribute: the value that all pages share, else the value for "none"."""
         with self._machine.executor.lock:
             said = self._pages(address, size_bytes).said(address, address + size_bytes)
         if number == _IS_READ_MOSTLY:
@@ -149,14 +149,14 @@ class Managed:
         return CPU if place.is_host else place.number
 
     def whereabouts(self, address: int, size_bytes: int) -> Location:
-        """Where a range was last prefetched to; it is the host's before."""
+        """The location of a range's last prefetch; the host before any prefetch."""
         with self._machine.executor.lock:
             said = self._pages(address, size_bytes).said(address, address + size_bytes)
         places = {each.prefetched for each in said if each.prefetched is not None}
         return min(places) if len(places) == 1 else Location(HOST)
 
     def accessed_by(self, address: int, size_bytes: int) -> list[int]:
-        """The devices, and last CPU, that were said to access all pages of a range."""
+        """The devices, then CPU, that have ACCESSED_BY advice for all pages of a range."""
         with self._machine.executor.lock:
             said = self._pages(address, size_bytes).said(address, address + size_bytes)
         numbers = frozenset.intersection(*(each.accessed_by for each in said))

@@ -1,7 +1,7 @@
-"""Cellar. What can be done with memory: the verbs behind the driver's calls.
+"""Cellar. Operations on memory: the verbs behind the driver's calls.
 
-One address space: device memory, pinned memory and the caller's own have different addresses,
-so that an address alone says whose it is, as with unified addressing on a GPU.
+There is one address space: device memory, pinned memory and the caller's own memory have different
+addresses. So an address alone identifies its owner, as with unified addressing on a GPU.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from cudasync.softgpu.core.memory.memory_pools import Pool
     from cudasync.softgpu.core.streams.streams import Stream
 
-# Of shared memory: what is larger has zeros behind it, as `cuMemCreate` has.
+# Shared memory is poisoned up to this size, with zeros behind it, as for `cuMemCreate`.
 _POISONED_BYTES: Final = 64 << 20
 
 _FREED_AS_HOST: Final = frozenset({MemoryKind.PINNED})
@@ -58,7 +58,7 @@ class MemoryManager:
     # Finding
 
     def table_of(self, address: int) -> AllocationTable:
-        """The table of the arena that holds an address; the host's for all others."""
+        """The table of the arena that contains an address; the host's for all other addresses."""
         for device in self._machine.devices:
             if device.memory.arena.base <= address < device.memory.arena.end:
                 return device.memory
@@ -68,11 +68,11 @@ class MemoryManager:
         return self._host
 
     def find(self, address: int) -> Allocation | None:
-        """The allocation that holds an address."""
+        """The allocation that contains an address."""
         return self.table_of(address).find(address)
 
     def place(self, address: int, size_bytes: int) -> Place:
-        """An end of a transfer that must be device-accessible; DriverFailure if it is not."""
+        """A device-accessible end of a transfer; DriverFailure if the memory is not."""
         found = self.find(address)
         if found is None or found.is_freeing or found.kind is MemoryKind.VIRTUAL:
             if not size_bytes:
@@ -87,7 +87,7 @@ class MemoryManager:
         return Place(address, found)
 
     def any_place(self, address: int, size_bytes: int) -> Place:
-        """An end of a transfer that may be pageable host memory too."""
+        """An end of a transfer, which may also be pageable host memory."""
         table = self.table_of(address)
         if table is self._host and not self._in_host_arena(address):
             found = table.find(address)
@@ -122,7 +122,7 @@ class MemoryManager:
         may_be_empty: bool = False,
         pool: Pool | None = None,
     ) -> Allocation:
-        """Fresh poisoned memory, after a second try with all work done if it is short."""
+        """Fresh poisoned memory; if memory is short, a second try after all pending work."""
         context = context or self._machine.context()
         if size_bytes <= 0 and not (may_be_empty and not size_bytes):
             raise DriverFailure(INVALID_VALUE, "an allocation of 0 bytes")
@@ -134,7 +134,7 @@ class MemoryManager:
         except DriverFailure as failure:
             if failure.code != OUT_OF_MEMORY:
                 raise
-            # Frees that were enqueued may make room.
+            # Pending frees may make room.
             self._machine.streams.synchronize_context(context)
             with self._executor.lock:
                 self.virtual.physical.leave_room(table, size_bytes)
@@ -142,7 +142,7 @@ class MemoryManager:
         if made.shared is None:
             poison_pages(made.start, size_bytes)
         else:
-            # In place: pages of another file would be nobody else's.
+            # In place, because remapped pages would no longer be shared.
             poison(made.start, min(size_bytes, _POISONED_BYTES))
         self._machine.expectations.note_allocation(made)
         return made
@@ -157,7 +157,7 @@ class MemoryManager:
         live: bool,
         pool: Pool | None,
     ) -> Allocation:
-        """Enter it in the table; the lock is held."""
+        """Make the allocation in the table; the lock is held."""
         interprocess = self._machine.interprocess
         if pool is not None and pool.is_shareable:
             return interprocess.allocate(table, size_bytes, kind, context)
@@ -182,8 +182,8 @@ class MemoryManager:
     ) -> Allocation:
         """cuMemAllocAsync: the address now, the memory when the stream gets there.
 
-        It is from the pool that the stream's device uses, unless one is given. No bytes have an
-        address, too, which is freed like others.
+        The memory comes from `pool`, or from the current pool of the stream's device. An
+        allocation of 0 bytes also has an address, which is freed like others.
         """
         context = stream.context
         if pool is None:
@@ -283,26 +283,26 @@ class MemoryManager:
         return allocation
 
     def make_live(self, allocation: Allocation) -> None:
-        """Memory that was only an address comes into being. The executor's lock is not held."""
+        """Make an allocation live that was only an address. The executor's lock is not held."""
         with self._executor.lock:
             self.table_of(allocation.start).make_live(allocation)
 
     def hide(self, allocation: Allocation) -> None:
-        """Memory is only an address again. The executor's lock is not held."""
+        """Make an allocation only an address again. The executor's lock is not held."""
         with self._executor.lock:
             self.table_of(allocation.start).hide(allocation)
 
     def vanish(self, free: Vanish) -> None:
-        """A free that was enqueued runs."""
+        """Called when an enqueued free runs."""
         self._machine.awaiting_frees.remove(free)
         self.end(free.allocation)
 
     def drop(self, free: Vanish) -> None:
-        """It never will: the context has failed, and keeps its memory until it is reset."""
+        """Called for a free that never runs: a failed context keeps its memory until its reset."""
         self._machine.awaiting_frees.remove(free)
 
     def end(self, allocation: Allocation) -> None:
-        """Take the memory away now; the address of a graph's is kept."""
+        """End the memory now; a graph's memory keeps its address."""
         objects = self._machine.objects
         if objects.on:
             objects.memory_ended(allocation)
@@ -324,7 +324,7 @@ class MemoryManager:
                 table.arena.release(allocation.start, allocation.size_bytes)
 
     def free_all(self, context: Context) -> None:
-        """End everything that a context has allocated."""
+        """End all allocations of a context."""
         for table in (context.device.memory, self._host):
             for allocation in table.of_context(context):
                 if allocation.keeper is not None:
@@ -356,7 +356,7 @@ class MemoryManager:
         self._machine.streams.synchronize_context(allocation.context)
         self.end(allocation)
 
-    # What kernels may touch
+    # Memory that kernels may touch
 
     def snapshot(self, context: Context) -> AllocationSnapshot:
         """The memory that kernels of a context may touch now."""
@@ -386,7 +386,7 @@ class MemoryManager:
 
     @staticmethod
     def _reachable(device: Device, context: Context) -> list[tuple[int, int]]:
-        """What kernels of a context may touch of another device's memory."""
+        """The ranges of another device's memory that kernels of a context may touch."""
         is_peer = device in context.peers
         return [
             (each.start, each.end)

@@ -1,9 +1,9 @@
-"""Cellar. Memory pools: where stream-ordered memory comes from, and who may use it.
+"""Cellar. Memory pools: the source of stream-ordered memory, and its access rights.
 
-A pool's memory is taken from its device's arena, or the host's, when it is asked for, and goes
-back when it is freed; what a pool *holds* beyond what is in use is only counted, up to its release
-threshold, as a program that watches the attributes expects. Nobody but the pool's own device may
-use its memory until access is given: enabling a peer's access to a context says nothing of pools.
+Memory of a pool is taken from its device's arena, or the host's, on request, and goes back when it
+is freed. Memory that a pool *holds* beyond its use is only a count, up to the release threshold,
+as a program that watches the attributes expects. Only the pool's own device may use its memory
+until access is given: peer access to a context does not cover pools.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _WIDE: Final = frozenset({_THRESHOLD, _RESERVED, _RESERVED_HIGH, _USED, _USED_HI
 
 
 class Pool:
-    """One pool, and what is counted of it. Used under the executor's lock."""
+    """One pool with its settings and counts. Used under the executor's lock."""
 
     def __init__(
         self,
@@ -67,15 +67,15 @@ class Pool:
         self.allocation_type = allocation_type
         self.max_bytes = max_bytes
         self.is_default = is_default
-        # It can be handed to other processes, or is another process's.
+        # True if the pool can be exported, or is imported from another process.
         self.is_shareable = is_shareable
         self.is_imported = is_imported
-        # What stands for it there, once it was handed out.
+        # The file that represents the pool in other processes, once it is exported.
         self.files: list[int] = []
-        # What tells its memory from that of other pools there.
+        # Distinguishes its memory from other pools' memory in other processes.
         self.mark = 1 + secrets.randbelow(2**32 - 1)
         self.handle = new_handle()
-        # Other devices that may use its memory.
+        # Other devices with access to its memory.
         self.guests: set[Device] = set()
         self._settings = dict.fromkeys(_REUSE, 1)
         self._threshold = 0
@@ -84,7 +84,7 @@ class Pool:
 
     @property
     def kind(self) -> MemoryKind:
-        """What memory from here is."""
+        """The kind of memory from this pool."""
         if self.allocation_type == MANAGED:
             return MemoryKind.MANAGED_POOL
         return MemoryKind.POOL if self.device is not None else MemoryKind.HOST_POOL
@@ -92,7 +92,7 @@ class Pool:
     # Counting
 
     def take(self, size_bytes: int) -> None:
-        """More is in use; DriverFailure OUT_OF_MEMORY above the pool's own limit."""
+        """Count more memory in use; DriverFailure OUT_OF_MEMORY above the pool's own limit."""
         if self.max_bytes and self._used + size_bytes > self.max_bytes:
             raise DriverFailure(
                 OUT_OF_MEMORY,
@@ -104,19 +104,19 @@ class Pool:
         self._held_high = max(self._held_high, self._held)
 
     def give_back(self, size_bytes: int) -> None:
-        """Less is in use; what is held above the threshold is let go."""
+        """Count less memory in use; memory held above the threshold is released."""
         self._used -= size_bytes
         self.trim(self._threshold)
 
     def trim(self, keep_bytes: int) -> None:
-        """Hold no more than `keep_bytes`, or what is in use."""
+        """Hold no more than `keep_bytes`, or than the memory in use if that is more."""
         self._held = min(self._held, max(self._used, keep_bytes))
 
     # Attributes
 
     @staticmethod
     def is_wide(attribute: int) -> bool:
-        """True for attributes of 64 bits; the others have 32."""
+        """True for 64-bit attributes; the others have 32 bits."""
         return attribute in _WIDE
 
     def attribute(self, number: int) -> int:
@@ -158,13 +158,13 @@ class Pool:
     # Access
 
     def access(self, device: Device | None) -> int:
-        """CUmemAccess_flags of a device, or of the host."""
+        """The CUmemAccess_flags of a device, or of the host."""
         if self.device is None or self.allocation_type == MANAGED:
             return ACCESS_BOTH
         return ACCESS_BOTH if device is self.device or device in self.guests else ACCESS_NONE
 
     def set_access(self, device: Device | None, flags: int) -> None:
-        """Let a device use the pool's memory from now on, or no longer."""
+        """Give a device access to the pool's memory, or revoke it."""
         check_access(flags)
         if device is None or self.device is None:
             if flags != self.access(device):
@@ -179,7 +179,7 @@ class Pool:
 
 
 def check_access(flags: int) -> None:
-    """DriverFailure for what is no access, or none that can be held to."""
+    """DriverFailure for access flags that are invalid, or cannot be enforced."""
     if flags == ACCESS_READ:
         raise DriverFailure(NOT_SUPPORTED, "access to read and not to write is not modelled")
     if flags not in (ACCESS_NONE, ACCESS_BOTH):
@@ -187,14 +187,14 @@ def check_access(flags: int) -> None:
 
 
 class PoolManager:
-    """All pools of a machine: the default ones, those made, and which is used where."""
+    """All pools of a machine: default pools, created pools, and the current pool of each place."""
 
     def __init__(self, devices: Sequence[Device], executor: Executor, peers: Peers) -> None:
         self._devices = devices
         self._peers = peers
         self._executor = executor
         self._pools: Handles[Pool] = Handles("memory pool", code=INVALID_VALUE)
-        # By type and location: the pool that allocations there come from, where it was set.
+        # By type and location: the current pool, if one was set.
         self._current: dict[tuple[int, Location], Pool] = {}
         self._defaults: dict[tuple[int, Location], Pool] = {}
         self.access_version = 0
@@ -220,7 +220,7 @@ class PoolManager:
         return self._add(made)
 
     def hand_out(self, pool: Pool) -> int:
-        """A file descriptor that stands for a pool in another process; it is the caller's."""
+        """A file descriptor that represents a pool in another process; the caller owns it."""
         if not pool.is_shareable:
             raise DriverFailure(INVALID_VALUE, "the pool was not made to be handed out")
         try:
@@ -231,14 +231,14 @@ class PoolManager:
             raise DriverFailure(OUT_OF_MEMORY, str(problem)) from None
 
     def take_in(self, descriptor: int) -> Pool:
-        """The pool behind a descriptor, for pointers alone."""
+        """Import the pool of a descriptor; only pointers can be imported from it."""
         location, mark = read_pool(descriptor)
         made = Pool(location.device(self._devices), location, is_imported=True)
         made.mark = mark
         return self._add(made)
 
     def like(self, allocation_type: int, location: Location, max_bytes: int = 0) -> Pool:
-        """A pool that nobody can name: what memory of that type and place is like."""
+        """A pool without a handle: a description of memory of this type and place."""
         if allocation_type not in (PINNED, MANAGED):
             raise DriverFailure(INVALID_VALUE, f"there is no allocation type {allocation_type}")
         device = self._device_of(allocation_type, location)
@@ -254,7 +254,7 @@ class PoolManager:
         return location.device(self._devices)
 
     def destroy(self, handle: int) -> None:
-        """cuMemPoolDestroy: what was allocated from it stays until it is freed."""
+        """cuMemPoolDestroy: allocations from the pool stay until they are freed."""
         pool = self.get(handle)
         if pool.is_default:
             raise DriverFailure(INVALID_VALUE, "a default pool can not be destroyed")
@@ -266,7 +266,7 @@ class PoolManager:
                 del self._current[place]
 
     def default(self, allocation_type: int, location: Location) -> Pool:
-        """The default pool of a place, made when first asked for."""
+        """The default pool of a place, made at first use."""
         if allocation_type not in (PINNED, MANAGED):
             raise DriverFailure(INVALID_VALUE, f"there is no allocation type {allocation_type}")
         device = self._device_of(allocation_type, location)
@@ -290,7 +290,7 @@ class PoolManager:
         with self._executor.lock:
             self._current[allocation_type, location] = pool
 
-    # What the program asks for and sets
+    # Attributes and access
 
     def attribute(self, pool: Pool, number: int) -> int:
         """cuMemPoolGetAttribute."""

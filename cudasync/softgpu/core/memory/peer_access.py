@@ -1,4 +1,4 @@
-"""Cellar. Which devices can use each other's memory: on many machines not all of them can."""
+"""Cellar. Peers: pairs of devices that can use each other's memory; many machines lack some."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ NONE: Final = "none"
 
 
 class Peers:
-    """Pairs of devices. Said as "all", "none", or as pairs of ordinals: "0-1,2-3"."""
+    """Pairs of devices, given as "all", "none", or pairs of ordinals: "0-1,2-3"."""
 
     def __init__(self, said: str) -> None:
         self._has_all = said == ALL
         self._pairs = frozenset() if said in (ALL, NONE) else frozenset(map(_pair, said.split(",")))
 
     def include(self, one: Device, other: Device) -> bool:
-        """True for two devices of which each can use the memory of the other."""
+        """True for two different devices that can use each other's memory."""
         if one is other:
             return False
         return self._has_all or frozenset((one.ordinal, other.ordinal)) in self._pairs
 
     def check(self, one: Device, other: Device) -> None:
-        """DriverFailure INVALID_DEVICE unless it is one device, or they are peers."""
+        """DriverFailure INVALID_DEVICE unless the two are one device, or peers."""
         if one is not other and not self.include(one, other):
             raise DriverFailure(
                 INVALID_DEVICE,

@@ -1,10 +1,10 @@
-"""Cellar. Physical memory: what has no address until it is mapped.
+"""Cellar. Physical memory, which has no address until it is mapped.
 
-It lies in files in memory, so that one piece can be seen at several addresses, outlives its
-mappings, and can be handed to another process. What is not to be handed out shares one file for
-each device, since a process may have few descriptors.
+It lies in files in memory, so that one piece can be mapped at several addresses, outlive its
+mappings, and be exported to another process. Pieces that cannot be exported share one file for
+each device, because a process may have few descriptors.
 
-True at every call's end: physical memory is there as long as a handle or a mapping is.
+True at every call's end: physical memory exists as long as a handle or a mapping does.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Store:
         self._taken: dict[int, int] = {}
 
     def take(self, size_bytes: int) -> int | None:
-        """The offset of a piece; None if there is no room for it in one piece."""
+        """Take a piece and return its offset; None if no gap is large enough."""
         at = 0
         for offset in sorted(self._taken):
             if at + size_bytes <= offset:
@@ -70,7 +70,7 @@ class Store:
 
 
 class Physical:
-    """Memory without an address: cuMemCreate."""
+    """A piece of physical memory, made by cuMemCreate."""
 
     def __init__(
         self, store: Store, offset: int, size_bytes: int, location: Location, shared: int
@@ -79,7 +79,7 @@ class Physical:
         self.offset = offset
         self.size_bytes = size_bytes
         self.location = location
-        # CUmemAllocationHandleType that it may be handed out as; then the store is its own.
+        # The CUmemAllocationHandleType for exports; if set, the piece has its own store.
         self.shared = shared
         self.handle = new_handle()
         self.handles = 1
@@ -91,7 +91,7 @@ class Physical:
 
 
 class _Foreign(Store):
-    """A file that was made elsewhere."""
+    """A file from another export."""
 
     def __init__(self, descriptor: int, size_bytes: int) -> None:
         self.descriptor = os.dup(descriptor)
@@ -120,11 +120,11 @@ class PhysicalMemory:
         return self._handles.get(handle)
 
     def used_bytes(self, device: Device) -> int:
-        """What is in use of a device's memory, allocated and created."""
+        """The bytes of a device's memory in use, allocated and created."""
         return device.memory.arena.used_bytes + self._used.get(device, 0)
 
     def leave_room(self, table: AllocationTable, size_bytes: int) -> None:
-        """DriverFailure OUT_OF_MEMORY if an allocation would take what has been created."""
+        """DriverFailure OUT_OF_MEMORY if an allocation does not fit beside created memory."""
         for device, used in self._used.items():
             if device is None or device.memory is not table or not used:
                 continue
@@ -169,7 +169,7 @@ class PhysicalMemory:
         return Physical(store, offset, size_bytes, location, shared)
 
     def retain(self, physical: Physical) -> None:
-        """One more handle; the lock is held."""
+        """Add a handle; the lock is held."""
         physical.handles += 1
         self._handles.add(physical.handle, physical)
 
@@ -183,17 +183,17 @@ class PhysicalMemory:
             self.drop(physical)
 
     def drop(self, physical: Physical) -> None:
-        """End what nothing holds any more; the lock is held."""
+        """End memory without handles and mappings; the lock is held."""
         if physical.handles or physical.mappings:
             return
         self._used[physical.location.device(self._machine.devices)] -= physical.size_bytes
         if physical.store.give_back(physical.offset) and physical.shared:
             physical.store.close()
 
-    # Handing out
+    # Exporting and importing
 
     def export(self, handle: int) -> int:
-        """A file descriptor for another process; it is the caller's to close."""
+        """A file descriptor for another process; the caller closes it."""
         physical = self.get(handle)
         if not physical.shared:
             raise DriverFailure(INVALID_VALUE, "the memory was not made to be handed out")
@@ -203,7 +203,7 @@ class PhysicalMemory:
             raise DriverFailure(OUT_OF_MEMORY, str(problem)) from None
 
     def take_in(self, descriptor: int) -> Physical:
-        """The memory behind a file descriptor that another process, or this one, exported."""
+        """The memory of a file descriptor that another process, or this one, exported."""
         try:
             name = os.readlink(f"/proc/self/fd/{descriptor}")
             size_bytes = os.fstat(descriptor).st_size
@@ -227,11 +227,11 @@ def _poison(physical: Physical) -> None:
     with mmap.mmap(physical.descriptor, size_bytes, offset=physical.offset) as pages:
         whole = ctypes.c_char.from_buffer(pages)
         poison(ctypes.addressof(whole), size_bytes)
-        del whole  # Else the pages could not be let go.
+        del whole  # Without this, the mapping cannot be closed.
 
 
 def uneven(size_bytes: int) -> DriverFailure:
-    """The refusal of a size or an address that is not whole."""
+    """The failure for a size or an address that is no multiple of the granularity."""
     return DriverFailure(
         INVALID_VALUE, f"{size_bytes} bytes: sizes and addresses are multiples of {GRANULARITY}"
     )

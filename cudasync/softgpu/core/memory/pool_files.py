@@ -1,4 +1,4 @@
-"""Cellar, core. What stands for a memory pool in other processes: where its memory lies."""
+"""Cellar, core. Pool files: represent a memory pool in other processes by its location."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ _NAME: Final = "cudasync-pool"
 
 
 def check_handle_types(handle_types: int) -> None:
-    """DriverFailure for ways to hand out a pool that there are not."""
+    """DriverFailure for unsupported handle types of pools."""
     if handle_types not in (0, 1):
         raise DriverFailure(NOT_SUPPORTED, "pools are handed out as a file descriptor only")
 
 
 def pool_file(location: Location, mark: int) -> int:
-    """A new file, by its descriptor."""
+    """The descriptor of a new pool file."""
     descriptor = os.memfd_create(_NAME, os.MFD_CLOEXEC)
     os.write(descriptor, _PLACE.pack(location.kind, location.number, mark))
     return descriptor
 
 
 def read_pool(descriptor: int) -> tuple[Location, int]:
-    """Where a pool lies, and its mark; DriverFailure INVALID_VALUE for what stands for none."""
+    """The location and mark of a pool; DriverFailure INVALID_VALUE for any other file."""
     try:
         name = os.readlink(f"/proc/self/fd/{descriptor}")
         place = os.pread(descriptor, _PLACE.size, 0)

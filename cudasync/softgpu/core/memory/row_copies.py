@@ -1,6 +1,6 @@
-"""Cellar. Rows of bytes are moved: one after the other, or by column where they are many and short.
+"""Cellar. Copies of rows of bytes: row by row, or by column if there are many short rows.
 
-A loop over many short rows in Python took three times as long as a kernel that gathers them.
+A Python loop over many short rows took three times as long as a kernel that gathers them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ def move_rows(
 ) -> None:
     """Move slices of rows of bytes between two addresses. (lengths: slices, rows, bytes of a row)
 
-    Steps are from slice to slice and from row to row. Rows of both sides are not to meet.
+    Steps are from slice to slice and from row to row. Source and target rows must not overlap.
     """
     slices, rows, width = lengths
     if not width:
@@ -35,10 +35,10 @@ def move_rows(
 def _move_columns(
     target: int, source: int, rows: int, width: int, pitches: tuple[int, int]
 ) -> None:
-    """Move each column of the rows by one call; columns are words where all begins at words."""
+    """Move each column of the rows by one call; a column is as wide as the alignment allows."""
     word = next(n for n in _FORMATS if not (target | source | width | pitches[0] | pitches[1]) % n)
     to, of = (
-        # What lies behind the last row is not touched.
+        # Bytes behind the last row are not touched.
         memoryview((c_char * (((rows - 1) * pitch + width) // word * word)).from_address(at))
         .cast("B")
         .cast(_FORMATS[word])

@@ -1,7 +1,7 @@
-"""Cellar. Stream-ordered memory: the commands at which it comes into being and is gone.
+"""Cellar. Stream-ordered memory: the commands that allocate and free it.
 
-Its address is known from the call on; before the one command and after the other, an access
-from any stream is a fault.
+The address is known from the call on. Before the allocating command and after the freeing one, an
+access from any stream is a fault.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Appear(Command):
-    """The moment at which stream-ordered memory comes into being."""
+    """The stream-ordered allocation: its memory becomes live."""
 
     __slots__ = ("allocation", "manager")
 
@@ -40,7 +40,7 @@ class Appear(Command):
 
 
 class Vanish(Command):
-    """The moment at which stream-ordered memory is gone."""
+    """The stream-ordered free: its memory is gone."""
 
     __slots__ = ("allocation", "manager")
 

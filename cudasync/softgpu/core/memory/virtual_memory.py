@@ -1,8 +1,7 @@
-"""Cellar. Virtual memory: addresses that are reserved, memory that is made, and what lies where.
+"""Cellar. Virtual memory: reserved addresses, and mappings of physical memory to them.
 
-Addresses come from one large range that is
-reserved when the first is asked for and never given back to the system: an address that is not
-mapped is a fault that says so, and never a crash.
+Addresses come from one large range. The range is reserved at the first request and never given
+back to the system, so an unmapped address is a fault with a clear sentence, and never a crash.
 
 True at every call's end:
 - mappings are disjoint, each lies in one reservation, and all are multiples of `GRANULARITY`;
@@ -99,7 +98,7 @@ class VirtualMemory:
         self._reservations: dict[int, int] = {}
         self._mappings: dict[int, Mapping] = {}
         self.table: AllocationTable | None = None
-        """Where mappings are found by address; None before the first reservation."""
+        """The table of mappings by address; None before the first reservation."""
         self.access_version = 0
 
     @property
@@ -109,7 +108,7 @@ class VirtualMemory:
     # Addresses
 
     def reserve(self, size_bytes: int, alignment: int, wish: int) -> int:
-        """cuMemAddressReserve: at the address that is wished for, if it is free."""
+        """cuMemAddressReserve: at the address `wish`, if it is free."""
         if not size_bytes or size_bytes % GRANULARITY:
             raise uneven(size_bytes)
         if alignment & (alignment - 1):
@@ -149,7 +148,7 @@ class VirtualMemory:
         return None
 
     def free(self, address: int, size_bytes: int) -> None:
-        """cuMemAddressFree: a whole reservation, with nothing mapped in it."""
+        """cuMemAddressFree: frees a whole reservation without mappings."""
         with self._lock:
             if self._reservations.get(address) != size_bytes:
                 raise DriverFailure(
@@ -160,14 +159,14 @@ class VirtualMemory:
             del self._reservations[address]
 
     def holds(self, address: int) -> bool:
-        """True for addresses that are or may be reserved."""
+        """True for addresses in the range of reservations."""
         table = self.table
         return table is not None and table.arena.base <= address < table.arena.end
 
     # Handles
 
     def retain(self, address: int) -> Physical:
-        """cuMemRetainAllocationHandle: one more handle to what is mapped at an address."""
+        """cuMemRetainAllocationHandle: one more handle to the memory mapped at an address."""
         with self._lock:
             physical = self._mapping_at(address).physical
             self.physical.retain(physical)
@@ -176,7 +175,7 @@ class VirtualMemory:
     # Mapping
 
     def map(self, address: int, size_bytes: int, offset: int, handle: int) -> None:
-        """cuMemMap: nobody has access yet."""
+        """cuMemMap: maps memory, without access for any device."""
         with self._lock:
             physical = self.physical.get(handle)
             if not size_bytes or (address | size_bytes) % GRANULARITY:
@@ -212,7 +211,7 @@ class VirtualMemory:
             raise DriverFailure(OUT_OF_MEMORY, os.strerror(ctypes.get_errno()))
 
     def unmap(self, address: int, size_bytes: int) -> None:
-        """cuMemUnmap: whole mappings, once all that uses them is done."""
+        """cuMemUnmap: unmaps whole mappings, once all work of devices with access is done."""
         for mapping in self._whole(address, size_bytes):
             for device in list(mapping.users):
                 self._machine.streams.settle(device)
@@ -228,7 +227,7 @@ class VirtualMemory:
             self.access_version += 1
 
     def _whole(self, address: int, size_bytes: int) -> list[Mapping]:
-        """The mappings that fill a range; DriverFailure if they do not do so exactly."""
+        """The mappings that fill a range exactly; DriverFailure if they do not."""
         found, at = [], address
         while at < address + size_bytes:
             mapping = self._mappings.get(at)
@@ -287,20 +286,20 @@ class VirtualMemory:
         return self._mappings[found.start]
 
     def location(self, allocation: Allocation) -> Location:
-        """Where the memory behind a mapping lies."""
+        """The location of a mapping's physical memory."""
         return self._mappings[allocation.start].physical.location
 
-    # What transfers and kernels see
+    # Views for transfers and kernels
 
     def place(self, address: int, size_bytes: int) -> Place:
-        """An end of a transfer; DriverFailure INVALID_VALUE if it is not mapped and allowed."""
+        """An end of a transfer; DriverFailure INVALID_VALUE if it is unmapped or not allowed."""
         complaint = self.complaint(address, size_bytes)
         if complaint:
             raise DriverFailure(INVALID_VALUE, f"{size_bytes} bytes at {address:#x}: {complaint}")
         return VirtualPlace(address, self._mapping_at(address).allocation, None, self, size_bytes)
 
     def complaint(self, address: int, size_bytes: int) -> str:
-        """What is wrong with using this memory; "" if nothing is."""
+        """The reason why this memory cannot be used; "" if it can."""
         at = address
         while at < address + max(size_bytes, 1):
             found = self.table.find(at) if self.table is not None else None
@@ -314,7 +313,7 @@ class VirtualMemory:
         return ""
 
     def describe(self, address: int) -> str:
-        """What a report says of an address here that a kernel had no right to."""
+        """The description of an address for the report of a kernel's illegal access."""
         complaint = self.complaint(address, 1)
         table = self.table
         if table is None:
@@ -326,7 +325,7 @@ class VirtualMemory:
         return f"{complaint} any more: {freed.describe()}" if freed is not None else complaint
 
     def ranges(self, device: Device) -> list[tuple[int, int]]:
-        """What kernels of a device may touch; neighbours are one range."""
+        """The ranges that kernels of a device may touch; adjacent ranges are joined."""
         found: list[tuple[int, int]] = []
         for start in sorted(self._mappings):
             mapping = self._mappings[start]

@@ -1,1 +1,1 @@
-"""Cellar, core. Module management: load, find, pack parameters."""
+"""Cellar, core. Module management: loading modules, finding kernels, packing parameters."""

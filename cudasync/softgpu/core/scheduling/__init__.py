@@ -1,1 +1,1 @@
-"""Cellar, core. Who executes which ready command, and when."""
+"""Cellar, core. Scheduling: which thread executes which ready command, and when."""

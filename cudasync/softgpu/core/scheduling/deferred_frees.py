@@ -1,7 +1,8 @@
-"""Cellar. Frees that finalisers asked for at a moment when they could not be done.
+"""Cellar. Deferred frees: frees that a finaliser requested inside the executor.
 
 The garbage collector may run a finaliser at any allocation, also in a thread that holds the
-executor's lock or executes a command: to free memory there and then would be to wait for oneself.
+executor's lock or executes a command. To free memory at that point, the thread would wait for
+itself.
 """
 
 from __future__ import annotations
@@ -17,27 +18,28 @@ if TYPE_CHECKING:
 
 
 class Deferred:
-    """A list of things to do when the thread that asked is out of the executor."""
+    """The deferred actions: they run once the thread has left the executor."""
 
     def __init__(self, is_busy_here: Callable[[], bool]) -> None:
         self._is_busy_here = is_busy_here
-        # To be looked at only. No lock: to append and to pop is one C call, so each is done once.
+        # Read-only for others. No lock: append and pop are one C call each, so each action runs
+        # once.
         self.actions: deque[Callable[[], object]] = deque()
 
     def put_off(self, action: Callable[[], object]) -> bool:
-        """True if the caller is inside the executor: `action` is then done later."""
+        """Defer `action` and return True if the caller is inside the executor."""
         if not self._is_busy_here():
             return False
         self.actions.append(action)
         return True
 
     def run(self) -> None:
-        """Do what was put off, unless still inside."""
+        """Run the deferred actions, unless the thread is still inside the executor."""
         while self.actions and not self._is_busy_here():
             try:
                 action = self.actions.popleft()
             except IndexError:  # Another thread was faster.
                 return
-            # A finaliser has nobody to tell.
+            # A finaliser cannot report an error to anybody.
             with suppress(DriverFailure):
                 action()

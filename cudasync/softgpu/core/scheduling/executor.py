@@ -5,12 +5,12 @@ executor for as long as it needs; other threads meanwhile enqueue, or wait for t
 
 True whenever the lock is free:
 - at most one command executes, and never with the lock held;
-- `_ready` holds exactly the commands that may run, by age; `_yielded` those that ran, wait for
-  memory to change, and may be tried again;
-- a command that is done has released everything that depended on it.
+- `_ready` holds exactly the commands that may run, by age;
+- `_yielded` holds commands that ran, wait for memory to change, and may be tried again;
+- a finished command has released all its dependents.
 
-The garbage collector may run a finaliser anywhere, also in a thread that holds the lock or is
-executing; what such a finaliser frees is put off until that thread is out again (`deferred`).
+The garbage collector may run a finaliser anywhere, also in a thread that holds the lock or
+executes. Frees of such a finaliser are deferred until the thread leaves the executor (`deferred`).
 """
 
 from __future__ import annotations
@@ -38,28 +38,28 @@ if TYPE_CHECKING:
     from cudasync.softgpu.core.scheduling.scheduler import Scheduler
     from cudasync.softgpu.core.streams.commands import Command
 
-# How long the executor sleeps when only the host can change what everybody waits for.
+# How long the executor sleeps when all commands wait for memory that only the host can change.
 POLL_S: Final = 100e-6
-# How long it waits for a host function before it goes on with other streams. Most are far
-# quicker, and then the order of execution does not depend on the speed of threads.
+# How long the executor waits for a host function before it goes on with other streams. Most are
+# far quicker, and then the order of execution does not depend on the speed of threads.
 _GRACE_S: Final = 2e-3
 
 
 class Executor(Chains):
-    """The commands of all contexts, and the one place that executes them."""
+    """Holds the commands of all contexts and executes them."""
 
     def __init__(self, scheduler: Scheduler) -> None:
         super().__init__()
-        # Another one may take its place for a while.
+        # `scheduler` may be exchanged for a while; `own_scheduler` is the original.
         self.scheduler = self.own_scheduler = scheduler
         self._yielded: list[Command] = []
         self._elsewhere: set[Command] = set()
         self._executing_thread = 0
-        # What that thread executes; kept behind its end.
+        # The command that this thread executes; kept after its end.
         self._executing: Command | None = None
         self._interrupted = Interrupted()
         self._waiting_threads = 0
-        # Threads in which host functions run: CUDA forbids driver calls there.
+        # Threads that run host functions: CUDA forbids driver calls there.
         self.host_function_threads: set[int] = set()
         self.deferred = Deferred(self.is_busy_here)
 
@@ -68,13 +68,13 @@ class Executor(Chains):
         self._changed = Condition(self.lock)
 
     def after_fork(self) -> None:
-        """In a forked child: whoever held the lock, or executed, is not here."""
+        """Called in a forked child, in which threads that held the lock or executed are gone."""
         self._make_lock()
         self._executing_thread = 0
         self._waiting_threads = 0
 
     def is_busy_here(self) -> bool:
-        """True if the calling thread is inside the executor already, so in a finaliser."""
+        """True if the calling thread is inside the executor, so that this is a finaliser."""
         return self._executing_thread == get_ident() or self._owns_lock()
 
     # Waiting
@@ -82,8 +82,8 @@ class Executor(Chains):
     def synchronize(self, targets: Iterable[Command]) -> None:
         """Return once all of `targets` are done or dropped.
 
-        Runs what they need, and no more than that unless one of them waits for memory that
-        other work may write. DriverFailure ILLEGAL_STATE if nothing can ever run again.
+        Runs only the commands that they need, unless a target waits for memory that other work
+        may write. DriverFailure ILLEGAL_STATE if nothing can ever run again.
         """
         awaited = list(targets)
         with self.lock:
@@ -99,7 +99,7 @@ class Executor(Chains):
             self._seen_us = max(self._seen_us, *(target.time_us for target in awaited), 0.0)
 
     def finish_nowait(self, targets: Iterable[Command]) -> None:
-        """As `synchronize`, but return as soon as nothing is ready."""
+        """Like `synchronize`, but returns as soon as nothing is ready."""
         with self.lock:
             left = [target for target in targets if not target.is_done]
             want(left)
@@ -110,10 +110,10 @@ class Executor(Chains):
                 self._execute(command)
 
     def query(self, target: Command | None) -> bool:
-        """True if `target` was done when asked; if not, one command is run, so that polling ends.
+        """True if `target` was done at the call; if not, run one command, so that polling ends.
 
-        The answer is that from before the progress: a program that takes work for done too
-        early is told so every time, not only when it is slow.
+        The answer describes the state before that command. So a program that treats pending work
+        as finished is caught every time, not only when the work is slow.
         """
         if target is None:
             return True
@@ -133,7 +133,7 @@ class Executor(Chains):
         return False
 
     def _refuse_nested(self) -> None:
-        """DriverFailure NOT_PERMITTED where waiting would be waiting for oneself."""
+        """DriverFailure NOT_PERMITTED if the calling thread would wait for itself."""
         thread = get_ident()
         if thread in self.host_function_threads:
             raise DriverFailure(NOT_PERMITTED, "a host function may not call the driver")
@@ -143,7 +143,7 @@ class Executor(Chains):
     # Executing; the lock is held on entry and on return
 
     def _advance(self, left: list[Command]) -> None:
-        """Do one thing that may bring `left` nearer to being done."""
+        """Take one step that may bring the commands in `left` nearer to their end."""
         if self._executing_thread:
             self._wait(self._interrupted.patience_s(self._executing))
             return
@@ -162,14 +162,14 @@ class Executor(Chains):
             raise DriverFailure(ILLEGAL_STATE, deadlock_report(left))
 
     def _refuse_hopeless(self, left: list[Command]) -> None:
-        """DriverFailure ILLEGAL_STATE if what has yielded can never go on."""
+        """DriverFailure ILLEGAL_STATE if the yielded commands can never go on."""
         if self._ready or self._elsewhere or not all(c.needs_commands for c in self._yielded):
             return
         if not others_may_call(self.own_threads(), self._waiting_threads):
             raise DriverFailure(ILLEGAL_STATE, deadlock_report(left))
 
     def own_threads(self) -> set[int]:
-        """The threads that this has made."""
+        """The threads that the executor has made."""
         return self.host_function_threads
 
     def _wait(self, timeout_s: float | None) -> None:
@@ -183,7 +183,7 @@ class Executor(Chains):
             self._waiting_threads -= 1
 
     def _pick(self) -> Command | None:
-        """A ready command that somebody waits for."""
+        """A ready command, if a wanted one is ready; None otherwise."""
         ready = self._ready
         if not ready:
             return None
@@ -199,7 +199,7 @@ class Executor(Chains):
         return self.scheduler.choose(self._ready) if self._ready else None
 
     def _poll_once(self) -> bool:
-        """Give each yielded command one more turn; True if one is done, failed or got on."""
+        """Give each yielded command one more turn; True if one is done, failed or moved."""
         before = len(self._yielded)
         has_moved = False
         for command in list(self._yielded):
@@ -210,8 +210,8 @@ class Executor(Chains):
     def _execute(self, command: Command) -> Step | None:
         step: Step | None = None
         failure: DriverFailure | None = None
-        # An interrupt may come behind any call. What it costs to be ready for that is only in
-        # handlers, which are free as long as nothing is raised.
+        # An interrupt may come behind any call. Only exception handlers deal with it, and they
+        # cost nothing until something is raised.
         try:
             (self._ready if command in self._ready else self._yielded).remove(command)
             self._executing = command
@@ -237,7 +237,7 @@ class Executor(Chains):
                 self._executing_thread = 0
                 try:
                     if command.is_done:
-                        # Its context was reset meanwhile; or it was done elsewhere already.
+                        # Its context was reset meanwhile, or another thread has finished it.
                         pass
                     elif failure is not None:
                         self.fail(command.stream.context, failure)
@@ -246,7 +246,7 @@ class Executor(Chains):
                     elif step is Step.ELSEWHERE:
                         self._elsewhere.add(command)
                     elif command not in self._ready:
-                        # Yielded, or interrupted by an exception that is not ours to keep.
+                        # Yielded, or interrupted by an exception that goes on to the caller.
                         self._yielded.append(command)
                     if self._waiting_threads:
                         self._changed.notify_all()
@@ -260,13 +260,13 @@ class Executor(Chains):
         return step
 
     def _rescue(self, left: Iterable[Command]) -> bool:
-        """Put right what interrupts may have left undone; False if that was nothing."""
+        """Repair bookkeeping that interrupts left undone; False if nothing was undone."""
         return rescue(left, self._ready, (self._yielded, self._elsewhere))
 
     def finish_elsewhere(self, command: Command, account: Callable[[], object]) -> None:
-        """Called by the thread that went on with a command, when it is done.
+        """Called by the thread that took over a command, when the command is done.
 
-        `account` is called under the lock, before anybody can see that the command is done.
+        `account` is called under the lock, before any thread can see that the command is done.
         """
         with self.lock:
             account()
@@ -287,16 +287,16 @@ class Executor(Chains):
         self._release(command)
 
     def settle(self, context: Context) -> None:
-        """Return once no command of a context executes, after `drop`."""
+        """Return once no command of a context executes; called after `drop`."""
         with self.lock:
             self._wait_until(lambda: all(c.stream.context is not context for c in self._others()))
 
     def wait_for_others(self) -> None:
-        """Return once no other thread executes anything; the lock is held, and is to stay so."""
+        """Return once no other thread executes a command; the lock is held throughout."""
         self._wait_until(lambda: not self._others())
 
     def stop(self) -> None:
-        """The process ends: let nothing run on that Python's end would take the memory from."""
+        """Called when the process ends: stop commands whose memory goes when Python ends."""
         self.stop_kernels(AT_END)
         with self.lock:
             self._wait_until(lambda: not self._others(), GRACE_S)
@@ -311,21 +311,21 @@ class Executor(Chains):
     # Stopping
 
     def note_interrupt(self) -> None:
-        """The program was interrupted: what runs now may keep others waiting for a second more."""
+        """The program was interrupted: waiters give the executing command one more second."""
         with self.lock:
             if self._executing_thread:
                 self._interrupted.note(self._executing)
                 self._changed.notify_all()
 
     def stop_kernels(self, reason: str, context: Context | None = None) -> None:
-        """End kernels under way, of one context or of all."""
+        """Stop the executing and yielded kernels, of one context or of all."""
         with self.lock:
             for command in [*self._others(), *self._yielded]:
                 if context is None or command.stream.context is context:
                     command.stop(reason)
 
     def _others(self) -> list[Command]:
-        """What other threads execute."""
+        """The commands that other threads execute."""
         command = self._executing
         if command is None or self._executing_thread in (0, get_ident()):
             return []
@@ -339,7 +339,7 @@ class Executor(Chains):
         self.drop(context)
 
     def drop(self, context: Context) -> None:
-        """Take all pending commands of a context out; what waits for them elsewhere goes on."""
+        """Drop all pending commands of a context; waiting commands of other contexts go on."""
         dropped = [command for stream in list(context.streams) for command in stream.pending]
         gone = set(dropped)
         self._ready = [command for command in self._ready if command not in gone]

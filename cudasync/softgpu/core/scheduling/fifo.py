@@ -1,4 +1,4 @@
-"""Cellar. The default scheduler: the oldest command first, and nothing before it is needed."""
+"""Cellar. The default scheduler: the oldest command first, and only needed commands."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ if TYPE_CHECKING:
 
 
 class Fifo:
-    """The same order in every run: that in which commands were enqueued."""
+    """Runs commands in the order of enqueueing, the same in every run."""
 
     runs_ahead = False
 
     def choose(self, ready: Sequence[Command]) -> Command:
-        """The oldest."""
+        """The oldest command."""
         return ready[0]

@@ -1,8 +1,8 @@
-"""Cellar, core. Work that goes on by itself, where another process may be waiting for it.
+"""Cellar, core. A thread that runs ready work, because another process may wait for it.
 
-Nothing runs here unless somebody waits for it; who waits may be another process, which nobody here
-can see. So a process that shares memory or events has a thread that runs what is ready, from the
-moment on at which it first shares anything, and orders are no longer repeatable there.
+Work runs only if something waits for it, and a waiter in another process is invisible here. So a
+process that shares memory or events has a thread that runs ready commands. The thread starts when
+the process first shares something. From then on, orders are not repeatable in this process.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     from cudasync.softgpu.core.context import Context
     from cudasync.softgpu.core.machine import Machine
 
-# Between two looks for work: enqueueing tells nobody.
+# The pause between two looks for work, because enqueueing does not wake the thread.
 _PAUSE_S: Final = 0.005
 
 
 class Progress:
-    """The thread of one machine, once there is one."""
+    """The progress thread of one machine, once it has started."""
 
     def __init__(self, machine: Machine) -> None:
         self._machine = machine
@@ -32,7 +32,7 @@ class Progress:
         self._begun: list[int] = []
 
     def begin(self) -> None:
-        """Run what is ready from now on, whoever waits for it."""
+        """Run ready commands from now on, with or without a waiter in this process."""
         if self._begun or isinstance(self._machine.executor, ThreadedExecutor):
             return
         self._begun.append(0)
@@ -49,7 +49,7 @@ class Progress:
             while not self._ended.wait(_PAUSE_S):
                 for context in machine.contexts:
                     if not (context.is_destroyed or context.error):
-                        # What fails, the program is told when it asks.
+                        # The program sees the failure at its next call.
                         with suppress(DriverFailure):
                             self._run(context)
 
@@ -62,6 +62,6 @@ class Progress:
         ]
         executor.finish_nowait(tails)
         for tail in tails:
-            # What waits for memory is tried again.
+            # Retries commands that wait for memory.
             if not tail.is_done and not self._ended.is_set():
                 executor.query(tail)

@@ -1,6 +1,6 @@
-"""Cellar. What an interrupt may leave undone in the executor's bookkeeping, put right.
+"""Cellar. Repair of the executor's bookkeeping after an interrupt.
 
-A KeyboardInterrupt may come behind any call. Called with the executor's lock held.
+A KeyboardInterrupt may come behind any call. Callers hold the executor's lock.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ _BY_AGE = attrgetter("serial")
 def mend(
     commands: Iterable[Command], ready: list[Command], others: Iterable[Container[Command]]
 ) -> bool:
-    """Make those `ready` that could be and are nowhere, neither there nor in `others`.
+    """Add to `ready` the runnable commands that are neither in `ready` nor in `others`.
 
-    True if there are such.
+    True if there are any.
     """
     places = (ready, *others)
     has_mended = False
@@ -45,7 +45,7 @@ def mend(
 def finish_again(
     command: Command, ready: list[Command], others: Iterable[Container[Command]]
 ) -> None:
-    """Finish what has run and was interrupted while it was put away: it is not to run again."""
+    """Finish a command whose bookkeeping was interrupted after its run: it must not run again."""
     command.is_done = True
     pending = command.stream.pending
     if pending and pending[0] is command:
@@ -58,7 +58,7 @@ def finish_again(
 def rescue(
     left: Iterable[Command], ready: list[Command], others: Iterable[Container[Command]]
 ) -> bool:
-    """Mend what `left` need, and see that it is marked as needed; False if that was nothing."""
+    """Mend the commands that `left` need, and mark them as wanted; False if all was right."""
     commands = [command for command in needed(left) if not command.is_done]
     was_forgotten = not all(command.is_wanted for command in commands)
     for command in commands:

@@ -1,4 +1,4 @@
-"""Cellar. A scheduler that finds bugs: any command that may run, by a seeded choice."""
+"""Cellar. A scheduler that finds bugs: a seeded random choice among the runnable commands."""
 
 from __future__ import annotations
 
@@ -21,5 +21,5 @@ class Seed:
         self._random = Random(seed)
 
     def choose(self, ready: Sequence[Command]) -> Command:
-        """Any of them."""
+        """Any ready command."""
         return self._random.choice(ready)

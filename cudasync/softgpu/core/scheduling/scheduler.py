@@ -1,7 +1,7 @@
-"""Cellar. Schedulers: which of the commands that may run next does.
+"""Cellar. Schedulers: choose the next command among the runnable ones.
 
-A scheduler sees only commands that are all allowed to run; every choice it can make is one that
-a GPU could make. One strategy for each file.
+A scheduler sees only commands that are allowed to run, so a GPU could make each of its choices.
+Each strategy has its own file.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["THREADED", "Scheduler", "make_scheduler"]
 
 THREADED: Final = "threaded"
-"""The name of the one way in which nobody chooses: see `threaded_executor.py`."""
+"""The name of the mode without a scheduler: see `threaded_executor.py`."""
 
 
 class Scheduler(Protocol):
@@ -27,7 +27,7 @@ class Scheduler(Protocol):
 
     @property
     def runs_ahead(self) -> bool:
-        """True to be offered also what nobody waits for yet."""
+        """True if the scheduler may also choose commands that nothing waits for yet."""
 
     def choose(self, ready: Sequence[Command]) -> Command:
         """One of `ready`, which is not empty and is sorted by age, the oldest first."""

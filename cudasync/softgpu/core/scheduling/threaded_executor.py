@@ -1,14 +1,14 @@
 """Cellar. The executor with threads: commands start when they are enqueued, several at once.
 
-Time is the clock's, `query` says how things are, and nothing is the same in every run. Threads are
-made when there is something to do and all others are busy, and end when there has been nothing
-for a second. No thread of the program ever executes a command, so no interrupt reaches one.
+Time is real, `query` reports the current state, and nothing is repeatable. A worker is made when
+there is work and all others are busy, and ends after a second without work. No thread of the
+program executes commands, so no interrupt reaches a command.
 
 True whenever the lock is free:
-- `_ready` holds what may run and nobody runs yet, `_running` what a worker executes now, and
-  `_yielded` what waits for memory to change, with the time at which it is tried again;
-- of a stream, at most one command executes;
-- whoever adds to `_ready` or `_yielded` has woken a worker, or is one.
+- `_ready` holds runnable commands, `_running` the commands that workers execute now;
+- `_yielded` holds commands that wait for memory to change, `_due_s` when each is retried;
+- at most one command of a stream executes;
+- a thread that adds to `_ready` or `_yielded` has woken a worker, or is one.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ if TYPE_CHECKING:
     from cudasync.softgpu.core.streams.commands import Command
     from cudasync.softgpu.core.streams.streams import Stream
 
-# Copies and kernels run without the GIL; a few more than there are processors keep these busy.
+# Copies and kernels run without the GIL; a few more workers than processors keep these busy.
 _MOST_WORKERS: Final = 4 + 2 * (cpu_count() or 1)
 _IDLE_S: Final = 1.0
-# Between two looks at a word that only the host can still write.
+# The longest pause between two looks at a word that only the host can still write.
 _LONGEST_PAUSE_S: Final = 2e-3
-# How long the end of the process waits for what is being executed.
+# How long the end of the process waits for executing commands.
 _END_S: Final = 1.0
 
 
@@ -64,9 +64,9 @@ class ThreadedExecutor(Executor):
 
     def _make_lock(self) -> None:
         super()._make_lock()
-        # For workers; `_changed` is for who waits.
+        # Wakes workers; `_changed` wakes waiting threads.
         self._work = Condition(self.lock)
-        # Machine code is made by one at a time, and what kernels print is printed by one.
+        # One thread at a time makes machine code, and one thread at a time prints.
         self._one_starts = Lock()
         self._one_prints = Lock()
         self._threads: list[None] = []
@@ -78,11 +78,11 @@ class ThreadedExecutor(Executor):
         self._idle = 0
 
     def is_busy_here(self) -> bool:
-        # Workers run no code of the program but its finalisers.
+        # The only code of the program that workers run is its finalisers.
         return get_ident() in self._workers or self._owns_lock()
 
     def stop(self) -> None:
-        """The process ends: begin nothing more, and wait a while for what is under way."""
+        """Called when the process ends: begin nothing more, and wait a while for running work."""
         with self.lock:
             self._is_over = True
             self._work.notify_all()
@@ -112,7 +112,7 @@ class ThreadedExecutor(Executor):
             left = [target for target in awaited if not target.is_done]
             if left:
                 self._refuse_nested()
-            # An interrupt may have kept somebody from doing so when it was enqueued.
+            # An interrupt may have prevented this call when the command was enqueued.
             self._call_workers()
             while left:
                 if left[-1].is_done:
@@ -120,7 +120,7 @@ class ThreadedExecutor(Executor):
                 elif self._ready or self._running or self._elsewhere:
                     self._wait(None)
                 elif self._yielded:
-                    # All that has yielded was tried in vain, and nothing was done since.
+                    # All yielded commands were tried in vain, and nothing has finished since.
                     self._refuse_hopeless(left)
                     self._wait(None)
                 elif self._rescue(left):
@@ -129,7 +129,7 @@ class ThreadedExecutor(Executor):
                     raise DriverFailure(ILLEGAL_STATE, deadlock_report(left))
 
     def finish_nowait(self, targets: Iterable[Command]) -> None:
-        """It is under way anyhow."""
+        """Nothing to do: workers execute the targets anyway."""
 
     def query(self, target: Command | None) -> bool:
         if target is None or target.is_done:
@@ -137,7 +137,7 @@ class ThreadedExecutor(Executor):
         self._refuse_nested()
         with self.lock:
             self._call_workers()
-        # A loop that polls would keep the GIL from those who do the work.
+        # A polling loop would keep the GIL from the workers.
         sleep(0)
         return target.is_done
 
@@ -154,7 +154,7 @@ class ThreadedExecutor(Executor):
     # Executing; the lock is held on entry and on return
 
     def _call_workers(self) -> None:
-        """Have somebody execute what is ready; a worker takes one of these itself."""
+        """Wake or make workers for the ready commands; a calling worker takes one itself."""
         count = len(self._ready) - (get_ident() in self._workers)
         if count > 0 and self._idle:
             self._work.notify(count)
@@ -175,7 +175,7 @@ class ThreadedExecutor(Executor):
                 threads.pop()
 
     def _next(self) -> Command | None:
-        """What to execute now; None if there has been nothing for a while."""
+        """The next command to execute; None if there has been none for a while."""
         while not self._is_over:
             if self._ready:
                 if self._yielded:
@@ -221,14 +221,14 @@ class ThreadedExecutor(Executor):
             self.lock.acquire()
             self._running.discard(command)
         if command.is_done:
-            # Its context failed, or was reset, meanwhile; or it was done elsewhere already.
+            # Its context failed or was reset meanwhile, or another thread has finished it.
             pass
         elif failure is not None:
             self.fail(command.stream.context, failure)
         elif step is Step.DONE:
             self._finish(command)
             if self._yielded:
-                # It may have written what they wait for.
+                # The command may have written a word that yielded commands wait for.
                 self._due_s = dict.fromkeys(self._yielded, 0.0)
                 self._work.notify()
         elif step is Step.ELSEWHERE:
@@ -242,11 +242,11 @@ class ThreadedExecutor(Executor):
         return step
 
     def _pause_s(self, command: Command, step: Step | None) -> float:
-        """How long to let a command wait that has yielded; longer and longer, unless it spins."""
+        """The pause before a yielded command is retried; it grows, except for spinning kernels."""
         if step is Step.MOVED:
             return 0.0
         if isinstance(command, KernelLaunch):
-            # Its budget counts on this.
+            # A kernel's budget assumes this pause.
             return POLL_S
         pause_s = self._pauses_s.get(command, POLL_S)
         self._pauses_s[command] = min(2 * pause_s, _LONGEST_PAUSE_S)
@@ -264,7 +264,7 @@ class ThreadedExecutor(Executor):
             return command.run()
 
     def _finish(self, command: Command) -> None:
-        # So that it ends now, whatever it would cost by the virtual clock.
+        # The command ends now, whatever its cost by the virtual clock.
         now_us = self._now_us()
         command.stream.time_us, command.after_us = now_us - command.cost_us, 0.0
         self._pauses_s.pop(command, None)

@@ -1,1 +1,1 @@
-"""Cellar, core. Streams and events: commands, and what they depend on."""
+"""Cellar, core. Streams and events: commands and their dependencies."""

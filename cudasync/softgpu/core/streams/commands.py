@@ -1,10 +1,10 @@
-"""Cellar. A command: one thing that a stream does, and what it waits for.
+"""Cellar. Commands: the entries of streams, and their dependencies.
 
 True of every command, under the executor's lock:
-- `missing` counts the commands it depends on that are not done: its predecessor in the stream,
-  and whatever it was told to wait for;
+- `missing` counts its unfinished dependencies: its predecessor in the stream, and the commands
+  that it was told to wait for;
 - it is ready exactly when `missing` is 0 and it is neither executing nor done;
-- what it depends on was enqueued before it, so that waiting can not go in circles.
+- its dependencies were enqueued before it, so that waits cannot form a cycle.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ if TYPE_CHECKING:
     from cudasync.softgpu.core.streams.streams import Stream
 
 
-# Most commands depend on the one before: a list is made when there is something in it.
+# Most commands depend only on their predecessor, so a list is made only if it has an entry.
 NO_COMMANDS: Final = cast("list[Command]", ())
 
 
 @unique
 class Step(Enum):
-    """What came of executing a command once."""
+    """The outcome of executing a command once."""
 
     DONE = "done"
     YIELDED = "yielded"
-    """It waits for memory to change: execute it again later."""
+    """The command waits for memory to change: execute it again later."""
     MOVED = "moved"
-    """The same, but it got further: there is no need to wait for anybody."""
+    """The same, but the command has made progress: execute it again without a pause."""
     ELSEWHERE = "elsewhere"
-    """It goes on in another thread, which reports when it is done."""
+    """The command goes on in another thread, which reports its end."""
 
 
 class Touched(NamedTuple):
@@ -44,7 +44,7 @@ class Touched(NamedTuple):
 
 
 class Command:
-    """One entry of a stream. Also its own ticket: an event is the command that it comes after."""
+    """One entry of a stream. An event is represented by the command that it comes after."""
 
     __slots__ = (
         "after_us",
@@ -61,68 +61,68 @@ class Command:
     )
 
     is_access: ClassVar[bool] = True
-    """False where memory comes, goes or is waited for: what it `touched` is nobody's data."""
+    """False if memory appears, vanishes or is waited for: `touched` is then not data access."""
 
     serial: int
-    """Place in the order of all calls; set when enqueued."""
+    """The place in the order of all calls; set when the command is enqueued."""
 
     stamp: Stamp
-    """When it is done by the clocks of a check; set while one is under way, and else never."""
+    """The command's time by the vector clocks of a check; set only during a check."""
 
     def __init__(self, stream: Stream) -> None:
         self.stream = stream
         self.serial = 0
         self.missing = 0
-        # The one before it in the stream, while that is not done, and what else it depends on. All
-        # are emptied when done, so that finished commands do not keep each other alive.
+        # The unfinished predecessor in the stream, and the other dependencies. All are cleared
+        # when the command is done, so that finished commands do not keep each other alive.
         self.before: Command | None = None
         self.dependencies = NO_COMMANDS
         self.dependents = NO_COMMANDS
         self.is_done = False
         self.is_wanted = False
-        # The virtual time when the last thing it waited for was done, and when it was itself.
+        # The virtual times at which its last dependency, and the command itself, were done.
         self.after_us = 0.0
         self.time_us = 0.0
 
     def awaited(self) -> list[Command]:
-        """What it depends on."""
+        """The command's dependencies."""
         return self.dependencies if self.before is None else [self.before, *self.dependencies]
 
     def run(self) -> Step:
-        """Do it, without the executor's lock; DriverFailure makes the context fail."""
+        """Execute the command, without the executor's lock; DriverFailure fails the context."""
         return Step.DONE
 
     @property
     def cost_us(self) -> float:
-        """What it adds to its stream's virtual time."""
+        """The time that the command adds to its stream's virtual time."""
         return 0.0
 
     def touched(self) -> Touched | None:
-        """What it reads and writes, asked once it has run; None if that may be anything."""
+        """The memory it read and wrote, valid after its run; None if unknown."""
         return None
 
     @property
     def needs_commands(self) -> bool:
-        """True if it waits now, for memory that no host writes: only a command can end that."""
+        """True if it now waits for memory that no host writes: only a command can end the wait."""
         return False
 
     def describe(self) -> str:
-        """What a deadlock report calls it."""
+        """The command's name in a deadlock report."""
         return "a command"
 
     def awaits(self) -> str:
-        """What a deadlock report says that it waits for, once all before it is done."""
+        """The reason that a deadlock report gives for its wait, once its dependencies are done."""
         return "memory to change"
 
     def stop(self, reason: str) -> None:
-        """It is to end now, if it is a kernel; from any thread."""
+        """End it now, if it is a kernel; callable from any thread."""
 
     def dropped(self) -> None:
-        """Called when the context failed before the command could run."""
+        """Called if the context failed before the command could run."""
 
 
 class EventRecord(Command):
-    """The point in its stream that an event stands for."""
+    """A point in a stream, which an event stands for."""
 
     __slots__ = ()
 
@@ -134,7 +134,7 @@ class EventRecord(Command):
 
 
 class EventWait(Command):
-    """Holds its stream until a recorded point, captured when the wait was called."""
+    """Holds its stream until a recorded point, taken when the wait was called."""
 
     __slots__ = ()
 

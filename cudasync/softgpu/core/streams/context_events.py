@@ -1,8 +1,7 @@
-"""Cellar. Events and whole contexts: records of all that a context has, and waits of all it gets.
+"""Cellar. Events of whole contexts: records of all its work, and waits by all its later work.
 
-Each verb is for a context, or for one green context of it. What is told to wait is told again to
-the streams that are made later: by a gate, a stream that no program sees, and whose tail they
-begin behind.
+Each verb is for a context, or for one green context of it. A wait also holds streams that are made
+later: they begin behind the tail of a gate, a stream that no program sees.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
 def record_context(
     machine: Machine, event: Event, context: Context, green: GreenContext | None = None
 ) -> None:
-    """Let the event stand for all that a context, or its green one, was given so far."""
+    """Let the event stand for all work so far of a context, or of its green context."""
     if event.context is not context:
         raise DriverFailure(INVALID_HANDLE, "the event is of another context")
     machine.graphs.captures.refuse_context(context, "a record of the context", green)
@@ -37,7 +36,7 @@ def record_context(
 def hold_context(
     machine: Machine, context: Context, event: Event, green: GreenContext | None = None
 ) -> None:
-    """Let all that a context, or its green one, is given from now on wait for the event."""
+    """Let all later work of a context, or of its green context, wait for the event."""
     machine.graphs.captures.refuse_context_wait(context, event, green)
     record = event.record
     if record is None or record.is_done:
@@ -46,7 +45,7 @@ def hold_context(
     if not gates:
         gates.append(machine.streams.beside(context))
     gate = gates[0]
-    context.streams[gate] = None  # Out of it whenever it is empty.
+    context.streams[gate] = None  # An empty gate is removed from the context.
     machine.executor.enqueue(EventWait(gate), (record,))
     for stream in list(context.streams) if green is None else green.streams:
         if stream is not gate:
@@ -54,7 +53,7 @@ def hold_context(
 
 
 def tails_of(chains: Chains, context: Context, green: GreenContext | None) -> list[Command]:
-    """What has to be done for a context to be idle, or for its green one."""
+    """The commands whose end makes a context, or its green context, idle."""
     if green is None:
         return chains.tails(context)
     tails = [chains.tail(stream) for stream in green.streams]

@@ -1,6 +1,6 @@
-"""Cellar. Walks over what commands depend on: what a wait needs, and why a wait can not end.
+"""Cellar. Walks over dependencies: which commands a wait needs, and why a wait cannot end.
 
-They are called with the executor's lock held.
+Callers hold the executor's lock.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def want(targets: Iterable[Command]) -> None:
-    """Mark what `targets` need; what is marked already has had its needs marked."""
+    """Mark the commands that `targets` need; the needs of marked commands are marked already."""
     stack = [target for target in targets if not target.is_wanted]
     while stack:
         command = stack.pop()
@@ -30,14 +30,14 @@ def want(targets: Iterable[Command]) -> None:
 
 
 def deadlock_report(left: Iterable[Command]) -> str:
-    """Every stream of the contexts concerned that has work, and what the first of it waits for."""
+    """A report on each stream with work, in the contexts concerned: what its head waits for."""
     contexts = {command.stream.context: None for command in needed(left)}
     lines = [_line(s) for c in contexts for s in list(c.streams) if s.pending or s.waits]
     return "deadlock: nothing is ready to run; " + "; ".join(lines)
 
 
 def needed(targets: Iterable[Command]) -> Iterator[Command]:
-    """The targets, and all that they depend on."""
+    """The targets, and all their direct and indirect dependencies."""
     stack, seen = list(targets), set(targets)
     while stack:
         command = stack.pop()
@@ -67,7 +67,7 @@ def _line(stream: Stream) -> str:
 def others_may_call(own_threads: AbstractSet[int], waiting: int) -> bool:
     """True if a thread of this process may still make a driver call that ends a wait.
 
-    Not the calling thread, and not `waiting` others, which wait for the same. What is sure is only
-    that there is no such thread: one that sleeps for ever counts as one that may.
+    The calling thread does not count, nor do `waiting` other threads in the same wait. Only the
+    answer False is certain: a thread that sleeps for ever counts as one that may call.
     """
     return len(sys._current_frames().keys() - own_threads - OURS.copy() - {get_ident()}) > waiting

@@ -1,9 +1,9 @@
-"""Cellar. How commands are chained: in their streams, by events, and by the default stream's rules.
+"""Cellar. Dependencies of commands: by stream, by events, and by the default stream's rules.
 
 True whenever the lock is free:
-- a command's `missing` is the number of those that it depends on and that are not done;
+- a command's `missing` is the number of its unfinished dependencies;
 - `_ready` holds exactly the commands that may run, by age;
-- a command that is done has released everything that depended on it.
+- a finished command has released all its dependents.
 """
 
 from __future__ import annotations
@@ -31,24 +31,24 @@ _BY_AGE = attrgetter("serial")
 
 
 class Chains:
-    """The commands of all contexts; who executes them is another matter."""
+    """The commands of all contexts; subclasses execute them."""
 
     def __init__(self) -> None:
         self._make_lock()
         self._serials = count(1)
         self._ready: list[Command] = []
-        # The latest virtual time that a caller was told has passed: what is enqueued after that
-        # can not start before it.
+        # The latest virtual time that a caller has seen pass: commands enqueued later cannot
+        # start before it.
         self._seen_us = 0.0
-        # What holds commands to what their op declares, in checked mode.
+        # In checked mode: compares commands with the declarations of their ops.
         self.expectations: Expectations | None = None
 
     def _make_lock(self) -> None:
-        # It protects commands and how they are chained, streams' tails and clocks, `_seen_us`,
-        # allocation tables, arenas and quarantine, pools, advice, what graphs have in use, and how
-        # often contexts are. It is held for a few steps of bookkeeping, never while a command runs,
-        # memory is filled or anything is compiled. The lock of graphs is taken before it.
-        # Reentrant, so that a thread can tell that it holds it: finalisers are put off there.
+        # The lock protects commands and their chains, streams' tails and clocks, `_seen_us`,
+        # allocation tables, arenas and quarantine, pools, advice, the use counts of graphs' memory
+        # and of contexts. It is held for a few steps of bookkeeping, never while a command runs,
+        # memory is filled or code is compiled. The lock of graphs is taken before this lock.
+        # Reentrant, so that a thread can tell that it holds it: finalisers are deferred there.
         self.lock = Lock()
         self._owns_lock: Callable[[], bool] = self.lock.is_held_here
 
@@ -67,8 +67,8 @@ class Chains:
             raise DriverFailure(NOT_PERMITTED, "a finaliser may not enqueue work")
         if self.expectations is not None:
             self.expectations.hold(command)
-        # As `with self.lock`, at half its cost, which is half of a call's. An interrupt may come
-        # behind `acquire`.
+        # Like `with self.lock`, at half its cost, which is half of a call's cost. An interrupt may
+        # come behind `acquire`.
         lock = self.lock
         try:
             lock.acquire()
@@ -103,7 +103,7 @@ class Chains:
             if missing:
                 command.missing = missing
             else:
-                self._ready.append(command)  # It is the youngest, so the order by age holds.
+                self._ready.append(command)  # The youngest command, so the order by age holds.
             lock.release()
         except BaseException:
             if self._owns_lock():
@@ -111,10 +111,10 @@ class Chains:
             raise
 
     def note_node(self, command: Command, site: str) -> None:
-        """A command is a graph's node that was made at this line: checks want to know."""
+        """A command comes from a graph node made at this line; a hook for checks."""
 
     def also_wait(self, command: Command, others: Iterable[Command]) -> None:
-        """Let a command wait for more than it was enqueued with; it must not be ready yet."""
+        """Add dependencies to an enqueued command, which must not be ready yet."""
         with self.lock:
             pending = [other for other in others if not other.is_done]
             for other in pending:
@@ -137,10 +137,10 @@ class Chains:
             else:
                 command.dependencies = [other]
 
-    # Events: no commands, where the stream's own commands say the same
+    # Events: no commands of their own if the stream's commands suffice
 
     def record(self, event: Event, stream: Stream) -> None:
-        """Let an event stand for what its stream has been given so far; no stream is captured."""
+        """Let an event stand for its stream's work so far; the stream is not captured."""
         tail = stream.tail
         if stream.is_legacy or stream.waits or stream.context.legacy.pending:
             self._record_by_command(event, stream)
@@ -157,17 +157,17 @@ class Chains:
         event.captured = None
 
     def see(self, time_us: float) -> None:
-        """A caller was told that this time has passed: what is enqueued from now on is later."""
+        """A caller has seen this time pass: commands enqueued from now on start later."""
         if time_us > self._seen_us:
             with self.lock:
                 self._seen_us = max(self._seen_us, time_us)
 
     def stream_us(self, stream: Stream) -> float:
-        """The time at which an empty stream would do something now."""
+        """The time at which an empty stream would start a command enqueued now."""
         return max(self._seen_us, stream.time_us, stream.floor_us)
 
     def hold(self, stream: Stream, event: Event) -> None:
-        """Let what a stream is given from now on wait for an event's latest record."""
+        """Let later commands of a stream wait for an event's latest record."""
         record = event.record
         if record is None or record.is_done:
             reached_us = event.reached_us()
@@ -180,24 +180,24 @@ class Chains:
             stream.waits[record] = None
         legacy = stream.context.legacy
         if legacy.pending and not (stream.is_legacy or stream.flags & NON_BLOCKING):
-            # A wait joins what the default stream was given before it, like any command.
+            # Like any command, a wait joins the earlier work of the default stream.
             tail = legacy.tail
             if tail is not None:
                 stream.waits[tail] = None
 
     def tail(self, stream: Stream) -> Command | None:
-        """The last thing that a stream does, which is to wait if it was told so last."""
+        """The last command of a stream; kept waits become a command first."""
         if stream.waits and stream.capture is None and not stream.context.error:
             self.enqueue(EventWait(stream))
         return stream.tail
 
     def tails(self, context: Context) -> list[Command]:
-        """What has to be done for a context to be idle."""
+        """The commands whose end makes a context idle."""
         tails = [self.tail(stream) for stream in list(context.streams)]
         return [tail for tail in tails if tail is not None]
 
     def context_is_idle(self, context: Context) -> None:
-        """A caller has waited for all of a context; a check wants to know."""
+        """A caller has waited for all work of a context; a hook for checks."""
 
     # Done
 
@@ -205,7 +205,7 @@ class Chains:
         command.is_done = True
         pending = command.stream.pending
         if pending and pending[0].before is command:
-            # Its clock is the stream's.
+            # The stream's clock already covers the dependency in the stream.
             pending[0].before = None
             self._need_less(pending[0])
         for dependent in command.dependents:

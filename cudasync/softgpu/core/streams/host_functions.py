@@ -1,8 +1,8 @@
 """Cellar. Host functions: native functions that a stream calls, on threads of their own.
 
-As with a real driver they run beside the program, so one that blocks holds its stream and
-nothing else. Threads are made when all others are busy, and reused. A function that is known
-never to block (`sem_post`) is called in place, since a change of threads costs far more.
+As with a real driver, they run beside the program, so a blocking function holds only its stream.
+A thread is made when all others are busy, and reused. A function that never blocks (`sem_post`)
+is called in place, because a change of threads costs far more.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class HostFunctions:
         self._never_block = frozenset({_address_of("sem_post")})
 
     def start(self, command: HostFunction) -> Step:
-        """Call in place what can not block; hand the rest to a thread."""
+        """Call a function that cannot block in place; hand any other to a thread."""
         if command.function in self._never_block:
             command.call()
             return Step.DONE
@@ -52,7 +52,7 @@ class HostFunctions:
         return Step.ELSEWHERE
 
     def never_blocks(self, command: HostFunction) -> bool:
-        """True for the functions that are called in place: they touch nothing of a device."""
+        """True for functions that are called in place: they touch no device memory."""
         return command.function in self._never_block
 
     def _serve(self) -> None:
@@ -100,7 +100,7 @@ class HostFunction(Command):
 
 
 class Callback(HostFunction):
-    """cuStreamAddCallback, the older form: told the stream and a status, too."""
+    """cuStreamAddCallback, the older form, which also receives the stream and a status."""
 
     __slots__ = ()
 

@@ -1,10 +1,10 @@
-"""Cellar, core. Events between processes: two counters in a page that both have mapped.
+"""Cellar, core. Events between processes: counters in a page that both processes map.
 
-A record takes the next number and, once its stream is there, says that it is reached; a wait takes
-the number of the latest record, whoever made it.
+A record takes the next number, and marks it as reached once its stream gets there. A wait takes
+the number of the latest record, from any process.
 
-True at every call's end: `recorded` is the number of the latest record, `reached` the highest that
-is reached, and whoever made the latest record is named, so that a wait for a process that has died
+True at every call's end: `recorded` is the number of the latest record, and `reached` the highest
+reached number. The page names the process of the latest record, so that a wait for a dead process
 ends.
 """
 
@@ -35,7 +35,7 @@ HANDLE_BYTES: Final = 64
 _HANDLE: Final = struct.Struct(f"<4sIIi{NONCE_BYTES}s")
 _MAGIC: Final = b"csev"
 _PAGE: Final = mmap.PAGESIZE
-# Recorded, reached, lost (the highest number that never will be), and who recorded last.
+# Recorded, reached, lost (the highest number that will never be reached), last recording process.
 _WORDS: Final = struct.Struct("<4Q")
 
 
@@ -50,7 +50,7 @@ class SharedEvent:
 
     @classmethod
     def make(cls) -> SharedEvent:
-        """A new one, which no process has recorded."""
+        """A new event, which no process has recorded."""
         nonce = secrets.token_bytes(NONCE_BYTES)
         try:
             descriptor = os.memfd_create(f"cudasync-event-{nonce.hex()}", os.MFD_CLOEXEC)
@@ -61,7 +61,7 @@ class SharedEvent:
 
     @classmethod
     def open(cls, handle: bytes) -> tuple[SharedEvent, int]:
-        """That of another process, and the number of its device."""
+        """The event of another process, and the ordinal of its device."""
         magic, process, number, ordinal, nonce = _HANDLE.unpack_from(handle)
         if magic != _MAGIC:
             raise DriverFailure(INVALID_HANDLE, "these bytes are no handle of an event")
@@ -76,16 +76,16 @@ class SharedEvent:
         return packed.ljust(HANDLE_BYTES, b"\0")
 
     def close(self) -> None:
-        """Let go of it; commands that use it have what they need."""
+        """Close the descriptor; commands still use the mapped page."""
         os.close(self.descriptor)
 
     def read(self) -> tuple[int, int, int, int]:
-        """Recorded, reached, lost, and who recorded last."""
+        """Recorded, reached, lost, and the last recording process."""
         recorded, reached, lost, recorder = _WORDS.unpack_from(self._page)
         return recorded, reached, lost, recorder
 
     def next_record(self) -> int:
-        """The number of a new record."""
+        """Take the number of a new record."""
         fcntl.flock(self.descriptor, fcntl.LOCK_EX)
         try:
             recorded, reached, lost, _ = self.read()
@@ -95,13 +95,13 @@ class SharedEvent:
         return recorded + 1
 
     def say(self, number: int, *, is_reached: bool) -> None:
-        """A record is reached, or never will be. One word each: no other changes with it."""
+        """Mark a record as reached, or as lost. Each is one word, changed alone."""
         at = 8 if is_reached else 16
         held = int.from_bytes(self._page[at : at + 8], "little")
         self._page[at : at + 8] = max(held, number).to_bytes(8, "little")
 
     def is_reached(self, number: int) -> bool:
-        """Whether a record is; DriverFailure LAUNCH_FAILED if it never will be."""
+        """Whether a record is reached; DriverFailure LAUNCH_FAILED if it never will be."""
         recorded, reached, lost, recorder = self.read()
         if reached >= number:
             return True
@@ -114,7 +114,7 @@ class SharedEvent:
             and recorder != os.getpid()
             and not os.path.exists(f"/proc/{recorder}")
         ):
-            # It may have said so with its last breath.
+            # The process may have marked the record just before its end.
             if self.read()[1] >= number:
                 return True
             raise DriverFailure(
@@ -148,7 +148,7 @@ class SaysReached(Command):
 
 
 class WaitsForProcess(Command):
-    """Holds its stream until a record of a shared event, whoever makes it."""
+    """Holds its stream until a record of a shared event, made by any process."""
 
     __slots__ = ("number", "shared")
 
@@ -175,7 +175,7 @@ class WaitsForProcess(Command):
 def record(executor: Executor, shared: SharedEvent, stream: Stream) -> None:
     """Let the event stand for this point of the stream."""
     said = SaysReached(stream, shared)
-    # The number before the command: whoever waits from now on waits for this record.
+    # The number is taken before the command: later waits are for this record.
     said.number = shared.next_record()
     try:
         executor.enqueue(said)

@@ -1,7 +1,7 @@
-"""Cellar. Streams that wait for a word in memory, and streams that write one.
+"""Cellar. Stream memory operations: waits for a word in memory, and writes of a word.
 
-A wait reads memory each time it is tried and yields while the comparison fails. Since a kernel,
-another stream or the host may write the word, a stream held so is never a deadlock.
+A wait reads memory each time it is tried, and yields while the comparison fails. A kernel, another
+stream or the host may write the word, so such a wait alone is no deadlock.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class WaitValue(Command):
         return Step.DONE if self.holds(_word(self.place, self.size_bytes).value) else Step.YIELDED
 
     def holds(self, word: int) -> bool:
-        """The comparison of cuStreamWaitValue, on a word just read."""
+        """The comparison of cuStreamWaitValue, for a word just read."""
         mask = (1 << 8 * self.size_bytes) - 1
         match self.comparison:
             case c if c == _GREATER_EQUAL:
@@ -58,7 +58,7 @@ class WaitValue(Command):
                 return bool(~(word | self.value) & mask)
 
     def is_over(self) -> bool:
-        """True if it would not wait now; also if there is nothing to wait for any more."""
+        """True if it would not wait now, or if its memory is gone."""
         allocation = self.place.allocation
         if allocation is not None and not allocation.is_live:
             return True

@@ -1,6 +1,6 @@
-"""Cellar. What can be done with streams and events: the verbs behind the driver's calls.
+"""Cellar. Operations on streams and events: the verbs behind the driver's calls.
 
-Nothing here runs a command by itself; `synchronize` and `query` let the executor do it.
+Nothing here runs a command by itself; `synchronize` and `query` let the executor do so.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ R = TypeVar("R")
 
 
 class _Default(threading.local):
-    """Which default stream a thread's call means."""
+    """Which default stream the current call of a thread means."""
 
     is_per_thread = False
 
@@ -59,17 +59,17 @@ class StreamManager:
         self._executor = machine.executor
         self._default = _Default()
         self._streams = self.streams = Handles[Stream]("stream")
-        # Those of green contexts that were destroyed: they can be destroyed, and nothing else.
+        # Streams of destroyed green contexts: they can only be destroyed.
         self._detached: dict[int, Stream] = {}
         self._events = self.events = Handles[Event]("event")
-        # For who looks up at every call, and does the rest where that finds nothing.
+        # For hot look-ups at every call, with `get` and `event` as the slow path.
         self.live_streams = self._streams.objects
         self.live_events = self._events.objects
 
     # Finding
 
     def per_thread(self, call: Callable[P, R]) -> Callable[P, R]:
-        """A call for which no stream means the per-thread default stream."""
+        """Wrap a call in which stream 0 means the per-thread default stream."""
 
         @wraps(call)
         def called(*arguments: P.args, **named: P.kwargs) -> R:
@@ -83,11 +83,11 @@ class StreamManager:
         return called
 
     def is_per_thread(self) -> bool:
-        """True within such a call."""
+        """True within a call wrapped by `per_thread`."""
         return self._default.is_per_thread
 
     def get(self, handle: int) -> Stream:
-        """The stream a handle names, default streams included, on a context fit for work."""
+        """The stream of a handle, default streams included, on a usable context."""
         stream = self._streams.objects.get(handle)
         if stream is None:
             if handle > PER_THREAD_HANDLE:
@@ -105,7 +105,7 @@ class StreamManager:
         return stream
 
     def event(self, handle: int) -> Event:
-        """The event a handle names, on a context fit for work."""
+        """The event of a handle, on a usable context."""
         event = self._events.objects.get(handle) or self._events.get(handle)
         if event.context.error:
             raise event.context.failure()
@@ -114,7 +114,7 @@ class StreamManager:
     # Streams
 
     def create(self, flags: int, priority: int = 0, green: GreenContext | None = None) -> Stream:
-        """A stream of a green context, or of the current context."""
+        """A new stream of a green context, or of the current context."""
         if flags & ~1:
             raise DriverFailure(INVALID_VALUE, f"unknown stream flags {flags:#x}")
         if green is None:
@@ -130,14 +130,14 @@ class StreamManager:
         return stream
 
     def detach(self, stream: Stream) -> None:
-        """The stream's green context ends; what is in the stream is still done."""
+        """The stream's green context ends; the stream's pending work is still done."""
         self._machine.graphs.captures.leave(stream)
         self._streams.discard(stream.handle)
         self._detached[stream.handle] = stream
         self._close(stream)
 
     def destroy(self, handle: int) -> None:
-        """End the stream; what is in it is still done, the more patient of it later."""
+        """End the stream; its pending work is still done, now as far as it is ready, or later."""
         if self._detached.pop(handle, None) is not None:
             return
         stream = self.get(handle)
@@ -159,7 +159,7 @@ class StreamManager:
                 stream.context.streams.pop(stream, None)
 
     def query(self, stream: Stream) -> bool:
-        """True if everything enqueued so far is done; else some progress was made."""
+        """True if all work enqueued so far is done; if not, the call makes some progress."""
         if stream.capture is not None:
             stream.capture.refuse(f"a query of {stream.name}")
         if stream.is_legacy:
@@ -175,28 +175,28 @@ class StreamManager:
         return done
 
     def synchronize(self, stream: Stream) -> None:
-        """Wait for everything enqueued so far."""
+        """Wait for all work enqueued so far."""
         if stream.capture is not None:
             stream.capture.refuse(f"a wait for {stream.name}")
         self._wait(self._ends(stream), stream.context)
         self._executor.see(stream.floor_us)
 
     def synchronize_context(self, context: Context, green: GreenContext | None = None) -> None:
-        """Wait for everything enqueued on any stream of a context, or of its green context."""
+        """Wait for the work of all streams of a context, or of its green context."""
         self._wait(tails_of(self._executor, context, green), context)
         if green is None:
             self._executor.context_is_idle(context)
 
     @staticmethod
     def beside(context: Context) -> Stream:
-        """A stream that no program sees, and that is gone when it is empty."""
+        """A stream that no program sees; it goes when it is empty."""
         stream = Stream(context, flags=NON_BLOCKING, name="the context")
         stream.is_closed = True
         context.enter(stream)
         return stream
 
     def settle(self, device: Device) -> None:
-        """Wait for everything on a device, in whatever state its contexts are."""
+        """Wait for all work on a device, in any state of its contexts."""
         for context in self._machine.contexts:
             if context.device is device:
                 self._executor.synchronize(self._executor.tails(context))
@@ -212,7 +212,7 @@ class StreamManager:
             raise context.failure()
 
     def launch_host(self, stream: Stream, function: int, user_data: int) -> None:
-        """Call a native function when the stream gets there."""
+        """Enqueue the call of a native function."""
         if not function:
             raise DriverFailure(INVALID_VALUE, "the host function is null")
         self._executor.enqueue(
@@ -220,25 +220,25 @@ class StreamManager:
         )
 
     def add_callback(self, stream: Stream, function: int, user_data: int) -> None:
-        """Call a native callback of the older kind when the stream gets there."""
+        """Enqueue the call of a native callback of the older kind."""
         if not function:
             raise DriverFailure(INVALID_VALUE, "the callback is null")
         self._executor.enqueue(Callback(stream, function, user_data, self._machine.host_functions))
 
     def wait_value(self, stream: Stream, address: int, value: int, flags: int, size: int) -> None:
-        """Hold the stream until a word in memory compares with `value` as `flags` say."""
+        """Hold the stream until a word in memory fulfils the comparison in `flags` with `value`."""
         place = self._machine.memory.place(address, size)
         self._executor.enqueue(WaitValue(stream, place, value, flags, size))
 
     def write_value(self, stream: Stream, address: int, value: int, size: int) -> None:
-        """Write a word when the stream gets there."""
+        """Enqueue the write of a word."""
         place = self._machine.memory.place(address, size)
         self._executor.enqueue(WriteValue(stream, place, value, size))
 
     # Events
 
     def create_event(self, flags: int) -> Event:
-        """An event of the current context."""
+        """A new event of the current context."""
         if flags & ~7:
             raise DriverFailure(INVALID_VALUE, f"unknown event flags {flags:#x}")
         if flags & INTERPROCESS and not flags & DISABLE_TIMING:
@@ -250,7 +250,7 @@ class StreamManager:
         return self._enter_event(event)
 
     def event_handle(self, event: Event) -> bytes:
-        """cuIpcGetEventHandle; DriverFailure for an event that was not made for it."""
+        """cuIpcGetEventHandle; DriverFailure for an event without INTERPROCESS."""
         if event.shared is None or event.shared.is_foreign:
             raise DriverFailure(INVALID_VALUE, "the event was not created with INTERPROCESS")
         self._machine.progress.begin()
@@ -272,7 +272,7 @@ class StreamManager:
         return event
 
     def destroy_event(self, handle: int) -> None:
-        """End the event; waits that were called keep their record."""
+        """End the event; earlier waits keep their record."""
         self.event(handle)
         event = self._events.remove(handle)
         event.context.events.discard(event)
@@ -295,7 +295,7 @@ class StreamManager:
         self._executor.record(event, stream)
 
     def wait(self, stream: Stream, event: Event, flags: int = 0) -> None:
-        """Hold the stream until the event's latest record so far, on whatever device."""
+        """Hold the stream until the event's latest record so far, on any device."""
         if event.shared is not None:
             self._no_capture(stream, event)
             self._await(stream, event.shared)
@@ -314,7 +314,7 @@ class StreamManager:
         self._machine.check(event.context)
 
     def _await(self, stream: Stream, shared: SharedEvent) -> Command | None:
-        """Hold a stream until the latest record; None if there is nothing to wait for."""
+        """Hold a stream until the latest record; None if the stream need not wait."""
         number = shared.read()[0]
         if not number or shared.is_reached(number):
             return None
@@ -323,7 +323,7 @@ class StreamManager:
         return waits
 
     def query_event(self, event: Event) -> bool:
-        """True if the latest record is reached or there is none."""
+        """True if the latest record is reached, or there is none."""
         if event.shared is not None:
             recorded = event.shared.read()[0]
             return not recorded or event.shared.is_reached(recorded)
@@ -361,9 +361,9 @@ class StreamManager:
                 event.shared.close()
 
     def _ends(self, stream: Stream) -> list[Command]:
-        """What has to be done for the stream to be idle.
+        """The commands whose end makes the stream idle.
 
-        The legacy default stream is not idle before the streams that it would wait for are.
+        The legacy default stream is idle only when the streams that it joins are idle.
         """
         tail = self._executor.tail(stream)
         ends = [] if tail is None else [tail]

@@ -1,11 +1,11 @@
 """Cellar. Streams and events.
 
-A stream is the tail of a chain of commands: each depends on the one before. The legacy default
-stream of a context joins with the context's blocking streams: what is enqueued on it waits for
-the tails of all of them, and what is enqueued on one of them waits for its tail. An event is
-the tail of its stream when `record` is called; so a wait that was called earlier keeps waiting
-for the earlier record, and one on an event that was never recorded waits for nothing. What a
-stream is told to wait for is kept in `waits`, for the next command.
+A stream is the tail of a chain of commands; each command depends on its predecessor. The legacy
+default stream of a context joins with the context's blocking streams: its commands wait for the
+tails of all of them, and their commands wait for its tail. An event is the tail of its stream at
+the call of `record`. So an earlier wait keeps waiting for the earlier record, and a wait for an
+event without a record waits for nothing. A stream keeps its waits in `waits`, for the next
+command.
 """
 
 from __future__ import annotations
@@ -71,37 +71,37 @@ class Stream:
         green: GreenContext | None = None,
     ) -> None:
         self.context = context
-        # The green context that it was created in, on the multiprocessors of which it runs.
+        # The green context that it was created in; it runs on that context's multiprocessors.
         self.green = green
         self.flags = flags
         self.priority = min(LOWEST_PRIORITY, max(HIGHEST_PRIORITY, priority))
         self.handle = new_handle()
         self.name = name or f"stream {self.handle:#x}"
         self.is_legacy = is_legacy
-        # What was set of what has no meaning here, and is given back.
+        # Attributes without an effect here: stored and returned.
         self.attributes: dict[int, bytes] = {}
         self.is_closed = False
-        # Who is given what is enqueued here, instead of the executor.
+        # Receives the enqueued commands instead of the executor.
         self.capture: Captor | None = None
-        # What is enqueued here first waits for what the whole context was told to wait for.
+        # The first command waits for the gate, so for the waits of the whole context.
         gate = context.gate
         self.tail: Command | None = gate.tail if gate is not None else None
         self.pending: deque[Command] = deque()
         self.time_us = 0.0
-        # What the next command waits for beside the tail; never any in the legacy default stream.
-        # Whoever takes one out has the executor's lock. The next command starts no earlier than
-        # the virtual time `floor_us`, when what was waited for and done by then was done.
+        # What the next command waits for beside the tail; always empty in the legacy default
+        # stream. A thread that removes an entry holds the executor's lock. The next command starts
+        # no earlier than `floor_us`, the virtual time at which waits for finished commands ended.
         self.waits: dict[Command, None] = {}
         self.floor_us = 0.0
 
     def begin_behind(self, gate: Stream) -> None:
-        """A new stream waits for what those before it were told to wait for."""
+        """Let a new stream wait for the gate's tail, as earlier streams do."""
         tail = gate.tail
         if tail is not None and tail is not self.tail and not tail.is_done:
             self.waits[tail] = None
 
     def implicit_waits(self) -> Iterable[Command]:
-        """What the rules of the legacy default stream add to a command enqueued here now."""
+        """The dependencies that the legacy default stream's rules add to a command here now."""
         if self.is_legacy:
             blocking = [
                 other
@@ -125,17 +125,17 @@ class Event:
         self.context = context
         self.flags = flags
         self.handle = new_handle()
-        # The command that it comes after; None if there was none left to be done, or no record.
+        # The command that the event comes after; None if no work was pending, or without a record.
         self.record: Command | None = None
-        # No earlier than that, by the clock of the streams; negative if it was never recorded.
+        # A lower bound of the event's time by the streams' clock; negative without a record.
         self.since_us = -1.0
-        # Set while the latest record was made in a captured stream: what it stands for.
+        # Set if the latest record was made in a captured stream: the nodes it stands for.
         self.captured: CapturedRecord | None = None
-        # Of an event between processes: the page that says how far it is, and then `record` is not.
+        # Of an event between processes: the page with its counters; `record` is then unused.
         self.shared: SharedEvent | None = None
 
     def reached_us(self) -> float:
-        """When its record was done, which it is."""
+        """The time at which its record was done; the record must be done."""
         record = self.record
         return self.since_us if record is None else max(self.since_us, record.time_us)
 
