@@ -1,4 +1,4 @@
-"""Cellar. Driver calls that make, end and describe arrays."""
+"""Cellar. Driver calls that create, destroy and describe arrays."""
 
 from __future__ import annotations
 
