@@ -83,7 +83,6 @@ class KernelAccess:
     several). `beyond` says why the kernel may reach memory that none of these leads to; "" if it
     cannot. `elements` has the floating type that the kernel shows for the memory behind each
     parameter, or None.
-    where none is.
     """
 
     parameters: tuple[Access, ...]

@@ -1,7 +1,7 @@
 """Floor 0. Where a value may come from: sets of origins as the bits of one integer.
 
-An origin is a kernel parameter, a field of one that is a struct, or a variable of the module. A
-A value derives from an origin in one of four ways, each a bit:
+An origin is a kernel parameter, a field of a struct parameter, or a variable of the module. A value
+derives from an origin in one of four ways, each a bit:
 
 - DIRECT: the value may be the address that the origin gives, moved by some offset;
 - LOADED: the value may have been read through such an address, whole, so it may be a pointer;

@@ -251,7 +251,6 @@ def catch_early_interrupts() -> None:
 
     Python drops such an interrupt after a call of `sys.unraisablehook`. All other calls of the hook
     go on to the previous hook.
-    goes on to whoever had it before.
     """
     before = sys.unraisablehook
 
