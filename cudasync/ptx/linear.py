@@ -60,7 +60,7 @@ class Forms:
     def _register(self, name: str) -> Form | None:
         if name in self._known:
             return self._known[name]
-        self._known[name] = None  # For who comes back here meanwhile.
+        self._known[name] = None  # In case the walk returns here meanwhile.
         writes = self._writes.get(name, [])
         found = None
         if writes and all(each.guard is None for each in writes):
@@ -74,7 +74,7 @@ class Forms:
         known = dict(self._known)
         self._known[name] = {own: 1}
         results = [self._result(each) for each in writes]
-        self._known = known  # What was found meanwhile is a sum with itself.
+        self._known = known  # Forms found meanwhile contain `own`.
         starts: list[Form] = []
         steps: list[Form] = []
         for each in results:

@@ -199,8 +199,8 @@ def compile_module(
     *,
     memcheck: bool = True,
     record: bool = False,
-    races: bool = False,  # Its threads are not held against each other.
-    convergence: bool = False,  # Nor is it looked at who comes to barriers.
+    races: bool = False,  # Unused: its threads are not compared.
+    convergence: bool = False,  # Unused: arrivals at barriers are not compared.
     image: bytes | None = None,
 ) -> CompiledModule:
     """Lower every kernel that can be lowered; PtxError for invalid PTX. Caches nothing."""

@@ -155,7 +155,7 @@ def cu_stream_attach_mem_async(
         raise DriverFailure(INVALID_VALUE, "memory can not be attached to a default stream alone")
 
 
-# Queries of what was said before
+# Queries
 
 
 def _answer(machine: Machine, data: int, size: int, attribute: int, span: tuple[int, int]) -> None:

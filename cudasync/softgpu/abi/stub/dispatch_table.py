@@ -208,7 +208,7 @@ class FunctionTable:
                 self._slots.answer(index, NOT_INITIALIZED)
 
     def get_proc_address(self, name: str, version: int, *, per_thread: bool = False) -> int:
-        """As `address`, with the driver's codes: NOT_FOUND if no driver has it, 0 if not yet then.
+        """As `address`, with the driver's codes: NOT_FOUND if no driver has it, 0 if it is newer.
 
         `name` may be a symbol of the library, with its suffix; then it means that form.
         """

@@ -32,7 +32,7 @@ class Slots:
         self._table = base + stub.table_offset
         if self._entry is not None:
             native.write_interface(self._table)
-        self._callbacks: list[Any] = []  # Keeps alive what the slots point to.
+        self._callbacks: list[Any] = []  # Keeps the slots' targets alive.
 
     def take(self, function: Callable[..., int], types: tuple[Any, ...]) -> int:
         """Point the next slot at a function; the address to hand out, or 0 if no slot is left."""
