@@ -13,9 +13,9 @@ whose address is stored in memory.
 
 The text does not show whether two arguments overlap: the caller must know. The analysis assumes
 two things:
-- A program does not turn a product, a quotient or the like of a pointer, or a pointer shifted up
-  by less than 16 bits, back into that pointer and then use it as an alternative to another pointer.
-  Sizes are 64-bit numbers too, and a product with a size is an index.
+- A product, a quotient or the like of a pointer, or a pointer shifted up by less than 16 bits, is
+  never turned back into an alternative to another pointer. Sizes are 64-bit numbers too, and a
+  product with a size is an index.
 - The lower 32 bits of an address are an index within the object that its upper 32 bits come from.
   `access_origins` argues why pieces of pointers are distinguished from pointers in this way.
 

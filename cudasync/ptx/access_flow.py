@@ -251,7 +251,7 @@ def _text_of(initial: tuple[object, ...]) -> bytes:
 
 
 def _origins_of(index: int, parameter: Variable) -> list[Origin]:
-    """The origins of a parameter: one for each word of a struct, else one."""
+    """The origins of a parameter: one for each word of a struct, otherwise a single one."""
     size = parameter.size
     if not parameter.is_array or size > _MOST_BYTES:
         return [Origin(parameter.name, index, 0, is_pointer_like(parameter))]

@@ -20,8 +20,8 @@ a whole load of memory that was stored in parts. Each of these makes whole value
 that go into the upper half (`as_joined`). All others leave pieces, including `shl.b32` by any
 amount.
 
-A part of a struct counts as LOADED if it was not loaded as one aligned word, because the bytes of
-one pointer may then lie in two fields.
+A part of a struct counts as LOADED if it was not loaded as one aligned word: the bytes of one
+pointer may then lie in two fields.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ class Origins:
 
 
 def ones(bits: int) -> Iterator[int]:
-    """The places of the one bits, lowest first."""
+    """The positions of the set bits, lowest first."""
     while bits:
         lowest = bits & -bits
         yield lowest.bit_length() - 1

@@ -1,4 +1,4 @@
-"""Floor 0. A position in the words of a text, and the few ways to advance it.
+"""Floor 0. A cursor: a position in the words of a text, and the few ways to advance it.
 
 Every reader of the grammar shares one cursor. A word that does not fit raises a PtxError at that
 word. `statement` is the index of the first word of the statement being read; the error quotes that

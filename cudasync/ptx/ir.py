@@ -126,8 +126,8 @@ class Instruction:
     """One statement: `@p ld.global.nc.v2.f32 {%f1, %f2}, [%rd4+8];`
 
     opcode "ld", modifiers ("global", "nc", "v2"), types (F32,). A call keeps its operands as
-    written: results as a Vector (empty if there are none), callee as a Symbol or Register,
-    arguments as a Vector, then the prototype or target list as a Label if there is one.
+    written: results as a Vector (empty if there are none), callee as a Symbol or Register, and
+    arguments as a Vector. A Label for the prototype or target list follows if there is one.
     """
 
     opcode: str

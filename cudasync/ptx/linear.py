@@ -2,9 +2,9 @@
 
 A *form* is a polynomial over symbols: special registers (`%tid.x`), parameters by name, variables
 by name, and trip counts of loops (`@` and a register's name, any whole number). A register has a
-form if it is written once, or if it starts at some value and advances by multiples of a step that
-all threads share. Any other register has none. An index that wraps in 32 bits has the form that it
-would have without wrapping.
+form if it is written once. It also has one if it starts at some value and advances by multiples of
+a step that all threads share. Any other register has none. An index that wraps in 32 bits has the
+form that it would have without wrapping.
 
 Registers are those of a function in which each value has its own register.
 """

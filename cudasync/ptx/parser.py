@@ -1,4 +1,4 @@
-"""Floor 0. PTX text into a Module: directives, variables, functions.
+"""Floor 0. Parses PTX text into a Module: directives, variables, functions.
 
 `parse` is the only entry point. For any text it returns a Module or raises PtxError.
 """

@@ -1,4 +1,4 @@
-"""Floor 0. Webs: tells apart the values that one register holds in different places.
+"""Floor 0. Webs: separates the values that one register holds in different places.
 
 Hand-written PTX and loops define one register in several places. Definitions that reach a common
 use belong to one web. Two webs of a register are independent: an analysis that ignores the order

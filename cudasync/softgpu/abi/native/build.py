@@ -1,8 +1,8 @@
 """Cellar, abi. Writes the libraries that native programs are linked with.
 
 The C compiler that `nvcc` needs anyway compiles them from `library.c`. The folder then has
-libcudart.so.13 and libcuda.so.1, the names that a linker looks for, and a linker script in place of
-NVIDIA's static runtime, which `nvcc` links by default.
+libcudart.so.13, libcuda.so.1, and the names that a linker looks for. A linker script stands in
+place of NVIDIA's static runtime, which `nvcc` links by default.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Cellar. A stand-in for nvJitLink, NVIDIA's other linker, which links PTX instead of machine code.
+"""Cellar. A stand-in for nvJitLink, NVIDIA's other linker: it links PTX instead of machine code.
 
 The stub exports its functions under the names that the bindings ask the process for. So cuda.core
 and numba-cuda find the stand-in, whether or not NVIDIA's library is installed. Programs built

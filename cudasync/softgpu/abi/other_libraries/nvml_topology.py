@@ -1,4 +1,4 @@
-"""Cellar, abi. NVML's functions about places: a device's processors, and distances of devices.
+"""Cellar, abi. NVML's topology functions: a device's processors, and distances between devices.
 
 All software GPUs lie in the host's memory. Each is equally near to every processor, and any two are
 beneath one host bridge. A call that would change a setting is refused: NO_PERMISSION.

@@ -1,4 +1,4 @@
-"""Cellar. In place of NVRTC's machine code, which no software GPU can run, the program's PTX.
+"""Cellar. A program's PTX in place of NVRTC's machine code, which no software GPU can run.
 
 NVRTC compiles to machine code if it is asked for a real architecture (sm_80), and keeps the PTX
 beside it. The stub exports two of its functions under their own names. The stub is loaded before

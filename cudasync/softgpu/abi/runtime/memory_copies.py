@@ -1,4 +1,4 @@
-"""Cellar, abi. Runtime API, Memory Management: rows and boxes, pitched; their copies and fills."""
+"""Cellar, abi. Runtime API, Memory Management: pitched rows and boxes, their copies and fills."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Cellar. The answers of cuGetErrorName and cuGetErrorString.
 
-Names are those of the bindings' own enum. The string for a code is the full sentence of the last
-call that failed with it, if the core gave one (the kernel, line and address of a fault). Otherwise
-it is a few plain words.
+Names are those of the bindings' own enum. The string for a code is the sentence of the last call
+that failed with it, if the core gave one (the kernel, line and address of a fault). Otherwise the
+string is a few plain words.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Cellar. The registry of driver functions: each module with driver calls enters its own here.
 
-A function is known by its name without suffix and the version in which CUDA gave it its present
-C signature, as `cuGetProcAddress` asks for it. A function that has always had one signature is
-entered without a version. Otherwise each signature is entered, written out.
+The key of a function is its name without suffix, and the version in which CUDA gave it its present
+C signature. `cuGetProcAddress` asks in the same way. A function that has always had one
+signature is entered without a version. Otherwise each signature is entered, written out.
 `function_versions.py` has the versions.
 """
 

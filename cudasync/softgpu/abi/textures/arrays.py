@@ -21,7 +21,7 @@ from cudasync.softgpu.core.textures.formats import check_channels, format_of
 if TYPE_CHECKING:
     from cudasync.softgpu.core.machine import Machine
 
-# Where an allocation begins.
+# The largest width of a linear texture, in texels.
 _MOST_LINEAR: Final = 1 << 27
 
 

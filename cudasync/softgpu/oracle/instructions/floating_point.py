@@ -1,4 +1,4 @@
-"""Cellar. Floating arithmetic: PTX ISA, "Floating Point Instructions".
+"""Cellar. Floating-point arithmetic: PTX ISA, "Floating Point Instructions".
 
 f16 and bf16 arithmetic uses double. There, products of halves are exact, and sums are exact or
 rounded to odd. So the only rounding is the one on the way back. Approximations are computed in

@@ -1,4 +1,4 @@
-"""Cellar. LLVM IR text to a callable, without optimisation: the text is what runs.
+"""Cellar. Compiles LLVM IR text to a callable, without optimisation.
 
 Assumption: llvmlite's MCJIT finds C library functions by name once they are registered.
 """
