@@ -3,10 +3,10 @@
     CUresult cudasyncBeginDeclared(const uint64_t *rows, unsigned int count, const char *op)
     CUresult cudasyncEndDeclared(void)
 
-Between the two calls, commands that the calling thread enqueues must access only what the rows
-declare. Pairs may be nested; the innermost pair counts. A row is three words: start and end of a
-range, and flags (1: may be read, 2: may be written). `op` is the op's name and place, for reports.
-Without `op`, nothing is declared and nothing is checked. NOT_SUPPORTED if launches are not
+Commands that the calling thread enqueues between the two calls must only access memory that the
+rows declare. Pairs may be nested; the innermost pair counts. A row is three words: start and end of
+a range, and flags (1: may be read, 2: may be written). `op` is the op's name and place, for
+reports. Without `op`, nothing is declared and nothing is checked. NOT_SUPPORTED if launches are not
 recorded.
 """
 

@@ -5,11 +5,11 @@
     CUresult cudasyncSanitizeHost(const void *memory, size_t size, unsigned int writes)
     CUresult cudasyncSanitizeEnd(void)
 
-The settings are JSON: `kinds` (of mem, race, init, sync, leak), and optionally the `most` findings,
-`suppressions`, and whether to `tell` each on stderr. Report first executes the work that nothing
-has waited for, and looks for leaks; it returns JSON. Host declares that the calling thread reads or
-writes memory that the GPU can reach; such host accesses are not observed. NOT_PERMITTED if no check
-is running.
+The settings are JSON: `kinds` (of mem, race, init, sync, leak), and optionally `most` (the number
+of findings), `suppressions`, and `tell` (report each on stderr). Report first executes the work
+that nothing has waited for, and looks for leaks; it returns JSON. Host declares that the calling
+thread reads or writes memory that the GPU can reach; such host accesses are not observed.
+NOT_PERMITTED if no check is running.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ _LOGS: Final = ((_INFO_BUFFER, _INFO_SIZE), (_ERROR_BUFFER, _ERROR_SIZE))
 
 
 class JitOptions:
-    """A context that writes a compilation failure to the error log."""
+    """A context manager that writes a compilation failure to the error log."""
 
     def __init__(self, count: int, options: int, values: int) -> None:
         self._values = values

@@ -1,7 +1,7 @@
 """Cellar. Lists of nodes and edges, as the driver's graph calls pass them.
 
 As in CUDA, a list is written up to the caller's room. The rest of the room is filled with nulls,
-and the number of entries comes back.
+and the number of written entries comes back.
 """
 
 from __future__ import annotations

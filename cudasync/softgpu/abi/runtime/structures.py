@@ -59,7 +59,8 @@ class PeerCopy3D(ctypes.Structure):
 def driver_copy(machine: Machine, copy: Copy3D) -> CopyParams:
     """The same copy as the driver describes it; the addresses decide the direction.
 
-    If an end is an array, lengths and places in it are in texels. Otherwise they are in bytes.
+    If an end is an array, lengths and places in that array are in texels. Otherwise they are in
+    bytes.
     """
     made = CopyParams()
     texel_bytes = _texel_bytes(machine, copy.source.array, copy.target.array)
