@@ -1,24 +1,25 @@
-"""Floor 0. What a kernel does to memory through each of its parameters.
+"""Floor 0. Access analysis: what a kernel does to memory through each of its parameters.
 
-For every parameter and every variable of the module: is it used as an address, and is what lies
-there read, written, or both? A struct is told word by word. The analysis takes no notice of the
-order of instructions: it lets origins flow through registers, local and shared memory and calls
-until nothing changes, and then looks at every access. It promises to err on one side only: what it
-calls READ is never written through this parameter, and what it calls VALUE is never an address.
+For every parameter and every variable of the module, the analysis answers: is it used as an
+address, and is the memory there read, written, or both? It answers for each word of a struct. It
+ignores the order of instructions. Origins flow through registers, local and shared memory and
+calls until nothing changes. Then it looks at every access. It errs on one side only: memory that it
+calls READ is never written through this parameter, and a VALUE is never an address.
 
-An address may also come from memory, from code that is not here, or from nowhere that is known. The
-kernel then goes `beyond` its parameters, and nothing is promised of what it reaches so. A parameter
-through which such a pointer was loaded is UNKNOWN, and so is one whose address is kept in memory.
+An address may also come from memory, from code outside the module, or from an unknown place. The
+kernel then goes `beyond` its parameters, and the analysis promises nothing of the memory that it
+reaches there. A parameter through which such a pointer was loaded is UNKNOWN, and so is a parameter
+whose address is stored in memory.
 
-That two arguments overlap can not be known from the text, and is the caller's to know. Two things
-are assumed:
-- a product, a quotient or the like of a pointer, or a pointer that was moved up by less than 16
-  bits, is not turned into that pointer again and then used as an alternative to another one. Sizes
-  are 64-bit numbers too, and what they are multiplied to is an index;
-- the lower 32 bits of an address are an index within what its upper 32 bits come from. See
-  `access_origins`, which argues why pieces of pointers are told from pointers so.
+The text does not show whether two arguments overlap: the caller must know. The analysis assumes
+two things:
+- A product, a quotient or the like of a pointer, or a pointer shifted up by less than 16 bits, is
+  never turned back into an alternative to another pointer. Sizes are 64-bit numbers too, and a
+  product with a size is an index.
+- The lower 32 bits of an address are an index within the object that its upper 32 bits come from.
+  `access_origins` argues why pieces of pointers are distinguished from pointers in this way.
 
-The promise is held against kernels that run (tests/softgpu/lowerings/test_access_properties.py).
+Tests check the promise on kernels that run (tests/softgpu/lowerings/test_access_properties.py).
 """
 
 from __future__ import annotations
@@ -77,11 +78,11 @@ class FieldAccess:
 class KernelAccess:
     """What a kernel does through each parameter, and to each variable of its module.
 
-    `symbols` has only the .global and .const variables that the kernel may touch. `reasons` tells
-    of each parameter why, `fields` which of its words are addresses (a struct may have several).
-    `beyond` says why the kernel may reach memory that none of these leads to; "" if it can not.
-    `elements` has the floating type that the memory behind each parameter is shown to have, None
-    where none is.
+    `symbols` has only the .global and .const variables that the kernel may touch. `reasons` says
+    why, for each parameter. `fields` says which of its words are addresses (a struct may have
+    several). `beyond` says why the kernel may reach memory that none of these leads to; "" if it
+    cannot. `elements` has the floating type that the kernel shows for the memory behind each
+    parameter, or None.
     """
 
     parameters: tuple[Access, ...]
@@ -109,20 +110,20 @@ class _Marks:
 
     def __init__(self, flow: Flow) -> None:
         self._flow = flow
-        # Origins of which any address could come.
+        # Places of the origins that may be an address.
         self._candidates = [place for place, each in enumerate(flow.known) if each.is_pointer_like]
-        # By origin: the first line of each kind, or why it is not known.
+        # By origin: the first line of each kind of access, or why the access is not known.
         self._read: dict[int, int] = {}
         self._written: dict[int, int] = {}
         self._unknown: dict[int, str] = {}
-        # Origins whose addresses are stored, and in which line.
+        # Origins whose addresses are stored, and the line.
         self._kept: dict[int, int] = {}
         self._beyond = list(flow.beyond)
 
     def result(self) -> KernelAccess:
         flow = self._flow
         if flow.beyond:
-            # Code that is not here may touch every variable.
+            # Code outside the module may touch every variable.
             for place, origin in enumerate(flow.known):
                 if origin.parameter is None:
                     self._unknown.setdefault(place, flow.beyond[0])
@@ -179,14 +180,14 @@ class _Marks:
             name = flow.known[made[0]].name
             self._beyond.append(f"a pointer put together of numbers like `{name}`, line {line}")
         if GLOBAL in reachable_cells(flow, address, is_generic=access.is_generic):
-            # Whoever finds the address there may use it, in this kernel or in a later one.
+            # Any code that finds the address there may use it, in this kernel or in a later one.
             for slot in access.stored:
                 stored = flow.slots[slot]
                 for place in self._touched(stored | stored >> 2):
                     self._kept.setdefault(place, line)
 
     def _follow(self, address: int, line: int) -> None:
-        """Where `address` may be one that was not given: who reaches that, and through whom."""
+        """If `address` may be a pointer that was not an argument: lose its origins, and say why."""
         origins = self._flow.origins
         if address & origins.any:
             why = f"an address that can not be traced, line {line}"
@@ -241,7 +242,7 @@ class _Marks:
 
 
 def _union(fields: list[FieldAccess]) -> Access:
-    """What is done through any of these."""
+    """The access through all of these fields together."""
     kinds = {each.access for each in fields}
     if not kinds:
         return Access.VALUE

@@ -1,9 +1,9 @@
-"""Floor 0. A kernel and all it calls, as flows between slots.
+"""Floor 0. A kernel and all the functions that it calls, as flows between slots.
 
-A slot holds a set of origins: one for each register of each function, one for each cell of
-memory whose contents are followed, one for each constant set. What instructions do to such sets
-is a list of steps, in no order; what they do to memory is a list of accesses. Device functions
-are joined to their callers at their parameters, all calls of one function together.
+A slot holds a set of origins. There is one slot for each register of each function, for each cell
+of memory whose contents are followed, and for each constant set. The effects of instructions on
+such sets are a list of steps, without order; their effects on memory are a list of accesses. Device
+functions are joined to their callers at their parameters, with all calls of one function together.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
     from cudasync.ptx.ir import Function, Module, Variable
     from cudasync.ptx.types import ScalarType
 
-# Cells that every flow has. GLOBAL collects what is stored to global memory; it has no address
+# Cells that every flow has. GLOBAL collects the values stored to global memory. It has no address
 # bit of its own, because every address of global memory leads to it.
 LOCAL, SHARED, GLOBAL = 0, 1, 2
 
 POINTER_SIZE = 8
 _STRING_FORMAT = re.compile(rb"%[-+ #0-9.*]*s")
-# No kernel takes more in all; a text may say anything.
+# No kernel takes more bytes of parameters in all; a text may declare any number.
 _MOST_BYTES = 32764
 
 
@@ -51,7 +51,7 @@ class Step:
     move: Move
     targets: tuple[int, ...]
     sources: tuple[int, ...]
-    # The targets have room for half a pointer at most, or get no more.
+    # The targets have room for half a pointer at most, or get half a pointer at most.
     is_piece: bool = False
 
 
@@ -59,8 +59,8 @@ class Step:
 class MemoryAccess:
     """Global or generic memory at `address` is read, written, or both, by line `line` of the text.
 
-    `stored` goes there; of each a piece if `is_piece`. `element` is the floating type of what is
-    moved by the instruction's own word, `data` what it is moved from or to.
+    `stored` goes there; only a piece of each value if `is_piece`. `element` is the floating type of
+    the moved value according to the instruction itself; `data` is where it moves from or to.
     """
 
     address: int
@@ -76,7 +76,7 @@ class MemoryAccess:
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """What a value may come from: a parameter, a field of one, or a variable of the module.
+    """The origin of a value: a parameter, a field of a parameter, or a variable of the module.
 
     `parameter` is its index, None for a variable; `offset` is the field's, in bytes.
     """
@@ -84,7 +84,7 @@ class Origin:
     name: str
     parameter: int | None
     offset: int = 0
-    # A pointer fits in.
+    # Whether a pointer fits in it.
     is_pointer_like: bool = True
 
 
@@ -95,25 +95,25 @@ class Flow:
     module: Module
     kernel: Function
     variables: dict[str, Variable] = field(default_factory=dict)
-    # What the bits of `origins` stand for: parameters and their fields, then variables.
+    # The meaning of the bits of `origins`: parameters and their fields, then variables.
     known: list[Origin] = field(default_factory=list)
     origins: Origins = field(init=False)
     slots: list[int] = field(default_factory=list)
     steps: list[Step] = field(default_factory=list)
     accesses: list[MemoryAccess] = field(default_factory=list)
-    # Slots of values that somebody uses in a way that can not be followed, and in which line.
+    # Slots of values that are used in a way that cannot be followed, and the line.
     lost: list[tuple[int, int]] = field(default_factory=list)
-    # Slots of values that printf may read through, and in which line.
+    # Slots of values that printf may read through, and the line.
     printed: list[tuple[int, int]] = field(default_factory=list)
-    # Why the kernel may reach memory by other ways than its parameters and variables.
+    # Why the kernel may reach memory in other ways than through its parameters and variables.
     beyond: list[str] = field(default_factory=list)
-    # Of each symbol's initial value: the addresses in it.
+    # By symbol: the addresses in its initial value.
     initial: dict[int, int] = field(default_factory=dict)
     cell_slots: list[int] = field(default_factory=list)
     functions: dict[str, Function] = field(default_factory=dict)
-    # Functions that are reached; those from `done` on have not been looked at.
+    # Functions that are reached. Those from `done` on have not been analysed.
     reached: list[str] = field(default_factory=list)
-    # What the values in registers were seen to be.
+    # The types that the values in registers were seen to have.
     values: ValueTypes = field(default_factory=ValueTypes)
     # Places in `known`, by names of variables and of the kernel's parameters.
     _symbol_origins: dict[str, int] = field(default_factory=dict)
@@ -155,22 +155,22 @@ class Flow:
         return origin.parameter is not None and self.kernel.parameters[origin.parameter].is_array
 
     def _given(self, parameter: Variable) -> int:
-        """What a parameter may hold anywhere."""
+        """The origins that any part of a parameter may hold."""
         found = 0
         for place in self._fields.get(parameter.name, ()):
             found |= self.origins.direct_bit(place)
         if parameter.size < POINTER_SIZE:
             return self.origins.as_piece(found)
         if parameter.is_array and (parameter.align < POINTER_SIZE or parameter.size > _MOST_BYTES):
-            # A word of it may lie across two fields.
+            # A word of the parameter may lie across two fields.
             return self.origins.as_joined(self.origins.as_piece(found))
         return found
 
     def part(self, function: Function, name: str, start: int, size: int) -> int | None:
-        """What `size` bytes from byte `start` of a struct among the kernel's parameters hold.
+        """The origins in `size` bytes from byte `start` of a struct among the kernel's parameters.
 
-        None for what is no such struct. Only a word that is one field, whole, is an address as the
-        field gives it: the bytes of one that lies across two fields are like loaded ones.
+        None if `name` is not such a struct. Only a word that is exactly one field is an address as
+        the field gives it. A word across two fields counts like bytes loaded from memory.
         """
         places = self._fields.get(name) if function is self.kernel else None
         if not places or not self._is_field(self.known[places[0]]):
@@ -236,7 +236,7 @@ class Flow:
         return cell
 
     def variable_address(self, variable: Variable) -> int:
-        """The set that the address of a variable of the module is."""
+        """The set for the address of a variable of the module."""
         match variable.space:
             case StateSpace.SHARED:
                 return self.origins.cell_bit(SHARED)
@@ -251,7 +251,7 @@ def _text_of(initial: tuple[object, ...]) -> bytes:
 
 
 def _origins_of(index: int, parameter: Variable) -> list[Origin]:
-    """The origins of a parameter: one for each word of a struct, else one."""
+    """The origins of a parameter: one for each word of a struct, otherwise a single one."""
     size = parameter.size
     if not parameter.is_array or size > _MOST_BYTES:
         return [Origin(parameter.name, index, 0, is_pointer_like(parameter))]
@@ -262,5 +262,5 @@ def _origins_of(index: int, parameter: Variable) -> list[Origin]:
 
 
 def is_pointer_like(parameter: Variable) -> bool:
-    """Whether a pointer fits in: neither a small number nor a float."""
+    """Whether a pointer fits in the parameter: it is neither a small number nor a float."""
     return parameter.size >= POINTER_SIZE and not parameter.type.is_float

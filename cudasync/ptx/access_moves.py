@@ -1,6 +1,6 @@
 """Floor 0. What arithmetic leaves of a pointer: all of it, a piece, or a number.
 
-The words are those of `access_origins`, and the reasons, too. What is not known here leaves all.
+The terms and the reasons are those of `access_origins`. An unknown operation leaves all.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     from cudasync.ptx.webs import Webs
 
 HALF_BITS = 32
-# Nobody scales an index this far: such a shift puts a pointer together, or frees it of a tag.
+# Nobody scales an index this far: such a shift assembles a pointer, or removes its tag.
 _LEAST_FAR_SHIFT = 16
 _WORD = (1 << 64) - 1
 
-# Arithmetic after which a pointer is no pointer any more. Not redux: of halves that are the same in
-# every lane it gives the half again.
+# Arithmetic after which a pointer is no pointer any more. Not redux: its result on halves that are
+# the same in every lane is that half.
 _SPOILS = frozenset(
     {
         "bfind", "bmsk", "brev", "clz", "cnot", "div", "dp2a", "dp4a", "fns", "match", "mul",
@@ -32,12 +32,12 @@ _SPOILS = frozenset(
     }
 )  # fmt: skip
 _MULTIPLY_ADDS = frozenset({"mad", "mad24", "madc", "fma"})
-# What moves values as they are, even when their type is a float's.
+# Opcodes that move values unchanged, even if their type is a float's.
 _CARRIES = frozenset({"mov", "selp", "slct", "shfl", "prmt"})
 
 
 def move_of(instruction: Instruction) -> Move:
-    """What the result is of all operands together."""
+    """How the result derives from all operands together."""
     opcode = instruction.opcode
     if opcode in _CARRIES:
         return Move.SAME
@@ -45,13 +45,13 @@ def move_of(instruction: Instruction) -> Move:
         return Move.NUMBER
     if opcode == "shl" and _bits(instruction) > HALF_BITS:
         by = _constant(instruction, 2)
-        # A pointer that is moved up a little is a number that is scaled. Pieces stay pieces.
+        # A pointer that is shifted up a little is a scaled number. Pieces stay pieces.
         return Move.JOINED if by is None or by >= _LEAST_FAR_SHIFT else Move.SCALED
     return Move.SAME
 
 
 def leaves_a_piece(instruction: Instruction) -> bool:
-    """Whether at most 32 bits of the operands are in the result, whatever register that is in."""
+    """Whether the result has at most 32 bits of the operands, whatever its register's width."""
     opcode = instruction.opcode
     if opcode == "cvt":
         return any(each.bits <= HALF_BITS for each in instruction.types)
@@ -68,9 +68,9 @@ def leaves_a_piece(instruction: Instruction) -> bool:
 
 
 def joined_elements(instruction: Instruction) -> tuple[list[Operand], list[Operand]]:
-    """The operands that get into the upper half of a result of 64 bits, and the others.
+    """The operands that go into the upper half of a 64-bit result, and the other operands.
 
-    Both are empty where the instruction does not put parts together.
+    Both are empty if the instruction does not join parts.
     """
     operands = instruction.operands
     if instruction.opcode == "mov" and len(operands) == 2 and isinstance(operands[1], Vector):
@@ -83,16 +83,16 @@ def joined_elements(instruction: Instruction) -> tuple[list[Operand], list[Opera
 
 
 class FarShifts:
-    """Shifts up by 32 bits or more, which a shift down may end: together they cut a number.
+    """Shifts up by 32 bits or more that a later shift down undoes: together they cut a number.
 
-    A compiler writes `(int)x` of 64 bits so, scaled: `shl.b64 t, x, 32; shr.s64 y, t, 30`. No bit
-    of the upper half of `x` is in `y`.
+    Compilers write a scaled `(int)x` of 64 bits like this: `shl.b64 t, x, 32; shr.s64 y, t, 30`.
+    No bit of the upper half of `x` is in `y`.
     """
 
     def __init__(self, function: Function, webs: Webs) -> None:
         self._function = function
         self._webs = webs
-        # The one instruction that defines a register, or a web of it; None where there are more.
+        # The one instruction that defines a register, or a web of it; None if there are several.
         self._defining: dict[tuple[str, int | None], int | None] = {}
         for index, instruction in enumerate(function.body):
             for each in defs(instruction):
@@ -100,9 +100,9 @@ class FarShifts:
                 self._defining[key] = None if key in self._defining else index
 
     def truncated(self, index: int) -> tuple[int, Operand] | None:
-        """Of a shift down that leaves the lower half of something: where that is used, and what.
+        """For a shift down that leaves the lower half of a value: its place, and the operand.
 
-        None if the instruction at `index` is no such shift.
+        None if the instruction at `index` is not such a shift.
         """
         down = self._function.body[index]
         if down.opcode != "shr" or _bits(down) <= HALF_BITS:
@@ -130,7 +130,7 @@ def is_float(instruction: Instruction) -> bool:
 
 
 def addresses(operands: Iterable[Operand]) -> list[Operand]:
-    """The addresses among the operands, also where they stand in a vector."""
+    """The addresses among the operands, including those in vectors."""
     found: list[Operand] = []
     for operand in operands:
         if isinstance(operand, Vector):
@@ -141,19 +141,19 @@ def addresses(operands: Iterable[Operand]) -> list[Operand]:
 
 
 def _bits(instruction: Instruction) -> int:
-    """What it works on; where it names no type that we know, as much as a pointer has."""
+    """The width of the instruction's type; a pointer's width if it names no known type."""
     return instruction.type.bits if instruction.types else 2 * HALF_BITS
 
 
 def _constant(instruction: Instruction, place: int) -> int | None:
-    """The operand at `place`, if it is there and a constant."""
+    """The operand at `place`, if it exists and is a constant."""
     operands = instruction.operands
     operand = operands[place] if place < len(operands) else None
     return operand.value if isinstance(operand, Integer) else None
 
 
 def is_narrow(instruction: Instruction) -> bool:
-    """True if what it moves has room for half a pointer at most."""
+    """True if the moved value has room for half a pointer at most."""
     return _bits(instruction) <= HALF_BITS
 
 
@@ -163,5 +163,5 @@ def is_generic(instruction: Instruction) -> bool:
 
 
 def load_move(instruction: Instruction) -> Move:
-    """What a load makes of its address."""
+    """How the result of a load derives from its address."""
     return Move.LOAD if is_generic(instruction) else Move.LOAD_GLOBAL

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 def settle(flow: Flow) -> None:
     """Let origins flow until nothing changes. Sets only grow, so this ends.
 
-    An address that still has no origin by then, or only pieces, may be anything; and what is
-    stored and loaded there flows again.
+    An address that still has no origin then, or only pieces, may be anything. Values stored and
+    loaded there flow again.
     """
     while True:
         while _pass(flow):
@@ -55,14 +55,14 @@ def _result(flow: Flow, step: Step) -> int:
         case Move.JOINED:
             found = origins.as_joined(found)
         case Move.LOAD | Move.LOAD_GLOBAL:
-            # It may have been stored in parts.
+            # The value may have been stored in parts.
             is_generic = step.move is Move.LOAD
             found = origins.as_joined(_contents(flow, found, is_generic=is_generic))
     return origins.as_piece(found) if step.is_piece else found
 
 
 def _contents(flow: Flow, address: int, *, is_generic: bool) -> int:
-    """What memory at `address` may hold."""
+    """The origins that memory at `address` may hold."""
     if not address:
         return 0
     origins = flow.origins
@@ -80,7 +80,7 @@ def _contents(flow: Flow, address: int, *, is_generic: bool) -> int:
 
 
 def reachable_cells(flow: Flow, address: int, *, is_generic: bool) -> list[int]:
-    """The cells that an access at `address` may meet."""
+    """The cells that an access at `address` may touch."""
     origins = flow.origins
     cells, elsewhere = origins.split_cells(address)
     if not cells or elsewhere & origins.base:
@@ -91,7 +91,7 @@ def reachable_cells(flow: Flow, address: int, *, is_generic: bool) -> list[int]:
 
 
 def _store(flow: Flow, access: MemoryAccess) -> bool:
-    """Add what is stored to what may lie there; True if that is news."""
+    """Add the stored values to the contents of the cells; True if that changes a cell."""
     address = flow.slots[access.address]
     if not address:
         return False

@@ -1,7 +1,7 @@
 """Floor 0. What each instruction contributes to the flow of origins.
 
-The rule for an opcode that is not named here is safe: its results may be all that its operands
-are, and every address among its operands is used in a way that can not be followed.
+An opcode without a rule here is treated safely: its results may be anything that its operands are,
+and every address among its operands is used in a way that cannot be followed.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ if TYPE_CHECKING:
 _LOADS = frozenset({"ld", "ldu", "ldmatrix"})
 _STORES = frozenset({"st", "stmatrix"})
 _ATOMICS = frozenset({"atom", "red"})
-# Addresses that are named, but nothing is moved.
+# These name addresses, but move nothing.
 _HINTS = frozenset({"prefetch", "prefetchu", "applypriority", "isspacep", "createpolicy"})
-# What reaches memory through descriptors and tensor maps: nothing about it is followed.
+# These reach memory through descriptors and tensor maps: the analysis follows nothing of it.
 _OPAQUE = frozenset({"clusterlaunchcontrol", "multimem", "tcgen05", "tensormap", "wgmma"})
-# Of these, and of others, what reaches memory of the device that no address in the kernel names.
+# These reach memory of the device that no address in the kernel names.
 _HANDLES = frozenset({"multimem", "suld", "sured", "sust", "tex", "tld4"})
 _NO_DATA = frozenset({"setp", "bar", "barrier", "bra", "brx", "ret", "exit", "trap", "membar"})
 
-# Functions of the device runtime that are not in any module: they read what they are given.
+# Functions of the device runtime, which are in no module: they read their arguments.
 _READERS = frozenset({"vprintf", "__assertfail"})
 _ALLOCATORS = frozenset({"malloc", "free"})
 
@@ -66,7 +66,7 @@ class StepWriter:
         }
 
     def write(self) -> None:
-        """All of the function's instructions."""
+        """Write the steps of all instructions of the function."""
         for index, instruction in enumerate(self._function.body):
             self._index = index
             count_defined = int(has_result(instruction.opcode, instruction.modifiers))
@@ -105,7 +105,7 @@ class StepWriter:
         elif instruction.space not in (StateSpace.LOCAL, StateSpace.SHARED):
             self._lose(self._slots(addresses(instruction.operands)))
         if instruction.opcode == "cvta" and "to" not in instruction.modifiers:
-            # However a window's address was worked out, this is one of that window.
+            # However a window's address was computed, the result is an address of that window.
             self._results(Move.SAME, self._window_address(instruction))
         if is_multiply_add(instruction) and not is_float(instruction):
             self._results(Move.NUMBER, self._slots(operands[:-1]))
@@ -146,7 +146,7 @@ class StepWriter:
         self._results(load_move(instruction), [source], is_piece=is_piece)
 
     def _load_part(self, instruction: Instruction, address: Operand) -> bool:
-        """A load from a place in a struct that the kernel was given; False if it is none."""
+        """Write a load from a place in a struct parameter of the kernel; False for other loads."""
         if not isinstance(address, Address) or not isinstance(address.base, Symbol):
             return False
         variable = self._in_function.get(address.base.name)
@@ -217,7 +217,7 @@ class StepWriter:
             self._results(load_move(instruction), [self._address(address)], is_piece=is_piece)
 
     def _copy(self, instruction: Instruction) -> None:
-        """cp.async moves global memory to shared memory; its bulk forms are not followed."""
+        """cp.async moves global memory to shared memory. Its bulk forms are not followed."""
         named = [each for each in instruction.operands if isinstance(each, Address)]
         if "tensor" in instruction.modifiers:
             self._beyond("memory behind a tensor map")
@@ -230,7 +230,7 @@ class StepWriter:
             )
             self._step(Move.LOAD_GLOBAL, (self._flow.cell_slots[SHARED],), [source])
         elif instruction.space is not StateSpace.SHARED:
-            # An mbarrier, which is in shared memory if the program is right.
+            # An mbarrier. It is in shared memory if the program is right.
             self._lose(self._slots(named))
 
     def _call(self, instruction: Instruction) -> None:
@@ -260,14 +260,14 @@ class StepWriter:
             self._step(Move.SAME, (self._held(actual, self._webs.defined),), [formal_slot])
 
     def _call_out(self, name: str, results: Vector, arguments: Vector) -> None:
-        """A call of code that is not here."""
+        """A call of code outside the module."""
         flow = self._flow
         held = [self._held(each) for each in arguments.elements]
         returned = [self._held(each, self._webs.defined) for each in results.elements]
         if name in _ALLOCATORS:
             self._step(Move.SAME, returned, [flow.constant(flow.origins.heap)])
         elif name in _READERS:
-            # Arguments of printf lie in local memory, and %s reads through them.
+            # Arguments of printf lie in local memory. A `%s` reads through them.
             flow.printed += [(each, self._line) for each in (*held, flow.cell_slots[LOCAL])]
         else:
             self._beyond(f"called code that is not here{f' (`{name}`)' if name else ''}")
@@ -275,7 +275,7 @@ class StepWriter:
             self._step(Move.SAME, returned, [flow.constant(flow.origins.any)])
 
     def _held(self, operand: Operand, webs: dict[tuple[int, str], int] | None = None) -> int:
-        """The slot of an argument: what a .param variable holds, or the value itself."""
+        """The slot of an argument: the contents of a .param variable, or the value itself."""
         if isinstance(operand, Register):
             return self._register(operand, self._webs.used if webs is None else webs)
         if isinstance(operand, Symbol) and operand.name in self._in_function:
@@ -283,7 +283,7 @@ class StepWriter:
         return (self._slots([operand]) or [self._flow.constant(0)])[0]
 
     def _cell(self, instruction: Instruction, address: Operand) -> int | None:
-        """The cell that is meant, when the instruction or the address names it."""
+        """The cell of an access, if the instruction or the address names the cell."""
         match instruction.space:
             case StateSpace.LOCAL:
                 return LOCAL
@@ -296,7 +296,7 @@ class StepWriter:
         return None
 
     def _address(self, operand: Operand) -> int:
-        """The slot of an address. A number as an address may be anything."""
+        """The slot of an address. A number that is used as an address may be anything."""
         slots = self._slots([operand]) if isinstance(operand, Address) else []
         return slots[0] if slots else self._flow.constant(self._flow.origins.any)
 
@@ -312,7 +312,7 @@ class StepWriter:
         *,
         is_piece: bool = False,
     ) -> None:
-        """A register of 32 bits gets a piece at most."""
+        """Add a step into registers. A register of 32 bits gets a piece at most."""
         for has_room in (True, False):
             targets = [
                 self._register(each, self._webs.defined)
@@ -326,7 +326,7 @@ class StepWriter:
         self._step(Move.SAME, (self._flow.cell_slots[cell],), values, is_piece=is_piece)
 
     def _lose(self, slots: Iterable[int]) -> None:
-        """What is in these slots is used in a way that can not be followed."""
+        """The values in these slots are used in a way that cannot be followed."""
         self._flow.lost += [(slot, self._line) for slot in slots]
 
     def _beyond(self, why: str) -> None:
@@ -337,7 +337,7 @@ class StepWriter:
         return self._function.body[self._index].span.line
 
     def _slots_at(self, index: int, operands: Iterable[Operand]) -> list[int]:
-        """`_slots` of what another instruction uses."""
+        """`_slots` of operands that another instruction uses."""
         here, self._index = self._index, index
         try:
             return self._slots(operands)
@@ -345,7 +345,7 @@ class StepWriter:
             self._index = here
 
     def _slots(self, operands: Iterable[Operand]) -> list[int]:
-        """The slots of what the operands may derive from."""
+        """The slots of all values that the operands may derive from."""
         found: list[int] = []
         for operand in operands:
             match operand:
@@ -361,7 +361,7 @@ class StepWriter:
         return found
 
     def _register(self, register: Register, webs: dict[tuple[int, str], int]) -> int:
-        """The slot of a register as it is used, or defined, by this instruction."""
+        """The slot of a register as this instruction uses or defines it."""
         web = webs.get((self._index, register.name))
         name = register.name if web is None else f"{register.name}@{web}"
         return self._flow.register(self._function, name)
@@ -373,7 +373,7 @@ class StepWriter:
         return self._register(register, self._webs.defined)
 
     def _symbol(self, name: str) -> int:
-        """The set that the address of a symbol is. Addresses of functions lead nowhere."""
+        """The set for the address of a symbol. Addresses of functions lead nowhere."""
         flow = self._flow
         variable = self._in_function.get(name)
         if variable is None:
@@ -386,7 +386,7 @@ class StepWriter:
                 return flow.origins.cell_bit(SHARED)
             case StateSpace.PARAM:
                 return flow.origins.cell_bit(flow.cell(self._function, name))
-        # A .global of the function itself: nobody else has its address.
+        # A .global of the function itself: no other code has its address.
         return flow.origins.heap
 
     def _step(

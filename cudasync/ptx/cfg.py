@@ -1,9 +1,9 @@
 """Floor 0. Control flow of a function: basic blocks, edges, post-dominators.
 
-Blocks are in the order of the text, and every instruction is in exactly one. A block ends at
-whatever can send a thread elsewhere: bra, brx, ret, exit, trap, guarded or not. A guarded ret
-leaves a thread for good while others go on, so its block has both the next block and the exit
-as successors; the exit is a node of its own, `flow.exit`, which is len(blocks).
+Blocks are in the order of the text, and every instruction is in exactly one block. A block ends at
+each instruction that can send a thread elsewhere: bra, brx, ret, exit, trap, guarded or not. A
+guarded ret ends some threads while others go on. So its block has two successors: the next block
+and the exit. The exit is a node of its own, `flow.exit`, which is len(blocks).
 
 A back edge goes to the same or an earlier block in the text. Every cycle has one.
 """
@@ -37,7 +37,7 @@ class Block:
 
 
 class ControlFlow:
-    """The blocks of `function` and how threads pass between them."""
+    """The blocks of `function` and the edges between them."""
 
     __slots__ = ("back_edges", "block_of", "blocks", "exit", "function", "post_dominators")
 
@@ -45,7 +45,7 @@ class ControlFlow:
     blocks: tuple[Block, ...]
     # The block of each instruction.
     block_of: tuple[int, ...]
-    # The node behind every ret: not a block.
+    # The node after every ret; it is not a block.
     exit: int
     # The immediate post-dominator of each block, which may be the exit.
     post_dominators: tuple[int, ...]
@@ -84,7 +84,7 @@ class ControlFlow:
 
 
 def _starts(function: Function) -> list[int]:
-    """Where blocks begin: at the first instruction, at labels, behind branches and returns."""
+    """Where blocks begin: at the first instruction, at labels, after branches and returns."""
     body = function.body
     starts = {0, *function.labels.values()}
     for index, instruction in enumerate(body):
@@ -123,7 +123,7 @@ def _post_dominators(successors: list[tuple[int, ...]], exit_: int) -> tuple[int
     """Immediate post-dominators.
 
     The algorithm of Cooper, Harvey and Kennedy, "A Simple, Fast Dominance Algorithm" (2001), on
-    the reversed graph. A loop that nobody leaves has no path to the exit: its last block in the
+    the reversed graph. A loop without an exit has no path to the exit node. Its last block in the
     text gets an edge there, so that every block has a post-dominator.
     """
     order, edges = _reverse_order(successors, exit_)
@@ -161,7 +161,7 @@ def _intersection(
 def _reverse_order(
     successors: list[tuple[int, ...]], exit_: int
 ) -> tuple[list[int], list[tuple[int, ...]]]:
-    """Nodes in reverse postorder from the exit against the edges, and the edges as completed."""
+    """Nodes in reverse postorder from the exit along reversed edges, and the completed edges."""
     edges = list(successors)
     predecessors: list[list[int]] = [[] for _ in range(exit_ + 1)]
     for node, targets in enumerate(edges):
@@ -178,7 +178,7 @@ def _reverse_order(
 
 
 def _postorder(predecessors: list[list[int]], start: int, seen: set[int]) -> list[int]:
-    """The nodes from which `start` is reached and that are not `seen` yet, in postorder."""
+    """The nodes that are not `seen` yet and from which `start` is reached, in postorder."""
     seen.add(start)
     order: list[int] = []
     stack = [(start, iter(predecessors[start]))]

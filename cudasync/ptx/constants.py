@@ -1,7 +1,7 @@
 """Floor 0. Numbers, and the constant expressions that PTX allows in their place.
 
 From the PTX ISA, section "Constants": C's operators on 64-bit integers. Floats come alone or with
-a sign; nobody writes expressions of them.
+a sign; expressions of floats do not occur.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ _FLOAT_BITS = re.compile(r"0[fF]([0-9a-fA-F]{8})|0[dD]([0-9a-fA-F]{16})", re.ASC
 _DECIMAL = re.compile(r"[0-9.]+(?:[eE][+-]?[0-9]+)?", re.ASCII)
 _SIGN_BIT = {ScalarType.F32: 1 << 31, ScalarType.F64: 1 << 63}
 
-# Longer digit strings than this can not be 64-bit values, in any base.
+# A longer digit string cannot be a 64-bit value, in any base.
 _LONGEST_NUMBER = 70
 _DEEPEST = 24
 _WORD = 1 << 64
 
-# Loosest first; all of them group to the left.
+# The operators that bind most loosely come first. All operators group to the left.
 _LEVELS: tuple[dict[str, Callable[[int, int], int]], ...] = (
     {"||": lambda a, b: int(bool(a) or bool(b))},
     {"&&": lambda a, b: int(bool(a) and bool(b))},
@@ -110,7 +110,7 @@ def expression(cursor: Cursor, depth: int = 0) -> int:
     """Step over an expression of integers and return its value."""
     found = number(cursor.word)
     if isinstance(found, Integer) and cursor.words[cursor.index + 1] in _ENDS:
-        # Nearly always there is but one number.
+        # Nearly always there is a single number.
         cursor.index += 1
         return found.value
     value = _binary(cursor, 0, depth)
@@ -137,7 +137,7 @@ def _binary(cursor: Cursor, level: int, depth: int) -> int:
 
 
 def _operator(cursor: Cursor) -> str:
-    """The operator here: one word, or two that together are one."""
+    """The operator here: one word, or two words that form one operator."""
     word = cursor.word
     if word and word + cursor.words[cursor.index + 1] in _TWO_CHARACTERS:
         return word + cursor.words[cursor.index + 1]
@@ -171,7 +171,7 @@ def _unary(cursor: Cursor, depth: int) -> int:
 
 
 def _wrapped(value: int) -> int:
-    """`value` in 64 bits, keeping its sign where it has one."""
+    """`value` in 64 bits. A negative value stays negative."""
     if -(_WORD >> 1) <= value < _WORD:
         return value
     value %= _WORD

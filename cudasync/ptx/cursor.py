@@ -1,8 +1,8 @@
-"""Floor 0. A place in the words of a text, and the few ways to move on from it.
+"""Floor 0. A cursor: a position in the words of a text, and the few ways to advance it.
 
-Every reader of the grammar shares one cursor. Whatever does not fit is a PtxError at the word
-where it did not; `statement` is the index of the first word of the statement being read, which
-the error quotes.
+Every reader of the grammar shares one cursor. A word that does not fit raises a PtxError at that
+word. `statement` is the index of the first word of the statement being read; the error quotes that
+statement.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _MOST_BITS = 32
 
 
 class Cursor:
-    """Where the parser stands in `source`."""
+    """The parser's position in `source`."""
 
     __slots__ = ("index", "source", "statement", "words")
 
@@ -39,12 +39,12 @@ class Cursor:
         return self.words[self.index]
 
     def fail(self, message: str, index: int | None = None) -> NoReturn:
-        """Raise what is wrong at word `index`, by default here."""
+        """Raise an error at word `index`, by default here."""
         at = self.index if index is None else index
         raise self.source.error(message, at, min(self.statement, at))
 
     def unexpected(self, wanted: str) -> NoReturn:
-        """Raise that something else than `wanted` stands here."""
+        """Raise an error: a word other than `wanted` stands here."""
         if self.word.startswith("/*"):
             self.fail("a comment is never closed")
         found = f"found {self.word!r}" if self.word else "the text ends here"
@@ -88,7 +88,7 @@ class Cursor:
         return value
 
     def skip_balanced(self, opening: str, closing: str) -> None:
-        """Step over everything from `opening`, which stands here, to the `closing` that ends it."""
+        """Step over the text from `opening`, which stands here, to the matching `closing`."""
         begin = self.index
         self.expect(opening)
         depth = 1

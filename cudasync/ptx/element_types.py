@@ -1,12 +1,13 @@
-"""Floor 0. Which floating type a kernel shows for the memory behind each of its parameters.
+"""Floor 0. The floating type that a kernel shows for the memory behind each of its parameters.
 
-A type is shown where one element is loaded, stored or changed as that type, and where bits that
-were loaded or are stored take part in its arithmetic. Newer compilers load every float as `.b32`,
-so the values decide: what moves as it is counts as one value, and a value that is used in two
-ways shows nothing. Neither does a vector access by itself, which is how any bits are copied.
+An access shows a type if it loads, stores or changes one element as that type. It also shows a type
+if the loaded or stored bits take part in arithmetic of that type. Newer compilers load every float
+as `.b32`, so the values decide. Values that are moved unchanged count as one value. A value that is
+used as two types shows nothing. A vector access by itself shows nothing either, because it copies
+any bits.
 
 The answer errs on one side only: a parameter has a type if every access through it shows that
-one. Integers are not told, since compilers say `.u32` for whatever has four bytes.
+type. Integers get no type, because compilers write `.u32` for anything of four bytes.
 """
 
 from __future__ import annotations
@@ -23,10 +24,10 @@ if TYPE_CHECKING:
     from cudasync.ptx.access_flow import Flow, MemoryAccess
     from cudasync.ptx.ir import Instruction
 
-    # What a value was seen to be; None for anything but a floating type.
+    # The types that a value was seen to have; None for anything but a floating type.
     Seen: TypeAlias = set[ScalarType | None]
 
-# What the elements are of the types that instructions have.
+# The element type of each type that instructions have.
 _ELEMENT = {
     ScalarType.F16: ScalarType.F16,
     ScalarType.F16X2: ScalarType.F16,
@@ -37,14 +38,14 @@ _ELEMENT = {
     ScalarType.F32X2: ScalarType.F32,
     ScalarType.F64: ScalarType.F64,
 }
-# All of whose operands, predicates apart, are of the instruction's one type.
+# All operands of these instructions, apart from predicates, have the instruction's one type.
 _ARITHMETIC = frozenset(
     {
         "abs", "add", "copysign", "cos", "div", "ex2", "fma", "lg2", "mad", "max", "min", "mul",
         "neg", "rcp", "rsqrt", "setp", "sin", "sqrt", "sub", "tanh", "testp",
     }
 )  # fmt: skip
-# The fragments of wmma are no values of one element.
+# The fragments of wmma are not values of one element.
 _SAYS_NOTHING = frozenset({"wmma"})
 _MOVES_MEMORY = frozenset({"ld", "ldu", "st"})
 _ATOMICS = frozenset({"atom", "red"})
@@ -52,17 +53,17 @@ _EXCHANGES = frozenset({"exch", "cas"})
 
 
 class ValueTypes:
-    """Values of a flow, by the slots of their registers, and what each was seen to be."""
+    """Values of a flow, by the slots of their registers, and the types seen for each."""
 
     __slots__ = ("_parents", "_seen")
 
     def __init__(self) -> None:
         self._parents: dict[int, int] = {}
-        # By the root of a value.
+        # By the root of a value: its types.
         self._seen: dict[int, Seen] = {}
 
     def of(self, slots: Iterable[int]) -> Seen:
-        """All that values in these slots were seen to be."""
+        """All types that the values in these slots were seen to have."""
         found: Seen = set()
         for slot in slots:
             found |= self._seen.get(self._root(slot), set())
@@ -75,7 +76,7 @@ class ValueTypes:
         defined: Callable[[Register], int],
         count_defined: int,
     ) -> None:
-        """What `instruction` says of its operands, of which the first few are defined."""
+        """Note what `instruction` shows of its operands; it defines the first `count_defined`."""
         opcode = instruction.opcode
         if opcode in _SAYS_NOTHING:
             return
@@ -116,7 +117,7 @@ class ValueTypes:
 
 
 def element_types(flow: Flow) -> tuple[ScalarType | None, ...]:
-    """Of each parameter of a settled flow's kernel, the one floating type shown."""
+    """The one floating type shown for each parameter of a settled flow's kernel."""
     seen: dict[int, Seen] = {}
     direct = flow.origins.direct
     for access in flow.accesses:
@@ -133,7 +134,7 @@ def element_types(flow: Flow) -> tuple[ScalarType | None, ...]:
 
 
 def _shown(flow: Flow, access: MemoryAccess) -> Seen:
-    """What one access shows: {None} if that is nothing."""
+    """The types that one access shows; {None} if it shows none."""
     shown = flow.values.of(access.data)
     if access.element is not None:
         shown.add(access.element)
@@ -141,7 +142,7 @@ def _shown(flow: Flow, access: MemoryAccess) -> Seen:
 
 
 def element_of(instruction: Instruction) -> ScalarType | None:
-    """The floating type of the one element that an access moves by its own word."""
+    """The floating type of the one element that an access moves, by its own type."""
     if not instruction.types or instruction.vector_size > 1:
         return None
     return _element(instruction.type)
@@ -166,14 +167,14 @@ def _registers(operand: Operand) -> list[Register]:
 
 
 def _is_move(instruction: Instruction) -> bool:
-    """True where the result is one of the sources, bit for bit."""
+    """True if the result is one of the sources, bit for bit."""
     if instruction.opcode == "mov":
         return not any(isinstance(each, Vector) for each in instruction.operands)
     return instruction.opcode in ("selp", "shfl")
 
 
 def _is_untold(instruction: Instruction) -> bool:
-    """True for bits that go to or come from memory, of which nothing more is known."""
+    """True for bits that move to or from memory without showing a type."""
     opcode, modifiers = instruction.opcode, instruction.modifiers
     if opcode in _MOVES_MEMORY and instruction.types:
         is_float = instruction.type.is_float
@@ -184,7 +185,7 @@ def _is_untold(instruction: Instruction) -> bool:
 
 
 def _told(instruction: Instruction) -> ScalarType | None:
-    """The floating type that an instruction takes its values to be; None for anything else."""
+    """The floating type that an instruction gives its values; None for anything else."""
     opcode = instruction.opcode
     if len(instruction.types) == 1 and (
         opcode in _ARITHMETIC or opcode in _MOVES_MEMORY or opcode in _ATOMICS

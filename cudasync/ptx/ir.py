@@ -1,12 +1,13 @@
-"""Floor 0. The typed form of a PTX module: what the parser makes and every reader consumes.
+"""Floor 0. The typed form of a PTX module: the parser makes it, and every reader consumes it.
 
 True of every value that `parse` returns:
-- every register, symbol and label an instruction names is declared; registers carry their type;
-- positions count from 1 and point into the text as it was given;
+- every register, symbol and label that an instruction names is declared; registers carry their
+  type;
+- positions count from 1 and point into the original text;
 - an instruction keeps its modifiers in the order written, and its types apart from them;
 - nothing is folded or rewritten: one statement of the text is one `Instruction`.
 
-All of it is immutable once parsed, so that modules may be shared between threads and caches.
+Everything is immutable once parsed, so threads and caches may share modules.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ class Register:
 
 @dataclass(frozen=True, slots=True)
 class Special:
-    """A special register, for instance `%tid.x`; `type` is that of a read through `mov`."""
+    """A special register, for instance `%tid.x`; `type` is the type of a read through `mov`."""
 
     name: str
     type: ScalarType
@@ -82,7 +83,7 @@ class Label:
 
 @dataclass(frozen=True, slots=True)
 class Sink:
-    """The operand `_`: a result nobody wants."""
+    """The operand `_`: a result that is discarded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,8 +126,8 @@ class Instruction:
     """One statement: `@p ld.global.nc.v2.f32 {%f1, %f2}, [%rd4+8];`
 
     opcode "ld", modifiers ("global", "nc", "v2"), types (F32,). A call keeps its operands as
-    written: results as a Vector (empty when there are none), callee as a Symbol or Register,
-    arguments as a Vector, then the prototype or target list as a Label where there is one.
+    written: results as a Vector (empty if there are none), callee as a Symbol or Register, and
+    arguments as a Vector. A Label for the prototype or target list follows if there is one.
     """
 
     opcode: str
@@ -136,18 +137,18 @@ class Instruction:
     guard: Guard | None
     span: Span
     text: str
-    # Kept by `liveness`, which is asked for them again and again.
+    # `liveness` keeps its answers here, because it is asked for them very often.
     defs: tuple[Register, ...] | None = field(default=None, init=False, repr=False, compare=False)
     uses: tuple[Register, ...] | None = field(default=None, init=False, repr=False, compare=False)
 
     @property
     def type(self) -> ScalarType:
-        """The last type, which is the source type of a `cvt` and the only one of most others."""
+        """The last type: the source type of a `cvt`, and the only type of most instructions."""
         return self.types[-1]
 
     @property
     def space(self) -> StateSpace:
-        """The state space named, GENERIC if none is."""
+        """The state space that the instruction names; GENERIC if it names none."""
         for modifier in self.modifiers:
             found = _SPACES.get(modifier.partition("::")[0])
             if found is not None:
@@ -170,7 +171,7 @@ _SPACES = {space.value: space for space in StateSpace if space is not StateSpace
 class SymbolAddress:
     """An initialiser element that is the address of a symbol, or some bits of it.
 
-    With a `mask` of consecutive ones, those bits, moved down: `0xFF00(x)` is the second byte.
+    With a `mask` of consecutive ones: those bits, shifted down. `0xFF00(x)` is the second byte.
     """
 
     symbol: str
@@ -203,7 +204,7 @@ class Variable:
     is_extern: bool
     initial: tuple[Integer | Float | SymbolAddress, ...]
     span: Span
-    # "texref", "samplerref" or "surfref" of what the driver keeps a handle in.
+    # "texref", "samplerref" or "surfref" if the driver keeps a handle in the variable.
     handle: str = ""
 
     @property
@@ -213,7 +214,7 @@ class Variable:
 
 
 class Linkage(Enum):
-    """How a symbol is seen by other modules."""
+    """How other modules see a symbol."""
 
     LOCAL = "local"
     VISIBLE = "visible"
@@ -223,7 +224,7 @@ class Linkage(Enum):
 
 @dataclass(frozen=True, slots=True)
 class SourceLocation:
-    """From `.loc`: the line of the source that the instructions after `index` were made from."""
+    """From `.loc`: the source line from which the instructions after `index` were compiled."""
 
     index: int
     file: str
@@ -234,8 +235,8 @@ class SourceLocation:
 class Function:
     """A kernel (`.entry`) or a device function (`.func`).
 
-    `labels` maps a name to the index in `body` of the instruction that follows it, which is
-    len(body) for a label at the end. `variables` are the .shared, .local and .param variables
+    `labels` maps a name to the index in `body` of the instruction after the label; for a label at
+    the end, the index is len(body). `variables` are the .shared, .local and .param variables
     declared inside, in order. `tables` holds `.branchtargets` and `.calltargets` by label.
     """
 

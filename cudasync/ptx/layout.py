@@ -1,7 +1,7 @@
-"""Floor 0. Where each of several variables lies when they share one block of memory.
+"""Floor 0. The offset of each of several variables that share one block of memory.
 
-Parameters of a kernel and shared variables are laid out as the members of a C struct are, in
-order, each at the next multiple of its alignment.
+Parameters of a kernel and shared variables are laid out like the members of a C struct: in order,
+each at the next multiple of its alignment.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def layout(variables: Iterable[Variable]) -> tuple[dict[str, int], int]:
     """The byte offset of each variable by name, and the total size in bytes.
 
-    The total is not rounded up to the strictest alignment: CUDA's parameter size is not either.
+    The total is not rounded up to the strictest alignment, like CUDA's parameter size.
     """
     offsets: dict[str, int] = {}
     end = 0

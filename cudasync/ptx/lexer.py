@@ -1,12 +1,12 @@
-"""Floor 0. PTX text into words, each with its place.
+"""Floor 0. Splits PTX text into words, each with its position.
 
-One regular expression does all of it. A word is what the grammar never needs to take apart:
-an opcode together with its dotted suffixes, a number, a string, a punctuation mark. There is no
-kind beside the word: its first character tells, and the parser knows what it expects.
+One regular expression does all of it. A word is the smallest unit of the grammar: an opcode
+together with its dotted suffixes, a number, a string, a punctuation mark. Words have no kinds: the
+first character of a word tells, and the parser knows what it expects.
 
 True of every `Words`:
 - `words` ends with one empty string, so that reading one past the last word is always safe;
-- a character that begins no word is a word by itself, and the parser will refuse it.
+- a character that begins no word is a word by itself, and the parser refuses it.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _WORD = re.compile(
     re.VERBOSE | re.DOTALL | re.ASCII,
 )
 
-# A statement quoted in an error is cut here.
+# Errors quote at most this many characters of a statement.
 _QUOTED_LENGTH = 200
 
 
@@ -56,7 +56,7 @@ class Words:
         return Span(line, offset - self._line_starts[line - 1] + 1)
 
     def error(self, message: str, index: int, start: int | None = None) -> PtxError:
-        """What is wrong at the word `index`; `start` is the first word of its statement."""
+        """The error for the word at `index`; `start` is the first word of its statement."""
         span = self.span(index)
         return PtxError(
             message,
@@ -75,7 +75,7 @@ class Words:
 
 
 def split(text: str, file: str) -> Words:
-    """The words of `text`. Never fails: what is foreign is left for the parser to refuse."""
+    """The words of `text`. Never fails: the parser refuses foreign characters."""
     words: list[str] = []
     offsets: list[int] = []
     for match in _WORD.finditer(text):
@@ -89,7 +89,7 @@ def split(text: str, file: str) -> Words:
 
 
 def decode(text: str | bytes, file: str) -> str:
-    """PTX as text; bytes may end with the zero byte that C strings (and NVRTC) have."""
+    """PTX as text; bytes may end with a zero byte, as C strings (and NVRTC's) do."""
     if isinstance(text, bytes):
         try:
             text = text.decode()

@@ -1,11 +1,12 @@
-"""Floor 0. Addresses as sums of products: what a kernel computes them from, where that is linear.
+"""Floor 0. Addresses as polynomials of special registers, parameters and loop counts.
 
 A *form* is a polynomial over symbols: special registers (`%tid.x`), parameters by name, variables
-by name, and turns of loops (`@` and a register's name, any whole number). Registers that are
-written once, or begin somewhere and go on by multiples of a step that all threads share, have
-forms; all else has none. An index that wraps in 32 bits has the form that it would have without.
+by name, and trip counts of loops (`@` and a register's name, any whole number). A register has a
+form if it is written once. It also has one if it starts at some value and advances by multiples of
+a step that all threads share. Any other register has none. An index that wraps in 32 bits has the
+form that it would have without wrapping.
 
-Registers are those of a function whose values are told apart (one register for each value).
+Registers are those of a function in which each value has its own register.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 Form: TypeAlias = "dict[tuple[str, ...], int]"
-"""Coefficients by the symbols they are multiplied with; of the constant part by ()."""
+"""Coefficients by the symbols that they are multiplied with; the constant part has the key ()."""
 
 _MOST_TERMS: Final = 24
 _SPECIALS: Final = ("%tid.", "%ntid.", "%ctaid.", "%nctaid.")
@@ -59,7 +60,7 @@ class Forms:
     def _register(self, name: str) -> Form | None:
         if name in self._known:
             return self._known[name]
-        self._known[name] = None  # For who comes back here meanwhile.
+        self._known[name] = None  # In case the walk returns here meanwhile.
         writes = self._writes.get(name, [])
         found = None
         if writes and all(each.guard is None for each in writes):
@@ -68,12 +69,12 @@ class Forms:
         return found
 
     def _counter(self, name: str, writes: list[ir.Instruction]) -> Form | None:
-        """A register that begins somewhere, and goes on by multiples of one step."""
+        """The form of a register that starts at some value and advances by multiples of a step."""
         own = (f"={name}",)
         known = dict(self._known)
         self._known[name] = {own: 1}
         results = [self._result(each) for each in writes]
-        self._known = known  # What was found meanwhile is a sum with itself.
+        self._known = known  # Forms found meanwhile contain `own`.
         starts: list[Form] = []
         steps: list[Form] = []
         for each in results:
@@ -127,7 +128,7 @@ class Forms:
 
 
 def parameter(name: str, offset: int, size: int) -> str:
-    """The symbol of a word of a parameter."""
+    """The symbol for a word of a parameter."""
     return f"{name}+{offset}:{size}"
 
 
@@ -159,5 +160,5 @@ def _checked(form: Form) -> Form | None:
 
 
 def symbols_of(forms: Iterable[Form]) -> set[str]:
-    """All that forms are made of."""
+    """All symbols that occur in the forms."""
     return {symbol for form in forms for term in form for symbol in term}

@@ -1,8 +1,8 @@
-"""Floor 0. Which registers an instruction uses and defines, and where each is still needed.
+"""Floor 0. Which registers an instruction uses and defines, and where each is live.
 
-A guarded instruction leaves its result as it was in threads whose guard is false, so what it
-defines counts as used, too. Backward data-flow over blocks; sets of registers are the bits of
-one integer inside, because a kernel may have thousands of registers.
+A guarded instruction leaves its result unchanged in threads whose guard is false. So the registers
+that it defines count as used, too. The analysis is backward data-flow over blocks. Inside, sets of
+registers are the bits of one integer, because a kernel may have thousands of registers.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def defs(instruction: Instruction) -> tuple[Register, ...]:
     known = instruction.defs
     if known is None:
         known = _defs(instruction)
-        # The same whoever finds it out, and whenever.
+        # Every thread computes the same value, at any time.
         object.__setattr__(instruction, "defs", known)
     return known
 
@@ -41,7 +41,7 @@ def _defs(instruction: Instruction) -> tuple[Register, ...]:
 
 
 def uses(instruction: Instruction) -> tuple[Register, ...]:
-    """The registers whose values `instruction` needs, its guard among them."""
+    """The registers whose values `instruction` needs, including its guard."""
     known = instruction.uses
     if known is None:
         known = _uses(instruction)
@@ -51,7 +51,7 @@ def uses(instruction: Instruction) -> tuple[Register, ...]:
 
 def _uses(instruction: Instruction) -> tuple[Register, ...]:
     defined = defs(instruction)
-    # Where the first operand is no result, it is read like the others.
+    # If the first operand is no result, it is read like the others.
     skip = 1 if defined or _is_discarded(instruction) else 0
     used = _registers(instruction.operands[skip:])
     if instruction.guard is not None:
@@ -120,7 +120,7 @@ class Liveness:
         return self._named(self._before(index, block.end, self._live_out(block.index)))
 
     def keep_before(self, indices: Iterable[int]) -> None:
-        """Find out once what `before` is asked for these instructions, which may be many."""
+        """Compute in one pass the answers of `before` for these instructions, which may be many."""
         wanted: dict[int, list[int]] = {}
         for index in sorted(indices, reverse=True):
             wanted.setdefault(self._flow.block_of[index], []).append(index)
@@ -133,10 +133,10 @@ class Liveness:
                 end = index
 
     def _settle(self) -> None:
-        """Propagate to a fixpoint; sets only grow, so this ends."""
+        """Propagate to a fixed point. Sets only grow, so this ends."""
         blocks = self._flow.blocks
         passing = [self._passing(block) for block in blocks]
-        # Against the order of the text: one round, and one for each loop around.
+        # Against the order of the text: one round, and one more for each loop.
         is_due = bytearray(b"\1" * len(blocks))
         while any(is_due):
             for block in reversed(blocks):
@@ -151,7 +151,7 @@ class Liveness:
                         is_due[predecessor] = 1
 
     def _passing(self, block: Block) -> tuple[int, int]:
-        """What a block defines, and what it uses that comes from before it."""
+        """The registers that a block defines, and those that it uses from before it."""
         defined = used = 0
         for index in range(block.end - 1, block.start - 1, -1):
             defined |= self._defs[index]

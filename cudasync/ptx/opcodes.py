@@ -1,13 +1,13 @@
-"""Floor 0. Every opcode of the PTX ISA, with how many operands it takes.
+"""Floor 0. Every opcode of the PTX ISA, with its number of operands.
 
-From the PTX ISA 9, chapter "Instruction Set". The counts are bounds, not a grammar: what an
-opcode's modifiers admit is for whoever executes it to say. They are here so that no reader of
-the IR has to ask whether an operand is there.
+From the PTX ISA 9, chapter "Instruction Set". The counts are bounds, not a grammar: the lowerings
+decide what an opcode's modifiers admit. With the bounds, no reader of the IR has to check whether
+an operand is there.
 """
 
 from __future__ import annotations
 
-# (least, most) operands: the opcodes of which that is true.
+# (least, most) operands: the opcodes with these bounds.
 _BY_COUNT: dict[tuple[int, int], str] = {
     (0, 0): "brkpt exit griddepcontrol membar ret trap",
     (0, 2): "fence",
@@ -53,7 +53,7 @@ _NO_RESULT = frozenset(
         "stackrestore", "stmatrix", "sured", "sust", "tensormap", "trap",
     }
 )  # fmt: skip
-# Opcodes of which only some forms write one: (opcode, a modifier that such a form has).
+# Only some forms of these opcodes write a register: (opcode, a modifier of such a form).
 _RESULT_ONLY_WITH = {
     "bar": frozenset({"red"}),
     "barrier": frozenset({"red"}),
@@ -68,7 +68,7 @@ _RESULT_ONLY_WITH = {
 
 
 def has_result(opcode: str, modifiers: tuple[str, ...]) -> bool:
-    """Whether the first operand, where it is no address, is written."""
+    """Whether the first operand, if it is no address, is written."""
     if opcode in _NO_RESULT:
         return False
     only_with = _RESULT_ONLY_WITH.get(opcode)

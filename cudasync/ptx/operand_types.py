@@ -1,12 +1,11 @@
-"""Floor 0. Whether operands fit the instruction that names them.
+"""Floor 0. Checks that operands fit their instruction.
 
-PTX is typed, and every reader of the IR relies on it: a result is a register, a register has
-the width that the instruction's type says, and is a predicate exactly where one is meant. In ld,
-st and cvt a register may be wider than the type (PTX ISA, "Operand Size Exceeding
-Instruction-Type Size"). Whether `.f32` is added in a `.b32` register is nobody's concern:
-compilers do so.
+PTX is typed, and every reader of the IR relies on it. A result is a register. A register has the
+width of the instruction's type. It is a predicate exactly where the instruction wants a predicate.
+In ld, st and cvt, a register may be wider than the type (PTX ISA, "Operand Size Exceeding
+Instruction-Type Size"). A `.f32` addition in a `.b32` register is accepted: compilers write it.
 
-Opcodes that are not named here are left to whoever executes them.
+Opcodes that are not named here are left to the lowerings.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ if TYPE_CHECKING:
 
     from cudasync.ptx.ir import Instruction
 
-# What each operand must be: d a result and s a source of the instruction's type; D a result and
+# The kind of each operand: d a result and s a source of the instruction's type; D a result and
 # S a source of twice its width; r a result and w a source of 32 bits; p a predicate.
 _SIGNATURES = {
     "ds": "abs brev cnot cos ex2 lg2 neg not rcp rsqrt sin sqrt tanh",
@@ -50,14 +49,14 @@ _WIDE = {"mul": "Dss", "mad": "DssS"}
 
 _BITS_32 = ScalarType.B32
 _TWICE = {16: ScalarType.B32, 32: ScalarType.B64, 64: ScalarType.B128}
-# Types that constants are written for in more than one way.
+# Types whose constants are written in more than one way.
 _HALVES = frozenset({ScalarType.F16, ScalarType.F16X2, ScalarType.BF16, ScalarType.BF16X2})
-# Forms of ld, st, atom and red whose operands are others.
+# Forms of ld, st, atom and red with other operands.
 _OTHER_FORMS = frozenset({"async", "bulk"})
 
 
 def misfit(instruction: Instruction) -> str | None:
-    """What is wrong with the operands, as far as this module knows; else None."""
+    """What is wrong with the operands; None if this module finds nothing."""
     opcode = instruction.opcode
     operands = instruction.operands
     if not instruction.types:
@@ -172,14 +171,14 @@ def _mov(target: Operand, source: Operand, type_: ScalarType) -> str | None:
 
 
 def _special(source: Special, type_: ScalarType) -> str | None:
-    # The low half of a 32-bit register may be read alone; nothing else is.
+    # Of a 32-bit register the low half may be read alone; other parts may not.
     if source.type.bits == type_.bits or (source.type.bits, type_.bits) == (32, 16):
         return None
     return f"{source.name} is of type {source.type!r}, which does not fit {type_!r}"
 
 
 def _pieces(operand: Operand, type_: ScalarType) -> str | None:
-    """The whole of a mov that packs or unpacks, or its pieces."""
+    """Check one side of a mov that packs or unpacks: the whole, or its pieces."""
     if not isinstance(operand, Vector):
         return _source(operand, type_)
     count = len(operand.elements)
@@ -190,7 +189,7 @@ def _pieces(operand: Operand, type_: ScalarType) -> str | None:
 
 
 def _memory(operand: Operand, instruction: Instruction, *, is_result: bool) -> str | None:
-    """What ld loads into, or st stores: a register, or a vector of as many as .v2 says."""
+    """Check a target of ld or a source of st: a register, or a vector of as many as .v2 says."""
     count = instruction.vector_size
     elements = operand.elements if isinstance(operand, Vector) else (operand,)
     if len(elements) != count or (count > 1 and not isinstance(operand, Vector)):
@@ -216,7 +215,7 @@ def _atomic(instruction: Instruction) -> str | None:
         return found
     if instruction.vector_size > 1 or len(instruction.types) > 1:
         return None
-    # Behind the values there may be a cache policy.
+    # A cache policy may follow the values.
     count = 2 if "cas" in instruction.modifiers else 1
     for source in sources[:count]:
         if found := _source(source, instruction.type):
@@ -235,7 +234,7 @@ def _wide_enough(operand: Operand, type_: ScalarType, *, is_result: bool) -> str
 
 def _address(operand: Operand) -> str | None:
     if isinstance(operand, Vector):
-        # A tensor or a texture with its coordinates.
+        # A tensor or a texture, with its coordinates.
         return None
     if not isinstance(operand, Address):
         return "an address in brackets expected"

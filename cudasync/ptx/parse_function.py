@@ -1,7 +1,7 @@
 """Floor 0. A function: its head, its scopes, its declarations, its instructions.
 
-One pass over the words of the body. Labels of a scope are declared when it is entered (they may
-be used before they stand), everything else where it stands.
+One pass over the words of the body. Labels of a scope are declared when the scope is entered,
+because they may be used before they are defined. Everything else is declared where it stands.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _NUMBERED = frozenset(
 )
 _BARE = frozenset({".noreturn", ".explicitcluster", ".blocksareclusters"})
 
-# With what the next statement of a module begins. As ptxas takes it, a declaration ends there, too:
+# The words that begin the next statement of a module. A declaration ends there, too, as in ptxas:
 # compilers before PTX ISA 3 wrote no semicolon.
 STATEMENT_STARTS = frozenset(
     {
@@ -58,10 +58,11 @@ STATEMENT_STARTS = frozenset(
     }
 )
 
-# Where a variable of a function is one for all calls, threads and blocks.
+# Spaces in which all calls, threads and blocks share a variable of a function.
 _STATIC = frozenset({StateSpace.GLOBAL, StateSpace.CONST})
 
-# A register file has 65,536 registers; unrolled code declares more virtual ones, but not this.
+# A register file has 65,536 registers. Unrolled code declares more virtual ones, but never this
+# many.
 _MOST_REGISTERS = 1 << 18
 _WIDTHS = {".v2": 2, ".v4": 4}
 # The components of a vector register have two names each.
@@ -96,11 +97,11 @@ class FunctionParser:
         self._tables: dict[str, tuple[str, ...]] = {}
         self._locations: list[SourceLocation] = []
         self._function = ""
-        # Variables that belong to the module and are known in this function alone.
+        # Variables that belong to the module, but are visible in this function alone.
         self.shared_by_calls: list[Variable] = []
 
     def parse(self, linkage: Linkage, *, is_kernel: bool) -> Function:
-        """The function, a declaration if it ends with `;`, or not at all, instead of a body."""
+        """The function; a declaration if `;` or nothing at all stands in place of a body."""
         cursor = self._cursor
         span = cursor.source.span(cursor.statement)
         results = self._parameters() if not is_kernel and cursor.word == "(" else ()
@@ -129,7 +130,7 @@ class FunctionParser:
         )
 
     def _parameters(self, *, is_kernel: bool = False) -> tuple[Variable, ...]:
-        """`(.param .u64 x, .reg .b32 y)`. A register parameter is a register of that name, too."""
+        """`(.param .u64 x, .reg .b32 y)`. A register parameter is also a register of that name."""
         cursor = self._cursor
         cursor.expect("(")
         parameters: list[Variable] = []
@@ -250,7 +251,7 @@ class FunctionParser:
         return found.name
 
     def _prototype(self) -> None:
-        """`(.param .b32 _) _ (.param .b64 _);`: names in it mean nothing, so none is declared."""
+        """`(.param .b32 _) _ (.param .b64 _);`: its names mean nothing, so none is declared."""
         cursor = self._cursor
         if cursor.word == "(":
             cursor.skip_balanced("(", ")")
@@ -306,7 +307,7 @@ class FunctionParser:
             unique = self._unique.name(name)
             variables = self._variables
             if space in _STATIC:
-                # No text can name it.
+                # A name that no text can contain.
                 unique = f"{unique} of {self._function}"
                 variables = self.shared_by_calls
             span = cursor.source.span(cursor.statement)
@@ -319,7 +320,7 @@ class FunctionParser:
         cursor.expect(";")
 
     def _location(self) -> None:
-        """`.loc file line column`, with `, function_name label, inlined_at f l c` behind it."""
+        """`.loc file line column`, with an optional `, function_name label, inlined_at f l c`."""
         cursor = self._cursor
         numbers = [cursor.natural("number") for _ in range(3)]
         while cursor.take(","):

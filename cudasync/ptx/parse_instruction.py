@@ -14,14 +14,14 @@ if TYPE_CHECKING:
     from cudasync.ptx.cursor import Cursor
     from cudasync.ptx.parse_operands import OperandReader
 
-# An opcode, its modifiers and its types, apart.
+# An opcode, its modifiers and its types, separately.
 Suffixes = tuple[str, tuple[str, ...], tuple[ScalarType, ...]]
 
 
 class InstructionReader:
     """Reads instructions at `cursor`.
 
-    `suffixes` remembers every dotted opcode that was taken apart before: a text has few.
+    `suffixes` remembers every dotted opcode that was split before: a text has few.
     """
 
     __slots__ = ("_cursor", "_reader", "_suffixes")
@@ -70,7 +70,7 @@ class InstructionReader:
         return Guard(found, negated)
 
     def _opcode(self) -> Suffixes:
-        """The opcode with its suffixes, which may stand apart from it: `add .s32`."""
+        """The opcode with its suffixes, which may be separate words: `add .s32`."""
         cursor = self._cursor
         word = cursor.word
         if not word:

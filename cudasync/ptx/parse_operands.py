@@ -1,8 +1,7 @@
 """Floor 0. The operands of an instruction.
 
-A name that is not declared is refused here, so that every operand of the IR means something.
-Addresses of textures and tensors, `[handle, {x, y}]`, become a Vector of the Address and the
-coordinates.
+Undeclared names are refused here, so every operand of the IR has a meaning. Addresses of textures
+and tensors, `[handle, {x, y}]`, become a Vector of the Address and the coordinates.
 """
 
 from __future__ import annotations
@@ -73,7 +72,7 @@ class OperandReader:
         return self._named()
 
     def label(self, *, table: bool = False) -> Label:
-        """The label, or with `table` the name of a .branchtargets list, that stands here."""
+        """The label here, or with `table` the name of a .branchtargets list."""
         cursor = self.cursor
         what = "table of labels" if table else "label"
         name = cursor.name(what)
@@ -117,7 +116,7 @@ class OperandReader:
         return Vector(tuple(elements))
 
     def call(self) -> tuple[Operand, ...]:
-        """`(results), callee, (arguments), prototype`, of which only the callee must be there."""
+        """`(results), callee, (arguments), prototype`; only the callee is required."""
         cursor = self.cursor
         results = _EMPTY
         if cursor.word == "(":
@@ -135,7 +134,7 @@ class OperandReader:
         return (results, callee, arguments)
 
     def _named(self) -> Operand:
-        """A name with what may follow it: `symbol+4`, `d|p`."""
+        """A name with an optional suffix: `symbol+4`, `d|p`."""
         found = self._declared()
         if isinstance(found, Symbol):
             distance = offset(self.cursor)

@@ -25,9 +25,9 @@ _TYPES = {f".{name}": type_ for name, type_ in TYPE_NAMES.items()}
 _VECTORS = {".v2": 2, ".v4": 4, ".v8": 8}
 _HANDLES = frozenset({".texref", ".samplerref", ".surfref"})
 
-# A device has no more memory than this; beyond it a size is a typing mistake.
+# No device has more memory; a larger size is a typing mistake.
 _LARGEST = 1 << 40
-# Initial values that a text leaves out are written out as zeros up to this many.
+# Missing initial values become zeros, up to this many.
 _MOST_PADDING = 1 << 22
 _DEEPEST = 16
 
@@ -37,7 +37,7 @@ Initial = Integer | Float | SymbolAddress
 
 @dataclass(slots=True)
 class TypePart:
-    """What stands before the name: `.align 8 .v2 .f32`."""
+    """The part before the name: `.align 8 .v2 .f32`."""
 
     type: ScalarType
     vector: int
@@ -55,7 +55,7 @@ def scalar_type(cursor: Cursor) -> ScalarType:
 
 
 def type_part(cursor: Cursor) -> TypePart:
-    """Read up to the name. `.ptr` and its space and alignment describe what is pointed at."""
+    """Read up to the name. `.ptr` with its space and alignment describes the pointer's target."""
     align = 0
     vector = 1
     handle = ""
@@ -72,7 +72,7 @@ def type_part(cursor: Cursor) -> TypePart:
         elif word == ".attribute":
             cursor.skip_balanced("(", ")")
         elif word in _HANDLES and found is None:
-            # What an instruction finds there is the matter of who runs it.
+            # The lowerings decide what an instruction finds there.
             found, handle = ScalarType.B64, word[1:]
         elif word in _TYPES and found is None:
             found = _TYPES[word]
@@ -101,7 +101,7 @@ def declarator(
     is_extern: bool = False,
     addressable: Mapping[str, Operand] = _NOTHING,
 ) -> Variable:
-    """What follows the name: dimensions and initial values, which may name `addressable`."""
+    """Read the part after the name: dimensions and initial values, which may name `addressable`."""
     dimensions: list[int] = []
     while cursor.take("["):
         if cursor.take("]"):
@@ -159,7 +159,7 @@ class _InitialReader:
         return [self._value()]
 
     def _braces(self, dimensions: list[int]) -> list[Initial]:
-        """`{...}`: each inner brace begins at a new row, whatever was left out before it."""
+        """`{...}`: each inner brace begins a new row, even if values were left out before it."""
         cursor = self._cursor
         if len(dimensions) > _DEEPEST:
             cursor.fail("more dimensions than can be initialised")
@@ -217,14 +217,14 @@ class _InitialReader:
         return SymbolAddress(name, offset(cursor), is_generic)
 
     def _typed(self, found: Integer | Float) -> Integer | Float:
-        """A decimal float has the width of what it initialises."""
+        """A decimal float gets the width of the variable that it initialises."""
         if isinstance(found, Integer) or self._type is not ScalarType.F32:
             return found
         return found if found.type is ScalarType.F32 else Float(_single(found.bits), self._type)
 
 
 def _single(bits: int) -> int:
-    """The bits of the float that is nearest to a double; infinity when that is too large."""
+    """The bits of the float nearest to a double; infinity if the double is too large."""
     value: float = struct.unpack(">d", bits.to_bytes(8))[0]
     try:
         return int.from_bytes(struct.pack(">f", value))

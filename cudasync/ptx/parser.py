@@ -1,6 +1,6 @@
-"""Floor 0. PTX text into a Module: directives, variables, functions.
+"""Floor 0. Parses PTX text into a Module: directives, variables, functions.
 
-`parse` is the one door. Whatever the text is, it returns a Module or raises PtxError.
+`parse` is the only entry point. For any text it returns a Module or raises PtxError.
 """
 
 from __future__ import annotations
@@ -31,23 +31,23 @@ _LINKAGE = {
     ".visible": Linkage.VISIBLE,
     ".extern": Linkage.EXTERN,
     ".weak": Linkage.WEAK,
-    # Tentative definitions, which other modules may have as well.
+    # Tentative definitions, which other modules may repeat.
     ".common": Linkage.WEAK,
 }
 
 
 def parse(text: str | bytes, file: str = "<ptx>") -> Module:
-    """Parse PTX, as a compiler emits it or as written by hand.
+    """Parse PTX that was emitted by a compiler or written by hand.
 
-    `file` names the text in errors. Every name is resolved, every label found, every opcode
-    one of the PTX ISA; otherwise PtxError names the line, the column and the statement. Where a
-    function is declared before it is defined, the module has the definition only.
+    `file` names the text in errors. In the result every name is resolved, every label is found and
+    every opcode is one of the PTX ISA. Otherwise PtxError names the line, the column and the
+    statement. If a function is declared before it is defined, the module has only the definition.
     """
     return _ModuleParser(decode(text, file), file).parse()
 
 
 def _source_files(words: list[str]) -> dict[int, str]:
-    """What `.file` says, as far as that is right: it may stand behind who refers to it."""
+    """The valid `.file` entries. They may stand after the statements that refer to them."""
     found: dict[int, str] = {}
     index = -1
     for _ in range(words.count(".file")):
@@ -114,7 +114,7 @@ class _ModuleParser:
         return target
 
     def _address_size(self) -> int:
-        """Since PTX ISA 7 there is only 64; older texts say which."""
+        """Since PTX ISA 7 only 64 exists; older texts name the size."""
         cursor = self._cursor
         cursor.statement = cursor.index
         if not cursor.take(".address_size"):
@@ -154,7 +154,7 @@ class _ModuleParser:
         cursor = self._cursor
         while cursor.take(".attribute"):
             cursor.skip_balanced("(", ")")
-        # A function may call itself, so its name is known inside it.
+        # A function may call itself, so its name is declared before its body is read.
         start = cursor.index
         if cursor.word == "(":
             cursor.skip_balanced("(", ")")
@@ -205,7 +205,7 @@ class _ModuleParser:
         cursor.expect(";")
 
     def _source_file(self) -> None:
-        """`.file 1 "saxpy.cu", 1700000000, 1234`: only whether it is right, see `_source_files`."""
+        """`.file 1 "saxpy.cu", 1700000000, 1234`: only checked here, see `_source_files`."""
         cursor = self._cursor
         cursor.expect(".file")
         cursor.natural("number of the file")
@@ -214,7 +214,7 @@ class _ModuleParser:
             cursor.natural("number")
 
     def _section(self) -> None:
-        """Debug information: nothing that executes."""
+        """Debug information: it contains nothing that executes."""
         cursor = self._cursor
         cursor.expect(".section")
         if not cursor.word.startswith("."):
@@ -223,7 +223,7 @@ class _ModuleParser:
         cursor.skip_balanced("{", "}")
 
     def _alias(self) -> None:
-        """`.alias name, function;`: the function by another name."""
+        """`.alias name, function;`: a second name for the function."""
         cursor = self._cursor
         cursor.expect(".alias")
         index = cursor.index

@@ -1,11 +1,11 @@
-"""Floor 0. What each name means at the place being read.
+"""Floor 0. What each name means at the current place of the text.
 
-A function's body is a scope, and each `{ }` in it opens another that sees everything around
-it. The IR has no scopes: a name that is taken already gets a suffix `.2`, `.3`, ... which no
-name in a text can have, so that names are unique within a function and still readable.
+A function's body is a scope. Each `{ }` inside opens another scope that sees everything around it.
+The IR has no scopes: a name that is already taken gets a suffix `.2`, `.3`, ... which no name in a
+text can have. So names are unique within a function and still readable.
 
-Labels live apart from other names and may be used before they stand in the text, so the labels
-of a scope are declared when it is entered.
+Labels live apart from other names and may be used before they are defined. So the labels of a
+scope are declared when the scope is entered.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ T = TypeVar("T")
 
 
 class Names(Generic[T]):
-    """Names and what they mean, scope within scope."""
+    """Names and their meanings, in nested scopes."""
 
     __slots__ = ("_declared", "meanings")
 
-    # What every visible name means: the one dictionary that reading an operand looks into.
+    # The meaning of every visible name: reading an operand looks into this dictionary only.
     meanings: dict[str, T]
-    # For each open scope the names declared in it, and what each hides (None: nothing).
+    # For each open scope: the names declared in it, and the meaning that each hides (or None).
     _declared: list[dict[str, T | None]]
 
     def __init__(self, outer: dict[str, T] | None = None) -> None:
@@ -41,11 +41,11 @@ class Names(Generic[T]):
 
     @property
     def depth(self) -> int:
-        """How many scopes are open."""
+        """The number of open scopes."""
         return len(self._declared)
 
     def declare(self, name: str, meaning: T) -> bool:
-        """Make `name` mean `meaning` until this scope is left; False if it is declared here."""
+        """Give `name` a meaning until this scope ends; False if the scope declares it already."""
         scope = self._declared[-1]
         if name in scope:
             return False
@@ -55,7 +55,7 @@ class Names(Generic[T]):
 
 
 class Uniquifier:
-    """Hands out names that nothing else in the function has."""
+    """Hands out names that are unique within the function."""
 
     __slots__ = ("_taken",)
 
@@ -70,7 +70,7 @@ class Uniquifier:
 
 
 def labels_by_brace(words: list[str]) -> dict[int, list[int]]:
-    """For each `{`, by its index: the indices of the labels that stand directly inside it."""
+    """For each `{`, by its index: the indices of the labels directly inside it."""
     labels: dict[int, list[int]] = {}
     stack: list[int] = [-1]
     for index, word in enumerate(words):

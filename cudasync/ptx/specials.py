@@ -38,7 +38,7 @@ def _specials() -> dict[str, Special | Integer]:
         specials += [Special(f"%{name}.{axis}", ScalarType.U32) for axis in "xyzw"]
     for index in range(_ENVIRONMENT_REGISTERS):
         specials.append(Special(f"%envreg{index}", ScalarType.B32))
-    # The one named constant that is no register.
+    # The one named constant that is not a register.
     return {"WARP_SZ": Integer(32), **{special.name: special for special in specials}}
 
 

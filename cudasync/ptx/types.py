@@ -43,7 +43,7 @@ class ScalarType(Enum):
     E3M2X2 = "e3m2x2"
     E2M1X2 = "e2m1x2"
 
-    # Types are looked up in tables all the time, and Enum's own hash is written in Python.
+    # Types are very often keys of tables, and Enum's own hash is written in Python.
     __hash__ = object.__hash__
 
     @property
@@ -53,7 +53,7 @@ class ScalarType(Enum):
 
     @property
     def size(self) -> int:
-        """Width in bytes, as memory holds it."""
+        """Width in bytes in memory."""
         return max(1, self.bits // 8)
 
     @property
@@ -62,7 +62,7 @@ class ScalarType(Enum):
 
     @property
     def is_signed(self) -> bool:
-        """True for .s8 to .s64 and .s16x2 only; untyped bits and unsigned integers are not."""
+        """True for .s8 to .s64 and .s16x2 only, not for untyped bits and unsigned integers."""
         return self.value[0] == "s"
 
     @property
@@ -95,7 +95,7 @@ TYPE_NAMES: dict[str, ScalarType] = {t.value: t for t in ScalarType}
 
 @unique
 class StateSpace(Enum):
-    """Where a variable or an address lives; GENERIC is an address without a named space."""
+    """Where a variable or an address lives; GENERIC for an address without a named space."""
 
     CONST = "const"
     GLOBAL = "global"

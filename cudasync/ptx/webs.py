@@ -1,9 +1,9 @@
-"""Floor 0. Registers that are used for several things, told apart.
+"""Floor 0. Webs: separates the values that one register holds in different places.
 
-Hand-written PTX and loops define one register in several places. Definitions that some use may
-see together belong to one web; two webs of a register have nothing to do with each other, and an
-analysis that takes no notice of order may treat them as two registers. Reaching definitions,
-then union-find over the definitions that meet at a use.
+Hand-written PTX and loops define one register in several places. Definitions that reach a common
+use belong to one web. Two webs of a register are independent: an analysis that ignores the order
+of instructions may treat them as two registers. The algorithm is reaching definitions, then
+union-find over the definitions that meet at a use.
 """
 
 from __future__ import annotations
@@ -19,20 +19,19 @@ if TYPE_CHECKING:
     from cudasync.ptx.ir import Function
 
 
-# Where a register is set before the first instruction.
+# The index of the definition that a register has before the first instruction.
 _ENTRY = -1
 
 
 class Webs:
     """The webs of a function's registers.
 
-    `defined` and `used` give, for an instruction's index and a register's name, the number of the
-    web that is meant there. Registers with one definition, and those that are parameters, have
-    one web and are in neither.
+    `defined` and `used` give the number of the web for an instruction's index and a register's
+    name. Registers with one definition, and parameters, have one web and are in neither.
 
-    `sees_entry` is for a body that says all: registers begin with a value, which is a definition
-    like others (`at_entry` gives its web), and parameters and results go by instructions. Otherwise
-    nobody is taken to use what a register holds before it is defined.
+    `sees_entry` is for a body that is complete: registers begin with a value, which is a definition
+    like any other (`at_entry` gives its web), and instructions pass parameters and results.
+    Without `sees_entry`, no code is assumed to use a register before it is defined.
     """
 
     __slots__ = ("_bits", "_joined", "_masks", "_parents", "at_entry", "defined", "used")
@@ -45,10 +44,10 @@ class Webs:
         self.at_entry = {}
         self.defined = {}
         self.used = {}
-        # Of each definition its bit, of each register the bits of its definitions.
+        # The bit of each definition; the bits of the definitions of each register.
         self._bits: dict[tuple[int, str], int] = {}
         self._masks: dict[str, int] = {}
-        # Of each register, definitions that are of one web already.
+        # For each register, definitions that are already in one web.
         self._joined: dict[str, int] = {}
         self._number(function, sees_entry=sees_entry)
         self._parents = list(range(len(self._bits)))
@@ -85,7 +84,7 @@ class Webs:
         passing = [self._passing(flow, block) for block in flow.blocks]
         before = [0] * (len(flow.blocks) + 1)
         before[0] = at_entry
-        # Blocks mostly run in the order of the text: one round, and one for each loop around.
+        # Blocks mostly run in the order of the text: one round, and one more for each loop.
         is_due = bytearray(b"\1" * len(flow.blocks))
         while any(is_due):
             for block in flow.blocks:
@@ -102,7 +101,7 @@ class Webs:
         return before
 
     def _passing(self, flow: ControlFlow, block: Block) -> tuple[int, int]:
-        """Which definitions do not get through a block, and which it leaves."""
+        """The definitions that a block overwrites, and those that it leaves."""
         overwritten = left = 0
         for index in range(block.start, block.end):
             instruction = flow.function.body[index]
@@ -118,7 +117,7 @@ class Webs:
         return overwritten, left
 
     def _note(self, flow: ControlFlow, block: Block, live: int) -> None:
-        """Note what the block's instructions mean, given the definitions at its beginning."""
+        """Note the webs of the block's instructions, given the definitions at its beginning."""
         for index in range(block.start, block.end):
             instruction = flow.function.body[index]
             for register in uses(instruction):
@@ -138,9 +137,10 @@ class Webs:
                 live |= bit
 
     def _union(self, name: str, bits: int) -> int:
-        """Make definitions of a register one web; its number.
+        """Join definitions of a register into one web, and return its number.
 
-        Those that meet at one use mostly meet at the next, with a few more: of them one will do.
+        Definitions that meet at one use mostly meet at the next, with a few more: one of the joined
+        ones is enough.
         """
         first = self._root(bits.bit_length() - 1)
         joined = self._joined.get(name, 0)

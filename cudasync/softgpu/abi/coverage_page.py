@@ -1,7 +1,7 @@
-"""Cellar. The table of the driver's functions: which are here, which are not, and why.
+"""Cellar. The table of the driver's functions: implemented, not implemented, and why.
 
-`python -m cudasync.softgpu.abi.coverage_page` writes it, and `softgpu/FUNCTIONS.md` is what it
-wrote last. It asks the bindings themselves: what they look up in the driver is what there is.
+`python -m cudasync.softgpu.abi.coverage_page` writes it to `softgpu/FUNCTIONS.md`. The list of
+functions comes from the bindings themselves: the names that they look up in the driver.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 PAGE: Final = Path(__file__).parents[1] / "FUNCTIONS.md"
 COMMAND: Final = "python -m cudasync.softgpu.abi.coverage_page"
 
-# The first pattern that a name begins with says where it stands.
+# The first pattern that matches the start of a name gives its section.
 _GROUPS: Final = (
     ("Start and errors", r"cuInit|cuDriver|cuGetError|cuGetProc|cuGetExport|cuLogs|cuCoredump"),
     ("Graphs and capture", r"cuGraph(?!ics)|cuUserObject|cu.*Capture|cuDevice.*Graph"),
@@ -73,7 +73,7 @@ PyTorch, which links the runtime itself, does not run.
 
 
 def page() -> str:
-    """The whole page, for the bindings that are installed; once in a process."""
+    """The whole page, for the installed bindings; call it once in a process."""
     table = load_stub(Machine(), force=True)
     driver.cuDriverGetVersion()  # The first call looks all of them up.
     names: dict[str, list[int]] = {}
@@ -122,7 +122,7 @@ def _of_the_runtime() -> str:
 
 
 def grouped(names: Iterable[str]) -> Mapping[str, list[str]]:
-    """Names by the title that they stand under."""
+    """Names by the title of their section."""
     groups: dict[str, list[str]] = {}
     for title, _ in _GROUPS:
         groups[title] = []
@@ -146,7 +146,7 @@ def _paragraph(head: str, names: list[str]) -> str:
 
 
 def states(text: str) -> dict[str, str]:
-    """What a page says of each function: how the paragraph begins in which it stands."""
+    """The state that a page gives each function: the first words of its paragraph."""
     found: dict[str, str] = {}
     for paragraph in text.split("\n\n"):
         text = " ".join(paragraph.split())

@@ -1,8 +1,8 @@
-"""Cellar. Puts the stub into the process, where cuda.bindings finds it as libcuda.so.1.
+"""Cellar. Loads the stub into the process, where cuda.bindings finds it as libcuda.so.1.
 
-glibc resolves a later dlopen("libcuda.so.1") to a library of that SONAME that is already loaded,
-wherever it came from. So loading ours before the first driver call is all it takes. A process is
-on the software GPU or on a real one, never on both, and for its whole life.
+glibc resolves a later dlopen("libcuda.so.1") to any loaded library of that SONAME, wherever its
+file came from. So our stub only has to be loaded before the first driver call. A process uses the
+software GPU or a real one, never both, for its whole life.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ CALLS: Final = (
 """The modules whose import enters the driver's functions."""
 
 BEHIND_NATIVE: Final = "libcudasync-driver.so"
-"""The stub's name where a native library has the driver's."""
+"""The stub's name if a native library has the driver's name."""
 _RTLD_NOLOAD: Final = 4
 
 
@@ -138,8 +138,8 @@ def load_stub(
     report: bool = False,
     compile_functions: Compile | None = None,
 ) -> FunctionTable:
-    """Load the stub and fill it; CudasyncError if a real driver is there and not `force`."""
-    # A native program may be linked with a library of ours, which leads here.
+    """Load the stub and fill it; CudasyncError if a real driver exists and `force` is false."""
+    # A native program may be linked with our library of this name, which forwards to the stub.
     is_native = native_library(SONAME) is not None
     if is_loaded(SONAME) and not is_native:
         raise CudasyncError(f"a {SONAME} is loaded in this process already")
@@ -162,21 +162,21 @@ def load_stub(
     if compile_functions is not None:
         await_cupy(table, compile_functions)
     catch_early_interrupts()
-    # Runs late: callbacks that are registered before others are called after them.
+    # Runs late: atexit calls callbacks in reverse order of registration.
     atexit.register(table.end)
     os.register_at_fork(after_in_child=lambda: _after_fork(table))
     return table
 
 
 def _after_fork(table: FunctionTable) -> None:
-    """In a child: as with a real driver, what was initialised before the fork is not here."""
+    """In a child: objects initialised before the fork do not work, as with a real driver."""
     table.machine.after_fork()
     if table.machine.is_initialized:
         table.disown()
 
 
 def is_loaded(name: str) -> bool:
-    """Whether a library of this SONAME is in the process."""
+    """Whether the process has loaded a library of this SONAME."""
     try:
         ctypes.CDLL(name, mode=_RTLD_NOLOAD)
     except OSError:
@@ -185,7 +185,7 @@ def is_loaded(name: str) -> bool:
 
 
 def real_driver() -> str | None:
-    """Where the loader would find a real driver, without loading it; None if it would not."""
+    """Where the loader would find a real driver, without loading it; None if there is none."""
     places = [
         Path(folder) / SONAME
         for folder in os.environ.get("LD_LIBRARY_PATH", "").split(":")

@@ -1,11 +1,11 @@
-"""Cellar. Instructions that are several simpler ones, written out before either lowering.
+"""Cellar. Instructions that stand for several simpler ones, expanded before either lowering.
 
-What the PTX ISA defines by parts (two halves in a register, four bytes, a vector of atomics, a call
-through a register) becomes those parts here, once for both lowerings, so that each of them only
-knows scalars. The parts keep the guard, the line and the text of what they came from.
+The PTX ISA defines some instructions by parts: two halves in a register, four bytes, a vector of
+atomics, a call through a register. They become those parts here, once for both lowerings, so that
+the lowerings only know scalars. The parts keep the guard, the line and the text of their origin.
 
-Each rule takes an instruction apart or leaves it alone; a modifier that it does not know makes it
-leave the instruction, which the lowerings then refuse by name.
+Each rule takes an instruction apart or leaves it alone. It leaves an instruction with a modifier
+that it does not know, and the lowerings then refuse that instruction by name.
 """
 
 from __future__ import annotations
@@ -49,11 +49,11 @@ _RULES: tuple[dict[str, Rule], ...] = (
 
 
 def opcodes() -> frozenset[str]:
-    """The opcodes that have rules: in some of their forms they are taken apart."""
+    """The opcodes that have rules: some of their forms are taken apart."""
     return frozenset(opcode for rules in (*_RULES, OBJECT_OPCODES) for opcode in rules)
 
 
-# How many registers for each instruction are no matter.
+# A function may declare this many registers for each instruction.
 _SPARE = 16
 
 
@@ -72,7 +72,7 @@ def expand(module: Module) -> Module:
 
 
 class _Module:
-    """What the rules that look beyond one instruction know of the module."""
+    """The state of the module for rules that look beyond one instruction."""
 
     def __init__(self, module: Module) -> None:
         self._module = module
@@ -83,7 +83,7 @@ class _Module:
         self.textures = Textures(module)
 
     def expanded(self, function: Function) -> Function:
-        """The function, itself if there is nothing to take apart."""
+        """The expanded function; the same object if there is nothing to take apart."""
         function = _without_spare_registers(function)
         parts = Parts(function)
         is_same = True
@@ -98,7 +98,7 @@ class _Module:
             if is_written:
                 is_same = False
             else:
-                # Something may stand before it all the same.
+                # A rule may still have emitted something before it.
                 is_same = is_same and not parts.has_begun
                 parts.keep()
         return function if is_same else parts.result()
@@ -126,7 +126,7 @@ class _Module:
 
 
 def _without_spare_registers(function: Function) -> Function:
-    """A function that declares far more registers than it has instructions, with those it uses."""
+    """The function without unused registers, if it declares far more than it has instructions."""
     if len(function.registers) <= _SPARE * (len(function.body) + _SPARE):
         return function
     used = {each.name for i in function.body for each in (*uses(i), *defs(i))}

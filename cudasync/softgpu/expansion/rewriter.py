@@ -1,8 +1,8 @@
-"""Cellar. A function while its instructions are taken apart.
+"""Cellar. The new body of a function whose instructions are taken apart.
 
-Parts that only compute go unguarded into registers of their own; what writes a register of the
-program, or memory, has the guard of the instruction it came from. A guard that the instruction
-itself writes is copied first.
+Parts that only compute are unguarded and write registers of their own. Parts that write memory or a
+register of the program have the guard of the original instruction. If the instruction itself writes
+its guard, the guard is copied first.
 """
 
 from __future__ import annotations
@@ -33,43 +33,43 @@ T = ScalarType
 
 
 class Parts:
-    """Collects the new body of `function`; an instruction at a time, see `begin`."""
+    """Collects the new body of `function`, one instruction at a time; see `begin`."""
 
     def __init__(self, function: Function) -> None:
         self._function = function
         self._registers = dict(function.registers)
         self._body: list[Instruction] = []
-        # Where each instruction of the old body begins in the new one.
+        # The index in the new body at which each instruction of the old body begins.
         self._moved: list[int] = []
         self._whole: Instruction
         self._guard: Guard | None = None
 
     def begin(self, instruction: Instruction) -> None:
-        """What is emitted from here on came from `instruction`."""
+        """Start `instruction`: everything emitted from here on belongs to it."""
         self._moved.append(len(self._body))
         self._whole = instruction
         self._guard = instruction.guard
 
     @property
     def has_begun(self) -> bool:
-        """Whether something has been emitted for this instruction."""
+        """Whether parts of this instruction have been emitted."""
         return len(self._body) > self._moved[-1]
 
     def keep(self) -> None:
-        """The instruction stays as it is."""
+        """Keep the instruction as it is."""
         self._body.append(self._whole)
 
     @property
     def whole(self) -> Instruction:
-        """The instruction that is taken apart."""
+        """The instruction that is being taken apart."""
         return self._whole
 
     def replace(self, instruction: Instruction) -> None:
-        """Another instruction stands for it."""
+        """Replace the instruction by another one."""
         self._body.append(instruction)
 
     def active(self) -> Register:
-        """The guard as a predicate of its own; true where there is none."""
+        """The guard as a predicate of its own; true if there is none."""
         guard = self._guard
         if guard is None:
             return self.compute("mov.pred", Integer(1))
@@ -94,7 +94,7 @@ class Parts:
         )
 
     def register(self, type_: ScalarType) -> Register:
-        """A register that the program does not have: no text can name it."""
+        """A new register with a name that no text can contain."""
         register = Register(f"%part {len(self._registers)}", type_)
         self._registers[register.name] = register
         return register
@@ -116,12 +116,12 @@ class Parts:
         self.emit_parts(*_taken_apart(name), operands, guard=self._guard)
 
     def write(self, target: Operand, source: Operand, type_: ScalarType) -> None:
-        """Move a result to a register of the program, unless nobody wants it."""
+        """Move a result to a register of the program, unless the program discards it."""
         if not isinstance(target, Sink):
             self.settle(f"mov.{type_.value}", target, source)
 
     def give(self, results: Vector, value: Operand, type_: ScalarType) -> None:
-        """What a call gives: to its result, which is a register or a .param variable."""
+        """Write the value that a call returns to its result: a register or a .param variable."""
         for target in results.elements:
             if isinstance(target, Symbol):
                 self.settle(f"st.param.{type_.value}", Address(target), value)
@@ -177,7 +177,7 @@ def _taken_apart(name: str) -> tuple[str, tuple[str, ...], tuple[ScalarType, ...
 
 
 def room(name: str, size_bytes: int) -> Variable:
-    """A variable that a module gets beside its own, of zeros; its name is one no text can have."""
+    """An extra variable of a module, full of zeros; no text can contain its name."""
     return Variable(
         name,
         StateSpace.GLOBAL,

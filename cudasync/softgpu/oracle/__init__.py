@@ -1,4 +1,4 @@
-"""Cellar. PTX to one-thread-at-a-time machine code: slow, plain, the second opinion."""
+"""Cellar. PTX to machine code that runs one thread at a time: slow, plain, the second opinion."""
 
 from __future__ import annotations
 

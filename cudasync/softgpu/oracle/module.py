@@ -1,4 +1,4 @@
-"""Cellar. The oracle's side of `softgpu.interface.launch`: compile a module, start its kernels.
+"""Cellar. The oracle's side of `softgpu.interface.launch`: compiles a module, starts its kernels.
 
 Unlike the fast lowering, `Execution.run` holds the GIL between the turns of its threads.
 """
@@ -26,15 +26,15 @@ if TYPE_CHECKING:
     from cudasync.softgpu.interface.launch import Dim3
 
 _DEFAULT_MAX_THREADS = 1024
-# The budget counts what warps do; here every thread of a warp counts its own. That only some of
-# them loop for ever, in slower code, is allowed for.
+# The budget counts instructions of warps, but here each thread counts its own. The factor allows
+# for warps of which only some threads loop for ever, in slower code.
 _WARP = 8
-# What a turn of a block that brings nobody on costs of its budget.
+# The cost in budget of a turn in which no thread makes progress.
 IDLE_COST = 2**14
 
 
 class Execution:
-    """A launch under way: blocks start in order, and those that wait are visited in turn."""
+    """A launch in execution: blocks start in order, and waiting blocks get turns in rotation."""
 
     def __init__(self, kernel: CompiledKernel, launch: Launch) -> None:
         self._kernel = kernel
@@ -43,7 +43,7 @@ class Execution:
         self._budget = min(launch.budget * _WARP, 2**62)
         self._spent = 0
         self._is_stopped = False
-        # A block that takes every instruction once; that threads are set up costs far more.
+        # The cost of a block that executes every instruction once. Thread set-up dominates it.
         x, y, z = launch.block
         self._own_cost = x * y * z * (kernel.instructions + 2**13)
         self._to_start = self._blocks()
@@ -52,7 +52,7 @@ class Execution:
         self._symbols = (ctypes.c_uint64 * (len(symbols) + 1))(*symbols)
 
     def stop(self) -> None:
-        """Have it end: see `launch.Execution`."""
+        """Make the launch end: see `launch.Execution`."""
         self._is_stopped = True
         for block in list(self._live):
             block.charge(self._budget)
@@ -73,7 +73,7 @@ class Execution:
         for block in self._to_start:
             has_moved = True
             if self._spent > self._launch.total_budget * _WARP:
-                # All blocks together have spent what a launch may.
+                # All blocks together have spent the launch's budget.
                 return self._over(FaultKind.TIMEOUT)
             outcome = block.turn()
             if outcome.kind is OutcomeKind.FAULT:
@@ -123,7 +123,7 @@ class Execution:
 
 
 class CompiledKernel:
-    """One kernel, lowered; machine code is made at the first start."""
+    """One lowered kernel; its machine code is made at the first start."""
 
     def __init__(
         self,
@@ -158,11 +158,11 @@ class CompiledKernel:
     sees_threads = False
 
     def shares(self, _block: Dim3) -> bool:
-        """Nothing is known here of who races."""
+        """Whether the kernel may race: unknown here."""
         return False
 
     def parts_ways(self, _block: Dim3) -> bool:
-        """Nor of who comes to barriers."""
+        """Whether threads may miss barriers: unknown here."""
         return False
 
     def start(self, launch: Launch) -> Execution:
@@ -181,7 +181,7 @@ def _max_threads(kernel: ir.Function) -> int:
 
 
 class CompiledModule:
-    """A module whose every kernel has been lowered, but those that can not be."""
+    """A module with every kernel lowered, except those that cannot be."""
 
     def __init__(self, module: ir.Module, *, memcheck: bool, record: bool) -> None:
         spaces = (StateSpace.GLOBAL, StateSpace.CONST)
@@ -199,9 +199,9 @@ def compile_module(
     *,
     memcheck: bool = True,
     record: bool = False,
-    races: bool = False,  # Its threads are not held against each other.
-    convergence: bool = False,  # Nor is it looked at who comes to barriers.
+    races: bool = False,  # Unused: its threads are not compared.
+    convergence: bool = False,  # Unused: arrivals at barriers are not compared.
     image: bytes | None = None,
 ) -> CompiledModule:
-    """Lower every kernel that can be; PtxError for what is no PTX. Keeps nothing."""
+    """Lower every kernel that can be lowered; PtxError for invalid PTX. Caches nothing."""
     return CompiledModule(expand(module), memcheck=memcheck, record=record)

@@ -1,7 +1,7 @@
-"""Cellar. Which function lowers which instruction.
+"""Cellar. The function that lowers each instruction.
 
-An opcode, type or modifier that is not in a table is refused by name: what is not understood
-is never ignored.
+An opcode, type or modifier that is not in a table is refused by name: unknown input is never
+ignored.
 """
 
 from __future__ import annotations

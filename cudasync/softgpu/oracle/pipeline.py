@@ -2,8 +2,8 @@
 
     i32 thread(ptr frame)      the number of the stop reached, DONE or FAULTED
 
-Every PTX instruction begins a basic block of its own, so that a branch, a guard and the
-switch at the entry can reach any of them.
+Every PTX instruction begins a basic block of its own, so that a branch, a guard and the switch at
+the entry can reach each instruction.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ _STACK_BYTES = 16 * 1024
 
 @dataclass(frozen=True, slots=True)
 class ThreadCode:
-    """The text of a kernel's thread function, and what the scheduler must know of it.
+    """The text of a kernel's thread function, and the data that the scheduler needs.
 
-    `stack_bytes` is what a thread needs behind its record.
+    `stack_bytes` is the size of the stack after a thread's record.
     """
 
     text: str
@@ -49,7 +49,7 @@ def lower_kernel(
 ) -> ThreadCode:
     """Lower every instruction; PtxError for the first that is not implemented."""
     e = Emitter(kernel, places, file, memcheck=memcheck, record=record)
-    # Lowering a function may find others that it calls.
+    # Lowering a function may find more functions that it calls.
     for function in e.called:
         _lower_body(e, function)
     body, e.lines = e.lines, []
@@ -95,7 +95,7 @@ def _guard(e: Emitter, instruction: Instruction, index: int) -> None:
 
 
 def _entry(e: Emitter) -> None:
-    """Go on where the thread stopped."""
+    """Resume the thread at its stop."""
     e.label("entry")
     e.line("%site = alloca i32")
     position = e.field("%frame", ThreadState.position.offset, "i32")
@@ -106,7 +106,7 @@ def _entry(e: Emitter) -> None:
 
 
 def _dispatch_returns(e: Emitter) -> None:
-    """Where every ret of a device function goes, to go behind its call from there."""
+    """The common target of every ret of a device function: it jumps to the code after the call."""
     if not e.returns:
         return
     e.label("return")

@@ -1,4 +1,4 @@
-"""Cellar. Driver calls about contexts: primary ones, created ones, and which is current."""
+"""Cellar. Driver calls about contexts: primary ones, created ones, and the current one."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 _API_VERSION = 3020
 _CACHE_CONFIGS = range(4)
 _BANK_CONFIGS = range(3)
-# The hardware that could choose is long gone.
+# Hardware with a choice of banks is long gone.
 _FOUR_BYTE_BANKS = 1
 _FLAGS = 0xFF
 
@@ -217,7 +217,7 @@ def cu_ctx_set_shared_mem_config(machine: Machine, config: int) -> None:
         raise DriverFailure(INVALID_VALUE, f"there is no configuration {config} of banks")
 
 
-# Use by several, and order between whole contexts
+# Shared use, and order between whole contexts
 
 
 @export("cuCtxAttach")
@@ -269,14 +269,14 @@ def cu_ctx_disable_peer_access(machine: Machine, peer: int) -> None:
 
 
 def _green(machine: Machine, handle: int) -> GreenContext | None:
-    """The green context that a handle of a context was made of, where 0 means the current one."""
+    """The green context behind a context's handle; 0 means the current one."""
     if not handle:
         return machine.current_green()
     return machine.green_contexts.by_context.get(handle)
 
 
 def _named(machine: Machine, handle: int) -> Context:
-    """The context of a handle, where 0 means the current one."""
+    """The context of a handle; 0 means the current one."""
     if not handle:
         return machine.context()
     context = machine.contexts.get(handle)

@@ -1,4 +1,4 @@
-"""Cellar. The launch of CUDA's first years: shape and arguments are set one by one, then it runs.
+"""Cellar. The launch of CUDA's first years: a program sets shape and arguments one by one.
 
 `cuLaunchKernel` has replaced it; the bindings still have it.
 """
@@ -24,7 +24,7 @@ _DEFAULT: Final = 0
 
 
 class _Prepared:
-    """What has been set for a function."""
+    """The shape and arguments that were set for a function."""
 
     def __init__(self, function: Function) -> None:
         self.function = function
@@ -34,7 +34,7 @@ class _Prepared:
         self.data = bytearray(MAX_PARAMETER_BYTES)
 
 
-# By handle, which is never given out twice.
+# By handle; a handle is never reused.
 _prepared: dict[int, _Prepared] = {}
 
 

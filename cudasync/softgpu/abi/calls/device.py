@@ -97,7 +97,7 @@ def cu_device_get_p2p_attribute(
 ) -> None:
     if machine.device(source) is machine.device(target):
         raise DriverFailure(INVALID_VALUE, "a device is no peer of itself")
-    # CUdevice_P2PAttribute: access supported, native atomics; of rank and array access, 0.
+    # CUdevice_P2PAttribute: access supported, native atomics; 0 for rank and array access.
     reach = machine.peers.include(machine.device(source), machine.device(target))
     put_i32(value, int(reach and attribute in (2, 3)))
 
@@ -113,7 +113,7 @@ def cu_device_get_exec_affinity_support(
 @export("cuDeviceGetProperties")
 def cu_device_get_properties(machine: Machine, properties: int, device: int) -> None:
     found = machine.device(device)
-    # CUdevprop: by the number of the attribute that says the same.
+    # CUdevprop: by the numbers of the equal attributes.
     numbers = (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14)
     values = [device_attribute(found, number) for number in numbers]
     need(properties, 4 * len(values))

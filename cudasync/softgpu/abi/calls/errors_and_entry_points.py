@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from cudasync.softgpu.abi.stub.dispatch_table import FunctionTable
     from cudasync.softgpu.core.machine import Machine
 
-# At least that of any NVRTC that may feed us, or cuda.core warns that its PTX is too new.
+# At least the version of any NVRTC in use; otherwise cuda.core warns that its PTX is too new.
 DRIVER_VERSION: Final = 13050
 
 _SYMBOL_FOUND: Final = 0
@@ -37,7 +37,7 @@ _tables: list[FunctionTable] = []
 
 
 def serve(table: FunctionTable) -> None:
-    """Let the calls below answer from `table`."""
+    """Make the calls below answer from `table`."""
     _tables[:] = [table]
 
 
@@ -94,8 +94,8 @@ def cu_get_proc_address_v2(
 
 @export("cuGetExportTable", before_init=True, signature="void const **, CUuuid const *")
 def cu_get_export_table(_machine: Machine, table: int, _identity: int) -> int:
-    # There are no such tables. The function has to exist all the same: NVRTC looks it up by name
-    # in any libcuda that is loaded, and calls it unasked.
+    # There are no such tables. But the function must exist: NVRTC looks it up by name in any loaded
+    # libcuda, and calls it unasked.
     if native_library(SONAME) is not None and not _told and not is_loaded_file("libnvrtc"):
         _told.append(True)
         sys.stderr.write(f"cudasync native: {_OWN_RUNTIME}\n")

@@ -28,7 +28,7 @@ def cu_event_destroy(machine: Machine, event: int) -> None:
 def cu_event_record(machine: Machine, event: int, stream: int) -> None:
     streams = machine.streams
     what, on = streams.live_events.get(event), streams.live_streams.get(stream)
-    # What is most common goes straight to the executor.
+    # The most common case goes straight to the executor.
     if (
         what is None
         or on is None
@@ -62,7 +62,7 @@ def cu_event_synchronize(machine: Machine, event: int) -> None:
     streams.synchronize_event(streams.event(event))
 
 
-# The version changed how fine the answer is, not the signature.
+# The new version changed the resolution of the answer, not the signature.
 @export("cuEventElapsedTime")
 def cu_event_elapsed_time(machine: Machine, milliseconds: int, start: int, end: int) -> None:
     streams = machine.streams

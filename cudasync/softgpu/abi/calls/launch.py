@@ -1,4 +1,4 @@
-"""Cellar. Driver calls that launch kernels, and that tell or set how they may be launched."""
+"""Cellar. Driver calls that launch kernels, and those that query or set launch attributes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 # CUlaunchAttributeID.
 _COOPERATIVE, _CLUSTER = 2, 4
-# Far more than there are kinds of them.
+# Far more than there are kinds of attributes.
 _MOST_ATTRIBUTES: Final = 1024
 _ATTRIBUTE_BYTES: Final = 72
 _ATTRIBUTE_VALUE_OFFSET: Final = 8
@@ -71,7 +71,7 @@ def cu_launch_kernel(
     kernel = machine.modules.live_functions.get(function)
     if target is not None and kernel is not None:
         plan = kernel.plan
-        # A launch like the one before goes straight to the executor.
+        # A launch like the previous one goes straight to the executor.
         if (
             plan is not None
             and plan.context is target.context
@@ -174,9 +174,10 @@ def cu_launch_kernel_ex(
 
 
 def _read_attribute(attribute: int, is_cooperative: bool) -> bool:
-    """Whether the launch is cooperative, with this attribute and what was known before.
+    """Whether the launch is cooperative, given this attribute and the ones before.
 
-    What would change a kernel's meaning otherwise is refused; hints about speed are welcome.
+    An attribute that would change a kernel's meaning otherwise is refused; hints about speed are
+    accepted.
     """
     value = attribute + _ATTRIBUTE_VALUE_OFFSET
     kind = get_u32(attribute)
@@ -284,7 +285,7 @@ def cu_func_get_module(machine: Machine, module: int, function: int) -> None:
 @export("cuFuncGetName")
 @refuses_values
 def cu_func_get_name(machine: Machine, name: int, function: int) -> None:
-    # Said first: where the call fails, older bindings read the name all the same.
+    # Written first: if the call fails, older bindings still read the name.
     put_u64(name, fixed_address(""))
     put_u64(name, fixed_address(machine.modules.entry(function).name))
 

@@ -1,7 +1,7 @@
 """Cellar. The driver's linker: PTX goes in, PTX comes out.
 
-What comes out is called a cubin, as the driver's would be; here the machine code of the device is
-PTX. Clients load it, keep it in files, or link it again.
+The output is called a cubin, as the driver's is. Here the machine code of the device is PTX.
+Clients load it, keep it in files, or link it again.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _ARCHIVE: Final = b"!<arch>\n"
 
 
 class Link:
-    """A link under way: the PTX added so far, and the buffer of the result."""
+    """A link in progress: the PTX added so far, and the buffer of the result."""
 
     def __init__(self, log: JitOptions) -> None:
         self.log = log
@@ -45,7 +45,7 @@ class Link:
         self.result: ctypes.Array[ctypes.c_char] | None = None
 
     def add(self, kind: int, data: bytes, name: str) -> None:
-        """One more input; DriverFailure for what is no PTX."""
+        """Add an input; DriverFailure if it is not PTX."""
         if not 0 <= kind <= _KINDS:
             raise DriverFailure(INVALID_VALUE, f"there is no kind {kind} of input")
         if kind == _LIBRARY and data.startswith(_ARCHIVE) and LIBRARY_MARK in data:
@@ -59,7 +59,7 @@ class Link:
         self.texts.append((name, data.rstrip(b"\0")))
 
     def complete(self) -> bytes:
-        """The linked PTX; DriverFailure with the log's text."""
+        """The linked PTX; DriverFailure with the log's text if the link fails."""
         if not self.texts:
             raise DriverFailure(INVALID_VALUE, "nothing was added to the link")
         try:

@@ -1,4 +1,4 @@
-"""Cellar. Driver calls about managed memory: advice, prefetching, and what was said before."""
+"""Cellar. Driver calls about managed memory: advice, prefetching, and queries of both."""
 
 from __future__ import annotations
 
@@ -155,7 +155,7 @@ def cu_stream_attach_mem_async(
         raise DriverFailure(INVALID_VALUE, "memory can not be attached to a default stream alone")
 
 
-# What was said
+# Queries
 
 
 def _answer(machine: Machine, data: int, size: int, attribute: int, span: tuple[int, int]) -> None:

@@ -1,7 +1,7 @@
 """Cellar. Driver calls that copy and fill memory.
 
-A call without a stream uses the legacy default stream. Those of them that touch host memory wait
-for the copy; between devices and for memsets they only enqueue it, as the driver may.
+A call without a stream uses the legacy default stream. If it touches host memory, it waits for the
+copy. Copies between devices and memsets are only enqueued, as the driver may do.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ def _fill(
 def _fill_now(
     machine: Machine, address: int, pattern: bytes, count: int, rows: int = 1, pitch: int = 0
 ) -> None:
-    """Of device memory it returns at once, of memory that the host sees when it is done.
+    """For device memory it returns at once; for memory visible to the host it waits.
 
     CUDA driver API, "API synchronization behavior": memset.
     """

@@ -1,4 +1,4 @@
-"""Cellar. Driver calls that copy rectangles: rows of bytes, a pitch apart at either end."""
+"""Cellar. Driver calls that copy rectangles: rows of bytes, with a pitch at either end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Cellar. Driver calls that copy boxes, also from one context's memory to another's."""
+"""Cellar. Driver calls that copy boxes, within one context's memory or between two contexts."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def cu_memcpy_3d(machine: Machine, description: int) -> None:
 @export("cuMemcpy3DPeerAsync")
 def cu_memcpy_3d_peer_async(machine: Machine, description: int, stream: int) -> None:
     params = at(CopyParams, description)
-    # An address says whose it is; the contexts only have to be some.
+    # The address determines the context; the given contexts only have to exist.
     context_of(machine, params.source.reserved)
     context_of(machine, params.target.reserved)
     _copy(machine, description, stream, is_peer=True)

@@ -1,7 +1,7 @@
-"""Cellar. Driver calls that copy many things at once, and say when sources may be read.
+"""Cellar. Driver calls that copy in batches, and say when sources may be read.
 
-Copies of a batch are in no order among themselves; here they are in the order given, which is one
-of those allowed.
+Copies of a batch have no order among themselves. Here they run in the given order, which is one of
+the allowed orders.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class _Attributes(ctypes.Structure):
 
 
 class _Pointer(ctypes.Structure):
-    """CUmemcpy3DOperand, where it is a pointer."""
+    """CUmemcpy3DOperand, if it is a pointer."""
 
     _fields_ = (
         ("address", ctypes.c_uint64),
@@ -51,7 +51,7 @@ class _Pointer(ctypes.Structure):
 
 
 class _Array(ctypes.Structure):
-    """CUmemcpy3DOperand, where it is an array."""
+    """CUmemcpy3DOperand, if it is an array."""
 
     _fields_ = (
         ("array", ctypes.c_size_t),
@@ -100,7 +100,7 @@ def _stream(machine: Machine, handle: int) -> Stream:
 def _prepare(
     machine: Machine, stream: Stream, box: box_copies.Box, order: int
 ) -> Callable[[], box_copies.BoxCopy]:
-    """Check a copy now and enqueue it later, so that a batch is done whole or not at all."""
+    """Check a copy now and enqueue it later, so that a batch is enqueued whole or not at all."""
     if order not in (_IN_STREAM_ORDER, _DURING_THE_CALL, _ANY):
         raise DriverFailure(INVALID_VALUE, f"there is no access order {order}")
     target = box_copies.place_of(machine.memory, box.target, box)
@@ -209,7 +209,7 @@ def _end(
 
 
 def _texel_bytes(machine: Machine, operands: tuple[_Operand, _Operand]) -> int:
-    """What lengths are counted in: texels where there is an array, else bytes."""
+    """The unit of lengths in bytes: a texel if an operand is an array, otherwise a byte."""
     sizes = {
         machine.arrays.copied(each.of.array.array).shape.texel_bytes
         for each in operands

@@ -64,7 +64,7 @@ def cu_mem_host_unregister(machine: Machine, address: int) -> None:
 
 @export("cuMemHostGetDevicePointer")
 def cu_mem_host_get_device_pointer(machine: Machine, device: int, host: int, _flags: int) -> None:
-    # Unified addressing: the same number, if it is memory that devices can see.
+    # Unified addressing: the same number, if devices can see the memory.
     found = machine.memory.find(host)
     if found is None or not found.kind.is_host:
         raise DriverFailure(INVALID_VALUE, f"{host:#x} is not pinned or registered")

@@ -93,7 +93,7 @@ def cu_mem_pool_get_access(machine: Machine, flags: int, pool: int, location: in
     put_i32(flags, found.access(device))
 
 
-# Which pool is used where: by device, and since CUDA 13 by type and location
+# The pool in use: by device, and since CUDA 13 by type and location
 
 
 @export("cuDeviceGetDefaultMemPool")

@@ -184,7 +184,7 @@ def cu_kernel_get_library(machine: Machine, library: int, kernel: int) -> None:
 @export("cuKernelGetName")
 @refuses_values
 def cu_kernel_get_name(machine: Machine, name: int, kernel: int) -> None:
-    # Said first: where the call fails, older bindings read the name all the same.
+    # Written first: if the call fails, older bindings still read the name.
     put_u64(name, fixed_address(""))
     put_u64(name, fixed_address(machine.modules.library_kernel(kernel).name))
 

@@ -1,4 +1,4 @@
-"""Cellar. Driver calls about how many blocks of a kernel a multiprocessor holds at once."""
+"""Cellar. Driver calls about the number of blocks of a kernel that a multiprocessor holds."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Cellar. Driver calls that tell what an address is: CUpointer_attribute by number.
+"""Cellar. Driver calls that describe an address: CUpointer_attribute by number.
 
-`cuPointerGetAttributes` answers for any address, with zeros for what the driver does not know;
+`cuPointerGetAttributes` answers for any address, with zeros if the driver does not know it.
 `cuPointerGetAttribute` refuses such an address.
 """
 
@@ -34,7 +34,7 @@ def _ordinal_of(allocation: Allocation) -> int:
 
 
 def _context_of(allocation: Allocation) -> int:
-    """Mapped memory belongs to none."""
+    """The handle of the context; 0 for mapped memory, which belongs to none."""
     return 0 if allocation.kind is MemoryKind.VIRTUAL else allocation.context.handle
 
 
@@ -42,7 +42,7 @@ def _pool_of(allocation: Allocation) -> int:
     return allocation.pool.handle if allocation.pool is not None else 0
 
 
-# Number: the C type of the answer, the answer, and the answer for an address that is unknown.
+# Number: the C type of the answer, the answer, and the answer for an unknown address.
 _ATTRIBUTES: dict[
     int,
     tuple[

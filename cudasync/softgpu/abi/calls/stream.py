@@ -71,7 +71,7 @@ def cu_stream_synchronize(machine: Machine, stream: int) -> None:
 def cu_stream_wait_event(machine: Machine, stream: int, event: int, flags: int) -> None:
     streams = machine.streams
     on, what = streams.live_streams.get(stream), streams.live_events.get(event)
-    # What is most common goes straight to the executor.
+    # The most common case goes straight to the executor.
     if not (
         flags
         or on is None
@@ -185,7 +185,7 @@ def cu_stream_write_value_64(
     machine.streams.write_value(machine.streams.get(stream), address, value, 8)
 
 
-# CUstreamBatchMemOpType, and the union of its parameters: each 48 bytes long.
+# CUstreamBatchMemOpType; each operation's union of parameters has 48 bytes.
 _WAIT_32, _WRITE_32, _WAIT_64, _WRITE_64, _BARRIER = 1, 2, 4, 5, 6
 _BATCH_OPERATION_BYTES = 48
 
@@ -223,7 +223,7 @@ def cu_stream_add_callback(
     machine.streams.add_callback(machine.streams.get(stream), callback, user_data)
 
 
-# CUstreamAttrID, and what each is unless it was set; the union of values has 64 bytes.
+# CUstreamAttrID, and the value of each unless it was set. The union of values has 64 bytes.
 _PRIORITY, _VALUE_BYTES = 8, 64
 _ATTRIBUTES = {
     1: bytes(_VALUE_BYTES),  # access policy window

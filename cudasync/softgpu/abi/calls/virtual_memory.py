@@ -34,7 +34,7 @@ _NO_HANDLE, _FILE_DESCRIPTOR = 0, 1
 
 
 def _location(machine: Machine, properties: int) -> tuple[Location, int]:
-    """Where memory of these properties lies, and as what it may be handed out."""
+    """The location of memory with these properties, and the handle types that it may have."""
     p = structure_at(AllocationProperties, properties)
     if p.allocation_type != _PINNED:
         raise DriverFailure(INVALID_VALUE, f"allocation type {p.allocation_type}, not pinned")

@@ -1,1 +1,1 @@
-"""Cellar, abi. CuPy as it is, above the table of the runtime API."""
+"""Cellar, abi. CuPy, unmodified, above the table of the runtime API."""

@@ -1,7 +1,7 @@
-"""Cellar, abi. How a function of CuPy's runtime module is called: its errors, its arguments.
+"""Cellar, abi. Calls of the functions of CuPy's runtime module: their errors, their arguments.
 
-True of each function: it raises CuPy's CUDARuntimeError, with the sentence of what went wrong;
-after a fork and at the end of the process it answers as the driver's functions do.
+True of each function: it raises CuPy's CUDARuntimeError with a sentence about the failure. After a
+fork and at the end of the process, it answers as the driver's functions do.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _RANGES: Final = {
 
 
 class Runtime:
-    """What CuPy's functions stand on: the table of functions, and the class of its errors."""
+    """The basis of CuPy's functions: the table of functions, and the class of its errors."""
 
     def __init__(self, table: FunctionTable, error: type[Exception]) -> None:
         self.table = table
@@ -42,7 +42,7 @@ class Runtime:
             raise self.failure(code)
 
     def result(self, name: str, *arguments: int) -> int:
-        """As `call`, for functions whose code is no error: only what raises is one."""
+        """As `call`, for functions whose code is no error: only an exception is a failure."""
         silenced = self.table.silenced
         if silenced is not None:
             return silenced(name)
@@ -63,7 +63,7 @@ class Runtime:
 
 
 def converted(letters: str, call: Callable[..., Any]) -> Callable[..., Any]:
-    """The function for Python callers: arguments are made what C takes, or are refused."""
+    """The function for Python callers: arguments are converted to C types, or refused."""
 
     def checked(*arguments: Any) -> Any:
         return call(*(_as_c(each, of) for each, of in zip(arguments, letters, strict=False)))
@@ -74,7 +74,7 @@ def converted(letters: str, call: Callable[..., Any]) -> Callable[..., Any]:
 def _as_c(value: Any, letter: str) -> Any:
     if letter not in _RANGES:
         return value
-    # As Cython does, which takes floats, too.
+    # As in Cython, which also accepts floats.
     number = int(value) if isinstance(value, float) else operator.index(value)
     low, high, name = _RANGES[letter]
     if not low <= number < high:

@@ -1,7 +1,7 @@
-"""Cellar, abi. CuPy's module of CUB, whose kernels are machine code that gives wrong numbers here.
+"""Cellar, abi. CuPy's CUB module, whose kernels are machine code that gives wrong numbers here.
 
-What CuPy asks first answers "not possible", and CuPy goes on with kernels of its own; what a
-program calls by itself is refused.
+Functions that CuPy tries first answer "not possible", and CuPy goes on with its own kernels.
+Functions that a program calls itself are refused.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _REFUSED: Final = ("device_reduce", "device_segmented_reduce", "device_scan", "d
 
 
 def amend(module: ModuleType, _table: FunctionTable) -> None:
-    """Take the functions that launch kernels out of the module."""
+    """Replace the module's functions that launch kernels."""
     for name in _ASKED_FIRST:
         setattr(module, name, _not_possible)
     for name in _REFUSED:
@@ -29,4 +29,4 @@ def amend(module: ModuleType, _table: FunctionTable) -> None:
 
 
 def _not_possible(*_arguments: Any, **_keywords: Any) -> None:
-    """What CuPy's functions answer where CUB can not do something."""
+    """The answer that CuPy expects if CUB cannot do something."""

@@ -1,4 +1,4 @@
-"""Cellar, abi. Device memory as NumPy sees it, and the stream that CuPy's calls go to."""
+"""Cellar, abi. Device memory as NumPy arrays, and the stream that CuPy's calls go to."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def array_at(address: int, dtype: np.dtype[Any], shape: Sequence[int]) -> np.ndarray[Any, Any]:
-    """The elements at an address, in C order: not a copy."""
+    """The elements at an address, in C order, without a copy."""
     count = prod(shape)
     if not count:
         return np.empty(shape, dtype)
@@ -27,6 +27,6 @@ def array_at(address: int, dtype: np.dtype[Any], shape: Sequence[int]) -> np.nda
 
 
 def current_stream(machine: Machine) -> Stream:
-    """CuPy's current stream, of the calling thread and its device."""
+    """CuPy's current stream for the calling thread and its device."""
     cuda: Any = sys.modules["cupy.cuda.stream"]
     return machine.streams.get(cuda.get_current_stream().ptr)

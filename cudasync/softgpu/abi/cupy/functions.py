@@ -1,4 +1,4 @@
-"""Cellar, abi. CuPy's functions that are more than one call, or take what is no number."""
+"""Cellar, abi. CuPy's functions that make several calls, or take arguments that are not numbers."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _PEER_ACCESS_ALREADY_ENABLED: Final = 704
 _ON_DEVICE: Final = 1
 _ON_HOST: Final = 2
 _CAPTURE_INVALIDATED: Final = 2
-# cudaMemPoolAttr: those from here on are 64 bits wide.
+# cudaMemPoolAttr: attributes from here on are 64 bits wide.
 _FIRST_WIDE_ATTRIBUTE: Final = 4
 _OBJECT_HEAD_BYTES: Final = 16
 _NO_FLAGS: Final = 0
@@ -39,7 +39,7 @@ class Functions:
         self._module = module
 
     def named(self) -> Iterator[tuple[str, str, Callable[..., Any]]]:
-        """The name of each, its letters and the function."""
+        """The name, the letters and the function of each."""
         for name, letters in _LETTERS.items():
             yield name, letters, getattr(self, name)
 
@@ -162,7 +162,7 @@ class Functions:
     # Pools
 
     def memPoolCreate(self, props: Any) -> int:
-        # Its four ints are not for Python to read: they follow the head of the object.
+        # Python cannot read its four ints: they follow the head of the object.
         words = (ctypes.c_int * 4).from_address(id(props) + _OBJECT_HEAD_BYTES)
         properties = PoolProperties()
         properties.allocation_type, properties.handle_types = words[0], words[1]
@@ -208,7 +208,7 @@ class Functions:
     def _enqueue(
         self, name: str, stream: int, entry: Any, pair: tuple[Any, Any], *more: int
     ) -> None:
-        """Have C call the pair's function once, and let go of the pair then."""
+        """Have C call the pair's function once, and release the pair then."""
         address = ctypes.cast(entry, ctypes.c_void_p).value
         assert address is not None
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(pair))

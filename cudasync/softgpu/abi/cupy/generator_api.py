@@ -18,7 +18,7 @@ _WHY: Final = (
 
 
 def amend(module: ModuleType, _table: FunctionTable) -> None:
-    """Refuse to make a generator, and what fills the states of one."""
+    """Refuse to create a generator, or to fill the state of one."""
     refuse = refusal("cupy.random.Generator", _WHY)
 
     class Generator:

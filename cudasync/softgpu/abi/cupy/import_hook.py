@@ -1,8 +1,8 @@
 """Cellar, abi. Waits for CuPy to be imported, and puts its modules above the software GPU.
 
-Some of CuPy's modules carry NVIDIA's runtime as machine code. One is led to functions of ours when
-it has been loaded (`runtime_module.py`); others are replaced, before anything of them is loaded:
-their kernels are machine code, too, and would give *wrong numbers* here.
+Some of CuPy's modules carry NVIDIA's runtime as machine code. One is loaded and then redirected to
+our functions (`runtime_module.py`). Others have kernels in machine code, which would give *wrong
+numbers* here, so they are replaced before any part of them is loaded.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ _ASKING: Final = ("cupy.cuda", "cupy_backends.cuda.libs")
 """The packages that load a library before they import the module that is linked with it."""
 _LINKED: Final = ("cupy_backends.cuda.libs.", "cupy.cuda.cufft")
 _REPLACED: Final = {"cupy.cuda.thrust": "thrust"}
-# PTX is what runs here; and sums and scans by CUB's own machine code do not.
+# PTX runs here; CUB's machine code for sums and scans does not.
 _ENVIRONMENT: Final = {"CUPY_COMPILE_WITH_PTX": "1", "CUPY_ACCELERATORS": ""}
 
 
 class CupyFinder:
-    """Finds the modules of CuPy that are led or replaced, and nothing else."""
+    """Finds the modules of CuPy that are redirected or replaced, and nothing else."""
 
     def __init__(self, table: FunctionTable, compile_functions: Compile) -> None:
         self._table = table
@@ -86,7 +86,7 @@ def _version() -> int:
 
 
 class _Amended:
-    """Loads a module as its own loader does, and then takes out what can not run."""
+    """Loads a module as its own loader does, and then removes the parts that cannot run."""
 
     def __init__(self, loader: Any, amend: Callable[[ModuleType], None]) -> None:
         self._loader = loader
@@ -101,7 +101,7 @@ class _Amended:
 
 
 class _Replaced:
-    """Loads a module of this room in the place of one of CuPy's."""
+    """Loads a module of this room in place of one of CuPy's."""
 
     def __init__(self, room: str, table: FunctionTable) -> None:
         self._room = room
@@ -116,6 +116,6 @@ class _Replaced:
 
 
 def await_cupy(table: FunctionTable, compile_functions: Compile) -> None:
-    """Lead it when it is imported; one that has been imported stays as it is."""
+    """Redirect CuPy when it is imported; a CuPy imported before stays unchanged."""
     if _RUNTIME not in sys.modules:
         sys.meta_path.insert(0, CupyFinder(table, compile_functions))

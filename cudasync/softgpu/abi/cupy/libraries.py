@@ -1,7 +1,7 @@
-"""Cellar, abi. The libraries of mathematics that CuPy is linked with: stood in for, or refused.
+"""Cellar, abi. The mathematical libraries that CuPy is linked with: stand-ins, or refusals.
 
-CuPy asks for a library by the name of its own module, and then loads that module, which the loader
-finds linked with a SONAME: so a stand-in is loaded when that name is asked for.
+CuPy asks for a library by the name of its own module, and then loads that module, which is linked
+with the library's SONAME. So a stand-in is loaded when the module's name is asked for.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _loaded: dict[str, Any] = {}
 
 
 def ask(name: str, table: FunctionTable, version: Callable[[], int]) -> None:
-    """Load what stands in for a library; ImportError for one that is refused."""
+    """Load the stand-in for a library; ImportError if the library is refused."""
     if name in REFUSED:
         raise ImportError(
             f"{REFUSED[name]} is not supported by the software GPU: of CUDA's libraries there are "
@@ -43,14 +43,14 @@ def ask(name: str, table: FunctionTable, version: Callable[[], int]) -> None:
 
 
 def _find_nvrtc() -> None:
-    """Load NVRTC from its wheel, where there is one: CuPy 13 asks the loader alone for it."""
+    """Load NVRTC from its wheel, if there is one: CuPy 13 only asks the loader for it."""
     with suppress(Exception):
         pathfinder: Any = importlib.import_module("cuda.pathfinder")
         pathfinder.load_nvidia_dynamic_lib("nvrtc")
 
 
 def amend(module: ModuleType, table: FunctionTable, version: Callable[[], int]) -> None:
-    """Have the module's `__getattr__` ask first; of CuPy 13, a package has none."""
+    """Make the module's `__getattr__` call `ask` first; packages of CuPy 13 have none."""
     before: Callable[[str], Any] | None = vars(module).get("__getattr__")
     if before is None:
         return

@@ -1,8 +1,8 @@
-"""Cellar, abi. CuPy's functions that are one function of the runtime API each.
+"""Cellar, abi. CuPy's functions that each call one function of the runtime API.
 
-A row: CuPy's name with its parameters and their defaults; its letters (`signatures.py`); the
-function of the runtime API; and how the answer comes: `first` or `last` for a parameter of C's that
-points to it (with its letter), `code` for the result code itself, nothing where there is none.
+A row has CuPy's name with its parameters and their defaults; its letters (`signatures.py`); the
+function of the runtime API; and the form of the answer. The form is `first` or `last` (with a
+letter) for a C parameter that points to the answer, `code` for the result code itself, or empty.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ _PLACES: Final[dict[str, Any]] = {
 
 
 def forwarded(runtime: Runtime) -> Iterator[tuple[str, str, Callable[..., Any]]]:
-    """The name of each such function, its letters and the function."""
+    """The name, the letters and the function of each row."""
     for row in _ROWS.replace("\\\n", "").strip().splitlines():
         head, letters, of_runtime, *answer = row.split()
         match = re.fullmatch(r"(\w+)\((.*)\)", head)
@@ -124,7 +124,7 @@ def _function(
         return _named(ask, name, parameters)
     if not how:
         if name.startswith("get"):
-            # The room for the structure comes first.
+            # The address for the structure comes first.
             return lambda target, *arguments: call(of_runtime, target, *arguments)
 
         def do(*arguments: int) -> None:
@@ -146,7 +146,7 @@ def _function(
 
 
 def _named(call: Callable[..., Any], name: str, parameters: str) -> Callable[..., Any]:
-    """The function under its name, with parameters that have names and defaults."""
+    """The function under its name, with named parameters and defaults."""
     names = ", ".join(each.partition("=")[0] for each in parameters.split(",") if each)
     scope: dict[str, Any] = {"call": call}
     exec(f"def {name}({parameters}):\n    return call({names})\n", scope)

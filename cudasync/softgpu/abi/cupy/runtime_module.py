@@ -1,9 +1,9 @@
-"""Cellar, abi. CuPy's module of the runtime API, led to functions above the driver.
+"""Cellar, abi. Redirects CuPy's module of the runtime API to functions above the driver.
 
-`cupy_backends.cuda.api.runtime` carries NVIDIA's runtime as machine code, which finds its driver by
-tables that nobody has documented. But CuPy's other modules take each of its functions from a
-capsule, once, when they are imported; so capsules that are put there first are what they call.
-What of it needs no driver (versions, structures, names of errors) stays.
+`cupy_backends.cuda.api.runtime` carries NVIDIA's runtime as machine code, which finds its driver
+through undocumented tables. But CuPy's other modules take each of its functions from a capsule
+once, when they are imported. So they call the capsules that were put there first. The parts that
+need no driver (versions, structures, names of errors) stay.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _NEEDS_NO_DRIVER: Final = re.compile(
     "runtimeGetVersion|_getCUDAMajorVersion|_getLocalRuntimeVersion|make_|_export_enum|__pyx|_?[A-Z]"
 )
 _MAJORS: Final = (12, 13)
-# Zero says nothing there: that an exception is set is asked for then, or always.
+# These return zero on failure. The caller then checks for an exception, or it always checks.
 _FAILS_WITH_ZERO: Final = ("streamGetPriority", "streamIsCapturing")
 
 _new_capsule = ctypes.PYFUNCTYPE(
@@ -38,14 +38,14 @@ _new_capsule = ctypes.PYFUNCTYPE(
 )(("PyCapsule_New", ctypes.pythonapi))
 
 _kept: list[object] = []
-"""What the capsules point to: for as long as the process lives."""
+"""The objects that the capsules point to, kept for the life of the process."""
 
 
 def lead(module: ModuleType, table: FunctionTable, compile_functions: Compile) -> None:
     """Exchange the module's capsules and functions.
 
-    ImportError for a CuPy of another CUDA, and for a capsule whose C signature cannot be read:
-    nothing may be left as it was.
+    ImportError for a CuPy of another CUDA, and for a capsule whose C signature cannot be read: no
+    function may stay as it was.
     """
     major = module.runtimeGetVersion() // 1000
     if major not in _MAJORS:
@@ -73,7 +73,7 @@ def lead(module: ModuleType, table: FunctionTable, compile_functions: Compile) -
 
 
 def refusal(name: str, why: str) -> Callable[..., Any]:
-    """A function that says that it is not there, and why."""
+    """A function that raises: it is not supported, with the reason."""
 
     def refuse(*_arguments: Any, **_keywords: Any) -> Any:
         raise NotImplementedError(f"{name} is not supported by the software GPU: {why}")
@@ -120,7 +120,7 @@ def _exchange_capsules(
 def _callable(
     name: str, signature: Signature, here: dict[str, tuple[str, Callable[..., Any]]]
 ) -> Callable[..., Any]:
-    """What a capsule's function calls: a refusal where the letters are not those expected."""
+    """The function for a capsule; a refusal if its letters are not the expected ones."""
     letters, call = here.get(name, ("", None))
     if call is None:
         return refusal(name, "it is not modelled")
@@ -132,7 +132,7 @@ def _callable(
 
 
 def _with_optional(call: Callable[..., Any]) -> Callable[..., Any]:
-    """With the structure {int count; value} of what may be left out, in place of the value."""
+    """Unpack the structure {int count; value} of an optional argument into the value."""
 
     def unpacked(*arguments: Any) -> Any:
         *plain, address = arguments
@@ -145,6 +145,6 @@ def _with_optional(call: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _on_failure(name: str, signature: Signature) -> int:
-    """The number that says "an exception may be set", as CuPy's declarations have it."""
+    """The number that means "an exception may be set" in CuPy's declarations."""
     is_signed = signature.result == "i" or name == "deviceGetLimit"
     return -1 if is_signed and name not in _FAILS_WITH_ZERO else 0

@@ -1,9 +1,9 @@
 """Cellar, abi. C signatures of CuPy's functions, as the names of their capsules give them.
 
-A function that one Cython module takes from another stands in a capsule, whose name is the C
-signature: "intptr_t (size_t, intptr_t, int __pyx_skip_dispatch)". Its letters here are i and u for
+A function that one Cython module takes from another stands in a capsule. The capsule's name is the
+C signature: "intptr_t (size_t, intptr_t, int __pyx_skip_dispatch)". The letters are i and u for
 32 bits, l and z for 64 (signed, unsigned), f for a float, O for an object, v for a structure that
-the caller has room for; arguments that may be left out are in capitals: U and I.
+the caller has room for. A + stands for an optional argument.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ _name_of.argtypes = [ctypes.py_object]
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """The letters of what a function returns and takes.
+    """The letters of a function's result and arguments.
 
-    `optional` is the number of arguments that may be left out: they come last, in a structure.
+    `optional` is the number of optional arguments: they come last, in a structure.
     """
 
     result: str
@@ -48,18 +48,18 @@ class Signature:
 
     @property
     def letters(self) -> str:
-        """In one word: "l(zl)", with + for what may be left out."""
+        """The letters in one word: "l(zl)", with + for an optional argument."""
         return f"{self.result}({self.arguments}{'+' * self.optional})"
 
 
 def text_of(capsule: Any) -> str:
-    """The C signature that a capsule carries, or the C type of a variable."""
+    """The C signature of a capsule's function, or the C type of its variable."""
     text: bytes = _name_of(capsule)
     return text.decode()
 
 
 def parse(text: str) -> Signature | None:
-    """The letters of a C signature; None for one that has another type in it."""
+    """The letters of a C signature; None if it contains an unknown type."""
     match = re.fullmatch(r"([^(]+?) ?\((.*)\)", text)
     if match is None:
         return None
@@ -82,5 +82,5 @@ def _letter(text: str) -> str:
 
 
 def skips_dispatch(text: str) -> bool:
-    """True of a function that takes the argument which Cython adds to those of classes' kind."""
+    """True if a function takes the extra argument that Cython adds for cpdef functions."""
     return _SKIP in text

@@ -1,4 +1,4 @@
-"""Cellar, abi. What CuPy sorts by, in the place of its module of Thrust: NumPy's stable sorts.
+"""Cellar, abi. NumPy's stable sorts, in place of CuPy's module of Thrust.
 
 NumPy orders NaNs and complex numbers as CuPy does: NaNs last, real parts first.
 """
@@ -19,15 +19,15 @@ if TYPE_CHECKING:
 
     from cudasync.softgpu.abi.stub.dispatch_table import FunctionTable
 
-# What CuPy's own module was built for: sorts of these, and of nothing else.
+# The types that CuPy's own module can sort.
 _SORTABLE: Final = "?bBhHiIlLqQefdFD"
 _INDEX_BYTES: Final = 8
-# THRUST_VERSION, major * 100000 + minor * 100: what a program may ask for.
+# THRUST_VERSION, major * 100000 + minor * 100, for programs that ask.
 _VERSION: Final = 200800
 
 
 def fill(module: ModuleType, table: FunctionTable) -> None:
-    """Give the module the functions of CuPy's."""
+    """Give the module the functions of CuPy's Thrust module."""
     machine = table.machine
 
     def sort(dtype: Any, data_start: int, _keys_start: int, shape: Sequence[int]) -> None:
@@ -67,7 +67,7 @@ def fill(module: ModuleType, table: FunctionTable) -> None:
             data = array_at(data_start, of, shape)
             order = np.argsort(data, axis=-1, kind="stable")
             array_at(idx_start, np.dtype(np.intp), shape)[...] = order
-            # As Thrust does: the data is sorted, too.
+            # As in Thrust, the data is sorted, too.
             data[...] = np.take_along_axis(data, order, axis=-1)
 
         enqueue_routine(

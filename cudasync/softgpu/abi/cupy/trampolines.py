@@ -1,11 +1,11 @@
 """Cellar, abi. C functions that call Python functions, as LLVM's text.
 
-A callback of ctypes can not raise: it prints an exception and returns something. These return what
-Cython takes for "an exception is set": NULL for an object, and for a number the one that
-the function's `except` clause names. They are called with the GIL.
+A callback of ctypes cannot raise: it prints an exception and returns something. These functions
+return the value that Cython takes for "an exception is set": NULL for an object, and for a number
+the one that the function's `except` clause names. They are called with the GIL.
 
-The text depends on the signatures alone, so that its machine code can be kept: which Python
-function is called stands in the array `functions`, which is filled in each process.
+The text depends on the signatures alone, so its machine code can be kept. The array `functions`
+names the Python functions to call; each process fills it.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ def _source(n: int, signature: Signature, is_target: bool) -> str:
 
 
 def _made(n: int, letter: str, source: str) -> list[str]:
-    """The object of an argument: for the structure of what may be left out, its address."""
+    """The object of an argument; for the structure of optional arguments, its address."""
     if source in ("%target", "%optional"):
         return [
             f"  %w{n} = ptrtoint ptr {source} to i64",
@@ -127,7 +127,7 @@ def _made(n: int, letter: str, source: str) -> list[str]:
 
 
 def _returned(letter: str, failed: int) -> list[str]:
-    """What the C function makes of the Python function's answer."""
+    """The C function's return value, from the Python function's answer."""
     if letter == "O":
         return ["  ret ptr %result"]
     if letter == "v":

@@ -1,12 +1,13 @@
-"""Cellar. Two functions that no driver has: what an op declares, while its function runs.
+"""Cellar. Two functions that no driver has: they declare an op's accesses while its function runs.
 
     CUresult cudasyncBeginDeclared(const uint64_t *rows, unsigned int count, const char *op)
     CUresult cudasyncEndDeclared(void)
 
-Between the two, what the calling thread enqueues is held to the rows; pairs may be nested, and the
-innermost holds. A row is three words: start and end of a range, and flags: 1 may be read, 2 may be
-written. `op` is the op's name and place, for people; without it nothing is declared, and nothing
-held. NOT_SUPPORTED where launches are not recorded.
+Commands that the calling thread enqueues between the two calls must only access memory that the
+rows declare. Pairs may be nested; the innermost pair counts. A row is three words: start and end of
+a range, and flags (1: may be read, 2: may be written). `op` is the op's name and place, for
+reports. Without `op`, nothing is declared and nothing is checked. NOT_SUPPORTED if launches are not
+recorded.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Cellar. Functions that no driver has: a program is run once for each order of its commands.
+"""Cellar. Functions that no driver has: they run a program once for each order of its commands.
 
     CUresult cudasyncExploreBegin(const char *order)
     CUresult cudasyncExploreNext(unsigned int *hasMore)
@@ -6,12 +6,12 @@
     CUresult cudasyncExploreOp(const char *site)
     CUresult cudasyncExploreEnd(void)
 
-Begin, then Next before each run of the program until it says 0, then End. With an order, which a
-report has told, there is one run, in that order. Next first finishes what the run before left
-undone. A report is JSON: `orders` that were run, whether there `has_more`, `doubts` (why other
-orders may be possible), and of the latest run `order` and `steps`. A step names the line of
-the program that asked for it: that of the nearest caller, unless Op says that the thread now does
-what was asked for at `site`; an empty one ends that.
+Call Begin, then Next before each run of the program until it returns 0, then End. With an order
+from a report, there is one run, in that order. Next first finishes the pending work of the previous
+run. A report is JSON: the `orders` that were run, whether it `has_more`, `doubts` (why other orders
+may be possible), and the latest run's `order` and `steps`. A step names the line of the program
+that caused it. That is the nearest caller's line, unless Op says that the thread now works for
+`site`; an empty site ends that.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Cellar. A function that no driver has: how much freed memory is held, and how much may be.
+"""Cellar. A function that no driver has: the held bytes of freed memory, and their limit.
 
     CUresult cudasyncHeldBytes(cuuint64_t *held, cuuint64_t *most)
 
-Of all devices, and of pinned and managed memory, together; either may be null.
+The numbers cover all devices, and pinned and managed memory. Either pointer may be null.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""Cellar. Functions that no driver has: kernels that do not end by themselves are ended.
+"""Cellar. Functions that no driver has: they end kernels that do not end by themselves.
 
     CUresult cudasyncNoteInterrupt(void)
     CUresult cudasyncStopKernels(CUdevice device, const char *reason)
 
-The first says that the program was interrupted: a kernel that runs now, and keeps somebody waiting
-a second later, is ended. The second ends what runs on a device. What is ended has timed out, for
-the reason given, so its context has failed.
+The first says that the program was interrupted: a kernel that runs now, and still keeps a thread
+waiting a second later, is ended. The second ends all kernels that run on a device. A kernel that is
+ended has timed out, with the given reason, so its context has failed.
 """
 
 from __future__ import annotations

@@ -1,14 +1,15 @@
-"""Cellar. Functions that no driver has: a program is checked while it runs.
+"""Cellar. Functions that no driver has: they check a program while it runs.
 
     CUresult cudasyncSanitizeBegin(const char *settings)
     CUresult cudasyncSanitizeReport(char *text, unsigned int size)
     CUresult cudasyncSanitizeHost(const void *memory, size_t size, unsigned int writes)
     CUresult cudasyncSanitizeEnd(void)
 
-The settings are JSON: `kinds` (of mem, race, init, sync, leak), and perhaps `most` findings,
-`suppressions`, and whether to `tell` each on stderr. Report first does what nobody has waited for
-and looks for leaks; it gives JSON. Host says that the calling thread reads or writes memory that
-the GPU can reach, which is not seen. NOT_PERMITTED if no check is under way.
+The settings are JSON: `kinds` (of mem, race, init, sync, leak), and optionally `most` (the number
+of findings), `suppressions`, and `tell` (report each on stderr). Report first executes the work
+that nothing has waited for, and looks for leaks; it returns JSON. Host declares that the calling
+thread reads or writes memory that the GPU can reach; such host accesses are not observed.
+NOT_PERMITTED if no check is running.
 """
 
 from __future__ import annotations

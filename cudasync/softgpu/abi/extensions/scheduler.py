@@ -1,9 +1,10 @@
-"""Cellar. A function that no driver has: another scheduler from now on, in the same process.
+"""Cellar. A function that no driver has: it changes the scheduler, in the same process.
 
     CUresult cudasyncSchedule(const char *scheduler)
 
-"fifo" or "seed=N", as CUDASYNC_SOFTGPU_SCHEDULER has them; an empty one is that of the process.
-All work is done first, so that what comes next has the same order for the same seed.
+The argument is "fifo" or "seed=N", as in CUDASYNC_SOFTGPU_SCHEDULER; an empty one means the
+process's own scheduler. All work is finished first, so that later work has the same order for the
+same seed.
 """
 
 from __future__ import annotations

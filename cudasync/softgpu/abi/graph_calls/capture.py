@@ -72,8 +72,8 @@ def _status(capture: Capture | None) -> int:
 
 @export("cuStreamIsCapturing")
 def cu_stream_is_capturing(machine: Machine, stream: int, status: int) -> None:
-    # Said first: where the call fails CUDA leaves open what is there, and bindings of CUDA 12 raise
-    # ValueError if it is no status.
+    # Written first: CUDA leaves it open what a failing call writes, and bindings of CUDA 12 raise
+    # ValueError if it is not a status.
     put_i32(status, _NONE)
     put_i32(status, _status(machine.graphs.captures.of(machine.streams.get(stream))))
 
@@ -151,7 +151,7 @@ def cu_stream_update_capture_dependencies(
 
 @export("cuThreadExchangeStreamCaptureMode")
 def cu_thread_exchange_stream_capture_mode(machine: Machine, mode: int) -> None:
-    # Around each question of ours about an event, so it is written for speed.
+    # cudasync calls this around each query of an event, so it is written for speed.
     need(mode, 4)
     word = ctypes.c_uint32.from_address(mode)
     word.value = machine.graphs.captures.exchange_mode(word.value)

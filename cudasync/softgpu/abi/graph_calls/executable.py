@@ -1,4 +1,4 @@
-"""Cellar. Driver calls that instantiate graphs, launch them, and change what was instantiated."""
+"""Cellar. Driver calls that instantiate graphs, launch them, and change executable graphs."""
 
 from __future__ import annotations
 

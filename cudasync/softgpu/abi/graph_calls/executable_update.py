@@ -1,4 +1,4 @@
-"""Cellar. Driver calls that change what executable graphs do, and what kernel nodes are like."""
+"""Cellar. Driver calls that change the work of executable graphs, and kernel node attributes."""
 
 from __future__ import annotations
 
@@ -165,7 +165,7 @@ def cu_graph_node_get_enabled(machine: Machine, executable: int, node: int, valu
     put_u32(value, machine.executables.enable(machine.executables.get(executable), node, None))
 
 
-# Attributes of kernel nodes: hints are taken and forgotten.
+# Attributes of kernel nodes: hints are accepted and ignored.
 
 _COOPERATIVE, _CLUSTER, _PRIORITY = 2, 4, 8
 _ATTRIBUTES: Final = range(1, 20)

@@ -1,4 +1,4 @@
-"""Cellar. Driver calls about graphs as a whole: their lives, their nodes and their edges."""
+"""Cellar. Driver calls about whole graphs: their lives, their nodes and their edges."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Cellar. Driver calls about nodes that allocate, free, await and write memory."""
+"""Cellar. Driver calls about nodes that allocate, free, wait for and write memory."""
 
 from __future__ import annotations
 

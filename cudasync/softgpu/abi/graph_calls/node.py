@@ -1,4 +1,4 @@
-"""Cellar. Driver calls that add nodes to a graph, and that get and set what they do."""
+"""Cellar. Driver calls that add nodes to a graph, and that get and set their work."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def add_node(
     return node
 
 
-# Of any type
+# Nodes of any type
 
 
 @export("cuGraphAddNode", 12020, _ADD_V1)
@@ -200,7 +200,7 @@ def cu_graph_memset_node_set_params(machine: Machine, node: int, parameters: int
     machine.graphs.set_work(found, read)
 
 
-# Host functions, events, child graphs, nothing
+# Host functions, events, child graphs, empty nodes
 
 
 @export("cuGraphAddHostNode")

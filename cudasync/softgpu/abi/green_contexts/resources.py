@@ -1,4 +1,4 @@
-"""Cellar, abi. Driver calls about resources: what there is, how it is split, and descriptors."""
+"""Cellar, abi. Driver calls about resources: the resources, their splits, and descriptors."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def green_of(machine: Machine, stream: Stream, handle: int) -> GreenContext | None:
-    """The green context of a stream; a default stream is of the one that is current."""
+    """The green context of a stream; for a default stream, the current one."""
     return stream.green if handle > PER_THREAD_HANDLE else machine.current_green()
 
 

@@ -1,7 +1,7 @@
-"""Cellar, abi. C structures of resources: CUdevResource, and what a split is told.
+"""Cellar, abi. C structures of resources: CUdevResource, and the parameters of a split.
 
-The bytes that cuda.h keeps to the driver say where a resource comes from. So what a program made up
-by itself is told from what the driver gave it; only a work queue's configuration may be made up.
+The bytes that cuda.h reserves for the driver say where a resource comes from. So the driver can
+tell its own resources from invented ones. Only a work queue's configuration may be invented.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class _Union(ctypes.Union):
 
 
 class DevResource(ctypes.Structure):
-    """CUdevResource, with what the driver keeps in its padding."""
+    """CUdevResource, with the driver's data in its padding."""
 
     _fields_ = (
         ("kind", _u32),
@@ -105,7 +105,7 @@ def resource_at(address: int) -> Resource:
 
 
 def multiprocessors_at(address: int) -> Multiprocessors:
-    """The multiprocessors that a CUdevResource describes; INVALID_RESOURCE_TYPE for others."""
+    """The multiprocessors that a CUdevResource describes; INVALID_RESOURCE_TYPE otherwise."""
     found = resource_at(address)
     if not isinstance(found, Multiprocessors):
         raise DriverFailure(INVALID_RESOURCE_TYPE, "only multiprocessors can be split")
@@ -120,7 +120,7 @@ def resources_at(address: int, count: int) -> list[Resource]:
 
 
 def put_resource(address: int, resource: Resource | None) -> None:
-    """Write a CUdevResource; None is one that is not valid."""
+    """Write a CUdevResource; None stands for an invalid one."""
     raw = structure_at(DevResource, address)
     ctypes.memset(address, 0, ctypes.sizeof(DevResource))
     if resource is None:
@@ -150,7 +150,7 @@ def put_resources(address: int, resources: Sequence[Resource]) -> None:
 
 
 def groups_at(address: int, count: int) -> list[Group]:
-    """What a split is told of each part."""
+    """The parameters of each part of a split."""
     size = ctypes.sizeof(_GroupParams)
     need(address, size * max(1, count))
     rows = [_GroupParams.from_address(address + size * index) for index in range(count)]
@@ -158,6 +158,6 @@ def groups_at(address: int, count: int) -> list[Group]:
 
 
 def put_counts(address: int, counts: Sequence[int]) -> None:
-    """Write how many multiprocessors each part was given."""
+    """Write the number of multiprocessors that each part received."""
     for index, count in enumerate(counts):
         _GroupParams.from_address(address + ctypes.sizeof(_GroupParams) * index).count = count

@@ -1,8 +1,8 @@
-"""Cellar. What the software GPU says of itself: CUdevice_attribute by number.
+"""Cellar. What the software GPU reports of itself: CUdevice_attribute by number.
 
-The persona is a small GPU, of compute capability 8.0 unless another is chosen. Numbers that bound a
-launch are those that the core enforces; the rest only has to be plausible, and features that are
-not there are 0, whatever the capability.
+It poses as a small GPU, of compute capability 8.0 unless another is chosen. The core enforces the
+attributes that bound a launch. The others only have to be plausible. Features that are missing are
+0, whatever the capability.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ _VALUES: Final = {
     145: 1,  # virtual memory of the host
 }
 
-# What `Capability` says of them.
+# Attributes that a field of `Capability` holds.
 _OF_CAPABILITY: Final = {
     39: "threads_per_multiprocessor",
     75: "major",
@@ -100,7 +100,7 @@ _NUMBERS: Final = frozenset(int(attribute) for attribute in driver.CUdevice_attr
 
 
 def device_attribute(device: Device, number: int) -> int:
-    """The attribute's value, 0 for what is not there; DriverFailure for what is no attribute."""
+    """The attribute's value; 0 if it is missing. DriverFailure if `number` is no attribute."""
     if number == 33:  # PCI bus
         return device.ordinal + 1
     value = _VALUES.get(number)

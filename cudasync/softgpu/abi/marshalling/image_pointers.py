@@ -1,7 +1,7 @@
-"""Cellar, abi. The bytes of a module that a driver call is handed a pointer to, or a path.
+"""Cellar, abi. The bytes of a module that a driver call gets as a pointer or as a path.
 
-A pointer to a module has no length with it. PTX ends with a zero. A fat binary says its length; its
-wrapper, which `nvcc` puts into a program, says where the fat binary lies.
+A pointer to a module comes without a length. PTX ends with a zero. A fat binary states its length.
+Its wrapper, which `nvcc` puts into a program, says where the fat binary lies.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _MAGICS: Final = (MAGIC.to_bytes(4, "little"), _WRAPPER_MAGIC.to_bytes(4, "littl
 
 
 def image_at(address: int) -> bytes:
-    """The module at an address: PTX, a fat binary, or the start of what is neither."""
+    """The module at an address: PTX, a fat binary, or the text of something else up to a zero."""
     need(address, 1)
     if ctypes.string_at(address, 1) not in (_MAGICS[0][:1], _MAGICS[1][:1]):
         return get_bytes(address)
@@ -71,7 +71,7 @@ def _container_at(address: int) -> bytes:
 
 
 def file_at(path: int) -> bytes:
-    """The bytes of the file whose name a pointer leads to; FILE_NOT_FOUND."""
+    """The bytes of the file whose name is at `path`; FILE_NOT_FOUND if it cannot be read."""
     name = get_text(path)
     try:
         data = Path(name).read_bytes()

@@ -1,4 +1,4 @@
-"""Cellar. The JIT options of a load: the buffers into which the compiler's log goes.
+"""Cellar. The JIT options of a load: the buffers for the compiler's log.
 
 Other options tune code generation for a GPU and have no meaning here.
 """
@@ -20,7 +20,7 @@ _LOGS: Final = ((_INFO_BUFFER, _INFO_SIZE), (_ERROR_BUFFER, _ERROR_SIZE))
 
 
 class JitOptions:
-    """While it is entered: a failure to compile is written to the error log."""
+    """A context manager that writes a compilation failure to the error log."""
 
     def __init__(self, count: int, options: int, values: int) -> None:
         self._values = values
@@ -45,7 +45,7 @@ class JitOptions:
             self._write(_ERROR_BUFFER, _ERROR_SIZE, problem.detail)
 
     def _write(self, buffer_option: int, size_option: int, text: str) -> None:
-        """Fill a log buffer, and its size with what is used of it, as the driver does."""
+        """Fill a log buffer, and write the used length to its size, as the driver does."""
         if buffer_option not in self._places or size_option not in self._places:
             return
         buffer = self._value(buffer_option).value

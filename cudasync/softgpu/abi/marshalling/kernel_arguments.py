@@ -1,4 +1,4 @@
-"""Cellar. The arguments of a launch, in either of the two forms that the driver takes them in."""
+"""Cellar. The arguments of a launch, in either of the driver's two forms."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _END, _BUFFER_POINTER, _BUFFER_SIZE = 0, 1, 2
 
 
 def pack(function: Function, parameters: int, extra: int) -> bytes:
-    """Copy the arguments into a parameter block, from either form in which they come."""
+    """Copy the arguments, in either form, into a parameter block."""
     if parameters:
         if extra:
             raise DriverFailure(

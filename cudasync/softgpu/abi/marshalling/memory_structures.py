@@ -60,7 +60,7 @@ def location_at(address: int) -> Location:
 
 
 def location_of(word: int) -> Location:
-    """The location that is passed by value, as the 64 bits of a register."""
+    """The location that is passed by value in a 64-bit register."""
     kind, number = word & 0xFFFFFFFF, word >> 32 & 0xFFFFFFFF
     return Location(kind - (kind >> 31 << 32), number - (number >> 31 << 32))
 

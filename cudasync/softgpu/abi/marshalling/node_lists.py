@@ -1,7 +1,7 @@
-"""Cellar. Lists of nodes and edges as the driver's graph calls pass them.
+"""Cellar. Lists of nodes and edges, as the driver's graph calls pass them.
 
-A list that is asked for is written as far as the caller has room; the rest of the room is filled
-with nulls and the count of what is there comes back, as CUDA has it.
+As in CUDA, a list is written up to the caller's room. The rest of the room is filled with nulls,
+and the number of written entries comes back.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def get_nodes(machine: Machine, address: int, count: int) -> list[Node]:
 
 
 def get_edges(address: int, count: int) -> list[Edge]:
-    """The data of as many edges; plain ones where there is none."""
+    """The data of `count` edges; plain edges if `address` is null."""
     if not address:
         return [PLAIN] * count
     need(address, _EDGE_BYTES * count)
@@ -49,14 +49,14 @@ def get_edges(address: int, count: int) -> list[Edge]:
 def get_dependencies(
     machine: Machine, graph: Graph, nodes: int, edges: int, count: int
 ) -> list[tuple[Node, Edge]]:
-    """What a new node of a graph is to depend on."""
+    """The nodes that a new node of a graph is to depend on, with their edges."""
     if count > len(graph.nodes):
         raise DriverFailure(INVALID_VALUE, "more dependencies than the graph has nodes")
     return list(zip(get_nodes(machine, nodes, count), get_edges(edges, count), strict=True))
 
 
 def put_list(addresses: Sequence[int], count: int, rows: Sequence[Sequence[int]]) -> None:
-    """Write columns of handles, as many as there is room for; null columns ask for the count."""
+    """Write columns of handles up to the caller's room. Null columns ask for the count."""
     if not any(addresses):
         put_u64(count, len(rows))
         return
@@ -75,7 +75,7 @@ def put_list(addresses: Sequence[int], count: int, rows: Sequence[Sequence[int]]
 
 
 def put_edges(address: int, room: int, edges: Sequence[Edge]) -> None:
-    """Write the data of edges; LOSSY_QUERY where the caller wants none and there is some."""
+    """Write the data of edges; LOSSY_QUERY if edges have data and the caller has no list for it."""
     if not address:
         if any(edge != PLAIN for edge in edges):
             raise DriverFailure(LOSSY_QUERY, "edges have data, and there is no room for it")

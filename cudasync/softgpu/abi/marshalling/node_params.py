@@ -1,7 +1,7 @@
 """Cellar. CUgraphNodeParams: nodes of any type in one structure, a type and a union behind it.
 
-The contexts in it that are null are the current one; what the driver writes back is written by
-`publish`, once the node is there.
+A null context in it means the current one. `publish` writes the driver's part back, once the node
+exists.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ def read_parameters(machine: Machine, address: int, graph: Graph) -> Work:
 
 
 def publish(node: Node, address: int) -> None:
-    """Write back what the driver decides."""
+    """Write back the values that the driver chooses."""
     work = node.work
     if isinstance(work, AllocationWork):
         structures.write_allocation(work, address + _UNION)
@@ -107,7 +107,7 @@ def publish(node: Node, address: int) -> None:
 
 
 def _write_conditional(node: Node, work: ConditionalWork, address: int) -> None:
-    """The list of bodies lives as long as the node."""
+    """Describe a conditional node. The list of its bodies lives as long as the node."""
     params = structures.at(_ConditionalParams, address)
     if node.kept is None:
         handles = [body.handle for body in work.bodies]

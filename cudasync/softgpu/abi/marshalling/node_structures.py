@@ -1,4 +1,4 @@
-"""Cellar. The C structures in which nodes are described, read to works and written from them."""
+"""Cellar. The C structures that describe nodes: reads them to works, writes them from works."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class CopyParams(ctypes.Structure):
 
 
 class FillParams(ctypes.Structure):
-    """CUDA_MEMSET_NODE_PARAMS; the second version has a context behind it."""
+    """CUDA_MEMSET_NODE_PARAMS; its second version has a context at the end."""
 
     _fields_ = (
         ("target", _u64),
@@ -104,12 +104,12 @@ _S = TypeVar("_S", bound=ctypes.Structure)
 
 
 def at(structure: type[_S], address: int) -> _S:
-    """The structure at an address; DriverFailure if that is null."""
+    """The structure at an address; DriverFailure if the address is null."""
     return structure_at(structure, address)
 
 
 def context_of(machine: Machine, handle: int) -> Context:
-    """The context a handle names; the current one for null."""
+    """The context that a handle names; the current one for null."""
     context = machine.contexts.get(handle) if handle else machine.context()
     machine.check(context)
     return context
@@ -139,7 +139,7 @@ def read_kernel(machine: Machine, address: int, *, is_first: bool = False) -> Ke
 
 
 def write_kernel(node: Node, work: KernelWork, address: int, *, is_first: bool = False) -> None:
-    """The arguments stay where the pointers point until the node's parameters are set."""
+    """Describe a kernel node. The argument pointers are valid until its parameters are set."""
     params = at(KernelParams, address)
     block = ctypes.create_string_buffer(work.parameters, max(1, len(work.parameters)))
     start = ctypes.addressof(block)
@@ -172,7 +172,7 @@ def read_copy(machine: Machine, address: int, context: int) -> CopyWork:
 
 
 def read_box(machine: Machine, params: CopyParams) -> box_copies.Box:
-    """The box that is to be copied."""
+    """The box to copy."""
     if params.source.level or params.target.level:
         raise DriverFailure(INVALID_VALUE, "only a mipmapped array has levels")
     return box_copies.Box(
@@ -269,7 +269,7 @@ def record_work(machine: Machine, event: int) -> RecordWork:
 
 
 def wait_work(machine: Machine, event: int) -> WaitWork:
-    """A wait for it."""
+    """A wait for the event that a handle names."""
     return WaitWork(machine.streams.event(event))
 
 
@@ -286,7 +286,7 @@ class AllocationParams(ctypes.Structure):
 
 
 def read_allocation(machine: Machine, address: int) -> AllocationWork:
-    """CUDA_MEM_ALLOC_NODE_PARAMS; who else may access the memory is not looked at."""
+    """CUDA_MEM_ALLOC_NODE_PARAMS; the access rights of other devices are ignored."""
     params = at(AllocationParams, address)
     need(address, PROPERTIES_BYTES)
     properties = ctypes.string_at(address, PROPERTIES_BYTES)
@@ -323,7 +323,7 @@ def read_batch(machine: Machine, address: int) -> BatchWork:
 
 
 def write_batch(node: Node, work: BatchWork, address: int) -> None:
-    """The operations stay where the pointer points until the node's parameters are set."""
+    """Describe a batch node. Its operations stay valid until the node's parameters are set."""
     params = at(BatchParams, address)
     kept = ctypes.create_string_buffer(work.operations, len(work.operations))
     node.kept = kept

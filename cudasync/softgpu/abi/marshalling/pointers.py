@@ -1,10 +1,9 @@
-"""Cellar. Reading and writing the C values that driver calls point to.
+"""Cellar. Reads and writes the C values that the pointers of driver calls lead to.
 
-A pointer that is null, or points to no memory at all, is the caller's mistake:
-CUDA_ERROR_INVALID_VALUE, where a driver would take the process down. The optional ones have
-functions of their own. What is looked at is whether there are pages: an address in pages without
-rights, or in memory that the caller has given back and the process has kept, is not told from a
-right one.
+A pointer that is null, or points to no memory at all, is the caller's mistake. It is
+CUDA_ERROR_INVALID_VALUE, where a driver would crash the process. Optional pointers have functions
+of their own. The check only asks whether there are pages. It does not detect pages without rights,
+or memory that the caller has freed and the process has kept.
 """
 
 from __future__ import annotations
@@ -51,27 +50,27 @@ def put_f32(address: int, value: float) -> None:
 
 
 def offer_u64(address: int, value: int) -> None:
-    """Write where the caller gave a pointer."""
+    """Write a 64-bit value if the caller gave a pointer."""
     if address:
         need(address, 8)
         _u64(address).value = value
 
 
 def offer_u32(address: int, value: int) -> None:
-    """Write where the caller gave a pointer."""
+    """Write an unsigned int if the caller gave a pointer."""
     if address:
         need(address, 4)
         _u32(address).value = value
 
 
 def need_code(address: int) -> None:
-    """Refuse a pointer to a function where there is no code."""
+    """Refuse a function pointer that leads to no code."""
     if not address or not is_code(address):
         raise DriverFailure(INVALID_VALUE, f"there is no function at {address:#x}")
 
 
 def need_no_flags(flags: int) -> None:
-    """Refuse flags where there are none yet."""
+    """Refuse flags where none are defined yet."""
     if flags:
         raise DriverFailure(INVALID_VALUE, f"the flags must be 0, not {flags:#x}")
 
@@ -106,7 +105,7 @@ def get_text(address: int) -> str:
 
 
 def get_bytes(address: int) -> bytes:
-    """Read what stands before the next zero, page by page."""
+    """Read the bytes before the next zero, page by page."""
     found = []
     while True:
         need(address, 1)

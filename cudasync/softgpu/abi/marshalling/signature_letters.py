@@ -1,7 +1,7 @@
 """Cellar, abi. C signatures of the runtime API as letters, one for each argument.
 
 p is a pointer or handle, z a size_t, i an int or enum, u an unsigned int, l 64 bits, S a structure
-by value. Two signatures of the same letters are called alike.
+by value. Two signatures with the same letters are called alike.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _WORDS: Final = {
 
 
 def signature(kinds: str) -> str:
-    """The C arguments that letters stand for."""
+    """The C arguments that the letters stand for."""
     return ", ".join(_WORDS[kind] for kind in kinds) or "void"
 
 
@@ -27,7 +27,7 @@ _LETTERS: Final = {
     "int": "i",
     "unsigned int": "u",
     "unsigned PY_LONG_LONG": "l",
-    # Two ints: passed in one register of 64 bits.
+    # Two ints, passed in one 64-bit register.
     "struct cudaMemLocation": "l",
 }
 

@@ -23,9 +23,9 @@ _ON_STACK: Final = platform.machine() in ("x86_64", "AMD64")
 def by_value(kinds: str, *structures: type[Any]) -> tuple[str, Callable[[Callable[..., Any]], Any]]:
     """The C arguments of a function that takes large structures by value, and how to call it.
 
-    The decorated function takes the structures first and then the rest, in the order of `kinds`.
-    Structures above 16 bytes lie on the stack behind what the registers have (x86-64), or are
-    passed by address (AArch64): `kinds` has an S in the place of each.
+    The decorated function takes the structures first, then the rest in the order of `kinds`.
+    Structures above 16 bytes lie on the stack behind the register arguments (x86-64), or are passed
+    by address (AArch64). `kinds` has an S in the place of each.
     """
     plain = kinds.replace("S", "")
     sizes = [ctypes.sizeof(each) // 8 for each in structures]

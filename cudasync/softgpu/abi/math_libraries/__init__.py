@@ -1,1 +1,1 @@
-"""Cellar, abi. Stand-ins for NVIDIA's libraries of mathematics, over NumPy: see `stand_in.py`."""
+"""Cellar, abi. Stand-ins for NVIDIA's mathematical libraries, over NumPy: see `stand_in.py`."""

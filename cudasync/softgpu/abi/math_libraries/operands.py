@@ -1,7 +1,7 @@
-"""Cellar, abi. Vectors and matrices as BLAS has them, in device memory: as NumPy sees them.
+"""Cellar, abi. Vectors and matrices of BLAS in device memory, as NumPy arrays.
 
-A matrix is stored by columns that are `leading` elements apart; a vector's elements are `step`
-apart, and from the end where that is negative.
+A matrix is stored by columns that are `leading` elements apart. A vector's elements are `step`
+apart, starting from its end if `step` is negative.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ class Matrix:
 
     @property
     def span(self) -> tuple[int, int]:
-        """Where it begins, and its bytes."""
+        """The start address, and the size in bytes."""
         if not self.rows or not self.columns:
             return self.address, 0
         count = (self.columns - 1) * self.leading + self.rows
         return self.address, count * self.dtype.itemsize
 
     def view(self) -> np.ndarray[Any, Any]:
-        """Its elements, to be read and written."""
+        """The elements, for reading and writing."""
         strides = (self.dtype.itemsize, self.leading * self.dtype.itemsize)
         return _strided(*self.span, (self.rows, self.columns), strides, self.dtype)
 
@@ -48,13 +48,13 @@ class Vector:
 
     @property
     def span(self) -> tuple[int, int]:
-        """Where it begins, and its bytes."""
+        """The start address, and the size in bytes."""
         if self.count <= 0:
             return self.address, 0
         return self.address, ((self.count - 1) * abs(self.step) + 1) * self.dtype.itemsize
 
     def view(self) -> np.ndarray[Any, Any]:
-        """Its elements in their order, to be read and written."""
+        """The elements in their order, for reading and writing."""
         stride = abs(self.step) * self.dtype.itemsize
         found = _strided(*self.span, (max(0, self.count),), (stride,), self.dtype)
         return found[::-1] if self.step < 0 else found

@@ -1,10 +1,10 @@
-"""Cellar, abi. A shared library in the place of one of NVIDIA's, found by its SONAME.
+"""Cellar, abi. A shared library in place of one of NVIDIA's, found by its SONAME.
 
-NVIDIA's libraries carry machine code for devices, and a runtime of their own: they do not run here.
-A client that is linked with one gets ours, if ours is loaded before. Its functions compute with
-NumPy, as commands of the software GPU's streams, over memory whose ranges are checked.
+NVIDIA's libraries carry machine code for devices and a runtime of their own, so they do not run
+here. A client that is linked with one gets ours, if ours is loaded before. Its functions compute
+with NumPy, as commands of the software GPU's streams, over memory whose ranges are checked.
 
-True of each library: a function that is not here says so by its name, once, and returns the
+True of each library: a function that is not implemented says so by its name, once, and returns the
 library's code for "not supported". No function lets an exception out.
 """
 
@@ -44,7 +44,7 @@ SUCCESS: Final = 0
 
 
 class LibraryFailure(Exception):
-    """A call that fails with a code of the library's; `detail` says what was wrong."""
+    """A call that fails with one of the library's codes; `detail` describes the fault."""
 
     def __init__(self, code: int, detail: str) -> None:
         self.code = code
@@ -54,7 +54,7 @@ class LibraryFailure(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Codes:
-    """The library's numbers for what may happen in any function."""
+    """The library's codes for failures that any function may have."""
 
     not_initialized: int
     invalid_value: int
@@ -63,7 +63,7 @@ class Codes:
 
 
 class StandIn:
-    """One library: loaded when it is made, and for as long as the process lives."""
+    """One library; it is loaded when it is created, and stays loaded until the process ends."""
 
     def __init__(
         self,
@@ -79,7 +79,7 @@ class StandIn:
         self._told: set[str] = set()
         names = [*calls, *refused]
         constants = (SUCCESS, codes.not_initialized)
-        # One more, since a library has at least one slot.
+        # One more slot, because a library has at least one.
         count = len(names) + 1
         numbers = {name: index for index, name in enumerate(names)}
         stub = build(
@@ -131,7 +131,7 @@ class StandIn:
         return guarded
 
     def _tell(self, name: str, detail: str) -> None:
-        """Say what a code alone does not; once."""
+        """Report the detail that a code cannot express; once."""
         sentence = f"cudasync software GPU: {name}: {detail}\n"
         if sentence not in self._told:
             self._told.add(sentence)

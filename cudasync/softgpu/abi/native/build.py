@@ -1,8 +1,8 @@
 """Cellar, abi. Writes the libraries that native programs are linked with.
 
-They are compiled from `library.c` by the compiler of C that `nvcc` needs anyway. The folder then
-has libcudart.so.13 and libcuda.so.1, the names that a linker looks for, and a linker script in
-place of NVIDIA's static runtime: `nvcc` links that by default.
+The C compiler that `nvcc` needs anyway compiles them from `library.c`. The folder then has
+libcudart.so.13, libcuda.so.1, and the names that a linker looks for. A linker script stands in
+place of NVIDIA's static runtime, which `nvcc` links by default.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ _DEADLINE_S: Final = 120
 
 
 def write_libraries(folder: Path) -> list[str]:
-    """Write the libraries into a folder, which is made; the names of its files.
+    """Write the libraries into a folder, creating it; return the names of the folder's files.
 
-    They use the Python that calls this. CudasyncError where this machine, its Python or its
-    compiler will not do.
+    They use the Python that calls this. CudasyncError if this machine, its Python or its compiler
+    is unsuitable.
     """
     if platform.machine() not in ("x86_64", "AMD64"):
         raise CudasyncError(
@@ -57,7 +57,7 @@ def write_libraries(folder: Path) -> list[str]:
 
 
 def _libpython() -> Path:
-    """The shared library of this Python; CudasyncError where it has none."""
+    """The shared library of this Python; CudasyncError if it has none."""
     names = [sysconfig.get_config_var(name) for name in ("INSTSONAME", "LDLIBRARY")]
     folders = [sysconfig.get_config_var("LIBDIR"), str(Path(sys.base_prefix) / "lib")]
     for folder in folders:
@@ -73,7 +73,7 @@ def _libpython() -> Path:
 
 
 def _compiler() -> list[str]:
-    """The command of a C compiler; CudasyncError where there is none."""
+    """The command of a C compiler; CudasyncError if there is none."""
     chosen = os.environ.get("CC")
     if chosen:
         return shlex.split(chosen)
@@ -111,7 +111,7 @@ def _compile(
         )
         if done.returncode:
             raise CudasyncError(f"{shlex.join(compiler)} does not compile it: {done.stderr[:2000]}")
-        # In one step, so that a program which is running keeps the library that it has.
+        # In one step, so that a running program keeps the library that it has.
         fresh = folder / f".{soname}.{os.getpid()}"
         shutil.copy(made, fresh)
         fresh.replace(folder / soname)

@@ -1,7 +1,7 @@
-"""Cellar, abi. What cudaGetErrorName and cudaGetErrorString answer to compiled programs.
+"""Cellar, abi. The answers of cudaGetErrorName and cudaGetErrorString for compiled programs.
 
-The runtime's errors have names of their own and the driver's numbers. The string is the sentence of
-the last call that failed with the code, as the driver's has it.
+The runtime's errors have names of their own and the driver's numbers. As in the driver, the string
+is the sentence of the last call that failed with the code.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def name_address(code: int) -> int:
 
 
 def text_address(table: FunctionTable, code: int) -> int:
-    """The address of an error's sentence, which stays while a few hundred others are asked for."""
+    """The address of an error's sentence; it stays valid while the next 255 are handed out."""
     if code in _OF_RUNTIME_ALONE:
         return fixed_address(_OF_RUNTIME_ALONE[code])
     try:

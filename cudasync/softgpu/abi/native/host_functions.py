@@ -1,7 +1,7 @@
-"""Cellar, abi. Host functions of compiled programs: work goes on by itself once there is one.
+"""Cellar, abi. Host functions of compiled programs: work advances by itself once there is one.
 
-Nothing runs on the software GPU unless a CUDA call waits for it. A program may wait for its host
-function by means of its own, a condition variable for one, which nobody here sees.
+Nothing runs on the software GPU unless a CUDA call waits for it. But a program may wait for its
+host function by other means, for instance a condition variable, which the driver cannot see.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _ENQUEUE: Final = frozenset(
 
 
 def going_on(entry: registry.Entry) -> registry.Entry:
-    """The same function; where it enqueues a host function, work goes on by itself from then on."""
+    """The same function; if it enqueues a host function, work then advances by itself."""
     if entry.name not in _ENQUEUE:
         return entry
     call = entry.call

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from cudasync.softgpu.abi.stub import registry
     from cudasync.softgpu.core.machine import Machine
 
-# By name: which argument is the kernel.
+# By name: the place of the argument that is the kernel.
 _KERNELS: Final = {
     "cudaFuncGetAttributes": 1,
     "cudaFuncGetName": 1,
@@ -31,7 +31,7 @@ _KERNELS: Final = {
     "cudaOccupancyMaxActiveBlocksPerMultiprocessor": 1,
     "cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags": 1,
 }
-# By name: which argument leads to a cudaKernelNodeParams, whose first word is the kernel.
+# By name: the argument that points to a cudaKernelNodeParams, whose first word is the kernel.
 _NODES: Final = {
     "cudaGraphAddKernelNode": 4,
     "cudaGraphKernelNodeSetParams": 1,
@@ -72,5 +72,5 @@ def entry_of(name: str) -> registry.Entry | None:
 
 
 def _function(machine: Machine, host: int) -> int:
-    """The function of the current context that a host address, or a handle, stands for."""
+    """The function of the current context for a host address or a handle."""
     return machine.modules.function(REGISTRATIONS.kernel(machine, host)).handle

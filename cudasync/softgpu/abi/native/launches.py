@@ -73,7 +73,7 @@ def _launch(
     )
 
 
-# The first takes what `__cudaGetKernel` gave, which is a handle of a kernel.
+# The first takes the handle of a kernel, from `__cudaGetKernel`.
 runtime_function("__cudaLaunchKernel", _LAUNCH)(_launch)
 runtime_function("cudaLaunchKernel", _LAUNCH)(_launch)
 
@@ -133,7 +133,7 @@ def cuda_get_func_by_symbol(machine: Machine, function: int, host: int) -> None:
     put_u64(function, machine.modules.function(kernel).handle)
 
 
-# The version that cuda_runtime_api.h of CUDA 13.0 says.
+# The version in cuda_runtime_api.h of CUDA 13.0.
 @runtime_function("cudaRuntimeGetVersion", "p", in_context=False)
 def cuda_runtime_get_version(_machine: Machine, version: int) -> None:
     put_i32(version, _VERSION)

@@ -1,8 +1,9 @@
 """Cellar, abi. `__managed__` variables: the host's pointers to them lead to the device's memory.
 
-The compiler's code asks for that before the host's first use of one. Memory of a device is memory
-of the process here, so one place serves both. A second device would have a module, and variables,
-of its own, so the process ends there with a line that says so: its pointers would lead nowhere.
+The compiler's code asks for the pointers before the host first uses a variable. Memory of a device
+is memory of the process here, so one place serves both. A second device would have its own module
+and variables, and the pointers would lead nowhere. So with several devices, the process ends with a
+line that says so.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ _USAGE = 2
 
 
 def cuda_init_module(machine: Machine, handle: int) -> int:
-    """Place the variables of a fat binary; returns 1, by which the compiler's code knows."""
+    """Place the variables of a fat binary; returns 1, which the compiler's code expects."""
     fat_binary = REGISTRATIONS.fat_binary(handle)
     if fat_binary is not None and fat_binary.managed:
         try:
@@ -53,7 +54,7 @@ _in_context = prepared(_place)
 
 
 def end_process(why: str) -> NoReturn:
-    """End a process that can not go on, with a line that says why, and status 2."""
+    """End a process that cannot go on, with a line that says why, and status 2."""
     sys.stderr.write(f"cudasync native: {why}\n")
     sys.stderr.flush()
     os._exit(_USAGE)

@@ -1,7 +1,7 @@
 """Cellar, abi. The symbols of the runtime's library, and which of them are per-thread forms.
 
-The names are those of the runtime API's reference, and of cuda_runtime_api.h and
-crt/host_runtime.h, which every CUDA compiler's programs call.
+The names are those of the runtime API's reference, and those of cuda_runtime_api.h and
+crt/host_runtime.h, which programs of every CUDA compiler call.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from cuda.bindings import cyruntime
 
 from cudasync.softgpu.abi.runtime.chapters import entries
 
-# What cuda.bindings has no function for.
+# Functions that cuda.bindings does not have.
 _OTHERS: Final = """
 __cudaGetKernel __cudaInitModule __cudaLaunchKernel __cudaRegisterHostVar
 __cudaRegisterUnifiedTable cudaGLMapBufferObject cudaGLMapBufferObjectAsync

@@ -1,6 +1,6 @@
-"""Cellar, abi. The software GPU in a process of a native program: how it begins and ends.
+"""Cellar, abi. The software GPU in the process of a native program: its start and its end.
 
-Called by `library.c`, with the GIL, in the thread of the first call.
+`library.c` calls these functions with the GIL, in the thread of the first call.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _checks: list[Any] = []
 
 
 def start(install: Callable[[], FunctionTable]) -> None:
-    """Put the software GPU in place and fill the libraries' slots, or end the process."""
+    """Install the software GPU and fill the libraries' slots, or end the process."""
     os.environ.setdefault("CUDASYNC_SOFTGPU_REPORT", "1")
     try:
         check_bindings()
@@ -39,14 +39,14 @@ def start(install: Callable[[], FunctionTable]) -> None:
         end_process(str(problem))
     except DriverFailure as problem:
         end_process(problem.detail)
-    # The second library of a process comes here, too.
+    # The second library of a process also comes here.
     if not _tables:
         _tables.append(table)
         _checks.append(table.machine.check_under_way)
 
 
 def end() -> None:
-    """End as the interpreter would: threads, then exit handlers, which tell what checks found."""
+    """End as the interpreter would: threads, then exit handlers, which report check findings."""
     threading._shutdown()  # type: ignore[attr-defined]
     atexit._run_exitfuncs()
     sys.stdout.flush()

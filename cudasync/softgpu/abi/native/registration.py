@@ -1,7 +1,7 @@
-"""Cellar, abi. What a program has registered: its fat binaries, and host addresses of symbols.
+"""Cellar, abi. A program's registrations: its fat binaries, and host addresses of symbols.
 
 The compiler's code registers before main, and when a shared library is loaded, without Python: see
-`library.c`. The list is read when somebody asks for a symbol that is not known yet. A fat binary is
+`library.c`. The list is read when a symbol is asked for that is not known yet. A fat binary is
 loaded at its first use.
 """
 
@@ -36,7 +36,7 @@ class _Record(ctypes.Structure):
 
 
 class FatBinary:
-    """One fat binary of the program, and what it is once it is loaded."""
+    """One fat binary of the program, and its library once it is loaded."""
 
     def __init__(self, wrapper: int) -> None:
         self.wrapper = wrapper
@@ -45,7 +45,7 @@ class FatBinary:
         self.hosts: list[int] = []
 
     def load(self, machine: Machine) -> Library:
-        """The library, loaded now if it was not; DriverFailure as `cuLibraryLoadData` has it."""
+        """The library, loaded now if it was not; DriverFailure as from `cuLibraryLoadData`."""
         if self.library is None:
             self.library = machine.modules.load_library(image_at(self.wrapper))
         return self.library
@@ -70,8 +70,8 @@ class Registrations:
     def kernel(self, machine: Machine, host: int) -> int:
         """The handle of a kernel by the address of its host function.
 
-        A handle of a kernel or a function stands for itself. INVALID_DEVICE_FUNCTION for what is
-        neither.
+        A handle of a kernel or a function stands for itself. INVALID_DEVICE_FUNCTION for any other
+        number.
         """
         found = self.handles.get(host)
         if found is not None:
@@ -106,12 +106,12 @@ class Registrations:
         return modules.find_variable(module, name)
 
     def fat_binary(self, handle: int) -> FatBinary | None:
-        """The fat binary of a handle that registration gave."""
+        """The fat binary of a handle that registration returned."""
         self._read()
         return self._fat_binaries.get(handle)
 
     def wrappers(self) -> list[int]:
-        """Where the wrappers of all fat binaries are."""
+        """The addresses of the wrappers of all fat binaries."""
         self._read()
         return [each.wrapper for each in self._fat_binaries.values()]
 
@@ -121,7 +121,7 @@ class Registrations:
             while self._next and (address := ctypes.c_uint64.from_address(self._next).value):
                 records.append((address, _Record.from_address(address)))
                 self._next = address + _Record.next.offset
-            # What a library registered that is gone by now is not looked at.
+            # Registrations of a library that has been unloaded are skipped.
             over = {record.words[0] for _, record in records if record.kind == _OVER}
             for address, record in records:
                 if record.kind == _OVER:

@@ -1,7 +1,7 @@
 """Cellar, abi. Fills the slots of a native library that is loaded in this process.
 
-A slot gets the address of a trampoline of the driver's stub, so one table answers for all of them
-at the end. Functions that return no code have callbacks of ctypes.
+A slot gets the address of a trampoline of the driver's stub, so at the end one table answers for
+all of them. Functions that do not return a code have ctypes callbacks.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _filled: set[int] = set()
 
 
 def fill(table: FunctionTable) -> None:
-    """Fill the slots of each native library that is loaded and has not been filled."""
+    """Fill the slots of each loaded native library that has not been filled yet."""
     for soname, address_of in ((RUNTIME, _of_runtime(table)), (DRIVER, table.symbol_address)):
         library = native_library(soname)
         if library is None:
@@ -58,7 +58,7 @@ def fill(table: FunctionTable) -> None:
 
 
 def tell_findings(count: int) -> None:
-    """Let the process end with status 1 where checks have found something."""
+    """Make the process end with status 1 if checks have found something."""
     for soname in (RUNTIME, DRIVER):
         library = native_library(soname)
         if library is not None:
@@ -98,7 +98,7 @@ def _of_runtime(table: FunctionTable) -> Callable[[str], int]:
     return address_of
 
 
-# A structure of 20 bytes is returned through an address that comes first (x86-64 psABI).
+# A structure of 20 bytes is returned through an address in the first argument (x86-64 psABI).
 _CHANNEL: Final = (ctypes.c_size_t, *[ctypes.c_int] * 5)
 
 

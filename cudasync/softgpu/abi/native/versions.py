@@ -1,4 +1,4 @@
-"""Cellar, abi. Which versions of CUDA fit: those whose structures the runtime's table has.
+"""Cellar, abi. The versions of CUDA that fit: those with the structures of the runtime's table.
 
 CUDA 13 changed arguments and structures of the runtime API under the same names. A program of
 another version would be called wrongly, so it is refused before its first call.
@@ -24,7 +24,7 @@ _LEAST_ISA: Final = 9
 
 
 def check_bindings() -> None:
-    """CudasyncError where cuda-bindings is of another version of CUDA."""
+    """CudasyncError if cuda-bindings is for another version of CUDA."""
     major = bindings.__version__.partition(".")[0]
     if major != str(MAJOR):
         raise CudasyncError(
@@ -34,13 +34,13 @@ def check_bindings() -> None:
 
 
 def check_programs(wrappers: Iterable[int]) -> None:
-    """CudasyncError where a fat binary of the program was made by a compiler before CUDA 13."""
+    """CudasyncError if a compiler before CUDA 13 made a fat binary of the program."""
     for wrapper in wrappers:
         try:
             image = image_at(wrapper)
             entries = entries_of(image) if is_container(image) else []
         except DriverFailure:
-            continue  # It is told when it is loaded, if ever it is.
+            continue  # The load reports it, if the fat binary is ever loaded.
         for entry in entries:
             if entry.is_ptx and entry.isa_major < _LEAST_ISA:
                 raise CudasyncError(

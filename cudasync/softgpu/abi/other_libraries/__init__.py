@@ -1,1 +1,1 @@
-"""Cellar, abi. Libraries beside the driver that programs ask about its devices."""
+"""Cellar, abi. Libraries beside the driver, through which programs query its devices or link."""

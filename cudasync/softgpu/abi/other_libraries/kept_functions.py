@@ -1,8 +1,8 @@
 """Cellar, abi. Functions of intermediate code that only PTX calls: kept through the link.
 
-NVIDIA's linker drops what no kernel of the intermediate code reaches, and knows nothing of the PTX
-beside it. So a small kernel goes along that takes the address of each such function. NVRTC compiles
-it; where there is none, the functions are dropped, and the link says which are undefined.
+NVIDIA's linker drops functions that no kernel of the intermediate code reaches. It does not see the
+PTX inputs. So a small kernel that takes the address of each such function is added. NVRTC compiles
+it. Without NVRTC, the functions are dropped, and the link names the undefined ones.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ _DECLARED: Final = re.compile(r"\.extern\s+\.func\s*(?:\([^)]*\)\s*)?([\w$]+)")
 _DEFINED: Final = re.compile(
     r"^[^/\n]*\.func\s*(?:\([^)]*\)\s*)?([\w$]+)\s*(?:\([^)]*\))?\s*\{", re.MULTILINE
 )
-# Of the system: nobody defines them.
+# Functions of the system, which no input defines.
 _SYSTEM: Final = frozenset({"vprintf", "malloc", "free", "__assertfail"})
 _ENTRY: Final = re.compile(rf"\.visible \.entry {_KERNEL}\(.*?^\}}$", re.MULTILINE | re.DOTALL)
 
 
 def undefined(texts: Iterable[bytes]) -> list[str]:
-    """The functions that PTX declares and does not define."""
+    """The functions that PTX declares but does not define."""
     whole = "\n".join(text.decode(errors="replace") for text in texts)
     return sorted(set(_DECLARED.findall(whole)) - set(_DEFINED.findall(whole)) - _SYSTEM)
 

@@ -1,11 +1,11 @@
-"""Cellar. NVIDIA's other linker, nvJitLink, which would make machine code: here it links PTX.
+"""Cellar. A stand-in for nvJitLink, NVIDIA's other linker: it links PTX instead of machine code.
 
-The stub exports its functions under the names that the bindings ask the process for, so that
-cuda.core and numba-cuda find these, whether or not NVIDIA's library is installed; what was built
-against that library calls it by names with a version in them, and has the real one. The version
-given is the last one that numba-cuda takes for too old for optimising at link time, so it hands
-over PTX. Intermediate code (LTO IR) is linked to PTX by NVIDIA's own library, where that is
-installed, and its PTX is linked with what else was added.
+The stub exports its functions under the names that the bindings ask the process for. So cuda.core
+and numba-cuda find the stand-in, whether or not NVIDIA's library is installed. Programs built
+against that library call it by versioned names, and get the real one. The reported version is the
+last one that numba-cuda considers too old for link-time optimisation, so numba-cuda hands over PTX.
+If NVIDIA's library is installed, it links intermediate code (LTO IR) to PTX. That PTX is then
+linked with the other inputs.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ if TYPE_CHECKING:
     from cudasync.softgpu.core.machine import Machine
 
 _VERSION: Final = (12, 2)
-# nvJitLinkInputType to CUjitInputType: cubin, PTX, intermediate code, fat binary, object, library;
-# "any" is taken for PTX, and refused like the rest if it is none.
+# nvJitLinkInputType to CUjitInputType: cubin, PTX, intermediate code, fat binary, object, library.
+# "any" is taken for PTX, and refused like the rest if it is not PTX.
 _KINDS: Final = {1: 0, 2: 1, 3: 5, 4: 2, 5: 3, 6: 4, 10: 0}
 # nvJitLinkResult for a driver's code.
 _RESULTS: Final = {
@@ -61,7 +61,7 @@ _LTOIR_MAGIC: Final = b"\xedCN\x7f"
 
 
 class _JitLink:
-    """A link under way, its log so far, and its result once it is complete."""
+    """A link in progress, its log so far, and its result once it is complete."""
 
     def __init__(self, options: JitLinkOptions) -> None:
         self.options = options
@@ -71,7 +71,7 @@ class _JitLink:
         self.result: bytes | None = None
 
     def add(self, kind: int, data: bytes, name: str) -> None:
-        """One more input; intermediate code is kept for NVIDIA's library."""
+        """Add an input; intermediate code is kept for NVIDIA's library."""
         is_intermediate = kind == _LTOIR or (kind == _ANY and data.startswith(_LTOIR_MAGIC))
         if not is_intermediate:
             self.link.add(_KINDS.get(kind, -1), data, name)
@@ -97,7 +97,7 @@ class _JitLink:
         self.result = linked + b"\0"
 
     def _ptx(self) -> bytes:
-        """The intermediate code as PTX, with the functions that only the PTX beside it calls."""
+        """The intermediate code as PTX, with the functions that only the other PTX calls."""
         names = undefined(text for _, text in self.link.texts)
         code = keeper(names, self.options.architecture) if names else None
         more = [] if code is None else [(code, "<kept functions>")]
@@ -105,7 +105,7 @@ class _JitLink:
         return ptx if code is None else shown(ptx, names)
 
     def linked_intermediate(self) -> bytes:
-        """The linked intermediate code; NvJitLinkFailure where there was none."""
+        """The linked intermediate code; NvJitLinkFailure if there was none."""
         if self.result is None or not self.intermediate:
             raise NvJitLinkFailure(_INVALID_INPUT, b"no intermediate code was linked")
         return self._by_nvidia(self.options.given, "LTOIR")
@@ -120,7 +120,7 @@ class _JitLink:
     def linked(self) -> bytes:
         """The result; DriverFailure, which becomes INTERNAL, if there is none."""
         if self.result is None:
-            raise DriverFailure(NOT_READY)  # Without a word: the log is the linker's.
+            raise DriverFailure(NOT_READY)  # Without a detail: the log is the linker's.
         return self.result
 
 
@@ -211,7 +211,7 @@ def nv_jit_link_complete(_machine: Machine, found: _JitLink) -> None:
 
 
 def _give(name: str, what: Callable[[_JitLink], bytes]) -> None:
-    """Enter a pair of functions: how long something is, and the thing itself."""
+    """Enter a pair of functions: the length of something, and the thing itself."""
 
     @_enter(f"{name}Size", ", size_t *")
     def size(_machine: Machine, found: _JitLink, place: int) -> None:

@@ -1,8 +1,8 @@
-"""Cellar, abi. NVIDIA's own nvJitLink, which makes PTX of the intermediate code of its compilers.
+"""Cellar, abi. NVIDIA's own nvJitLink, which makes PTX of its compilers' intermediate code.
 
-It needs no device for that. It is loaded when a program first links intermediate code (LTO IR), and
-only where it is installed: `pip install nvidia-nvjitlink`. Its functions are called by its own
-handle, so that the names that the stub exports stay the stand-in's.
+That needs no device. The library is loaded when a program first links intermediate code (LTO IR),
+if it is installed: `pip install nvidia-nvjitlink`. Its functions are called through its own handle,
+so the names that the stub exports stay the stand-in's.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ SUCCESS: Final = 0
 LTO_NOT_ENABLED: Final = 18
 LTOIR: Final = 3
 
-# Tried by the dynamic loader where cuda.pathfinder is not there to look into wheels.
+# Tried by the dynamic loader if there is no cuda.pathfinder to look into wheels.
 _NAMES: Final = ("libnvJitLink.so.13", "libnvJitLink.so.12")
 
 
 class NvJitLinkFailure(Exception):
-    """What NVIDIA's nvJitLink refused: its result, and its log."""
+    """A refusal of NVIDIA's nvJitLink: its result, and its log."""
 
     def __init__(self, result: int, log: bytes) -> None:
         self.result = result
@@ -44,7 +44,7 @@ class NvJitLink:
     ) -> bytes:
         """Link inputs of intermediate code; `wanted` is "Ptx" or "LTOIR", with the options for it.
 
-        NvJitLinkFailure with the library's own result and log where it refuses.
+        NvJitLinkFailure with the library's own result and log if it refuses.
         """
         handle = ctypes.c_void_p()
         words = [option.encode() for option in options]
@@ -79,7 +79,7 @@ class NvJitLink:
 
 @cache
 def found() -> NvJitLink | None:
-    """NVIDIA's library, where it is installed."""
+    """NVIDIA's library, or None if it is not installed."""
     for path in _paths():
         try:
             return NvJitLink(path)
@@ -92,6 +92,6 @@ def _paths() -> Sequence[str]:
     try:
         finder: Any = importlib.import_module("cuda.pathfinder")
         return [str(finder.load_nvidia_dynamic_lib("nvJitLink").abs_path)]
-    # RuntimeError where there is none; older bindings have no finder, or one that knows less.
+    # RuntimeError if there is none. Older bindings have no finder, or one that knows fewer names.
     except (ImportError, AttributeError, RuntimeError, ValueError):
         return _NAMES

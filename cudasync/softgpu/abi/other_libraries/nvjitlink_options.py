@@ -1,7 +1,7 @@
-"""Cellar. The options of nvJitLink: those that its header lists, and what a list of them lacks.
+"""Cellar. The options of nvJitLink: those in its header, and the faults of a list of options.
 
-Only the architecture matters here, and that of an empty link; the others tune machine code. All
-are looked at, since a program may ask whether an option is known.
+Only the architecture matters here, also for an empty link; the other options tune machine code. All
+options are checked, because a program may ask whether an option is known.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ _WITH_VALUE: Final = re.compile(
     re.DOTALL,
 )
 _ARCHITECTURE: Final = re.compile(r"-arch=(sm|compute|lto)_(\d+)[af]?")
-# From the oldest that any nvJitLink has taken to the newest.
+# From the oldest architecture that any nvJitLink accepts to the newest.
 _NUMBERS: Final = frozenset(
     {50, 52, 53, 60, 61, 62, 70, 72, 75, 80, 86, 87, 88, 89, 90, 100, 101, 103, 110, 120, 121}
 )
 
 
 class JitLinkOptions:
-    """What one link was told: `result` is the nvJitLinkResult of making it."""
+    """The options of one link; `result` is the nvJitLinkResult of creating it."""
 
     def __init__(self, options: Iterable[str]) -> None:
         self.result = SUCCESS
@@ -73,10 +73,10 @@ class JitLinkOptions:
             self.result = INCOMPATIBLE_OPTIONS
 
     def for_ptx(self) -> list[str]:
-        """Of the same link, for PTX as its result."""
+        """The options of the same link, for PTX as its result."""
         rest = [option for option in self.given if option not in ("-r", "-ptx")]
         return [*rest, "-ptx"]
 
     def empty_program(self) -> bytes:
-        """What a link without inputs makes: a program with nothing in it."""
+        """The result of a link without inputs: a program with nothing in it."""
         return f".version 8.8\n.target sm_{self.architecture}\n.address_size 64\n".encode()

@@ -1,8 +1,8 @@
-"""Cellar, abi. NVML's functions: what the software GPU says of its devices to who manages them.
+"""Cellar, abi. NVML's functions: what the software GPU reports of its devices to managing programs.
 
-Programs ask for counts, names and memory before they call the driver, so nothing here wants it
-initialised. A device's handle is its ordinal and one. What a device of ours does not have, a fan or
-a clock, is NOT_SUPPORTED, which callers know from real ones.
+Programs ask for counts, names and memory before they call the driver, so these functions do not
+need it initialised. A device's handle is its ordinal plus one. Features that our devices do not
+have, like a fan or a clock, are NOT_SUPPORTED, which callers know from real devices.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ INSUFFICIENT_SIZE: Final = 7
 ARGUMENT_VERSION_MISMATCH: Final = 25
 UNKNOWN: Final = 999
 
-# The least driver that runs programs of this major version: "CUDA Compatibility", minor versions.
+# The oldest driver that runs programs of this major version: "CUDA Compatibility", minor versions.
 _DRIVER: Final = {12: "525.0.0"}.get(DRIVER_VERSION // 1000, "580.0.0")
 _ARCHITECTURES: Final = {(7, 5): 6, (8, 0): 7, (9, 0): 9, (10, 0): 10, (12, 0): 10}
 _NO_VALUE: Final = 2**64 - 1
@@ -50,7 +50,7 @@ _UUID_PREFIX: Final = "GPU-"
 
 
 class NvmlFailure(Exception):
-    """A call that is answered with `code`."""
+    """A call that returns `code`."""
 
     def __init__(self, code: int) -> None:
         self.code = code
@@ -60,7 +60,7 @@ class NvmlFailure(Exception):
 _KINDS: Final = {"p": ctypes.c_uint64, "u": ctypes.c_uint}
 
 CALLS: Final[dict[str, tuple[Call, tuple[Any, ...]]]] = {}
-"""By name: the function, called with the machine and integers, and the C types of these."""
+"""By name: the function, called with the machine and integers, and the C types of the integers."""
 
 
 def export_nvml(kinds: str, *names: str) -> Callable[[Call], Call]:
@@ -74,7 +74,7 @@ def export_nvml(kinds: str, *names: str) -> Callable[[Call], Call]:
 
 
 def device_of(machine: Machine, handle: int) -> Device:
-    """The device of a handle; NvmlFailure INVALID_ARGUMENT if it is of none."""
+    """The device of a handle; NvmlFailure INVALID_ARGUMENT if the handle is invalid."""
     try:
         return machine.device(handle - 1)
     except DriverFailure:
@@ -94,7 +94,7 @@ def _put(address: int, data: bytes) -> None:
 
 
 def _check_version(address: int, size: int, version: int) -> None:
-    """NvmlFailure unless a structure says that it is the one of this version."""
+    """NvmlFailure unless a structure states that it has this version."""
     if get_u32(address) != size | version << 24:
         raise NvmlFailure(ARGUMENT_VERSION_MISMATCH)
 
@@ -155,7 +155,7 @@ def _by_index(machine: Machine, index: int, handle: int) -> None:
 
 
 def uuid_text(device: Device) -> str:
-    """A device's UUID as NVML writes it."""
+    """A device's UUID in NVML's notation."""
     text = device.uuid.hex()
     parts = (text[:8], text[8:12], text[12:16], text[16:20], text[20:])
     return _UUID_PREFIX + "-".join(parts)
@@ -170,7 +170,7 @@ def _find(machine: Machine, text: str, name: Callable[[Device], str]) -> Device:
 
 @export_nvml("pp", "nvmlDeviceGetHandleByUUID")
 def _by_uuid(machine: Machine, text: int, handle: int) -> None:
-    # cuda.core gives a UUID without the prefix, as the driver has it.
+    # cuda.core gives a UUID without the prefix, like the driver's.
     wanted = get_text(text).removeprefix(_UUID_PREFIX)
     put_handle(handle, _find(machine, f"{_UUID_PREFIX}{wanted}", uuid_text))
 
@@ -220,7 +220,7 @@ def _index(machine: Machine, handle: int, index: int) -> None:
 
 @export_nvml("pp", "nvmlDeviceGetBrand", "nvmlDeviceGetComputeMode")
 def _nothing_special(machine: Machine, handle: int, kind: int) -> None:
-    # The brand is not known; the compute mode is the default.
+    # The brand is unknown; the compute mode is the default.
     device_of(machine, handle)
     put_u32(kind, 0)
 
@@ -282,7 +282,7 @@ def _pci_info_more(machine: Machine, handle: int, info: int) -> None:
     "ppp", "nvmlDeviceGetComputeRunningProcesses_v2", "nvmlDeviceGetComputeRunningProcesses_v3"
 )
 def _compute_processes(machine: Machine, handle: int, count: int, infos: int) -> None:
-    """Who has a context on the device: each process has a software GPU of its own."""
+    """The processes with a context on the device: each process has a software GPU of its own."""
     device = device_of(machine, handle)
     room = get_u32(count)
     found = int(any(context.device is device for context in _contexts(machine)))
@@ -290,7 +290,7 @@ def _compute_processes(machine: Machine, handle: int, count: int, infos: int) ->
     if found > room:
         raise NvmlFailure(INSUFFICIENT_SIZE)
     if found:
-        # nvmlProcessInfo_t: the process, its memory, and two instances of no MIG.
+        # nvmlProcessInfo_t: the process, its memory, and two MIG instance ids that mean "none".
         _put(infos, struct.pack("<IxxxxQII", os.getpid(), _NO_VALUE, 2**32 - 1, 2**32 - 1))
 
 

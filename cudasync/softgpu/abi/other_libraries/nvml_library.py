@@ -1,9 +1,9 @@
 """Cellar, abi. A small libnvidia-ml.so.1 beside the driver.
 
-Programs look at devices through NVML before they use CUDA: cuda.core's `system`, pynvml. The loader
-finds this library by its SONAME, as it finds the driver's. All names are exported, since a missing
-one is an old library to its callers; what is in neither `nvml_calls.py` nor `nvml_topology.py`
-answers NOT_SUPPORTED, without Python.
+Programs (cuda.core's `system`, pynvml) query devices through NVML before they use CUDA. The loader
+finds this library by its SONAME, as it finds the driver's. All names are exported, because callers
+take a missing name for an old library. Functions that are in neither `nvml_calls.py` nor
+`nvml_topology.py` return NOT_SUPPORTED, without Python.
 """
 
 from __future__ import annotations
@@ -54,13 +54,13 @@ _MESSAGES: Final = {
 
 
 class Nvml:
-    """The library's slots, and how often it was initialised."""
+    """The library's slots, and the number of its initialisations."""
 
     def __init__(self, machine: Machine, folder: Path) -> None:
         self._machine = machine
         self._uses = 0
         self._lock = Lock()
-        # All that is not supported shares one slot, and so one answer.
+        # All unsupported functions share one slot, and so one answer.
         here = [*_STARTS, _ENDS, *CALLS, _TELLS]
         numbers = {name: index for index, name in enumerate(here, 1)}
         stub = build(
@@ -72,7 +72,7 @@ class Nvml:
         )
         path = folder / SONAME
         path.write_bytes(stub.image)
-        # Not for the whole process: who wants it asks for it by its name.
+        # Not for the whole process: clients ask for the library by its name.
         library = ctypes.CDLL(str(path), mode=ctypes.RTLD_LOCAL)
         self._slots = Slots(stub, base_of(library, stub), len(here) + 1, _CONSTANTS)
         self._slots.take(self._guard("nothing", lambda: None), ())
@@ -105,7 +105,7 @@ class Nvml:
 
     @staticmethod
     def _guard(name: str, call: Callable[..., None], *first: object) -> Callable[..., int]:
-        """What C calls: any outcome is a code, as the driver's functions have it."""
+        """The function that C calls: any outcome becomes a code, as in the driver's functions."""
 
         def guarded(*arguments: int) -> int:
             try:
@@ -129,7 +129,7 @@ class Nvml:
         for name, index in self._numbers.items():
             if name != _TELLS:
                 self._slots.answer(index, SUCCESS if name == _ENDS else UNINITIALIZED)
-        # Of an error there is no text any more: a null pointer.
+        # There is no error text any more: a null pointer.
         self._slots.answer(self._numbers[_TELLS], SUCCESS)
 
 

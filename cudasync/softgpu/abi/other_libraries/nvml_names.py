@@ -1,7 +1,7 @@
-"""Cellar, abi. The names of NVML's functions, as the bindings of CUDA 13.4 and older programs ask.
+"""Cellar, abi. The names of NVML's functions that bindings of CUDA 13.4 and older programs ask for.
 
-Those that are not in `nvml_calls.py` are NOT_SUPPORTED. A name that is not here is not exported,
-which programs take for an older library.
+Functions that are not in `nvml_calls.py` are NOT_SUPPORTED. A name that is not here is not
+exported, and programs then assume an older library.
 """
 
 from __future__ import annotations
@@ -132,6 +132,6 @@ _AFTER: Final = {
         GetName GetNumDisplayHeads GetResolution
     """,
 }
-"""What follows nvml and each of these words."""
+"""The rest of each name, by the word after nvml."""
 
 NAMES: Final = tuple(f"nvml{word}{rest}" for word, text in _AFTER.items() for rest in text.split())

@@ -1,7 +1,7 @@
-"""Cellar, abi. NVML's functions about where devices are: near which processors, and each other.
+"""Cellar, abi. NVML's topology functions: a device's processors, and distances between devices.
 
-All software GPUs lie in the host's memory: each is as near to every processor, and two of them are
-beneath one host bridge. What a setting would change is refused: NO_PERMISSION.
+All software GPUs lie in the host's memory. Each is equally near to every processor, and any two are
+beneath one host bridge. A call that would change a setting is refused: NO_PERMISSION.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def _level(one: Device, other: Device) -> int:
 
 
 def _put_devices(count: int, handles: int, devices: list[Device]) -> None:
-    """As many handles as there is room for; without room their number alone."""
+    """Write as many handles as there is room for; without room, only their number."""
     room = get_u32(count)
     put_u32(count, len(devices))
     if handles:
@@ -112,7 +112,7 @@ def _peer_status(machine: Machine, one: int, other: int, capability: int, status
     put_u32(status, _REACHED if has else _NOT_REACHED)
 
 
-# What devices of ours never have, and never change
+# Features that our devices never have, and settings that never change
 
 
 @export_nvml(

@@ -1,9 +1,10 @@
-"""Cellar. NVRTC's machine code, which no software GPU can run: the PTX of the same program instead.
+"""Cellar. A program's PTX in place of NVRTC's machine code, which no software GPU can run.
 
-NVRTC compiles to machine code where it is asked for a real architecture (sm_80), and keeps the PTX
-beside it. The stub exports two of its functions under their own names. It is loaded before NVRTC
-and for the whole process, and clients ask the process first, so these are found. NVRTC is not
-loaded before a client loads it; a process that has loaded NVRTC before the stub keeps its own.
+NVRTC compiles to machine code if it is asked for a real architecture (sm_80), and keeps the PTX
+beside it. The stub exports two of its functions under their own names. The stub is loaded before
+NVRTC and for the whole process, and clients search the process first, so they find these functions.
+NVRTC is not loaded before a client loads it. A process that loaded NVRTC before the stub keeps
+NVRTC's functions.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ _loaded: dict[str, Any] = {}
 
 
 def _nvrtc() -> Any:
-    """The real NVRTC: a program of its is at hand, so it is in the process."""
+    """The real NVRTC. It is in the process, because one of its programs exists."""
     library = _loaded.get("nvrtc")
     if library is None:
         maps = Path("/proc/self/maps").read_text(encoding="utf-8", errors="replace")

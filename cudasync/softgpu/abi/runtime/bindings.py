@@ -1,11 +1,11 @@
-"""Cellar. Leads cuda.bindings.runtime to functions of the runtime API that stand on the driver.
+"""Cellar. Redirects cuda.bindings.runtime to functions of the runtime API above the driver.
 
-These bindings carry the CUDA runtime as machine code, which finds its driver by tables that nobody
-has documented. But `runtime` takes each C function from a capsule of `cyruntime`, once, when it is
-imported: so a capsule put there before, with the same signature, is what it calls. Nothing is
-written over, and a process that never imports it pays nothing.
+These bindings carry the CUDA runtime as machine code, which finds its driver through undocumented
+tables. But `runtime` takes each C function from a capsule of `cyruntime` once, when it is imported.
+So it calls any capsule of the same signature that was put there before. No code is overwritten, and
+a process that never imports the bindings pays nothing.
 
-Functions that are not here answer cudaErrorNotSupported and say so; those that need no driver
+Functions that are not here return cudaErrorNotSupported and say so. Functions that need no driver
 (names of errors, versions) stay NVIDIA's.
 """
 
@@ -45,7 +45,7 @@ _signatures: list[ctypes.Array[ctypes.c_char]] = []
 
 
 class RuntimeFinder:
-    """Finds nothing; but where the runtime's bindings are looked for, their functions are led."""
+    """Finds nothing, but redirects the functions of the runtime's bindings before their import."""
 
     def __init__(self, table: FunctionTable) -> None:
         self._table = table
@@ -60,7 +60,7 @@ class RuntimeFinder:
 
 
 def await_bindings(table: FunctionTable) -> None:
-    """Lead them when they are imported; those that have been are as they are."""
+    """Redirect the bindings when they are imported; bindings imported before stay unchanged."""
     if _BINDINGS not in sys.modules:
         sys.meta_path.insert(0, RuntimeFinder(table))
 
@@ -70,7 +70,7 @@ def lead(table: FunctionTable) -> None:
     capsules: dict[str, Any] = importlib.import_module(_C_FUNCTIONS).__pyx_capi__
     here = entries()
     for name, capsule in capsules.items():
-        # Our own copy: the name belongs to the capsule, which goes.
+        # Our own copy: the name belongs to the old capsule, which will be freed.
         signature = ctypes.create_string_buffer(ctypes.string_at(_name_of(capsule)))
         if not signature.value.startswith(b"cudaError_t ("):
             continue
@@ -83,5 +83,5 @@ def lead(table: FunctionTable) -> None:
 
 
 def _entry(name: str, signature: str) -> registry.Entry | None:
-    """What is here of a function as the bindings call it: older ones have other arguments."""
+    """The entry of a function as the bindings call it; None for older ones with other arguments."""
     return entries().get(name) if KINDS.get(name) == kinds_of(signature) else None

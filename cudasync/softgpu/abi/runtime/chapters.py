@@ -1,6 +1,6 @@
 """Cellar, abi. The whole table of the runtime API: the chapters of its manual, loaded.
 
-Whoever serves the runtime API (its bindings, CuPy, native programs) takes `entries` from here.
+Every client of the runtime API (its bindings, CuPy, native programs) takes `entries` from here.
 """
 
 from __future__ import annotations

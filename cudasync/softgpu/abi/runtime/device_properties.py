@@ -1,4 +1,4 @@
-"""Cellar, abi. Runtime API, Device Management: what a device is and can do."""
+"""Cellar, abi. Runtime API, Device Management: properties of a device."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from cudasync.softgpu.core.context import Device
     from cudasync.softgpu.core.machine import Machine
 
-# CUDA 13's cudaDeviceProp, and no less than those before it.
+# The size of CUDA 13's cudaDeviceProp, which is no smaller than earlier ones.
 _PROPERTIES_BYTES: Final = 1008
-# By name: the attribute of the driver that says the same.
+# By name: the equal attribute of the driver.
 _OF_ATTRIBUTES: Final = {
     "sharedMemPerBlock": 8,
     "regsPerBlock": 12,
@@ -77,7 +77,7 @@ _OF_ATTRIBUTES: Final = {
     "ipcEventSupported": 125,
     "clusterLaunch": 120,
     "unifiedFunctionPointers": 129,
-    # Of the bindings before CUDA 13.
+    # Fields of the bindings before CUDA 13.
     "clockRate": 13,
     "deviceOverlap": 15,
     "kernelExecTimeoutEnabled": 17,
@@ -89,7 +89,7 @@ _OF_ATTRIBUTES: Final = {
 
 
 def described(device: Device) -> dict[str, Any]:
-    """What cudaDeviceProp says of a device, by the names of its fields: arrays are lists."""
+    """The contents of cudaDeviceProp for a device, by names of fields; arrays are lists."""
     said: dict[str, Any] = {name: _said(device, number) for name, number in _OF_ATTRIBUTES.items()}
     said["totalGlobalMem"] = device.total_bytes
     said["maxThreadsDim"] = [device_attribute(device, number) for number in (2, 3, 4)]
@@ -99,7 +99,7 @@ def described(device: Device) -> dict[str, Any]:
 
 
 def luid(device: Device) -> bytes:
-    """The locally unique identifier: the ordinal, here."""
+    """The locally unique identifier; here it is the ordinal."""
     return device.ordinal.to_bytes(8, "little")
 
 
@@ -107,7 +107,7 @@ def luid(device: Device) -> bytes:
 def cuda_get_device_properties(machine: Machine, properties: int, ordinal: int) -> None:
     device = machine.device(ordinal)
     need(properties, _PROPERTIES_BYTES)
-    # The bindings know where their version of the structure has what.
+    # The bindings know the layout of the structure in their version.
     runtime: Any = importlib.import_module("cuda.bindings.runtime")
     structure = runtime.cudaDeviceProp(_ptr=properties)
     for name, value in described(device).items():

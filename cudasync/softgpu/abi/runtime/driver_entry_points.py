@@ -9,7 +9,7 @@ from cudasync.softgpu.abi.runtime.table import driver_function, runtime_function
 if TYPE_CHECKING:
     from cudasync.softgpu.core.machine import Machine
 
-# The version of the runtime that this table is.
+# The version of the runtime that this table represents.
 _VERSION: Final = 13000
 _GET: Final = ("cuGetProcAddress", 12000)
 

@@ -11,14 +11,14 @@ if TYPE_CHECKING:
 
 
 def cuda_get_last_error(_machine: Machine) -> int:
-    """The thread's last error, which is a success from now on."""
+    """The thread's last error, which is then reset to success."""
     code = last_error()
     forget_error()
     return code
 
 
 def cuda_peek_at_last_error(_machine: Machine) -> int:
-    """The thread's last error, which stays."""
+    """The thread's last error, which is kept."""
     return last_error()
 
 

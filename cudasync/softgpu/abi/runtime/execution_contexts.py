@@ -1,7 +1,7 @@
 """Cellar, abi. Runtime API, Execution Context Management: devices, and parts of them.
 
-An execution context is the primary context of a device, or one that a green context was converted
-to: the handle is the driver's.
+An execution context is the primary context of a device, or the context of a green context. The
+handle is the driver's.
 """
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ _NUMBERS: Final = (0, 4, 5, 6, 7, 8, 9)
 
 @runtime_function("cudaFuncGetAttributes", "pp")
 def cuda_func_get_attributes(machine: Machine, attributes: int, function: int) -> None:
-    """What is known of a kernel; of clusters, which there are none, zeros."""
+    """The attributes of a kernel; zeros for clusters, which do not exist here."""
     found = structure_at(FuncAttributes, attributes)
     ctypes.memset(attributes, 0, ctypes.sizeof(found))
     value = ctypes.c_int()

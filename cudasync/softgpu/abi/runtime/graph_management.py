@@ -1,4 +1,4 @@
-"""Cellar, abi. Runtime API, Graph Management: functions that are the driver's."""
+"""Cellar, abi. Runtime API, Graph Management: functions that forward to the driver's."""
 
 from __future__ import annotations
 

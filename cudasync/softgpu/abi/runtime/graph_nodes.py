@@ -1,4 +1,4 @@
-"""Cellar, abi. Runtime API, Graph Management: nodes described otherwise than by the driver."""
+"""Cellar, abi. Runtime API, Graph Management: nodes that it describes unlike the driver."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 _CONDITIONAL: Final = 13
 _NODE_BYTES: Final = 256
-# In the union behind 16 bytes: handle, kind, count, the bodies; then the context.
+# In the union after 16 bytes: handle, kind, count, the bodies; then the context.
 _CONTEXT_AT: Final = 16 + 24
 
 
@@ -122,13 +122,13 @@ def cuda_graph_add_node(machine: Machine, *arguments: int) -> int | None:
             f"cudaGraphAddNode makes conditional nodes here, and none of type {kind}: the "
             "functions for one type of node are there",
         )
-    # The runtime knows no contexts: the driver wants the one of the handle.
+    # The runtime has no contexts; the driver wants the context of the handle.
     copy = ctypes.create_string_buffer(ctypes.string_at(parameters, _NODE_BYTES), _NODE_BYTES)
     at = ctypes.addressof(copy)
     ctypes.c_uint64.from_address(at + _CONTEXT_AT).value = ctypes.c_uint64.from_address(
         at + _CONTEXT_AT
     ).value or _context(machine)
     code = driver_function("cuGraphAddNode", 12030)(machine, *arguments[:5], at)
-    # It says where the bodies are.
+    # The copy says where the bodies are.
     ctypes.memmove(parameters, at, _CONTEXT_AT)
     return code

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class _Handle(ctypes.Structure):
-    """cudaIpcMemHandle_t and cudaIpcEventHandle_t: the driver's, passed by value."""
+    """cudaIpcMemHandle_t and cudaIpcEventHandle_t: the driver's handles, passed by value."""
 
     _fields_ = (("words", ctypes.c_uint64 * 8),)
 
@@ -32,7 +32,7 @@ forward(
 
 
 def _forward_by_value(name: str, kinds: str) -> None:
-    """Enter a function whose handle lies on the stack where the driver's function has it."""
+    """Enter a function whose handle lies on the stack in the same place as the driver's."""
 
     def call(machine: Machine, *words: int) -> int | None:
         return driver_function("cu" + name.removeprefix("cuda"))(machine, *words)

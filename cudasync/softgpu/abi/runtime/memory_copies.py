@@ -1,4 +1,4 @@
-"""Cellar, abi. Runtime API, Memory Management: rows and boxes, pitched; their copies and fills."""
+"""Cellar, abi. Runtime API, Memory Management: pitched rows and boxes, their copies and fills."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ def cuda_memset_2d_async(
 def _fill(
     machine: Machine, pointer: PitchedPointer, value: int, extent: Extent, stream: int
 ) -> None:
-    """Slice after slice, each of as many rows as the pointer says."""
+    """Fill slice after slice, each with the number of rows in the pointer."""
     if extent.height > pointer.height and extent.depth > 1:
         raise DriverFailure(INVALID_VALUE, f"{extent.height} rows in slices of {pointer.height}")
     for slice_ in range(extent.depth):

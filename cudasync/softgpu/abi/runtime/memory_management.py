@@ -33,14 +33,14 @@ forward(
 
 
 def check_direction(direction: int) -> None:
-    """Refuse what is no cudaMemcpyKind. What is copied whence, the addresses say."""
+    """Refuse a number that is not a cudaMemcpyKind; the addresses decide the actual direction."""
     if direction not in _DIRECTIONS:
         raise DriverFailure(_INVALID_MEMCPY_DIRECTION, f"there is no direction {direction}")
 
 
 @runtime_function("cudaFree", "p")
 def cuda_free(machine: Machine, address: int) -> int | None:
-    # Of nothing, it is the customary way to have the runtime initialise.
+    # A free of null is the customary way to make the runtime initialise.
     return driver_function("cuMemFree")(machine, address) if address else None
 
 

@@ -57,9 +57,10 @@ class PeerCopy3D(ctypes.Structure):
 
 
 def driver_copy(machine: Machine, copy: Copy3D) -> CopyParams:
-    """The same copy as the driver describes it; what is copied whence, the addresses say.
+    """The same copy as the driver describes it; the addresses decide the direction.
 
-    Lengths are in texels where there is an array, and places in it are; else in bytes.
+    If an end is an array, lengths and places in that array are in texels. Otherwise they are in
+    bytes.
     """
     made = CopyParams()
     texel_bytes = _texel_bytes(machine, copy.source.array, copy.target.array)
@@ -85,7 +86,7 @@ def _texel_bytes(machine: Machine, *arrays: int) -> int:
 
 
 def linear_copy(target: int, source: int, size_bytes: int) -> CopyParams:
-    """A copy of so many bytes, as the driver describes boxes."""
+    """A copy of `size_bytes` bytes, as the driver describes boxes."""
     made = CopyParams()
     made.width, made.height, made.depth = size_bytes, 1, 1
     for end, address in ((made.source, source), (made.target, target)):
@@ -94,7 +95,7 @@ def linear_copy(target: int, source: int, size_bytes: int) -> CopyParams:
 
 
 def write_copy(machine: Machine, params: CopyParams, copy: Copy3D) -> None:
-    """A copy of the driver's as the runtime describes it."""
+    """Write a copy of the driver's as the runtime describes it."""
     ctypes.memset(ctypes.addressof(copy), 0, ctypes.sizeof(copy))
     arrays = [end.array for end in (params.source, params.target) if end.kind == _ARRAY]
     texel_bytes = _texel_bytes(machine, *arrays)

@@ -1,8 +1,8 @@
-"""Cellar, abi. The table of the runtime API: how a function is entered, and what each does first.
+"""Cellar, abi. The table of the runtime API: enters functions, and does what all calls do first.
 
-The runtime differs from the driver in three things: it initialises by itself, it works in the
-primary context of the thread's device where no other is current, and it keeps each thread's last
-error. Its errors have the driver's numbers.
+The runtime differs from the driver in three ways. It initialises by itself. It works in the primary
+context of the thread's device if no other context is current. It keeps each thread's last error.
+Its errors have the driver's numbers.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class _Thread:
-    """What the runtime knows of a thread."""
+    """The runtime's state of a thread."""
 
     def __init__(self) -> None:
         self.device = 0
@@ -35,11 +35,11 @@ class _Thread:
 _thread: PerThread[_Thread] = PerThread(_Thread, {})
 _entries: dict[str, registry.Entry] = {}
 KINDS: Final[dict[str, str]] = {}
-"""The letters of each function's arguments, as `signature_letters.py` has them."""
+"""The letters of each function's arguments, as in `signature_letters.py`."""
 
 
 def entries() -> dict[str, registry.Entry]:
-    """The functions that are here, by name: `chapters.py` loads all of them."""
+    """The functions that are implemented, by name: `chapters.py` loads all of them."""
     return _entries
 
 
@@ -48,8 +48,8 @@ def runtime_function(
 ) -> Callable[[Call], Call]:
     """Enter the decorated function, with the letters of its arguments.
 
-    It finds the driver initialised and, unless not `in_context`, a context current.
-    `c_arguments` is the C signature where the letters do not give it: structures by value.
+    The function finds the driver initialised and, if `in_context`, a context current.
+    `c_arguments` is the C signature if the letters cannot give it, for structures by value.
     """
 
     def enter(call: Call) -> Call:
@@ -60,7 +60,7 @@ def runtime_function(
 
 
 def prepared(call: Call, *, in_context: bool = True) -> Callable[..., int]:
-    """What a runtime function does around a call: initialise, find a context, keep the error."""
+    """Wrap a call as a runtime function: initialise, find a context, keep the error."""
 
     def run(machine: Machine, *arguments: int) -> int:
         machine.is_initialized = True
@@ -81,7 +81,7 @@ def prepared(call: Call, *, in_context: bool = True) -> Callable[..., int]:
 def enter_plain(
     name: str, kinds: str, run: Callable[..., int], c_arguments: str | None = None
 ) -> None:
-    """Enter a function that needs nothing first and leaves the last error as it is."""
+    """Enter a function that needs no preparation and leaves the last error unchanged."""
     assert name not in _entries, f"{name} is there twice"
     KINDS[name] = kinds
     c_signature = signature(kinds) if c_arguments is None else c_arguments
@@ -89,7 +89,7 @@ def enter_plain(
 
 
 def use_device(machine: Machine, ordinal: int) -> None:
-    """Make the primary context of a device current; it stays there to the end."""
+    """Make the primary context of a device current; it is retained until the process ends."""
     device = machine.device(ordinal)
     machine.set_current(machine.use_primary(device))
     _thread.own.device = ordinal
@@ -102,12 +102,12 @@ def own_device(machine: Machine) -> int:
 
 
 def last_error() -> int:
-    """What the calling thread's last failing call answered; it stays."""
+    """The code of the calling thread's last failing call; it is kept."""
     return _thread.own.error
 
 
 def forget_error() -> None:
-    """Let the calling thread's last error be a success."""
+    """Reset the calling thread's last error to success."""
     _thread.own.error = SUCCESS
 
 
@@ -115,7 +115,7 @@ def forget_error() -> None:
 def driver_function(name: str, version: int = ANY_VERSION) -> Call:
     """A function of the driver, by its name and the version of its form.
 
-    To be asked for in calls: the driver's functions are entered by other modules.
+    Call this within calls only, because other modules enter the driver's functions.
     """
     entry = registry.find(name, version)
     assert entry is not None, name
@@ -123,15 +123,15 @@ def driver_function(name: str, version: int = ANY_VERSION) -> Call:
 
 
 FORWARDED: Final[dict[str, tuple[str, int, str]]] = {}
-"""By name: the driver's function, the version of its form (0: it has one), its letters."""
+"""By name: the driver's function, the version of its form (0 if it has one form), its letters."""
 
 
 def forward(rows: str) -> None:
-    """Enter functions that are the driver's under another name, with the same arguments.
+    """Enter functions that the driver has under another name, with the same arguments.
 
-    A row: the runtime's name and its letters (- for none); then the driver's function, where cu in
-    place of cuda does not name it, and the version of its form, where it has several. Structures
-    that both describe are laid out alike, so a call goes on as it came.
+    A row has the runtime's name and its letters (- for none). The driver's function follows if
+    replacing cuda by cu does not name it, and the version of its form if it has several forms. Both
+    lay out their structures alike, so a call is forwarded unchanged.
     """
     for line in rows.strip().splitlines():
         name, kinds, *driver = line.split()

@@ -29,7 +29,7 @@ class PointerAttributes(ctypes.Structure):
 
 @runtime_function("cudaPointerGetAttributes", "pp")
 def cuda_pointer_get_attributes(machine: Machine, attributes: int, address: int) -> int | None:
-    """What CUDA knows of an address: of one that it does not know, that it is unregistered."""
+    """The properties of an address; an unknown address is described as unregistered."""
     found = structure_at(PointerAttributes, attributes)
     wanted = (_MEMORY_TYPE, _ORDINAL, _DEVICE_POINTER, _HOST_POINTER, _IS_MANAGED)
     answers = [ctypes.c_uint64() for _ in wanted]
@@ -40,6 +40,6 @@ def cuda_pointer_get_attributes(machine: Machine, attributes: int, address: int)
     kind, device, on_device, on_host, is_managed = (each.value for each in answers)
     found.type = _MANAGED if is_managed else kind
     found.device = ctypes.c_int(device & 0xFFFFFFFF).value
-    # Of memory that is not registered, the host's pointer is the address itself.
+    # For memory that is not registered, the host's pointer is the address itself.
     found.device_pointer, found.host_pointer = on_device, on_host if kind else address
     return code

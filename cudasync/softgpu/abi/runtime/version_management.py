@@ -1,4 +1,4 @@
-"""Cellar, abi. Runtime API, Version Management: the runtime's own version is that of its client."""
+"""Cellar, abi. Runtime API, Version Management: a client's runtime version is its own."""
 
 from __future__ import annotations
 

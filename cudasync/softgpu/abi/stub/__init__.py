@@ -1,1 +1,1 @@
-"""Cellar, abi. The shared libraries that programs load: what they export, and what is behind it."""
+"""Cellar, abi. The shared libraries that programs load: their exports and what runs behind them."""

@@ -1,9 +1,9 @@
-"""Cellar. The function table: every address that the stub hands out, and what stands behind it.
+"""Cellar. The function table: every address that the stub hands out, and the function behind it.
 
-A client asks `cuGetProcAddress` for (name, version) and gets a trampoline of the stub, never the
-address of a Python callback itself. So all of them can be turned at once to code that returns a
-constant: when the interpreter ends (DEINITIALIZED) and in a forked child (NOT_INITIALIZED,
-which is what CUDA gives there).
+A client asks `cuGetProcAddress` for (name, version). It gets a trampoline of the stub, never the
+address of a Python callback. So all trampolines can be switched at once to code that returns a
+constant: DEINITIALIZED when the interpreter ends, and NOT_INITIALIZED in a forked child, as in
+CUDA.
 
 True of every callback: it returns a result code whatever happens in Python, and prints nothing.
 """
@@ -46,13 +46,13 @@ if TYPE_CHECKING:
 
 SLOT_COUNT: Final = 2048
 CONSTANTS: Final = (SUCCESS, NOT_INITIALIZED, DEINITIALIZED)
-"""What the stub can answer by itself."""
+"""The result codes that the stub can return by itself."""
 
 GUARDED: Final = "FunctionTable._guard."
-"""How the qualified names of what is called from C begin: see `catch_early_interrupts`."""
+"""Prefix of the qualified names of functions that C calls: see `catch_early_interrupts`."""
 
-# What each call goes through, with as many parameters as it has: to take and pass on any number
-# of them costs as much as a short call does.
+# The wrapper of each call, with exactly its number of parameters: passing on a variable number of
+# arguments costs as much as a short call.
 _GUARD: Final = f"""
 def guarded({{parameters}}):
     try:
@@ -66,7 +66,7 @@ def guarded({{parameters}}):
         return code
 """
 
-# And what clients wrap it in: making the right context current.
+# Calls that end an object, and calls that clients put around them to make a context current.
 _ENDS_OBJECTS: Final = re.compile(
     "Free|Destroy|Unload|Release|Unregister|Ctx(Get|Set|Push|Pop)Current"
 )
@@ -94,9 +94,9 @@ class FunctionTable:
         self._names: list[str] = []
         self.asked: set[tuple[str, int]] = set()
         self._told: set[str] = set()
-        # What a function answers without being called, by its name: after a fork and at the end.
+        # The answer of each function without a call, by its name: after a fork and at the end.
         self.silenced: Callable[[str], int] | None = None
-        # What else was loaded lives as long.
+        # Libraries that were loaded with this one live as long.
         self.nvml: object = None
         for key in exported.keys:
             self._new_slot(key)
@@ -109,14 +109,14 @@ class FunctionTable:
             return found if found is not None else self._new_slot(key)
 
     def enter(self, name: str, entry: registry.Entry | None, why: str) -> int:
-        """A trampoline for a function that is no driver's; without an entry it refuses, and why."""
+        """A trampoline for a function outside the driver; without `entry` it refuses with `why`."""
         with self._lock:
             if entry is None:
                 return self._fill_slot(name, self._refusal(name, why), ())
             return self._fill_slot(name, *self._callback(name, entry))
 
     def symbol_address(self, symbol: str) -> int:
-        """The trampoline of a symbol that the library exports; KeyError for another."""
+        """The trampoline of an exported symbol; KeyError if the library does not export it."""
         return self._slots.address(self._symbols[symbol])
 
     def _new_slot(self, key: Key) -> int:
@@ -141,10 +141,10 @@ class FunctionTable:
     def _callback(
         self, name: str, entry: registry.Entry | None
     ) -> tuple[Callable[..., int], tuple[Any, ...]]:
-        """What a call of a function calls, and with what."""
+        """The Python function behind a driver function, and its argument types."""
         signature = "" if entry is None else entry.signature or c_signature(name)
         if entry is None or signature is None:
-            # Or the bindings do not know it, so nobody but a foreign client may ask.
+            # Or the bindings do not know the function: only a foreign client can ask for it.
             return self._refusal(name), ()
         types = argument_types(signature)
         return self._guard(entry, len(types)), types
@@ -160,18 +160,18 @@ class FunctionTable:
             "is_early": entry.before_init,
             "outcome": partial(self._outcome, entry.name),
         }
-        # A copy of the code for each function: the interpreter tunes code to what it calls.
+        # A copy of the code for each function: the interpreter specialises code to its callees.
         guarded = FunctionType(_guard_code(count).replace(), scope)
         guarded.__qualname__ = f"{GUARDED}{entry.name}"
         return guarded
 
     def _outcome(self, name: str, problem: BaseException) -> tuple[int, object]:
-        """The code for what a call raised, and what its frame has to hold until it is left."""
+        """The code for a call's exception, and an object to hold until the call's frame returns."""
         if isinstance(problem, DriverFailure):
             self.details.note(problem)
             return problem.code, None
         if isinstance(problem, KeyboardInterrupt):
-            # It can not pass through C code, so it is raised again behind it.
+            # It cannot pass through C code, so it is raised again in the caller's Python.
             return UNKNOWN, interrupt_when_freed()
         self.details.note(DriverFailure(UNKNOWN, f"{name}: {problem!r}"))
         return UNKNOWN, None
@@ -193,7 +193,7 @@ class FunctionTable:
     def end(self) -> None:
         """The interpreter ends: answer without Python from now on.
 
-        What ends an object succeeds, since nothing is left of any; the rest is DEINITIALIZED.
+        Functions that end an object succeed, since no object is left. The rest is DEINITIALIZED.
         """
         self.silenced = _at_end
         for index, name in enumerate(self._names):
@@ -201,16 +201,16 @@ class FunctionTable:
         self.machine.end()
 
     def disown(self) -> None:
-        """This is a forked child: what needs a device is NOT_INITIALIZED, without Python."""
+        """In a forked child: functions that need a device are NOT_INITIALIZED, without Python."""
         self.silenced = lambda _name: NOT_INITIALIZED
         for index in range(len(self._names)):
             if index not in self._lasting:
                 self._slots.answer(index, NOT_INITIALIZED)
 
     def get_proc_address(self, name: str, version: int, *, per_thread: bool = False) -> int:
-        """As `address`, with the driver's codes: what no driver has is NOT_FOUND; 0: not yet then.
+        """As `address`, with the driver's codes: NOT_FOUND if no driver has it, 0 if it is newer.
 
-        A symbol of the library's, with what stands behind the name, is that function.
+        `name` may be a symbol of the library, with its suffix; then it means that form.
         """
         if not name:
             raise DriverFailure(INVALID_VALUE, "no function name")
@@ -228,16 +228,16 @@ class FunctionTable:
 
 
 def _at_end(name: str) -> int:
-    """What a function answers once the interpreter ends."""
+    """The code that a function returns after the interpreter has ended."""
     return DEINITIALIZED if _ENDS_OBJECTS.search(name) is None else SUCCESS
 
 
 @cache
 def _guard_code(count: int) -> CodeType:
-    """`_GUARD` for a call of `count` arguments, compiled: hundreds of functions, a dozen counts."""
+    """`_GUARD` compiled for `count` arguments: hundreds of functions share a dozen counts."""
     names = "".join(f", a{index}" for index in range(count))
     text = _GUARD.format(parameters=names[2:], arguments=names)
-    # In this file, so that whoever looks for the caller's line passes over it.
+    # Compiled under this file's name, so that a search for the caller's line skips it.
     (code,) = (
         constant
         for constant in compile(text, __file__, "exec").co_consts
@@ -249,8 +249,8 @@ def _guard_code(count: int) -> CodeType:
 def catch_early_interrupts() -> None:
     """Keep a Ctrl-C that comes in the first instruction of a callback, before its `try`.
 
-    Python then drops it, after a call of `sys.unraisablehook`; everything else that hook is given
-    goes on to whoever had it before.
+    Python drops such an interrupt after a call of `sys.unraisablehook`. All other calls of the hook
+    go on to the previous hook.
     """
     before = sys.unraisablehook
 
@@ -265,10 +265,10 @@ def catch_early_interrupts() -> None:
 
 
 def interrupt_when_freed() -> object:
-    """An object that sets the interpreter's interrupt flag when its last owner lets go.
+    """An object that sets the interpreter's interrupt flag when its last reference goes.
 
-    Held by a local variable, that is when its function has returned to C: the flag is then seen
-    by the first Python code to run, the caller's. Any earlier, it would be seen in the callback.
+    A local variable holds it until its function has returned to C. The next Python code is the
+    caller's, and sees the flag. If the flag were set earlier, the callback would see it.
     """
     capsule: object = _new_capsule(1, None, _SET_INTERRUPT)
     return capsule

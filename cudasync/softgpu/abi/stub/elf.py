@@ -1,9 +1,9 @@
 """Cellar. Writes a shared library without a compiler: exports that jump through a table.
 
-The library has no code of its own but trampolines. Trampoline i jumps to the address in slot i of a
-writable table, which Python fills; some trampolines are exported, each under one or several names,
-the rest are for addresses handed out at run time. More bits of code return a constant each, for the
-time when Python is gone, and one enters Python (`python_entry.py`). Layout per the System V gABI
+The library's code is mostly trampolines. Trampoline i jumps to the address in slot i of a writable
+table, which Python fills. Some trampolines are exported, each under one or several names. The rest
+are for addresses handed out at run time. More pieces of code return a constant each, for the time
+after Python's end, and one enters Python (`python_entry.py`). The layout follows the System V gABI
 and the x86-64 and AArch64 psABIs: one read-execute segment with header, symbols and code, one
 read-write segment with the dynamic section and the slots.
 """
@@ -36,16 +36,16 @@ _VERSION_ENTRIES: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class Stub:
-    """The bytes of the library, and where things are in it, relative to its load address."""
+    """The bytes of the library, and offsets in it from its load address."""
 
     image: bytes
     slots_offset: int
     trampolines_offset: int
     constants_offset: int
     entry_offset: int | None
-    """Where to jump to from a slot to call Python; None where there is no such code."""
+    """Where a slot jumps to call Python; None if the machine has no such code."""
     table_offset: int
-    """What that code reads: see `python_entry.py`."""
+    """The data that the code reads: see `python_entry.py`."""
 
 
 def build(
@@ -59,9 +59,9 @@ def build(
 ) -> Stub:
     """A library that exports `symbols`, each with the number of a slot, and returns `constants`.
 
-    It has `slot_count` slots, and is known to the loader as `soname`. With `version` all symbols
-    have that version, which whoever was linked with such a library asks for. ValueError for a
-    machine whose instructions are not known here.
+    It has `slot_count` slots, and the loader knows it as `soname`. With `version`, all symbols have
+    that version, which clients linked with such a library ask for. ValueError for a machine whose
+    instructions are not known here.
     """
     if machine not in _MACHINES:
         raise ValueError(f"the software GPU has no stub for {machine}: x86_64, aarch64")
@@ -232,12 +232,12 @@ def _program_header(kind: int, flags: int, offset: int, size: int, align: int) -
 
 
 def _symbol(name: int, info: int, value: int, size: int) -> bytes:
-    # Any section index but 0 means "defined here"; there are no sections to point to.
+    # Any section index but 0 means "defined here". There are no sections to point to.
     return struct.pack("<IBBHQQ", name, info, 0, 1, value, size)
 
 
 def _hash_table(names: Sequence[str]) -> bytes:
-    """As many buckets as names: libraries that are loaded later look for their symbols here."""
+    """As many buckets as names: libraries that are loaded later look up their symbols here."""
     buckets, chain = [0] * len(names), [0]
     for index, name in enumerate(names, 1):
         bucket = _hash(name.encode()) % len(buckets)
@@ -258,7 +258,7 @@ def _hash(name: bytes) -> int:
 
 
 def _version_definitions(base: tuple[str, int], version: tuple[str, int]) -> bytes:
-    """The version of the library itself, number 1, and that of its symbols, number 2.
+    """The version of the library itself, number 1, and the version of its symbols, number 2.
 
     Layout of Elf64_Verdef and Elf64_Verdaux: Linux Standard Base, "Symbol Versioning".
     """
@@ -277,7 +277,7 @@ def _version_definitions(base: tuple[str, int], version: tuple[str, int]) -> byt
 
 
 def _version_numbers(symbol_count: int) -> bytes:
-    """The version of each symbol: none of the null symbol, number 2 of all others."""
+    """The version of each symbol: none for the null symbol, number 2 for all others."""
     return struct.pack(f"<{symbol_count}H", 0, *[2] * (symbol_count - 1))
 
 

@@ -1,8 +1,8 @@
-"""Cellar. What cuGetErrorName and cuGetErrorString answer.
+"""Cellar. The answers of cuGetErrorName and cuGetErrorString.
 
-Names are those of the bindings' own enum. The string for a code is the full sentence of the last
-call that failed with it, where the core had one to say (the kernel, line and address of a
-fault); else a few plain words.
+Names are those of the bindings' own enum. The string for a code is the sentence of the last call
+that failed with it, if the core gave one (the kernel, line and address of a fault). Otherwise the
+string is a few plain words.
 """
 
 from __future__ import annotations
@@ -56,10 +56,10 @@ _WORDS: Final = {
     999: "unknown error",
 }
 
-# Faults of kernels, deadlocks, machine code, and what does not link.
+# Faults of kernels, deadlocks, machine code, and link errors.
 _OF_KERNELS: Final = frozenset({209, 401, 700, 702, 710, 716, 719, 999})
 
-# Strings handed out stay valid for a while after they have been replaced.
+# Strings handed out stay valid for a while after they are replaced.
 _kept: deque[ctypes.Array[ctypes.c_char]] = deque(maxlen=256)
 _fixed: dict[str, ctypes.Array[ctypes.c_char]] = {}
 
@@ -88,38 +88,38 @@ def fixed_address(text: str) -> int:
 
 
 def passing_address(text: str) -> int:
-    """The address of a C string that stays while a few hundred others are handed out."""
+    """The address of a C string that stays valid while the next 255 are handed out."""
     buffer = ctypes.create_string_buffer(text.encode())
     _kept.append(buffer)
     return ctypes.addressof(buffer)
 
 
 class _Here(threading.local):
-    """What the calling thread was last told for each code."""
+    """The calling thread's last sentence for each code."""
 
     def __init__(self) -> None:
         self.details: dict[int, str] = {}
 
 
 class Details:
-    """The last thing the core had to say for each code.
+    """The core's last sentence for each code.
 
-    A thread that asks is told what it did wrong itself; one that did nothing wrong with that code,
-    what anybody did last.
+    A thread gets the sentence of its own last failure with a code. If it had none, it gets the last
+    failure of any thread.
 
-    With `report`, what is wrong with a kernel or a module is told on stderr, too, each once:
-    cuda.core and numba-cuda show a code, and never ask for its string.
+    With `report`, faults of kernels and modules also go to stderr, each once: cuda.core and
+    numba-cuda show a code, and never ask for its string.
     """
 
     def __init__(self, *, report: bool) -> None:
         self._details: dict[int, str] = {}
         self._here = _Here()
         self._report = report
-        # To the winner of `setdefault`, so that two threads do not tell the same.
+        # The thread that wins `setdefault` reports, so that two threads do not report the same.
         self._told: dict[str, object] = {}
 
     def note(self, failure: DriverFailure) -> None:
-        """Remember what a failed call had to say, or that it had nothing."""
+        """Remember the sentence of a failed call, even if it is empty."""
         detail = failure.detail
         self._here.details[failure.code] = self._details[failure.code] = detail
         if not self._report or not detail or detail in self._told:

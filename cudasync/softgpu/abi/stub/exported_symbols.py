@@ -1,8 +1,8 @@
-"""Cellar. What the library exports: every symbol that a driver has, here or refused.
+"""Cellar. The exports of the library: every symbol of a driver, implemented or refused.
 
-A library that is linked with libcuda is loaded only if each symbol that it names is there, whether
-or not it is ever called. So symbols are those of `function_versions.py`, of all functions that are
-here or that the bindings know. Symbols whose forms are one function here share its slot.
+A library that is linked with libcuda loads only if each symbol that it names exists, whether or not
+it is ever called. So the exports are the symbols of `function_versions.py`, for all functions that
+are implemented or that the bindings know. Symbols whose forms are one function here share its slot.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _SUFFIX: Final = re.compile(r"_v\d$")
 
 @dataclass(frozen=True, slots=True)
 class Exports:
-    """The functions that have slots from the beginning, and the symbol of each."""
+    """The functions that have slots from the beginning, and the slot of each symbol."""
 
     keys: tuple[Key, ...]
     slots: dict[str, int]
@@ -43,7 +43,7 @@ class Exports:
 
 
 def key_of(name: str, version: int, *, per_thread: bool) -> Key:
-    """What tells functions apart: forms that are one function here have one key."""
+    """The key that tells functions apart: forms that are one function here have one key."""
     entry = registry.find(name, version)
     if entry is None:
         return name, form(name, version) or ANY_VERSION, False
@@ -51,15 +51,15 @@ def key_of(name: str, version: int, *, per_thread: bool) -> Key:
 
 
 def exports() -> Exports:
-    """All of them, for the functions that have been entered and the bindings that are installed."""
+    """All exports, for the functions entered so far and the installed bindings."""
     known = {_SUFFIX.sub("", name) for name in cydriver.__pyx_capi__ if name.startswith("cu")}
     names = sorted({entry.name for entry in registry.entries()} | known | {*FORMS})
     keys: dict[Key, int] = {}
     slots: dict[str, int] = {}
     for name in names:
         for symbol, version, per_thread in symbols(name):
-            # Who looks up the name alone means the function as it is today, and not the one for
-            # addresses of 32 bits that a driver would give.
+            # The name without a suffix means today's function. A driver would give the one for
+            # 32-bit addresses.
             meant = FORMS[name][1] if symbol == name and has_narrow(name, version) else version
             key = key_of(name, meant, per_thread=per_thread)
             slots[symbol] = keys.setdefault(key, len(keys))

@@ -1,10 +1,10 @@
-"""Cellar. Names of driver functions and the forms that CUDA gave them, one after the other.
+"""Cellar. Names of driver functions, and the successive forms that CUDA gave them.
 
-A function is asked for by its name and a version of CUDA, and is the newest form that is not
+A client asks for a function by its name and a version of CUDA, and gets the newest form that is not
 newer. Libraries that are linked with the driver ask for a symbol instead: the first form has the
-name alone, the second `_v2`, and so on; `_ptsz` and `_ptds` behind it stand for the form that takes
-the per-thread default stream where the plain one takes the legacy one. The facts are of cuda.h and
-cudaTypedefs.h; functions of one form are not listed.
+plain name, the second `_v2`, and so on. The suffixes `_ptsz` and `_ptds` mark the forms that take
+the per-thread default stream instead of the legacy one. The facts are from cuda.h and
+cudaTypedefs.h. Functions with one form are not listed.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-# The versions that brought the forms, and the functions.
+# The versions that brought the forms, and the functions with those forms.
 _ROWS: Final = (
     (
         (2000, 3020),
@@ -73,10 +73,10 @@ _ROWS: Final = (
     ((12080, 13000), "cuMemcpy3DBatchAsync cuMemcpyBatchAsync"),
 )
 FORMS: Final = {name: versions for versions, names in _ROWS for name in names.split()}
-# Since CUDA 12 the name stands for cuGraphInstantiateWithFlags, and has no symbol of its own.
+# Since CUDA 12 this name stands for cuGraphInstantiateWithFlags, and has no symbol of its own.
 _WITHOUT_SYMBOL: Final = frozenset({("cuGraphInstantiate", 12000)})
 
-# What stands behind the name of the per-thread form: with and without a stream to be given.
+# The suffix of the per-thread form: with a stream argument, and without.
 _PER_THREAD: Final = (
     (
         "_ptsz",
@@ -110,14 +110,14 @@ _PER_THREAD: Final = (
     ),
 )
 _SUFFIXES: Final = {name: suffix for suffix, names in _PER_THREAD for name in names.split()}
-# Version 7 of CUDA brought the per-thread default stream; older forms but the last had none.
+# CUDA 7 brought the per-thread default stream. Of the forms until then, only the last has one.
 _PER_THREAD_SINCE: Final = 7000
 ANY_VERSION: Final = 0
 """The version of functions that have one form."""
 
 
 def form(name: str, version: int) -> int | None:
-    """The newest form of a function that is not newer than `version`; None if all are."""
+    """The newest form of a function that is not newer than `version`; None if all are newer."""
     versions = FORMS.get(name)
     if versions is None:
         return ANY_VERSION
@@ -125,17 +125,17 @@ def form(name: str, version: int) -> int | None:
 
 
 def has_narrow(name: str, version: int) -> bool:
-    """True for a form whose addresses and sizes have 32 bits, as before CUDA 3.2."""
+    """True for a form with 32-bit addresses and sizes, as before CUDA 3.2."""
     return version < 3020 and 3020 in FORMS.get(name, ()) and name != "cuCtxCreate"
 
 
 def has_per_thread(name: str) -> bool:
-    """True for a function that takes the default stream where none is given."""
+    """True for a function that uses the default stream if no stream is given."""
     return name in _SUFFIXES
 
 
 def symbols(name: str) -> Iterator[tuple[str, int, bool]]:
-    """What a driver exports a function as: symbol, form, and whether it is a per-thread one."""
+    """The symbols of a function in a driver: symbol, form, and whether it is per-thread."""
     versions = FORMS.get(name, (ANY_VERSION,))
     last_old = max((each for each in versions if each <= _PER_THREAD_SINCE), default=None)
     for number, version in enumerate(versions, 1):

@@ -1,4 +1,4 @@
-"""Cellar, abi. The native libraries that are loaded in this process, by their data symbols."""
+"""Cellar, abi. Finds the native libraries that this process has loaded, by their data symbols."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 RUNTIME: Final = "libcudart.so.13"
-"""The runtime's library, and also the version of each of its symbols."""
+"""The runtime's library, and the version of each of its symbols."""
 SLOTS: Final = "cudasync_native_slots"
 NAMES: Final = "cudasync_native_names"
 RECORDS: Final = "cudasync_native_records"
@@ -16,7 +16,7 @@ _RTLD_NOLOAD: Final = 4
 
 
 def is_loaded_file(name: str) -> bool:
-    """Whether a file whose name has this in it is mapped into the process."""
+    """Whether a file whose name contains `name` is mapped into the process."""
     try:
         return f"/{name}" in Path("/proc/self/maps").read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -24,7 +24,7 @@ def is_loaded_file(name: str) -> bool:
 
 
 def native_library(soname: str) -> ctypes.CDLL | None:
-    """The library of this name if it is in the process, and ours."""
+    """The library of this name, if the process has loaded it and it is ours."""
     try:
         library = ctypes.CDLL(soname, mode=_RTLD_NOLOAD)
     except OSError:

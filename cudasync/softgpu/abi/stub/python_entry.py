@@ -1,13 +1,13 @@
 """Cellar. Where a driver call enters Python: machine code between the stub and the callbacks.
 
-What ctypes does for a callback, in half the time, and one thing that it does not: an exception that
-is on its way in the calling thread is put aside and brought back. Objects are freed while one is
-(what a failing expression leaves on the stack), and their destructors call the driver; with an
-exception set, calling Python is a crash or an exception lost.
+It does what ctypes does for a callback, in half the time. It also saves and restores the exception
+that is set in the calling thread. Objects can be freed while an exception is set (a failing
+expression's temporaries), and their destructors call the driver. To call Python with an exception
+set is a crash, or loses the exception.
 
-`CODE` is `SOURCE` assembled, so that nobody needs an assembler; a test assembles it again. It takes
-the number of the function in r11, and holds the GIL from its first call to its last. Other
-machines than x86-64 have ctypes' callbacks.
+`CODE` is `SOURCE` assembled, so that nobody needs an assembler. A test assembles it again. It takes
+the number of the function in r11, and holds the GIL from its first call to its last. Machines other
+than x86-64 use ctypes' callbacks.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ INTERFACE: Final = (
     "Py_DecRef",
     "PyErr_WriteUnraisable",
 )
-"""What the code calls: a table of addresses, which the functions' records follow."""
+"""The functions that the code calls: a table of addresses, before the functions' records."""
 
 RECORDS_OFFSET: Final = 0x80
 RECORD_BYTES: Final = 16
@@ -173,14 +173,14 @@ CODE: Final = bytes.fromhex(
 
 
 def placed(place: int, table: int) -> bytes:
-    """The code for an address in the library, with its table at another."""
+    """The code placed at one address in the library, for a table at another address."""
     before, found, after = CODE.partition(PLACEHOLDER.to_bytes(4, "little"))
     distance = table - (place + len(before) + len(found))
     return before + distance.to_bytes(4, "little", signed=True) + after
 
 
 def kinds_of(types: tuple[Any, ...]) -> bytes | None:
-    """The kinds of a function's arguments, with an end; None if it is one for ctypes."""
+    """The kinds of a function's arguments, with an end mark; None if ctypes must call it."""
     kinds = [_KINDS.get(type_) for type_ in types]
     if None in kinds or len(kinds) > MOST_ARGUMENTS:
         return None
@@ -188,14 +188,14 @@ def kinds_of(types: tuple[Any, ...]) -> bytes | None:
 
 
 def write_interface(table: int) -> None:
-    """Fill the table of addresses with those of this process."""
+    """Fill the table with the addresses of this process."""
     for index, name in enumerate(INTERFACE):
         address = ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p).value
         ctypes.c_void_p.from_address(table + 8 * index).value = address
 
 
 def write_record(table: int, index: int, function: Callable[..., int], kinds: bytes) -> object:
-    """Say what function `index` is; the answer must be kept for as long as it is."""
+    """Write the record of function `index`; keep the returned object as long as the record."""
     text = ctypes.create_string_buffer(kinds)
     place = table + RECORDS_OFFSET + RECORD_BYTES * index
     ctypes.c_void_p.from_address(place).value = id(function)

@@ -1,8 +1,8 @@
-"""Cellar. Which driver functions there are: each `calls_*` module enters its own here.
+"""Cellar. The registry of driver functions: each module with driver calls enters its own here.
 
-A function is known by its name without suffix and the version in which CUDA gave it its present
-C signature, as `cuGetProcAddress` asks for it. Where one signature has always served, the
-version is left out; where there are several, each is entered with its own signature written out.
+The key of a function is its name without suffix, and the version in which CUDA gave it its present
+C signature. `cuGetProcAddress` asks in the same way. A function that has always had one
+signature is entered without a version. Otherwise each signature is entered, written out.
 `function_versions.py` has the versions.
 """
 
@@ -37,7 +37,7 @@ class Entry:
     signature: str
     call: Call
     before_init: bool
-    """True for what may be called before cuInit, and in a forked child."""
+    """True if the function may be called before cuInit, and in a forked child."""
 
 
 _entries: dict[tuple[str, int], Entry] = {}
@@ -58,7 +58,7 @@ def export(
 
 
 def refuses_values(call: F) -> F:
-    """Let a call that is given no such handle say INVALID_VALUE: its documentation has no other."""
+    """Return INVALID_VALUE for an unknown handle: the call's documentation has no other code."""
 
     @wraps(call)
     def answer(*arguments: Any) -> Any:
@@ -73,9 +73,9 @@ def refuses_values(call: F) -> F:
 
 
 def find(name: str, version: int) -> Entry | None:
-    """The newest form of a function that is not newer than `version`, if it is here.
+    """The newest form of a function that is not newer than `version`, if it is implemented.
 
-    ANY_VERSION finds what has been entered without a version.
+    ANY_VERSION finds the function that was entered without a version.
     """
     if version == ANY_VERSION:
         return _entries.get((name, ANY_VERSION))
@@ -86,10 +86,10 @@ def find(name: str, version: int) -> Entry | None:
 
 
 def exact(name: str, version: int) -> Entry | None:
-    """What was entered with that version, if anything was."""
+    """The function that was entered with exactly that version, if any."""
     return _entries.get((name, version))
 
 
 def entries() -> list[Entry]:
-    """All of them, in the order of entry."""
+    """All entries, in the order of entry."""
     return list(_entries.values())

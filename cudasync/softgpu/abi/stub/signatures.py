@@ -1,6 +1,6 @@
 """Cellar. C signatures of the driver's functions, read from the bindings that will call them.
 
-`cuda.bindings.cydriver` carries the C type of every function it can call, as the name of a
+`cuda.bindings.cydriver` carries the C type of every function that it can call, as the name of a
 capsule: "CUresult (CUdevice *, int)". So the prototypes are exactly those of the installed version,
 and no header is needed.
 """
@@ -34,12 +34,12 @@ _SCALARS: Final[dict[str, Any]] = {
     "CUmemLocation": ctypes.c_uint64,
 }
 
-# Pointers and handles are integers here: ctypes then hands over a plain int, 0 for NULL.
+# Pointers and handles are integers here: ctypes then passes a plain int, 0 for NULL.
 _POINTER: Final = ctypes.c_size_t
 
 
 class UnknownSignature(Exception):
-    """The function passes something by value that has no plain C type here."""
+    """The function takes an argument by value that has no plain C type here."""
 
 
 @cache
@@ -76,7 +76,7 @@ def _argument_type(text: str) -> Any:
         raise UnknownSignature(text)
     if hasattr(named, "__members__"):
         return ctypes.c_int
-    # Handles convert to int and structures do not.
+    # Handles convert to int, and structures do not.
     if hasattr(named, "__int__"):
         return _POINTER
     raise UnknownSignature(text)

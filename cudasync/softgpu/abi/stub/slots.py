@@ -1,7 +1,7 @@
-"""Cellar, abi. The slots of a library that was written by `elf.py`: what each export jumps to.
+"""Cellar, abi. The slots of a library that `elf.py` wrote: the targets of its exports' jumps.
 
-A slot holds the address of native code that calls Python, or of a bit of code that returns a
-constant; Python changes it at any time. So all of them can answer without Python at once.
+A slot holds the address of native code that calls Python, or of code that returns a constant.
+Python can change it at any time, so all slots can switch at once to answers without Python.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ class Slots:
         self._table = base + stub.table_offset
         if self._entry is not None:
             native.write_interface(self._table)
-        self._callbacks: list[Any] = []  # Keeps alive what the slots point to.
+        self._callbacks: list[Any] = []  # Keeps the slots' targets alive.
 
     def take(self, function: Callable[..., int], types: tuple[Any, ...]) -> int:
-        """Lead the next slot to a function; the address to hand out, 0 if no slot is left."""
+        """Point the next slot at a function; the address to hand out, or 0 if no slot is left."""
         index = self.used
         if index == self.count:
             return 0
@@ -44,11 +44,11 @@ class Slots:
         return self.address(index)
 
     def address(self, index: int) -> int:
-        """The trampoline that jumps where a slot says."""
+        """The trampoline that jumps to a slot's address."""
         return self._trampolines + TRAMPOLINE_BYTES * index
 
     def lead(self, index: int, callback: Any) -> None:
-        """Let a slot jump to a callback of ctypes'."""
+        """Let a slot jump to a ctypes callback."""
         self._callbacks.append(callback)
         self._slots[index] = ctypes.cast(callback, ctypes.c_void_p).value or 0
 
@@ -68,5 +68,5 @@ class Slots:
 
 
 def base_of(library: ctypes.CDLL, stub: Stub) -> int:
-    """Where a library of these bytes was loaded."""
+    """The load address of a library with these bytes."""
     return ctypes.addressof(ctypes.c_uint64.in_dll(library, SLOTS_SYMBOL)) - stub.slots_offset

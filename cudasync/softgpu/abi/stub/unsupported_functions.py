@@ -1,8 +1,8 @@
-"""Cellar. Which driver functions are not here, and why: what a refused call says of itself.
+"""Cellar. The driver functions that are not implemented, and the reason that each call reports.
 
-Every function of the driver that no `calls_*` module has entered answers NOT_SUPPORTED with one of
-these sentences. Those of `NEVER_NEEDED` no program comes to by itself: they take an object that
-only a refused function makes, or CUDA has taken them out of use.
+Every function of the driver that no module has entered returns NOT_SUPPORTED with one of these
+sentences. No program reaches the functions of `NEVER_NEEDED` by itself: they take an object that
+only a refused function makes, or CUDA has withdrawn them.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ NEVER_NEEDED: Final = (
         "CUDA has taken it out of use",
     ),
 )
-"""By pattern, at the start of a name: what it is that no program gets to."""
+"""By pattern, at the start of a name: why no program reaches the function."""
 
 REFUSED: Final = (
     (r"cuTensorMap", "bulk copies of tensors (TMA) are not modelled"),
@@ -69,18 +69,18 @@ REFUSED: Final = (
     (r"cuLibraryGetUnifiedFunction", "device code has no functions that the host can call"),
     (r"cuStream(Begin|End).*Cig", "there is no graphics to capture for"),
 )
-"""By pattern, at the start of a name: what is missing."""
+"""By pattern, at the start of a name: the missing feature."""
 
 UNFORESEEN: Final = "it is not modelled"
 
 
 def never_needed(name: str) -> str:
-    """Why no program gets to the function; "" where one may."""
+    """Why no program reaches the function; "" if a program may."""
     return _first(NEVER_NEEDED, name)
 
 
 def why_not(name: str) -> str:
-    """Why the function is not here, as the end of a sentence."""
+    """Why the function is not implemented, as the end of a sentence."""
     return never_needed(name) or _first(REFUSED, name) or UNFORESEEN
 
 

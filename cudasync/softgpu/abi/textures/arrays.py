@@ -1,4 +1,4 @@
-"""Cellar. Driver calls that make, end and describe arrays."""
+"""Cellar. Driver calls that create, destroy and describe arrays."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from cudasync.softgpu.core.textures.formats import check_channels, format_of
 if TYPE_CHECKING:
     from cudasync.softgpu.core.machine import Machine
 
-# Where an allocation begins.
+# The largest width of a linear texture, in texels.
 _MOST_LINEAR: Final = 1 << 27
 
 

@@ -1,4 +1,4 @@
-"""Cellar. C structures that describe what an object is of, and how a texture is read."""
+"""Cellar. C structures that describe the resource of an object, and how a texture is read."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class TextureDescription(ctypes.Structure):
 
 
 class ViewDescription(ctypes.Structure):
-    """CUDA_RESOURCE_VIEW_DESC, and cudaResourceViewDesc with it."""
+    """CUDA_RESOURCE_VIEW_DESC; cudaResourceViewDesc is the same."""
 
     _fields_ = (
         ("format", _u32),
@@ -79,14 +79,14 @@ class ViewDescription(ctypes.Structure):
 
 
 def kind_of(number: int) -> Kind:
-    """The kind of resource; INVALID_VALUE if there is none such."""
+    """The kind of resource; INVALID_VALUE if the number is unknown."""
     if number not in list(Kind):
         raise DriverFailure(INVALID_VALUE, f"there is no resource type {number}")
     return Kind(number)
 
 
 def resource_at(address: int) -> Resource:
-    """What a CUDA_RESOURCE_DESC describes."""
+    """The resource that a CUDA_RESOURCE_DESC describes."""
     what = structure_at(ResourceDescription, address)
     kind = kind_of(what.kind)
     if kind is Kind.LINEAR:
@@ -100,7 +100,7 @@ def resource_at(address: int) -> Resource:
 
 
 def write_resource(address: int, resource: Resource) -> None:
-    """The other way round."""
+    """Write a CUDA_RESOURCE_DESC: the inverse of `resource_at`."""
     what = structure_at(ResourceDescription, address)
     ctypes.memset(address, 0, ctypes.sizeof(what))
     what.kind = resource.kind
@@ -122,7 +122,7 @@ def write_resource(address: int, resource: Resource) -> None:
 
 
 def sampling_at(address: int) -> Sampling:
-    """What a CUDA_TEXTURE_DESC describes."""
+    """The sampling that a CUDA_TEXTURE_DESC describes."""
     what = structure_at(TextureDescription, address)
     x, y, z = what.modes
     r, g, b, a = what.border
@@ -140,7 +140,7 @@ def sampling_at(address: int) -> Sampling:
 
 
 def write_sampling(address: int, sampling: Sampling) -> None:
-    """The other way round."""
+    """Write a CUDA_TEXTURE_DESC: the inverse of `sampling_at`."""
     what = structure_at(TextureDescription, address)
     ctypes.memset(address, 0, ctypes.sizeof(what))
     what.modes[:], what.border[:] = sampling.modes, sampling.border
@@ -154,7 +154,7 @@ _VIEW = tuple(name for name, _ in ViewDescription._fields_ if name != "reserved"
 
 
 def view_at(address: int) -> View | None:
-    """What a CUDA_RESOURCE_VIEW_DESC describes; None of null."""
+    """The view that a CUDA_RESOURCE_VIEW_DESC describes; None for null."""
     if not address:
         return None
     what = structure_at(ViewDescription, address)
@@ -162,7 +162,7 @@ def view_at(address: int) -> View | None:
 
 
 def write_view(address: int, view: View) -> None:
-    """The other way round."""
+    """Write a CUDA_RESOURCE_VIEW_DESC: the inverse of `view_at`."""
     what = structure_at(ViewDescription, address)
     ctypes.memset(address, 0, ctypes.sizeof(what))
     for name in _VIEW:

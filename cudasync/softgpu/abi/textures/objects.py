@@ -1,4 +1,4 @@
-"""Cellar. Driver calls that make, end and describe texture and surface objects."""
+"""Cellar. Driver calls that create, destroy and describe texture and surface objects."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Cellar. Driver calls about references: what they are of, and how textures are read."""
+"""Cellar. Driver calls about references: their resources, and how textures are read."""
 
 from __future__ import annotations
 
@@ -61,14 +61,14 @@ def cu_tex_ref_destroy(machine: Machine, reference: int) -> None:
 
 @export("cuParamSetTexRef")
 def cu_param_set_tex_ref(machine: Machine, function: int, unit: int, reference: int) -> None:
-    # As CUDA has it since its third version: a kernel finds its references by their names.
+    # As in CUDA since version 3, a kernel finds its references by their names.
     machine.modules.function(function)
     machine.references.get(reference)
     if unit != -1:
         raise DriverFailure(INVALID_VALUE, f"the unit is CU_PARAM_TR_DEFAULT, not {unit}")
 
 
-# What a reference is of
+# The resource of a reference
 
 
 @export("cuTexRefSetArray")

@@ -1,7 +1,7 @@
-"""Cellar. Instructions that only advise the caches: nothing happens.
+"""Cellar. Instructions that only advise the caches: they do nothing here.
 
-A policy that is made is a number nobody looks at. discard may leave anything in the memory it
-names, for instance what was there.
+A policy is created as a number that nothing reads. discard may leave any contents in the memory
+that it names, for instance the old ones.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Cellar. Scalar instructions that are two or three others, one after the other.
+"""Cellar. Scalar instructions that stand for two or three others in sequence.
 
 min and max of three numbers, .xorsign.abs, .relu of integers, sums of an f32 and a half.
 """
@@ -20,7 +20,7 @@ _PLAIN = {"ftz", "NaN"}
 
 
 def _extreme(parts: Parts, instruction: Instruction) -> bool:
-    """min and max in their longer forms."""
+    """Expand the longer forms of min and max."""
     type_ = instruction.type
     modifiers = set(instruction.modifiers)
     target, *sources = instruction.operands
@@ -54,7 +54,7 @@ def _extreme(parts: Parts, instruction: Instruction) -> bool:
 
 
 def _mixed(parts: Parts, instruction: Instruction) -> bool:
-    """add, sub and fma of f32 with halves: those are exact as f32."""
+    """Expand add, sub and fma of f32 with halves: halves are exact as f32."""
     if len(instruction.types) != 2:
         return False
     wide, narrow = instruction.types
@@ -69,7 +69,7 @@ def _mixed(parts: Parts, instruction: Instruction) -> bool:
 
 
 def _extend(parts: Parts, instruction: Instruction) -> bool:
-    """szext: what is above bit b becomes copies of the bit below it, or zeros."""
+    """Expand szext: bits from b up become copies of bit b - 1, or zeros."""
     if instruction.type not in (T.S32, T.U32) or len(instruction.modifiers) != 1:
         return False
     target, value, count = instruction.operands
@@ -94,7 +94,7 @@ def _extend(parts: Parts, instruction: Instruction) -> bool:
 
 
 def _breakpoint(parts: Parts, _instruction: Instruction) -> bool:
-    """brkpt: there is no debugger that could go on from here."""
+    """Expand brkpt into a trap: there is no debugger that could continue from here."""
     parts.settle("trap")
     return True
 

@@ -1,6 +1,6 @@
 """Cellar. isspacep.const: whether an address lies in one of the module's constants.
 
-Constants lie in memory like other variables, each by itself: no window holds them all.
+Constants lie in memory like other variables, each by itself: no window holds all of them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ T = ScalarType
 
 
 def rewrite(parts: Parts, instruction: Instruction, module: Module) -> bool:
-    """Compare the address with where each constant lies."""
+    """Compare the address with the range of each constant."""
     if instruction.opcode != "isspacep" or instruction.modifiers != ("const",):
         return False
     target, address = instruction.operands

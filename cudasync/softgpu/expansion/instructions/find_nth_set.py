@@ -1,7 +1,7 @@
 """Cellar. fns: the position of the n-th set bit of a word, counted up or down from a place.
 
-PTX ISA, "fns". Halving finds it: if the lower half of what is left has too few bits, they are
-counted off and the upper half is left. Counting down is counting up in the reversed word.
+PTX ISA, "fns". The code halves the word: if the lower half of the rest has too few bits, it
+subtracts them and goes on with the upper half. Counting down is counting up in the reversed word.
 """
 
 from __future__ import annotations

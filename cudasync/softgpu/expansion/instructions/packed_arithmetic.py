@@ -1,7 +1,7 @@
 """Cellar. Two numbers in one register: f16x2, bf16x2, s16x2, u16x2 and f32x2.
 
 PTX ISA, "Half Precision Floating Point Instructions" and others: each half of the result comes from
-the same half of the sources. The scalar instruction of the same name does it.
+the same half of the sources. The scalar instruction of the same name computes it.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def _each_half(parts: Parts, instruction: Instruction) -> bool:
 
 
 def _set_predicates(parts: Parts, instruction: Instruction) -> bool:
-    """setp: the first predicate is of the low halves, the second of the high ones."""
+    """Expand setp: the first predicate is for the low halves, the second for the high ones."""
     target = instruction.operands[0]
     if instruction.type not in _HALVES or not isinstance(target, Pair):
         return False
@@ -60,7 +60,7 @@ def _set_predicates(parts: Parts, instruction: Instruction) -> bool:
 
 
 def _set_halves(parts: Parts, instruction: Instruction) -> bool:
-    """set: 1.0 or, in an integer, all ones, in each half."""
+    """Expand set: each half becomes 1.0, or all ones in an integer."""
     if len(instruction.types) != 2 or instruction.type not in _HALVES:
         return False
     target, source = instruction.types

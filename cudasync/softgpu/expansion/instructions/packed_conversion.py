@@ -1,7 +1,7 @@
 """Cellar. cvt between packed halves and two numbers, and cvt.pack: PTX ISA, "cvt" and "cvt.pack".
 
-The first source goes to the upper half. To formats of 8 bits and fewer, halves go by way of f32,
-which holds them exactly.
+The first source goes to the upper half. Halves are converted to formats of 8 bits and fewer through
+f32, which holds them exactly.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 T = ScalarType
 _HALVES = (T.F16X2, T.BF16X2)
-# The types of cvt.pack and how many sources it has.
+# The types of cvt.pack, and its number of sources.
 _PACKED = {
     *(((narrow, T.S32, T.B32), 3) for narrow in (T.U8, T.S8)),
     *(((narrow, T.S32), 2) for narrow in (T.U16, T.S16)),
@@ -48,7 +48,7 @@ def _convert(parts: Parts, instruction: Instruction) -> bool:
 
 
 def _pack(parts: Parts, instruction: Instruction) -> bool:
-    """Two numbers, each brought into the range of a narrow type, below what a third has there."""
+    """Clamp two numbers to a narrow type and pack them below the low bits of a third source."""
     target, *sources = instruction.operands
     if (instruction.types, len(sources)) not in _PACKED or instruction.modifiers != ("pack", "sat"):
         return False
@@ -66,7 +66,7 @@ def _pack(parts: Parts, instruction: Instruction) -> bool:
 
 
 def _narrowed(parts: Parts, number: Operand, least: int, most: int, mask: int) -> Operand:
-    """A number brought into a range, and its low bits."""
+    """The low bits of a number that is clamped to a range."""
     raised = parts.compute("max.s32", number, Integer(least))
     lowered = parts.compute("min.s32", raised, Integer(most))
     return parts.compute("and.b32", lowered, Integer(mask))

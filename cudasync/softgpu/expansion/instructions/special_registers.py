@@ -1,7 +1,7 @@
-"""Cellar. Special registers that are the same in every launch here, or are others.
+"""Cellar. Special registers with the same value in every launch, or with that of another register.
 
-A launch has no clusters: PTX ISA has it that each block is a cluster of its own then. Counters of
-performance and registers of the environment read as zero, as a driver may have them.
+A launch has no clusters, so each block is a cluster of its own (PTX ISA). Performance counters and
+environment registers read as zero, as they may under a driver.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _MEANINGS: dict[str, Operand] = {
 
 
 def rewrite(parts: Parts, instruction: Instruction) -> bool:
-    """Put what such a register holds in its place."""
+    """Replace such a register by its value."""
     named = [each.name for each in instruction.operands if isinstance(each, Special)]
     if not any(name in _MEANINGS for name in named):
         return False

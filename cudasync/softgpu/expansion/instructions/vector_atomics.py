@@ -1,7 +1,7 @@
 """Cellar. Atomics on several numbers that lie side by side.
 
-PTX ISA, "atom" and "red": of a packed or vector type, each scalar is atomic by itself, and the
-whole need not be. So it is one atomic for each.
+PTX ISA, "atom" and "red": each scalar of a packed or vector type is atomic by itself, and the whole
+need not be. So each scalar becomes one atomic.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def _atomic(parts: Parts, instruction: Instruction) -> bool:
             found.append(_pair(parts, instruction, modifiers, place, each, target))
         else:
             found.append(_one(parts, instruction, modifiers, type_, place, each, target))
-    # Only now: a result may be a register that the address or a value is in.
+    # Only now: a result may be a register that holds the address or a value.
     for target, old in zip(results, found, strict=True):
         if old is not None:
             parts.write(target, old, T(f"b{type_.bits}"))
@@ -60,7 +60,7 @@ def _one(
     value: Operand,
     target: Operand,
 ) -> Operand | None:
-    """One atomic; its old value, if the instruction gives one."""
+    """Emit one atomic; return its old value, if the instruction returns one."""
     bits = T(f"b{type_.bits}")
     name = ".".join((instruction.opcode, *modifiers, type_.value))
     if instruction.opcode == "red":

@@ -1,8 +1,8 @@
 """Cellar. Video instructions: arithmetic on whole words, on two halves or on four bytes.
 
-PTX ISA, "Video Instructions": sources are extended by their own types, the operation has bits
-enough, .sat clamps to the range of the result's type. Then .add, .min or .max combine it with the
-last operand. Selectors and masks of bytes (`a.b0`) and averages are left to be refused.
+PTX ISA, "Video Instructions": sources are extended by their own types, the operation has enough
+bits, and .sat clamps to the range of the result's type. Then .add, .min or .max combines the result
+with the last operand. Byte selectors, byte masks (`a.b0`) and averages are left to be refused.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Cellar. malloc and free of device code, on a heap that is a variable of the module.
 
-As on a device, the heap has 8 MiB unless told otherwise, what is allocated outlives the launch, and
-malloc gives 0 when there is no more. free takes the memory and does not give it out again.
+As on a device, the heap has 8 MiB by default, allocations outlive the launch, and malloc returns 0
+when the heap is full. Freed memory is not given out again.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ if TYPE_CHECKING:
 T = ScalarType
 _NAME = "heap of kernels"
 _CAPACITY = 8 << 20
-# Before the first allocation: the bytes handed out.
+# The header before the first allocation: the number of bytes handed out.
 _HEADER_BYTES = 16
 
 
 def heap() -> Variable:
-    """The variable that memory is allocated in."""
+    """The variable that holds the heap."""
     return room(_NAME, _HEADER_BYTES + _CAPACITY)
 
 
 def allocates(module: Module, defined: Container[str]) -> bool:
-    """Whether anything in `module` calls malloc, and the module has none of its own."""
+    """Whether a function of `module` calls malloc, and the module does not define malloc."""
     return "malloc" not in defined and any("malloc" in callees(f) for f in module.functions)
 
 
 def rewrite(parts: Parts, instruction: Instruction, defined: Container[str]) -> bool:
-    """Take apart a call of malloc or free, unless the module has its own."""
+    """Take apart a call of malloc or free, unless the module defines the function."""
     name = callee(instruction)
     if name not in ("malloc", "free") or name in defined:
         return False

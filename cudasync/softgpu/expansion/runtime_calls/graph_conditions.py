@@ -1,7 +1,6 @@
-"""Cellar. cudaGraphSetConditional of device code: a store.
+"""Cellar. cudaGraphSetConditional of device code: it becomes a store.
 
-The handle of a condition is the address of its word, so an access that is checked checks the
-handle, too.
+The handle of a condition is the address of its word, so a checked access checks the handle, too.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ SETS_CONDITION: Final = "cudaGraphSetConditional"
 
 
 def rewrite(parts: Parts, instruction: Instruction, defined: Container[str]) -> bool:
-    """Take apart a call of it, unless the module has its own."""
+    """Take apart a call of cudaGraphSetConditional, unless the module defines the function."""
     if callee(instruction) != SETS_CONDITION or SETS_CONDITION in defined:
         return False
     arguments = instruction.operands[2]

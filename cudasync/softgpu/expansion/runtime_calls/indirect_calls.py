@@ -1,9 +1,9 @@
 """Cellar. Functions as values: their addresses, and calls through registers.
 
-The address of a function is a number that no memory can have, so that a kernel which reads through
-it is told. A call through a register is a guarded call of each function that it may mean: of those
-whose address is taken somewhere and whose parameters are as large as what is given. If none is
-meant, the call reads where it would have jumped, which is illegal.
+The address of a function is a number that no memory can have, so a kernel that reads through it
+fails with a report. A call through a register becomes a guarded call of each function that it may
+mean: the functions whose address is taken somewhere and whose parameters have the sizes of the
+arguments. If none matches, the call reads at the jump's target, which is an illegal access.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
     from cudasync.softgpu.expansion.rewriter import Parts
 
 T = ScalarType
-# User space ends far below: no allocation is ever here.
+# User space ends far below: no allocation ever lies here.
 _FIRST = 1 << 62
 _DISTANCE = 16
 
 
 class Targets:
-    """The functions of `module` by address, and which of them have their address taken."""
+    """The functions of `module` by address, and the functions whose address is taken."""
 
     def __init__(self, module: Module) -> None:
         self._functions = {each.name: each for each in module.functions}
@@ -46,7 +46,7 @@ class Targets:
                 self._taken.update(self._named(function, instruction))
 
     def variables(self, variables: Iterable[Variable]) -> tuple[Variable, ...]:
-        """`variables` whose initial values name no functions any more."""
+        """`variables` with numbers in place of function names in their initial values."""
         return tuple(
             replace(each, initial=tuple(self._number(value) for value in each.initial))
             if any(isinstance(value, SymbolAddress) for value in each.initial)
@@ -74,7 +74,7 @@ class Targets:
         return named
 
     def rewrite(self, parts: Parts, function: Function, instruction: Instruction) -> bool:
-        """Take apart a call through a register; put numbers for names of functions."""
+        """Take apart a call through a register; replace names of functions by numbers."""
         if instruction.opcode == "call" and isinstance(instruction.operands[1], Register):
             self._call(parts, function, instruction)
             return True
@@ -95,7 +95,7 @@ class Targets:
         assert isinstance(callee, Register)
         assert isinstance(results, Vector)
         assert isinstance(arguments, Vector)
-        # The register may be a result, too.
+        # The register may also be a result.
         where = parts.compute("mov.b64", callee)
         left = parts.active()
         for target in self._meant(function, results, arguments, more):

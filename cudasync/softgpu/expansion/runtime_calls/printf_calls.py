@@ -1,8 +1,8 @@
 """Cellar. vprintf and __assertfail become calls that leave a record; see `printf_functions`.
 
-Where the format can be seen to be a constant, the number of its arguments is known, and with it
-what vprintf returns. Elsewhere as many bytes are kept as the function has local memory for, since
-that is where compilers put arguments, and the result is 0.
+If the format is visibly a constant, the number of its arguments is known, and so is the result of
+vprintf. Otherwise the record keeps as many bytes as the function has local memory, because
+compilers put arguments there, and the result is 0.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ if TYPE_CHECKING:
 
 T = ScalarType
 _PRINTS, _ASSERTS = "vprintf", "__assertfail"
-# A conversion: what may stand between the percent sign and its letter.
+# A conversion: the characters between the percent sign and its letter.
 _CONVERSION = re.compile(rb"%[-+ #0-9.*hljztL]*([a-zA-Z%])")
 
 
 def output() -> Variable:
-    """The variable that takes the records."""
+    """The variable that holds the records."""
     return room(VARIABLE, HEADER_BYTES + CAPACITY)
 
 
 def prints(module: Module, defined: Container[str]) -> bool:
-    """Whether anything in `module` leaves records: not by functions of its own of these names."""
+    """Whether `module` leaves records: it calls these functions without defining them."""
     leaving = {each for each in (_PRINTS, _ASSERTS) if each not in defined}
     return any(not leaving.isdisjoint(callees(function)) for function in module.functions)
 
@@ -53,7 +53,7 @@ class Printing:
 
     def __init__(self, module: Module, defined: Container[str]) -> None:
         self._defined = defined
-        # Where something of a kind was called first.
+        # By kind: the first instruction that calls its function.
         self.called: dict[Kind, Instruction] = {}
         self._variables = {each.name: each for each in module.variables}
 
@@ -88,7 +88,7 @@ class Printing:
         parts.settle("call", Vector(()), Symbol(RECORDERS[kind]), Vector(tuple(arguments)))
 
     def recorders(self) -> tuple[Function, ...]:
-        """The functions that what was rewritten calls."""
+        """The functions that the rewritten calls need."""
         return tuple(recorder(kind, place) for kind, place in self.called.items())
 
     def _format(self, function: Function, index: int, operand: Operand) -> bytes | None:
@@ -96,7 +96,7 @@ class Printing:
         joins = set(function.labels.values())
         for place in range(index - 1, -1, -1):
             if place + 1 in joins:
-                # It may have been set elsewhere, too.
+                # The operand may also have been set elsewhere.
                 break
             instruction = function.body[place]
             if isinstance(operand, Symbol):
@@ -126,7 +126,7 @@ def _characters(variable_: Variable, offset: int) -> bytes | None:
 
 
 def _arguments(text: bytes) -> list[bytes]:
-    """The letters of the conversions that take an argument; a `*` takes one, too."""
+    """The letters of the conversions that take an argument; a `*` takes an argument, too."""
     found: list[bytes] = []
     for match in _CONVERSION.finditer(text):
         if match[1] != b"%":
@@ -140,7 +140,7 @@ def _local_bytes(function: Function) -> int:
 
 
 def _value(parts: Parts, operand: Operand, wide: str) -> Operand:
-    """What an argument holds: of 64 bits ("q"), or of 32 ("w")."""
+    """The value of an argument: of 64 bits ("q"), or of 32 ("w")."""
     type_ = "u64" if wide == "q" else "u32"
     if isinstance(operand, Symbol):
         return parts.compute(f"ld.param.{type_}", Address(operand))
@@ -148,6 +148,6 @@ def _value(parts: Parts, operand: Operand, wide: str) -> Operand:
 
 
 def _read_once(parts: Parts, address: Operand) -> None:
-    """A format that cannot be read is an illegal access at this line."""
+    """Read the format once: if it cannot be read, that is an illegal access at this line."""
     assert isinstance(address, Register)
     parts.settle("ld.u8", parts.register(T.B32), Address(address))

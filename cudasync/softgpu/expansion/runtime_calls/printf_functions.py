@@ -1,7 +1,7 @@
 """Cellar. The functions that leave the records of vprintf and __assertfail, written in PTX.
 
-Functions, and not a part of whoever prints: a record is ten stores and more, and kernels print in
-many places.
+They are functions, and not inlined into the caller, because a record takes ten stores and more, and
+kernels print in many places.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ _PARAMETERS = {
     Kind.PRINT: ".param .b64 text, .param .b64 first, .param .b32 bytes",
     Kind.ASSERTION: ".param .b64 text, .param .b64 file, .param .b32 line, .param .b64 function",
 }
-# The bytes of its arguments to %size.
+# PTX that puts the size of the arguments in bytes into %size.
 _SIZE = {
     Kind.PRINT: "ld.param.u32 %bytes, [bytes]; cvt.u64.u32 %size, %bytes;",
     Kind.ASSERTION: "mov.u64 %size, 24;",
 }
-# The arguments to %place. Those of a print that do not lie in local memory are zero.
+# PTX that stores the arguments at %place. Print arguments outside local memory are zero.
 _STORES = {
     Kind.PRINT: f"""
     ld.param.u64 %from, [first];

@@ -1,1 +1,1 @@
-"""Cellar. Instructions on textures and surfaces: calls of functions that are written in PTX."""
+"""Cellar. Instructions on textures and surfaces become calls of functions written in PTX."""

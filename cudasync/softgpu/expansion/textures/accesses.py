@@ -29,14 +29,14 @@ _COMBINED: Final = {
 
 
 class Accesses:
-    """Rewrites accesses to surfaces of one module; `wanted` is as of `Fetches`."""
+    """Rewrites the surface accesses of one module; for `wanted` see `Fetches`."""
 
     def __init__(self, module: Module, wanted: dict[str, Instruction]) -> None:
         self._module = module
         self._wanted = wanted
 
     def load(self, parts: Parts, instruction: Instruction) -> bool:
-        """suld.b."""
+        """Rewrite suld.b."""
         target, where = instruction.operands
         if not _is_plain(instruction):
             return False
@@ -57,7 +57,7 @@ class Accesses:
         return True
 
     def store(self, parts: Parts, instruction: Instruction) -> bool:
-        """sust.b."""
+        """Rewrite sust.b."""
         where, source = instruction.operands
         if not _is_plain(instruction):
             return False
@@ -74,7 +74,7 @@ class Accesses:
         return True
 
     def combine(self, parts: Parts, instruction: Instruction) -> bool:
-        """sured, by the byte (.b) or by the texel (.p)."""
+        """Rewrite sured, by the byte (.b) or by the texel (.p)."""
         operations = [each for each in instruction.modifiers if each in _COMBINED]
         where, source = instruction.operands
         if len(operations) != 1 or not _is_known(instruction, {"b", "p", *operations}):
@@ -96,7 +96,7 @@ class Accesses:
     def _place(
         self, parts: Parts, instruction: Instruction, where: Operand, size: int
     ) -> tuple[Register, Register] | None:
-        """The address of an access, and whether there is one; what traps has trapped by then."""
+        """The address of an access, and whether the access happens; traps are already emitted."""
         geometry = geometry_of(instruction)
         assert geometry is not None
         place = place_of(where, geometry)

@@ -1,4 +1,4 @@
-"""Cellar. tex, tld4 and the queries of both kinds of object become calls and loads."""
+"""Cellar. tex, tld4, and queries of textures and surfaces become calls and loads."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ _OF_OBJECT: Final = {"array_size": Field.ARRAY_SIZE, "normalized_coords": Field.
 
 
 class Fetches:
-    """Rewrites fetches of one module, and knows which functions they call."""
+    """Rewrites the fetches of one module, and collects the functions that they call."""
 
     def __init__(self, module: Module) -> None:
         self._module = module
         self.wanted: dict[str, Instruction] = {}
 
     def fetch(self, parts: Parts, instruction: Instruction) -> bool:
-        """tex, of one level or by a level of detail or gradients."""
+        """Rewrite tex: of one level, by a level of detail, or by gradients."""
         how = set(instruction.modifiers) & _HOW
         geometry = geometry_of(instruction)
         if geometry is None or not self._is_known(instruction, {*_HOW, "base", geometry}, how):
@@ -121,7 +121,7 @@ class Fetches:
         detail: Operand = more[0]
         if len(more) == 2:
             if "cube" in geometry:
-                # How gradients of directions become those of a face is not documented.
+                # The mapping from gradients of directions to those of a face is undocumented.
                 detail = Float(0, T.F32)
             else:
                 slopes = [_leading(each, count) for each in more]
@@ -138,7 +138,7 @@ class Fetches:
         return [s, t, parts.compute("mad.lo.u32", cube, Integer(6), face)]
 
     def gather(self, parts: Parts, instruction: Instruction) -> bool:
-        """tld4: a channel of the four texels that would be filtered."""
+        """Rewrite tld4: one channel of the four texels that a linear fetch would filter."""
         geometry = geometry_of(instruction)
         channels = [each for each in instruction.modifiers if each in _CHANNELS]
         if geometry not in ("2d", "a2d") or len(channels) != 1:
@@ -160,7 +160,7 @@ class Fetches:
         return True
 
     def query(self, parts: Parts, instruction: Instruction) -> bool:
-        """txq and suq: a word of the object."""
+        """Rewrite txq and suq: a word of the object."""
         asked = [each for each in instruction.modifiers if each != "level"]
         has_level = "level" in instruction.modifiers
         address = instruction.operands[1]

@@ -20,14 +20,15 @@ _HEAD: Final = ".version 6.0\n.target sm_50\n.address_size 64\n"
 
 
 def name_of(function: str) -> str:
-    """What a function is called in a module: no text can have that name."""
+    """The name of a function in a module: no text can contain it."""
     return f"texture {function}"
 
 
 def functions(wanted: dict[str, Instruction]) -> tuple[Function, ...]:
-    """The functions of these names and those that they call; who reports a fault names the place.
+    """The functions of these names and the functions that they call.
 
-    By name, without `name_of`, and with the first instruction that calls it.
+    `wanted` has, by name without `name_of`, the first instruction that calls the function. A report
+    of a fault names the place of that instruction.
     """
     found: dict[str, Function] = {}
     waiting = list(wanted.items())

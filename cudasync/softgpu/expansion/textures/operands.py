@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 T = ScalarType
 
-# By geometry: how many coordinates there are, and whether a layer comes before them.
+# By geometry: the number of coordinates, and whether a layer comes before them.
 GEOMETRIES: Final = {
     "1d": (1, False),
     "2d": (2, False),
@@ -44,9 +44,9 @@ def geometry_of(instruction: Instruction) -> str | None:
 
 
 def place_of(operand: Operand, geometry: str) -> Place | None:
-    """What an operand in brackets says; None if it does not fit the geometry."""
+    """The place that a bracketed operand describes; None if it does not fit the geometry."""
     if not isinstance(operand, Vector) or len(operand.elements) != 2:
-        # With a sampler of its own, for instance.
+        # For instance an operand with a sampler of its own.
         return None
     handle, where = operand.elements
     if not isinstance(handle, Address) or handle.offset:
@@ -54,7 +54,7 @@ def place_of(operand: Operand, geometry: str) -> Place | None:
     given = where.elements if isinstance(where, Vector) else (where,)
     count, has_layer = GEOMETRIES[geometry]
     wanted = count + has_layer
-    # Three of them are written as four.
+    # Three coordinates are written as four.
     if len(given) != wanted and not (wanted == 3 and len(given) == 4):
         return None
     layer = given[0] if has_layer else None
@@ -62,9 +62,9 @@ def place_of(operand: Operand, geometry: str) -> Place | None:
 
 
 def enter(parts: Parts, module: Module, address: Address, kind: int) -> Register | None:
-    """The object that a handle names; what is none is an illegal access of this instruction.
+    """The object that a handle names; any other handle is an illegal access at this instruction.
 
-    None if the handle stands where it can not be found.
+    None if the handle's origin is unknown.
     """
     base = address.base
     if isinstance(base, Register):
@@ -72,7 +72,7 @@ def enter(parts: Parts, module: Module, address: Address, kind: int) -> Register
     elif isinstance(base, Symbol) and any(
         each.name == base.name and each.space is StateSpace.GLOBAL for each in module.variables
     ):
-        # A reference: a variable that the driver keeps the handle in.
+        # A reference: a variable in which the driver keeps the handle.
         handle = parts.register(T.B64)
         parts.settle("ld.global.u64", handle, address)
     else:
@@ -93,6 +93,6 @@ def field(parts: Parts, handle: Register, offset: int) -> Register:
 
 
 def layer_of(parts: Parts, handle: Register, layer: Operand) -> Register:
-    """A layer that there is: the last one for what is beyond."""
+    """An existing layer: the last one if `layer` is beyond it."""
     last = parts.compute("sub.u32", field(parts, handle, Field.LAYERS), Integer(1))
     return parts.compute("min.u32", layer, last)

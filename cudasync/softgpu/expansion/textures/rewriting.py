@@ -1,4 +1,4 @@
-"""Cellar. Which instructions are about textures and surfaces, and who takes each apart."""
+"""Cellar. The instructions on textures and surfaces, and the rule for each."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ OBJECT_OPCODES: Final = ("tex", "tld4", "txq", "suq", "suld", "sust", "sured")
 
 
 class Textures:
-    """Takes apart what a module does with objects."""
+    """Takes apart a module's instructions on textures and surfaces."""
 
     def __init__(self, module: Module) -> None:
         self._fetches = Fetches(module)
@@ -39,5 +39,5 @@ class Textures:
         return rule is not None and rule(parts, instruction)
 
     def functions(self) -> tuple[Function, ...]:
-        """What has been rewritten calls these."""
+        """The functions that the rewritten instructions call."""
         return functions(self._fetches.wanted)

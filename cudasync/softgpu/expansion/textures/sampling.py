@@ -1,7 +1,8 @@
-"""Cellar. The PTX of fetches: a texel, or a weighted sum of two, four, eight; of one level or two.
+"""Cellar. The PTX of fetches: a texel, or a weighted sum of 2, 4 or 8 texels, of one or two levels.
 
-tex(x, y) = (1 - a)(1 - b) T[i, j] + a (1 - b) T[i + 1, j] + (1 - a) b T[i, j + 1] + a b T[i + 1,
-j + 1] of the CUDA programming guide. Products of weights are exact: they have 8 bits each.
+The formula is the CUDA programming guide's: tex(x, y) = (1 - a)(1 - b) T[i, j] + a (1 - b)
+T[i + 1, j] + (1 - a) b T[i, j + 1] + a b T[i + 1, j + 1]. Products of weights are exact, because
+weights have 8 bits.
 """
 
 from __future__ import annotations
@@ -17,13 +18,13 @@ _LENGTHS: Final = (Level.WIDTH, Level.HEIGHT, Level.DEPTH)
 
 
 def _where(count: int, type_: str) -> str:
-    """The parameters of a place: coordinates, behind them the slice where they do not choose it."""
+    """The parameters of a place: coordinates, then the slice if no coordinate chooses it."""
     names = [f".reg .{type_} {axis}" for axis in _AXES[:count]]
     return ", ".join([*names, *([".reg .b32 slice"] if count < 3 else [])])
 
 
 def _texel(prefix: str, indices: list[str], results: str = "%{}") -> str:
-    """A call for the texel at these indices, one for each coordinate that there is."""
+    """A call for the texel at these indices, one for each coordinate."""
     found = ", ".join(results.format(channel) for channel in _CHANNELS)
     match indices:
         case [x]:
@@ -53,7 +54,7 @@ _AXIS_REGISTERS: Final = """
 
 
 def sample(count: int) -> str:
-    """From one level, as the object filters."""
+    """The function that samples one level, with the object's filter."""
     corners = ""
     for corner in range(1 << count):
         sides = [corner >> number & 1 for number in range(count)]
@@ -95,7 +96,7 @@ linear:
 
 
 def blend(count: int) -> str:
-    """From the level, or the two levels, that a level of detail lies between."""
+    """The function that samples the one or two levels that a level of detail lies between."""
     place = ", ".join([*_AXES[:count], *(["slice"] if count < 3 else [])])
     mixed = "".join(
         f"""
@@ -150,7 +151,7 @@ def blend(count: int) -> str:
 
 
 def fetch(count: int) -> str:
-    """The texel at whole coordinates of a level."""
+    """The function that fetches the texel at integer coordinates of a level."""
     text = ""
     for number, axis in enumerate(_AXES[:count]):
         text += f"""

@@ -1,4 +1,4 @@
-"""Cellar. The PTX of surfaces: where an access goes, and whether it goes anywhere."""
+"""Cellar. The PTX of surfaces: the address of an access, and whether the access is inside."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from typing import Final
 
 from cudasync.softgpu.interface.texture_layout import Field, Level
 
-# `x` counts bytes. What is beyond the surface is moved to the nearest place inside; `is_inside`
-# says whether it had to be.
+# `x` counts bytes. A place beyond the surface is moved to the nearest place inside, and `is_inside`
+# is then 0.
 PLACE: Final = f"""
 .func (.reg .b64 address, .reg .b32 is_inside) place(
     .reg .b64 object, .reg .b32 x, .reg .b32 y, .reg .b32 z, .reg .b32 bytes)

@@ -1,8 +1,8 @@
-"""Cellar. The PTX of what textures are read by: a texel, and where a coordinate leads.
+"""Cellar. The PTX for textures: reads a texel, and maps a coordinate to texels.
 
-The formulas are those of the CUDA programming guide, "Texture Fetching". Where that says nothing:
-a weight is rounded to the nearest multiple of 1/256, half to even; channels that a texel has not
-read as 0, 0 and 1; and nothing is fused, so that sums are those of the formula, in its order.
+The formulas are those of the CUDA programming guide, "Texture Fetching". Where the guide says
+nothing: a weight is rounded to the nearest multiple of 1/256, half to even; missing channels read
+as 0, 0 and 1; and nothing is fused, so that sums are those of the formula, in its order.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Final
 
 from cudasync.softgpu.interface.texture_layout import Decoding, Field, Level, Mode
 
-# The texel at x, y, z of a level; that of the border if one of them is negative.
+# The texel at x, y, z of a level; the border's if one of them is negative.
 TEXEL: Final = f"""
 .func (.reg .b32 r, .reg .b32 g, .reg .b32 b, .reg .b32 a) texel(
     .reg .b64 object, .reg .b64 level, .reg .b32 x, .reg .b32 y, .reg .b32 z)
@@ -125,7 +125,7 @@ border:
 
 
 def _resolved(index: str) -> str:
-    """An index brought into the texture as the mode says; -1 for the border."""
+    """PTX that brings an index into the texture by the mode; -1 means the border."""
     return f"""
     setp.lt.s32 %is_below, {index}, 0;
     setp.ge.s32 %is_above, {index}, size;
@@ -140,7 +140,7 @@ def _resolved(index: str) -> str:
     selp.b32 {index}, -1, {index}, %takes;"""
 
 
-# The texel on either side of a coordinate, and the weight of the second, of 8 fractional bits.
+# The texels on either side of a coordinate, and the weight of the second, with 8 fractional bits.
 AXIS: Final = f"""
 .func (.reg .b32 first, .reg .b32 second, .reg .f32 weight) axis(
     .reg .f32 at, .reg .b32 size, .reg .b32 mode, .reg .b32 normalised, .reg .b32 linear)
@@ -185,7 +185,7 @@ texels:
 }}
 """
 
-# A whole coordinate of what is not normalised: beyond the texture it is the edge or the border.
+# An integer coordinate that is not normalised: beyond the texture it is the edge or the border.
 INDEX: Final = f"""
 .func (.reg .b32 index) index(.reg .b32 at, .reg .b32 size, .reg .b32 mode)
 {{
@@ -203,7 +203,7 @@ INDEX: Final = f"""
 }}
 """
 
-# The face of a cube that a direction meets, and where.
+# The face of a cube that a direction meets, and the coordinates on that face.
 CUBE: Final = """
 .func (.reg .b32 face, .reg .f32 s, .reg .f32 t) cube(.reg .f32 x, .reg .f32 y, .reg .f32 z)
 {

@@ -1,7 +1,8 @@
 """Cellar. The memory of one call of a function: its links, its registers, its .param variables.
 
-Activations lie one behind the other on the thread's stack, so that a callee finds its caller's
-and recursion needs nothing of its own. The kernel is the first; its parameters lie elsewhere.
+Activation records lie one after another on the thread's stack, so a callee finds its caller's
+record, and recursion needs nothing special. The kernel's record is the first; its parameters lie
+elsewhere.
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ from cudasync.softgpu.oracle.emission.local_frames import addressed
 if TYPE_CHECKING:
     from cudasync.ptx.ir import Function
 
-# The number of the call that made the activation; the activation that called; where the call's
-# local memory begins in its thread's (see frames.py).
+# The number of the call site that made the record; the caller's record; where the call's local
+# memory begins in its thread's (see local_frames.py).
 SITE_OFFSET = 0
 CALLER_OFFSET = 8
 LOCAL_OFFSET = 16
@@ -25,11 +26,11 @@ _REGISTER_BYTES = 8
 
 
 class Activation:
-    """Offsets from the start of an activation, and its size in bytes."""
+    """Offsets from the start of an activation record, and its size in bytes."""
 
     registers: dict[str, int]
-    # .param variables: those of the body, and those of a device function's head, unless their
-    # address is taken.
+    # .param variables of the body. Also those of a device function's head, unless their address is
+    # taken.
     memory: dict[str, int]
     size_bytes: int
 

@@ -1,9 +1,9 @@
-"""Cellar. Writing LLVM IR for one thread: registers live in memory, every instruction stands alone.
+"""Cellar. Writes LLVM IR for one thread: registers live in memory, each instruction stands alone.
 
-A register is eight bytes of an activation. It is read at the width an instruction asks for,
-which on a little-endian machine is its low bits, and written at its own width, so that a narrow
+A register is eight bytes of an activation record. An instruction reads it at its own width, which
+is the low bits on a little-endian machine. A write has the register's width, so that a narrow
 result fills the register as the PTX ISA says ("Operand Size Exceeding Instruction-Type Size").
-No value lives in LLVM across two PTX instructions; that is what makes stopping anywhere easy.
+No LLVM value lives across two PTX instructions, so a thread can stop anywhere.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ T = ScalarType
 
 
 def llvm_type(type_: ScalarType) -> str:
-    """Halves are integers here: arithmetic on them goes by way of wider types."""
+    """The LLVM type. Halves are integers here: arithmetic on them goes through wider types."""
     if type_ is T.F32:
         return "float"
     if type_ is T.F64:
@@ -47,7 +47,7 @@ def llvm_type(type_: ScalarType) -> str:
 
 
 class Emitter:
-    """The text of one thread function, and how its operands are read and written."""
+    """The text of one thread function, and methods that read and write its operands."""
 
     def __init__(
         self, function: Function, places: Places, file: str, *, memcheck: bool, record: bool
@@ -56,9 +56,9 @@ class Emitter:
         self.file = file
         self.memcheck = memcheck
         self.record = record
-        # What the thread may stop at; the number of a stop is its place here, from 1.
+        # The suspension points; the number of a stop is its place here, counted from 1.
         self.stops: list[Stop] = []
-        # The instruction being lowered, and its place in the function.
+        # The instruction being lowered, and its index in the function.
         self.instruction: Instruction | None = None
         self.index = 0
         # Helper functions that the text calls, by name: declarations or definitions.
@@ -66,14 +66,14 @@ class Emitter:
         self.lines: list[str] = []
         # Functions called so far, in the order of their first call; the kernel is the first.
         self.called: list[Function] = [function]
-        # Labels behind calls, by the number that the callee's activation keeps.
+        # Labels after calls, by the number that the callee's record keeps.
         self.returns: list[str] = []
         self._count = 0
         self._activations: dict[str, Activation] = {}
         self.enter(function)
 
     def enter(self, function: Function) -> None:
-        """What follows is the body of `function`."""
+        """Begin the body of `function`."""
         self.function = function
         self.activation = self.activation_of(function)
         self.places.enter(function)
@@ -82,7 +82,7 @@ class Emitter:
         return self._activations.setdefault(function.name, Activation(function))
 
     def label_of(self, index: int, function: Function | None = None) -> str:
-        """The label of an instruction of the function at hand, or of another."""
+        """The label of an instruction of the current function, or of `function`."""
         number = self.called.index(function or self.function)
         return f"F{number}.I{index}"
 
@@ -105,7 +105,7 @@ class Emitter:
         return name
 
     def call(self, result: str, name: str, *arguments: tuple[str, str]) -> str:
-        """Call a function known by its declaration alone: an LLVM intrinsic or the C library's."""
+        """Call a function that is only declared: an LLVM intrinsic or a C library function."""
         types = ", ".join(type_ for type_, _ in arguments)
         self.helpers.setdefault(name, f"declare {result} @{name}({types})")
         return self.helper(result, name, *arguments)
@@ -118,7 +118,7 @@ class Emitter:
         return self.value(f"select i1 {condition}, {type_} {yes}, {type_} {no}")
 
     def refuse(self, why: str) -> NoReturn:
-        """The instruction at hand is not implemented."""
+        """Refuse the current instruction: it is not implemented."""
         assert self.instruction is not None
         raise PtxError(
             why,
@@ -141,7 +141,7 @@ class Emitter:
         return self.field("%frame", ThreadState.block.offset, "ptr")
 
     def base(self) -> str:
-        """The activation of the function that runs."""
+        """The activation record of the running function."""
         return self.field("%frame", ThreadState.activation.offset, "ptr")
 
     # ---- operands
@@ -183,7 +183,7 @@ class Emitter:
         return value
 
     def resize(self, value: str, bits: int, type_: ScalarType, *, signed: bool = False) -> str:
-        """An integer of `bits` bits cut or extended to `type_`."""
+        """An integer of `bits` bits, truncated or extended to `type_`."""
         if bits > type_.bits:
             value = self.value(f"trunc i{bits} {value} to i{type_.bits}")
         elif bits < type_.bits:
@@ -192,7 +192,7 @@ class Emitter:
         return self.from_bits(value, type_)
 
     def write(self, operand: Operand, value: str, type_: ScalarType) -> None:
-        """Store a result of `type_`; one narrower than its register is extended by its sign."""
+        """Store a result of `type_`; a result narrower than its register is sign-extended."""
         match operand:
             case Sink():
                 return
@@ -234,7 +234,7 @@ class Emitter:
 
     def _float(self, constant: Float, type_: ScalarType) -> str:
         bits = constant.bits
-        # A decimal constant is a double, whatever it is written for.
+        # A decimal constant is a double, whatever type the instruction has.
         if constant.type is T.F64 and type_ is T.F32:
             number = struct.unpack("<d", struct.pack("<Q", bits))[0]
             (bits,) = struct.unpack("<I", struct.pack("<f", number))

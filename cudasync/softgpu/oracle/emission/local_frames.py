@@ -1,8 +1,8 @@
 """Cellar. The .local memory of a thread: the kernel's variables, then a frame for each call.
 
-A frame begins where the caller's ends, so that a function that calls itself has variables of its
-own each time; an address counts from the start of the thread's memory, whoever took it. Parameters
-whose address is taken lie in the frame, too: PTX ISA has them copied to the stack then ("mov").
+A frame begins where the caller's ends, so a recursive function has new variables in each call. An
+address counts from the start of the thread's memory, in every function. Parameters whose address is
+taken lie in the frame, too: they are copied to the stack then (PTX ISA, "mov").
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ if TYPE_CHECKING:
 
     from cudasync.ptx.ir import Function, Module, Variable
 
-# What there is for functions that call themselves: as in the jit.
+# The memory for recursive functions, as in the jit.
 _RECURSION_BYTES = 4096
-# Stricter alignments are not heeded: every thread would pay for them.
+# Stricter alignments are ignored: every thread would pay for them.
 _MOST_ALIGNMENT = 4096
 
 
 class LocalFrames:
-    """Where .local variables lie: in the kernel, and from the start of a function's frame.
+    """Offsets of .local variables: in the kernel, and from the start of a function's frame.
 
-    Module-scope variables are the kernel's. `bytes_of` has the size of each frame by function,
-    `thread_bytes` is what a thread needs for all of them.
+    Module-scope variables belong to the kernel. `bytes_of` has the size of each frame by function;
+    `thread_bytes` is the size of all of them for one thread.
     """
 
     bytes_of: Mapping[str, int]
@@ -55,9 +55,9 @@ class LocalFrames:
             self.thread_bytes += _RECURSION_BYTES
 
     def offset(self, function: Function, name: str) -> tuple[int, bool] | None:
-        """The offset of what is called `name` in `function`, and whether it counts from its frame.
+        """The offset of `name` in `function`, and whether it counts from the function's frame.
 
-        None if that does not lie in local memory.
+        None if `name` does not lie in local memory.
         """
         own = self._offsets[function.name].get(name)
         if own is not None:

@@ -1,6 +1,6 @@
-"""Cellar. Where symbols lie: offsets in shared, local and parameter memory, addresses elsewhere.
+"""Cellar. The places of symbols: offsets in shared, local and parameter memory, or addresses.
 
-A symbol of a window (.shared, .local, .param) is its offset in it, as the PTX ISA has it, and
+A symbol of a window (.shared, .local, .param) is its offset in the window, as the PTX ISA says, and
 `cvta` adds the window's base. Symbols of .global and .const are addresses, found at launch.
 """
 
@@ -26,17 +26,17 @@ S = StateSpace
 
 
 class Places:
-    """The place of every symbol that a kernel, and what it calls, can name."""
+    """The place of every symbol that a kernel and the functions that it calls can name."""
 
     parameter_bytes: int
     static_shared_bytes: int
-    # Of the shared window, before all variables.
+    # Bytes of the shared window before all variables.
     reserved_shared_bytes: int
     local_bytes: int
 
     def __init__(self, module: Module, kernel: Function, variables: tuple[Variable, ...]) -> None:
         self._index = {variable.name: index for index, variable in enumerate(variables)}
-        # By the name of the function that declares them ("" for the module), and their own.
+        # Keys: the name of the declaring function ("" for the module), and the symbol's name.
         self._space: dict[tuple[str, str], StateSpace] = {}
         self._offset: dict[tuple[str, str], int] = {}
         self._function = kernel
@@ -55,7 +55,7 @@ class Places:
         size = self._lay_out([(scope, v) for scope, v in shared if not v.is_extern])
         dynamic = [(scope, v) for scope, v in shared if v.is_extern]
         if dynamic:
-            # It starts where its strictest alignment allows, after everything static.
+            # Dynamic memory starts after all static memory, at its strictest alignment.
             strictest = max(16, *(v.align for _, v in dynamic))
             size = -(-size // strictest) * strictest
         self._offset |= {(scope, v.name): size for scope, v in dynamic}
@@ -68,7 +68,7 @@ class Places:
         self.local_bytes = self.frames.thread_bytes
 
     def _lay_out(self, scoped: list[tuple[str, Variable]]) -> int:
-        """One behind the other, each at its alignment; the size of all."""
+        """Lay out variables in sequence, each at its alignment; return the total size."""
         end = 0
         for scope, variable in scoped:
             start = -(-end // variable.align) * variable.align
@@ -77,16 +77,16 @@ class Places:
         return end
 
     def function(self, name: str) -> Function | None:
-        """The function of the module that is called `name`."""
+        """The function of the module with this name."""
         return self._functions.get(name)
 
     def may_see(self, call: Instruction) -> bool:
-        """Whether a call may look at memory that other threads write."""
+        """Whether a call may read memory that other threads write."""
         callee = call.operands[1]
         return not isinstance(callee, Symbol) or callee.name in self._seeing
 
     def enter(self, function: Function) -> None:
-        """Symbols mean what they do in `function` from here on."""
+        """From here on, symbols have their meaning in `function`."""
         self._function = function
 
     def _scope(self, name: str) -> tuple[str, str]:

@@ -17,9 +17,9 @@ _OF_BLOCK = {
     "%ctaid": BlockState.block_index.offset,
     "%nctaid": BlockState.grid_size.offset,
 }
-# Of the address of a cooperative grid's workspace.
+# Halves of the address of a cooperative grid's workspace.
 _HALVES = {"%envreg1": 4, "%envreg2": 0}
-# Lanes counted from bit 0: shift of all ones by the lane, and whether that is inverted.
+# Registers with a constant value, the same in all lanes.
 _CONSTANT = {"%smid": 0, "%nsmid": 1, "%gridid": 0, **REGISTERS}
 _CLOCKS = frozenset(
     {"%clock", "%clock_hi", "%clock64", "%globaltimer", "%globaltimer_lo", "%globaltimer_hi"}
@@ -33,7 +33,7 @@ def block_field(emitter: Emitter, offset: int, type_: str) -> str:
 
 
 def read_special(emitter: Emitter, special: Special) -> str:
-    """The value of a special register, as wide as its declared type."""
+    """The value of a special register, in the width of its declared type."""
     name, _, axis = special.name.partition(".")
     if axis == "w":
         return "0"
@@ -79,7 +79,7 @@ def read_special(emitter: Emitter, special: Special) -> str:
 
 
 def _total(emitter: Emitter) -> str:
-    """Static and dynamic shared memory together."""
+    """The size of static and dynamic shared memory together."""
     total = block_field(emitter, BlockState.shared_bytes.offset, "i64")
     narrow = emitter.value(f"trunc i64 {total} to i32")
     return emitter.value(f"sub i32 {narrow}, {emitter.places.reserved_shared_bytes}")

@@ -1,7 +1,7 @@
-"""Cellar. What compiled code and the scheduler share: one record per thread, one per block.
+"""Cellar. State shared by compiled code and the scheduler: one record per thread, one per block.
 
-Both are plain C structures, so that the offsets in the generated code and the fields read here
-cannot disagree. The stack of a thread, with its registers, follows its record.
+Both are plain C structures, so the offsets in the generated code and the fields read here cannot
+disagree. The stack of a thread, with its registers, follows its record.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ import ctypes
 
 from cudasync.ptx.types import StateSpace
 
-# What a thread function returns besides the number (1 and up) of the stop it has reached.
+# Results of a thread function besides the number (1 and up) of the stop that it reached.
 DONE = -1
 FAULTED = -2
-# What fault_kind holds, and what fault_space counts.
+# Values of fault_kind, and the spaces that fault_space counts.
 ILLEGAL_ADDRESS, MISALIGNED, TIMEOUT, TRAP, ASSERT = 1, 2, 3, 4, 5
 SPACES = tuple(StateSpace)
 
@@ -22,7 +22,7 @@ MAILBOX_WORDS = 24
 
 
 class BlockState(ctypes.Structure):
-    """What every thread of a block can see, and the fault of the first that failed."""
+    """State that every thread of a block can see, and the fault of the first thread that failed."""
 
     _fields_ = (
         ("shared", ctypes.c_uint64),
@@ -52,7 +52,7 @@ class BlockState(ctypes.Structure):
 
 
 class ThreadState(ctypes.Structure):
-    """Where a thread is, who it is, and what it tells and hears at a stop."""
+    """A thread's position and coordinates, and its mailbox for stops."""
 
     _fields_ = (
         ("position", ctypes.c_uint32),
@@ -60,7 +60,7 @@ class ThreadState(ctypes.Structure):
         ("index", ctypes.c_uint32 * 3),
         ("carry", ctypes.c_uint32),
         ("block", ctypes.c_uint64),
-        # The activation of the function that runs (see activation.py), and the stack's end.
+        # The record of the running function (see activation_record.py), and the stack's end.
         ("activation", ctypes.c_uint64),
         ("stack_end", ctypes.c_uint64),
         ("local", ctypes.c_uint64),
@@ -68,5 +68,5 @@ class ThreadState(ctypes.Structure):
     )
 
 
-# Where the stack of a thread begins behind its record.
+# The offset of a thread's stack from its record.
 STACK_OFFSET = -(-ctypes.sizeof(ThreadState) // 16) * 16

@@ -1,4 +1,4 @@
-"""Cellar. Where a thread stops, and what it waits for there."""
+"""Cellar. Suspension points: where a thread stops, and what it waits for."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from cudasync.ptx.ir import Instruction
 
-# What a trip through a loop in which threads stop costs more than others.
+# The extra cost of a trip through a loop in which threads stop.
 STOP_COST = 2**12
 
 
@@ -22,10 +22,10 @@ class StopKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """One place where threads stop; `resume` is the label at which they go on."""
+    """One suspension point; `resume` is the label at which threads go on."""
 
     kind: StopKind
     instruction: Instruction
     resume: str
-    # Of a polite loop: whether it changes memory while it goes round.
+    # For a polite loop: whether it changes memory in each trip.
     gets_on: bool = False

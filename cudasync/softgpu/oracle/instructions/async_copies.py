@@ -1,4 +1,4 @@
-"""Cellar. cp.async of one thread: the copy is done where it stands, byte by byte."""
+"""Cellar. cp.async of one thread: the copy runs at once, byte by byte."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _WAITS = frozenset({"commit_group", "wait_group", "wait_all"})
 
 
 def copy(e: Emitter, i: Instruction) -> None:
-    """cp.async, its waits, and its arrivals at an mbarrier."""
+    """Lower cp.async, its waits, and its arrivals at an mbarrier."""
     modifiers = set(i.modifiers)
     if "async" in modifiers and modifiers & _WAITS:
         return
@@ -27,7 +27,7 @@ def copy(e: Emitter, i: Instruction) -> None:
         if "noinc" in modifiers:
             arrive(e, i, i.operands[0], [])
         else:
-            # One arrival is expected more, and comes at once.
+            # One more arrival is expected, and it comes at once.
             address(e, i, i.operands[0], 8, is_write=True)
     elif {"async", "global"} <= modifiers and {"ca", "cg"} & modifiers and i.operands[2:]:
         _move(e, i)
@@ -64,7 +64,7 @@ def _move(e: Emitter, i: Instruction) -> None:
 def _move_part(
     e: Emitter, i: Instruction, source: Operand, there: str, length: str, size: int, done: str
 ) -> None:
-    """Copy the first `length` bytes, each of which is checked; alignment is that of all."""
+    """Copy the first `length` bytes. Each byte is checked; alignment is checked for all."""
     for byte in range(size - 1):
         more, step = e.fresh("more"), e.fresh("byte")
         e.line(f"br label %{more}")
@@ -81,7 +81,7 @@ def _move_part(
 
 
 def _check_alignment(e: Emitter, i: Instruction, source: Operand, size: int) -> None:
-    """Fail where an access of all bytes would for its alignment, which is looked at first."""
+    """Fault if an access of all bytes would be misaligned; alignment is checked first."""
     if not e.memcheck:
         return
     assert isinstance(source, Address)
@@ -102,7 +102,7 @@ def _move_byte(e: Emitter, there: str, here: str, byte: int) -> None:
 
 
 def _length(e: Emitter, operand: Operand, size: int) -> str:
-    """The bytes that are read."""
+    """The number of bytes to read."""
     register = operand.register if isinstance(operand, Negated) else operand
     if isinstance(register, Register) and register.type is T.PRED:
         return e.select(e.read(operand, T.PRED), "i32", "0", str(size))

@@ -1,7 +1,7 @@
 """Cellar. atom and red: plain load, compute, store.
 
-One thread of a launch runs at a time here, so that nothing can come between. Atomic towards
-other launches or the host these are not, and do not need to be in a second opinion.
+Only one thread of a launch runs at a time here, so nothing can come between. The operations are not
+atomic towards other launches or the host; a second opinion does not need that.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ OPERATIONS = frozenset({"add", "min", "max", "inc", "dec", "exch", "cas", "and",
 
 
 def atomic(e: Emitter, i: Instruction) -> None:
-    """atom gives the old value; red does not."""
+    """Lower atom, which returns the old value, and red, which does not."""
     first = 1 if i.opcode == "atom" else 0
     operation = next((m for m in i.modifiers if m in OPERATIONS), None)
     if operation is None or i.vector_size > 1 or i.type in (T.F16X2, T.BF16X2, T.B128):
         e.refuse(f"this form of {i.opcode} is not implemented")
     if i.type in _HALVES and operation not in ("add", "min", "max"):
         e.refuse(f"this form of {i.opcode} is not implemented")
-    # Behind the values there may be a cache policy.
+    # A cache policy may follow the values.
     last = first + (3 if operation == "cas" else 2)
     values = [e.read(operand, i.type) for operand in i.operands[first + 1 : last]]
     where = address(e, i, i.operands[first], i.type.size, is_write=True)

@@ -15,7 +15,7 @@ T = ScalarType
 
 
 def logic(e: Emitter, i: Instruction) -> None:
-    """and, or, xor, not: on bits and on predicates."""
+    """Lower and, or, xor, not: on bits and on predicates."""
     a = e.read(i.operands[1], i.type)
     operation, b = ("xor", "-1") if i.opcode == "not" else (i.opcode, "")
     if i.opcode != "not":
@@ -26,20 +26,20 @@ def logic(e: Emitter, i: Instruction) -> None:
 
 
 def logical_not(e: Emitter, i: Instruction) -> None:
-    """cnot: 1 for 0, else 0."""
+    """Lower cnot: 1 for 0, otherwise 0."""
     is_zero = e.value(f"icmp eq i{i.type.bits} {e.read(i.operands[1], i.type)}, 0")
     e.write(i.operands[0], e.value(f"zext i1 {is_zero} to i{i.type.bits}"), i.type)
 
 
 def shift(e: Emitter, i: Instruction) -> None:
-    """shl, shr: amounts are unsigned 32-bit numbers, and those beyond the width shift all out."""
+    """Lower shl, shr: amounts are unsigned 32-bit numbers; amounts beyond the width clear all."""
     bits = i.type.bits
     amount = e.read(i.operands[2], T.U32)
     last = e.value(f"icmp ult i32 {amount}, {bits}")
     safe = e.resize(e.select(last, "i32", amount, str(bits - 1)), 32, T(f"b{bits}"))
     a = e.read(i.operands[1], i.type)
     if i.opcode == "shr" and i.type.is_signed:
-        # Shifting by one less than the width leaves copies of the sign, as any more would.
+        # A shift by one less than the width leaves copies of the sign, as any larger shift would.
         e.write(i.operands[0], e.value(f"ashr i{bits} {a}, {safe}"), i.type)
         return
     shifted = e.value(f"{'shl' if i.opcode == 'shl' else 'lshr'} i{bits} {a}, {safe}")
@@ -47,7 +47,7 @@ def shift(e: Emitter, i: Instruction) -> None:
 
 
 def funnel_shift(e: Emitter, i: Instruction) -> None:
-    """shf: the 64-bit number b:a shifted; .l keeps its high word, .r its low word."""
+    """Lower shf: shift the 64-bit number b:a; .l keeps its high word, .r its low word."""
     low = e.value(f"zext i32 {e.read(i.operands[1], T.B32)} to i64")
     high = e.value(f"zext i32 {e.read(i.operands[2], T.B32)} to i64")
     both = e.value(f"or i64 {low}, {e.value(f'shl i64 {high}, 32')}")
@@ -65,7 +65,7 @@ def funnel_shift(e: Emitter, i: Instruction) -> None:
 
 
 def count(e: Emitter, i: Instruction) -> None:
-    """popc, clz: the result is a .u32 whatever the width of the source."""
+    """Lower popc, clz: the result is a .u32, whatever the width of the source."""
     width = f"i{i.type.bits}"
     a = e.read(i.operands[1], i.type)
     if i.opcode == "popc":
@@ -76,7 +76,7 @@ def count(e: Emitter, i: Instruction) -> None:
 
 
 def find_leading(e: Emitter, i: Instruction) -> None:
-    """bfind: the highest bit that is not a copy of the sign, -1 if there is none."""
+    """Lower bfind: the highest bit that is not a copy of the sign; -1 if there is none."""
     bits, width = i.type.bits, f"i{i.type.bits}"
     a = e.read(i.operands[1], i.type)
     if i.type.is_signed:
@@ -109,17 +109,17 @@ def _field_mask(e: Emitter, length: str) -> str:
 
 
 def extract_field(e: Emitter, i: Instruction) -> None:
-    """bfe: bits beyond the source are copies of its sign (.s) or zero (.u)."""
+    """Lower bfe: bits beyond the source are copies of its sign (.s) or zero (.u)."""
     bits, width = i.type.bits, f"i{i.type.bits}"
     position, length = _byte(e, i, 2), _byte(e, i, 3)
     a = e.read(i.operands[1], i.type)
-    # Extended far beyond any position, the source already holds the bits "beyond" it.
+    # The source is extended beyond any position, so it already holds the bits "beyond" it.
     wide = e.value(f"{'sext' if i.type.is_signed else 'zext'} {width} {a} to i512")
     moved = e.value(f"lshr i512 {wide}, {e.value(f'zext i32 {position} to i512')}")
     mask = _field_mask(e, length)
     field = e.value(f"and i512 {moved}, {mask}")
     if i.type.is_signed:
-        # The sign is the field's highest bit, or the source's where the field reaches beyond it.
+        # The sign is the field's highest bit, or the source's if the field reaches beyond it.
         last = e.value(f"sub i32 {e.value(f'add i32 {position}, {length}')}, 1")
         beyond = e.value(f"icmp ugt i32 {last}, {bits - 1}")
         last = e.select(beyond, "i32", str(bits - 1), last)
@@ -132,7 +132,7 @@ def extract_field(e: Emitter, i: Instruction) -> None:
 
 
 def insert_field(e: Emitter, i: Instruction) -> None:
-    """bfi: the low bits of a placed into b; what would lie beyond the width is lost."""
+    """Lower bfi: place the low bits of a into b; bits beyond the width are lost."""
     width = f"i{i.type.bits}"
     a = e.value(f"zext {width} {e.read(i.operands[1], i.type)} to i512")
     b = e.value(f"zext {width} {e.read(i.operands[2], i.type)} to i512")
@@ -145,7 +145,7 @@ def insert_field(e: Emitter, i: Instruction) -> None:
 
 
 def make_mask(e: Emitter, i: Instruction) -> None:
-    """bmsk: `length` ones from bit `position`; .wrap takes both modulo 32."""
+    """Lower bmsk: `length` ones from bit `position`; .wrap takes both modulo 32."""
     position, length = e.read(i.operands[1], T.U32), e.read(i.operands[2], T.U32)
     if "wrap" in i.modifiers:
         position = e.value(f"and i32 {position}, 31")
@@ -159,7 +159,7 @@ def make_mask(e: Emitter, i: Instruction) -> None:
 
 
 def lookup(e: Emitter, i: Instruction) -> None:
-    """lop3: bit (a<<2 | b<<1 | c) of the table, for each bit position; with a predicate too."""
+    """Lower lop3: bit (a<<2 | b<<1 | c) of the table, for each bit; also with a predicate."""
     offset = 1 if isinstance(i.operands[0], Pair) else 0
     a, b, c = (e.read(i.operands[index], T.B32) for index in (1, 2, 3))
     table = i.operands[4]
@@ -187,7 +187,7 @@ def lookup(e: Emitter, i: Instruction) -> None:
     e.write(target.second, combined, T.PRED)
 
 
-# prmt: for each mode and each value of the selector's low bits, which bytes of b:a are picked.
+# prmt: for each mode and each value of the selector's low bits, the bytes of b:a to pick.
 _MODES: dict[str, tuple[tuple[int, int, int, int], ...]] = {
     "f4e": ((0, 1, 2, 3), (1, 2, 3, 4), (2, 3, 4, 5), (3, 4, 5, 6)),
     "b4e": ((0, 7, 6, 5), (1, 0, 7, 6), (2, 1, 0, 7), (3, 2, 1, 0)),
@@ -199,7 +199,7 @@ _MODES: dict[str, tuple[tuple[int, int, int, int], ...]] = {
 
 
 def permute_bytes(e: Emitter, i: Instruction) -> None:
-    """prmt: four bytes picked from the eight of b:a."""
+    """Lower prmt: pick four bytes from the eight of b:a."""
     low = e.value(f"zext i32 {e.read(i.operands[1], T.B32)} to i64")
     high = e.value(f"zext i32 {e.read(i.operands[2], T.B32)} to i64")
     bytes_ = e.value(f"or i64 {low}, {e.value(f'shl i64 {high}, 32')}")

@@ -1,8 +1,8 @@
 """Cellar. call and ret of device functions.
 
-The callee's activation begins where its caller's ends, and so does its local memory. Arguments are
-copied into it and results out of it; in between it alone is current. A function is lowered once for
-a kernel, and goes back to where its activation says that it was called.
+The callee's activation record begins where its caller's ends, and so does its local memory.
+Arguments are copied into the record, and results out of it. In between it is the current record. A
+function is lowered once for a kernel. It returns to the call site that its record names.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def call(e: Emitter, i: Instruction) -> None:
-    """call, of a function of this module or of one that the driver provides."""
+    """Lower a call of a function of this module, or of one that the driver provides."""
     results, callee, arguments = i.operands[:3]
     assert isinstance(results, Vector)
     assert isinstance(arguments, Vector)
@@ -44,7 +44,7 @@ def call(e: Emitter, i: Instruction) -> None:
     base = e.at(caller, e.activation.size_bytes)
     _check_stack(e, base, layout.size_bytes)
     _begin_frame(e, caller, base, function)
-    # Calls alone may take for ever: each of a chain of functions may call the next one twice.
+    # Calls alone may take for ever: each function of a chain may call the next one twice.
     spend(e, len(function.body) + 16)
     for parameter, argument in zip(function.parameters, arguments.elements, strict=True):
         _pass(e, caller, base, function, parameter, argument)
@@ -56,7 +56,7 @@ def call(e: Emitter, i: Instruction) -> None:
     e.returns.append(behind)
     e.line(f"br label %{e.label_of(0, function)}")
     e.label(behind)
-    # give_back() has made the caller's activation current again.
+    # give_back() has made the caller's record current again.
     caller = e.base()
     base = e.at(caller, e.activation.size_bytes)
     for result, target in zip(function.results, results.elements, strict=True):
@@ -64,13 +64,13 @@ def call(e: Emitter, i: Instruction) -> None:
 
 
 def _provided(e: Emitter, name: str, results: Vector) -> None:
-    """Functions that are declared only: what the driver would link in."""
+    """Call a function that is only declared: one that the driver would link in."""
     if name == "__assertfail":
         set_fault(e, ASSERT)
         e.label(e.fresh("dead"))
     elif name == "vprintf":
         for target in results.elements:
-            # The number of characters; what is printed is not the oracle's to show.
+            # The number of characters. The oracle does not show what is printed.
             if isinstance(target, Symbol):
                 e.line(f"store i32 0, ptr {e.at(e.base(), e.activation.memory[target.name])}")
     else:
@@ -89,7 +89,7 @@ def _check_stack(e: Emitter, base: str, size: int) -> None:
 
 
 def _begin_frame(e: Emitter, caller: str, base: str, function: Function) -> None:
-    """The callee's local memory begins where the caller's ends, if there is enough left."""
+    """Begin the callee's local memory where the caller's ends, if enough is left."""
     frames = e.places.frames
     start = e.field(caller, LOCAL_OFFSET, "i64")
     start = e.value(f"add i64 {start}, {frames.bytes_of[e.function.name]}")
@@ -105,7 +105,7 @@ def _begin_frame(e: Emitter, caller: str, base: str, function: Function) -> None
 
 
 def _home(e: Emitter, base: str, function: Function, variable: Variable) -> str:
-    """Where a parameter or result lies: a .reg one is a register of an activation."""
+    """The address of a parameter or result; a .reg one is a register of the record."""
     in_frame = e.places.frames.offset(function, variable.name)
     if in_frame is not None:
         memory = e.field("%frame", ThreadState.local.offset, "ptr")
@@ -146,7 +146,7 @@ def _copy(e: Emitter, source: str, target: str, size: int) -> None:
 
 
 def give_back(e: Emitter) -> None:
-    """ret: the caller's activation is current again, and the thread goes on behind the call."""
+    """Lower ret: make the caller's record current again, and go on after the call."""
     base = e.base()
     site = e.field(base, SITE_OFFSET, "i32")
     caller = e.field(base, CALLER_OFFSET, "ptr")

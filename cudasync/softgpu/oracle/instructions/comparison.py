@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 T = ScalarType
 
-# What LLVM calls each comparison of floats: o is false and u is true for a NaN.
+# LLVM's names of float comparisons: o is false and u is true for a NaN.
 _FLOAT = {
     "eq": "oeq", "ne": "one", "lt": "olt", "le": "ole", "gt": "ogt", "ge": "oge",
     "equ": "ueq", "neu": "une", "ltu": "ult", "leu": "ule", "gtu": "ugt", "geu": "uge",
@@ -58,7 +58,7 @@ def _combine(e: Emitter, i: Instruction, value: str) -> str:
 
 
 def set_predicate(e: Emitter, i: Instruction) -> None:
-    """setp: p is the comparison, q its negation, each combined with c."""
+    """Lower setp: p is the comparison, q its negation, each combined with c."""
     value = _compare(e, i)
     target = i.operands[0]
     if not isinstance(target, Pair):
@@ -71,7 +71,7 @@ def set_predicate(e: Emitter, i: Instruction) -> None:
 
 
 def set_number(e: Emitter, i: Instruction) -> None:
-    """set: all ones or 0, or 1.0 and 0.0."""
+    """Lower set: all ones or 0, or 1.0 or 0.0."""
     value = _combine(e, i, _compare(e, i))
     target = i.types[0]
     if target is T.F32:
@@ -86,14 +86,14 @@ def set_number(e: Emitter, i: Instruction) -> None:
 
 
 def select(e: Emitter, i: Instruction) -> None:
-    """selp."""
+    """Lower selp."""
     a, b = e.read(i.operands[1], i.type), e.read(i.operands[2], i.type)
     condition = e.read(i.operands[3], T.PRED)
     e.write(i.operands[0], e.select(condition, llvm_type(i.type), a, b), i.type)
 
 
 def select_by_sign(e: Emitter, i: Instruction) -> None:
-    """slct: a where c >= 0; a NaN is not."""
+    """Lower slct: a if c >= 0, otherwise b, also for a NaN."""
     type_ = i.types[0]
     a, b = e.read(i.operands[1], type_), e.read(i.operands[2], type_)
     c = read_float(e, i, 3, i.types[1])

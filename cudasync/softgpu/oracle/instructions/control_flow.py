@@ -1,8 +1,8 @@
-"""Cellar. Branches, ends, and the stops at which a thread hands over to the scheduler.
+"""Cellar. Branches, ends, and the stops at which a thread returns to the scheduler.
 
-A stop has a number, which the thread function returns and keeps in its record; called again, it
-goes on behind the stop. At barriers and warp-wide instructions operands go into the mailbox of
-the thread, and results come back in it.
+A stop has a number. The thread function returns the number and keeps it in its record. When called
+again, it goes on after the stop. At barriers and warp-wide instructions, operands go into the
+thread's mailbox, and results come back in it.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def branch(e: Emitter, i: Instruction) -> None:
 
 
 def indexed_branch(e: Emitter, i: Instruction) -> None:
-    """brx.idx; an index beyond the table is the program's fault."""
+    """Lower brx.idx; an index beyond the table is the program's fault."""
     index = e.read(i.operands[0], T.U32)
     table = i.operands[1]
     assert isinstance(table, Label)
@@ -64,7 +64,7 @@ def indexed_branch(e: Emitter, i: Instruction) -> None:
 
 
 def _jump(e: Emitter, i: Instruction, name: str) -> None:
-    """Go to a label; backwards costs budget, and in a polite loop everyone else gets a turn."""
+    """Go to a label. Backwards costs budget; in a polite loop the thread yields its turn."""
     target = e.function.labels[name]
     if target > e.index:
         e.line(f"br label %{e.label_of(target)}")
@@ -82,7 +82,7 @@ def _jump(e: Emitter, i: Instruction, name: str) -> None:
 
 
 def _is_polite(e: Emitter, body: Sequence[Instruction]) -> bool:
-    """Whether a loop over these instructions may wait for what other threads do."""
+    """Whether a loop over these instructions may wait for other threads."""
     has_fence = any(is_fence(each) for each in body)
     return any(
         sees(each, behind_fence=has_fence)
@@ -93,7 +93,7 @@ def _is_polite(e: Emitter, body: Sequence[Instruction]) -> bool:
 
 
 def leave(e: Emitter, i: Instruction) -> None:
-    """ret, exit: a thread ends at an exit, and where its kernel returns."""
+    """Lower ret, exit: a thread ends at an exit, or where its kernel returns."""
     if i.opcode == "ret" and not e.function.is_kernel:
         calls.give_back(e)
     else:
@@ -124,7 +124,7 @@ def _fetch(e: Emitter, word: int, operand: Operand, type_: ScalarType) -> None:
 
 
 def barrier(e: Emitter, i: Instruction) -> None:
-    """bar and barrier: .sync, .red, and bar.warp.sync."""
+    """Lower bar and barrier: .sync, .red, and bar.warp.sync."""
     if "warp" in i.modifiers:
         warp(e, i)
         return
@@ -148,7 +148,7 @@ def barrier(e: Emitter, i: Instruction) -> None:
         _fetch(e, 0, target, T.U32 if "popc" in i.modifiers else T.PRED)
 
 
-# Types of the operands and of the results of each warp-wide instruction; a member mask is last.
+# Types of the operands and of the results of each warp-wide instruction. A member mask comes last.
 _SHAPES: dict[str, tuple[tuple[ScalarType, ...], tuple[ScalarType, ...]]] = {
     "shfl": ((T.B32, T.U32, T.U32, T.U32), (T.B32, T.PRED)),
     "vote": ((T.PRED, T.U32), (T.PRED,)),
@@ -159,7 +159,7 @@ _SHAPES: dict[str, tuple[tuple[ScalarType, ...], tuple[ScalarType, ...]]] = {
 }
 
 
-# Of these modifiers an instruction has one.
+# An instruction has one of these modifiers.
 _MODES = {
     "shfl": frozenset({"up", "down", "bfly", "idx"}),
     "vote": frozenset({"all", "any", "uni", "ballot"}),
@@ -169,7 +169,7 @@ _MODES = {
 
 
 def warp(e: Emitter, i: Instruction) -> None:
-    """Instructions that look at other lanes: the scheduler does the looking."""
+    """Lower an instruction that reads other lanes: the scheduler evaluates it."""
     modes = _MODES.get(i.opcode)
     if modes is not None and modes.isdisjoint(i.modifiers):
         e.refuse(f"{i.opcode} needs one of {', '.join(sorted(modes))}")
@@ -195,7 +195,7 @@ def warp(e: Emitter, i: Instruction) -> None:
             e.refuse("a vector can not go to other lanes")
         values.append((e.read(operand, sources[word]), sources[word]))
     if len(operands) < len(sources):
-        # Without .sync there is no member mask: whoever is there takes part.
+        # Without .sync there is no member mask: all lanes that are there take part.
         values.append(("0", T.U32))
     for target, value, type_ in zip(
         targets, exchange(e, i, values, results), results, strict=False
@@ -215,7 +215,7 @@ def exchange(
     values: Sequence[tuple[str, ScalarType]],
     results: Sequence[ScalarType],
 ) -> list[str]:
-    """Stop with these values for the other lanes, and go on with results of these types."""
+    """Stop with these values for the other lanes, and resume with results of these types."""
     for word, (value, type_) in enumerate(values):
         _post_value(e, word, value, type_)
     resume = e.fresh("resume")

@@ -1,7 +1,7 @@
 """Cellar. cvt: PTX ISA, "Data Movement and Conversion Instructions: cvt".
 
-Floats become integers by way of double, which holds every f16 and f32 exactly: round to an
-integral double, compare with the bounds, convert what is inside.
+Floats become integers through double, which holds every f16 and f32 exactly. The code rounds to an
+integral double, compares with the bounds, and converts values inside them.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def _float_to_integer(e: Emitter, i: Instruction, target: ScalarType, source: Sc
     whole = e.call("double", f"llvm.{_INTEGRAL[mode]}.f64", ("double", value))
     bits = target.bits
     low = -(1 << (bits - 1)) if target.is_signed else 0
-    # The first number beyond the range is a power of two, so that it is a double.
+    # The first number beyond the range is a power of two, so it is a double.
     beyond = 1 << (bits - target.is_signed)
     is_low = e.value(f"fcmp olt double {whole}, {float(low):.1f}")
     is_high = e.value(f"fcmp oge double {whole}, {float(beyond):.1f}")
@@ -86,7 +86,7 @@ def _float_to_integer(e: Emitter, i: Instruction, target: ScalarType, source: Sc
     width = f"i{bits}"
     result = e.select(is_low, width, str(low), result)
     result = e.select(is_high, width, str(beyond - 1), result)
-    # PTX ISA, cvt: NaN gives 0, but the highest bit alone from .f64 or to a 64-bit integer.
+    # PTX ISA, cvt: NaN gives 0, but only the highest bit from .f64 or to a 64-bit integer.
     is_wide = source is T.F64 or bits == 64
     return e.select(is_nan, width, str(1 << (bits - 1)) if is_wide else "0", result)
 
@@ -107,11 +107,11 @@ def _integer_to_float(e: Emitter, i: Instruction, target: ScalarType, source: Sc
 
 
 def _integer_to_odd_double(e: Emitter, cast: str, source: ScalarType, value: str) -> str:
-    """A double whose last bit is set where it is not exact: rounding it again is right."""
+    """A double rounded to odd: its last bit is set if it is inexact, so it may be rounded again."""
     low, high, cut = (rounded(e, cast, m, T.F64, (source, value)) for m in ("rm", "rp", "rz"))
     is_inexact = e.value(f"fcmp one double {low}, {high}")
     bits = e.value(f"or i64 {e.value(f'bitcast double {cut} to i64')}, 1")
-    # Zero is no -0, which rounding down makes of it.
+    # Zero must not become -0, as rounding down would make it.
     exact = e.value(f"{cast} i{source.bits} {value} to double")
     return e.select(is_inexact, "double", e.value(f"bitcast i64 {bits} to double"), exact)
 
@@ -137,7 +137,7 @@ def _float_to_float(e: Emitter, i: Instruction, target: ScalarType, source: Scal
 
 
 def _finite(e: Emitter, half: str, type_: ScalarType) -> str:
-    """The greatest number instead of an infinity."""
+    """The greatest number in place of an infinity."""
     infinity = 0x7C00 if type_ is T.F16 else 0x7F80
     size = e.value(f"and i16 {half}, 32767")
     is_infinite = e.value(f"icmp eq i16 {size}, {infinity}")

@@ -1,8 +1,8 @@
-"""Cellar. Floating arithmetic: PTX ISA, "Floating Point Instructions".
+"""Cellar. Floating-point arithmetic: PTX ISA, "Floating Point Instructions".
 
-f16 and bf16 take the way over double: products of halves are exact there, a sum is exact or rounded
-to odd, and the one rounding is that of the way back. Approximations are computed in double and
-rounded once, which is more exact than the ISA asks for.
+f16 and bf16 arithmetic uses double. There, products of halves are exact, and sums are exact or
+rounded to odd. So the only rounding is the one on the way back. Approximations are computed in
+double and rounded once, which is more exact than the ISA requires.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def _mode(i: Instruction) -> str:
 
 
 def read_float(e: Emitter, i: Instruction, index: int, type_: ScalarType | None = None) -> str:
-    """An operand, flushed where the instruction says .ftz."""
+    """An operand, flushed if the instruction says .ftz."""
     type_ = type_ or i.type
     value = e.read(i.operands[index], type_)
     if "ftz" in i.modifiers and type_ in _FLUSHED:
@@ -49,7 +49,7 @@ def write_float(e: Emitter, i: Instruction, value: str) -> None:
 
 
 def arithmetic(e: Emitter, i: Instruction) -> None:
-    """add, sub, mul, fma, mad, div, sqrt, rcp: rounded once."""
+    """Lower add, sub, mul, fma, mad, div, sqrt, rcp: rounded once."""
     if i.type in (T.F16, T.BF16):
         _half_arithmetic(e, i)
         return
@@ -84,7 +84,7 @@ def _half_arithmetic(e: Emitter, i: Instruction) -> None:
 
 
 def _to_odd(e: Emitter, operation: str, arguments: list[tuple[ScalarType, str]]) -> str:
-    """A double whose last bit is set where it is not exact, so that it may be rounded again."""
+    """A double rounded to odd: its last bit is set if it is inexact, so it may be rounded again."""
     low, high, cut = (rounded(e, operation, mode, T.F64, *arguments) for mode in ("rm", "rp", "rz"))
     is_inexact = e.value(f"fcmp one double {low}, {high}")
     bits = e.value(f"bitcast double {cut} to i64")
@@ -94,13 +94,13 @@ def _to_odd(e: Emitter, operation: str, arguments: list[tuple[ScalarType, str]])
 
 
 def clamp_below(e: Emitter, value: str) -> str:
-    """.relu of a double: what is not positive becomes +0; a NaN stays one."""
+    """.relu of a double: values that are not positive become +0; a NaN stays a NaN."""
     is_low = e.value(f"fcmp ole double {value}, 0.0")
     return e.select(is_low, "double", "0.0", value)
 
 
 def sign(e: Emitter, i: Instruction) -> None:
-    """neg, abs: the sign bit alone."""
+    """Lower neg, abs: they change the sign bit alone."""
     bits = e.to_bits(read_float(e, i, 1), i.type)
     width, top = f"i{i.type.bits}", 1 << (i.type.bits - 1)
     if i.opcode == "neg":
@@ -111,7 +111,7 @@ def sign(e: Emitter, i: Instruction) -> None:
 
 
 def copysign(e: Emitter, i: Instruction) -> None:
-    """The magnitude of b with the sign of a."""
+    """Lower copysign: the magnitude of b with the sign of a."""
     width, top = f"i{i.type.bits}", 1 << (i.type.bits - 1)
     a = e.to_bits(e.read(i.operands[1], i.type), i.type)
     b = e.to_bits(e.read(i.operands[2], i.type), i.type)
@@ -121,7 +121,7 @@ def copysign(e: Emitter, i: Instruction) -> None:
 
 
 def extreme(e: Emitter, i: Instruction) -> None:
-    """min, max: a number wins over a NaN, and -0 is less than +0; .NaN lets the NaN win."""
+    """Lower min, max: a number wins over a NaN, and -0 < +0; with .NaN the NaN wins."""
     type_ = i.type
     if type_ in (T.F16, T.BF16):
         a, b = read_float(e, i, 1), read_float(e, i, 2)
@@ -133,7 +133,7 @@ def extreme(e: Emitter, i: Instruction) -> None:
     less = e.value(f"fcmp olt {target} {a}, {b}")
     equal = e.value(f"fcmp oeq {target} {a}, {b}")
     low, high = e.select(less, target, a, b), e.select(less, target, b, a)
-    # Equal numbers differ at most in the sign of a zero: or keeps it, and drops it.
+    # Equal numbers differ at most in the sign of a zero: `or` keeps the sign, `and` drops it.
     join = "or" if i.opcode == "min" else "and"
     a_bits, b_bits = e.to_bits(a, type_), e.to_bits(b, type_)
     same = e.from_bits(e.value(f"{join} {width} {a_bits}, {b_bits}"), type_)
@@ -149,7 +149,7 @@ _LIBRARY = {"sin": "sin", "cos": "cos", "ex2": "exp2", "lg2": "log2", "tanh": "t
 
 
 def approximation(e: Emitter, i: Instruction) -> None:
-    """sin, cos, ex2, lg2, tanh, rsqrt: exact to the last bit but one, from the C library."""
+    """Lower sin, cos, ex2, lg2, tanh, rsqrt by the C library: exact but for the last bit."""
     value = read_float(e, i, 1)
     if i.type is T.F32:
         value = e.value(f"fpext float {value} to double")
@@ -168,7 +168,7 @@ def approximation(e: Emitter, i: Instruction) -> None:
 
 
 def classify(e: Emitter, i: Instruction) -> None:
-    """testp."""
+    """Lower testp."""
     type_ = i.type
     width = f"i{type_.bits}"
     infinity = 0x7F800000 if type_ is T.F32 else 0x7FF << 52

@@ -1,8 +1,8 @@
-"""Cellar. The 16-bit floats, by integer arithmetic: no processor feature is asked for.
+"""Cellar. The 16-bit floats, in integer arithmetic: they need no processor feature.
 
-f16 has 10 bits of fraction and exponents from -14, bf16 has 7 and from -126. Every one of them
-is a double; the way back divides by the unit in the last place, which is exact, and rounds the
-quotient to an integer.
+f16 has 10 bits of fraction and exponents from -14; bf16 has 7 bits and exponents from -126. Each of
+their values is a double. The way back divides by the unit in the last place, which is exact, and
+rounds the quotient to an integer.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def to_double(e: Emitter, value: str, type_: ScalarType) -> str:
 
 
 def from_double(e: Emitter, value: str, type_: ScalarType, mode: str) -> str:
-    """A double rounded to a half, given as i16; a NaN becomes 0x7FFF."""
+    """A double rounded to a half, as i16; a NaN becomes 0x7FFF."""
     fraction_bits, least = _SHAPE[type_]
     infinity = (0x7FFF >> fraction_bits) << fraction_bits
     bits = e.value(f"bitcast double {value} to i64")
@@ -51,7 +51,7 @@ def from_double(e: Emitter, value: str, type_: ScalarType, mode: str) -> str:
     exponent = e.value(f"sub i64 {biased}, 1023")
     is_small = e.value(f"icmp slt i64 {exponent}, {least}")
     exponent = e.select(is_small, "i64", str(least), exponent)
-    # Multiply by 2 ** (fraction_bits - exponent): exact, as only the exponent changes.
+    # Multiply by 2 ** (fraction_bits - exponent): exact, because only the exponent changes.
     scale = e.value(f"shl i64 {e.value(f'sub i64 {1023 + fraction_bits}, {exponent}')}, 52")
     quotient = e.value(f"fmul double {value}, {e.value(f'bitcast i64 {scale} to double')}")
     whole = e.call("double", f"llvm.{_INTEGRAL[mode]}.f64", ("double", quotient))
@@ -60,12 +60,12 @@ def from_double(e: Emitter, value: str, type_: ScalarType, mode: str) -> str:
     magnitude = e.call("double", "llvm.fabs.f64", ("double", value))
     infinite = e.value("bitcast i64 9218868437227405312 to double")
     is_infinite = e.value(f"fcmp oeq double {magnitude}, {infinite}")
-    # Beyond 2 ** 16 (2 ** 128) everything overflows; this also keeps the conversion in range.
+    # Beyond 2 ** 16 (2 ** 128) everything overflows. This also keeps the conversion in range.
     is_large = e.value(f"icmp sgt i64 {exponent}, {1 - least}")
     unsafe = e.value(f"or i1 {is_nan}, {is_large}")
     count = e.value(f"fptoui double {e.select(unsafe, 'double', '0.0', whole)} to i64")
-    # Each step of the exponent is 2 ** fraction_bits steps of the half, and rounding up to the
-    # next power of two carries into the exponent by itself.
+    # Each step of the exponent is 2 ** fraction_bits steps of the half. So rounding up to the next
+    # power of two carries into the exponent by itself.
     base = e.value(f"shl i64 {e.value(f'sub i64 {exponent}, {least}')}, {fraction_bits}")
     half = e.value(f"add i64 {base}, {count}")
     beyond = e.value(f"icmp uge i64 {half}, {infinity}")
@@ -78,7 +78,7 @@ def from_double(e: Emitter, value: str, type_: ScalarType, mode: str) -> str:
 
 
 def _overflow(e: Emitter, sign: str, mode: str, infinity: int) -> str:
-    """Infinity, or the largest number where the mode rounds towards it."""
+    """Infinity, or the largest number if the mode rounds towards it."""
     if mode == "rn":
         return str(infinity)
     if mode == "rz":
@@ -93,7 +93,7 @@ def _overflow(e: Emitter, sign: str, mode: str, infinity: int) -> str:
 def least_or_most(
     e: Emitter, opcode: str, a: str, b: str, type_: ScalarType, *, nan_wins: bool = False
 ) -> str:
-    """min or max of halves, ordered as integers: the sign turns the order of the rest around."""
+    """min or max of halves, ordered as integers: a set sign reverses the order of the rest."""
     keys, nans = [], []
     fraction_bits, _ = _SHAPE[type_]
     infinity = (0x7FFF >> fraction_bits) << fraction_bits

@@ -1,6 +1,6 @@
 """Cellar. Integer arithmetic: PTX ISA, "Integer Arithmetic Instructions".
 
-Everything that could leave N bits is computed in 2N bits and cut afterwards.
+An operation whose result could exceed N bits is computed in 2N bits and truncated afterwards.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ T = ScalarType
 
 
 def wide_read(e: Emitter, i: Instruction, index: int, type_: ScalarType) -> str:
-    """Operand `index` extended, by the sign of `type_`, to twice its width."""
+    """Operand `index`, extended by the sign of `type_` to twice its width."""
     return _extend(e, e.read(i.operands[index], type_), type_)
 
 
@@ -32,7 +32,7 @@ def _cut(e: Emitter, value: str, bits: int) -> str:
 
 
 def _clamp(e: Emitter, value: str, bits: int) -> str:
-    """A signed number of 2N bits brought into the range of N bits, still 2N wide."""
+    """A signed number of 2N bits clamped to the range of N bits, still 2N wide."""
     high, low = (1 << (bits - 1)) - 1, -(1 << (bits - 1))
     wide = f"i{2 * bits}"
     over = e.value(f"icmp sgt {wide} {value}, {high}")
@@ -42,7 +42,7 @@ def _clamp(e: Emitter, value: str, bits: int) -> str:
 
 
 def _carry(e: Emitter) -> str:
-    """Where the carry flag CC.CF of the thread lies."""
+    """The place of the thread's carry flag CC.CF."""
     return e.at("%frame", ThreadState.carry.offset)
 
 
@@ -53,9 +53,9 @@ def _carry_in(e: Emitter, bits: int) -> str:
 
 
 def _finish(e: Emitter, i: Instruction, wide: str, bits: int) -> None:
-    """Write the low half; with .cc, the bit above it is the carry, or says what was borrowed.
+    """Write the low half; with .cc, also the carry or borrow from the bit above it.
 
-    The flag is set where nothing was borrowed, as hardware has it: a - b is a + ~b + 1.
+    The flag is set if nothing was borrowed, as in hardware: a - b is a + ~b + 1.
     """
     if "cc" in i.modifiers:
         above = e.value(f"lshr i{2 * bits} {wide}, {bits}")
@@ -70,7 +70,7 @@ def _finish(e: Emitter, i: Instruction, wide: str, bits: int) -> None:
 def add_sub(e: Emitter, i: Instruction) -> None:
     bits = i.type.bits
     operation = "add" if i.opcode in ("add", "addc") else "sub"
-    # Carries count in unsigned arithmetic, whatever the type is called.
+    # Carries use unsigned arithmetic, whatever the type is called.
     has_carry = "cc" in i.modifiers or i.opcode in ("addc", "subc")
     type_ = T(f"u{bits}") if has_carry else i.type
     a, b = wide_read(e, i, 1, type_), wide_read(e, i, 2, type_)
@@ -86,7 +86,7 @@ def add_sub(e: Emitter, i: Instruction) -> None:
 
 
 def multiply(e: Emitter, i: Instruction) -> None:
-    """mul, mad, madc: .lo, .hi, .wide."""
+    """Lower mul, mad, madc: .lo, .hi, .wide."""
     bits = i.type.bits
     product = e.value(f"mul i{2 * bits} {wide_read(e, i, 1, i.type)}, {wide_read(e, i, 2, i.type)}")
     if "wide" in i.modifiers:
@@ -112,7 +112,7 @@ def multiply(e: Emitter, i: Instruction) -> None:
 
 
 def multiply_24(e: Emitter, i: Instruction) -> None:
-    """mul24, mad24: the low 24 bits of each factor; .lo is bits 0..31, .hi bits 16..47."""
+    """Lower mul24, mad24: the low 24 bits of each factor; .lo is bits 0..31, .hi bits 16..47."""
     factors = []
     for index in (1, 2):
         value = e.value(f"shl i32 {e.read(i.operands[index], i.type)}, 8")
@@ -129,7 +129,7 @@ def multiply_24(e: Emitter, i: Instruction) -> None:
 
 
 def sum_of_difference(e: Emitter, i: Instruction) -> None:
-    """sad: c + |a - b|."""
+    """Lower sad: c + |a - b|."""
     bits = i.type.bits
     difference = e.value(
         f"sub i{2 * bits} {wide_read(e, i, 1, i.type)}, {wide_read(e, i, 2, i.type)}"
@@ -146,9 +146,9 @@ def _absolute(e: Emitter, value: str, bits: int) -> str:
 
 
 def divide(e: Emitter, i: Instruction) -> None:
-    """div, rem. By zero: all ones and the dividend. MININT / -1 wraps, its remainder is 0.
+    """Lower div, rem. By zero: all ones and the dividend. MININT / -1 wraps, with remainder 0.
 
-    The PTX ISA leaves these open; this is what NVIDIA hardware gives.
+    The PTX ISA leaves these cases open; NVIDIA hardware gives these results.
     """
     type_, width = i.type, f"i{i.type.bits}"
     a, b = e.read(i.operands[1], type_), e.read(i.operands[2], type_)
@@ -165,7 +165,7 @@ def divide(e: Emitter, i: Instruction) -> None:
         result = e.select(by_minus_one, width, e.value(f"sub {width} 0, {a}"), result)
         result = e.select(by_zero, width, "-1", result)
     else:
-        # By -1 the remainder is that by 1: nothing.
+        # The remainder by -1 equals the remainder by 1: zero.
         result = e.value(f"{kind}rem {width} {a}, {divisor}")
         result = e.select(by_zero, width, a, result)
     e.write(i.operands[0], result, type_)
@@ -181,7 +181,7 @@ def absolute(e: Emitter, i: Instruction) -> None:
 
 
 def extreme(e: Emitter, i: Instruction) -> None:
-    """min, max."""
+    """Lower min, max."""
     a, b = e.read(i.operands[1], i.type), e.read(i.operands[2], i.type)
     e.write(i.operands[0], pick_extreme(e, i.opcode, a, b, i.type), i.type)
 
@@ -194,7 +194,7 @@ def pick_extreme(e: Emitter, which: str, a: str, b: str, type_: ScalarType) -> s
 
 
 def dot_product(e: Emitter, i: Instruction) -> None:
-    """dp4a, dp2a: each of the two types says how its operand's parts are extended."""
+    """Lower dp4a, dp2a: each of the two types says how to extend its operand's parts."""
     a_type, b_type = i.types
     total = e.read(i.operands[3], T.B32)
     a, b = e.read(i.operands[1], T.B32), e.read(i.operands[2], T.B32)

@@ -1,8 +1,8 @@
-"""Cellar. Loads, stores and the check that stands before each of them.
+"""Cellar. Loads, stores and the check before each of them.
 
-The check is one helper function for all accesses: alignment first, then the range. In a window
-an access must stay within it; a global or generic one within one allocation, or within the
-block's shared or local memory or the parameters, which generic addresses may reach.
+The check is one helper function for all accesses: alignment first, then the range. An access in a
+window must stay within the window. A global or generic access must stay within one allocation, or
+within the block's shared memory, local memory or parameters, which generic addresses may reach.
 """
 
 from __future__ import annotations
@@ -127,11 +127,11 @@ record:
 
 
 def space_of(e: Emitter, i: Instruction, operand: Operand) -> StateSpace:
-    """The space the instruction names; a symbol used generically stands for its own."""
+    """The space that the instruction names; a symbol used generically gives its own space."""
     space = i.space
     if isinstance(operand, Address) and isinstance(operand.base, Symbol):
         if space in (S.PARAM, S.GENERIC) and e.places.is_in_frame(operand.base.name):
-            # A parameter whose address is taken is in local memory.
+            # A parameter whose address is taken lies in local memory.
             return S.LOCAL
         if space is S.GENERIC:
             return e.places.space(operand.base.name)
@@ -139,20 +139,20 @@ def space_of(e: Emitter, i: Instruction, operand: Operand) -> StateSpace:
 
 
 def address(e: Emitter, i: Instruction, operand: Operand, size: int, *, is_write: bool) -> str:
-    """The checked host address of an access, as ptr; the thread ends with a fault if it is bad."""
+    """The checked host address of an access, as ptr; a bad address ends the thread with a fault."""
     return address_at(e, i, operand, "0", size, is_write=is_write)
 
 
 def address_at(
     e: Emitter, i: Instruction, operand: Operand, distance: str, size: int, *, is_write: bool
 ) -> str:
-    """The same, `distance` bytes (an i64) further on."""
+    """As `address`, but `distance` bytes (an i64) further on."""
     if not isinstance(operand, Address):
         e.refuse("an address in brackets is needed here")
     space = space_of(e, i, operand)
     if isinstance(operand.base, Symbol) and operand.base.name in e.activation.memory:
-        # A .param variable of the function at hand: the activation holds it, and it is written
-        # and read by name only.
+        # A .param variable of the current function: the record holds it, and only its name gives
+        # access to it.
         offset = e.activation.memory[operand.base.name] + operand.base.offset + operand.offset
         return e.at(e.base(), offset)
     where = _sum(e, operand, space)
@@ -169,7 +169,7 @@ def address_at(
 
 
 def _sum(e: Emitter, operand: Address, space: StateSpace) -> str:
-    """Base and offset; a window has addresses of 32 bits, which wrap."""
+    """Base plus offset; a window has 32-bit addresses, which wrap."""
     if space in _WINDOWS and isinstance(operand.base, Register) and operand.base.type.bits == 32:
         base = e.read(operand.base, T.U32)
         return e.value(f"zext i32 {e.value(f'add i32 {base}, {operand.offset}')} to i64")
@@ -211,7 +211,7 @@ def check(
 
 
 def _note(e: Emitter, i: Instruction, where: str, size: int, *, is_write: bool) -> None:
-    """Write the access down; stores but not atomics leave out the reading."""
+    """Record the access; a store that is not atomic is recorded without a read."""
     kind = Touch.WRITTEN if is_write else Touch.READ
     if is_write and i.opcode in ("atom", "red"):
         kind = Touch.READ | Touch.WRITTEN
@@ -227,7 +227,7 @@ def _note(e: Emitter, i: Instruction, where: str, size: int, *, is_write: bool) 
 
 
 def set_fault(e: Emitter, kind: int) -> None:
-    """End the thread with a fault at the instruction at hand."""
+    """End the thread with a fault at the current instruction."""
     assert e.instruction is not None
     for offset, value in (
         (BlockState.fault_kind.offset, kind),
@@ -238,7 +238,7 @@ def set_fault(e: Emitter, kind: int) -> None:
 
 
 def spend(e: Emitter, cost: int) -> None:
-    """Take something off the block's budget; with none left the launch has timed out."""
+    """Take `cost` off the block's budget; when nothing is left, the launch has timed out."""
     budget = e.at(e.block(), BlockState.budget.offset)
     left = e.value(f"sub i64 {e.value(f'load i64, ptr {budget}')}, {cost}")
     e.line(f"store i64 {left}, ptr {budget}")
@@ -256,20 +256,20 @@ def elements(operand: Operand) -> tuple[Operand, ...]:
 
 
 def load(e: Emitter, i: Instruction) -> None:
-    """ld, ldu."""
+    """Lower ld, ldu."""
     targets = elements(i.operands[0])
     where = address(e, i, i.operands[1], i.type.size * len(targets), is_write=False)
     loaded = [
         e.value(f"load {llvm_type(i.type)}, ptr {e.at(where, index * i.type.size)}, align 1")
         for index in range(len(targets))
     ]
-    # All are read before any is written: a target may be the address register.
+    # All values are read before any is written: a target may be the address register.
     for target, value in zip(targets, loaded, strict=True):
         e.write(target, value, i.type)
 
 
 def store(e: Emitter, i: Instruction) -> None:
-    """st."""
+    """Lower st."""
     sources = elements(i.operands[1])
     values = [e.read(source, i.type) for source in sources]
     where = address(e, i, i.operands[0], i.type.size * len(sources), is_write=True)
@@ -279,4 +279,4 @@ def store(e: Emitter, i: Instruction) -> None:
 
 
 def nothing(e: Emitter, i: Instruction) -> None:
-    """Fences and prefetches: threads run one at a time, in order."""
+    """Lower fences and prefetches to nothing: threads run one at a time, in order."""

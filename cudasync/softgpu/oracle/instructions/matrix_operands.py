@@ -1,6 +1,6 @@
-"""Cellar. Matrix instructions of one thread: what it brings to the warp, and takes from it.
+"""Cellar. Matrix instructions of one thread: its operands for the warp, and its results.
 
-A thread reads and writes memory on its own: in ldmatrix and stmatrix the row that it names, in
+A thread accesses memory on its own: ldmatrix and stmatrix access the row that the thread names,
 wmma.load and wmma.store each of the elements that it holds.
 """
 
@@ -36,7 +36,7 @@ def _word_type(held: Fragment) -> ScalarType:
 
 
 def multiply(e: Emitter, i: Instruction) -> None:
-    """mma, wmma.mma."""
+    """Lower mma, wmma.mma."""
     form = form_of(i)
     if form is None or len(i.operands) != 4:
         e.refuse(f"this form of {i.opcode} is not implemented")
@@ -78,7 +78,7 @@ def _lane(e: Emitter) -> str:
 
 
 def load_tiles(e: Emitter, i: Instruction) -> None:
-    """ldmatrix: a lane that names a row loads it and hands it out."""
+    """Lower ldmatrix: a lane that names a row loads it and hands it out."""
     targets = _tiles(e, i, i.operands[0])
     places = [e.at("%frame", ThreadState.mailbox.offset + 8 * word) for word in range(2)]
     for place in places:
@@ -99,7 +99,7 @@ def load_tiles(e: Emitter, i: Instruction) -> None:
 
 
 def store_tiles(e: Emitter, i: Instruction) -> None:
-    """stmatrix: a lane that names a row is handed it and stores it."""
+    """Lower stmatrix: a lane that names a row receives it and stores it."""
     sources = _tiles(e, i, i.operands[1])
     values = [(e.read(each, T.B32), T.B32) for each in sources]
     row = exchange(e, i, values, [T.B64, T.B64])
@@ -115,7 +115,7 @@ def store_tiles(e: Emitter, i: Instruction) -> None:
 
 
 def turn_tile(e: Emitter, i: Instruction) -> None:
-    """movmatrix."""
+    """Lower movmatrix."""
     _is_known_tile(e, i)
     target, source = i.operands
     (value,) = exchange(e, i, [(e.read(source, T.B32), T.B32)], [T.B32])
@@ -126,7 +126,7 @@ def turn_tile(e: Emitter, i: Instruction) -> None:
 
 
 def wmma(e: Emitter, i: Instruction) -> None:
-    """wmma.load, wmma.store, wmma.mma."""
+    """Lower wmma.load, wmma.store, wmma.mma."""
     if "mma" in i.modifiers:
         multiply(e, i)
         return
@@ -189,14 +189,14 @@ def _store(
 
 
 def _piece_bits(part: Part) -> int:
-    """What is moved at once: an element, or a byte of smaller ones."""
+    """The size of one move: an element, or a byte of smaller elements."""
     return max(8, ELEMENT_BITS[part.type])
 
 
 def _offset(
     e: Emitter, part: Part, held: Fragment, register: int, piece: int, stride: list[Operand]
 ) -> str:
-    """The distance of a piece of a register from the matrix's beginning: a table by lanes."""
+    """The distance of a piece of a register from the matrix's beginning, from a table by lanes."""
     each = held.word_bits // _piece_bits(part)
     step = held.parts // each or 1
     lines, withins = [], []
@@ -217,7 +217,7 @@ def _offset(
 
 
 def _by_lane(e: Emitter, lane: str, table: list[int]) -> str:
-    """The entry of a constant table for the lane, as i64: the tables are bytes in a vector."""
+    """The lane's entry of a constant table, as i64; the table is a vector of i16."""
     words = ", ".join(f"i16 {each}" for each in table)
     entry = e.value(f"extractelement <{LANES} x i16> <{words}>, i32 {lane}")
     return e.value(f"zext i16 {entry} to i64")

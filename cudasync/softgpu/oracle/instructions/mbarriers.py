@@ -1,7 +1,7 @@
 """Cellar. mbarrier, for one thread: a word is loaded, changed and stored.
 
-Nothing can come between, since one thread runs at a time. The fields of the word are in
-`softgpu.semantics.mbarrier_layout`.
+Nothing can come between, because one thread runs at a time. `softgpu.semantics.mbarrier_layout` has
+the fields of the word.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ T = ScalarType
 
 
 def mbarrier(e: Emitter, i: Instruction) -> None:
-    """All of the family."""
+    """Lower all instructions of the family."""
     operation = operation_of(i.modifiers)
     if i.types != (T.B64,) or not operation:
         e.refuse("this form of mbarrier is not implemented")
@@ -63,7 +63,7 @@ def mbarrier(e: Emitter, i: Instruction) -> None:
 
 
 def arrive(e: Emitter, i: Instruction, where: Operand, counts: list[Operand]) -> str:
-    """Arrive at the object; the object as it was."""
+    """Arrive at the object; return the object's old value."""
     place = address(e, i, where, 8, is_write=True)
     word, expected, pending, missing, parity = _load(e, place)
     if "expect_tx" in i.modifiers:
@@ -82,7 +82,7 @@ def _count(e: Emitter, operand: Operand) -> str:
 
 
 def _load(e: Emitter, place: str) -> tuple[str, str, str, str, str]:
-    """The word, and its fields."""
+    """The word and its fields."""
     word = e.value(f"load i64, ptr {place}, align 1")
     expected = e.value(f"and i64 {word}, {COUNT_MASK}")
     pending = e.value(f"and i64 {e.value(f'lshr i64 {word}, {PENDING_SHIFT}')}, {COUNT_MASK}")
@@ -91,7 +91,7 @@ def _load(e: Emitter, place: str) -> tuple[str, str, str, str, str]:
 
 
 def _settle(e: Emitter, place: str, expected: str, pending: str, missing: str, parity: str) -> None:
-    """Store the fields; if nothing is missing, as they are when the next phase begins."""
+    """Store the fields; if nothing is missing, the phase ends and they start the next one."""
     pending = e.value(f"and i64 {pending}, {COUNT_MASK}")
     missing = e.value(f"and i64 {missing}, {BYTES_MASK}")
     is_over = e.value(f"icmp eq i64 {e.value(f'or i64 {pending}, {missing}')}, 0")
@@ -114,7 +114,7 @@ def _store(e: Emitter, place: str, expected: str, pending: str, missing: str, pa
 
 
 def _test(e: Emitter, i: Instruction, operands: list[Operand]) -> None:
-    """test_wait, try_wait: has the phase ended whose parity, or state, this is?"""
+    """Lower test_wait, try_wait: has the phase with this parity or state ended?"""
     target, where, phase = operands[:3]
     if "parity" in i.modifiers:
         asked = e.value(f"and i64 {_count(e, phase)}, 1")

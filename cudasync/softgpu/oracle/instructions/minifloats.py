@@ -1,7 +1,8 @@
 """Cellar. cvt of tf32 and of pairs of small floats: PTX ISA, "cvt" and "Alternate Floating-Point".
 
-A number is divided by the unit in its last place, rounded to an integer, and the integer is its
-distance from the binade's beginning. All of it in double, where the division is exact.
+A number is divided by the unit in its last place and rounded to an integer. The integer is the
+number's distance from the beginning of its binade. All of it is in double, where the division is
+exact.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ T = ScalarType
 
 @dataclass(frozen=True, slots=True)
 class Small:
-    """Bits of exponent and fraction, and what the top codes are."""
+    """Bits of exponent and fraction of a format, and the meaning of its top codes."""
 
     exponent: int
     fraction: int
@@ -35,12 +36,12 @@ class Small:
 
     @property
     def bits(self) -> int:
-        """Of a number without its sign."""
+        """The bits of a number without its sign."""
         return self.exponent + self.fraction
 
     @property
     def stride(self) -> int:
-        """From one number of the pair to the other: six-bit numbers have a byte each."""
+        """The distance in bits between the numbers of a pair; 6-bit numbers have a byte each."""
         return 4 if self.bits == 3 else 8
 
 
@@ -54,7 +55,7 @@ SMALL = {
 
 
 def convert(e: Emitter, i: Instruction) -> None:
-    """cvt with one of these types."""
+    """Lower cvt with one of these types."""
     target, source = i.types
     modifiers = set(i.modifiers)
     if target is T.TF32 and source is T.F32 and len(modifiers & {"rn", "rz", "rna"}) == 1:
@@ -78,7 +79,7 @@ def convert(e: Emitter, i: Instruction) -> None:
 
 
 def _to_tf32(e: Emitter, i: Instruction) -> None:
-    """Eight bits of exponent, ten of fraction, at the top of 32 bits."""
+    """Convert to tf32: 8 bits of exponent and 10 of fraction, at the top of 32 bits."""
     bits = e.to_bits(e.read(i.operands[1], T.F32), T.F32)
     sign = e.value(f"and i32 {bits}, -2147483648")
     size = e.value(f"and i32 {bits}, 2147483647")
@@ -105,7 +106,7 @@ def _to_tf32(e: Emitter, i: Instruction) -> None:
 
 
 def _code(e: Emitter, i: Instruction, index: int, small: Small) -> str:
-    """Operand `index` as the code of the nearest number, in an i64."""
+    """The code of the number nearest to operand `index`, in an i64."""
     single = e.read(i.operands[index], T.F32)
     value = e.value(f"fpext float {single} to double")
     size = e.call("double", "llvm.fabs.f64", ("double", value))

@@ -21,7 +21,7 @@ def move(e: Emitter, i: Instruction) -> None:
 
 
 def convert_address(e: Emitter, i: Instruction) -> None:
-    """cvta: window offset to generic address; cvta.to: back."""
+    """Lower cvta: window offset to generic address; cvta.to: the reverse."""
     value = e.read(i.operands[1], T.U64)
     if i.space in _WINDOWS:
         base, _ = window(e, i.space)
@@ -30,7 +30,7 @@ def convert_address(e: Emitter, i: Instruction) -> None:
 
 
 def is_in_space(e: Emitter, i: Instruction) -> None:
-    """isspacep."""
+    """Lower isspacep."""
     address = e.read(i.operands[1], T.U64)
     if i.space is S.GLOBAL:
         inside = [_is_inside(e, address, space) for space in _WINDOWS[:2]]

@@ -1,8 +1,8 @@
-"""Cellar. Floating arithmetic in every rounding mode, by asking the processor for it.
+"""Cellar. Floating-point arithmetic in every rounding mode, with the processor's rounding modes.
 
-Round to nearest is what LLVM's plain operations do. For the other modes a helper function sets
-the processor's rounding mode, does one operation that LLVM may neither move nor fold (LLVM
-LangRef, "Constrained Floating-Point Intrinsics"), and sets it back.
+LLVM's plain operations round to nearest. For another mode, a helper function sets the processor's
+rounding mode, does one operation, and restores the mode. LLVM may neither move nor fold that
+operation (LLVM LangRef, "Constrained Floating-Point Intrinsics").
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ _CASTS = frozenset({"fptrunc", "sitofp", "uitofp"})
 
 
 def suffix(type_: ScalarType) -> str:
-    """The type as intrinsics spell it."""
+    """The type in the spelling of intrinsics."""
     return type_.value if type_.is_float else f"i{type_.bits}"
 
 
 def rounded(
     e: Emitter, operation: str, mode: str, result: ScalarType, *arguments: tuple[ScalarType, str]
 ) -> str:
-    """One operation of LLVM, rounded by `mode`: fadd, fma, sqrt, fptrunc, sitofp, ..."""
+    """One LLVM operation, rounded by `mode`: fadd, fma, sqrt, fptrunc, sitofp, ..."""
     typed = [(llvm_type(type_), value) for type_, value in arguments]
     target = llvm_type(result)
     if mode != "rn":
@@ -79,7 +79,7 @@ def _helper(
 
 
 def flush(e: Emitter, value: str, type_: ScalarType) -> str:
-    """A subnormal becomes the zero of its sign."""
+    """The value; a subnormal becomes the zero of its sign."""
     bits = e.to_bits(value, type_)
     width = f"i{type_.bits}"
     exponent = {T.F32: 0x7F800000, T.F64: 0x7FF << 52, T.F16: 0x7C00, T.BF16: 0x7F80}[type_]
@@ -89,7 +89,7 @@ def flush(e: Emitter, value: str, type_: ScalarType) -> str:
 
 
 def saturate(e: Emitter, value: str, type_: ScalarType) -> str:
-    """Clamped to [0, 1]; a NaN and -0 become +0."""
+    """The value clamped to [0, 1]; a NaN and -0 become +0."""
     target = llvm_type(type_)
     is_positive = e.value(f"fcmp ogt {target} {value}, 0.0")
     value = e.select(is_positive, target, value, "0.0")

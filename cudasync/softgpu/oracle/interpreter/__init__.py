@@ -1,1 +1,1 @@
-"""Cellar, oracle. Python between the turns of threads: whose turn, results of whole warps."""
+"""Cellar, oracle. Python between the turns of threads: scheduling, and results of whole warps."""

@@ -1,8 +1,8 @@
-"""Cellar. One block: its memory, its threads, and whose turn it is.
+"""Cellar. One block: its memory, its threads, and the order of their turns.
 
-Threads run one after the other, in order, each until it stops. When none can go on, warps whose
-lanes have all come to a warp-wide instruction do it, and barriers that are complete open. If
-neither helps and no thread is merely waiting politely, the barrier can never complete.
+Threads run one after another, in order, each until it stops. When no thread can go on, warps whose
+lanes have all reached a warp-wide instruction execute it, and complete barriers open. If neither
+happens, and no thread waits in a polite loop, the barrier can never complete.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from cudasync.softgpu.oracle.emission.suspension_points import Stop
 
 _WARP = 32
-# As strict as any variable may want it.
+# As strict as any variable may require.
 _ALIGNMENT = 4096
 _KINDS = {
     state.ILLEGAL_ADDRESS: FaultKind.ILLEGAL_ADDRESS,
@@ -53,7 +53,7 @@ class Life(Enum):
 
 @dataclass(slots=True)
 class Thread:
-    """One thread; `stop` is where it is when it is STOPPED or WAITING."""
+    """One thread; `stop` is its suspension point while it is STOPPED or WAITING."""
 
     index: Dim3
     lane: int
@@ -64,7 +64,7 @@ class Thread:
     stop: Stop | None = None
 
     def hears(self, words: tuple[int, ...]) -> None:
-        """Put results into the mailbox and let the thread go on."""
+        """Put results into the mailbox and make the thread ready."""
         for place, word in enumerate(words):
             self.state.mailbox[place] = word
         self.life = Life.READY
@@ -74,7 +74,7 @@ class Thread:
 
 
 class Block:
-    """A block under way."""
+    """A block in execution."""
 
     def __init__(
         self,
@@ -92,7 +92,7 @@ class Block:
         frame_bytes, shared_bytes, local_bytes = sizes
         x, y, z = record.block_size
         count = x * y * z
-        # Shared memory is not zero on a GPU; what no one wrote should look like it.
+        # Shared memory is not zero on a GPU. Unwritten bytes should look like that.
         self._shared = _scratch(shared_bytes)
         self._local = _scratch(local_bytes * count)
         self._frames = _scratch(frame_bytes * count)
@@ -101,7 +101,7 @@ class Block:
         poison(record.shared, shared_bytes)
         poison(record.local, record.local_bytes)
         self._threads: list[Thread] = []
-        # How many have arrived at each barrier, and went on, since it opened last.
+        # For each barrier: the threads that arrived and went on since it last opened.
         self._arrived: dict[int, int] = {}
         for number in range(count):
             address = _aligned(self._frames) + frame_bytes * number
@@ -115,7 +115,7 @@ class Block:
             self._threads.append(Thread(index, number % _WARP, number // _WARP, state, address))
 
     def turn(self) -> Outcome:
-        """Run until the block is done, faults, or only polite threads are left."""
+        """Run until the block is done or faults, or until only threads in polite loops are left."""
         before = [(thread.life, thread.stop) for thread in self._threads]
         for thread in self._threads:
             if thread.life is Life.WAITING:
@@ -142,7 +142,7 @@ class Block:
         return int(self._record.budget)
 
     def charge(self, cost: int) -> None:
-        """Take something off the budget; a back edge finds out when nothing is left."""
+        """Reduce the budget; the next back edge notices when nothing is left."""
         self._record.budget = max(0, self._record.budget - cost)
 
     def _step(self, thread: Thread) -> Fault | None:
@@ -164,12 +164,12 @@ class Block:
     # ---- warp-wide instructions
 
     def _do_warps(self) -> bool:
-        """Do every warp-wide instruction whose lanes are all there."""
+        """Execute every warp-wide instruction whose lanes have all arrived."""
         groups: dict[tuple[int, int], list[Thread]] = {}
         for thread in self._threads:
             stop = thread.stop
             if thread.life is Life.STOPPED and stop is not None and stop.kind is StopKind.WARP:
-                # Lanes meet at bar.warp.sync whichever they come to, at others at that one.
+                # Lanes meet at any bar.warp.sync; for other instructions, at the same one.
                 is_barrier = stop.instruction.opcode in ("bar", "barrier")
                 place = 0 if is_barrier else id(stop)
                 groups.setdefault((thread.warp, place), []).append(thread)
@@ -191,7 +191,7 @@ class Block:
             mask_place -= 1
         masks = {thread.lane: thread.posted()[mask_place] for thread in group}
         if "aligned" in instruction.modifiers:
-            # The whole warp takes part, without saying so.
+            # The whole warp takes part, without a mask.
             masks = dict.fromkeys(masks, (1 << _WARP) - 1)
         for mask in set(masks.values()):
             named = [thread for thread in group if masks[thread.lane] == mask]
@@ -211,7 +211,7 @@ class Block:
     # ---- barriers
 
     def _open_barriers(self) -> bool:
-        """Open every barrier at which all live threads, or as many as it names, have arrived."""
+        """Open every barrier that all live threads, or the number that it names, have reached."""
         waiting: dict[int, list[Thread]] = {}
         for thread in self._threads:
             stop = thread.stop
@@ -233,7 +233,7 @@ class Block:
     def _fault(self, thread: Thread) -> Fault:
         record = self._record
         kind = _KINDS[record.fault_kind]
-        # A stack that overflows has no access to show.
+        # A stack overflow has no access to show.
         is_access = kind in (FaultKind.ILLEGAL_ADDRESS, FaultKind.MISALIGNED)
         is_access = is_access and record.fault_bytes > 0
         return Fault(
@@ -250,7 +250,7 @@ class Block:
         )
 
     def _window(self, thread: Thread) -> tuple[int, int] | None:
-        """The memory that an access to shared or local memory must lie in."""
+        """The memory that an access to shared or local memory must stay in."""
         record = self._record
         match state.SPACES[record.fault_space]:
             case StateSpace.SHARED:
@@ -276,7 +276,7 @@ def _give_results(stop: Stop, group: list[Thread]) -> None:
 
 
 def _open(arrived: list[Thread]) -> None:
-    """Let the threads of a barrier go on, with the result of a reduction where there is one."""
+    """Let the threads of a barrier go on, with the result of a reduction if there is one."""
     votes = [thread.posted()[2] for thread in arrived]
     for thread in arrived:
         assert thread.stop is not None
@@ -286,10 +286,10 @@ def _open(arrived: list[Thread]) -> None:
 
 
 def _scratch(size: int) -> ctypes.Array[ctypes.c_char]:
-    """Memory of zeros, with room to align in."""
+    """Zeroed memory with room for alignment."""
     return (ctypes.c_char * (size + _ALIGNMENT))()
 
 
 def _aligned(buffer: ctypes.Array[ctypes.c_char]) -> int:
-    """An address that any variable may take as aligned, within the first bytes of a buffer."""
+    """The first address in a buffer that is aligned for any variable."""
     return -(-ctypes.addressof(buffer) // _ALIGNMENT) * _ALIGNMENT

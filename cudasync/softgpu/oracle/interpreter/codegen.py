@@ -1,6 +1,6 @@
-"""Cellar. LLVM IR text to a callable, without optimisation: the text is what runs.
+"""Cellar. Compiles LLVM IR text to a callable, without optimisation.
 
-Assumes that llvmlite's MCJIT finds C library functions by name once they are registered.
+Assumption: llvmlite's MCJIT finds C library functions by name once they are registered.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ def _prepare() -> None:
 
 
 class MachineCode:
-    """One thread function; it lives as long as this does."""
+    """One thread function; it lives as long as this object."""
 
     def __init__(self, text: str) -> None:
         _prepare()
         module = llvm.parse_assembly(text)
         module.verify()
-        # The processor's own features, so that fma is one instruction and not a library call.
+        # The processor's own features make fma one instruction instead of a library call.
         machine = llvm.Target.from_default_triple().create_target_machine(
             cpu=llvm.get_host_cpu_name(), features=llvm.get_host_cpu_features().flatten(), opt=0
         )

@@ -1,7 +1,7 @@
-"""Cellar. What ldmatrix, stmatrix and movmatrix do to the halves that lanes bring.
+"""Cellar. The effect of ldmatrix, stmatrix and movmatrix on the halves that lanes bring.
 
-A row of eight halves comes from the lane that names it as two words of 64 bits; lane 8 * t + r
-names row r of tile t. In registers, lane 4 * r + c holds the halves 2 * c and 2 * c + 1 of row r.
+The lane that names a row of eight halves brings it as two 64-bit words; lane 8 * t + r names row r
+of tile t. In registers, lane 4 * r + c holds the halves 2 * c and 2 * c + 1 of row r.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _MASK = 0xFFFF
 
 
 def tile_count(instruction: Instruction) -> int:
-    """1, 2 or 4."""
+    """The number of tiles: 1, 2 or 4."""
     return next(int(each[1:]) for each in instruction.modifiers if each in ("x1", "x2", "x4"))
 
 

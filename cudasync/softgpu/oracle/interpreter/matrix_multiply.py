@@ -1,8 +1,8 @@
 """Cellar. Matrix products of a warp, in Python numbers.
 
-The sum of a row and a column begins with C and takes products by rising k. A step is one fused
-multiply-add of the type that is computed in, worked out exactly and rounded once; integers are
-added exactly and brought into range at the end.
+The sum for a row and a column begins with C and adds products by rising k. A step is one fused
+multiply-add in the type of the computation, computed exactly and rounded once. Integers are added
+exactly and brought into range at the end.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def _matrices(form: Form, lanes: dict[int, Words]) -> tuple[Matrix, Matrix, Matr
         for element, position in enumerate(held.positions):
             word, part = divmod(element, held.parts)
             register, lane = divmod(word, LANES)
-            # Lanes that have left count as zero.
+            # Lanes that have exited count as zero.
             bits = lanes[lane][start + register] if lane in lanes else 0
             matrix.setdefault(position, decode(held.type, bits, part))
         found.append(matrix)
@@ -93,7 +93,7 @@ def decode(type_: str, word: int, part: int) -> float:
         case "f32":
             return _unpack("<If", value)
         case "tf32":
-            # What is below the ten bits of fraction is not looked at.
+            # The bits below the ten bits of fraction are ignored.
             return _unpack("<If", value & ~0x1FFF)
         case "bf16":
             return _unpack("<If", value << 16)
@@ -125,7 +125,7 @@ def _e4m3(bits: int) -> float:
 
 
 def _encode_word(held: Fragment, number: int, matrix: Matrix) -> int:
-    """Register and lane `number`."""
+    """The word of register and lane `number`."""
     bits = ELEMENT_BITS[held.type]
     return sum(
         _encode(held.type, matrix[held.positions[number * held.parts + part]]) << (bits * part)
@@ -151,9 +151,9 @@ def _encode(type_: str, value: float) -> int:
 def _fused_single(x: float, y: float, z: float) -> float:
     """x * y + z as an f32, rounded once.
 
-    The product of short floats is exact as a double. The sum is rounded to odd first, after which
-    the rounding to f32 is as if it were the only one (Boldo and Melquiond, "When double rounding
-    is odd", 2005).
+    The product of short floats is exact as a double. The sum is first rounded to odd. After that,
+    the rounding to f32 is as if it were the only rounding (Boldo and Melquiond, "When double
+    rounding is odd", 2005).
     """
     product = x * y
     total = product + z
@@ -172,7 +172,7 @@ def _fused_double(x: float, y: float, z: float, mode: str) -> float:
     if not (math.isfinite(x) and math.isfinite(y)):
         return x * y + z
     if not math.isfinite(z):
-        # The product is finite, also where it is none of the doubles.
+        # The product is finite, even if it is not a double.
         return z
     exact = Fraction(x) * Fraction(y) + Fraction(z)
     if exact == 0:

@@ -1,7 +1,7 @@
-"""Cellar. What warp-wide instructions compute, as functions of the operands of all lanes.
+"""Cellar. The results of warp-wide instructions, as functions of the operands of all lanes.
 
 PTX ISA, "Parallel Synchronization and Communication Instructions". Each function takes the
-operands that the lanes posted (lane number to words) and gives each lane its results.
+operands that the lanes posted (lane number to words) and returns the results of each lane.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Lanes: TypeAlias = dict[int, Words]
 
 
 def evaluate(instruction: Instruction, lanes: Lanes) -> Lanes:
-    """The results of every lane that takes part."""
+    """The results of every participating lane."""
     match instruction.opcode:
         case "shfl":
             return {lane: _shuffle(instruction, lane, lanes) for lane in lanes}
@@ -55,7 +55,7 @@ def _mask(lanes: Lanes) -> int:
 
 
 def _shuffle(instruction: Instruction, lane: int, lanes: Lanes) -> Words:
-    """The value of another lane, and whether that lane was in range."""
+    """The value of another lane, and whether that lane is in range."""
     own, b, c, *_ = lanes[lane]
     b, clamp, segment = b & 31, c & 31, c >> 8 & 31
     last = (lane & segment) | (clamp & ~segment)
@@ -71,7 +71,7 @@ def _shuffle(instruction: Instruction, lane: int, lanes: Lanes) -> Words:
         inside = source <= last
     if not inside:
         source = lane
-    # Reading a lane that does not take part is undefined; here it gives one's own value.
+    # A read from a lane that does not take part is undefined. Here it gives the lane's own value.
     return lanes[source][0] if source in lanes else own, int(inside)
 
 

@@ -1,4 +1,4 @@
-"""Cellar, abi. Handles of cuBLAS: the stream of each, where its scalars lie, and scalars."""
+"""Cellar, abi. Handles of cuBLAS: the stream of each, the place of its scalars, and scalars."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ NOT_INITIALIZED: Final = 1
 INVALID_VALUE: Final = 7
 CODES: Final = Codes(NOT_INITIALIZED, INVALID_VALUE, 13, 15)
 _ON_HOST, _ON_DEVICE = 0, 1
-# CUBLAS_VERSION of the library that is stood in for: CuPy asks for features by it.
+# CUBLAS_VERSION of the replaced library: CuPy looks up features by it.
 _VERSIONS: Final = {12: 120900, 13: 130000}
 
 
 @dataclass(slots=True)
 class Handle:
-    """What a handle was set to."""
+    """The settings of a handle."""
 
     stream: int = 0
     pointer_mode: int = _ON_HOST
@@ -43,32 +43,32 @@ class Handle:
 
 @dataclass(frozen=True, slots=True)
 class Scalar:
-    """A number that a call is given: its value, or where it lies in device memory."""
+    """A scalar argument of a call: its value, or its address in device memory."""
 
     address: int
     dtype: np.dtype[Any]
     value: Any = None
 
     def get(self) -> Any:
-        """The number: to be asked for when the call executes."""
+        """The number; call this when the routine executes."""
         if self.value is not None:
             return self.value
         return _number_at(self.address, self.dtype)
 
     @property
     def spans(self) -> list[tuple[int, int]]:
-        """What of device memory it is."""
+        """The device memory that the scalar occupies."""
         return [] if self.value is not None else [(self.address, self.dtype.itemsize)]
 
     @property
     def is_zero(self) -> bool:
-        """True if it is known to be 0."""
+        """True if the scalar is known to be 0."""
         return self.value is not None and not self.value
 
 
 @dataclass(slots=True)
 class Library:
-    """The handles that there are."""
+    """The handles in existence."""
 
     table: FunctionTable
     major: int
@@ -76,14 +76,14 @@ class Library:
     _numbers: Iterator[int] = field(default_factory=lambda: count(0xB1A5_0000, 16))
 
     def get(self, handle: int) -> Handle:
-        """The handle of that number; CUBLAS_STATUS_NOT_INITIALIZED for one that is not there."""
+        """The handle with that number; CUBLAS_STATUS_NOT_INITIALIZED if it does not exist."""
         found = self.handles.get(handle)
         if found is None:
             raise LibraryFailure(NOT_INITIALIZED, f"there is no cuBLAS handle {handle:#x}")
         return found
 
     def scalar(self, handle: int, address: int, dtype: np.dtype[Any]) -> Scalar:
-        """The number that a call points to."""
+        """The scalar that a call points to."""
         if not address:
             raise LibraryFailure(INVALID_VALUE, "a pointer to a scalar is null")
         if self.get(handle).pointer_mode == _ON_DEVICE:
@@ -124,7 +124,7 @@ class Library:
         target: int,
         dtype: np.dtype[Any],
     ) -> None:
-        """Enqueue a routine that computes one number; it is awaited if that goes to the host."""
+        """Enqueue a routine that computes one number; wait if the result goes to the host."""
         if not target:
             raise LibraryFailure(INVALID_VALUE, "the pointer to the result is null")
         machine, found = self.table.machine, self.get(handle)
@@ -147,7 +147,7 @@ class Library:
         if is_host:
             machine.streams.finish(command)
 
-    # The functions of handles.
+    # The functions of handles
 
     def create(self, handle: int) -> None:
         need(handle)

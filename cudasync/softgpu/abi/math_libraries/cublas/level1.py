@@ -72,7 +72,7 @@ def _scal(
 ) -> Callable[..., None]:
     def scal(handle: int, n: int, alpha: int, x: int, step: int) -> None:
         factor = library.scalar(handle, alpha, of_factor)
-        # As BLAS has it, nothing is done where the step goes backwards.
+        # As in BLAS, nothing is done for a negative step.
         vector = Vector(x, n if step > 0 else 0, step, dtype)
 
         def run() -> None:
@@ -93,7 +93,7 @@ def _reduction(
     of_result: np.dtype[Any],
 ) -> Callable[..., None]:
     def call(handle: int, n: int, x: int, step: int, result: int) -> None:
-        # As BLAS has it, the result is 0 where the step goes backwards.
+        # As in BLAS, the result is 0 for a negative step.
         vector = Vector(x, n if step > 0 else 0, step, dtype)
         library.answer(
             handle,
@@ -123,7 +123,7 @@ def _dot(
 
 
 def _nrm2(vector: np.ndarray[Any, Any]) -> Any:
-    """The Euclidean norm, without the overflow that squares of large numbers have."""
+    """The Euclidean norm, without overflow in the squares of large numbers."""
     largest = np.abs(vector).max(initial=0)
     if not largest or not np.isfinite(largest):
         return largest
@@ -131,7 +131,7 @@ def _nrm2(vector: np.ndarray[Any, Any]) -> Any:
 
 
 def _magnitudes(vector: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """As BLAS has them: |re| + |im| of a complex number."""
+    """Magnitudes as in BLAS: |re| + |im| of a complex number."""
     if np.iscomplexobj(vector):
         vector = np.abs(vector.real) + np.abs(vector.imag)
     found: np.ndarray[Any, Any] = np.abs(vector)
@@ -143,5 +143,5 @@ def _asum(vector: np.ndarray[Any, Any]) -> Any:
 
 
 def _index(choose: Callable[..., Any]) -> Callable[[np.ndarray[Any, Any]], int]:
-    """The index of the first such element, from 1 on; 0 of none."""
+    """The index of the first such element, from 1; 0 for an empty vector."""
     return lambda vector: int(choose(_magnitudes(vector))) + 1 if vector.size else 0

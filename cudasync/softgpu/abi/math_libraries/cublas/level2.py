@@ -39,7 +39,7 @@ def entries(library: Library) -> Iterator[Entry]:
 def combined(
     target: np.ndarray[Any, Any], beta: Any, alpha: Any, product: Callable[[], Any]
 ) -> None:
-    """target = alpha * product + beta * target; what a zero multiplies is not looked at."""
+    """target = alpha * product + beta * target; an operand with a zero factor is not read."""
     if beta == 0:
         target[...] = 0
     elif beta != 1:
@@ -163,11 +163,11 @@ def _sbmv(library: Library, letter: str, dtype: np.dtype[Any]) -> Callable[..., 
 def _symmetric(
     band: np.ndarray[Any, Any], n: int, k: int, *, is_lower: bool
 ) -> np.ndarray[Any, Any]:
-    """A symmetric matrix from its diagonals: a diagonal is a row of the band."""
+    """A symmetric matrix from its diagonals: each diagonal is a row of the band."""
     whole = np.zeros((n, n), band.dtype)
     for distance in range(min(k + 1, n)):
         count = n - distance
-        # Of the upper part, a diagonal's row begins with what is not part of the matrix.
+        # In the upper form, a diagonal's row begins with elements outside the matrix.
         values = band[distance, :count] if is_lower else band[k - distance, distance:]
         at = np.arange(count)
         whole[at + distance, at] = whole[at, at + distance] = values

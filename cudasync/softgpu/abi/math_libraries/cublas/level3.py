@@ -1,4 +1,4 @@
-"""Cellar, abi. cuBLAS, Level-3 and what extends it: matrices alone."""
+"""Cellar, abi. cuBLAS, Level-3 and its extensions: matrices alone."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def _syrk(library: Library, letter: str, dtype: np.dtype[Any]) -> Callable[..., 
             whole = target.view()
             result = np.array(whole)
             combined(result, kept.get(), factor.get(), lambda: left @ left.T)
-            # The other half is not touched.
+            # The other half is not written.
             at = np.tril_indices(n) if part == _LOWER else np.triu_indices(n)
             whole[at] = result[at]
 
@@ -140,7 +140,7 @@ def _trsm(library: Library, letter: str, dtype: np.dtype[Any]) -> Callable[..., 
 def substituted(
     triangle: np.ndarray[Any, Any], right: np.ndarray[Any, Any], *, is_lower: bool
 ) -> np.ndarray[Any, Any]:
-    """The X of triangle @ X = right, by substitution; a zero on the diagonal gives infinities."""
+    """Solve triangle @ X = right by substitution; a zero on the diagonal gives infinities."""
     found = np.array(right)
     count = len(triangle)
     order = range(count) if is_lower else range(count - 1, -1, -1)
@@ -186,7 +186,7 @@ def _geam(library: Library, letter: str, dtype: np.dtype[Any]) -> Callable[..., 
                     total += factor * applied(operation, operand.view())
             target.view()[...] = total
 
-        # What a zero multiplies may be anything, also no memory.
+        # An operand with a zero factor may be anything, even no memory.
         read = [x for x, factor in ((left, of_a), (right, of_b)) if not factor.is_zero]
         library.run(
             handle,
@@ -203,7 +203,7 @@ def _geam(library: Library, letter: str, dtype: np.dtype[Any]) -> Callable[..., 
 def _operand(
     address: int, operation: int, rows: int, columns: int, leading: int, dtype: np.dtype[Any]
 ) -> Matrix:
-    """The matrix that gives (rows, columns) when the operation is applied."""
+    """The matrix that has (rows, columns) after the operation is applied."""
     if operation:
         rows, columns = columns, rows
     check_leading(leading, rows)

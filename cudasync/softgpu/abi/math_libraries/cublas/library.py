@@ -1,4 +1,4 @@
-"""Cellar, abi. The functions of cuBLAS that are here, and those that are refused."""
+"""Cellar, abi. The functions of cuBLAS that are implemented, and those that are refused."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def calls(library: Library) -> dict[str, tuple[str, Callable[..., None]]]:
 
 
 def load(table: FunctionTable, major: int) -> list[StandIn]:
-    """Load the library of a major version, and the one that clients load before it."""
+    """Load the library of a major version, and the library that clients load before it."""
     library = Library(table, major)
     return [
         StandIn(table, f"libcublasLt.so.{major}", {}, (), CODES),

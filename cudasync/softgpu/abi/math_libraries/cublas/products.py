@@ -1,4 +1,4 @@
-"""Cellar, abi. cuBLAS: products of matrices, one or many at a time, in one type or in several."""
+"""Cellar, abi. cuBLAS: products of matrices, single or batched, in one type or in several."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Shapes:
     k: int
 
     def check(self, leading_a: int, leading_b: int, leading_c: int) -> None:
-        """Refuse what makes no product; CUBLAS_STATUS_INVALID_VALUE."""
+        """Refuse operands that make no product; CUBLAS_STATUS_INVALID_VALUE."""
         check_operation(self.operation_a, self.operation_b)
         check_sizes(self.m, self.n, self.k)
         check_leading(leading_a, self.k if self.operation_a else self.m)
@@ -51,26 +51,26 @@ class Shapes:
 
 @dataclass(frozen=True, slots=True)
 class Operand:
-    """One of the matrices of a product: where it lies, how, and its type."""
+    """One of the matrices of a product: its address, its layout, and its type."""
 
     address: int
     leading: int
     dtype: np.dtype[Any]
     stride: int = 0
-    """From one of a batch to the next, in elements."""
+    """The distance from one matrix of a batch to the next, in elements."""
 
     def left(self, shapes: Shapes, index: int = 0) -> Matrix:
-        """As A."""
+        """The operand as A."""
         sizes = (shapes.k, shapes.m) if shapes.operation_a else (shapes.m, shapes.k)
         return self._matrix(*sizes, index)
 
     def right(self, shapes: Shapes, index: int = 0) -> Matrix:
-        """As B."""
+        """The operand as B."""
         sizes = (shapes.n, shapes.k) if shapes.operation_b else (shapes.k, shapes.n)
         return self._matrix(*sizes, index)
 
     def target(self, shapes: Shapes, index: int = 0) -> Matrix:
-        """As C."""
+        """The operand as C."""
         return self._matrix(shapes.m, shapes.n, index)
 
     def _matrix(self, rows: int, columns: int, index: int) -> Matrix:

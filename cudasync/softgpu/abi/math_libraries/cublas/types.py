@@ -24,7 +24,7 @@ _BY_NUMBER: Final[dict[int, np.dtype[Any]]] = {
     4: DTYPES["C"],
     5: DTYPES["Z"],
 }
-# cublasComputeType_t: those that compute in halves, in floats and in doubles.
+# cublasComputeType_t: computations in halves, in floats and in doubles.
 _HALF, _FLOAT, _DOUBLE = (64, 65), (68, 69, 74, 75, 77), (70, 71)
 
 
@@ -34,7 +34,7 @@ def real_of(letter: str) -> str:
 
 
 def of_number(number: int) -> np.dtype[Any]:
-    """The type of a cudaDataType; CUBLAS_STATUS_NOT_SUPPORTED for those that are not here."""
+    """The type of a cudaDataType; CUBLAS_STATUS_NOT_SUPPORTED for an unsupported one."""
     found = _BY_NUMBER.get(number)
     if found is None:
         raise LibraryFailure(
@@ -46,7 +46,7 @@ def of_number(number: int) -> np.dtype[Any]:
 
 
 def of_computation(number: int, *, is_complex: bool) -> tuple[np.dtype[Any], np.dtype[Any]]:
-    """The type of the scalars, and the one that products are computed in."""
+    """The type of the scalars, and the type that products are computed in."""
     if number in _HALF:
         return np.dtype(np.float16), DTYPES["S"]
     if number in _FLOAT:
@@ -61,7 +61,7 @@ def of_computation(number: int, *, is_complex: bool) -> tuple[np.dtype[Any], np.
 
 
 def check_operation(*operations: int) -> None:
-    """Refuse what is no cublasOperation_t."""
+    """Refuse a number that is not a cublasOperation_t."""
     for each in operations:
         if each not in range(3):
             raise LibraryFailure(INVALID_VALUE, f"there is no cublasOperation_t {each}")
@@ -74,7 +74,7 @@ def check_sizes(*sizes: int) -> None:
 
 
 def check_leading(leading: int, rows: int) -> None:
-    """Refuse columns that overlap."""
+    """Refuse a leading dimension with which columns overlap."""
     if leading < max(1, rows):
         raise LibraryFailure(
             INVALID_VALUE, f"the leading dimension {leading} is less than the {rows} rows"

@@ -1,1 +1,1 @@
-"""Cellar, abi. cuFFT over NumPy: transforms of one to three dimensions, many at a time."""
+"""Cellar, abi. cuFFT over NumPy: transforms of one to three dimensions, in batches."""

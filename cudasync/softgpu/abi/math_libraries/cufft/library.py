@@ -1,4 +1,4 @@
-"""Cellar, abi. The functions of cuFFT that are here, and those that are refused."""
+"""Cellar, abi. The functions of cuFFT that are implemented, and those that are refused."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from cudasync.softgpu.abi.stub.dispatch_table import FunctionTable
 
-# The SONAME's number and CUFFT_VERSION for the CUDA that a client was built for.
+# The SONAME's number and CUFFT_VERSION, by the CUDA version that a client was built for.
 _NUMBERS: Final = {12: 11, 13: 12}
 _VERSIONS: Final = {12: 11400, 13: 12000}
 REFUSED: Final = (
@@ -51,7 +51,7 @@ REFUSED: Final = (
 
 @dataclass(slots=True)
 class Plan:
-    """A plan: not made yet, or with its transform."""
+    """A plan: without a transform until it is made."""
 
     transform: Transform | None = None
     stream: int = 0
@@ -59,7 +59,7 @@ class Plan:
 
 @dataclass(slots=True)
 class Library:
-    """The plans that there are."""
+    """The plans in existence."""
 
     table: FunctionTable
     major: int
@@ -67,7 +67,7 @@ class Library:
     _numbers: Iterator[int] = field(default_factory=lambda: count(1))
 
     def get(self, plan: int) -> Plan:
-        """The plan of that number; CUFFT_INVALID_PLAN for one that is not there."""
+        """The plan with that number; CUFFT_INVALID_PLAN if it does not exist."""
         found = self.plans.get(plan)
         if found is None:
             raise LibraryFailure(INVALID_PLAN, f"there is no plan {plan}")
@@ -93,7 +93,7 @@ class Library:
         self.get(plan)
 
     def set_work_area(self, plan: int, _area: int) -> None:
-        # None is needed: `MakePlan` says 0 bytes.
+        # No work area is needed: `MakePlan` reports 0 bytes.
         self.get(plan)
 
     def make_1d(self, plan: int, length: int, kind: int, batch: int, size: int) -> None:
@@ -116,7 +116,7 @@ class Library:
     ) -> None:
         if rank not in range(1, 4):
             raise LibraryFailure(INVALID_VALUE, f"a transform has 1 to 3 dimensions, not {rank}")
-        # As documented: without either embedding, the layout is the basic one.
+        # As documented: unless both embeddings are given, the layout is the basic one.
         of_input = of_output = None
         if embed_in and embed_out:
             of_input = (_ints(embed_in, rank), stride_in, distance_in)

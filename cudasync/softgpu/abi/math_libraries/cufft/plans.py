@@ -1,4 +1,4 @@
-"""Cellar, abi. Plans of cuFFT: what is transformed, and where its elements lie."""
+"""Cellar, abi. Plans of cuFFT: the transform, and the layout of its elements."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _MOST_DIMENSIONS: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Where the elements of a batch of boxes lie, in elements: CUDA's advanced data layout."""
+    """The layout of a batch of boxes, in elements: CUDA's advanced data layout."""
 
     shape: tuple[int, ...]
     embed: tuple[int, ...]
@@ -46,13 +46,13 @@ class Layout:
 
     @property
     def _steps(self) -> tuple[int, ...]:
-        """From one element to the next along the batch and each dimension."""
+        """The distances between neighbouring elements along the batch and each dimension."""
         inner = [self.stride * prod(self.embed[axis + 1 :]) for axis in range(len(self.shape))]
         return (self.distance, *inner)
 
     @property
     def size_bytes(self) -> int:
-        """From the first element to the last."""
+        """The size in bytes from the first element to the last."""
         lengths = (self.batch, *self.shape)
         if not all(lengths):
             return 0
@@ -60,7 +60,7 @@ class Layout:
         return (last + 1) * self.dtype.itemsize
 
     def view(self, address: int) -> np.ndarray[Any, Any]:
-        """The elements at an address, to be read and written."""
+        """The elements at an address, for reading and writing."""
         shape = (self.batch, *self.shape)
         if not self.size_bytes:
             return np.empty(shape, self.dtype)
@@ -71,10 +71,10 @@ class Layout:
 
 @dataclass(frozen=True, slots=True)
 class Transform:
-    """A plan that is made: what `MakePlan` was told.
+    """A plan that is made: the arguments of `MakePlan`.
 
-    Without `embed` elements are next to each other, and rows of a real array that is transformed
-    in its own place have room for the complex ones.
+    Without `embed`, elements are contiguous. The rows of a real array that is transformed in place
+    then have room for the complex elements.
     """
 
     kind: int
@@ -84,7 +84,7 @@ class Transform:
     of_output: tuple[tuple[int, ...], int, int] | None = None
 
     def check(self) -> None:
-        """Refuse what is no transform."""
+        """Refuse arguments that describe no transform."""
         if self.kind not in TYPES:
             raise LibraryFailure(INVALID_TYPE, f"there is no cufftType {self.kind:#x}")
         if not 1 <= len(self.lengths) <= _MOST_DIMENSIONS:
@@ -96,7 +96,7 @@ class Transform:
             raise LibraryFailure(INVALID_SIZE, f"nothing is transformed: {self.batch} of {sizes}")
 
     def layouts(self, *, in_place: bool) -> tuple[Layout, Layout]:
-        """Of the input and of the output."""
+        """The layouts of the input and of the output."""
         half = (*self.lengths[:-1], self.lengths[-1] // 2 + 1)
         padded = (*self.lengths[:-1], 2 * half[-1])
         kinds = TYPES[self.kind]
@@ -112,7 +112,7 @@ class Transform:
         return found[0], found[1]
 
     def compute(self, data: np.ndarray[Any, Any], direction: int) -> np.ndarray[Any, Any]:
-        """The transform, without a scale in either direction, as cuFFT has it."""
+        """The transform, without a scale in either direction, as in cuFFT."""
         axes = tuple(range(1, 1 + len(self.lengths)))
         if self.kind in (R2C, D2Z):
             return np.fft.rfftn(data, axes=axes)

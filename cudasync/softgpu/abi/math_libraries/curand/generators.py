@@ -1,7 +1,8 @@
 """Cellar, abi. Generators of cuRAND: words of NumPy's Philox, and numbers made of them.
 
-A generator gives the same numbers for the same seed and offset, and not those that NVIDIA's gives.
-Uniform numbers are in (0, 1], as cuRAND documents; pairs of normal ones are made by Box and Muller.
+A generator gives the same numbers for the same seed and offset, but not the numbers of NVIDIA's.
+Uniform numbers are in (0, 1], as cuRAND documents. Pairs of normal numbers are made by the
+Box-Muller method.
 """
 
 from __future__ import annotations
@@ -17,14 +18,14 @@ from cudasync.softgpu.abi.math_libraries.stand_in import LibraryFailure
 TYPE_ERROR: Final = 103
 OUT_OF_RANGE: Final = 104
 LENGTH_NOT_MULTIPLE: Final = 105
-# curandRngType: all pseudo-random ones. A quasi-random sequence is a definite one, so none is here.
+# curandRngType: the pseudo-random ones. Quasi-random sequences are fixed by definition: none here.
 _PSEUDO: Final = (100, 101, 121, 141, 142, 161)
 _WORDS_A_BLOCK: Final = 4
 
 
 @dataclass(slots=True)
 class Generator:
-    """Where a generator is in its sequence of 64-bit words."""
+    """The position of a generator in its sequence of 64-bit words."""
 
     kind: int
     stream: int = 0
@@ -33,7 +34,7 @@ class Generator:
     lock: Lock = field(default_factory=Lock)
 
     def take(self, count: int) -> tuple[int, int]:
-        """The seed, and the place of the next `count` words, which are taken."""
+        """The seed, and the place of the next `count` words, which are used up."""
         with self.lock:
             place = self.position
             self.position += count
@@ -41,7 +42,7 @@ class Generator:
 
 
 def check_kind(kind: int) -> None:
-    """CURAND_STATUS_TYPE_ERROR for what is no generator that is here."""
+    """CURAND_STATUS_TYPE_ERROR for a generator type that is not implemented."""
     if kind not in _PSEUDO:
         raise LibraryFailure(
             TYPE_ERROR, f"generators of type {kind} are not modelled: pseudo-random ones are"
@@ -49,7 +50,7 @@ def check_kind(kind: int) -> None:
 
 
 def words(seed: int, place: int, count: int) -> np.ndarray[Any, np.dtype[np.uint64]]:
-    """64-bit words of the seed's sequence, from a place on."""
+    """64-bit words of the seed's sequence, starting at a place."""
     bits = np.random.Philox(key=seed)
     bits.advance(place // _WORDS_A_BLOCK)
     before = place % _WORDS_A_BLOCK
@@ -60,7 +61,7 @@ def words(seed: int, place: int, count: int) -> np.ndarray[Any, np.dtype[np.uint
 def uniform(
     seed: int, place: int, count: int, dtype: np.dtype[Any]
 ) -> np.ndarray[Any, np.dtype[Any]]:
-    """Numbers in (0, 1]: the upper bits of a word, and half a step."""
+    """Numbers in (0, 1]: the upper bits of a word, plus one step."""
     bits = 24 if dtype == np.float32 else 53
     upper = (words(seed, place, count) >> np.uint64(64 - bits)) + np.uint64(1)
     return (upper.astype(np.float64) * 2.0**-bits).astype(dtype)
@@ -79,6 +80,6 @@ def normal(
 
 
 def poisson(seed: int, place: int, count: int, rate: float) -> np.ndarray[Any, Any]:
-    """Poisson numbers, from a sequence of their own for each place."""
+    """Poisson numbers; each place has a sequence of its own."""
     drawn = np.random.Generator(np.random.Philox(key=[seed, place + 1]))
     return drawn.poisson(rate, count).astype(np.uint32)

@@ -46,14 +46,14 @@ _F32, _F64 = np.dtype(np.float32), np.dtype(np.float64)
 
 @dataclass(slots=True)
 class Library:
-    """The generators that there are."""
+    """The generators in existence."""
 
     table: FunctionTable
     generators: dict[int, Generator] = field(default_factory=dict)
     _handles: Iterator[int] = field(default_factory=lambda: numbers_from(0xC0DE_0000, 16))
 
     def get(self, generator: int) -> Generator:
-        """The generator of that handle; CURAND_STATUS_NOT_INITIALIZED for one that is not there."""
+        """The generator of that handle; CURAND_STATUS_NOT_INITIALIZED if it does not exist."""
         found = self.generators.get(generator)
         if found is None:
             raise LibraryFailure(_NOT_INITIALIZED, f"there is no generator {generator:#x}")
@@ -100,7 +100,7 @@ class Library:
         dtype: np.dtype[Any],
         make: Callable[[int, int, int], Numbers],
     ) -> None:
-        """Enqueue that `make(seed, place, count)` is written to memory."""
+        """Enqueue a command that writes `make(seed, place, count)` to memory."""
         found, machine = self.get(generator), self.table.machine
         stream = machine.streams.get(found.stream)
         if stream.capture is not None:
@@ -116,7 +116,7 @@ class Library:
         writes = [(target, count * dtype.itemsize)]
         enqueue_routine(machine, stream, name, run, writes=writes)
 
-    # What a generator gives.
+    # The numbers of a generator
 
     def generate(self, generator: int, target: int, count: int) -> None:
         def make(seed: int, place: int, count: int) -> Numbers:
@@ -194,5 +194,5 @@ def _bound(call: Callable[..., None], name: str, dtype: np.dtype[Any]) -> Callab
 
 
 def load(table: FunctionTable, _major: int) -> list[StandIn]:
-    """Load the library, which has one SONAME for all."""
+    """Load the library, which has one SONAME for all versions."""
     return [StandIn(table, _SONAME, calls(Library(table)), (), _CODES)]

@@ -27,7 +27,7 @@ def _rows(address: int, pitch: int, width: int) -> End:
 
 
 def check_direction(direction: int) -> None:
-    """Refuse a number that is no cudaMemcpyKind; what is copied whence, the addresses say."""
+    """Refuse a number that is not a cudaMemcpyKind; the addresses decide the actual direction."""
     if direction not in _DIRECTIONS:
         raise DriverFailure(_INVALID_DIRECTION, f"there is no direction {direction}")
 
@@ -84,7 +84,7 @@ def _between(
 
 
 def _enter(name: str, kinds: str, call: Callable[..., BoxCopy], *, has_async: bool) -> None:
-    """A function that waits for its copy, and one on a stream."""
+    """Enter a function that waits for its copy, and its form on a stream."""
 
     def waiting(machine: Machine, *given: int) -> None:
         machine.streams.finish(call(machine, *given))

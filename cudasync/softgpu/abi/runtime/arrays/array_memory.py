@@ -1,4 +1,4 @@
-"""Cellar, abi. Runtime API, Memory Management: arrays, whose texels are described."""
+"""Cellar, abi. Runtime API, Memory Management: arrays, and descriptions of their texels."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Cellar, abi. Runtime API, Memory Management: how the channels of texels are described."""
+"""Cellar, abi. Runtime API, Memory Management: descriptions of the channels of texels."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ _CODES: Final = {
 
 
 class ChannelDescriptor(ctypes.Structure):
-    """cudaChannelFormatDesc: the bits of each channel, 0 for one that is not there."""
+    """cudaChannelFormatDesc: the bits of each channel, 0 for a missing channel."""
 
     _fields_ = (("bits", ctypes.c_int * 4), ("kind", ctypes.c_int))
 
 
 def channels_of(what: ChannelDescriptor) -> tuple[int, int]:
-    """The CUarray_format of each channel, and how many there are."""
+    """The CUarray_format of each channel, and the number of channels."""
     bits = [each for each in what.bits if each]
     is_leading = bits == list(what.bits)[: len(bits)]
     code = _CODES.get((what.kind, bits[0])) if bits else None
@@ -45,7 +45,7 @@ def channels_of(what: ChannelDescriptor) -> tuple[int, int]:
 
 
 def describe_channels(what: ChannelDescriptor, of: Format, count: int) -> None:
-    """Write what `channels_of` reads."""
+    """Write the description that `channels_of` reads."""
     bits = 8 * of.size_bytes
     what.bits[:] = [bits if channel < count else 0 for channel in range(4)]
     what.kind = _FLOAT if of.is_float else _SIGNED if of.is_signed else _UNSIGNED

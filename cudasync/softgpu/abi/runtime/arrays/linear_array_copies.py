@@ -1,7 +1,7 @@
-"""Cellar, abi. Runtime API, Memory Management: copies of so many bytes to and from arrays.
+"""Cellar, abi. Runtime API, Memory Management: copies of a number of bytes to and from arrays.
 
-CUDA has taken them out of use, and programs have them. Bytes go through the rows of an array in
-order, from the place that is named; each piece within a row is a copy of its own.
+CUDA has deprecated these calls, but programs still use them. Bytes go through the rows of an array
+in order, from the given place. Each piece within a row is a copy of its own.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ class _Bytes:
         self._address = address
 
     def room(self, _at: int) -> int | None:
-        """How many bytes lie together from there on; None if all of them."""
+        """The number of contiguous bytes from there on; None if there is no limit."""
         return None
 
     def end(self, at: int, size: int) -> End:
-        """An end of a copy there."""
+        """One end of a copy at that offset."""
         return End(UNIFIED, self._address + at, pitch=size, height=1)
 
 
 class _Array:
-    """An array from a place on."""
+    """An array from a given place on."""
 
     def __init__(self, machine: Machine, handle: int, x_bytes: int, y: int) -> None:
         self._array = machine.arrays.copied(handle)
@@ -50,11 +50,11 @@ class _Array:
         self._start = y * self._row_bytes + x_bytes
 
     def room(self, at: int) -> int | None:
-        """How many bytes are left of the row there."""
+        """The number of bytes that are left of the row there."""
         return self._row_bytes - (self._start + at) % self._row_bytes
 
     def end(self, at: int, _size: int) -> End:
-        """An end of a copy there."""
+        """One end of a copy at that offset."""
         y, x_bytes = divmod(self._start + at, self._row_bytes)
         return self._array.end(x_bytes, y)
 
@@ -62,7 +62,7 @@ class _Array:
 def _pieces(
     target: _Bytes | _Array, source: _Bytes | _Array, size: int
 ) -> Iterator[tuple[int, int]]:
-    """Where each piece begins, and how long it is."""
+    """The start and the length of each piece."""
     at = 0
     while at < size:
         rooms = [size - at, target.room(at), source.room(at)]
@@ -79,7 +79,7 @@ def _copy(
     direction: int,
     stream: int,
 ) -> BoxCopy | None:
-    """Enqueue all pieces; the last, after which the rest is done, too."""
+    """Enqueue all pieces; return the last, which completes after the others."""
     check_direction(direction)
     last = None
     for at, length in _pieces(target, source, size):

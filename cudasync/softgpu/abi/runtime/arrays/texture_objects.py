@@ -58,12 +58,12 @@ class _Pitched(ctypes.Structure):
 
 
 class _Of(ctypes.Union):
-    # The last of them is there for the room that CUDA leaves.
+    # The last member gives the union the size that CUDA reserves.
     _fields_ = (("handle", _size), ("linear", _Linear), ("pitched", _Pitched))
 
 
 class _Resource(ctypes.Structure):
-    """cudaResourceDesc, as far as all versions have it."""
+    """cudaResourceDesc, the part that all versions have."""
 
     _fields_ = (("kind", _u32), ("of", _Of))
 
@@ -145,7 +145,7 @@ def _sampling_at(address: int) -> Sampling:
 
 
 def _check(machine: Machine, resource: Resource, sampling: Sampling) -> None:
-    """What the runtime has codes of its own for."""
+    """Refuse combinations for which the runtime has error codes of its own."""
     match resource.kind:
         case Kind.ARRAY:
             of = machine.arrays.copied(resource.handle).shape.format
@@ -174,7 +174,7 @@ def cuda_create_texture_object(
 
 @runtime_function("cudaDestroyTextureObject", "p")
 def cuda_destroy_texture_object(machine: Machine, handle: int) -> Any:
-    # As CUDA has it, there is nothing to end where there never was anything.
+    # As in CUDA, there is nothing to destroy for a null handle.
     return driver_function("cuTexObjectDestroy")(machine, handle) if handle else None
 
 
