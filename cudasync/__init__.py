@@ -1,9 +1,9 @@
-"""Write GPU work as if it were serial: dependencies found, streams filled, the serial answer.
+"""Write GPU work as if it were serial: the library finds the dependencies and fills the streams.
 
-Everything a user types is here; `cudasync.testing` is for tests. Every other path may move.
+All public names are here; `cudasync.testing` is for tests. Every other path may move.
 
-The names are fetched all together when the first of them is asked for. So what needs a part of
-the house alone, as a program on the software GPU without the rest, does not load all of it.
+The first use of a public name imports all of them. So a program that needs only one room, such as
+the software GPU, does not load the rest.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
         zeros,
         zeros_like,
     )
-    from cudasync.array.creation import array  # From its door, mypy takes it for the room.
+    from cudasync.array.creation import array  # From `array`, mypy takes it for the room.
     from cudasync.array.fused.function import elementwise  # As `array`.
     from cudasync.array.traced.function import graph_function  # As `array`.
     from cudasync.driver import (
@@ -167,24 +167,24 @@ __all__ = [
 
 
 class _Door(types.ModuleType):
-    """This module until its names are fetched: `engine` and `array` are functions, not rooms."""
+    """This module's class until its names are imported: keeps `engine` and `array` functions."""
 
     def __setattr__(self, name: str, value: object) -> None:
-        # Importing a room would set it, and a name that is set is never asked for.
+        # Importing a room would set its name here, and `__getattr__` would never see that name.
         if not (isinstance(value, types.ModuleType) and name in __all__):
             super().__setattr__(name, value)
 
 
-if not TYPE_CHECKING:  # A type checker would take any name for one of these.
+if not TYPE_CHECKING:  # With `__getattr__` a type checker would accept any name.
 
     def __getattr__(name: str) -> object:
         if name not in __all__:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        # These only for who asks for one.
+        # These rooms are imported only when a program names them.
         if name in ("data", "distributed", "kvstore", "parallel"):
             globals()[name] = importlib.import_module(f"{__name__}.{name}")
             return globals()[name]
-        # The uppermost first: `Kernel` and `Module` of the array layer extend those of the driver.
+        # The highest floor first: its `Kernel` and `Module` extend those of the driver.
         rooms = [
             importlib.import_module(f"{__name__}.{room}")
             for room in ("array", "graph", "profile", "engine", "driver", "errors")
@@ -204,7 +204,7 @@ if not TYPE_CHECKING:  # A type checker would take any name for one of these.
             importlib.import_module(f"{__name__}.profile.asking").answer()
         if "CUDASYNC_NVTX" in os.environ:
             importlib.import_module(f"{__name__}.profile.nvtx_ranges").start()
-        # From here on a plain module, whose names are found fastest.
+        # From here on this is a plain module, which has the fastest name look-up.
         sys.modules[__name__].__class__ = types.ModuleType
         return globals()[name]
 

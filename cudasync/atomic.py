@@ -1,9 +1,9 @@
 """Floor 0. The only operations that threads may share data through without a lock.
 
-What each rests on, in both builds of CPython. *C call*: another thread cannot come in between,
-since the GIL is let go between bytecodes only. *Own lock*: without a GIL the call holds the mutex
-of that one object (`Py_BEGIN_CRITICAL_SECTION`); taking it is a sequentially consistent
-compare-and-set, letting it go a release.
+The table names the guarantee behind each operation, in both builds of CPython. *C call*: no other
+thread runs during the call, since CPython releases the GIL between bytecodes only. *Own lock*:
+without a GIL the call holds the mutex of that one object (`Py_BEGIN_CRITICAL_SECTION`); an acquire
+is a sequentially consistent compare-and-set, an unlock a release.
 
 | operation | with a GIL | free-threaded, 3.14 |
 |---|---|---|
@@ -15,24 +15,24 @@ compare-and-set, letting it go a release.
 | load from a slot, `list[i]`, `len`, truth of a list or dict | one bytecode | no lock: acquire |
 | `lock.acquire release locked` | C call | compare-and-set |
 
-So two threads that take the lock of the *same* object have an order, and the second sees all that
-the first stored before. Three rules follow, and the engine uses no others:
+So two threads that take the lock of the *same* object have an order, and the second thread sees
+all earlier stores of the first. Three rules follow, and the engine uses no others:
 
-- **One winner.** Of several that append to one list, one is first in it (`offer`, `claim`). Of
-  several that pop one key or item, one gets it.
-- **Two stores to one object.** Two threads that each store to a slot of one object and then look
-  at the slot that the other stored to: one of them sees the other.
-- **A meeting.** Stores to different objects, then a step of each on one list (`meet`, or an append
-  on one side and a `copy` on the other), then the looks: one of them sees the other.
+- **One winner.** If several threads append to one list, one is first in it (`offer`, `claim`). If
+  several threads pop one key or item, one gets it.
+- **Two stores to one object.** Two threads each store to a slot of one object, then look at the
+  slot that the other stored to: one of them sees the other's store.
+- **A meeting.** Two threads store to different objects. Then each makes a step on one list (`meet`,
+  or an append and a `copy`), then looks: one of them sees the other's store.
 
-A look alone (`if things:`) takes no lock, and orders nothing. One C call that allocates tuples,
-lists or dicts one after the other is *not* one step: before 3.12 the collector may run at any of
-them, and with it Python code and a change of threads. `list(d)` and `d.copy()` are one step over a
-dict of plain keys, `list(d.items())` is not; `max(d)` is one with a GIL only.
+A look alone (`if things:`) takes no lock and orders nothing. One C call that allocates several
+tuples, lists or dicts is *not* one step: before 3.12 the collector may run at each allocation, and
+with it Python code and a thread switch. `list(d)` and `d.copy()` are one step over a dict of plain
+keys; `list(d.items())` is not. `max(d)` is one step with a GIL only.
 
-`tests/test_litmus.py` holds real threads to the rules, in whichever build runs it;
-`tests/engine/models` explores schedules of what is built on them, with planted bugs. Where a loop
-is hot it writes the one C call out and names the block here.
+`tests/test_litmus.py` tests the rules with real threads, in the build that runs the test.
+`tests/engine/models` explores schedules of code built on the rules, with planted bugs. A hot loop
+writes the one C call inline and names the block here.
 """
 
 from __future__ import annotations
@@ -50,38 +50,35 @@ T = TypeVar("T")
 
 
 class Tickets:
-    """Numbers 1, 2, 3, ...: each is handed out exactly once, to exactly one caller.
-
-    Order of numbers is the order of calls.
-    """
+    """Numbers 1, 2, 3, ...: each goes to exactly one caller, in the order of the calls."""
 
     __slots__ = ("count", "next")
 
     def __init__(self) -> None:
-        # `next(tickets.count)` takes one at half the cost of `tickets.next()`.
+        # `next(tickets.count)` takes a number at half the cost of `tickets.next()`.
         self.count = count(1)
         self.next = self.count.__next__
 
     @property
     def taken(self) -> int:
-        """How many have been handed out. Reading takes none."""
-        # "count(7)" when 7 is the next: nothing else tells it without taking it from 3.12 on,
-        # where pickling is deprecated.
+        """How many numbers were handed out. Reading takes none."""
+        # "count(7)" if 7 is next. From 3.12 on, where pickling is deprecated, only the repr tells
+        # the next number without taking it.
         return int(repr(self.count)[len("count(") : -1]) - 1
 
 
 class Inbox(Generic[T]):
     """A queue that any thread, a finaliser or a signal handler may put into.
 
-    `put` never blocks and never runs Python code of ours or of the item, so it is safe while the
-    same thread is anywhere in the library, in particular inside a garbage collection. Items
-    leave in the order they came; no two callers of `take` get the same one.
+    `put` never blocks and runs no Python code of the library or the item. So it is safe while the
+    same thread is anywhere in the library, in particular inside a garbage collection. Items leave
+    in the order of arrival; no two callers of `take` get the same item.
     """
 
     __slots__ = ("items", "put")
 
     def __init__(self) -> None:
-        # To be looked at only.
+        # Other code must only look at it.
         self.items: deque[T] = deque()
         self.put = self.items.append
 
@@ -97,7 +94,7 @@ class Inbox(Generic[T]):
 
 
 class Once(Generic[T]):
-    """A cell that is written once: the first `offer` wins, every caller learns the winner.
+    """A cell that is written once: the first `offer` wins, and every caller gets the winner.
 
     The compare-and-set is `dict.setdefault` with a string key, one C call.
     """
@@ -108,19 +105,19 @@ class Once(Generic[T]):
         self._cell: dict[str, T] = {}
 
     def offer(self, value: T) -> T:
-        """Write `value` if nothing is written yet; return what is written now."""
+        """Write `value` if the cell is empty; return the value of the cell."""
         return self._cell.setdefault("value", value)
 
     def get(self) -> T | None:
-        """What is written, None before that."""
+        """The value of the cell; None while it is empty."""
         return self._cell.get("value")
 
 
 def meet(things: list[Any]) -> None:
-    """A step on a list that changes nothing: two threads that both take one have an order.
+    """A step on a list that changes nothing: two threads that both make one have an order.
 
-    What a thread stored before its step, the one that comes second sees after its own. So of two
-    threads that each store, take a step and look at what the other stored, one sees the other.
+    After its step, the second thread sees all stores that the first made before its own. So if two
+    threads each store, make a step and look at the other's store, one of them sees the other.
     """
     things.extend(())
 
@@ -128,18 +125,18 @@ def meet(things: list[Any]) -> None:
 def offer(cell: list[T], value: T) -> T:
     """The first append to an empty list wins; return the winner.
 
-    The same as `Once` at a third of its cost: the cell is a plain list, made by whoever owns it.
-    Offers that lost stay behind the winner, where nobody looks.
+    The same as `Once` at a third of its cost: the cell is a plain list that its owner makes.
+    Losing offers stay behind the winner, where nobody looks.
     """
     cell.append(value)
     return cell[0]
 
 
 class Roll(Generic[T]):
-    """Entries that any thread may add, go through and strike out, each without a lock.
+    """Entries that any thread may add, iterate over and remove without a lock.
 
-    By number, not by what they are about: a key that is used again would let whoever strikes out
-    the old entry take the new one away, however it looked before.
+    The key is a number, not the entry's subject: with a reused key, a thread that removes the old
+    entry could remove the new one, whatever it checked before.
     """
 
     __slots__ = ("_entries", "_numbers")
@@ -152,21 +149,21 @@ class Roll(Generic[T]):
         return len(self._entries)
 
     def add(self, entry: T) -> int:
-        """Enter something; who looks from now on sees it. Returns its number."""
+        """Add an entry, which later readers see; return its number."""
         number = next(self._numbers)
         self._entries[number] = entry
         return number
 
     def remove(self, number: int) -> None:
-        """Take out the entry of a number, if it is there."""
+        """Remove the entry with a number, if it is there."""
         self._entries.pop(number, None)
 
     def all(self) -> list[T]:
-        """What is there now, the oldest first: a copy."""
+        """A copy of the present entries, the oldest first."""
         return list(self._entries.values())
 
     def strike(self, is_over: Callable[[T], bool]) -> None:
-        """Take out the entries that are over. Several threads may do so at once."""
+        """Remove the entries that are over. Several threads may do so at once."""
         for number in list(self._entries):
             entry = self._entries.get(number)
             if entry is not None and is_over(entry):
@@ -174,10 +171,11 @@ class Roll(Generic[T]):
 
 
 class Gate:
-    """What something still waits for, as a set: to be told twice of the same is harmless.
+    """The set of things that an owner still waits for; a repeated arrival is harmless.
 
-    A counter would have to be counted down exactly once for each; of a set, one thread may remove
-    what another has removed already. A dict is taken as it is, so it must be nobody else's.
+    A counter would need exactly one decrement for each thing. From a set, a thread may remove an
+    element that another thread has removed already. The gate uses a given dict itself, so nobody
+    else may use that dict.
     """
 
     __slots__ = ("_awaited",)
@@ -186,23 +184,23 @@ class Gate:
         self._awaited = awaited if awaited.__class__ is dict else dict.fromkeys(awaited)
 
     def arrive(self, what: Hashable) -> bool:
-        """`what` need not be waited for any more; True if nothing is left.
+        """Stop waiting for `what`; True if nothing is left.
 
-        Several callers may get True, one after the last arrival at the latest.
+        Several callers may get True, at the latest the caller after the last arrival.
         """
         self._awaited.pop(what, None)
         return not self._awaited
 
 
 class Bell:
-    """A place to sleep until somebody rings: a ring wakes one sleeper, now or the next to come.
+    """Threads sleep here until a ring: a ring wakes one present sleeper, or else the next one.
 
-    Rings do not add up: who is woken looks for all there is to do. `ring` never blocks, also from a
+    Rings do not add up: a woken thread looks for all work. `ring` never blocks, also from a
     finaliser or a signal handler; `is_silent` tells that no ring waits for a sleeper.
 
-    A raw lock as a binary semaphore: it is held while silent, and protects nothing. (A
-    `SimpleQueue` would do, but for its `get(timeout)`: with two sleepers, one that is woken for
-    nothing may go on to sleep without a timeout, up to Python 3.13 at least.)
+    A raw lock serves as a binary semaphore: it is held while silent, and protects nothing. (The
+    `get(timeout)` of a `SimpleQueue` fails with two sleepers, up to Python 3.13 at least: a sleeper
+    that is woken for nothing may sleep on without a timeout.)
     """
 
     __slots__ = ("_lock", "is_silent")
@@ -213,7 +211,7 @@ class Bell:
         self.is_silent = self._lock.locked
 
     def ring(self) -> None:
-        # RuntimeError: it is ringing already.
+        # RuntimeError: the bell is ringing already.
         with suppress(RuntimeError):
             self._lock.release()
 
@@ -223,7 +221,7 @@ class Bell:
 
 
 class _Mark:
-    """An entry of a log that is not somebody's. `_pool` is what the engine asks of all entries."""
+    """An entry of a log that belongs to no user. The engine reads `_pool` of every entry."""
 
     __slots__ = ("_name",)
     _pool = None
@@ -235,17 +233,17 @@ class _Mark:
         return self._name
 
 
-# Behind the last entry of a segment that counts; in the place of an entry that is done with.
+# SEAL stands behind the last valid entry of a segment; DONE replaces a finished entry.
 SEAL: Final = _Mark("SEAL")
 DONE: Final = _Mark("DONE")
 
 
-# Who is told of entries: see `Log.tell`.
+# Functions that are called with each entry: see `Log.tell`.
 _TOLD: list[Callable[[Any], object]] = []
 
 
 def _telling(append: Callable[[object], None]) -> Callable[[object], None]:
-    # Who is told changes with the segment, so that is settled here, by one look.
+    # The functions change only with a new segment, so one look here suffices.
     told = tuple(_TOLD)
     if not told:
         return append
@@ -264,7 +262,7 @@ def _telling(append: Callable[[object], None]) -> Callable[[object], None]:
 
 
 class Segment:
-    """A stretch of a log: what is appended behind the SEAL does not count."""
+    """A part of a log: entries behind the SEAL do not count."""
 
     __slots__ = (
         "__weakref__",
@@ -278,30 +276,31 @@ class Segment:
     )
 
     def __init__(self, base: int) -> None:
-        # The number that the first entry has in the whole log.
+        # The number of the first entry in the whole log.
         self.base = base
-        # Whoever has done with an entry puts DONE in its place.
+        # A thread that has finished with an entry puts DONE in its place.
         self.entries: list[object] = []
-        # While somebody is told, he hears of an entry before others can see it.
+        # The functions of `_TOLD` get an entry before other threads can see it.
         self.append = _telling(self.entries.append)
-        # Set before the SEAL is appended: who appends and sees it unset was in time.
+        # Set before the SEAL is appended: an appender that sees it unset was in time.
         self.is_sealed = False
-        # One item per thread that is about to append a SEAL; where the first SEAL is, once known.
+        # One item per thread that is about to append a SEAL.
         self.sealers: list[None] = []
+        # The index of the first SEAL, once known.
         self.end: int | None = None
-        # Offered to by whoever comes to the end first.
+        # A cell for the next segment: the first thread at the end wins it.
         self.following: list[Segment] = []
 
     def seal(self) -> int:
-        """Let no more entries count; the index of the SEAL. Any number of threads may do it."""
+        """Close the segment for entries; return the index of the SEAL. Any thread may do it."""
         self.is_sealed = True
         end = self.end
         if end is None:
             self.sealers.append(None)
             start = len(self.entries)
             self.entries.append(SEAL)
-            # Who is alone until here was the first: others append theirs later. Else it takes a
-            # look at all of them.
+            # A thread that is alone until here is the first: others append their SEAL later. Else
+            # the search covers all entries.
             is_first = len(self.sealers) == 1
             end = self.end = self.entries.index(SEAL, start if is_first else 0)
         return end
@@ -317,29 +316,29 @@ class Segment:
 class Log:
     """Entries in one total order for all threads: the order of `list.append` on the last segment.
 
-    The idea of an array queue with segments (Morrison and Afek 2013; Correia and Ramalhete 2016),
-    without removal: readers go by position, so that two of them may read the same entry.
+    An array queue with segments (Morrison and Afek 2013; Correia and Ramalhete 2016), but without
+    removal: readers use positions, so that two of them may read the same entry.
     """
 
     __slots__ = ("tail",)
 
     def __init__(self) -> None:
-        # A hint: the last segment or one before it. Who finds it sealed goes on from there.
+        # A hint: the last segment or an earlier one. A thread that finds it sealed goes on from it.
         self.tail = Segment(1)
 
     @property
     def end(self) -> int:
-        """A number that no entry appended so far has reached, and the next ones will."""
+        """A number above those of all present entries; later entries reach it."""
         segment = self.tail
         while segment.is_sealed:
             segment = segment.next()
         return segment.base + len(segment.entries)
 
     def meet(self) -> None:
-        """Between a store and a look at the log: whoever appends afterwards sees the store.
+        """Between a store and a look at the log: threads that append afterwards see the store.
 
-        Who appended before is seen by the look. An append and this one take the lock of the same
-        list, so one of them comes first.
+        The look sees earlier appends. An append and this step take the lock of the same list, so
+        one of them comes first.
         """
         segment = self.tail
         meet(segment.entries)
@@ -348,8 +347,8 @@ class Log:
             meet(segment.entries)
 
     def tell(self, heard: Callable[[Any], object]) -> None:
-        """Have `heard(entry)` called for each entry, once, before it is appended. Of those that are
-        on their way now it may hear or not, and so behind `tell_no_more`."""
+        """Call `heard(entry)` once for each entry, before it is appended. Entries whose append is
+        under way now, or during `tell_no_more`, may be missed or not."""
         _TOLD.append(heard)
         self._begin_anew()
 
@@ -359,11 +358,11 @@ class Log:
         self._begin_anew()
 
     def _begin_anew(self) -> None:
-        """A segment asks once, when it is made, whether anybody is told: so no push has to."""
+        """A new segment looks at `_TOLD` once, so that no push has to look."""
         segment = self.tail
         while segment.is_sealed:
             segment = segment.next()
-        # The next one holds whoever is told now, and not who was.
+        # The next segment uses the functions of `_TOLD` as they are now.
         self.tail = segment.next()
 
     def append(self, entry: object) -> None:
@@ -374,14 +373,14 @@ class Log:
             self.append_again(segment, entry)
 
     def append_again(self, segment: Segment, entry: object) -> None:
-        """`entry` was appended to a segment that is sealed by now: if that was too late, go on."""
+        """`entry` is in a segment that is sealed by now: append it anew if it was too late."""
         while segment.is_sealed:
             end = segment.seal()
             late = segment.entries[end + 1 :]
             if not any(each is entry for each in late):
                 break
             segment = segment.next()
-            # Whoever is told has heard of it by now.
+            # The functions of `_TOLD` have had this entry.
             segment.entries.append(entry)
         while segment.is_sealed:
             segment = segment.next()

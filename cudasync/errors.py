@@ -1,12 +1,11 @@
-"""Floor 0. Every error that a user of cudasync can meet, and what each one tells.
+"""Floor 0. Every error that a user of cudasync can meet, and its attributes.
 
-An error is a value first and a sentence second: what a program may want to branch on
-is an attribute, what a person must read is the message. A caller's mistake is a
-`TypeError` or `ValueError`, raised before anything is enqueued; the classes here are for
-what the driver, the PTX, or an op that ran has to say.
+A program branches on an error's attributes; a person reads its message. A caller's mistake is a
+`TypeError` or `ValueError`, raised before anything is enqueued. The classes here report errors of
+the driver, of the PTX, or of an op that ran.
 
-An error crosses the border of a process with its fields: `concurrent.futures` and multiprocessing
-pickle what a worker raises, and a pool breaks at an error that can not be read back.
+An error keeps its fields across processes: `concurrent.futures` and multiprocessing pickle a
+worker's exception, and an error that cannot be unpickled breaks the pool.
 """
 
 from __future__ import annotations
@@ -26,11 +25,11 @@ STICKY_CODES = frozenset({214, 700, 702, 710, 714, 715, 716, 717, 718, 719})
 class _Portable:
     """An exception that is copied and pickled with its fields, whatever its constructor takes.
 
-    A copy shares the exceptions that are fields. Pickled, one that can not be read back is replaced
-    by an `UnpicklableCause`.
+    A copy shares the exceptions that are fields. In a pickle, an `UnpicklableCause` replaces an
+    exception that cannot be unpickled.
     """
 
-    # Exception's own: the arguments that it was made with, and what `raise ... from` names.
+    # Fields of Exception: the constructor's arguments, and the cause that `raise ... from` names.
     args: tuple[Any, ...]
     __cause__: BaseException | None
 
@@ -63,9 +62,9 @@ def _without_init(kind: type[Any], args: tuple[Any, ...]) -> Any:
 
 
 def _as_pickled(error: BaseException) -> BaseException:
-    """`error`, if it comes through pickle, else what tells of it."""
+    """`error` if pickle can restore it, else an `UnpicklableCause` for it."""
     if isinstance(error, _Portable):
-        # It sees to its own fields: to try it here would try each cause of a chain twice.
+        # It handles its own fields: a try here would pickle each cause of a chain twice.
         return error
     tried = _tried.get()
     token = _tried.set(tried | {id(error)})
@@ -82,12 +81,12 @@ def _as_pickled(error: BaseException) -> BaseException:
     return error
 
 
-# Whether these can be pickled is being found out.
+# The ids of the errors that are being tried with pickle.
 _tried: ContextVar[frozenset[int]] = ContextVar("cudasync pickled", default=frozenset())
 
 
 def _text_of(error: BaseException) -> str:
-    """`str(error)`, also where the exception's own method fails."""
+    """`str(error)`, also if the exception's own method fails."""
     try:
         return str(error)
     except Exception as failed:
@@ -101,9 +100,9 @@ class CudasyncError(_Portable, Exception):
 class CudaError(CudasyncError):
     """The driver refused a call, or cuBLAS did.
 
-    `code` and `name` are its own (700, "CUDA_ERROR_ILLEGAL_ADDRESS"), `call` is the
-    function, `hint` says what to do where we know it, and `sticky` is True when the
-    context is unusable until `Device.reset()`.
+    `code` and `name` are the driver's (700, "CUDA_ERROR_ILLEGAL_ADDRESS"), `call` is the
+    function, `hint` is a remedy if one is known, and `sticky` is True if the context is
+    unusable until `Device.reset()`.
     """
 
     def __init__(self, code: int, name: str, *, call: str, hint: str = "") -> None:
@@ -116,11 +115,11 @@ class CudaError(CudasyncError):
 
 
 class OutOfMemoryError(MemoryError, CudaError):
-    """A device has no memory for an array, once the cache is freed and dead arrays are.
+    """A device has no memory for an array, even after the cache and dead arrays were freed.
 
-    `device` is its ordinal, `size_bytes` what was asked for, and `table` tells what holds memory:
-    the numbers of `memory_stats`, and the largest arrays that are alive with their shapes, dtypes,
-    and the line that wrote or made them.
+    `device` is the device's ordinal, `size_bytes` the size of the request. `table` shows the users
+    of memory: the numbers of `memory_stats`, and the largest living arrays with their shapes,
+    dtypes, and the line that wrote or made them.
     """
 
     def __init__(
@@ -132,16 +131,15 @@ class OutOfMemoryError(MemoryError, CudaError):
         hint = (
             f"{size_bytes:,} bytes on Device({device}): let go of arrays, or work on parts\n{table}"
         )
-        # Not `super()`, which is MemoryError: it comes first, since it makes its objects itself.
+        # Not `super()`, which is MemoryError: it is the first base, since it allocates its objects.
         CudaError.__init__(self, code, name, call=call, hint=hint)
 
 
 class PtxError(CudasyncError):
     """The text is not PTX that can run here.
 
-    `file` names where the text came from ("<ptx>" when it came as a string); `line` and `column`
-    count from 1, and are 0 where the whole text is meant; `instruction` is the statement's text
-    or "".
+    `file` names the text's origin ("<ptx>" for a string); `line` and `column` count from 1, and are
+    0 if the error concerns the whole text; `instruction` is the statement's text or "".
     """
 
     def __init__(
@@ -165,9 +163,9 @@ class PtxError(CudasyncError):
 class CompileError(CudasyncError):
     """CUDA C that NVRTC does not compile.
 
-    `message` is the first of its complaints; `file`, `line` and `column` tell where that is, and
-    count from 1; both are 0 where it is about no line, but an option or a name. `source` is
-    that line, and `log` all that NVRTC had to say.
+    `message` is NVRTC's first error, and `file`, `line` and `column` are its place. The numbers
+    count from 1; both are 0 if the error concerns an option or a name. `source` is the line's text,
+    and `log` the whole log of NVRTC.
     """
 
     def __init__(
@@ -192,7 +190,7 @@ class CompileError(CudasyncError):
             margin = f"{line:5} | "
             told += f"\n{margin}{source}"
             if column:
-                # A tab of the line is one here, too, so that the mark is below its place.
+                # A tab of the line is a tab here, too, so that the mark is below its column.
                 before = "".join("\t" if each == "\t" else " " for each in source[: column - 1])
                 told += f"\n{' ' * (len(margin) - 2)}| {before}^"
         if log:
@@ -201,12 +199,12 @@ class CompileError(CudasyncError):
 
 
 class OpError(CudasyncError):
-    """An op failed, or read what a failed op wrote; raised by every wait on such data.
+    """An op failed, or read data of a failed op; every wait on that data raises it.
 
-    `op` is the name of the op that failed first, `push_site` is "file:line" of its push, and
-    `cause` is its exception, with a traceback from the program's first frame on; asked for once the
-    failure was cleared or the engine has ended, a copy that has it as a note. `suspects` names
-    every op that may be to blame where a device fault cannot be pinned on one.
+    `op` is the name of the op that failed first, `push_site` is "file:line" of its push. `cause` is
+    its exception, with a traceback from the program's first frame on. Once the failure is cleared
+    or the engine has ended, `cause` is a copy that has the traceback as a note. `suspects` names
+    every op that may have caused a device fault if the fault cannot be attributed to one.
     """
 
     def __init__(
@@ -221,12 +219,12 @@ class OpError(CudasyncError):
 
 
 class UnhandledFailureWarning(_Portable, RuntimeWarning):
-    """An op failed, and nobody was told: no wait raised it, and its engine has ended.
+    """An op failed, no wait raised the failure, and the op's engine has ended.
 
     Shown once for each failure when the engine closes, is collected, or the program ends.
-    `op`, `push_site`, `cause` and `suspects` are those of `OpError`; `dependents` is how many more
-    ops failed with it, `alike` how many more failures of this op at this place differ in nothing,
-    and `trace` the traceback of the cause, "" where none of it is the program's.
+    `op`, `push_site`, `cause` and `suspects` are as in `OpError`. `dependents` counts the other ops
+    that failed with the op, `alike` the further equal failures of this op at this place. `trace` is
+    the traceback of the cause, "" if it contains no frame of the program.
     """
 
     def __init__(
@@ -264,7 +262,7 @@ def _of_an_op(op: str, push_site: str, cause: BaseException, suspects: Sequence[
 
 
 class UnpicklableCause(CudasyncError):
-    """Stands for an exception that pickle can not carry from one process to another.
+    """Replaces an exception that pickle cannot carry from one process to another.
 
     `kind` names the exception's class, module included; `message` is its text.
     """
@@ -276,12 +274,12 @@ class UnpicklableCause(CudasyncError):
 
 
 class DeadlockError(CudasyncError):
-    """Nothing can run any more; the message names each blocked stream and what it waits for."""
+    """Nothing can run any more; the message names each blocked stream and its wait."""
 
 
 class RecordingError(CudasyncError):
-    """What can not be recorded into a graph, or done with one that is not whole."""
+    """An operation that a graph cannot record, or that an incomplete graph does not allow."""
 
 
 class ClosedError(CudasyncError):
-    """The object was closed and can not be used again."""
+    """The object was closed and cannot be used again."""

@@ -1,11 +1,11 @@
-"""Floor 0. Code that is kept on disk, for the processes to come.
+"""Floor 0. Compiled code that is kept on disk for later processes.
 
-`CUDASYNC_SOFTGPU_CACHE` names the folder; without it, it is one in the user's cache folder, and 0
-keeps nothing. A file is named by the hash of all that its code depends on and begins with a digest
-of name and code: what is damaged, cut short or lies under another name is not found. Code that is
-found is run, so the folder has to be the user's own, and nobody else may write to it.
+`CUDASYNC_SOFTGPU_CACHE` names the folder; 0 keeps nothing. By default the folder is in the user's
+cache folder. A file's name is the hash of all that its code depends on. The file begins with a
+digest of name and code, so a damaged, truncated or renamed file is not found. Found code is run, so
+the user must own the folder, and nobody else may have write access to it.
 
-Nothing here fails: what can not be kept is compiled again.
+Nothing here fails: code that cannot be kept is compiled again.
 """
 
 from __future__ import annotations
@@ -16,34 +16,34 @@ import tempfile
 from pathlib import Path
 
 try:
-    # The one of hashlib, which loads OpenSSL for its others: many times what this one takes.
+    # hashlib exports the same function, but loads OpenSSL for others: that takes many times longer.
     from _blake2 import blake2b
 except ImportError:
     from hashlib import blake2b
 
 VARIABLE = "CUDASYNC_SOFTGPU_CACHE"
-# Files that are kept; when there are more, the older half goes.
+# The most files that are kept: at this number the older half is deleted.
 _MOST = 4096
 _DIGEST_BYTES = 32
 
 
 def key_of(*parts: str) -> str:
-    """The name for code that depends on these texts and on nothing else."""
+    """The name for code that depends on exactly these texts."""
     lengths = ",".join(str(len(part)) for part in parts)
     return blake2b("\n".join((lengths, *parts)).encode(), digest_size=_DIGEST_BYTES).hexdigest()
 
 
 class KeptCode:
-    """The code of one kind: `name` is its folder below cudasync/ in the user's cache folder."""
+    """Code of one kind: `name` is its folder below cudasync/ in the user's cache folder."""
 
     def __init__(self, name: str) -> None:
         self._name = name
-        # What the environment said, and the folder. Paths are slow to make, and one that is kept
-        # knows its text.
+        # The environment's values, and their folder. Making a Path is slow, and a kept Path caches
+        # its text.
         self._latest: tuple[object, Path | None] = (None, None)
 
     def folder(self) -> Path | None:
-        """Where code is kept; None where none is to be kept."""
+        """The folder of kept code; None if no code is to be kept."""
         said = tuple(map(os.environ.get, (VARIABLE, "XDG_CACHE_HOME", "HOME")))
         latest, found = self._latest
         if latest != said:
@@ -77,7 +77,7 @@ class KeptCode:
         return code if digest == _digest(key, code) else None
 
     def keep(self, key: str, code: bytes) -> None:
-        """Keep code under this name, if that is possible; others see all of it or nothing."""
+        """Keep code under this name, if possible; other processes see all of it or nothing."""
         where = self.folder()
         if where is None:
             return
@@ -103,7 +103,7 @@ def _digest(key: str, code: bytes) -> bytes:
 
 
 def _is_own(where: Path) -> bool:
-    """Whether a folder is this user's and nobody else may put files there."""
+    """Whether this user owns a folder, and nobody else may write to it."""
     try:
         found = os.stat(where)
     except OSError:

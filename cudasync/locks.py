@@ -1,12 +1,13 @@
 """Floor 0. A lock that Ctrl-C leaves free.
 
-Signal handlers run behind calls. Up to Python 3.13 `with lock:` takes the lock within one
-instruction; from 3.14 on its `__enter__` is a call like any other, and a KeyboardInterrupt behind
-it belongs to no `with` yet: the lock stays taken, and every other thread waits for ever. So
-`__enter__` is a function of Python there, which undoes what it did. No signal is looked at between
-its return and the block. `__exit__` stays C: a function would look for signals before it released.
+Python runs signal handlers after calls. Up to Python 3.13 `with lock:` takes the lock within one
+instruction. From 3.14 on its `__enter__` is an ordinary call, and a KeyboardInterrupt after it
+belongs to no `with` yet: the lock stays taken, and every other thread waits for ever. So
+`__enter__` is a Python function there, and releases the lock after an interrupt. Python checks for
+no signal between its return and the block. `__exit__` stays C: a Python function would check for
+signals before it releases.
 
-The same holds of `lock.acquire()` before a `try` in every Python. Write
+In every Python the same problem exists for `lock.acquire()` before a `try`. Write
 
     try:
         lock.acquire()
@@ -25,7 +26,7 @@ from _thread import RLock
 
 
 class Lock(RLock):  # type: ignore[misc]  # Final to typeshed alone.
-    """A re-entrant lock. Outside of its `with` no thread holds it, wherever Ctrl-C came."""
+    """A re-entrant lock. No thread holds it outside its `with`, wherever Ctrl-C came."""
 
     __slots__ = ()
 
@@ -38,7 +39,7 @@ class Lock(RLock):  # type: ignore[misc]  # Final to typeshed alone.
             try:
                 return self.acquire()
             except BaseException:
-                # An acquire that failed leaves it to its holder, and that is another thread.
+                # If the acquire failed, another thread may hold the lock.
                 if self.is_held_here():
                     self.release()
                 raise

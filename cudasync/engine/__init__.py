@@ -1,4 +1,4 @@
-"""Floor 2. What may run now, and where: variables, hazards, timelines, host workers, errors."""
+"""Floor 2. The scheduler of ops: variables, hazards, timelines, host workers, failures."""
 
 from __future__ import annotations
 

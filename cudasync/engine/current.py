@@ -1,6 +1,6 @@
-"""Floor 2. Where the calling thread is: its current engine, the ops it is inside of.
+"""Floor 2. The calling thread's current engine, and the ops whose functions it is inside.
 
-The current engine is that of a context (`with engine:`), else the one of the process.
+The current engine is the engine of the context (`with engine:`), else the engine of the process.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 _current: ContextVar[Engine | None] = ContextVar("cudasync engine", default=None)
-# The engine of a `with`, None outside of any: for who asks at each operation, and then `engine`.
+# The engine of a `with`, None outside: for callers that ask at each operation, before `engine`.
 maybe_engine = _current.get
 
 
 class _Default:
-    """A cell for the engine of the process, and one for the cell that comes after it is closed."""
+    """A cell for the engine of the process, and a cell for the successor of a closed engine."""
 
     __slots__ = ("engine", "following")
 
@@ -36,10 +36,10 @@ class _Default:
         self.following: Once[_Default] = Once()
 
 
-# A hint: the last of these cells, or one before it.
+# A hint: the last of these cells, or an earlier one.
 _default = _Default()
-# Something if this thread may be inside an op: quicker to ask than `_here`, and asked first.
-# A context that was copied to another thread says so there as well; `_here` knows better.
+# Not None if this thread may be inside an op: a faster check than `_here`, made first. A context
+# copied to another thread has it there as well; `_here` is exact.
 _place: ContextVar[object] = ContextVar("cudasync place", default=None)
 maybe_inside = _place.get
 
@@ -48,14 +48,14 @@ _make: list[Callable[[], Engine]] = []
 
 
 def make_with(make: Callable[[], Engine]) -> None:
-    """`make()` is to give the process an engine of its own at the first need."""
+    """Use `make()` to make the engine of the process at the first need."""
     _make.append(make)
 
 
 def engine() -> Engine:
-    """The current engine: of the innermost `with`, else one for the whole process.
+    """The current engine: the engine of the innermost `with`, else the engine of the process.
 
-    A thread that is started inside of a `with` block is not inside of it: see `use`.
+    A thread that starts inside a `with` block does not inherit its engine: see `use`.
     """
     found = _current.get()
     if found is not None:
@@ -63,7 +63,7 @@ def engine() -> Engine:
     global _default
     cell = _default
     while (default := cell.engine.get()) is not None and default._is_closed:
-        # Somebody closed it: the next need is a need again.
+        # Somebody closed the engine: a new one is needed.
         _default = cell = cell.following.offer(_Default())
     if default is None:
         made = _make[0]()
@@ -74,7 +74,7 @@ def engine() -> Engine:
 
 
 def forget() -> None:
-    """The process is to get a new engine of its own at the next need."""
+    """Forget the engine of the process: the next need makes a new one."""
     global _default
     _default = _Default()
 
@@ -83,10 +83,10 @@ def forget() -> None:
 def use(engine: Engine) -> Iterator[Engine]:
     """Make `engine` current inside a `with` block, without closing it at the end.
 
-    That is so for the calling thread or asyncio task, and for whatever begins inside with a copy of
-    its context: tasks, `asyncio.to_thread`, `contextvars.copy_context().run`. A new thread begins
-    without, and its current engine is that of the process; likewise a thread pool's. (From Python
-    3.14 on, `-X thread_inherit_context` changes that.) A copy that outlives the block keeps the
+    This holds for the calling thread or asyncio task, and for code that begins inside with a copy
+    of its context: tasks, `asyncio.to_thread`, `contextvars.copy_context().run`. In a new thread,
+    also of a thread pool, the engine of the process is current. (From Python 3.14 on,
+    `-X thread_inherit_context` changes that.) A context copy that outlives the block keeps the
     engine, which may be closed by then. In an op, the op's own engine is current.
     """
     token = _current.set(engine)
@@ -94,8 +94,8 @@ def use(engine: Engine) -> Iterator[Engine]:
     try:
         yield engine
     except GeneratorExit:
-        # Ctrl-C struck before the block began, and what is left of it is collected: perhaps in
-        # another context, where there is nothing to be undone.
+        # Ctrl-C struck before the block began, and the generator is collected: perhaps in another
+        # context, where nothing has to be undone.
         nobody_minds = (ValueError,)
         raise
     finally:
@@ -109,10 +109,10 @@ def enter(engine: Engine) -> Token[Engine | None]:
 
 
 def leave(tokens: list[Token[Engine | None]]) -> None:
-    """Take one out of what `enter` gave, the last of this context, and undo it.
+    """Remove the last token of this context from `tokens`, and undo its `enter`.
 
-    Where none is of this context, as when one task leaves a block that another entered, nothing
-    is to be undone here.
+    If no token is of this context, as when one task leaves a block that another task entered,
+    nothing has to be undone here.
     """
     for token in reversed(tokens):
         with suppress(ValueError):
@@ -123,12 +123,12 @@ def leave(tokens: list[Token[Engine | None]]) -> None:
 
 
 def enter_engine(engine: Engine | None) -> None:
-    """A worker is about to run ops of `engine`; None when it is to hold none."""
+    """A worker is about to run ops of `engine`; with None it keeps no engine."""
     _current.set(engine)
 
 
 class _Here(threading.local):
-    """Whose functions and callbacks the calling thread is inside, the innermost last."""
+    """The ops whose functions and callbacks the calling thread is inside, the innermost last."""
 
     def __init__(self) -> None:
         self.ops: list[Op] = []
@@ -140,17 +140,17 @@ _here = _Here()
 
 
 def worker() -> Worker | None:
-    """The worker that the calling thread is, if it is one."""
+    """The worker of the calling thread; None if the thread is no worker."""
     return _here.worker
 
 
 def is_ours() -> bool:
-    """True on a thread that the engine started: nobody is there to be interrupted."""
+    """True on a thread that the engine started: no program runs there that Ctrl-C could end."""
     return _here.is_ours
 
 
 def inside() -> list[Op]:
-    """The ops whose function or callback the calling thread runs, empty outside of any."""
+    """The ops whose function or callback the calling thread runs; empty if there are none."""
     worker = _here.worker
     if worker is not None and worker.is_in_op:
         assert worker.op is not None
@@ -159,7 +159,7 @@ def inside() -> list[Op]:
 
 
 def is_in_op() -> bool:
-    """True in the function of an op, be its engine of threads or serial."""
+    """True in the function of an op, on an asynchronous or a serial engine."""
     if inside():
         return True
     found = _current.get()
@@ -167,11 +167,11 @@ def is_in_op() -> bool:
 
 
 def call(op: Op, fn: Callable[..., T], *args: object) -> T:
-    """`fn(*args)`, the function of a device op or a callback, with the thread inside of `op`."""
+    """Call a device op's function or a callback, `fn(*args)`, with the thread inside `op`."""
     ops = _here.ops
     depth = len(ops)
     token = None
-    # Not a context manager, which Ctrl-C can strike between its parts.
+    # Not a context manager, because Ctrl-C can come between its parts.
     try:
         ops.append(op)
         token = _place.set(op)
@@ -183,9 +183,9 @@ def call(op: Op, fn: Callable[..., T], *args: object) -> T:
 
 
 def call_with_its_engine(op: Op, fn: Callable[..., T], *args: object) -> T:
-    """`call` for a function of the user's: it has the engine of `op`, whoever issues that."""
+    """`call` for a user's function: the engine of `op` is current, whichever thread issues it."""
     before = _current.get()
-    # Set twice, not reset by a token: Ctrl-C may come before that is noted.
+    # Set twice, not reset by a token: Ctrl-C may come before the token is stored.
     try:
         _current.set(op._engine)
         return call(op, fn, *args)
@@ -195,7 +195,7 @@ def call_with_its_engine(op: Op, fn: Callable[..., T], *args: object) -> T:
 
 @contextmanager
 def working(worker: Worker | None) -> Iterator[None]:
-    """Around the life of a thread that the engine started."""
+    """Around the whole run of a thread that the engine started."""
     _here.worker = worker
     _here.is_ours = True
     _place.set(worker)

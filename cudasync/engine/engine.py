@@ -1,7 +1,7 @@
-"""Floor 2. The engine: push ops, it works out the rest.
+"""Floor 2. `Engine`, the public class: it takes pushes and schedules the ops.
 
-`Engine` is the public door. A push makes an op and appends it to the log (see `log.combiner`); who
-runs it, and when, is the affair of `host` and `device`.
+A push makes an op and appends it to the log (see `log.combiner`). `host` and `device` decide which
+thread runs the op, and when.
 """
 
 from __future__ import annotations
@@ -50,26 +50,26 @@ _LOG = COMBINER.log
 
 @unpicklable("make an Engine there")
 class Engine:
-    """Runs ops as soon as what they read and write allows; the result is as if run in turn.
+    """Runs ops as soon as their reads and writes allow; the result is as if run in turn.
 
-    `mode` is "async", or "serial" to run each op to its end inside `push`; left out, it is what
-    CUDASYNC_ENGINE says, else "async". `workers` threads run host ops (default: one per core);
+    `mode` is "async", or "serial" to run each op to its end inside `push`; the default is the value
+    of CUDASYNC_ENGINE, else "async". `workers` threads run host ops (default: one per core);
     `pools` names further pools, for ops that block: `pools={"io": 16}`. With `max_in_flight`, a
     push waits while that many ops are unfinished. `trace=True` records when and where each op ran.
 
-    `streams` is how many streams kernels may use on each device; copies in, copies out, and the ops
-    of each priority have as many of their own, made at first need. A device op follows what it
-    depends on, or takes a free stream. Where there is none it shares one, as `statistics()` counts:
-    with kernels and copies, and with what may be held up (functions of yours, waits for foreign
-    streams, what comes after these) only if no stream is free of that.
+    `streams` is the number of streams for kernels on each device; copies in, copies out, and the
+    ops of each priority have as many streams of their own, made at first need. A device op follows
+    its predecessors, or takes a free stream. If no stream is free, the op shares one, which
+    `statistics()` counts. It shares with kernels and copies; it shares with work that may be held
+    up (users' functions, waits for foreign streams, and their successors) only as a last resort.
 
-    Any number of threads may push. As a context manager it is the current engine inside, for the
-    thread or task of the block (`use` says who inherits that); leaving waits for all of its ops,
-    closes it, and raises the first failure that nobody was told of, unless another exception is on
-    its way; `waitall` raises also what was told, until `clear_errors`. Left by Ctrl-C,
-    it drops what has not begun, and waits a second for the rest; left by an exception, it waits for
-    kernels as long as within each second something gets over. One line on stderr says what was
-    dropped, stopped or left.
+    Any number of threads may push. As a context manager the engine is current inside, for the
+    thread or task of the block (`use` says who inherits that). Leaving the block waits for all ops
+    and closes the engine. It raises the first failure that nobody was told of, unless another
+    exception is on its way; `waitall` also raises failures told before, until `clear_errors`. After
+    Ctrl-C, leaving drops ops that have not begun, and waits a second for the rest. After another
+    exception it waits for kernels while at least one op ends within each second. One line on stderr
+    reports dropped, stopped and abandoned ops.
     """
 
     def __init__(
@@ -90,16 +90,16 @@ class Engine:
         self.mode = chosen
         self._ledger = ledger = Ledger(trace=trace)
         self._failures = Failures()
-        # On a serial engine nothing is unfinished but the op that pushes: it would wait for itself.
+        # On a serial engine only the pushing op is unfinished: it would wait for itself.
         self._max_in_flight = max_in_flight if chosen == "async" else None
-        # Ops that were planned with a node and are not over.
+        # Unfinished ops that were planned with a node.
         self._registered: dict[Op, None] = {}
         self._last_fence: Callable[[], Fence | None] = lambda: None
-        # How many ops were pushed from inside of ops.
+        # The number of ops that were pushed inside ops.
         self._nested = Tickets()
-        # Set by `close`; when all has ended; once what has not begun is dropped.
+        # Set by `close`; set when all has ended; set once ops that have not begun are dropped.
         self._is_closed = self._is_ended = self._is_dropped = False
-        # The number of the close in the log, once the combiner has come upon it.
+        # The number of the close in the log, once the combiner has entered it.
         self._sealed_at = 0
         self._serial: SerialDispatcher | None = None
         self._pools: dict[str, Any] = {}
@@ -117,16 +117,16 @@ class Engine:
             self._pools[COPY_POOL] = self._issuer.blocking = copiers
             if max_in_flight is not None:
                 self._rank()
-            # A sleeping thread refers to no engine, so one that is dropped can go.
+            # A sleeping thread refers to no engine, so a dropped engine can be collected.
             last = weakref.finalize(self, closing.dismiss, self._pools, self._issuer)
             last.atexit = False
         self._compute: Any = self._pools["compute"]
-        # True while a push, or that of a launch, has nothing to think of but its op.
+        # True while a push, or the push of a launch, needs none of the rare cases.
         self._is_plain = self._is_direct = chosen == "async" and not (trace or max_in_flight)
         self._most_at_once = MOST_ELEMENTS  # of a result on the CPU: see `host.at_once`
-        # True in checked mode, where launches come by the long way.
+        # True in checked mode, where launches take the long way.
         self._is_checked = is_checked()
-        # Of the `with` blocks that last: the end of the outermost waits, and raises what failed.
+        # The active `with` blocks: the end of the outermost waits, and raises the first failure.
         self._scopes: list[Token[Engine | None]] = []
         fork_and_exit.opened(self)
 
@@ -153,7 +153,7 @@ class Engine:
         kernel: str = "",
         is_blocking: bool = False,
     ) -> Op:
-        """The push of the floors above, which know what kind of work it is."""
+        """The push for the higher floors, which know the kind of work."""
         return pushing.push(
             self,
             fn,
@@ -169,7 +169,7 @@ class Engine:
         )
 
     def _rank(self) -> None:
-        """From now on ops are planned before one is chosen: they differ in priority, or count."""
+        """From now on plan ops before choosing one: they have priorities or a limit."""
         self._is_plain = False
         for pool in list(self._pools.values()):
             pool.rank()
@@ -177,8 +177,8 @@ class Engine:
     def waitall(self, timeout: float | None = None) -> None:
         """Block until every op pushed so far has finished.
 
-        Raises the `OpError` of the first failure that was not cleared, and TimeoutError when
-        `timeout` seconds have passed first.
+        Raises the `OpError` of the first failure that was not cleared, and TimeoutError after
+        `timeout` seconds.
         """
         self._drain(timeout)
         failure = self._failures.first()
@@ -186,18 +186,19 @@ class Engine:
             raise failure.error()
 
     def clear_errors(self) -> None:
-        """Wait for all ops, then forget every failure: what was poisoned is usable again.
+        """Wait for all ops, then forget every failure: poisoned data is usable again.
 
-        Data that a failed op should have written holds what it held. After a device fault, call
+        Data that a failed op should have written keeps its old value. After a device fault, call
         `Device.reset()` as well; arrays of that device are lost. Raises CudasyncError if a kernel
-        still runs a second after Ctrl-C ended a wait: it may never end. Then nothing is forgotten.
+        still runs a second after Ctrl-C ended a wait: it may never end. Then no failure is
+        forgotten.
         """
         wait_for_all(self)
         self._failures.clear()
         self._issuer.heal()
 
     def statistics(self) -> Statistics:
-        """Counts since the engine was made, as of now: devices are asked how far they are."""
+        """Counts since the engine was made, as of now: it asks the devices for their progress."""
         host_ops = self._ran
         COMBINER.plan()
         settle()
@@ -206,10 +207,10 @@ class Engine:
         return self._ledger.counters.snapshot(host_ops, unfinished, self._issuer.tallies())
 
     def trace(self) -> list[TraceEntry]:
-        """What ran where and when, in order of completion; waits for all ops first.
+        """Wait for all ops, then return where and when each ran, in order of completion.
 
-        On one clock, a device's or the host's, that is the order of `end_us`; across clocks, what
-        was waited for is before what waited for it. Raises ValueError without `trace=True`.
+        On one clock, a device's or the host's, that is the order of `end_us`. Across clocks, an
+        awaited op is before its waiter. Raises ValueError without `trace=True`.
         """
         if self._ledger.recorder is None:
             raise ValueError("this engine keeps no trace; make it with Engine(trace=True)")
@@ -219,8 +220,8 @@ class Engine:
     def close(self) -> None:
         """Wait for all ops and end the workers and streams. Closing twice is harmless.
 
-        Failures are not raised here: an `UnhandledFailureWarning` tells of each that nobody was
-        told of, but inside of the engine's `with` block, whose end does.
+        `close` raises no failures. An `UnhandledFailureWarning` reports each failure that nobody
+        was told of, except inside the engine's `with` block, whose end reports them.
         """
         closing.end(self)
         if not self._scopes:
@@ -251,10 +252,10 @@ class Engine:
         return f"<Engine {self.mode} {state}>"
 
     def _drain(self, timeout: float | None) -> None:
-        """Wait until every op pushed so far, and what these push, has finished, failed or not."""
+        """Wait until every op pushed so far, and each op they push, has finished or failed."""
         fences.wait_for_all(self, timeout)
 
-    # What the parts below ask of their engine.
+    # The interface for the rooms of the engine.
 
     def _mark(self, things: Any) -> Op:
         """An op that is over once the last writers of `things` are."""
@@ -276,7 +277,7 @@ class Engine:
 
     @property
     def _ran(self) -> int:
-        """How many host ops have run to their end without failing."""
+        """The number of host ops that ended without failing."""
         return sum(pool.ran for pool in dict.fromkeys(list(self._pools.values())))
 
 

@@ -1,15 +1,15 @@
-"""Floor 2. What went wrong in an op, shared by everything it poisoned, and whether anybody knows.
+"""Floor 2. The failure of an op: shared by all ops that it poisoned, and handled or not.
 
-One `Failure` is made where an error first shows; every op that could not run because of it
-carries the same object. Waiters each get an exception of their own made from it, so that
-tracebacks of different threads do not mix.
+One `Failure` is made where an error first appears; every op that could not run because of it
+carries the same object. Each waiter gets its own exception made from it, so that tracebacks of
+different threads do not mix.
 
-A failure is *handled* once somebody is told of it. This is the one place that says who is: whoever
-gets an exception made from it (`error`), or cleared it, or was interrupted by its cause. What is
-not handled when its engine ends is reported: see `unhandled`.
+A failure is *handled* once somebody is told of it. Only this file defines that: a caller got an
+exception made from the failure (`error`), cleared it, or was interrupted by its cause. If a failure
+is not handled when its engine ends, `unhandled` reports it.
 
-A failure keeps no frame of ours, and those of the program's function until it is of no more use to
-its engine: cleared, or the engine has ended. What the program was told of before is its own.
+A failure keeps no frames of the engine. It keeps the frames of the program's function until it is
+cleared or its engine has ended. An exception that the program got before belongs to the program.
 """
 
 from __future__ import annotations
@@ -37,29 +37,29 @@ class Failure:
     suspects: tuple[str, ...] = ()
     # Set by clear_errors(): a cleared failure no longer poisons and is no longer raised.
     cleared: bool = field(default=False)
-    # How many ops carry it besides the one that failed.
+    # The number of other ops that carry it.
     dependents: Tickets = field(default_factory=Tickets)
-    # An item until somebody is told: one thread takes it out.
+    # Holds an item until somebody is told: one thread takes the item.
     _untold: list[None] = field(default_factory=_one)
 
     def __post_init__(self) -> None:
         if isinstance(self.cause, Exception):
             frames.let_go_of_ours(self.cause)
         else:
-            # Ctrl-C goes on to whoever was interrupted, through frames that have yet to come.
+            # Ctrl-C propagates to the interrupted thread, through frames that are yet to be added.
             self.let_go()
 
     def let_go(self) -> None:
-        """Keep no frames any more: who asks from now on gets them as text."""
+        """Drop the frames: later exceptions get them as text."""
         self.cause = frames.without_frames(self.cause)
 
     def error(self) -> OpError:
-        """A fresh exception for one waiter, who is told by it."""
+        """A fresh exception for one waiter; the failure is handled by it."""
         self.handle()
         return OpError(self.op_name, self.push_site, self.cause, suspects=self.suspects)
 
     def handle(self) -> bool:
-        """Somebody is told, or about to be; True for one caller, who is the first."""
+        """Mark the failure as told, now or soon; True only for the first caller."""
         try:
             self._untold.pop()
         except IndexError:

@@ -1,14 +1,14 @@
-"""Floor 2. One op: a function, what it reads and writes, and how it ended.
+"""Floor 2. One op: its function, its reads and writes, and its result or failure.
 
-Life: in the log, then planned, then running (host) or issued (device), then over. An op that is run
-at once by the worker that plans it skips "planned": nobody else has to know of it. Which fields an
-op has from the start depends on its class: see `op_classes`.
+States: in the log, then planned, then running (host) or issued (device), then over. An op that its
+planning worker runs at once skips "planned", since no other thread must know of it. The class of an
+op determines its initial fields: see `op_classes`.
 
-What may be written by whom:
-- `_claims` is a cell: who is first in it runs or issues the op, and takes `_fn` out; see `claim`;
-- `failure` and `_result` are written by whoever claimed the op, before it is over;
-- `finished` is set after them, by whoever ends the op, and never taken back;
-- `_node` is made by whoever asks for it first: see `log.node`.
+Rules for writes:
+- `_claims` is a cell: the first thread in it runs or issues the op, and takes `_fn`; see `claim`;
+- the thread that claimed the op writes `failure` and `_result`, before the op is over;
+- the thread that ends the op sets `finished` after them; nobody unsets it;
+- the first thread that asks for `_node` makes it: see `log.node`.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ if TYPE_CHECKING:
     from cudasync.engine.log.node import Node, Place
     from cudasync.errors import OpError
 
-    # What is only read; what is read and written; what is written, and may be among the read.
+    # Regions only read; regions read and written; regions written, which may be among the read.
     Regions: TypeAlias = tuple[tuple[Region, ...], tuple[Region, ...], tuple[Region, ...]]
 
 
 class OpKind(Enum):
-    """What an op does, which decides where it runs: each kind of copy has streams of its own."""
+    """The kind of an op decides where it runs: each kind of copy has streams of its own."""
 
     HOST = "host"
     KERNEL = "kernel"
@@ -56,8 +56,8 @@ class OpKind(Enum):
     FREE = "free"
 
 
-# The fields that all ops have in the same way; a `PlainOp` has the others in ways of its own. (Not
-# in the class itself, where mypy would take them for all that can be written.)
+# The slots that all ops share; a `PlainOp` stores the other fields differently. (They are not in
+# the class itself, where mypy would take them for the only writable attributes.)
 _FIELDS = (
     "__weakref__",
     "_at",
@@ -80,26 +80,26 @@ class Op:
 
     __slots__ = _FIELDS
 
-    # What few ops have is in the `__dict__` of a `FullOp`, which is made when one is written.
+    # Rare fields are in the `__dict__` of a `FullOp`, which is made at the first such write.
     kind = OpKind.HOST
     priority = 0
-    # Where it was issued: only a device op ever is.
+    # The place of issue, for device ops only.
     _point: Point | None = None
-    # What it comes after, where it was planned without a node: see `device.launching`.
+    # The predecessors of an op that was planned without a node: see `device.launching`.
     _before: tuple[Op, ...] | None = None
     # Byte ranges; None if there are none.
     _regions: Regions | None = None
-    # Of one that is pushed again and again: what it accesses, see `host.resolved`.
+    # The accesses of an op that is pushed repeatedly: see `host.resolved`.
     _resolved: Resolved | None = None
-    # Of a launch that came by the long way: what it accesses, with the reasons.
+    # The accesses, with reasons, of a launch that took the long way.
     _said: Accesses | None = None
-    # Of a graph's segment, while somebody watches who wants them: when its nodes began and ended.
-    # On the host a list of (node, start, end), by time.perf_counter; else what can be asked for it.
+    # For a graph's segment under a profile: the start and end times of its nodes. On the host a
+    # list of (node, start, end), by time.perf_counter; else an object that returns them.
     node_times: Any = None
-    # Of one that failed in part: what it left wrong. None for all that it writes.
+    # For an op that failed in part: the data it left wrong. None means all that it writes.
     _damage: Damage | None = None
-    # Of one of several steps: called with it in place of its function where something that it reads
-    # is wrong. Runs what does not need that, and says what the damage is. Raises nothing.
+    # For an op of several steps: called with the op instead of its function if an input is wrong.
+    # It runs the steps that do not need that input, and records the damage. It raises nothing.
     _salvage: Callable[[Any], None] | None = None
 
     finished: bool
@@ -108,20 +108,20 @@ class Op:
     number: int
     name: str
     _engine: Engine
-    # None once it was taken, by the one who is to call it.
+    # None once the claiming thread has taken it.
     _fn: Callable[..., Any] | None
-    # A cell: the token of whoever claimed the op. Who is interrupted can tell from it whether it
-    # was already the one.
+    # A cell: the token of the thread that claimed the op. An interrupted thread sees in it whether
+    # its claim succeeded.
     _claims: list[object]
     _reads: tuple[Var, ...]
     _writes: tuple[Var, ...]
-    # Who runs it once it is ready.
+    # The place that runs it once it is ready.
     _pool: Place
     # Written when the function has returned.
     _result: Any
-    # What is kept of it for others; None while nobody has asked.
+    # Its plan and listeners; None until the first request.
     _node: Node | None
-    # Where it was pushed: the code and the instruction in it; the line is worked out when asked.
+    # The push site: the code and the instruction in it; the line is computed on request.
     _code: CodeType
     _at: int
 
@@ -132,13 +132,13 @@ class Op:
 
     @property
     def accesses(self) -> tuple[Accessed, ...]:
-        """What the op is ordered by: byte ranges and variables, whether it reads and writes each,
-        and why that is said of it. Worked out when asked."""
+        """The accesses that order the op: byte ranges and variables, whether it reads and writes
+        each, and the reason. Computed on request."""
         return accessed(self)
 
     @property
     def is_poisoned(self) -> bool:
-        """True if it failed, or read what a failed op wrote, and that was not cleared since."""
+        """True if the op failed or read data of a failed op, and the failure is not cleared."""
         failure = self.failure
         return failure is not None and not failure.cleared
 
@@ -151,9 +151,9 @@ class Op:
     def wait(self, timeout: float | None = None) -> None:
         """Block until the op has finished.
 
-        Raises `OpError` if it failed or was poisoned, `TimeoutError` when `timeout` seconds have
-        passed first (the op goes on), `DeadlockError` if an op's function waits for what can only
-        run or end after it.
+        Raises `OpError` if the op failed or was poisoned, `TimeoutError` after `timeout` seconds
+        (the op continues), `DeadlockError` if an op's function waits for an op that can only run or
+        end after its own op.
         """
         self._wait_finished(timeout)
         if self.is_poisoned:
@@ -161,9 +161,9 @@ class Op:
             raise self.failure.error()
 
     def result(self, timeout: float | None = None) -> Any:
-        """Wait, then return what the op's function returned. Errors as for `wait`."""
+        """Wait, then return the result of the op's function. Errors as for `wait`."""
         self.wait(timeout)
-        # A failure that was cleared is not raised, and left no result.
+        # A cleared failure is not raised, and the op has no result.
         return getattr(self, "_result", None)
 
     def exception(self, timeout: float | None = None) -> OpError | None:
@@ -172,18 +172,18 @@ class Op:
         return self.failure.error() if self.failure is not None and self.is_poisoned else None
 
     def add_done_callback(self, callback: Callable[[], None]) -> None:
-        """Call `callback()` once the op has finished: at once if it has, else on the thread that
-        finishes it, where it must not block. An exception of the callback is lost."""
+        """Call `callback()` once the op has finished: now if it has finished, else on the thread
+        that finishes it, where it must not block. Exceptions of the callback are lost."""
         node = nodes.of(self)
         node.callbacks.append(callback)
         if self.finished:
-            # Whoever ended it may have looked before: each callback is taken by one of the two.
+            # The ender may have looked before the append: one of the two threads takes it.
             nodes.call_back(self, node)
         else:
             self._pool.watch(self)
 
     def __await__(self) -> Generator[Any, None, Any]:
-        import asyncio  # Takes as long to load as the engine; who awaits has it already.
+        import asyncio  # Loads as slowly as the engine; a program that awaits has it already.
 
         loop = asyncio.get_running_loop()
         finished = loop.create_future()
@@ -193,13 +193,13 @@ class Op:
                 finished.set_result(None)
 
         def wake() -> None:
-            # The loop may be closed by the time the op finishes: then nobody waits any more.
+            # If the loop is closed when the op finishes, nobody waits any more.
             if not loop.is_closed():
                 loop.call_soon_threadsafe(settle)
 
         self.add_done_callback(wake)
         worker = current.worker()
-        # A loop that runs inside an op keeps a worker, and the op may need one.
+        # A loop that runs inside an op occupies a worker, and the awaited op may need a worker.
         with worker.pool.blocked(worker) if worker is not None else nullcontext():
             yield from finished.__await__()
         return self.result()
@@ -208,7 +208,7 @@ class Op:
         if self.finished:
             return
         deadline = None if timeout is None else time.monotonic() + timeout
-        # Over by now: who ended it counts on this waiter to raise what it failed with.
+        # If the op is over by now, its ender relies on this waiter to raise the failure.
         if not self._engine._wait_for(self, deadline) and not self.finished:
             raise TimeoutError(f"op {self.name!r} has not finished after {timeout} s")
 
@@ -234,9 +234,9 @@ def site_of(code: CodeType, at: int) -> str:
 
 
 def claim(op: Op, token: object) -> Callable[..., Any] | None:
-    """The op's function, for exactly one of all who call this; None for the others.
+    """The op's function for exactly one caller; None for all others.
 
-    `token` is of one thread alone. Who has it may ask twice, and gets nothing the second time.
+    `token` belongs to one thread. A second call with the winning token returns None.
     """
     claims = op._claims
     claims.append(token)
@@ -248,6 +248,6 @@ def claim(op: Op, token: object) -> Callable[..., Any] | None:
 
 
 def is_claimed_by(op: Op, token: object) -> bool:
-    """True if the thread with this token runs or issues `op`, whatever it remembers of it."""
+    """True if the thread with this token claimed `op`, also if it was interrupted in the claim."""
     claims = op._claims
     return bool(claims) and claims[0] is token

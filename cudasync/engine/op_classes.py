@@ -1,7 +1,7 @@
-"""Floor 2. The classes of ops: which fields each has beside those of all, and what it does without.
+"""Floor 2. The classes of ops, each with only the fields that it needs.
 
-An op is made for each push, and each of its fields costs time there. So a plain function on
-variables has few, an op of a device has its own, and fences have no function.
+Each push makes an op, and each field costs time there. So a plain function on variables has few
+fields, a device op has further ones, and a fence has no function.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
 
 class PlainOp(Op):
-    """A function on variables, for the compute workers: what `Engine.push` mostly makes.
+    """A function on variables, for the compute workers: the usual op of `Engine.push`.
 
-    It is written by it field by field, since a constructor would cost as much as the rest. Each
-    field costs 10 ns, a part of them the garbage collector's; so what can be told without is left
-    out. Only for these is that worth it: see `FullOp`.
+    `Engine.push` writes it field by field, since a constructor would cost as much as the rest. Each
+    field costs 10 ns, partly in the garbage collector; so fields with a usual default are left out.
+    Other ops do not need this: see `FullOp`.
     """
 
     __slots__ = ("_failure", "_number", "_step")
@@ -53,16 +53,16 @@ class PlainOp(Op):
 
 
 class FullOp(Op):
-    """Any other op: its fields are all there from the start."""
+    """Any other op: all its fields are set from the start."""
 
     __slots__ = ("__dict__", "_pool", "failure", "number")
 
-    # Of a batch that failed: at which of its steps. (A `PlainOp` has none until it is written.)
+    # The failed step of a batch. (A `PlainOp` lacks it until it is written.)
     _step = ""
 
 
 class ShortOp(FullOp):
-    """A host op that the thread which pushes it may run: see `host.at_once`."""
+    """A host op that the pushing thread may run: see `host.at_once`."""
 
     __slots__ = ("_regions",)
 
@@ -89,25 +89,25 @@ class DeviceOp(FullOp):
     _before: tuple[Op, ...] | None
     _device: Device
     _pool: Issuer
-    # The kernel that it launches, where that is known: a device's fault report may name it. For a
-    # batch the names of all its steps.
+    # The name of its kernel, if known: a device's fault report may name it. For a batch the names
+    # of all its steps.
     _kernel: str | tuple[str, ...]
-    # True while its push is going to issue it itself: an allocation, whose address it needs.
+    # True while its push will issue it: an allocation, whose address the push needs.
     _is_owned = False
-    # True for a copy from or to pageable memory: the driver may wait while it is enqueued. So it is
-    # issued by a thread that may, and once what it comes after is over.
+    # True for a copy from or to pageable memory: the driver may wait while it is enqueued. So a
+    # thread that may block issues it, once its predecessors are over.
     _is_blocking = False
-    # Where it was issued, and what can be waited for; None before and after.
+    # Its place of issue and its event; None before it is issued and after it is over.
     _point: Point | None
-    # A cell: how it ended, as far as the device is concerned. The first to say so is believed.
+    # A cell: its result on the device. The first outcome counts.
     _outcome: list[tuple[Failure | None]]
-    # A slot beside `_point`: see the table of pairs in DESIGN.md.
+    # In the table of pairs in DESIGN.md, together with `_point`.
     _is_watched: bool
-    # Another one: somebody may be about to wait for its event. See `events`.
+    # In the same table: a thread may be about to wait for its event. See `events`.
     _is_awaited: bool
-    # True for a batch that has functions of users among its launches.
+    # True for a batch with users' functions among its launches.
     _calls_users = False
-    # What it came after on other devices; None for most, and once it is over.
+    # Its predecessors on other devices; None for most ops, and once it is over.
     _doubt: Doubt | None = None
 
     @property
@@ -115,17 +115,17 @@ class DeviceOp(FullOp):
         return self._point is not None
 
     def _failed_at(self, index: int) -> None:
-        """The step of that index of the batch that it is can not be enqueued."""
+        """Record that the batch's step at `index` cannot be enqueued."""
         self._step = f"step {index} ({self._kernel[index]})"
 
 
 class DataFence(FullOp):
-    """An op without a function: it is over as soon as what it reads is."""
+    """An op without a function: it is over as soon as the writers of its reads are."""
 
     __slots__ = ()
 
 
 class Fence(DataFence):
-    """A fence behind everything that its engine was pushed before."""
+    """A fence behind every earlier op of its engine."""
 
     __slots__ = ()

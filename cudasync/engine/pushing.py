@@ -1,6 +1,7 @@
-"""Floor 2. Pushes that have more to think of than a plain function on variables.
+"""Floor 2. Pushes of anything but a plain function on variables.
 
-Device ops, byte ranges, priorities, limits, traces, the serial engine, an engine that closes.
+They handle device ops, byte ranges, priorities, limits, traces, the serial engine, and an engine
+that closes.
 """
 
 from __future__ import annotations
@@ -35,16 +36,16 @@ if TYPE_CHECKING:
     Bind: TypeAlias = Callable[[Any, Callable[..., Any]], Callable[..., Any]]
 
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
-# Rooms that are programs, whose lines a reader wants to see as those of any other.
+# Rooms that are programs: a push site may be in their files, as in a user's.
 _PROGRAMS = tuple(_PACKAGE + name + os.sep for name in ("demo", "experiments"))
 _LOG = COMBINER.log
-# Allocations are over when their push is; frees follow kernels without being any; kernels follow
-# waits for streams of others, which follow none.
+# Allocations are over when their push returns; frees follow kernels but are none; kernels follow
+# waits for foreign streams, which follow no op.
 _ON_THEIR_OWN = (OpKind.ALLOCATE, OpKind.FREE, OpKind.WAIT)
 
 
 def name_of(fn: object, name: str | None) -> str:
-    """The name of an op that is to call `fn`. Raises TypeError if that can not be called."""
+    """The name of an op that calls `fn`. Raises TypeError if `fn` is not callable."""
     if not callable(fn):
         raise TypeError(f"an op needs a function, not {type(fn).__name__}")
     if name is not None:
@@ -54,7 +55,7 @@ def name_of(fn: object, name: str | None) -> str:
 
 
 def as_priority(priority: Any) -> int:
-    """A priority as an int; TypeError for what is none, since heaps of ops compare them."""
+    """A priority as an int, since heaps of ops compare priorities. Raises TypeError for others."""
     try:
         return operator.index(priority)
     except TypeError:
@@ -78,10 +79,10 @@ def push(
     bind: Bind | None = None,
     is_blocking: bool = False,
 ) -> Op:
-    """Make an op and put it into the log; a device op is issued if it can be.
+    """Make an op and put it into the log; issue a device op if possible.
 
-    A function of the user's is called with the thread inside of the op; ours push nothing. A batch
-    is held to its steps' declarations by itself, and is called as what `bind(op, fn)` returns.
+    A user's function is called with the thread inside the op; functions of the library push
+    nothing. A batch checks its steps' declarations itself; its op calls `bind(op, fn)`.
     """
     if engine._is_closed:
         raise refusal.closed()
@@ -133,7 +134,7 @@ def push(
     frame = push_site()
     op._code, op._at = frame.f_code, frame.f_lasti
     _submit(engine, op, pool)
-    # Only now: whoever sees that a write was counted comes after it.
+    # Only now: a thread that sees the count comes after the write.
     for variable in written_variables:
         variable._note_write()
     return op
@@ -147,8 +148,8 @@ def _prepare(
     bind: Bind | None,
     op: DeviceOp,
 ) -> bool:
-    """Give a device op what few have; True if issuing it is more than to call its function: with
-    a priority it has other streams, and a trace is told of it."""
+    """Set the rare fields of a device op; True if its issue is more than a call of its function:
+    a priority selects other streams, and a trace records the issue."""
     if op.kind is OpKind.ALLOCATE:
         op._is_owned = True
     if is_blocking:
@@ -166,15 +167,15 @@ def _prepare(
 
 
 def _let_push(op: DeviceOp) -> bool:
-    """Have a function of the user's called with the thread inside of the op: it may push, and to
-    the op's own engine."""
+    """Have a user's function called with the thread inside the op: the function may push, and its
+    pushes go to the op's own engine."""
     fn: Any = op._fn
     op._fn = partial(current.call_with_its_engine, op, fn)
     return False
 
 
 def _serial(kind: OpKind, device: Device, kernel: str | tuple[str, ...]) -> DeviceOp:
-    """A device op for the serial engine, which is to be filled in like any other."""
+    """A device op for the serial engine; the caller sets the remaining fields."""
     op = DeviceOp()
     op.kind = kind
     op._device = device
@@ -186,7 +187,7 @@ def _serial(kind: OpKind, device: Device, kernel: str | tuple[str, ...]) -> Devi
 
 
 def _submit(engine: Engine, op: Op, pool: Any) -> None:
-    """Put `op` into the log and see to it that it is planned."""
+    """Put `op` into the log and ensure that it is planned."""
     if current.maybe_inside() is not None:
         engine._nested.next()
     _announce(engine, op)
@@ -205,9 +206,9 @@ def _submit(engine: Engine, op: Op, pool: Any) -> None:
 
 
 def _announce(engine: Engine, op: Op) -> None:
-    """What comes before the log, on an engine with a limit or a trace."""
-    # What an op pushes is not held back: the op may be the very one to wait for. Nor what a
-    # finaliser pushes on a thread of ours, which would be the one to run it.
+    """Before the append, on an engine with a limit or a trace: hold back, and record the push."""
+    # A push inside an op is not held back: the op itself may be the awaited one. Nor is the push of
+    # a finaliser on a thread of the engine, since that thread may have to run the op.
     if engine._max_in_flight is not None and not current.inside() and not current.is_ours():
         _hold_back(engine, engine._max_in_flight)
     if engine._ledger.recorder is not None:
@@ -217,20 +218,20 @@ def _announce(engine: Engine, op: Op) -> None:
 def _hold_back(engine: Engine, limit: int) -> None:
     """Back-pressure: wait while `limit` ops are unfinished."""
     bell = Bell()
-    # Not a serial engine's: there nothing is ever unfinished.
+    # Never a serial engine's: its ops are over after their push.
     issuer: Any = engine._issuer
     engine._ledger.held.append(bell)
     try:
         nap = 1e-3
         while True:
-            # An engine with a limit runs no op without a node: all that is planned shows.
+            # An engine with a limit runs no op without a node: `_registered` has all planned ops.
             COMBINER.plan()
             settle()
             unfinished = list(engine._registered)
             if len(unfinished) < limit:
                 return
             unfinished[0]._pool.watch(unfinished[0])
-            # The first of them to finish may be any.
+            # Any of them may finish first.
             issuer.watch_streams()
             nap = nap if bell.sleep(nap) else min(2 * nap, 0.1)
     finally:

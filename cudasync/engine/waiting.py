@@ -1,8 +1,7 @@
-"""Floor 2. Waiting for ops: sleep until woken, and see to it that there is somebody to wake.
+"""Floor 2. Waiting for ops: a waiter sleeps until it is woken, and ensures progress.
 
-A waiter has nothing to do but to make sure of progress. It sleeps at growing intervals; when
-nothing was planned during one, it plans the log itself, issues what is ready, and asks the driver:
-whoever should have done so may be in a long op, or suspended.
+A waiter sleeps at growing intervals. If nothing was planned during one, it plans the log itself,
+issues ready ops, and asks the driver: the responsible thread may be in a long op, or suspended.
 """
 
 from __future__ import annotations
@@ -28,16 +27,16 @@ if TYPE_CHECKING:
 
     from cudasync.engine.op import Op
 
-# With so few entries in the log it is quicker to plan them than to wait for a worker to.
+# With so few entries in the log a waiter plans them faster than a worker would.
 FEW = 16
-# When nothing was planned for so long, who should plan may be suspended. A waiter plans so many
-# entries before it naps again: who runs ops needs the GIL as well.
+# After so long without planning, the planner may be suspended.
 PATIENCE_S = 1e-3
+# A waiter plans so many entries before it naps again: workers need the GIL as well.
 PIECE = 64
-# A waiter without a deadline asks for so long before it has a thread woken to wait in the driver.
+# A waiter without a deadline polls for so long before it wakes a thread that waits in the driver.
 SOON_S = 50e-6
 FIRST_NAP_S = 200e-6
-# While there is something to plan, and when all is planned.
+# While entries are unplanned, and when all are planned.
 LONGEST_NAP_S = 10e-3
 LONGEST_SLEEP_S = 0.25
 
@@ -45,8 +44,8 @@ LONGEST_SLEEP_S = 0.25
 def wait_for(op: Op, deadline: float | None, *, caller_raises: bool = True) -> bool:
     """Block until `op` is over; False if `deadline` (time.monotonic) has passed first.
 
-    The caller raises what `op` failed with; with `caller_raises=False` nobody is told by this.
-    Raises DeadlockError if an op's function waits for what can only end after it.
+    The caller raises the failure of `op`; with `caller_raises=False` this wait tells nobody of it.
+    Raises DeadlockError if an op's function waits for an op that can only end after its own op.
     """
     try:
         if FRESH and run_awaited(op, may_run=deadline is None and not current.inside()):
@@ -56,7 +55,7 @@ def wait_for(op: Op, deadline: float | None, *, caller_raises: bool = True) -> b
         raise
     node = nodes.of(op)
     bell = Bell() if caller_raises else nodes.Aside()
-    # Before looking at the op once more: who ends it looks here after it has.
+    # Before the next look at the op: its ender looks at the sleepers after it has set `finished`.
     node.sleepers.append(bell)
     try:
         inside = current.inside()
@@ -84,10 +83,10 @@ def wait_for(op: Op, deadline: float | None, *, caller_raises: bool = True) -> b
 
 
 def _is_left_to_a_worker(op: Op) -> bool:
-    """True if a worker that goes through the log needs no plan to get over all that `op` is, or
-    comes after: to make one here would take longer, and the worker with it."""
+    """True if a draining worker needs no plan for `op` and its predecessors: planning here would
+    take longer, and delay the worker too."""
     latest = epochs.latest(COMBINER.epoch)
-    # Of a segment that is left, a SEAL is among these.
+    # In a sealed segment, a SEAL is among these.
     left = latest.segment.entries[latest.done or 0 :]
     first = left[0] if left else None
     if first.__class__ is not PlainOp and first.__class__ is not FullOp:
@@ -96,7 +95,7 @@ def _is_left_to_a_worker(op: Op) -> bool:
 
 
 def _ends_soon(op: Op) -> bool:
-    """Ask the devices for a moment: for what is short, two changes of thread cost more than it."""
+    """Poll the devices for a moment: two thread switches cost more than a short op."""
     gate = None if op._node is None else op._node.gate
     candidates = (op,) if gate is None else (op, *gate.before)
     asked = [each for each in candidates if isinstance(each, DeviceOp)]
@@ -109,7 +108,7 @@ def _ends_soon(op: Op) -> bool:
 
 def _sleep(op: Op, bell: Bell, deadline: float | None) -> bool:
     nap = FIRST_NAP_S
-    # Not looked at before the first nap: what is short is over by then.
+    # Not looked at before the first nap: a short op is over by then.
     seen: object = None
     while not op.finished:
         left = nap if deadline is None else min(nap, deadline - time.monotonic())
@@ -121,7 +120,7 @@ def _sleep(op: Op, bell: Bell, deadline: float | None) -> bool:
         progress = COMBINER.progress, op._engine._ran
         if progress == seen:
             if unplanned and nap >= PATIENCE_S:
-                # Not up to `op` only: it may wait for something behind it, in its function.
+                # Not only up to `op`: its function may wait for an op behind it.
                 COMBINER.plan(most=PIECE)
                 progress = COMBINER.progress, progress[1]
             settle()
@@ -133,7 +132,7 @@ def _sleep(op: Op, bell: Bell, deadline: float | None) -> bool:
 
 
 def _stand_in(op: Op) -> None:
-    """Do what a thread that is suspended, or was interrupted, may have left undone."""
+    """Do the work that a suspended or interrupted thread may have left undone."""
     engine = op._engine
     op._pool.query(op)
     if engine._serial is None:
@@ -143,15 +142,15 @@ def _stand_in(op: Op) -> None:
             each._pool.query(each)
 
 
-# What the functions of ops wait for without a limit: by the wait, whose it is and for what.
+# The waits of op functions without a limit: the ops that the waiter is inside, and the awaited op.
 _waits: dict[object, tuple[Sequence[Op], Op]] = {}
 
 
 @contextmanager
 def _noted(op: Op, inside: Sequence[Op], deadline: float | None) -> Iterator[None]:
-    """Around a wait of an op's function: it is known to others, and refused if none could end.
+    """Around a wait of an op's function: note the wait, and refuse it if it closes a cycle.
 
-    It is noted first: of two that come together and wait for each other, one sees the other.
+    The wait is noted first: if two ops start to wait for each other, one sees the other's wait.
     """
     key = object()
     if deadline is None:
@@ -164,8 +163,7 @@ def _noted(op: Op, inside: Sequence[Op], deadline: float | None) -> Iterator[Non
 
 
 def _refuse_deadlock(op: Op, inside: Sequence[Op]) -> None:
-    """DeadlockError if `op` comes after one of `inside`, or after ops whose functions wait for
-    what does."""
+    """Raise DeadlockError if `op` comes after one of `inside`, also through waits of functions."""
     awaited = {op}
     todo = [op]
     while todo:
@@ -184,7 +182,7 @@ def _refuse_deadlock(op: Op, inside: Sequence[Op]) -> None:
 
 
 def _comes_after(op: Op, other: Op) -> bool:
-    """True if `op` is `other`, or has to wait for it as planned."""
+    """True if `op` is `other`, or comes after it by its plan."""
     found = {op}
     todo = [op]
     while todo:
@@ -193,7 +191,7 @@ def _comes_after(op: Op, other: Op) -> bool:
             return not other.finished
         gate = nodes.of(each).gate
         if gate is not None:
-            # A predecessor has a smaller number: what is older than `other` is not behind it.
+            # A predecessor has a smaller number: an op older than `other` is not behind it.
             later = {o for o in gate.before if o.number >= other.number} - found
             found |= later
             todo += later
