@@ -80,18 +80,18 @@ _stagings: dict[int, Staging] = {}
 
 
 def staging_of(device: Device) -> Staging:
-    """That of the device."""
+    """The staging of the device."""
     found = _stagings.get(device.ordinal)
-    # dict.setdefault is one C call: all threads get the same one.
+    # dict.setdefault is one C call: all threads get the same object.
     return found or _stagings.setdefault(device.ordinal, Staging(device))
 
 
-# Of all devices. Not a WeakSet, which may not be gone through while another thread adds to it.
+# Buffers of all devices. No WeakSet: it must not be iterated while another thread adds to it.
 _all: Roll[weakref.ref[_Buffers]] = Roll()
 
 
 def idle_bytes() -> int:
-    """The pinned memory that is kept for the next copy, in bytes."""
+    """The idle pinned memory that is kept for later copies, in bytes."""
     living = [buffers for each in _all.all() if (buffers := each()) is not None]
     return sum(size * len(idle) for buffers in living for size, idle in buffers.idle.copy().items())
 
@@ -101,20 +101,21 @@ def _is_gone(buffers: weakref.ref[_Buffers]) -> bool:
 
 
 class _Buffers:
-    """Those that were allocated in one life of the context, which `token` stands for."""
+    """Buffers that were allocated in one life of the context, for which `token` stands."""
 
     __slots__ = ("__weakref__", "idle", "lent", "token")
 
     def __init__(self, token: object) -> None:
         self.token = token
-        # By size. In order of lending, with the op that reads it.
+        # `idle` is by size. `lent` is in the order of lending, each with the op that reads it.
         self.idle: dict[int, list[Pinned]] = {}
         self.lent: deque[tuple[Op, Pinned]] = deque()
         _all.strike(_is_gone)
         _all.add(weakref.ref(self))
 
     def lend_until(self, pinned: Pinned, op: Op | Node) -> None:
-        """Take it back when `op`, which reads it, has finished; never, of one that is recorded."""
+        """Take `pinned` back when `op`, which reads it, has finished; never, if `op` is a recorded
+        node."""
         if isinstance(op, Node):
             op.keep(pinned)
         else:
@@ -130,9 +131,9 @@ class _Buffers:
             return None
 
     def _take_back(self) -> None:
-        """Keep those whose ops have finished, up to the first that is still read.
+        """Keep buffers whose ops have finished, up to the first that is still read.
 
-        So it is one question a call. What is found to have finished calls back, and may come here.
+        So a call usually asks one op. `done()` may run callbacks, which may call this again.
         """
         lent = self.lent
         while lent:
@@ -144,7 +145,7 @@ class _Buffers:
             except IndexError:
                 return
             if taken is not first and not taken[0].done():
-                # Another thread has taken the first, and this is the second.
+                # Another thread has taken the first, so this is the second.
                 lent.appendleft(taken)
                 return
             self._keep(taken[1])

@@ -66,8 +66,8 @@ class HostPart:
 
     @property
     def over(self) -> tuple[Var, ...]:
-        """Variables that the ops of a launch write besides those of nodes. Ask after the push: the
-        segment may have been spread meanwhile, but never becomes a loop before that."""
+        """Variables that the ops of a launch write besides those of nodes. Ask after the push: it
+        may have spread the segment, and `was_spread` never becomes False again."""
         if not self.was_spread:
             return self._over
         return tuple(v for each in self._alone for v in each.over)
