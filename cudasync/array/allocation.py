@@ -1,9 +1,9 @@
 """Floor 4. Device memory with an owner: allocated by an op, freed by an op.
 
-The last array that uses an allocation lets it go; the free is then pushed like any other write of
-the whole range, so it comes after every use on every stream. Finalisers may run
-anywhere, even inside the engine, so they only leave a note; the note is taken up at the next
-call that makes or uses an array.
+When the last array that uses an allocation dies, the free is pushed like any other write of the
+whole range. So the free comes after every use on every stream. Finalisers may run anywhere, even
+inside the engine, so they only leave a note. The next call that makes or uses an array acts on the
+note.
 """
 
 from __future__ import annotations
@@ -33,25 +33,25 @@ if TYPE_CHECKING:
 
 
 class Ending(Protocol):
-    """How some memory ends, once no array uses it: a note that a finaliser can leave."""
+    """The end of some memory, once no array uses it: a note that a finaliser can leave."""
 
     @property
     def owner(self) -> weakref.ref[Engine]:
-        """The engine that is to do it, if it is still there."""
+        """The engine that is to push the end, if it still exists."""
 
     @property
     def is_over(self) -> bool:
         """True if there is nothing left to do."""
 
     def push(self, engine: Engine) -> None:
-        """Push the op that ends the memory, behind all that uses it."""
+        """Push the op that ends the memory, behind all uses of it."""
 
 
 DEAD: Inbox[Ending] = Inbox()
 
 
 class DeviceBytes:
-    """Some bytes of device memory that somebody else owns, as the driver layer takes them."""
+    """Some bytes of device memory with another owner, in the form that the driver layer takes."""
 
     __slots__ = ("device", "ptr", "size_bytes")
 
@@ -67,7 +67,7 @@ class DeviceBytes:
 class Memory(Protocol):
     """Device memory that arrays are views of; it ends with the last of them."""
 
-    # What was handed over of it to streams of others.
+    # The parts that were handed over to foreign streams.
     handed: Handed
 
     @property
@@ -75,15 +75,15 @@ class Memory(Protocol):
 
     @property
     def only_device(self) -> Device | None:
-        """The device that alone reaches it; None if all do."""
+        """The device that alone reaches it; None if all devices do."""
 
     @property
     def life(self) -> Life | None:
-        """The life of its device's context which it ends with; None where nobody knows."""
+        """The life of its device's context with which it ends; None where it is unknown."""
 
     @property
     def dlpack_device(self) -> tuple[int, int]:
-        """DLPack's type and number of where it is."""
+        """DLPack's type and number of its device."""
 
 
 class Allocation:
@@ -115,7 +115,7 @@ class Allocation:
 
 
 class _Free:
-    """The end of memory of our own."""
+    """The end of memory that the engine allocated."""
 
     __slots__ = ("_holding", "_holdings", "_region", "owner")
 
@@ -127,7 +127,7 @@ class _Free:
 
     @property
     def is_over(self) -> bool:
-        # It went with a reset of its device.
+        # A reset of the device freed it.
         return self._holding.buffer.is_closed
 
     def push(self, engine: Engine) -> None:
@@ -154,9 +154,9 @@ def _allocate(owner: Engine, device: Device, size_bytes: int, made: Allocation) 
     failure = op.failure
     if failure is not None:
         if isinstance(failure.cause, CudaError) and not failure.cause.sticky:
-            # The caller is told here and now; later waits need not raise it again.
+            # The caller gets the error now; later waits need not raise it again.
             failure.cleared = True
-            # A copy: through whose frames it goes is the caller's affair, and not kept with the op.
+            # A copy: the op does not keep the frames that the caller's error passes through.
             raise without_frames(failure.cause)
         raise failure.error()
     buffer = op._result
@@ -171,7 +171,7 @@ def _allocate(owner: Engine, device: Device, size_bytes: int, made: Allocation) 
 
 
 def reap() -> None:
-    """Push the ends of what died since, and see what came back from other libraries."""
+    """Push the ends of arrays that died since, and reclaim memory that other libraries returned."""
     if has_loans():
         reclaim()
     if not DEAD:
@@ -179,9 +179,9 @@ def reap() -> None:
     while (note := DEAD.take()) is not None:
         if note.is_over:
             continue
-        # Any engine will do once the owner is closed: hazards are kept across engines.
+        # Any engine will do once the owner is closed: hazards hold across engines.
         for each in (note.owner(), engine()):
-            # It may be closed by another thread meanwhile.
+            # Another thread may close it meanwhile.
             if each is not None and not each.is_closed:
                 with suppress(ClosedError):
                     note.push(each)

@@ -1,7 +1,8 @@
-"""Floor 4. Arrays of `cs.ANY`: where they are recorded, a pass over the graph chooses their device.
+"""Floor 4. Arrays on `cs.ANY`, for which a pass over the recorded graph chooses the device.
 
-Until then, and for all who do not ask, they are arrays of the current device: their memory there is
-where a value is when it has not been moved, and where a launch leaves what the program still has.
+Before the pass, and for code that does not ask, they are arrays of the current device. A value that
+was not moved is in their memory there, and a launch leaves the values there that the program still
+has.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class HeldAnywhere(Held):
-    """As `Held`, for memory that a pass may have elsewhere."""
+    """A `Held` for memory that a pass may place elsewhere."""
 
     __slots__ = ()
 
@@ -35,12 +36,12 @@ class HeldAnywhere(Held):
 
     @property
     def lasting(self) -> Any:
-        """The memory itself: who keeps that does not count as one who has the array."""
+        """The memory itself: keeping it does not keep the array alive for the graph."""
         return self._memory
 
 
 def anywhere(made: AnyArray) -> AnyArray:
-    """`made`, which is new and alone on its memory: of any device, if it is being recorded."""
+    """`made`, new and the only array on its memory: on any device, if it is being recorded."""
     recorder: Any = current_engine()
     if recorder.mode == "recording":
         held = made._allocation = HeldAnywhere(made._allocation, made.ptr)
@@ -54,8 +55,9 @@ def is_anywhere(array: Any) -> bool:
 
 
 def is_on(array: Array, device: Any) -> bool:
-    """True if `device`, as `to_device` takes it, is where the array is: `cs.ANY` is everywhere, but
-    where it is recorded. TypeError and ValueError for what is no device."""
+    """True if the array is on `device`, as `to_device` takes it. In a recording only arrays on
+    `cs.ANY` are on `cs.ANY`, elsewhere all are. TypeError and ValueError for anything but a
+    device."""
     on = as_device(device)
     if device is not ANY:
         return on is array.device
@@ -64,7 +66,7 @@ def is_on(array: Array, device: Any) -> bool:
 
 
 def _take(device: Device, size_bytes: int) -> Any:
-    """Memory of a device from the pool, for a pass; it goes back with the last who has it."""
+    """Memory of a device from the pool, for a pass; the last holder's end returns it."""
     return Source(device, size_bytes).take()
 
 

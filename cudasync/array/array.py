@@ -1,7 +1,7 @@
 """Floor 4. Arrays on a device: memory, shape and dtype; views share memory.
 
-An array names bytes of the unified address space; the engine orders whatever touches
-overlapping bytes, whichever views they came by. Nothing here waits, except `numpy()` and `wait()`.
+An array names bytes of the unified address space. The engine orders all ops on overlapping bytes,
+through whichever views. Only `numpy()` and `wait()` wait.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class Array(Arithmetic, Multiplying, Values):
         "strides",
     )
 
-    # What works out an operation on such arrays, and the class of its result.
+    # The class that plans an operation on such arrays, and the class of its result.
     __cudasync_plan__: ClassVar[type[DevicePlan]] = DevicePlan
     __cudasync_result__: ClassVar[type[Array]]
 
@@ -83,14 +83,14 @@ class Array(Arithmetic, Multiplying, Values):
         self.shape = shape
         self.strides = strides
         self.dtype = dtype
-        # Once an operator has asked for it.
+        # None until an operator asks for it.
         self._layout: Layout | None = None
-        # What the driver layer asks for with every copy, once it was asked.
+        # What the driver layer asks for with every copy; None until it asks.
         self._memory: tuple[int, int, bool] | None = None
-        # The bytes from the first to the last element: what the engine keeps hazards on.
+        # The bytes from the first to the last element: the engine tracks hazards on them.
         self.region: Region = span(ptr, shape, strides, dtype.itemsize)
         has_gaps = not is_contiguous(shape, strides, dtype.itemsize)
-        # What a kernel looks at.
+        # The properties that a kernel checks.
         self.form = form_for(type(self), dtype, has_gaps, allocation.only_device, allocation.life)
 
     @property
@@ -99,7 +99,8 @@ class Array(Arithmetic, Multiplying, Values):
 
     @property
     def layout(self) -> Layout:
-        """All of it that an operation looks at but the address: one object for all arrays alike."""
+        """Everything but the address that an operation depends on: one object for all equal
+        arrays."""
         found = self._layout
         if found is None:
             found = layouts.layout(self.form, self.shape, self.strides, self.device)
@@ -153,16 +154,17 @@ class Array(Arithmetic, Multiplying, Values):
 
     @property
     def is_read_only(self) -> bool:
-        """True for another library's memory that came with the word that it must not change."""
+        """True for another library's memory that was lent as read-only."""
         return False
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
         """CUDA Array Interface, version 3, with the stream behind which the array is ready.
 
-        Ordered as by `hand_over` to that stream, whenever it is asked for; what others do is not
-        seen by the engine before `take_over`. Inside an op's function no stream is named: the op
-        is in order already, and a device op's work belongs on the stream that it was given.
+        Each access to this property orders the array as `hand_over` to that stream does. The engine
+        does not see other libraries' work before `take_over`. Inside an op's function no stream is
+        named: the op is in order already, and a device op's work belongs on the stream that it was
+        given.
         """
         self.form.raise_if_over()
         stream = None
@@ -192,15 +194,16 @@ class Array(Arithmetic, Multiplying, Values):
     ) -> Any:
         """A DLPack capsule with this array's memory, which lives until the consumer returns it.
 
-        The consumer's `stream` (1 and None: the legacy default stream, 2: the per-thread one, or a
-        handle) is ordered as by `hand_over`; with -1 nobody is. Inside an op's function nobody is
-        either, see `__cuda_array_interface__`. `dl_device=(1, 0)` gives a copy on the host. Raises
-        BufferError for what DLPack can not share, `OpError` if the array is poisoned.
+        The consumer's `stream` is 1 or None (the legacy default stream), 2 (the per-thread one) or
+        a handle. It is ordered as by `hand_over`; with -1 no stream is ordered. Inside an op's
+        function no stream is ordered either, see `__cuda_array_interface__`. `dl_device=(1, 0)`
+        gives a copy on the host. Raises BufferError for memory that DLPack cannot share, `OpError`
+        if the array is poisoned.
         """
         return exporting.export(self, stream, max_version, dl_device, copy)
 
     def _slot(self) -> Array:
-        """Memory for such an array, for graphs, where it stands for any of the kind."""
+        """Memory for an equal array: a graph's slot, which stands for any array of this kind."""
         from cudasync.array.creation import empty_like
 
         return empty_like(self)
@@ -208,14 +211,15 @@ class Array(Arithmetic, Multiplying, Values):
     def __cudasync_order__(self, stream: Any) -> None:
         """Raise ValueError unless the driver layer may use the array on `stream`.
 
-        It may in an op, and after `hand_over` to the stream. (None: the current stream)
+        Allowed in an op, and after `hand_over` to the stream. (None: the current stream)
         """
         refuse_unless_handed(self, stream)
 
     def __cudasync_memory__(self, stream: Any) -> tuple[int, int, bool]:
-        """Address, size and whether it is read-only, for the driver layer: nobody is ordered by it.
+        """Address, size and whether it is read-only, for the driver layer. Orders nothing.
 
-        Raises ValueError for an array that is not contiguous, and what `__cudasync_order__` does.
+        Raises ValueError for an array that is not contiguous, and whatever `__cudasync_order__`
+        raises.
         """
         memory = self._memory
         if memory is None:
@@ -229,15 +233,15 @@ class Array(Arithmetic, Multiplying, Values):
         return memory
 
     def numpy(self, *, out: np.ndarray[Any, Any] | None = None) -> np.ndarray[Any, Any]:
-        """Copy to the host. Waits for what wrote this array, and for nothing else.
+        """Copy to the host. Waits for the writers of this array, and for nothing else.
 
-        With `out`, of the same shape and dtype, into that, which is returned once it is written:
-        behind what ops do with it. Into pinned memory it is one copy of the driver's.
+        With `out`, of the same shape and dtype, the copy goes there, in order with ops on `out`,
+        and `out` is returned once it is written. Into pinned memory it is one copy of the driver's.
 
-        The calling thread waits, and no other; Ctrl-C ends the wait. Raises `OpError` if the array
-        is poisoned, and for `out` what `copy` raises.
+        Only the calling thread waits; Ctrl-C ends the wait. Raises `OpError` if the array is
+        poisoned, and for `out` whatever `copy` raises.
         """
-        # Here, since copies are built upon this file.
+        # Imported here, because copies are built upon this file.
         from cudasync.array.copying import fetched, fetched_rows
 
         if out is not None:
@@ -275,9 +279,9 @@ class Array(Arithmetic, Multiplying, Values):
     def __getitem__(self, index: Any) -> Array:
         """A view: integers, slices, Ellipsis and None, as in NumPy. IndexError beyond the shape.
 
-        With arrays of integers or a mask among them, ours or NumPy's, a new array. It returns at
-        once with integers: an index of ours beyond its axis takes the nearest element. How many
-        elements a mask has is data, so it waits for the mask.
+        With arrays of integers or a mask in the index, ours or NumPy's, the result is a new array.
+        With integers it returns at once: an index of ours beyond its axis takes the nearest
+        element. A mask is waited for, because its count is data.
         """
         if indexing.has_arrays(index):
             from cudasync.array.creation import array
@@ -288,10 +292,10 @@ class Array(Arithmetic, Multiplying, Values):
         return self._viewed(*indexing.view(self.shape, self.strides, index))
 
     def __setitem__(self, index: Any, value: Any) -> None:
-        """Write to a view, in order with all else: `value` is a number, an array of this device, or
-        host data, and broadcasts. Returns at once; errors as for an in-place operator.
+        """Write to a view, in order with all other ops. Returns at once; errors as for an in-place
+        operator. `value` is a number, an array of this device, or host data, and broadcasts.
 
-        The index may have arrays in it, as in reading. Of equal indices the last one counts, one
+        The index may contain arrays, as in reading. Of equal indices the last one counts; an index
         of ours beyond its axis writes nothing. A mask is waited for, unless `value` is one number
         or an array without dimensions.
         """
@@ -305,7 +309,7 @@ class Array(Arithmetic, Multiplying, Values):
         assign(self[index], value, sys._getframe(1), array)
 
     def reshape(self, *shape: Any) -> Array:
-        """A view with another shape of as many elements; -1 stands for the one left over.
+        """A view with another shape of as many elements; one size may be -1, and is computed.
 
         Raises ValueError if the sizes differ or the array is not contiguous.
         """
@@ -319,7 +323,7 @@ class Array(Arithmetic, Multiplying, Values):
     def view(self, dtype: DTypeLike) -> Array:
         """A view of the same bytes as elements of another dtype, by NumPy's rules.
 
-        With another size of elements the last axis must be contiguous, and its bytes be a multiple
+        If the size of elements changes, the last axis must be contiguous, and its bytes a multiple
         of the new size: ValueError otherwise. TypeError for a dtype without a fixed size.
         """
         kind = np.dtype(dtype)
@@ -330,8 +334,8 @@ class Array(Arithmetic, Multiplying, Values):
         return type(self)(self._allocation, self.ptr, layout.shape, layout.strides, kind)
 
     def copy(self) -> Array:
-        """A new array with the same elements, contiguous whatever this one is. Does not wait."""
-        # Here, since arrays are built upon this file.
+        """A new array with the same elements, always contiguous. Does not wait."""
+        # Imported here, because these modules are built upon this file.
         from cudasync.array.copying import copy
         from cudasync.array.creation import empty_like
         from cudasync.array.gathering import gather
@@ -343,10 +347,11 @@ class Array(Arithmetic, Multiplying, Values):
         return made
 
     def to_device(self, device: Any, /, *, stream: None = None) -> Array:
-        """This array on another device, an ordinal, `cs.Device` or "cpu"; itself if it is there.
-        With `cs.ANY`, in `with cs.graph()`, a copy that may be on any; elsewhere itself.
+        """A copy of this array on another device (an ordinal, `cs.Device` or "cpu"); the array
+        itself if it is there. With `cs.ANY` in `with cs.graph()`, a copy that may be on any device;
+        elsewhere the array itself.
 
-        A push: it returns at once, and the engine chooses the stream. A copy is contiguous.
+        A push: returns at once, and the engine chooses the stream. A copy is contiguous.
         """
         from cudasync.array.anywhere import is_on
         from cudasync.array.copying import copy
@@ -373,7 +378,7 @@ class Array(Arithmetic, Multiplying, Values):
         return (self[i] for i in range(len(self)))
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> tuple[Any, ...]:
-        """By value: waits for it. It is restored on the device of the same number."""
+        """Pickle by value: waits for the array. It is restored on the device of the same number."""
         from cudasync.array.creation import array
 
         return _restored, (array, self.numpy(), self.device.ordinal)
@@ -383,14 +388,14 @@ Array.__cudasync_result__ = Array
 
 
 def _restored(make: Callable[..., Array], host: np.ndarray[Any, Any], ordinal: int) -> Array:
-    """What was pickled, in another process or as a copy here."""
+    """The pickled array, in another process or as a copy here."""
     return make(host, device=ordinal)
 
 
 class ReadOnlyArray(Array):
-    """An array over memory whose owner forbids to write to it; so are its views.
+    """An array over memory that its owner lent as read-only; views of it are read-only, too.
 
-    A type of its own, since a kernel decides by the types of its arguments what a call writes.
+    A type of its own, because a kernel decides by the types of its arguments what a call writes.
     """
 
     __slots__ = ()

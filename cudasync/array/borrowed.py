@@ -1,7 +1,7 @@
 """Floor 4. Arrays over other libraries' memory, by DLPack.
 
-The memory is the producer's; it is given back once, when the last array that uses it is gone
-and every op on it has finished: the producer knows nothing of our streams.
+The memory belongs to the producer. It is given back once, when the last array that uses it is gone
+and every op on it has finished, because the producer does not know our streams.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ if TYPE_CHECKING:
 def from_dlpack(producer: Any) -> Array:
     """An array over the memory of another library's array, by `__dlpack__`. Nothing is copied.
 
-    Of an array in host memory, as NumPy's, comes an array on the CPU.
+    An array in host memory, such as NumPy's, gives an array on the CPU.
 
-    The engine's ops on it come after the producer's pending work; later work of the producer is
-    not seen: use `hand_over` and `take_over` around it. Dropping the array gives the memory back
-    after its last use, at the next call that makes or uses an array. Does not wait.
+    The engine's ops on it come after the producer's pending work. The engine does not see later
+    work of the producer: use `hand_over` and `take_over` around that work. Dropping the array gives
+    the memory back after its last use, at the next call that makes or uses an array. Does not wait.
 
-    Raises TypeError for an object without the protocol; BufferError for memory that is neither on
-    CUDA nor the CPU, for a dtype that NumPy does not have, and for a capsule that breaks the
+    Raises TypeError for an object without the protocol. Raises BufferError for memory that is
+    neither on CUDA nor the CPU, for a dtype that NumPy lacks, and for a capsule that breaks the
     protocol.
     """
     reap()
@@ -52,7 +52,7 @@ def from_dlpack(producer: Any) -> Array:
     tensor = borrow(_capsule(producer, through.handle))
     ours = take_back(tensor.address)
     if ours is not None:
-        # It is ours, and has been all the time: the engine knows who uses it.
+        # The memory is the engine's own, so the engine knows its users.
         tensor.forget()
         assert isinstance(ours, Array)
         return ours[...]
@@ -75,7 +75,7 @@ class BorrowedMemory:
 
     __slots__ = ("__weakref__", "device", "dlpack_device", "handed")
 
-    # It is the producer's to say when it ends.
+    # The producer decides when it ends.
     life = None
 
     def __init__(
@@ -93,13 +93,13 @@ class BorrowedMemory:
         return None if self.dlpack_device[0] == DLPACK_CUDA_MANAGED else self.device
 
 
-# What is borrowed now. A producer may lend the same bytes several times.
+# Regions that are borrowed now. A producer may lend the same bytes several times.
 _borrowed: dict[int, Region] = {}
 
 
 @dataclass(frozen=True, slots=True)
 class _GiveBack:
-    """The end of borrowed memory: a host op, since all that uses it must have finished."""
+    """The end of borrowed memory: a host op, because all ops on the memory must have finished."""
 
     tensor: BorrowedTensor
     region: Region
@@ -114,17 +114,17 @@ class _GiveBack:
         start, end = self.region
         give_back = self.tensor.give_back
         if not any(low < end and start < high for low, high in list(_borrowed.values())):
-            # Written only: the bytes are another's from now on, and so is no poison on them.
+            # Written only: the bytes are the producer's from now on, and so is any poison on them.
             engine.push(give_back, writes=[self.region], name="give back")
             return
-        # Others have borrowed them too, and are to see what they would have seen. If they are
-        # poisoned the op does not run, but it ends, in its turn.
+        # Other arrays have borrowed the bytes too, and must keep their contents and poison. If the
+        # bytes are poisoned, the op does not run but still ends in its turn.
         op = engine.push(give_back, reads=[self.region], writes=[self.region], name="give back")
         op.add_done_callback(give_back)
 
 
 def _place(producer: Any) -> tuple[int, int]:
-    """DLPack's type and number of the producer's device, if it is one to share memory on."""
+    """DLPack's type and number of the producer's device, if its memory can be shared."""
     if not hasattr(producer, "__dlpack__") or not hasattr(producer, "__dlpack_device__"):
         raise TypeError(
             f"from_dlpack takes an array with __dlpack__ and __dlpack_device__, "
@@ -148,5 +148,5 @@ def _capsule(producer: Any, stream: int) -> Any:
     try:
         return producer.__dlpack__(stream=stream, max_version=(MAJOR, MINOR))
     except TypeError:
-        # A producer from before version 1.0 knows the stream only.
+        # A producer from before version 1.0 takes only the stream.
         return producer.__dlpack__(stream=stream)

@@ -1,8 +1,8 @@
-"""Floor 4. What the driver copies in one call though it lies apart: a box of bytes.
+"""Floor 4. Boxes of bytes: copies with gaps that the driver still does in one call.
 
-The axes of both sides are taken together, an element's bytes among them. A run of bytes is left
-innermost where there is one, and at most two axes beside it: rows, and slices of rows. All else is
-for kernels and for NumPy.
+The axes of both sides are taken together, including the bytes of an element. A box has a run of
+bytes innermost, and at most two axes beside it: rows, and slices of rows. Kernels and NumPy do all
+other copies.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ if TYPE_CHECKING:
     # Lengths, strides in bytes, and bytes of an element.
     Lie = tuple[tuple[int, ...], tuple[int, ...], int]
 
-# A row costs the driver about as much as this many bytes. So many short rows are left to kernels,
-# which go through them side by side.
+# A row costs the driver about as much as this many bytes. So kernels copy many short rows, side by
+# side.
 _LONG_BYTES = 64
 _FEW = 4096
 
 
 def box_between(target: Lie, source: Lie) -> Box | None:
-    """The box that a copy between these is, from the lowest byte of each; None where it is none.
+    """The box of a copy between these sides, from the lowest byte of each; None if it is no box.
 
-    Both have one shape and elements of one size, and are not empty.
+    Both sides have one shape and elements of one size, and are not empty.
     """
     lengths, _, size = target
     found = collapsed((*lengths, size), [(*source[1], 1), (*target[1], 1)])
@@ -49,7 +49,7 @@ def box_between(target: Lie, source: Lie) -> Box | None:
 
 
 def is_apart(box: Box, distance: int) -> bool:
-    """True if the rows of both sides do not meet, so many bytes from the source to the target,
-    where the spans of both do: one has its rows in the gaps of the other."""
+    """True if the rows of both sides do not overlap although their spans do: one side has its rows
+    in the gaps of the other. `distance` is the number of bytes from the source to the target."""
     pitch = box.target_pitch
     return pitch == box.source_pitch and box.width <= distance % pitch <= pitch - box.width

@@ -1,8 +1,8 @@
-"""Floor 4. Checked mode: what a call declares is held against the PTX.
+"""Floor 4. Checked mode: the declarations of a call are checked against the PTX.
 
-Two kinds of narrowing contradict what is certain, and are refused before anything is pushed: `Out`
-for what the kernel can not write, and `In` for what it can not read. What is left is for the
-engine, which holds each launch to what orders it; see `engine.held`.
+Two kinds of narrowing contradict certain facts, and are refused before anything is pushed: `Out`
+for a parameter that the kernel cannot write, and `In` for one that it cannot read. The engine
+checks the rest: it holds each launch to the accesses that order it; see `engine.held`.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
     from cudasync.driver import Kernel, Module, Parameter
 
-    # Of a parameter and the argument given for it: the memory (or value) itself, whether it is
-    # read, whether it is written, and the word by which the caller said so ("" if inferred).
+    # For a parameter and its argument: the memory (or value) itself, whether it is read, whether it
+    # is written, and the caller's word for that ("" if inferred).
     Declared: TypeAlias = Callable[[Parameter, Any], tuple[Any, bool, bool, str]]
 
 
@@ -33,9 +33,9 @@ class Check:
         self._declared = declared
 
     def __call__(self, arguments: Sequence[Any]) -> None:
-        """Raises ValueError for a narrowing that the PTX says is wrong.
+        """Raises ValueError for a narrowing that contradicts the PTX.
 
-        What is inferred errs on the side of too much: what it denies does not happen.
+        Inference errs on the side of too many accesses: an access that it denies does not happen.
         """
         kernel = self._kernel
         for index, (parameter, argument) in enumerate(
@@ -56,7 +56,7 @@ class Check:
 
 
 class _Variable(Var):
-    """A module's own variable, and where it lies."""
+    """A module's own variable, and its bytes."""
 
     __slots__ = ("memory",)
 
@@ -72,5 +72,5 @@ def variable_of(module: Module, name: str) -> Var:
 
 
 def check_of(kernel: Kernel, declared: Declared) -> Check | None:
-    """What checks the calls of `kernel`; None unless the mode is on."""
+    """The checker of `kernel`'s calls; None outside of checked mode."""
     return Check(kernel, declared) if is_checked() else None

@@ -37,27 +37,26 @@ def copy(
 ) -> Op:
     """Copy `source` to `target`; returns the op at once, and never waits.
 
-    Both are device arrays, views, `DeviceBuffer`s or NumPy arrays, of one shape and dtype (sizes,
-    where one has no shape), on any devices. Between devices it is a peer copy, which the driver
-    takes through the host where they are no peers. Rows that lie apart, and slices of such rows,
-    are copied by one call, too, where a row is a run of elements. What else has gaps, or another
-    order than C, or overlaps, is gathered or scattered on its side: by a kernel, or by a host op
-    through pinned memory; the op that is returned is the last of these, and what other threads
-    push may come in between.
+    Both are device arrays, views, `DeviceBuffer`s or NumPy arrays, of one shape and dtype (of one
+    size, where a side has no shape), on any devices. Between devices it is a peer copy; without
+    peer access the driver takes it through the host. One call also copies rows that lie apart, and
+    slices of such rows, where a row is a run of elements. A side with other gaps, in another order
+    than C, or overlapping, is gathered or scattered by a kernel, or by a host op through pinned
+    memory. The returned op is the last of these, and pushes of other threads may come in between.
 
-    With `count` only the first so many elements are copied, in C order, of arrays that are
-    contiguous and may be of different sizes. In a recording it may be an argument of the graph:
-    then it may become any number up to the size of the smaller one, unless both are on the host.
+    With `count` only the first `count` elements are copied, in C order; the arrays must be
+    contiguous and may differ in size. In a recording `count` may be an argument of the graph. It
+    may then become any number up to the size of the smaller array, unless both are on the host.
 
-    A NumPy array takes part in the hazards like a device array: until the op has finished, change
-    or read it only through other ops.
+    A NumPy array takes part in the hazards like a device array: until the op has finished, only
+    other ops may change or read it.
 
-    Copies from and to pinned memory (`pinned_empty`) are enqueued at once and run beside kernels.
-    With pageable memory (any other NumPy array) the driver waits while it copies, so a thread of
-    the engine issues the copy, once all that it comes after is over; later ops on its operands are
-    issued when that is done. A copy with a positive `priority` is behind none without, unless it
-    depends on it. Raises ValueError if shapes or sizes differ, TypeError if dtypes do, and
-    ClosedError for memory that was closed or went with a reset of its device.
+    Copies from and to pinned memory (`pinned_empty`) are enqueued at once and overlap kernels. With
+    pageable memory (any other NumPy array) the driver waits while it copies. So a thread of the
+    engine issues the copy once its predecessors are over; later ops on its operands are issued when
+    the copy is done. A copy with a positive `priority` comes behind all copies without one, unless
+    a copy depends on it. Raises ValueError if shapes or sizes differ, TypeError if dtypes do, and
+    ClosedError for memory that was closed or lost in a reset of its device.
     """
     if count is not None:
         return _copy_first(target, source, count, name, priority)
@@ -84,7 +83,7 @@ def copy(
 
     onto, out_of = to.whole, of.whole
     if box is not None and box.rows == box.slices == 1:
-        # In another order than C, but the same on both sides, and without gaps.
+        # The order is not C, but the same on both sides, and there are no gaps.
         box = None
 
     def copy_on_stream(stream: Stream) -> None:
@@ -97,7 +96,7 @@ def copy(
     assert device is not None
     host = to if to.is_host else of if of.is_host else None
     take_over_foreign((target, source))
-    # A node where it is recorded.
+    # In a recording this is a node.
     pushed: Any = engine()._push(
         copy_on_stream,
         kind,
@@ -111,7 +110,7 @@ def copy(
     if pushed.__class__ is Node and to.nbytes:
         places = (to.region, to.device), (of.region, of.device)
         pushed.transfer = Transfer(*places, box=box)
-        # Which knows of no arrays: it shows then when the program has let go of these.
+        # The transfer does not refer to the arrays, so the graph sees when the program drops them.
         pushed.fn = pushed.transfer.on
     op: Op = pushed
     return op
@@ -120,7 +119,7 @@ def copy(
 def _copy_first(
     target: Any, source: Any, count: SupportsIndex, name: str | None, priority: int
 ) -> Op:
-    """Copy elements from the first on; a node says how many, since that may be an argument."""
+    """Copy the first elements; a node carries their number, which may be an argument."""
     flat = []
     for side, role in ((target, "target"), (source, "source")):
         if not hasattr(side, "dtype") or not hasattr(side, "reshape"):
@@ -143,17 +142,17 @@ def _copy_first(
 
 
 def _apart(to: Side, of: Side, name: str | None, priority: int) -> Op:
-    """Copy what one call of the driver does not: by way of contiguous memory beside each side.
+    """Copy sides that one driver call cannot, through contiguous memory beside each side.
 
-    That is for most gaps, and for sides that overlap.
+    This covers most gaps, and sides that overlap.
     """
-    # Here, since these are built upon this file.
+    # Imported here, because these modules are built upon this file.
     from cudasync.array.creation import empty
     from cudasync.array.gathering import gather, scatter
 
     target, source = to.resource, of.resource
     whole = name or "copy"
-    # One op is the copy; what is done for it beside has a name of its own.
+    # One op is the copy; the ops around it have a name of their own.
     aside: dict[str, Any] = {"name": f"{whole} (aside)", "priority": priority}
     lent = []
     device = to.device or of.device
@@ -179,7 +178,7 @@ def _apart(to: Side, of: Side, name: str | None, priority: int) -> Op:
         lent.append(take_back)
         op = copy(target, staged, name=whole, priority=priority)
     else:
-        # The kernel takes arrays of its device that do not overlap.
+        # The kernel takes arrays of its own device that do not overlap.
         if not (
             isinstance(source, Array)
             and source.device is device
@@ -195,7 +194,7 @@ def _apart(to: Side, of: Side, name: str | None, priority: int) -> Op:
 
 
 def _is_pageable(host: Side, device: Device) -> bool:
-    """True for host memory that the driver has to be waited for with. (cuPointerGetAttribute)"""
+    """True for host memory with which the driver's copies block. (cuPointerGetAttribute)"""
     return bool(host.nbytes) and not is_known_to_driver(address_of(host.handle), device)
 
 
@@ -207,7 +206,7 @@ def _on_host(thing: Any) -> Any:
 
 
 def fetched(array: Array, out: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """`out` with the elements of `array`; waits for that."""
+    """`out` with the elements of `array`; waits for them."""
     if not isinstance(out, np.ndarray):
         raise TypeError(f"out= takes a NumPy array, not {type(out).__name__}")
     copy(out, array, name="numpy").wait()
@@ -215,8 +214,8 @@ def fetched(array: Array, out: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 
 
 def fetched_rows(array: Array) -> np.ndarray[Any, Any] | None:
-    """A new NumPy array with the elements of `array`, and nothing of what lies between its rows;
-    waits for that. None where that takes more than one call of the driver."""
+    """A new NumPy array with the elements of `array`, without the bytes between its rows; waits for
+    it. None if the copy takes more than one driver call."""
     made = np.empty(array.shape, array.dtype)
     if not made.size or box_of(Side(made, "target"), Side(array, "source")) is None:
         return None

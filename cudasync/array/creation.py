@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     Place: TypeAlias = DeviceLike | Literal["cpu"]
 
-# What NumPy makes of Python's numbers, and what we do.
+# NumPy's dtypes for Python's numbers, and ours.
 _OF_PYTHON = {
     np.dtype(np.float64): np.dtype(np.float32),
     np.dtype(np.complex128): np.dtype(np.complex64),
@@ -40,15 +40,15 @@ _NUMBERS = frozenset({bool, int, float, complex})
 
 
 def array(data: ArrayLike, dtype: DTypeLike | None = None, *, device: Place = 0) -> Array:
-    """An array on a device, or with "cpu" on the CPU, with a copy of `data`, anything that NumPy
-    makes an array of.
+    """An array on a device, or with "cpu" on the CPU, with a copy of `data`: anything that NumPy
+    can convert to an array.
 
-    Without a `dtype`, Python's floats become float32 and its complex numbers complex64, as the
-    other makers of arrays have it; ints become int64, bools bool. What has a dtype keeps it.
+    Without a `dtype`, Python's floats become float32 and its complex numbers complex64, as in the
+    other creation functions; ints become int64, bools bool. Data with a dtype keeps it.
 
     `data` is read before this returns and may change at once; the copy to the device is
-    asynchronous. Raises TypeError for dtypes that have no fixed size, CudaError when device
-    memory is exhausted.
+    asynchronous. Raises TypeError for dtypes without a fixed size, CudaError when device memory is
+    exhausted.
     """
     host = as_numpy(data, dtype)
     if device == CPU:
@@ -58,7 +58,7 @@ def array(data: ArrayLike, dtype: DTypeLike | None = None, *, device: Place = 0)
     made = empty(host.shape, host.dtype, device=device)
     if made.nbytes == 0:
         return made
-    # setdefault: two threads that come first together still share one.
+    # Two threads that come first together still share one staging.
     staged, lend_until = staging_of(made.device).fill(host)
     target = DeviceBytes(made.ptr, made.nbytes, made.device)
 
@@ -71,7 +71,7 @@ def array(data: ArrayLike, dtype: DTypeLike | None = None, *, device: Place = 0)
 
 
 def as_numpy(data: ArrayLike, dtype: DTypeLike | None) -> np.ndarray[Any, Any]:
-    """`data` as NumPy's array, with the dtype that `array` says; it may be `data` itself."""
+    """`data` as a NumPy array, with the dtype that `array` documents; it may be `data` itself."""
     host = np.asarray(data, dtype)
     if dtype is None and host.dtype in _OF_PYTHON and _is_of_python(data):
         host = host.astype(_OF_PYTHON[host.dtype])
@@ -79,9 +79,9 @@ def as_numpy(data: ArrayLike, dtype: DTypeLike | None) -> np.ndarray[Any, Any]:
 
 
 def empty(shape: Any, dtype: DTypeLike = np.float32, *, device: Place = 0) -> Array:
-    """An array on a device, or on the CPU ("cpu"), with whatever the memory held. Does not wait.
+    """An uninitialised array on a device, or on the CPU ("cpu"). Does not wait.
 
-    With `cs.ANY`, in `with cs.graph()`, instantiating chooses the device of what is computed there.
+    With `cs.ANY`, in `with cs.graph()`, instantiation chooses the device of the work on it.
     """
     kind = np.dtype(dtype)
     if kind.hasobject:
@@ -92,7 +92,7 @@ def empty(shape: Any, dtype: DTypeLike = np.float32, *, device: Place = 0) -> Ar
 
         return new_on_host(sizes, kind)
     where = as_device(device)  # type: ignore[arg-type]
-    # An allocation of no bytes is refused by the driver; one byte keeps the address valid.
+    # The driver refuses an allocation of no bytes; one byte keeps the address valid.
     size = max(1, math.prod(sizes) * kind.itemsize)
     allocation = Allocation(engine(), where, size)
     strides = contiguous_strides(sizes, kind.itemsize)
@@ -134,7 +134,7 @@ def _device_of(like: Array) -> Any:
 
 
 def _is_of_python(data: Any) -> bool:
-    """True if all that `data` holds is numbers of Python, which have no width of their own."""
+    """True if `data` holds nothing but Python numbers, which have no width of their own."""
     if not isinstance(data, (list, tuple)):
         return type(data) in _NUMBERS
     kinds = set(map(type, data))

@@ -1,10 +1,10 @@
 """Floor 4. Where the engine's order meets streams that it does not manage.
 
 `take_over` orders the engine's later work behind a stream, `hand_over` a stream's later work behind
-the engine's. Both are device ops like any other: they read and write what is handed, so they come
-after all of its earlier uses and before all later ones, and they carry its poison on.
+the engine's. Both are device ops like any other: they read and write the handed memory. So they
+come after its earlier uses and before its later ones, and carry its poison on.
 
-`engine/foreign_streams` has the ops; here is who may use which bytes meanwhile.
+`engine/foreign_streams` has the ops; this file tracks who may use which bytes meanwhile.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ if TYPE_CHECKING:
     from cudasync.driver import Device
     from cudasync.driver.streams.stream import StreamLike
 
-# More imports and exports than this at once, of one device, wait for each other.
+# Imports and exports of one device share this many streams, and wait for each other beyond it.
 MOST_CROSSINGS = 8
 
 
 def take_over(*things: Any, after: StreamLike | Event) -> Op:
     """Let the engine's later ops on `things` come after the work so far of a foreign stream.
 
-    `things` is what `reads=` takes: arrays, foreign arrays, NumPy arrays, variables. `after` is a
-    stream, anything with `__cuda_stream__`, or an event as last recorded. Returns the op at once;
-    nobody waits but the device. Raises ValueError for a stream that is being captured.
+    `things` is whatever `reads=` takes: arrays, foreign arrays, NumPy arrays, variables. `after` is
+    a stream, anything with `__cuda_stream__`, or an event as last recorded. Returns the op at once;
+    only the device waits. Raises ValueError for a stream that is being captured.
     """
     _need(things, "take_over")
     reap()
     if isinstance(after, Event):
-        # Caught now: by the time that the op is issued, the event may stand for other work.
+        # Wait now: when the op is issued, the event may have been recorded again.
         through = crossing(after.device)
         through.wait(after)
         ready = through.record()
@@ -52,12 +52,12 @@ def take_over(*things: Any, after: StreamLike | Event) -> Op:
 def hand_over(*things: Any, to: StreamLike) -> None:
     """Let later work of a foreign stream come after the engine's ops so far on `things`.
 
-    After all of them, reads and writes, since the stream may do either. The engine does not see
-    what is done there: give `things` back with `take_over` before the engine uses them again.
-    Until then the driver layer takes these arrays on that stream, `launch` and `memcpy_async`.
-    Waits for nothing, unless some of these ops are still behind a host op, which no stream can wait
-    for: then until they are done. Raises `OpError` if one of `things` is poisoned, ValueError for a
-    stream that is being captured.
+    The stream may read and write, so it comes after all reads and writes of `things`. The engine
+    does not see the stream's work: give `things` back with `take_over` before the engine uses them
+    again. Until then the driver layer (`launch`, `memcpy_async`) takes these arrays on that stream.
+    Blocks only if some of these ops are still behind a host op, which no stream can wait for, until
+    they are no longer. Raises `OpError` if one of `things` is poisoned, ValueError for a stream
+    that is being captured.
     """
     _need(things, "hand_over")
     reap()
@@ -72,13 +72,13 @@ _turn = count()
 
 
 def crossing(device: Device) -> Stream:
-    """A stream of ours for what comes in or goes out, with nothing to do if there is such a one.
+    """A stream of ours for imports and exports, an idle one if there is one.
 
-    It lives as long as the process, so that its handle may be given to strangers.
+    It lives as long as the process, so that other libraries may keep its handle.
     """
     made = _crossings.setdefault(device.ordinal, [])
-    # Those that are closed went with a reset of their device. Nothing leaves the list, so threads
-    # that come here together make one too many at worst.
+    # A reset of their device closed the closed ones. Nothing leaves the list, so threads that meet
+    # here make one too many at worst.
     mine = [stream for stream in made if not stream.is_closed]
     for stream in mine:
         if stream.query():

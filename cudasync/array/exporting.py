@@ -1,7 +1,7 @@
 """Floor 4. An array's memory lent to another library by DLPack, in the engine's order.
 
-What is asked for by the protocol of the array API standard, version 2023.12 and later: stream,
-version, device and copy. Everything that can be refused is refused before anybody is ordered.
+It implements the protocol of the array API standard, version 2023.12 and later: stream, version,
+device and copy. All refusals come before any stream is ordered.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def export(
     dl_device: tuple[int, int] | None,
     copy: bool | None,
 ) -> Any:
-    """A capsule, as `Array.__dlpack__` promises it."""
+    """A capsule, as documented at `Array.__dlpack__`."""
     array.form.raise_if_over()
     if dl_device is not None:
         wanted = (int(dl_device[0]), int(dl_device[1]))

@@ -1,8 +1,8 @@
-"""Floor 4. Where a call runs: on the device that its memory is on.
+"""Floor 4. Finds the device on which a call of a kernel runs: the device of its memory.
 
-A module is loaded on one device when it is made, and on any other when a kernel of it is first
-needed there (`driver/family`). Which one a call is for is worked out where the arguments are not
-those that the kernel had before: so a kernel that stays on its device never comes here.
+A module is loaded on one device when it is made, and on another at the first call of one of its
+kernels there (`driver/family`). The device of a call is computed only if its arguments differ in
+type from the kernel's last ones. So a kernel that stays on its device never comes here.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ def placed(
 ) -> Kernel:
     """The kernel, loaded where a call with these arguments runs.
 
-    `values` are those of `arguments`. Without a `device` that is where their memory is, and where
-    the kernel is if there is none. With one, memory of others is reached by peer access. Raises
-    ValueError for memory of several devices, or where there is no peer access.
+    `values` are those of `arguments`. Without a `device` the call runs where their memory is, or
+    where the kernel is if there is no memory. With a `device`, memory of other devices is reached
+    by peer access. Raises ValueError for memory of several devices, or without peer access.
     """
     found: dict[Device, int] = {}
     if len(values) == kernel.packing.count:

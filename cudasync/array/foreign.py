@@ -1,6 +1,6 @@
 """Floor 4. Other libraries' arrays, by `__cuda_array_interface__` (version 3).
 
-The interface is read once for each use: what it says of memory and stream counts as of then.
+The interface is read once for each use: its memory and stream count as of then.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class ForeignArray:
-    """Another library's device array, as one call was given it."""
+    """Another library's device array, as given to one call."""
 
     __slots__ = (
         "device",
@@ -45,7 +45,7 @@ class ForeignArray:
     )
 
     def __init__(self, owner: Any, interface: dict[str, Any], *, is_strided: bool = False) -> None:
-        # The memory is its owner's, who must be alive while it is used.
+        # The memory belongs to `owner`, which must stay alive while it is used.
         self.owner = owner
         if interface.get("mask") is not None:
             raise ValueError(
@@ -61,10 +61,10 @@ class ForeignArray:
         strides = interface.get("strides")
         self.is_contiguous = is_contiguous(self.shape, strides, self.dtype.itemsize)
         self.device = device_of_address(owner, self.ptr)
-        # What a kernel looks at. With `is_strided` it was told that it knows the strides.
+        # The properties that a kernel checks. With `is_strided` the kernel knows the strides.
         has_gaps = not self.is_contiguous and not is_strided
         self.form = form_for(type(self), self.dtype, has_gaps, self.device)
-        # The handle of the stream behind whose work so far the memory is ready.
+        # The handle of a stream; the memory is ready behind the stream's work so far.
         self.ready_on = awaited_stream(interface)
 
     @property
@@ -74,12 +74,12 @@ class ForeignArray:
 
 
 def strided(array: Any) -> Any:
-    """`array` for a kernel that takes its strides, as an argument.
+    """`array` as an argument for a kernel that knows its strides.
 
-    A kernel is given a view's address and its span of bytes as what it may use, and works out by
-    itself where the elements are; without this word an array with gaps or in another order than C
-    is refused. `array` is an array, or another library's with `__cuda_array_interface__`, whose
-    memory and stream count as of now. TypeError for anything else. Nothing is copied.
+    A kernel gets a view's address, and its span of bytes as the memory that it may use; it finds
+    the elements by itself. Without this function, an array with gaps or in another order than C is
+    refused. `array` is an array, or another library's with `__cuda_array_interface__`, whose memory
+    and stream count as of now. TypeError for anything else. Nothing is copied.
     """
     if isinstance(array, Array):
         view = array[...]
@@ -101,7 +101,7 @@ def seen(thing: Any) -> Any:
 
 
 def take_over_foreign(things: Iterable[Any]) -> None:
-    """Order what the engine does with the foreign arrays among `things` behind their streams."""
+    """Order the engine's work on the foreign arrays among `things` behind their streams."""
     waiting: dict[int, list[ForeignArray]] = {}
     for thing in things:
         if isinstance(thing, ForeignArray) and thing.ready_on is not None and thing.nbytes:

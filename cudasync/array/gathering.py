@@ -1,7 +1,7 @@
-"""Floor 4. Views with gaps, from and to contiguous memory: a kernel gathers or scatters.
+"""Floor 4. Copies between views with gaps and contiguous memory, by a gather or scatter kernel.
 
-The kernel knows three axes, which is enough for most views once axes that continue each other
-are taken together. What more there are, the host counts through, a launch for each.
+The kernel knows three axes, which is enough for most views once axes that continue each other are
+merged. The host loops over any further axes, with a launch for each step.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 _BLOCK = 256
 _AXES = 3
 
-# By what they do and where. With what the life of the device's context goes by: a reset ends them.
+# By verb and place, each with the token of its context's life: a reset ends a module.
 _modules: dict[tuple[str, int], tuple[object, Module]] = {}
 
 
@@ -49,7 +49,7 @@ def gather(source: Array, *, name: str = "copy", priority: int = 0) -> Array:
 def scatter(target: Array, source: Array, *, name: str = "copy", priority: int = 0) -> Op:
     """Copy `source`, contiguous and on the same device, to the elements of `target`; not empty.
 
-    Of one shape and dtype. Returns the last op at once.
+    Both have one shape and dtype. Returns the last op at once.
     """
     return _move("scatter", target, source, name, priority)
 
@@ -77,8 +77,8 @@ def _move(verb: str, view: Array, plain: Array, name: str, priority: int) -> Op:
         if verb == "gather":
             pair: tuple[Any, Any] = In(first), Out(part)
         else:
-            # All of them together overwrite the view: the old value is not needed from the first
-            # one on, but what that one has written is.
+            # Together they overwrite the view. The first needs no old value; the later ones need
+            # what the first has written.
             pair = In(part), (InOut if number else Out)(first)
         is_last = number == len(places) - 1
         op = kernel[grid, _BLOCK](
@@ -91,7 +91,7 @@ def _move(verb: str, view: Array, plain: Array, name: str, priority: int) -> Op:
 
 
 def _merged(shape: Sequence[int], strides: Sequence[int]) -> list[Axis]:
-    """The axes, those of length 1 left out, and two as one where the outer continues the inner."""
+    """The axes without those of length 1; an outer axis that continues the inner is merged."""
     axes: list[Axis] = []
     for length, stride in zip(shape, strides, strict=True):
         if length == 1:
@@ -109,6 +109,6 @@ def _kernel(verb: str, device: Device, word: int) -> Kernel:
     found = _modules.get(key)
     if found is None or found[0] is not token:
         module = Module.from_file(kernel_file(verb), device=device)
-        # The token of before: a module that a reset came in between of is not used again.
+        # The token from before: a module is not used again if a reset came in between.
         found = _modules[key] = (token, module)
     return found[1].kernel(f"{verb}_u{8 * word}")

@@ -1,7 +1,7 @@
-"""Floor 4. Which bytes of an allocation a stream was handed, and has not given back.
+"""Floor 4. Tracks the bytes of an allocation that a stream was handed and has not given back.
 
-On these bytes, and on that stream, the driver layer may be used as it is. Anywhere else an array
-is the engine's to order, and what goes past the engine is refused, unless an op does it.
+On these bytes, and on that stream, the driver layer may be used freely. The engine orders all other
+uses of arrays, so uses that bypass the engine are refused, except inside of an op.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ if TYPE_CHECKING:
 
 # 0 and 1 are two handles of the legacy default stream.
 _LEGACY = 1
-# Held by whoever changes what was handed, of any allocation: that is seldom, and quick. Reentrant,
-# for a finaliser of the program's that comes in between.
+# Held while the handed parts of any allocation change, which is rare and quick. Reentrant, because
+# a finaliser of the program may run in between.
 _changing = Lock()
 
 
 class Handed:
-    """The bytes of one allocation that each stream was handed, by its handle.
+    """The bytes of one allocation that each stream was handed, by the stream's handle.
 
-    Parts are disjoint and sorted. A list is replaced, never changed, so that threads may look; who
-    replaces one holds `_changing`.
+    Parts are disjoint and sorted. A list is replaced under `_changing`, never changed, so that
+    threads may read it without a lock.
     """
 
     __slots__ = ("parts",)
@@ -42,7 +42,7 @@ class Handed:
 
     @property
     def is_out(self) -> bool:
-        """True if some stream was handed some of it, and has not given it back."""
+        """True if some stream was handed a part of it, and has not given the part back."""
         return bool(self.parts)
 
     def add(self, start: int, end: int, handle: int) -> None:
@@ -81,7 +81,7 @@ class Handed:
 
 
 def note_handed(things: tuple[Any, ...], to: Stream) -> None:
-    """The arrays among `things` may be used on the stream as one likes."""
+    """Allow any use of the arrays among `things` on the stream."""
     for thing in things:
         memory = getattr(thing, "_allocation", None)
         if memory is not None:
@@ -89,7 +89,7 @@ def note_handed(things: tuple[Any, ...], to: Stream) -> None:
 
 
 def note_taken(things: tuple[Any, ...]) -> None:
-    """The arrays among `things` are the engine's again."""
+    """Return the arrays among `things` to the engine."""
     for thing in things:
         memory = getattr(thing, "_allocation", None)
         if memory is not None:
@@ -97,9 +97,9 @@ def note_taken(things: tuple[Any, ...]) -> None:
 
 
 def refuse_unless_handed(array: Array, stream: Any) -> None:
-    """Raise ValueError where `array` would be used on a stream behind the engine's back.
+    """Raise ValueError where `array` would be used on a stream without the engine's knowledge.
 
-    Inside an op's function nothing is: the op declared what it uses.
+    Inside an op's function this never raises: the op declared its accesses.
     """
     if current.is_in_op() or not array.nbytes:
         return

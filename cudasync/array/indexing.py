@@ -52,7 +52,7 @@ def view(
 
 
 def has_arrays(index: Any) -> bool:
-    """True if an index is more than integers, slices, Ellipsis and None: lists, arrays, masks."""
+    """True if an index has more than integers, slices, Ellipsis and None: lists, arrays, masks."""
     if type(index) is tuple:
         return any(map(_is_array, index))
     return _is_array(index)
@@ -61,7 +61,7 @@ def has_arrays(index: Any) -> bool:
 def _is_array(item: Any) -> bool:
     if item.__class__ in _BASIC:
         return False
-    # One integer in an array is an index like any other.
+    # A zero-dimensional array of one integer is an ordinary index.
     is_array = hasattr(item, "dtype") and (getattr(item, "ndim", 0) > 0 or item.dtype.kind == "b")
     return is_array or isinstance(item, list)
 

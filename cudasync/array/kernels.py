@@ -1,12 +1,12 @@
 """Floor 4. Kernels that are called on arrays: `kernel[grid, block](*args)` is a push.
 
-A call runs on the device that its arrays are on; `following.py` finds which that is. What a call
-reads and writes is inferred from the PTX, parameter by parameter, when the module is loaded. `In`,
-`Out` and `InOut` narrow it by hand where inference has to be cautious.
+A call runs on the device of its arrays; `following.py` finds that device. The reads and writes of a
+call are inferred from the PTX, parameter by parameter, when the module is loaded. `In`, `Out` and
+`InOut` narrow them by hand where inference must be cautious.
 
-Whatever does not change from call to call is worked out once: the shape's checks when a shape is
-first used, and for each combination of argument types one function that packs them and tells
-what the launch reads and writes.
+Work that does not depend on the call is done once: a shape is checked at its first use. Each
+combination of argument types has one function that packs the arguments and returns the reads and
+writes of the launch.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     from cudasync.ptx.access import Access
 
 
-# How many shapes a kernel keeps what it made for.
+# The number of shapes for which a kernel keeps its bound kernels.
 _MOST_SHAPES = 256
 
 _push = launching.push
@@ -80,22 +80,22 @@ class Kernel(driver.Kernel):
         beyond: str = "",
     ) -> None:
         super().__init__(module, name, function, parameters, symbols, beyond)
-        # Each packs arguments, and answers with what the launch reads and what it writes.
+        # Each packer packs arguments, and returns the reads and writes of the launch.
         self.calls = PackerTable(self.packing, self._call_packer)
         self._bound: dict[Any, BoundKernel] = {}
-        # What holds calls to what they declare; None but in checked mode.
+        # Holds calls to their declarations; None outside of checked mode.
         self.check: Callable[[Any], None] | None = check_of(self, declared)
         self._with_peers: Kernel | None = None
         life = module.owned.token
         if life is not None:
             life.refusing.append(weakref.ref(self))
         if module.is_closed:
-            # It was, or its device was reset, before that.
+            # The module was closed, or its device reset, before that.
             self.refuse()
 
     @property
     def with_peers(self) -> Kernel:
-        """The same, for memory of any device: who uses it has made sure of peer access."""
+        """The same kernel, for memory of any device. The caller has enabled peer access."""
         twin = self._with_peers
         if twin is None:
             twin = type(self)(
@@ -108,10 +108,11 @@ class Kernel(driver.Kernel):
         return twin
 
     def refuse(self) -> None:
-        """Have calls and prepared launches raise ClosedError: the module is closed, or went with a
+        """Have calls and prepared launches raise ClosedError: the module is closed, or was lost in
+        a
         reset of its device.
 
-        Before they push anything, and at no cost for those of other kernels.
+        They raise before they push anything. Calls of other kernels pay nothing for this.
         """
         self.check = self._raise_closed
         if self._with_peers is not None:
@@ -125,14 +126,14 @@ class Kernel(driver.Kernel):
         threads per block as integers or tuples of up to three."""
         try:
             return self._bound[shape]
-        except (KeyError, TypeError):  # TypeError: with a list in it, which is all right.
+        except (KeyError, TypeError):  # TypeError: a list in the shape, which is allowed.
             pass
         if not isinstance(shape, tuple) or not 2 <= len(shape) <= 3:
             raise TypeError("write kernel[grid, block] or kernel[grid, block, shared_bytes]")
         return BoundKernel(self, shape[0], shape[1], shape[2] if len(shape) == 3 else 0)
 
     def keep(self, bound: BoundKernel) -> None:
-        """Let later look-ups of its shape, which was checked, find `bound`."""
+        """Let later look-ups of the checked shape of `bound` find it."""
         grid, block, shared = bound.grid, bound.block, bound.shared_bytes
         with suppress(TypeError):  # A list can not be looked up.
             if len(self._bound) >= _MOST_SHAPES:
@@ -148,18 +149,19 @@ class Kernel(driver.Kernel):
         shared_bytes: int = 0,
         device: DeviceLike | None = None,
     ) -> PreparedLaunch:
-        """Check and pack a whole launch once, to `push()` it again and again, or launch it `.on` a
-        stream of the device that its arrays are on.
+        """Check and pack a whole launch once, to `push()` it repeatedly, or to launch it `.on` a
+        stream of the device of its arrays.
 
-        `args` and `device` as for `kernel[grid, block](*args)`. Raises what such a call raises.
+        `args` and `device` are those of `kernel[grid, block](*args)`. Raises whatever such a call
+        raises.
         """
         return prepared(self, (grid, block, shared_bytes), args, device=device)
 
     def uses(self, arguments: Sequence[Any], values: Sequence[Any]) -> tuple[Uses, Uses]:
-        """What a call reads and what it writes: positions of arguments, and the module's tokens.
+        """The reads and writes of a call: positions of arguments, and the module's tokens.
 
-        `values` are those of `arguments`, and known to be what the kernel takes. Raises ValueError
-        where it writes to read-only memory, of which arrays are of a type of their own.
+        `values` are those of `arguments`, and the kernel is known to take them. Raises ValueError
+        for a write to read-only memory; read-only arrays have a type of their own.
         """
         reads: Uses = []
         writes: Uses = []
@@ -181,13 +183,13 @@ class Kernel(driver.Kernel):
         return reads, writes
 
     def accesses(self, arguments: Sequence[Any], values: Sequence[Any]) -> Accesses:
-        """What a call with these arguments, and the values in them, is ordered by."""
+        """The accesses that order a call with these arguments, and the values in them."""
         found = accesses_of(self, arguments, *self.uses(arguments, values), values)
         reach = reach_of(self, arguments, values)
         return found if reach is None else reach.widened(found, reach.looked_at(values))
 
     def _call_packer(self, arguments: Sequence[Any], values: Sequence[Any]) -> Packer:
-        """For arguments of these types: packs them, and tells what is read and what written."""
+        """For arguments of these types: packs them, and returns the reads and writes."""
         places = [f"a{i}" for i in range(len(values))]
         guards: list[str] = []
         names: dict[str, Any] = {}
@@ -232,12 +234,12 @@ class BoundKernel:
         self.grid = grid
         self.block = block
         self.shared_bytes = shared_bytes
-        # None until it is checked, at the first call.
+        # None until the first call checks it.
         self._shape: Shape | None = None
         # Launches to be packed for a call; each comes back when it has been issued. deque.pop and
-        # append are one C call each: no two calls get the same one.
+        # append are one C call each, so no two calls get the same launch.
         self._idle: deque[Launch] = deque()
-        # The same on other devices, where calls of it were.
+        # The same kernel and shape on other devices where it was called.
         self._elsewhere: tuple[BoundKernel, ...] = ()
 
     def __call__(
@@ -247,12 +249,12 @@ class BoundKernel:
         priority: int = 0,
         device: DeviceLike | None = None,
     ) -> Op:
-        """Push a launch with these arguments, values as of now; returns the op at once.
+        """Push a launch with these arguments, with their values as of now; returns the op at once.
 
-        It runs on the device that its arrays (and buffers) are on, where the kernel is loaded when
-        it is first needed there; without any, where the module was made. `device` says where to
-        run: then memory of other devices is used by peer access, which is enabled. Addresses that
-        come as integers decide nothing.
+        It runs on the device of its arrays (and buffers), and the kernel is loaded there at the
+        first call. Without arrays it runs where the module was made. `device` chooses the device:
+        memory of other devices is then used by peer access, which is enabled. Addresses that come
+        as integers do not choose a device.
 
         Raises TypeError and ValueError for a wrong number, type or range of arguments, for a launch
         shape that no device could run, for arrays of two devices without a `device`, and where
@@ -269,7 +271,7 @@ class BoundKernel:
             except IndexError:
                 launch = self._another()
             # Checked and packed now: wrong arguments are the caller's mistake, and values count as
-            # of now, though the launch may come later.
+            # of now, though the launch may run later.
             buffer = launch.block.buffer
             calls = kernel.calls
             try:
@@ -281,7 +283,7 @@ class BoundKernel:
         if accesses is None:
             launch, accesses = self._otherwise(args, launch, device)
             kernel = launch.kernel
-        # Alive until the launch is issued.
+        # Keeps the arguments alive until the launch is issued.
         launch.kept = args
         engine = current_engine()
         check = kernel.check
@@ -296,19 +298,19 @@ class BoundKernel:
         return push_otherwise(engine, launch.on, kernel, accesses, name, priority)
 
     def touching(self, *, reads: Any = (), writes: Any = ()) -> Touching:
-        """The same, for a kernel that follows pointers from memory: it says what these lead to.
+        """The same kernel and shape, with the memory that its pointers from memory lead to.
 
-        `reads` and `writes` are arrays (or one), variables, or what else `Engine.push` takes. They
-        stand for all that can not be inferred; what is inferred of the arguments stays. What is
-        only in `writes` is overwritten whole. Raises TypeError for what has no bytes, ValueError
-        for read-only memory among `writes`.
+        `reads` and `writes` are arrays (or one), variables, or whatever `Engine.push` takes. They
+        replace accesses that cannot be inferred; the inferred accesses of the arguments stay.
+        Memory that is only in `writes` is overwritten whole. Raises TypeError for objects without
+        bytes, ValueError for read-only memory among `writes`.
         """
         return Touching(self, reads, writes)
 
     def _otherwise(
         self, args: tuple[Any, ...], unused: Launch | None, device: DeviceLike | None
     ) -> tuple[Launch, Accesses]:
-        """A launch with arguments of other types than those of the last call, or elsewhere."""
+        """A launch with arguments of other types than the last call's, or on another device."""
         if unused is not None:
             self._idle.append(unused)
             for other in self._elsewhere:
@@ -329,7 +331,7 @@ class BoundKernel:
         return launch, bound._pack(args, values, launch.block.buffer)
 
     def _packed(self, args: tuple[Any, ...]) -> tuple[Launch, Accesses] | None:
-        """A launch with these arguments, if they are like those of the last call here."""
+        """A launch with these arguments, if they have the types of the last call here."""
         if self.kernel.module.is_closed:
             return None
         launch = self._taken()
@@ -349,13 +351,14 @@ class BoundKernel:
             return self._another()
 
     def _pack(self, args: tuple[Any, ...], values: list[Any], buffer: Any) -> Accesses:
-        """Pack arguments of other types than those of the last call; what the launch uses."""
+        """Pack arguments of other types than the last call's; returns the accesses of the
+        launch."""
         kernel = self.kernel
         accesses: Accesses
         if not any(isinstance(value, ForeignArray) for value in values):
             accesses = kernel.calls.pack_otherwise(args, values, buffer)
             return accesses
-        # What another library's array is, and on which stream, may be different in each call.
+        # Another library's array, and its stream, may change its memory with each call.
         kernel.packing.pack_exactly(values, buffer)
         accesses = kernel.accesses(args, values)
         take_over_foreign(values)

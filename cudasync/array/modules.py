@@ -1,4 +1,4 @@
-"""Floor 4. Modules whose kernels are called on arrays, and run on the device where those are."""
+"""Floor 4. Modules whose kernels are called on arrays, and run on the device of these arrays."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ class Module(driver.Module):
 
     @property
     def written_variables(self) -> list[Var]:
-        """The tokens of all variables that a kernel could write."""
+        """The tokens of all variables that a kernel of the module could write."""
         declared = self._parsed.variables if self._parsed is not None else ()
         return [self.variable(each.name) for each in declared if each.space is StateSpace.GLOBAL]
 
     def variable(self, name: str, *, device: DeviceLike | None = None) -> Var:
         """The token that orders launches which share the module's global `name`.
 
-        The variable exists once on each device that the module is loaded on; without a `device` it
-        is the one where the module was made.
+        The variable exists once on each device that the module is loaded on. Without a `device`
+        this is the variable on the device where the module was made.
         """
         if device is not None:
             return self.on(device).variable(name)
@@ -43,8 +43,8 @@ class Module(driver.Module):
         return known or variables.setdefault(name, variable_of(self, name))
 
     def kernel(self, name: str) -> Kernel:
-        """The kernel called `name`, as `driver.Module.kernel` finds it; it runs where its
-        arguments are."""
+        """The kernel called `name`, as `driver.Module.kernel` finds it; it runs on the device of
+        its arguments."""
         kernel = super().kernel(name)
         assert isinstance(kernel, Kernel)
         return kernel

@@ -39,8 +39,8 @@ _dead = DEAD.items
 class PreparedLaunch(driver.Launch):
     """A launch whose shape and arguments were checked and packed once.
 
-    `push()` pushes it onto the engine, `on(stream)` launches it on a stream of the caller's, which
-    the arrays among its arguments were handed over to. It keeps its arguments alive.
+    `push()` pushes it onto the engine. `on(stream)` launches it on a stream of the caller's, to
+    which the arrays among its arguments were handed over. It keeps its arguments alive.
     """
 
     __slots__ = ("_accesses", "_foreign", "_known", "latest_batch")
@@ -52,16 +52,17 @@ class PreparedLaunch(driver.Launch):
         self._foreign = [value for value in values if isinstance(value, ForeignArray)]
         self._accesses = accesses_of(kernel, args, *kernel.uses(args, values), values)
         self._known = Known()
-        # What `Engine.push_many` knows of the batch that last began with this launch.
+        # The plan of `Engine.push_many` for the last batch that began with this launch.
         self.latest_batch: Batch | None = None
         if managed(values) and type(self) is PreparedLaunch:
             self.__class__ = _OfArrays
 
-    # As the engine launches it.
+    # The launch as the engine issues it.
     _issue = driver.Launch.on
 
     def push(self, *, name: str | None = None, priority: int = 0) -> Op:
-        """Push the launch, with the arguments as they were when it was prepared; returns the op.
+        """Push the launch, with the values that its arguments had when it was prepared; returns the
+        op.
 
         Each call is an op of its own, and costs less than `kernel[grid, block](...)`.
         """
@@ -91,12 +92,12 @@ class PreparedLaunch(driver.Launch):
 
     @property
     def is_steady(self) -> bool:
-        """True if each push accesses the same, and nothing has to be looked at before."""
+        """True if each push has the same accesses, and needs no preparation."""
         kernel: Any = self.kernel
         return kernel.check is None and not self._foreign
 
     def ready(self) -> Accesses:
-        """Do what has to come before a push; what the launch accesses in that."""
+        """Prepare for a push; returns the accesses of the launch."""
         self.tidy()
         kernel: Any = self.kernel
         if self._foreign:
@@ -119,8 +120,8 @@ class PreparedLaunch(driver.Launch):
         return push_otherwise(engine, self._issue, kernel, accesses, name, priority)
 
     def touching(self, *, reads: Any = (), writes: Any = ()) -> PreparedLaunch:
-        """The same launch, with what it touches that can not be inferred: see
-        `BoundKernel.touching`. It takes the arguments as they are now."""
+        """The same launch, with the accesses that cannot be inferred: see `BoundKernel.touching`.
+        It takes the current values of the arguments."""
         from cudasync.array.touching import Touched
 
         assert self.kept is not None
@@ -131,12 +132,12 @@ class PreparedLaunch(driver.Launch):
 
 
 class _OfArrays(PreparedLaunch):
-    """One with arguments that the engine orders: the others need not be asked about that."""
+    """A launch with arguments that the engine orders. Other launches skip the check of `on`."""
 
     __slots__ = ()
 
     def on(self, stream: StreamLike | None = None, event: Event | None = None) -> None:
-        """`Launch.on`; ValueError for arrays that were not handed over, outside of an op."""
+        """`Launch.on`; outside of an op, ValueError for arrays that were not handed over."""
         if not current.is_in_op():
             kept = self.kept or ()
             ask_order(managed([a.array if type(a) in NARROWED else a for a in kept]), stream)
@@ -144,9 +145,9 @@ class _OfArrays(PreparedLaunch):
 
 
 class ReachingLaunch(_OfArrays):
-    """A launch that reaches more than its array arguments: what, is looked up at each push.
+    """A launch that reaches more than its array arguments; each push looks up that memory.
 
-    For what lies at an address, and which variables and devices there are, may change.
+    The memory at an address, and the existing variables and devices, may change between pushes.
     """
 
     __slots__ = ("_addresses", "_by_arrays", "_reach", "_touched")
@@ -191,9 +192,9 @@ def prepared(
     *,
     device: DeviceLike | None = None,
 ) -> PreparedLaunch:
-    """A launch with its arguments checked and packed, on the device where they are.
+    """A launch with its arguments checked and packed, on the device of its memory.
 
-    `said` is grid, block and dynamic shared memory. What it touches may be said by hand.
+    `said` is grid, block and dynamic shared memory. `touched` gives further accesses by hand.
     """
     values = [seen(a.array if type(a) in NARROWED else a) for a in args]
     there = placed(kernel, args, values, device)

@@ -1,11 +1,11 @@
-"""Floor 4. What a launch reaches that no array argument stands for.
+"""Floor 4. Memory that a launch reaches without an array argument for it.
 
-An address may come as a value: an integer, or a word of a struct. If the kernel uses it as an
-address, it counts as the allocation of ours that it lies in. A kernel that takes pointers from
-memory, or an address that is in no memory of ours, reaches `everything`: all memory but what we
-allocated on other devices, and the variables of all modules on the device.
+An address may come as a value: an integer, or a word of a struct. If the kernel uses the value as
+an address, it counts as the allocation of ours that it lies in. A kernel that takes pointers from
+memory, or an address outside of our memory, reaches `everything`: all memory except our allocations
+on other devices, and the variables of all modules on the device.
 
-Whether the types of a call's arguments ask for any of this is decided once, with its packer.
+The packer for the types of a call's arguments decides once whether the call needs any of this.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ if TYPE_CHECKING:
     from cudasync.engine import Var
     from cudasync.engine.hazards.accesses import Accesses
 
-    # What the caller says instead of what can not be known.
+    # Accesses that the caller declares instead of unknown ones.
     Said: TypeAlias = "Accesses | None"
 
 _WORD_BYTES = 8
 _END_OF_MEMORY = (1 << 64) - 1
-# Nobody maps device memory below: what is smaller, and no memory that is known, is a number.
+# Device memory is never mapped below this address: a smaller value in no known memory is a number.
 _LEAST_ADDRESS = 1 << 32
 
-# Modules, for their variables. Those that are gone have none that a kernel could reach.
+# Modules, for their variables. Modules that are gone have no variables that a kernel could reach.
 _modules: Roll[weakref.ref[Module]] = Roll()
 
 
@@ -55,13 +55,13 @@ class Word(NamedTuple):
     offset: int
     reads: bool
     writes: bool
-    # The kernel stores it, but does not use it.
+    # The kernel stores the value, but does not use it as an address.
     is_only_kept: bool
     reason: str
 
 
 class Reach:
-    """What calls of a kernel reach, besides their array arguments, for arguments of some types."""
+    """The memory that calls of a kernel reach besides their array arguments, by argument types."""
 
     __slots__ = ("_beyond", "_device", "_packing", "_words", "positions")
 
@@ -70,11 +70,11 @@ class Reach:
         self._device: Device = kernel.device
         self._beyond = kernel.beyond
         self._words = words
-        # The arguments whose values are looked at.
+        # The arguments whose values this object needs.
         self.positions = tuple(dict.fromkeys(word.position for word in words))
 
     def looked_at(self, values: Sequence[Any]) -> list[Any]:
-        """Those of a call's values that are at `positions`."""
+        """The values of a call at `positions`."""
         return [values[position] for position in self.positions]
 
     def addresses(self, values: Sequence[Any]) -> list[tuple[Word, int]]:
@@ -86,15 +86,15 @@ class Reach:
         return [(word, _word_at(raw[word.position], word.offset)) for word in self._words]
 
     def widened(self, accesses: Accesses, values: Sequence[Any]) -> Accesses:
-        """`accesses`, and what is reached by the values of `positions` and by other ways."""
+        """`accesses`, and the memory reached by the values of `positions` and in other ways."""
         return self.with_addresses(accesses, self.addresses(values))
 
     def with_addresses(
         self, accesses: Accesses, addresses: Sequence[tuple[Word, int]], touched: Said = None
     ) -> Accesses:
-        """`accesses`, and what is reached by these addresses and by other ways.
+        """`accesses`, and the memory reached by these addresses and in other ways.
 
-        What can not be known is `touched` if that is given, else everything.
+        Unknown accesses are `touched` if that is given, else everything.
         """
         unknown = self._beyond
         rows: list[Accessed] = []
@@ -118,7 +118,7 @@ class Reach:
 
 
 def reach_of(kernel: Kernel, arguments: Sequence[Any], values: Sequence[Any]) -> Reach | None:
-    """What calls with arguments of these types reach; None if that is their arrays and no more.
+    """The reach of calls with arguments of these types; None if they reach only their arrays.
 
     `values` are those of `arguments`.
     """
@@ -131,7 +131,7 @@ def reach_of(kernel: Kernel, arguments: Sequence[Any], values: Sequence[Any]) ->
             reads, writes = NARROWED.get(type(argument), READS_WRITES[field.access])
             where = f"byte {field.offset} of " if parameter.is_array else ""
             reason = f"the address in {where}`{parameter.name}` ({field.reason})"
-            # How much of the allocation is overwritten is not known, so its old value is needed.
+            # The overwritten part of the allocation is unknown, so its old value is needed.
             reads = reads or writes
             words.append(Word(i, field.offset, reads, writes, field.is_only_kept, reason))
     return Reach(kernel, words) if words or kernel.beyond else None
@@ -140,7 +140,7 @@ def reach_of(kernel: Kernel, arguments: Sequence[Any], values: Sequence[Any]) ->
 def regions_at(address: int, device: Device) -> tuple[Region, ...] | None:
     """The memory that `address` leads to: allocations of ours, or none if it is a number.
 
-    None if it may be anything.
+    None if it may lead anywhere.
     """
     found = ALLOCATIONS.at(address)
     if found:
@@ -150,7 +150,7 @@ def regions_at(address: int, device: Device) -> tuple[Region, ...] | None:
 
 
 def everything(device: Device) -> tuple[Region, ...]:
-    """All memory but what we allocated on other devices."""
+    """All memory except our allocations on other devices."""
     found: list[Region] = []
     start = 0
     for each in ALLOCATIONS.live():
@@ -167,7 +167,7 @@ def _variables_on(device: Device) -> list[Var]:
     _modules.strike(_is_gone)
     for each in _modules.all():
         module = each()
-        # One that is closed, or went with a reset of its device, has no kernel that runs.
+        # A module that is closed, or was lost in a reset of its device, has no kernel that runs.
         if module is not None and module.device is device and not module.is_closed:
             with suppress(ClosedError):
                 found += module.written_variables
@@ -179,7 +179,7 @@ def _is_gone(module: weakref.ref[Module]) -> bool:
 
 
 def with_touched(accesses: Accesses, touched: Said) -> Accesses:
-    """`accesses`, and what somebody says."""
+    """`accesses`, and the declared ones in `touched`."""
     return _with_rows(accesses, (), touched)
 
 
@@ -207,7 +207,7 @@ def _word_at(raw: bytes, offset: int) -> int:
 
 
 class _Reached(NamedTuple):
-    """The reasons of a launch that was given addresses as values."""
+    """The reasons of a launch that got addresses as values."""
 
     base: Accesses
     rows: tuple[Accessed, ...]
@@ -240,7 +240,7 @@ class _Everything(NamedTuple):
         return (*base, *whole, *variables_explained(others, others, lambda _: self.why))
 
 
-# Whether the parts of accesses are read, and whether they are written.
+# For each part of accesses: whether it is read, and whether it is written.
 _PARTS = ((True, False), (True, True), (False, True))
 
 

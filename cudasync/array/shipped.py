@@ -1,7 +1,7 @@
-"""Floor 4. Where the PTX sources that the library ships lie: in a checkout and in a wheel.
+"""Floor 4. Finds the PTX sources that the library ships, in a checkout and in a wheel.
 
-A checkout keeps them in `ptx/kernels` beside the package; a wheel carries the same files as
-`cudasync/kernels`. Nobody else has to know.
+A checkout keeps them in `ptx/kernels` beside the package; a wheel has the same files in
+`cudasync/kernels`. Only this file knows.
 """
 
 from __future__ import annotations
@@ -9,15 +9,15 @@ from __future__ import annotations
 from pathlib import Path
 
 _PACKAGE = Path(__file__).resolve().parents[1]
-# The wheel's place first: a folder beside an installed package may be anyone's.
+# The wheel's place first: a folder beside an installed package may belong to another project.
 _PLACES = (_PACKAGE / "kernels", _PACKAGE.parent / "ptx" / "kernels")
 
 
 def kernel_file(name: str) -> Path:
     """The shipped PTX file of this name, for instance `kernel_file("saxpy")`.
 
-    Its header says which kernels it holds, what they take and how to launch them. A name that
-    is not shipped is a ValueError that lists those which are.
+    Its header lists the kernels, their parameters and how to launch them. ValueError for a name
+    that is not shipped; the message lists the shipped names.
     """
     for place in _PLACES:
         if name and Path(name).name == name and (found := place / f"{name}.ptx").is_file():

@@ -1,4 +1,4 @@
-"""Floor 4. One side of a copy, and how two of them go together: before anything is pushed."""
+"""Floor 4. The two sides of a copy, and the checks on them before anything is pushed."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
 
 class Side:
-    """One side of a copy: what the driver takes, and what must match the other side."""
+    """One side of a copy: the driver's operand, and the properties that must match the other
+    side."""
 
     __slots__ = (
         "device",
@@ -40,7 +41,7 @@ class Side:
         self.is_host = isinstance(thing, np.ndarray)
         self.device: Device | None = None
         self.shape: tuple[int, ...] | None = None
-        # In bytes, where they are not those of C order.
+        # In bytes; empty for C order.
         self.strides: tuple[int, ...] = ()
         self.dtype: np.dtype[Any] | None = None
         if isinstance(thing, np.ndarray):
@@ -81,7 +82,7 @@ class Side:
 
     @property
     def whole(self) -> Any:
-        """These bytes, what lies in its gaps among them, as the driver layer takes them."""
+        """These bytes, including those in its gaps, in the form that the driver layer takes."""
         if self.is_contiguous:
             return self.handle
         start, end = self.region
@@ -91,7 +92,7 @@ class Side:
 
 
 class _Span:
-    """The bytes [start, end), among which a NumPy array lies, which they keep alive."""
+    """The bytes [start, end) around a NumPy array; they keep the array alive."""
 
     def __init__(self, array: np.ndarray[Any, Any], start: int, end: int) -> None:
         self._array = array
@@ -114,7 +115,7 @@ def raise_unless_alike(to: Side, of: Side) -> None:
 
 
 def box_of(to: Side, of: Side) -> Box | None:
-    """What one call of the driver copies though one side or both have gaps; None if none does."""
+    """The box of a copy whose sides may have gaps; None if one driver call cannot copy it."""
     known = to if to.shape is not None else of
     shape, dtype = known.shape, known.dtype
     assert shape is not None
@@ -130,7 +131,7 @@ def box_of(to: Side, of: Side) -> Box | None:
 
 
 def meet(to: Side, of: Side, box: Box | None) -> bool:
-    """True if bytes of one side may be among the other's: the driver's copies are not for that."""
+    """True if the sides may overlap, which the driver's copies do not allow."""
     if to.device is None or of.device is None:
         return False
     target, source = to.region, of.region

@@ -1,11 +1,12 @@
-"""Floor 4. Pinned memory for copies in: what is handed over may change again at once.
+"""Floor 4. Pinned memory for copies in: the caller may change its data again at once.
 
-A pinned buffer is reused once the copy that reads it has finished. Sizes are rounded up to
-powers of two, so that a program with many sizes shares few buffers; beyond a limit, idle ones
-are dropped rather than kept.
+A pinned buffer is reused once the copy that reads it has finished. Sizes are rounded up to powers
+of two, so that a program with many sizes shares few buffers. Idle buffers beyond a limit are
+dropped.
 
-There is no lock: an interrupt, or a finaliser that copies, may come anywhere in here. What is lost
-then is a buffer that is not used again; its memory goes when nothing reads it any more.
+There is no lock, because an interrupt, or a finaliser that copies, may come anywhere in this code.
+The worst result is a buffer that is not used again; its memory is freed when nothing reads it any
+more.
 """
 
 from __future__ import annotations
@@ -28,14 +29,14 @@ if TYPE_CHECKING:
     from cudasync.driver import Device
     from cudasync.engine import Op
 
-# Idle pinned memory kept for the next copy, in bytes, of all devices together.
+# Limit of idle pinned memory that is kept for later copies, in bytes, of all devices together.
 KEPT_BYTES = 128 << 20
 
 Pinned: TypeAlias = "np.ndarray[Any, Any]"
 
 
 class Staging:
-    """Pinned buffers of one device, lent for the time of one copy."""
+    """Pinned buffers of one device, each lent to one copy."""
 
     def __init__(self, device: Device) -> None:
         self._device = device
@@ -44,7 +45,7 @@ class Staging:
     def fill(self, source: Pinned) -> tuple[Pinned, Callable[[Op], None]]:
         """A pinned copy of `source`'s bytes in C order.
 
-        And a function that takes it back when the op has finished, which reads it.
+        Also returns a function that takes the copy back when the op that reads it has finished.
         """
         staged, take_back = self.lend(source.shape, source.dtype)
         np.copyto(staged, source)
@@ -53,9 +54,9 @@ class Staging:
     def lend(
         self, shape: tuple[int, ...], dtype: np.dtype[Any]
     ) -> tuple[Pinned, Callable[[Op], None]]:
-        """A pinned array, and a function that takes it back when the op that uses it last is over.
+        """A pinned array, and a function that takes it back when the last op that uses it is over.
 
-        It is not to be empty.
+        The array must not be empty.
         """
         size = math.prod(shape) * dtype.itemsize
         rounded = 1 << max(8, (size - 1).bit_length())
@@ -63,11 +64,11 @@ class Staging:
         pinned = buffers.take(rounded)
         if pinned is None:
             pinned = PinnedBuffer(rounded, self._device).view((rounded,), np.uint8)
-        # To where it came from: after a reset its memory is nobody's any more.
+        # It returns to the buffers that lent it: after a reset that memory is gone.
         return pinned[:size].view(dtype).reshape(shape), partial(buffers.lend_until, pinned)
 
     def _of_now(self) -> _Buffers:
-        """The buffers of the life that the device's context has now: a reset ends the others."""
+        """The buffers of the current life of the device's context: a reset ends the others."""
         token = self._device.context.token
         buffers = self._buffers
         if buffers.token is not token:
@@ -79,18 +80,18 @@ _stagings: dict[int, Staging] = {}
 
 
 def staging_of(device: Device) -> Staging:
-    """That of the device."""
+    """The staging of the device."""
     found = _stagings.get(device.ordinal)
-    # dict.setdefault is one C call: all threads get the same one.
+    # dict.setdefault is one C call: all threads get the same object.
     return found or _stagings.setdefault(device.ordinal, Staging(device))
 
 
-# Of all devices. Not a WeakSet, which may not be gone through while another thread adds to it.
+# Buffers of all devices. No WeakSet: it must not be iterated while another thread adds to it.
 _all: Roll[weakref.ref[_Buffers]] = Roll()
 
 
 def idle_bytes() -> int:
-    """The pinned memory that is kept for the next copy, in bytes."""
+    """The idle pinned memory that is kept for later copies, in bytes."""
     living = [buffers for each in _all.all() if (buffers := each()) is not None]
     return sum(size * len(idle) for buffers in living for size, idle in buffers.idle.copy().items())
 
@@ -100,20 +101,21 @@ def _is_gone(buffers: weakref.ref[_Buffers]) -> bool:
 
 
 class _Buffers:
-    """Those that were allocated in one life of the context, which `token` stands for."""
+    """Buffers that were allocated in one life of the context, for which `token` stands."""
 
     __slots__ = ("__weakref__", "idle", "lent", "token")
 
     def __init__(self, token: object) -> None:
         self.token = token
-        # By size. In order of lending, with the op that reads it.
+        # `idle` is by size. `lent` is in the order of lending, each with the op that reads it.
         self.idle: dict[int, list[Pinned]] = {}
         self.lent: deque[tuple[Op, Pinned]] = deque()
         _all.strike(_is_gone)
         _all.add(weakref.ref(self))
 
     def lend_until(self, pinned: Pinned, op: Op | Node) -> None:
-        """Take it back when `op`, which reads it, has finished; never, of one that is recorded."""
+        """Take `pinned` back when `op`, which reads it, has finished; never, if `op` is a recorded
+        node."""
         if isinstance(op, Node):
             op.keep(pinned)
         else:
@@ -129,9 +131,9 @@ class _Buffers:
             return None
 
     def _take_back(self) -> None:
-        """Keep those whose ops have finished, up to the first that is still read.
+        """Keep buffers whose ops have finished, up to the first that is still read.
 
-        So it is one question a call. What is found to have finished calls back, and may come here.
+        So a call usually asks one op. `done()` may run callbacks, which may call this again.
         """
         lent = self.lent
         while lent:
@@ -143,7 +145,7 @@ class _Buffers:
             except IndexError:
                 return
             if taken is not first and not taken[0].done():
-                # Another thread has taken the first, and this is the second.
+                # Another thread has taken the first, so this is the second.
                 lent.appendleft(taken)
                 return
             self._keep(taken[1])

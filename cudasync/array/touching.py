@@ -1,4 +1,4 @@
-"""Floor 4. What the caller says instead of what can not be inferred of a launch."""
+"""Floor 4. Accesses of a launch that the caller declares because they cannot be inferred."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
 
 class Touched:
-    """Arrays and variables, as somebody says that a launch reads and writes them.
+    """Arrays and variables that a launch reads and writes, as the caller declares them.
 
-    It keeps them alive. Raises TypeError for what has no bytes, ValueError for read-only memory
-    that would be written.
+    It keeps them alive. Raises TypeError for objects without bytes, ValueError for read-only memory
+    among the writes.
     """
 
     __slots__ = ("accesses", "foreign", "kept")
@@ -52,7 +52,7 @@ class Touched:
 
 
 class Touching:
-    """A kernel with its launch shape, and with what it touches that can not be inferred."""
+    """A kernel with its launch shape, and with the accesses that cannot be inferred."""
 
     __slots__ = ("_bound", "_touched")
 
@@ -67,8 +67,8 @@ class Touching:
         priority: int = 0,
         device: DeviceLike | None = None,
     ) -> Op:
-        """Push a launch with these arguments; returns the op at once. Raises what
-        `kernel[grid, block](*args)` does."""
+        """Push a launch with these arguments; returns the op at once. Raises whatever `kernel[grid,
+        block](*args)` raises."""
         reap()
         return self._prepared(args, device).push_anywhere(current_engine(), name, priority)
 

@@ -1,6 +1,6 @@
-"""Floor 4. What a launch reads and writes: inferred from the PTX, or narrowed by hand.
+"""Floor 4. The reads and writes of a launch: inferred from the PTX, or narrowed by hand.
 
-`In`, `Out` and `InOut` around an argument say it where inference has to be cautious. A use is a
+`In`, `Out` and `InOut` around an argument narrow them where inference must be cautious. A use is a
 position among the arguments, or the token of a variable of the module.
 """
 
@@ -50,8 +50,8 @@ class InOut:
     array: Any
 
 
-# By access: does the op read it, does it write it. A kernel may leave elements as they were, so
-# an inferred write needs the old value too.
+# By access: whether the op reads, and whether it writes. A kernel may leave elements as they were,
+# so an inferred write needs the old value, too.
 READS_WRITES = {
     Access.VALUE: (False, False),
     Access.READ: (True, False),
@@ -63,14 +63,15 @@ NARROWED = {In: (True, False), Out: (False, True), InOut: (True, True)}
 
 
 def declared(parameter: Parameter, argument: Any) -> tuple[Any, bool, bool, str]:
-    """The memory that an argument is, what is said of it, and the word by which it was said."""
+    """The memory of an argument, whether it is read and written, and the caller's word for that."""
     if type(argument) in NARROWED:
         return seen(argument.array), *NARROWED[type(argument)], type(argument).__name__
     return seen(argument), *READS_WRITES[parameter.access], ""
 
 
 def parts(reads: Uses, writes: Uses) -> tuple[list[int], list[int], list[int]]:
-    """The arguments that are only read, those read and written, and those overwritten."""
+    """The positions of arguments that are only read, of those read and written, and of those
+    overwritten."""
     return (
         [use for use in reads if isinstance(use, int) and use not in writes],
         [use for use in reads if isinstance(use, int) and use in writes],
@@ -83,7 +84,7 @@ def tokens(uses: Uses) -> tuple[Var, ...]:
 
 
 class Declared:
-    """Why a launch accesses its arguments, and the variables of its module."""
+    """The reasons for the accesses of a launch to its arguments and its module's variables."""
 
     __slots__ = ("_only_read", "_reasons", "_updated", "_written")
 
@@ -99,7 +100,7 @@ class Declared:
     def explained(self, accesses: Accesses) -> tuple[Accessed, ...]:
         """The arguments' bytes, then the variables."""
         (only_read, updated, written), read, also_written = accesses
-        # Views with gaps that are overwritten come behind what is updated.
+        # Overwritten views with gaps were moved to the end of the updated ones.
         moved = len(updated) - len(self._updated)
         rows = self._rows(only_read, self._only_read, reads=True, writes=False)
         rows += self._rows(
@@ -124,14 +125,15 @@ def _of_module(variable: Var) -> str:
 def reasoned(
     kernel: Kernel, arguments: Sequence[Any], reads: Uses, writes: Uses
 ) -> tuple[Tokens, tuple[Var, ...]]:
-    """The variables that are read, which know the reasons for all, and those that are written."""
+    """The variables that are read, which carry the reasons for all accesses, and those written."""
     return Tokens.of(tokens(reads), Declared(kernel, arguments, (reads, writes))), tokens(writes)
 
 
 def accesses_of(
     kernel: Kernel, arguments: Sequence[Any], reads: Uses, writes: Uses, values: Sequence[Any]
 ) -> Accesses:
-    """What a call with these arguments, and the values in them, reads and writes by its arrays."""
+    """The reads and writes of a call with these arguments, and the values in them, by its
+    arrays."""
     only_read, updated, written = (
         tuple(resolve_one(values[position], "reads") for position in part)
         for part in parts(reads, writes)
@@ -148,7 +150,7 @@ def push_otherwise(
     name: str,
     priority: int,
 ) -> Op:
-    """The push of a launch onto any engine, with any function that issues it."""
+    """Push a launch onto any engine, with any function that issues it."""
     (only_read, updated, written), tokens_read, tokens_written = accesses
     op = engine._push(
         issue,

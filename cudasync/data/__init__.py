@@ -1,4 +1,4 @@
-"""Floor 4. Input pipelines: the next batch is on the device before it is asked for."""
+"""Floor 4. Input pipelines: the next batch is on the device before the loop asks for it."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ __all__ = [
 
 _FILES = ("sources", "pipeline", "meters", "failures")
 
-if not TYPE_CHECKING:  # A type checker would take any name for one of these.
+if not TYPE_CHECKING:  # With this function, a type checker would accept any name.
 
     def __getattr__(name: str) -> object:
-        """Fetch all of them at the first use: worker processes import this room, and use none."""
+        """Import all names at the first use: worker processes import this room, and use no name."""
         if name not in __all__:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         found = [vars(importlib.import_module(f"{__name__}.{each}")) for each in _FILES]

@@ -1,7 +1,7 @@
 """Floor 4. Samples into batches: one array for each leaf, with the samples along the first axis.
 
-A batch stays a list of samples until somebody says where its bytes are to go, so a ring gathers
-straight into pinned memory.
+A batch stays a list of samples until its target is known, so a ring gathers straight into pinned
+memory.
 """
 
 from __future__ import annotations
@@ -22,10 +22,11 @@ if TYPE_CHECKING:
 
 
 class Samples:
-    """A batch that is not gathered yet: for each leaf, shape and dtype of its array, and values."""
+    """A batch that is not gathered yet: for each leaf, its values, and shape and dtype of its
+    array."""
 
     def __init__(self, samples: Sequence[Any], pad: Any) -> None:
-        """Raises ValueError where samples do not fit together."""
+        """Raises ValueError if the samples do not fit together."""
         self.tree = samples[0]
         self.columns: list[list[Any]] = []
         self.specs: list[tuple[tuple[int, ...], np.dtype[Any]]] = []
@@ -79,7 +80,7 @@ class Batched(Cursor):
         ]
 
     def samples(self, count: int) -> list[Any]:
-        """As `take`, with batches that are not gathered yet."""
+        """As `take`, but the batches are not gathered yet."""
         found: list[Any] = []
         while len(found) < count and not self._is_over:
             samples = self._source.take(self._size)

@@ -1,4 +1,4 @@
-"""Floor 4. The work of one chunk: wherever it is done, in a thread or in a process."""
+"""Floor 4. The work of one chunk, in a thread or in a process."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Outcome:
-    """What came of a chunk: its items, and the exception that ended it.
+    """The result of a chunk: its items, and the exception that ended it.
 
-    `failed_at` is the position of the sample in the chunk; `was_fetched` is False if it was the
-    fetching that failed.
+    `failed_at` is the position of the sample in the chunk; `was_fetched` is False if fetching the
+    sample failed.
     """
 
     found: list[Any] = field(default_factory=list)
@@ -26,7 +26,7 @@ class Outcome:
     was_fetched: bool = True
     skipped: int = 0
     seconds: float = 0.0
-    # Of this thread's processor: less than `seconds` where it waited.
+    # Processor time of this thread: less than `seconds` if it waited.
     cpu_s: float = 0.0
 
 
@@ -41,7 +41,7 @@ def done(
 ) -> Outcome:
     """`fn` of each item, or of the sample with that number in `view`; None only fetches.
 
-    `first` says which sample the first is, to who tells of it.
+    `first` is the number of the first sample, for error messages.
     """
     outcome = Outcome()
     found = outcome.found

@@ -1,9 +1,9 @@
-"""Floor 4. Cursors: one pass over what a stage gives, each used by one thread at a time.
+"""Floor 4. Cursors: one pass over the items of a stage, each used by one thread at a time.
 
 True of every cursor:
 - `take(n)` gives up to n items, in order; fewer only at the end, or where the last is a `Failed`;
-- after either it is over, and gives nothing more;
-- what it gives depends on the data, the seed and the epoch, not on how many are taken at a time.
+- after either the cursor is over, and gives nothing more;
+- the items depend on the data, the seed and the epoch, not on the number taken at a time.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ PIECE = 256
 
 
 class Cursor:
-    """What is common to cursors: leaving out, and closing those that it draws from."""
+    """The common parts of cursors: skipping items, and closing the cursors that it draws from."""
 
     def __init__(self, *sources: Cursor) -> None:
         self.sources = sources
@@ -33,7 +33,7 @@ class Cursor:
         raise NotImplementedError
 
     def advance(self, count: int) -> None:
-        """Leave out the next `count` items. Those that can not be told are computed."""
+        """Skip the next `count` items. Items whose position cannot be set are computed."""
         while count > 0:
             gone = len(self.take(min(count, PIECE)))
             if not gone:
@@ -41,12 +41,12 @@ class Cursor:
             count -= gone
 
     def stop(self) -> None:
-        """Tell all that is under way that nobody wants it. Never blocks."""
+        """Tell work under way that its results are not wanted. Never blocks."""
         for each in self.sources:
             each.stop()
 
     def close(self) -> None:
-        """End what was begun, from here to the source. Closing twice is harmless."""
+        """End all work, from here to the source. Closing twice is harmless."""
         for each in self.sources:
             each.close()
 
@@ -60,7 +60,8 @@ class Numbered(Cursor):
         self.at = 0
 
     def numbers(self, count: int) -> range:
-        """The next numbers of samples, as taken, for a stage that fetches them on its own."""
+        """The next numbers of samples, marked as taken, for a stage that fetches the samples
+        itself."""
         first, self.at = self.at, min(self.at + count, len(self.view))
         return range(first, self.at)
 
@@ -90,7 +91,7 @@ class Numbered(Cursor):
 
 
 class Iterated(Cursor):
-    """The items of an iterable, whose exception is that of the sample it should have given."""
+    """The items of an iterable; its exception belongs to the sample that it should have given."""
 
     def __init__(self, iterable: Iterable[Any] | Callable[[], Iterable[Any]], meter: Meter) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Floor 4. Failures travel along the data: as the last item of what a cursor gives."""
+"""Floor 4. Failures travel along the data: a failure is the last item that a cursor gives."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from cudasync.errors import CudasyncError
 class DataError(CudasyncError):
     """A stage of an input pipeline failed; `__cause__` is the original exception.
 
-    `stage` is the name of the stage, `index` the position of the sample among those that the stage
-    was given in this epoch, from 0.
+    `stage` is the name of the stage. `index` is the position of the sample among those that the
+    stage received in this epoch, from 0.
     """
 
     def __init__(self, stage: str, index: int, cause: BaseException) -> None:
@@ -25,7 +25,7 @@ class DataError(CudasyncError):
 
 
 class Failed:
-    """Stands behind the last item that was good; nothing comes after it."""
+    """Follows the last good item; nothing comes after it."""
 
     __slots__ = ("error",)
 
@@ -39,5 +39,5 @@ def raise_unless_policy(on_error: str) -> None:
 
 
 def is_failed(items: list[Any]) -> bool:
-    """True if a cursor's answer ends with a failure."""
+    """True if the items that a cursor gave end with a failure."""
     return bool(items) and items[-1].__class__ is Failed

@@ -1,4 +1,4 @@
-"""Floor 4. What verbs are given, looked at before anything runs: the error has the user's line."""
+"""Floor 4. Checks on the arguments of verbs before anything runs: errors have the user's line."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Function = TypeVar("Function", bound="Callable[..., Any]")
 
 
 def number(value: Any, word: str, least: int) -> int:
-    """`value` as an integer. TypeError for what is none, ValueError below `least`."""
+    """`value` as an integer. TypeError for anything else, ValueError below `least`."""
     try:
         found = operator.index(value)
     except TypeError:
@@ -25,7 +25,7 @@ def number(value: Any, word: str, least: int) -> int:
 
 
 def function(value: Function, verb: str) -> Function:
-    """`value`, which is called with an item. TypeError for what is no function."""
+    """`value`, which takes an item. TypeError if it is not callable."""
     if not callable(value):
         raise TypeError(f"{verb} takes a function of an item, not {value!r}")
     return value

@@ -1,4 +1,4 @@
-"""Floor 4. Cursors over several others: one behind the other, side by side, in turn."""
+"""Floor 4. Cursors over several others: one behind the other, side by side, or in turn."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class Chained(Cursor):
-    """One cursor after the other, each opened when it is needed, closed when it is over."""
+    """One cursor after the other, each opened when needed and closed when over."""
 
     def __init__(self, opens: Iterable[Callable[[], Cursor]], *, is_endless: bool = False) -> None:
         super().__init__()
@@ -35,7 +35,7 @@ class Chained(Cursor):
             found += items
             idle = 0 if items else idle + 1
             if idle > 1 and not found and self._is_endless:
-                break  # What is repeated without end is empty: it would be so for ever.
+                break  # An endless repetition of nothing would loop for ever.
         if is_failed(found):
             self._opens = iter(())
         return found
@@ -67,7 +67,7 @@ class Parallel(Cursor):
 
 
 class Interleaved(Cursor):
-    """`block` items of each in turn; who is over is left out from then on."""
+    """`block` items of each in turn; a cursor that is over is left out from then on."""
 
     def __init__(self, sources: Sequence[Cursor], block: int) -> None:
         super().__init__(*sources)

@@ -1,9 +1,9 @@
 """Floor 4. `map`: chunks of samples, each one host op on the workers of the stage.
 
 True throughout:
-- chunks are taken from the source by whoever takes from the map, one thread at a time, in order;
-- a chunk's outcome is a value: what `fn` raises is in it, so no op fails;
-- the order of what is given is that of the source, whatever ends first (unless `ordered=False`).
+- the taker of the map takes chunks from the source, one thread at a time, in order;
+- a chunk's outcome is a value, which contains an exception of `fn`, so no op fails;
+- items come in the order of the source, whichever chunk ends first (unless `ordered=False`).
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from cudasync.data.meters import Meter
     from cudasync.engine import Op
 
-# A chunk is to take about this long: then an op's cost is small beside it, or, in a process, what
-# it takes to send it there and back.
+# The target time of a chunk. The cost of an op, or of sending a chunk to a process and back, is
+# small beside it.
 THREADS_S, PROCESSES_S = (1e-3, 10e-3), (4e-3, 40e-3)
 MOST_SAMPLES = 256
 
@@ -36,8 +36,8 @@ MOST_SAMPLES = 256
 class Mapped(Cursor):
     """`fn` of each sample of the source, computed ahead by `workers` threads.
 
-    With `sent`, which is `fn` pickled, each of these hands its chunks to a process. With `chose`,
-    which is told, the number of workers changes as it is worth it, beginning with `workers`.
+    With `sent`, the pickled `fn`, each thread hands its chunks to a process. With `chose`, the
+    number of workers changes while that pays, beginning with `workers`, and `chose` receives it.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class Mapped(Cursor):
             view = None if self._numbered is None else self._numbered.view
             self._crew = Crew(meter.stage, most, sent, view)
             self._done = self._crew.done
-        # Two chunks a worker: one in hand, one ready to begin.
+        # Two chunks a worker: one in work, one ready to begin.
         meter.capacity = 2 * workers
         self._pushing = AtOnce(self._engine, meter, workers)
         if chose is not None:
@@ -90,7 +90,7 @@ class Mapped(Cursor):
                 if not self._under_way:
                     break
                 given.extend(self._next_chunk())
-                # Before anything is done with these: the workers go on meanwhile.
+                # Before these are used: the workers go on meanwhile.
                 self._fill()
                 continue
             while given and len(found) < count:
@@ -171,7 +171,8 @@ class Mapped(Cursor):
     def close(self) -> None:
         self.stop()
         self._under_way.clear()
-        # First: a process that does not end is killed, and then the op that waits for it ends.
+        # The crew first: it kills a process that does not end, and then the op that waits for it
+        # ends.
         if self._crew is not None:
             self._crew.close()
         self._engine.close()

@@ -1,4 +1,4 @@
-"""Floor 4. What each stage counts while it runs, and what `stats()` makes of it."""
+"""Floor 4. The counters of each stage while it runs, and the `stats()` made from them."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ class Meter:
 
     stage: str
     workers: int = 1
-    # The most ops under way at once that the stage asks for; 0 where it has no buffer.
+    # The most ops at once that the stage asks for; 0 without a buffer.
     capacity: int = 0
     items: int = 0
     skipped: int = 0
     busy_s: float = 0.0
-    # Of the processor: less than `busy_s` where the stage waited for something else.
+    # Processor time: less than `busy_s` if the stage waited for something else.
     cpu_s: float = 0.0
-    # How many of the buffer's entries were ready, summed over the looks that were made.
+    # The number of ready entries in the buffer, summed over all looks.
     ready: int = 0
     looks: int = 0
     waits: int = 0
@@ -38,7 +38,7 @@ class Meter:
             self.skipped += skipped
 
     def looked(self, ready: int) -> None:
-        """Somebody takes from the buffer, and `ready` entries are there."""
+        """Count a look: a taker found `ready` entries in the buffer."""
         with self.lock:
             self.looks += 1
             self.ready += ready
@@ -51,11 +51,11 @@ class Meter:
 
 @dataclass(frozen=True, slots=True)
 class StageStats:
-    """One stage: samples done and skipped, seconds at work, and how its buffer was found.
+    """One stage: samples done and skipped, seconds at work, and the state of its buffer.
 
-    `cpu_s` is how long it computed of that, and did not wait for something else.
-    `full` is the share of the buffer that was ready on average when somebody took from it, None
-    without a buffer; `waits` is how often nothing was ready.
+    `cpu_s` is the part of these seconds in which it computed and did not wait. `full` is the
+    average share of the buffer that was ready when an item was taken, None without a buffer;
+    `waits` is how often nothing was ready.
     """
 
     stage: str
@@ -71,11 +71,11 @@ class StageStats:
 
 @dataclass(frozen=True, slots=True)
 class PipelineStats:
-    """What `Pipeline.stats` returns: a line per stage, from the source on.
+    """The result of `Pipeline.stats`: a line per stage, from the source on.
 
     `bottleneck` names the stage with the most seconds at work per worker, None before any work.
-    `waits` and `waited_s` are the consuming loop's: how often it asked before the next item was
-    there, and for how long it stood. `delivered` counts what it was given.
+    `waits` and `waited_s` belong to the consuming loop: how often it asked before the next item was
+    ready, and how long it waited. `delivered` counts the items that it received.
     """
 
     stages: tuple[StageStats, ...]
@@ -105,7 +105,7 @@ class PipelineStats:
 
 
 def summed(meters: list[Meter], loop: Meter) -> PipelineStats:
-    """The statistics of a run, stages in the order in which data meet them."""
+    """The statistics of a run, with the stages in the order in which data pass them."""
     stages = tuple(
         StageStats(
             each.stage,

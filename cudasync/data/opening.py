@@ -1,4 +1,4 @@
-"""Floor 4. What the stages of one run have in common: their meters, and workers chosen for them."""
+"""Floor 4. The common state of the stages of one run: their meters, and numbers of workers."""
 
 from __future__ import annotations
 
@@ -11,33 +11,35 @@ if TYPE_CHECKING:
 
 
 class Opening:
-    """Handed to each stage as it is opened, from the source on.
+    """Passed to each stage when it is opened, from the source on.
 
-    What is opened later than the stages behind it (the parts of `concat`, the passes of `repeat`)
-    has a `part` of its own, which keeps the place. A part that is opened again has the same meters.
+    Parts that are opened later than the stages behind them (of `concat`, or passes of `repeat`)
+    have a `part` of their own, which keeps their place. A part that is opened again has the same
+    meters.
     """
 
     def __init__(self, chosen: dict[str, int], names: dict[str, int] | None = None) -> None:
         self._chosen = chosen
-        # How many stages of each verb there are, over all parts.
+        # The number of stages of each verb, over all parts.
         self._names: dict[str, int] = {} if names is None else names
         self._entries: list[Meter | Opening] = []
         self._at = 0
 
     def meter(self, verb: str, workers: int = 1) -> Meter:
-        """The meter of the stage that is opened: named for its verb, numbered from the second."""
+        """The meter of the opening stage, named for its verb, with a number from the second stage
+        on."""
         found = self._next(lambda: self._made(verb, workers))
         assert isinstance(found, Meter)
         return found
 
     def part(self) -> Opening:
-        """For what is opened later."""
+        """An opening for a part that is opened later."""
         found = self._next(lambda: Opening(self._chosen, self._names))
         assert isinstance(found, Opening)
         return found
 
     def again(self) -> Opening:
-        """The same, for one more pass over the same stages."""
+        """The same opening, for one more pass over the same stages."""
         self._at = 0
         for each in self._entries:
             if isinstance(each, Opening):
@@ -45,15 +47,15 @@ class Opening:
         return self
 
     def workers(self, stage: str) -> int | None:
-        """How many were chosen for a stage in an epoch before; None if nothing."""
+        """The number chosen for a stage in an earlier epoch; None if there is none."""
         return self._chosen.get(stage)
 
     def chose(self, stage: str, workers: int) -> None:
-        """From the next epoch on the stage begins with so many."""
+        """From the next epoch on, the stage begins with this number."""
         self._chosen[stage] = workers
 
     def meters(self) -> list[Meter]:
-        """All of them, in the order in which data meet the stages."""
+        """All meters, in the order in which data pass the stages."""
         found: list[Meter] = []
         for each in list(self._entries):
             found += each.meters() if isinstance(each, Opening) else [each]

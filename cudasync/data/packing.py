@@ -1,7 +1,7 @@
-"""Floor 4. Values as a few bytes and the arrays beside them, which pickle does not copy.
+"""Floor 4. Packs values into a few bytes and the arrays beside them, which pickle does not copy.
 
-Protocol 5 of pickle gives the memory of large arrays "out of band" (PEP 574). What crosses to
-another process, or is cached, is packed so.
+Protocol 5 of pickle gives the memory of large arrays "out of band" (PEP 574). Values for another
+process, or for a cache, are packed like this.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ import numpy as np
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-# Smaller arrays are copied into the bytes: a buffer of their own would cost more.
+# Smaller arrays are copied into the bytes: a separate buffer would cost more.
 LEAST_BYTES = 1 << 10
 ALIGNED = 64
 
 
 def packed(value: Any) -> tuple[bytes, list[memoryview]]:
-    """The bytes, and the memory of the arrays of `LEAST_BYTES` and more, as flat bytes.
+    """The bytes, and the memory of arrays of at least `LEAST_BYTES`, as flat bytes.
 
-    Raises what pickle raises for what can not be pickled.
+    Raises whatever pickle raises for a value that cannot be pickled.
     """
     file, buffers = io.BytesIO(), []
 
@@ -45,7 +45,7 @@ def unpacked(head: bytes, buffers: Iterable[Any]) -> Any:
 
 
 def places(sizes: Iterable[int]) -> tuple[list[int], int]:
-    """Where buffers of these sizes begin that lie behind one another, and where the last ends."""
+    """The starts of consecutive buffers of these sizes, and the end of the last."""
     starts, end = [], 0
     for size in sizes:
         starts.append(end)
@@ -54,7 +54,7 @@ def places(sizes: Iterable[int]) -> tuple[list[int], int]:
 
 
 class _Pickler(pickle.Pickler):
-    """Gives the memory also of arrays that pickle would copy: with gaps, mapped, of PyTorch."""
+    """Also gives the memory of arrays that pickle would copy: with gaps, mapped, or of PyTorch."""
 
     def reducer_override(self, value: Any) -> Any:
         kind = value.__class__
@@ -68,6 +68,7 @@ class _Pickler(pickle.Pickler):
             try:
                 return torch.from_numpy, (np.asarray(value.numpy(), order="C"),)
             except (RuntimeError, TypeError):
-                # On a device, with a gradient, of a dtype that NumPy has not: PyTorch's own way.
+                # A tensor on a device, with a gradient, or of a dtype that NumPy lacks: PyTorch's
+                # own way.
                 return NotImplemented
         return NotImplemented

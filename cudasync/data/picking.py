@@ -1,4 +1,4 @@
-"""Floor 4. Cursors over a part of what comes, or over all of it in another order."""
+"""Floor 4. Cursors over a part of the items, or over all of them in another order."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Sliced(Cursor):
-    """Every `step`-th item from `start` on, `most` at most."""
+    """Every `step`-th item from `start` on, at most `most` of them."""
 
     def __init__(self, source: Cursor, start: int, step: int, most: int | None) -> None:
         super().__init__(source)
@@ -53,7 +53,7 @@ class Sliced(Cursor):
 
 
 class Filtered(Cursor):
-    """The items of which `fn` is true."""
+    """The items for which `fn` is true."""
 
     def __init__(self, source: Cursor, fn: Callable[[Any], Any], meter: Meter) -> None:
         super().__init__(source)
@@ -110,7 +110,7 @@ class Shuffled(Cursor):
         return found
 
     def _drawn(self, count: int) -> list[Any]:
-        """The next of the source; a failure comes behind what the buffer holds."""
+        """The next items of the source; a failure comes behind the buffered items."""
         if self._failed is not None:
             return []
         items = self._source.take(count)

@@ -1,4 +1,4 @@
-"""Floor 4. Pipelines: what is to be done, as an immutable chain of stages; iterating runs it."""
+"""Floor 4. Pipelines: work on samples as an immutable chain of stages; iterating runs it."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ if TYPE_CHECKING:
     from cudasync.data import views
     from cudasync.data.cursors import Cursor
 
-# The epoch, and behind it the number of the pass for each `repeat` that a stage stands before.
+# The epoch, followed by the pass number of each `repeat` behind the stage.
 Key = tuple[int, ...]
 
 
 class Pipeline:
-    """Samples, and what is done to them on their way. Each verb gives a new pipeline.
+    """Samples, and the work on them. Each verb gives a new pipeline.
 
-    Iterating it is an epoch; the next iteration is the next one, which shuffles anew. Samples are
+    An iteration is an epoch; the next iteration is the next epoch, which shuffles anew. Samples are
     trees: dicts, tuples and named tuples, whose leaves are arrays or anything else. The sequence
     depends on the data, the seeds and the epoch alone, whatever the number of workers, except
     behind `map(ordered=False)`.
 
-    An exception of a stage is raised by the loop as `DataError`, behind the items before it, and
-    ends the epoch.
+    The loop raises an exception of a stage as `DataError`, behind the items before it. The
+    exception ends the epoch.
     """
 
     def __init__(
@@ -44,10 +44,10 @@ class Pipeline:
         made: tuple[Any, ...],
     ) -> None:
         self._opened, self._view, self._is_ordered = opened, view, is_ordered
-        # For each stage its verb, and what it was given.
+        # The verb of each stage, and its arguments.
         self._made = made
         self._epoch = self._delivered = 0
-        # How many items the next iteration leaves out.
+        # The number of items that the next iteration skips.
         self._resumes_at = 0
         self._chosen: dict[str, int] = {}
         self._opening, self._loop = Opening(self._chosen), Meter("loop")
@@ -76,7 +76,7 @@ class Pipeline:
         *,
         is_ordered: bool = True,
     ) -> Pipeline:
-        """This and one more stage, which draws from it."""
+        """This pipeline and one more stage, which draws from it."""
 
         def open_both(key: Key, opening: Opening) -> Cursor:
             if view is not None:
@@ -93,14 +93,14 @@ class Pipeline:
         *,
         is_ordered: bool = True,
     ) -> Pipeline:
-        """This and one more stage, which opens it as it likes."""
+        """This pipeline and one more stage, which opens it by itself."""
         is_ordered = is_ordered and self._is_ordered
         return Pipeline(opened, view, is_ordered=is_ordered, made=(*self._made, made))
 
     def __iter__(self) -> Run:
-        """Begin the epoch that is next: after `restore` its rest.
+        """Begin the next epoch, or after `restore` the rest of it.
 
-        One that was left, by `break` or an error, is begun again.
+        An epoch that was left, by `break` or an error, begins again.
         """
         if self._run is not None:
             self._run.close()
@@ -112,17 +112,18 @@ class Pipeline:
         self._run = weakref.proxy(run, lambda _: setattr(self, "_run", None))
 
     def state(self) -> dict[str, int]:
-        """Where the loop is, as numbers that JSON takes. ValueError behind `ordered=False`."""
+        """The position of the loop, as numbers that JSON takes. ValueError behind
+        `ordered=False`."""
         if not self._is_ordered:
             raise ValueError("map(ordered=False) gives no order that could be taken up again")
         return {"epoch": self._epoch, "delivered": self._delivered}
 
     def restore(self, state: dict[str, int]) -> None:
-        """The next iteration gives the rest of the epoch that `state` was taken in.
+        """The next iteration gives the rest of the epoch in which `state` was taken.
 
-        Also in another process, from a pipeline that was made the same way. What stands behind a
-        filter or a bucket is computed again up to there; else positions are set. TypeError and
-        ValueError for what `state` did not return.
+        This also works in another process, with a pipeline that was made the same way. Stages
+        behind a filter or a bucket compute their items again up to there; other stages set their
+        positions. TypeError and ValueError for anything that `state` did not return.
         """
         if not (isinstance(state, dict) and state.keys() >= {"epoch", "delivered"}):
             raise TypeError(f"restore takes what state() returned, not {state!r}")
@@ -132,14 +133,14 @@ class Pipeline:
         self._resumes_at = self._delivered
 
     def stats(self) -> PipelineStats:
-        """Counts of the epoch that runs, or ran last."""
+        """The counts of the current or last epoch."""
         return summed(self._opening.meters(), self._loop)
 
     def tune(self) -> dict[str, int]:
-        """Choose how many workers each `map` has, from the counts of the epoch that runs, or ran.
+        """Choose the number of workers of each `map`, from the counts of the current or last epoch.
 
-        As few as keep up with the loop, as many as the processors allow; returned by stage, and
-        used from the next iteration on, in this pipeline alone. The sequence stays what it is.
+        As few as keep up with the loop, at most as many as the processors allow. Returned by stage,
+        and used from the next iteration on, in this pipeline alone. The sequence does not change.
         ValueError before anything was counted.
         """
         loop = self._loop
@@ -152,7 +153,7 @@ class Pipeline:
         return found
 
     def close(self) -> None:
-        """End the epoch that runs, its threads and pinned memory. Closing twice is harmless."""
+        """End the current epoch, its threads and pinned memory. Closing twice is harmless."""
         if self._run is not None:
             self._run.close()
 

@@ -1,4 +1,4 @@
-"""Floor 4. How the chunks of a `map` come to its workers: all at once, or as many as are chosen."""
+"""Floor 4. How many chunks of a `map` run at once: on all workers, or on a chosen number."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ class AtOnce:
         return op
 
     def taken(self) -> None:
-        """A chunk was taken from the stage."""
+        """Note that a chunk was taken from the stage."""
 
 
 class AsChosen(AtOnce):
-    """As many chunks run at once as a climber says: each writes the variable of a worker.
+    """Runs as many chunks at once as a climber says: each writes the variable of a worker.
 
-    The engine has threads for the most that there may be, which begin when they are needed.
+    The engine has threads for the largest number, which begin when they are needed.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class AsChosen(AtOnce):
         return time.perf_counter(), meter.items, meter.waits, meter.looks
 
     def _free(self) -> int:
-        """A worker that has nothing to do, else the next in turn."""
+        """An idle worker, else the next in turn."""
         for at, (_, last) in enumerate(self._workers):
             if last is None or last.finished:
                 return at

@@ -1,13 +1,13 @@
-"""Floor 4. `prefetch`: items are ready, and copied to the device, before they are asked for.
+"""Floor 4. `prefetch`: items are ready, and copied to the device, before the loop asks for them.
 
     pull (in turn, by a variable) ──> gather into a pinned slot ──> copy to the device
 
 True throughout:
-- at most `depth` items are ahead of the consumer: it pushes the next pull as it takes an item;
+- at most `depth` items are ahead of the consumer: it pushes the next pull when it takes an item;
 - a gather overwrites its slot, and a copy reads it, so the engine orders a slot's next gather
-  behind its last copy. Nothing here waits for that, and nothing asks;
-- a device array is new for each batch, so who keeps one keeps its values. Its memory is allocated
-  and freed in stream order, behind every kernel that reads it, by the same hazards.
+  behind its last copy. Nothing else waits for the copy;
+- each batch is a new device array, so a program that keeps it keeps its values. Its memory is
+  allocated and freed in stream order, behind every kernel that reads it, by the same hazards.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Spec = tuple[tuple[int, ...], np.dtype[Any]]
 
 
 class Slot:
-    """One pinned buffer of the ring, which grows to the largest batch that it had."""
+    """One pinned buffer of the ring, which grows to its largest batch."""
 
     def __init__(self) -> None:
         self._buffer: PinnedBuffer | None = None
@@ -57,12 +57,12 @@ class Slot:
         ]
 
     def overwritten(self, views: list[Any]) -> list[Any]:
-        """What a gather into the slot says that it writes."""
+        """The writes that a gather into the slot declares."""
         return views
 
 
 class Prefetched(Cursor):
-    """The items of the source, `depth` of them ahead; on a device if there is one given."""
+    """The items of the source, up to `depth` of them ahead; on a device if one is given."""
 
     def __init__(self, source: Cursor, depth: int, device: int | None, meter: Meter) -> None:
         super().__init__(source)
@@ -111,7 +111,7 @@ class Prefetched(Cursor):
             self._number += count
 
     def _pull(self) -> tuple[Any, Op | None] | None:
-        """The next item, and the op that gathers it; None at the end. Raises nothing."""
+        """The next item, and the op that gathers it; None at the end. Never raises."""
         if self._is_stopped:
             return None
         try:
@@ -136,7 +136,7 @@ class Prefetched(Cursor):
             return Failed(DataError(self.meter.stage, max(0, self._number - 1), error)), None
 
     def _sent(self, item: Any) -> tuple[Any, Op]:
-        """`item` on its way to the device: arrays of it, and the op that gathers."""
+        """Send `item` to the device: its arrays, and the op that gathers them."""
         if item.__class__ is Samples:
             tree, specs, gather = item.tree, item.specs, item.gather
         else:
@@ -187,6 +187,6 @@ class Prefetched(Cursor):
 
 
 class _One(tuple[Any]):
-    """An item in a box, which tells it from the end and from failures."""
+    """A wrapper that distinguishes an item from the end and from failures."""
 
     __slots__ = ()

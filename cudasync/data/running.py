@@ -55,15 +55,16 @@ class Run:
         return item
 
     def close(self) -> None:
-        """End what is under way, and wait for it."""
+        """End the work under way, and wait for its end."""
         cursor, self._cursor = self._cursor, None
         if cursor is not None:
             cursor.stop()
             cursor.close()
 
     def __del__(self) -> None:
-        # A finaliser runs anywhere, also inside of what would be waited for. A bare thread takes no
-        # lock to start; at the end of the interpreter there is none, and all ends anyhow.
+        # A finaliser may run anywhere, also inside of work that `close` waits for. A bare thread
+        # takes no lock to start. When the interpreter ends there is no thread, and everything ends
+        # anyhow.
         if (cursor := getattr(self, "_cursor", None)) is not None:
             cursor.stop()
             with suppress(RuntimeError):

@@ -1,4 +1,4 @@
-"""Floor 4. Verbs that choose which items come, how often and in which order."""
+"""Floor 4. Verbs that choose the items, their number and their order."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def _sliced(self: Pipeline, start: int, step: int, most: int | None) -> Pipeline
 
 
 def filter(self: Pipeline, fn: Callable[[Any], Any]) -> Pipeline:  # noqa: A001 - a verb of tf.data
-    """The items of which `fn(item)` is true."""
+    """The items for which `fn(item)` is true."""
     function(fn, "filter")
     return self._then(
         ("filter", fn), lambda source, key, opening: Filtered(source, fn, opening.meter("filter"))
@@ -61,7 +61,7 @@ def filter(self: Pipeline, fn: Callable[[Any], Any]) -> Pipeline:  # noqa: A001 
 
 
 def repeat(self: Pipeline, count: int | None = None) -> Pipeline:
-    """All of it `count` times, without end if None; each time shuffles anew."""
+    """The whole pipeline `count` times, without end if None; each pass shuffles anew."""
     if count is not None:
         count = number(count, "count", 0)
 
@@ -80,11 +80,11 @@ def repeat(self: Pipeline, count: int | None = None) -> Pipeline:
 
 
 def shuffle(self: Pipeline, seed: int, buffer: int | None = None) -> Pipeline:
-    """In an order that `seed` and the epoch decide.
+    """The items in an order that `seed` and the epoch decide.
 
-    Where every sample has a number, and no stage but slices, `zip` and `concat` is before, all
-    are shuffled. Else each item is drawn from a buffer of the next `buffer` ones; ValueError
-    without one.
+    If every sample has a number, and only slices, `zip` and `concat` are before, all samples are
+    shuffled. Otherwise each item is drawn from a buffer of the next `buffer` ones; ValueError
+    without `buffer`.
     """
     number(seed, "seed", 0)
     if buffer is not None:

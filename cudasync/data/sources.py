@@ -1,4 +1,4 @@
-"""Floor 4. Where pipelines begin: datasets, iterables, files, and several pipelines as one."""
+"""Floor 4. Sources of pipelines: datasets, iterables, files, and several pipelines as one."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 
 
 def source(data: Any) -> Pipeline:
-    """A pipeline of the samples of `data`: the door of input pipelines.
+    """A pipeline of the samples of `data`: the entry to input pipelines.
 
     `data` has `__len__` and `__getitem__` (a list, a NumPy or memory-mapped array, a PyTorch
-    `Dataset`, a Hugging Face dataset), or is an iterable, or a function that gives a new iterable
-    for each epoch, as a generator function does. An iterator, which gives its items once, is an
-    epoch once. With `prefetch(n)` behind it, a generator runs on a thread of its own.
+    `Dataset`, a Hugging Face dataset), or is an iterable, or is a function that gives a new
+    iterable for each epoch, such as a generator function. An iterator gives its items once, so it
+    is one epoch. With `prefetch(n)` behind it, a generator runs on a thread of its own.
     """
     if isinstance(data, Pipeline):
         return data
@@ -53,7 +53,7 @@ def files(pattern: str | os.PathLike[str]) -> Pipeline:
 
 
 def concat(*pipelines: Any) -> Pipeline:
-    """The items of one after the other."""
+    """The items of one pipeline after those of the other."""
     parts = _sources(pipelines)
     inner = [each._view for each in parts]
 
@@ -67,7 +67,7 @@ def concat(*pipelines: Any) -> Pipeline:
 
 
 def zip(*pipelines: Any) -> Pipeline:  # noqa: A001 - the verb of tf.data, as an attribute of `data`
-    """Tuples of one item of each, until one is over."""
+    """Tuples with one item of each pipeline, until one pipeline is over."""
     parts = _sources(pipelines)
     inner = [each._view for each in parts]
 
@@ -81,7 +81,7 @@ def zip(*pipelines: Any) -> Pipeline:  # noqa: A001 - the verb of tf.data, as an
 
 
 def interleave(*pipelines: Any, block: int = 1) -> Pipeline:
-    """`block` items of each in turn, until all are over."""
+    """`block` items of each pipeline in turn, until all are over."""
     block = number(block, "block", 1)
     parts = _sources(pipelines)
 

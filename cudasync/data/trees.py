@@ -1,4 +1,5 @@
-"""Floor 4. Trees of values: dicts, tuples and named tuples; all else, lists too, is a leaf."""
+"""Floor 4. Trees of values: dicts, tuples and named tuples; any other value, also a list, is a
+leaf."""
 
 from __future__ import annotations
 
@@ -46,7 +47,7 @@ def columns(samples: Sequence[Any]) -> list[list[Any]]:
 
 
 def alike(one: Any, other: Any) -> bool:
-    """True if both are trees of one shape."""
+    """True if both trees have the same shape."""
     if isinstance(one, dict):
         return (
             isinstance(other, dict)

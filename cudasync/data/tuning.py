@@ -1,8 +1,8 @@
-"""Floor 4. How many workers: chosen from what was counted, as AUTOTUNE of tf.data does.
+"""Floor 4. The number of workers, chosen from counts, as in tf.data's AUTOTUNE.
 
-`Climber` is for a stage with `workers="auto"` while it runs: one more as long as that is worth it.
-`chosen` is for `Pipeline.tune`: all stages at once, from the counts of an epoch. Neither changes
-what comes, only when.
+`Climber` serves a running stage with `workers="auto"`: it adds a worker while that pays. `chosen`
+serves `Pipeline.tune`: all stages at once, from the counts of an epoch. Both change when items
+come, never which.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ if TYPE_CHECKING:
 
     from cudasync.data.meters import StageStats
 
-# What is waited for from elsewhere (a disk, a network) takes threads beyond the processors.
+# Workers that wait for other resources (a disk, a network) may exceed the processors by this.
 MOST_PER_CORE = 4
-# A window is a tenth of a second or longer, with so many chunks.
+# A window is at least this long, with at least this many chunks.
 WINDOW_S, WINDOW_CHUNKS = 0.1, 8
-# One more worker is kept if it is worth that much; else it is taken back, and that is that.
+# The least gain for which an added worker stays; below it the worker goes, and the climb ends.
 _LEAST_GAIN = 1.05
-# Below this share of looks that found nothing ready, there are workers enough.
+# Below this share of looks that found nothing ready, there are enough workers.
 _FEW_WAITS = 0.1
-# The loop is to find its next item there with some room to spare.
+# The next item should be ready within this share of the loop's time.
 _SPARE = 0.8
 
 
@@ -33,10 +33,10 @@ def cores() -> int:
 
 
 class Climber:
-    """The number of workers of one stage: a climb to where one more is worth nothing.
+    """The number of workers of one stage: it climbs until one more worker gains nothing.
 
-    Fed with what was counted since the last time. While who takes had to wait, a worker is added;
-    if samples come no faster by it, as with a function that holds the GIL, it is taken back.
+    It receives the counts since its last call. While takers had to wait, a worker is added. If
+    samples come no faster, as with a function that holds the GIL, the worker is removed.
     """
 
     def __init__(self, most: int, begin: int = 1) -> None:
@@ -45,7 +45,7 @@ class Climber:
         self._is_settled = False
 
     def told(self, items: int, seconds: float, waits: int, looks: int) -> int:
-        """How many workers there are to be from now on."""
+        """The number of workers from now on."""
         rate = items / seconds
         before, self._rate_before = self._rate_before, None
         if self._is_settled:
@@ -62,8 +62,8 @@ class Climber:
 def chosen(stages: Mapping[str, StageStats], loop_s: float, items: int) -> dict[str, int]:
     """Workers for each stage, so that one item takes no longer than `loop_s`, the loop's own time.
 
-    A worker goes to whichever stage is slowest, until all are fast enough, or the processors are
-    taken: a stage takes as much of one as its workers computed, and not waited.
+    The slowest stage gets a worker, until all are fast enough, or the processors are taken. A
+    worker takes the share of a processor in which it computed and did not wait.
     """
     found = dict.fromkeys(stages, 1)
     items = max(1, items)

@@ -1,6 +1,6 @@
-"""Floor 4. Sequences by index that copy nothing: what stages do where every sample has a number.
+"""Floor 4. Sequences by index that copy nothing, for stages whose samples all have a number.
 
-A view has a length and gives sample i of it. Any thread may ask, in any order.
+A view has a length, and `view[i]` is sample i. Any thread may ask, in any order.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class View(Protocol):
 
 
 class Ranged:
-    """Every `step`-th sample from `start` until before `stop`."""
+    """Every `step`-th sample from `start` to before `stop`."""
 
     def __init__(self, view: View, start: int, stop: int, step: int = 1) -> None:
         self._view, self._range = view, range(start, max(start, min(stop, len(view))), step)
@@ -37,7 +37,7 @@ class Ranged:
 
 
 class Permuted:
-    """The samples in the order that a seed and the epoch decide."""
+    """The samples in an order that a seed and the epoch decide."""
 
     def __init__(self, view: View, key: Sequence[int]) -> None:
         self._view = view
@@ -66,7 +66,7 @@ class Joined:
 
 
 class Zipped:
-    """Tuples of the samples with one number, as many as the shortest has."""
+    """Tuples of the samples with one number; as many as in the shortest view."""
 
     def __init__(self, views: Sequence[View]) -> None:
         self._views = views

@@ -1,4 +1,4 @@
-"""Floor 4. Verbs that do something to the items: map, batch, buckets, cache, prefetch."""
+"""Floor 4. Verbs that work on the items: map, batch, buckets, cache, prefetch."""
 
 from __future__ import annotations
 
@@ -38,16 +38,16 @@ def map(  # noqa: A001 - a verb of tf.data
 ) -> Pipeline:
     """`fn(item)` for each item, by `workers` threads ahead of their use.
 
-    They fetch the samples of a map-style source, too. `"auto"` begins with one, and adds more as
-    long as samples come faster by it; the next epoch begins with what was found.
-    With `ordered=False` items come as they are ready. `on_error="skip"` leaves out an item whose
-    `fn`, or fetching, raises; `stats().skipped` counts them.
+    The threads also fetch the samples of a map-style source. `"auto"` begins with one worker, and
+    adds more while samples come faster by it; the next epoch begins with the number found. With
+    `ordered=False` items come as they are ready. `on_error="skip"` leaves out an item whose `fn`,
+    or fetching, raises; `stats().skipped` counts such items.
 
-    With `processes=True` workers are processes, for what holds the GIL. They are started anew in
-    each epoch ("spawn", so `fn` must be picklable: TypeError if not, and the program is written
-    below `if __name__ == "__main__":`). Arrays come back in shared memory; other leaves are
-    pickled. A dataset that pickles to 16 MiB or more stays here, and its samples are sent.
-    A process that dies is named in the `DataError`, whatever `on_error` says.
+    With `processes=True` workers are processes, for functions that hold the GIL. They start anew in
+    each epoch, by "spawn". So `fn` must be picklable (else TypeError), and the program must stand
+    below `if __name__ == "__main__":`. Arrays come back in shared memory; other leaves are pickled.
+    A dataset that pickles to 16 MiB or more stays here, and its samples are sent. The `DataError`
+    names a process that dies, whatever `on_error` is.
     """
     raise_unless_policy(on_error)
     function(fn, "map")
@@ -70,14 +70,14 @@ def map(  # noqa: A001 - a verb of tf.data
 def cache(self: Pipeline, where: str | os.PathLike[str], *, key: str = "") -> Pipeline:
     """Keep the items of the first pass, in memory for `"memory"`, else in the folder `where`.
 
-    Later passes, of this and of all pipelines that are made of it, take them from there; with a
-    folder also those of later processes. What stands before it is always as in the first epoch:
-    shuffle behind it. Arrays come read-only, in all passes. A pass that ends early, also by a
-    kill, leaves what it has, and the next goes on there (not behind `map(ordered=False)`).
+    Later passes, of this and of all pipelines made from it, take the items from there; with a
+    folder also later processes do. Stages before the cache always run as in the first epoch:
+    shuffle behind it. Arrays are read-only, in all passes. A pass that ends early, even by a kill,
+    leaves its items, and the next pass goes on there (not behind `map(ordered=False)`).
 
-    ValueError if the folder was made by another pipeline: by other verbs, functions (their code
-    counts) or data (of which some is looked at). `key` stands for what can not be seen, such as
-    a version of the data. What can not be written, as on a full disk, is a `DataError`.
+    ValueError if another pipeline made the folder: with other verbs, functions (their code counts)
+    or data (some of which is sampled). `key` stands for facts that cannot be seen, such as a
+    version of the data. If an item cannot be written, as on a full disk, that is a `DataError`.
     """
     if not isinstance(where, (str, os.PathLike)):
         raise TypeError(f"cache is 'memory' or a folder, not {where!r}")
@@ -92,7 +92,8 @@ def cache(self: Pipeline, where: str | os.PathLike[str], *, key: str = "") -> Pi
         part = opening.part()
         if not (is_ordered or store.is_whole):
             store.forget()
-        # All passes are of one epoch, so that who begins with a later one keeps the same.
+        # All passes are of epoch 0, so that a run that begins with a later epoch keeps the same
+        # items.
         return Cached(store, lambda: self._open((0,), part), opening.meter("cache"))
 
     return self._of(("cache", key), opened)
@@ -101,7 +102,7 @@ def cache(self: Pipeline, where: str | os.PathLike[str], *, key: str = "") -> Pi
 def batch(self: Pipeline, size: int, *, drop_last: bool = False, pad: Any = None) -> Pipeline:
     """Batches of `size` samples: each leaf an array with one more axis in front.
 
-    With `pad`, leaves of several shapes are filled up with that value to the largest extents.
+    With `pad`, leaves of different shapes are filled up with that value to the largest extents.
     """
     size = number(size, "size", 1)
     return self._then(
@@ -119,10 +120,10 @@ def bucket_by_length(
     drop_last: bool = False,
     pad: Any = 0,
 ) -> Pipeline:
-    """Batches of `size` samples of like length, `pad` behind the shorter ones.
+    """Batches of `size` samples of similar length, with `pad` behind the shorter ones.
 
-    `length(sample)` decides the bucket: below the first of `bounds`, between two of them, or
-    from the last on.
+    `length(sample)` decides the bucket: below the first of `bounds`, between two of them, or from
+    the last on.
     """
     function(length, "bucket_by_length")
     size = number(size, "size", 1)
@@ -140,9 +141,8 @@ def bucket_by_length(
 def prefetch(self: Pipeline, depth: int, *, device: int | None = None) -> Pipeline:
     """Make `depth` items ready ahead of their use, on a thread of their own.
 
-    With `device`, an ordinal, leaves become device arrays: gathered into a ring of `depth`
-    pinned buffers and copied on the copy stream. Nothing waits for the copies but what reads
-    the arrays.
+    With `device`, an ordinal, leaves become device arrays: they are gathered into a ring of `depth`
+    pinned buffers and copied on the copy stream. Only readers of the arrays wait for the copies.
     """
     depth = number(depth, "depth", 1)
     return self._then(

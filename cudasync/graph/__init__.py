@@ -1,4 +1,4 @@
-"""Floor 3. Graphs: record a program once, look at the whole of it, launch it often."""
+"""Floor 3. Graphs: record a program once, optimise it as a whole, launch it often."""
 
 from __future__ import annotations
 

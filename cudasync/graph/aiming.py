@@ -1,7 +1,7 @@
-"""Floor 3. Nodes, aimed at other memory, other numbers and other functions than were recorded.
+"""Floor 3. Aims nodes at other memory, other numbers and other functions than the recorded ones.
 
 A launch has its addresses among the bytes of its arguments, in parameters and inside of structs.
-Whatever there is an address of a slot is taken for one, by the rule that holds for inference.
+Every address in a slot is taken for a pointer, by the same rule as in inference.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Move(NamedTuple):
-    """What is in [start, end) is now so many bytes further on."""
+    """A move of the bytes [start, end) by so many bytes."""
 
     start: int
     end: int
@@ -32,21 +32,21 @@ class Move(NamedTuple):
 
 
 class Aim:
-    """Where slots are now: moves of memory, numbers for numbers, functions for functions."""
+    """The replacements of slots: moves of memory, numbers for numbers, functions for functions."""
 
     def __init__(self) -> None:
         self.moves: list[Move] = []
-        # By the identity of what was recorded.
+        # By the identity of the recorded object.
         self._values: dict[int, tuple[Any, Any]] = {}
-        # Those of them that something was found to have.
+        # The identities that were found in a node.
         self._used: set[int] = set()
 
     def put(self, slot: object, value: object) -> None:
-        """`value` stands for `slot`, a number or a function."""
+        """Let `value` replace `slot`, a number or a function."""
         self._values[id(slot)] = slot, value
 
     def value(self, thing: Any) -> Any:
-        """What stands for `thing`, which is itself where it is no slot."""
+        """The replacement of `thing`, or `thing` itself if it is no slot."""
         found = self._values.get(id(thing))
         return thing if found is None else found[1]
 
@@ -57,18 +57,18 @@ class Aim:
         return True
 
     def is_used(self, slot: object) -> bool:
-        """True if it was found in a node that was aimed."""
+        """True if an aimed node had the slot."""
         return id(slot) in self._used
 
     def address(self, address: int) -> int:
-        """Where that is now which was at `address`."""
+        """The new address of the memory that was at `address`."""
         for start, end, by in self.moves:
             if start <= address < end:
                 return address + by
         return address
 
     def region(self, region: Region) -> Region:
-        """The same of a region, which lies in a slot, or apart from all."""
+        """The moved region. It must lie in a slot, or apart from all slots."""
         by = self.address(region.start) - region.start
         return type(region)(region.start + by, region.end + by) if by else region
 
@@ -85,13 +85,13 @@ def touches(node: Node, region: tuple[int, int]) -> bool:
 
 
 def aimed(nodes: Sequence[Node], aim: Aim) -> list[Node]:
-    """The nodes, those that have something of a slot in them made anew."""
+    """The nodes; those that refer to a slot are made anew."""
     return [_aimed(node, aim) for node in nodes]
 
 
 def _aimed(node: Node, aim: Aim) -> Node:
     if node.control is not None:
-        # What was made anew inside has its edges to be found, too.
+        # The edges of the new nodes inside must be found again.
         bodies = [ordered(aimed(body, aim)) for body in node.control.bodies]
         control: Any = node.control.with_bodies(bodies)
         if control.flag is not None:
@@ -101,7 +101,7 @@ def _aimed(node: Node, aim: Aim) -> Node:
         return node.calling(aim.value(node.fn))
     bound = getattr(node.fn, "args", ())
     if bound and aim.is_slot(bound[-1]):
-        # A function of a stream, called with the thread inside of the op.
+        # A function of a stream, which `current.call` calls inside of the op.
         fn: Any = node.fn
         return node.calling(type(fn)(fn.func, *bound[:-1], aim.value(bound[-1])))
     if node.launch is None and node.transfer is None:
@@ -112,7 +112,7 @@ def _aimed(node: Node, aim: Aim) -> Node:
         return node.transferring(node.transfer.aimed(aim)) if is_moved or is_sized else node
     assert node.launch is not None
     if node.expression is not None:
-        # All of them are asked, not up to the first.
+        # The list asks all operands, because asking marks a slot as used.
         if any([*map(aim.is_slot, node.expression.operands)]) or is_moved:
             return node.computing_at(node.expression.aimed(aim), aim.accesses(node.hazards))
         return node
@@ -124,5 +124,5 @@ def _aimed(node: Node, aim: Aim) -> Node:
 
 
 def _positions(arguments: Iterable[Any], aim: Aim) -> dict[int, Any]:
-    """The arguments that are slots for numbers, by position, and what is in their place."""
+    """The arguments that are slots for numbers, by position, with their replacements."""
     return {at: aim.value(each) for at, each in enumerate(arguments) if aim.is_slot(each)}

@@ -1,7 +1,7 @@
-"""Floor 3. The arguments of a graph: what it is given by name, and what stands for that in it.
+"""Floor 3. The arguments of a graph: their names, and their slots in the recording.
 
-What is recorded in the place of an array is an array of the graph's own, its slot; in that of a
-number, a number that can be told from all others; in that of a function, a function.
+The slot of an array is an array of the graph's own; the slot of a number is a number object with
+its own identity; the slot of a function is a function.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class FunctionSlot:
-    """Stands in a recording for a function that is told later."""
+    """The slot of a function, whose value comes later."""
 
     def __init__(self, name: str) -> None:
         self.__name__ = name
@@ -31,7 +31,7 @@ class FunctionSlot:
 
 @dataclass(frozen=True, eq=False)
 class Argument:
-    """One argument: its name, what was recorded in its place, and what it was at first."""
+    """One argument: its name, its slot, and its first value."""
 
     name: str
     slot: Any
@@ -47,7 +47,7 @@ class Argument:
         return resolve_one(self.slot, "argument")
 
     def checked(self, value: Any) -> Any:
-        """`value`, which may be in its place. Raises TypeError and ValueError otherwise."""
+        """`value`, if it fits the argument. Raises TypeError and ValueError otherwise."""
         if self.is_array:
             return self._checked_array(value)
         if isinstance(self.slot, FunctionSlot):
@@ -89,21 +89,21 @@ class Argument:
         return value
 
     def key(self, value: Any) -> Any:
-        """What makes one value another for the graph: of an array, where it is."""
+        """The key that distinguishes values for the graph: for an array, its region."""
         if self.is_array:
             return value.region
         return value if isinstance(self.slot, FunctionSlot) else (type(value), value.tobytes())
 
 
 def argument(name: str, value: Any) -> Argument:
-    """An argument that is `value` at first. Raises TypeError for what can not be one."""
+    """An argument with `value` as its first value. Raises TypeError for an unsuitable object."""
     if hasattr(value, "region") and hasattr(value, "_slot"):
         if not value.is_contiguous:
             raise ValueError(f"argument {name} is not C-contiguous: give x.copy()")
         return Argument(name, value._slot(), value)
     if isinstance(value, (bool, int, float, np.generic)):
         number = np.asarray(value)[()]
-        # Another object, so that it is known by that.
+        # A new object, because identity is what marks a slot.
         return Argument(name, number.dtype.type(number), number)
     if callable(value):
         return Argument(name, FunctionSlot(name), value)

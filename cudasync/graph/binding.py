@@ -1,8 +1,8 @@
-"""Floor 3. From a program and values for its arguments to an instance.
+"""Floor 3. Binds values to the arguments of a program, which gives an instance.
 
-An array takes the place of its slot in all launches; the program is put in order and optimised anew
-then, since what overlaps may be another thing now. Where anything else has hold of the slot, the
-array is copied in and out.
+An array takes the place of its slot in all launches. The program is then ordered and optimised
+anew, because other memory may overlap. If a function refers to the slot, the array is copied in and
+out instead.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ def bound(
     without: Collection[str],
     shelf: Shelf | None = None,
 ) -> Instance:
-    """An instance of the program with these values, by executables of the shelf where it can.
+    """An instance of the program with these values, with executables from the shelf where possible.
 
-    Raises ValueError where an argument that has to be copied overlaps what the graph touches.
+    Raises ValueError if an argument that must be copied overlaps memory that the graph touches.
     """
     again, staged, lines = on_values(nodes, arguments, values)
     done, said = optimised(again, without)
     try:
         return Instance(done, [*lines, *said], staged, shelf)
     except CudaError as error:
-        # What a driver takes inside of a conditional node is told by asking it.
+        # Only the driver knows what it accepts inside of a conditional node.
         if error.sticky or not any(map(_is_conditional, done)):
             raise
         done, said = optimised(again, [*without, "conditionals"])
@@ -51,7 +51,7 @@ def bound(
 
 
 def _is_conditional(node: Node) -> bool:
-    """True for a block that a device has, or with one inside."""
+    """True for a block that runs on a device, or that contains one."""
     control = node.control
     return control is not None and (
         node.device is not None or any(_is_conditional(n) for body in control.bodies for n in body)
@@ -61,8 +61,8 @@ def _is_conditional(node: Node) -> bool:
 def on_values(
     nodes: Sequence[Node], arguments: Mapping[str, Argument], values: Mapping[str, Any]
 ) -> tuple[Sequence[Node], list[Staged], list[str]]:
-    """The program on these values, without children; what of them is copied in and out; what is
-    to be said of each. Raises as `bound`."""
+    """The program on these values, with children expanded; the arguments to copy in and out; a line
+    of the report for each argument. Raises as `bound` does."""
     nodes = expanded(nodes)
     aim = Aim()
     copied: list[Argument] = []
@@ -90,8 +90,8 @@ def on_values(
 
 
 def unused(nodes: Sequence[Node], arguments: Mapping[str, Argument]) -> set[str]:
-    """The numbers and functions that no node has as what they are: one that was computed with is
-    part of the program, with its first value."""
+    """The numbers and functions that no node takes unchanged. A number that the recording computed
+    with is part of the program, with its first value."""
     aim = Aim()
     for each in arguments.values():
         if not each.is_array:
@@ -105,7 +105,7 @@ def unused(nodes: Sequence[Node], arguments: Mapping[str, Argument]) -> set[str]
 def _raise_if_mixed(
     nodes: Sequence[Node], staged: Sequence[Staged], values: Mapping[str, Any]
 ) -> None:
-    """An argument that is copied is one thing, and what overlaps it would be another."""
+    """Raise ValueError if a copied argument overlaps memory that the graph uses otherwise."""
     regions: list[tuple[str, Region, bool]] = [
         (f"node {node.index} ({node.name})", region, at > 0)
         for node in nodes

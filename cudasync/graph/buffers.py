@@ -1,7 +1,7 @@
-"""Floor 3. Memory that a program names and that its owner may free: buffers of the driver layer.
+"""Floor 3. Memory that a program names and its owner may free: buffers of the driver layer.
 
-Arrays live as long as the graph; a buffer is closed by whoever has it, and a launch that would use
-it then is refused.
+Arrays live as long as the graph. The owner of a buffer may close it; a launch that would use the
+buffer is then refused.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Buffers:
-    """The buffers that nodes name, each with the first that does."""
+    """The buffers that nodes name, each with the first such node."""
 
     def __init__(self, nodes: Iterable[Node]) -> None:
         self._users: dict[DeviceBuffer, Node] = {}

@@ -1,8 +1,8 @@
-"""Floor 3. Which nodes of a launch a fault of its device may be of.
+"""Floor 3. The nodes of a launch that may have caused a fault of its device.
 
-A launch of many nodes is one call of the driver, and a fault is told of later. Where the report
-names a kernel, it is a node that launches it; where it has the node's number too, as the software
-GPU's does, it is that one; else it may be any of them.
+A launch of many nodes is one driver call, and a fault is reported later. If the report names a
+kernel, the candidates are the nodes that launch it. If the report has the node's number, too, as
+the software GPU's does, that node is the only candidate. Otherwise any node may be.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ if TYPE_CHECKING:
     from cudasync.errors import CudaError
     from cudasync.graph.node import Node
 
-# A message names so many, and says how many more there are.
+# A message names this many candidates, and counts the others.
 _MOST = 8
-# What the software GPU says of a kernel that a graph launched.
+# The software GPU's words about a kernel that a graph launched.
 _NUMBER = re.compile(r", node (\d+) of its graph\b")
 
 
 class Candidates(Steps):
-    """The kernels of a launch, and the nodes that they are of.
+    """The kernels of a launch, with their nodes.
 
-    `ends` has, for each node, how many nodes of the driver's graph there are up to and with it.
+    `ends` has, for each node, the number of nodes of the driver's graph up to and including it.
     """
 
-    # A tuple can have no slots; an instance lives as long as its part.
+    # A tuple cannot have slots; an instance lives as long as its part.
     _nodes: tuple[Node, ...]
     _ends: tuple[int, ...]
 
@@ -42,7 +42,8 @@ class Candidates(Steps):
         return made
 
     def said_of(self, error: CudaError) -> str:
-        """The nodes that the report of a fault may be of, each with where it was recorded."""
+        """The nodes that may have caused the reported fault, each with the place of its
+        recording."""
         found = self._candidates(error)
         said = [f"node {n.index} ({n.kernel or n.name}), recorded at {n.push_site}" for n in found]
         if len(said) > _MOST:
@@ -53,7 +54,7 @@ class Candidates(Steps):
         number = _NUMBER.search(error.hint)
         if number is not None:
             exact = self._at(int(number[1]))
-            # A function of the user's launches kernels whose names are not known here.
+            # A function of the user's may launch kernels whose names are unknown here.
             if exact is not None and (not exact.kernel or tells_of(exact.kernel, error)):
                 return (exact,)
         every = list(_inside(self._nodes))
@@ -65,7 +66,7 @@ class Candidates(Steps):
 
 
 def _inside(nodes: Iterable[Node]) -> Iterator[Node]:
-    """These, and in the place of a block what is inside."""
+    """These nodes, with the nodes inside of a block in its place."""
     for node in nodes:
         if node.control is None:
             yield node

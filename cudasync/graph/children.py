@@ -1,8 +1,8 @@
-"""Floor 3. Graphs within a graph: how a launch is recorded, and what becomes of it.
+"""Floor 3. Graphs within a graph: recording a launch of a graph, and expanding it later.
 
-A launch inside of a recording is one node of it, with the program that was launched, on the
-arguments that it had then. When the outer program is made ready the nodes inside take its place:
-passes, segments and failures then see one program, as if it had been pushed node by node.
+A launch inside of a recording is one node, with the launched program on its arguments of that time.
+When the outer program is made ready, the nodes inside replace it. So passes, segments and failures
+see one program, as if it had been pushed node by node.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def record(
     staged: Sequence[Staged],
     values: Mapping[str, Any],
 ) -> Node:
-    """The next node of `recorder`: these, between the copies of what is copied in and out."""
+    """The next node of `recorder`: `nodes`, between the copies of the staged arguments."""
     if staged:
         before, behind = recorder.beside(), recorder.beside()
         for each in staged:
@@ -37,7 +37,7 @@ def record(
 
 
 def expanded(nodes: Sequence[Node]) -> Sequence[Node]:
-    """The program with what is inside of children in their places, also in bodies of blocks."""
+    """The program with each child replaced by its nodes, also in bodies of blocks."""
     if not any(map(_has_child, nodes)):
         return nodes
     return ordered(list(_inlined(nodes)))

@@ -1,8 +1,8 @@
-"""Floor 3. What nodes cost, measured by one launch, and what follows from that for the whole.
+"""Floor 3. Measures the costs of nodes in one launch, and estimates whole launches from them.
 
-The launch that measures does what any launch does, each node as an op of its own: a node of a
-device between two events of its stream, a host function by the clock of the host. What a node
-costs beside others is another matter, so sums and paths of these are estimates.
+The measuring launch does what any launch does, with each node as an op: a device node between two
+events of its stream, a host function by the host's clock. Nodes that overlap may cost more, so sums
+and paths of costs are estimates.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 
 class Estimate(NamedTuple):
-    """Seconds that a launch takes: one node after the other, with as many streams and workers as
-    there is use for, and with one kernel at a time on each device and the workers that there are.
+    """Seconds of a launch: one node after the other; with as many streams and workers as useful;
+    and with one kernel at a time on each device and the existing workers.
     """
 
     serial_s: float
@@ -36,7 +36,7 @@ class Estimate(NamedTuple):
 
 
 def measured(nodes: Sequence[Node], engine: Any, frame: FrameType) -> dict[Node, float]:
-    """Seconds that each node takes in a launch that is pushed now; blocks until it is over."""
+    """The seconds of each node in a launch that is pushed now; blocks until it is over."""
     seconds: dict[Node, float] = {}
     pairs: dict[Node, tuple[Event, Event]] = {}
     ops: list[Any] = []
@@ -45,7 +45,7 @@ def measured(nodes: Sequence[Node], engine: Any, frame: FrameType) -> dict[Node,
             for step in node.steps or (node,):
                 ops.append(_push(step, engine, frame, seconds, pairs))
             continue
-        # A block is ops of its own: nothing else is to be under way.
+        # A block pushes ops of its own: nothing else must run meanwhile.
         _wait_for(ops)
         begun = perf_counter()
         for part in map(part_of, cut([node.at(0)])):
@@ -96,7 +96,7 @@ def _push(
 
 
 def critical_path(nodes: Sequence[Node], costs: Mapping[Node, float]) -> list[Node]:
-    """The nodes of the longest chain, first to last: no launch is over sooner than these."""
+    """The nodes of the longest chain, first to last: no launch is shorter than their sum."""
     length: dict[Node, float] = {}
     via: dict[Node, Node] = {}
     for node in nodes:
@@ -113,20 +113,21 @@ def critical_path(nodes: Sequence[Node], costs: Mapping[Node, float]) -> list[No
 
 
 def estimated(nodes: Sequence[Node], costs: Mapping[Node, float], engine: Any) -> Estimate:
-    """What a launch takes by these costs."""
+    """The times of a launch by these costs."""
     critical = sum(costs[node] for node in critical_path(nodes, costs))
     return Estimate(sum(costs.values()), critical, _scheduled(nodes, costs, engine))
 
 
 def _scheduled(nodes: Sequence[Node], costs: Mapping[Node, float], engine: Any) -> float:
-    """When the last node ends, if each begins as soon as it can, in the order of the recording."""
-    # Of each place, when each of those that work there is free.
+    """When the last node ends, if each begins as soon as possible, in the order of the
+    recording."""
+    # For each place, the time from which each of its workers is free.
     free: dict[Any, list[float]] = {}
     ends: dict[Node, float] = {}
     for node in nodes:
         place: Any = node.device if node.device is not None else node.pool
         if place not in free:
-            # A serial engine has no workers, and one thread.
+            # A serial engine has no workers: one thread runs everything.
             workers = 1 if node.device is not None else getattr(engine._pools[place], "size", 1)
             free[place] = [0.0] * workers
         begin = max([heappop(free[place]), *[ends[each] for each in node.before]])

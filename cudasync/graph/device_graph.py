@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from cudasync.driver.graph import GraphExec, GraphNode
     from cudasync.graph.node import Node
 
-# As the driver has it, where less goes first.
+# A priority in the driver's terms, where lower values go first.
 _BEFORE_OTHERS = -1
 
 
@@ -30,13 +30,14 @@ def device_graph(
     ready: Callable[[Graph], GraphExec] = Graph.instantiate,
     events: Mapping[Node, tuple[Event, Event]] | None = None,
 ) -> tuple[GraphExec, tuple[int, ...]]:
-    """An executable of `nodes`, each behind those of them that `edges` names, and no others: what
-    `ready` makes of their graph.
+    """An executable of `nodes`, each behind its predecessors in `edges` and no others. `ready`
+    makes it from their graph.
 
     A launch is a node by itself, and a block a conditional node. Any other function is called once,
-    with a stream that is captured; what it enqueues is what each launch of the graph does. Raises
-    what it raises. Besides, for each node, how many nodes the driver's graph has up to and with it.
-    With `events`, one is recorded before each node, and one behind it, which others come after.
+    with a stream that is captured; each launch of the graph does the work that it enqueued. Raises
+    whatever the function raises. Also returns, for each node, the number of nodes of the driver's
+    graph up to and including it. With `events`, an event is recorded before each node, and one
+    behind it that later nodes come after.
     """
     graph = Graph(device)
     stream = Stream(device)
@@ -51,15 +52,15 @@ def device_graph(
 
 
 def urgent(nodes: Sequence[Node]) -> set[Node]:
-    """Those whose kernels go before others: on the first stream, where there are several."""
+    """The nodes whose kernels have priority: those on the first stream, if there are several."""
     if not any(node.stream for node in nodes):
         return set()
-    # With a priority of the user's the whole segment has that.
+    # A priority from the user holds for the whole segment.
     return {node for node in nodes if not node.stream and not node.priority}
 
 
 class _Filling:
-    """Graphs of the driver while they are filled: that of a segment, and bodies inside."""
+    """Graphs of the driver while they are filled: a segment's graph, and the bodies inside."""
 
     def __init__(
         self,
@@ -69,11 +70,11 @@ class _Filling:
         events: Mapping[Node, tuple[Event, Event]],
     ) -> None:
         self._device = device
-        # What functions are captured on.
+        # Functions are captured on this stream.
         self._stream = stream
-        # Those that go before others, if the device knows of priorities.
+        # The nodes with priority, if the device supports priorities.
         self._first = first if first and highest_priority(device) else ()
-        # Of each node that is timed, what is recorded before and behind it.
+        # For each timed node, the events before and behind it.
         self._events = events
 
     def add(
@@ -83,10 +84,10 @@ class _Filling:
         edges: Sequence[Sequence[Node]],
         counts: list[int] | None = None,
     ) -> list[GraphNode]:
-        """The nodes of a program; what comes behind all of them comes behind these. `counts` gets
-        the number of the graph's nodes behind each."""
+        """Add the nodes of a program; returns its last graph nodes. `counts` gets the number of the
+        graph's nodes behind each node."""
         counts = [] if counts is None else counts
-        # Of each node, what comes last of it.
+        # For each node, its last graph nodes.
         ends: dict[Node, Sequence[GraphNode]] = {}
         for node, before in zip(nodes, edges, strict=True):
             after = [each for other in before for each in ends[other]]
@@ -102,7 +103,7 @@ class _Filling:
         return [each for node in nodes if node not in followed for each in ends[node]]
 
     def _add(self, graph: Graph, node: Node, after: Sequence[GraphNode]) -> Sequence[GraphNode]:
-        """What comes last of a node, which is behind these."""
+        """Add a node behind these; returns its last graph nodes."""
         if node.launch is not None:
             made = graph.add_kernel(node.launch, after)
             if node in self._first:
@@ -111,19 +112,19 @@ class _Filling:
         if node.control is not None:
             return (self._add_block(graph, node, after),)
         try:
-            # A function that enqueues nothing leaves what it comes after.
+            # A function that enqueues nothing returns its predecessors.
             return graph.add_captured(node.fn, self._stream, after)
         except CudasyncError as error:
             error.add_note(f"node {node.index} ({node.name}), recorded at {node.push_site}")
             raise
 
     def _add_block(self, graph: Graph, node: Node, after: Sequence[GraphNode]) -> GraphNode:
-        """A block: a kernel that sets its condition, and the node that goes by it.
+        """Add a block: a kernel that sets the condition, and the conditional node.
 
-        A loop sets it anew at the end of each round.
+        A loop sets the condition again at the end of each round.
         """
         control: Any = node.control
-        # The default holds at the beginning of a launch; a block in a loop is begun more often.
+        # The default holds at the beginning of a launch only; a block in a loop begins more often.
         condition = graph.condition()
         first, again = _questions(control, condition, self._device)
         decided = graph.add_kernel(first, after)
@@ -139,7 +140,7 @@ class _Filling:
 
 
 def _questions(control: Any, condition: Any, device: Device) -> tuple[Launch, Launch | None]:
-    """What sets the condition before a block, and at the end of each round of a loop."""
+    """The kernels that set the condition before a block, and at the end of each round of a loop."""
     if isinstance(control, Repeat):
         assert control.counter is not None
         return begin(condition, control.counter, control.times), count_down(

@@ -1,4 +1,4 @@
-"""Floor 3. An executable: a recorded program, made ready to be launched again and again."""
+"""Floor 3. An executable: a recorded program, made ready to be launched repeatedly."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ if TYPE_CHECKING:
     from cudasync.graph.parts import Part
 
 _getframe = sys._getframe
-# How many sets of arguments an executable is kept ready for.
+# The number of sets of arguments for which an executable is kept ready.
 MOST_INSTANCES = 8
 
 
 @unpicklable("record and instantiate the graph there")
 class Executable:
-    """What `RecordedGraph.instantiate()` makes. Launches are ordered, with each other and with all
-    else, by what the graph reads and writes. Close it, or leave a `with` block, to free it."""
+    """The result of `RecordedGraph.instantiate()`. The graph's reads and writes order its launches
+    with each other and with everything else. Close it, or leave a `with` block, to free it."""
 
     def __init__(
         self,
@@ -50,49 +50,49 @@ class Executable:
             raise TypeError(f"without= takes names of passes in a tuple: without=({without!r},)")
         self._without = tuple(without)
         self._is_closed = False
-        # Arrays are kept by what they are bound as now, and no longer: an instance knows addresses.
+        # The current arrays alone are kept alive: an instance knows only addresses.
         self._values = {name: each.first for name, each in self._arguments.items()}
         self._updates = 0
-        # The names of those that nothing has, once that is known.
+        # The names of arguments that no node has; None until that is known.
         self._unused: set[str] | None = None
-        # What nodes of an instance cost, once that is measured.
+        # The costs of the nodes of an instance, once they are measured.
         self._costs: tuple[Instance | None, dict[Node, float]] = (None, {})
-        # What the driver instantiated for this program, to be changed in place once it is free.
+        # The driver's executables of this program, to be changed in place once they are free.
         self._shelf = Shelf()
-        # By the places of their arguments, the latest last.
+        # By the addresses of their arguments, the latest last.
         self._instances: dict[Any, Instance] = {}
         self._instance = self._instance_of(self._values)
         if not self._arguments and not any(node.control is not None for node in self._recorded):
-            # There will be no other: memory that passes did without goes with what was recorded.
+            # No other instance will follow: memory that passes dropped is freed with the recorded
+            # nodes.
             self._recorded = self._instance.nodes
 
     @property
     def nodes(self) -> tuple[Node, ...]:
-        """What is launched, in an order that all of it allows."""
+        """The nodes of a launch, in an order that the edges allow."""
         return self._instance.nodes
 
     @property
     def parts(self) -> list[Part]:
-        """The segments, an op each."""
+        """The segments; each is an op."""
         return self._instance.parts
 
     @property
     def accesses(self) -> Accesses:
-        """What a launch reads from outside and what it writes, as of one op."""
+        """The outer reads and the writes of a launch, as of one op."""
         return self._instance.accesses
 
     def launch(self, stream: StreamLike | None = None) -> Op:
         """Push a launch: an op for each part. Returns at once, with an op that is over when all of
-        them are; it is poisoned as what the graph writes is.
+        them are. The op is poisoned if memory that the graph writes is poisoned.
 
-        With a `stream` that is not the engine's (anything with `__cuda_stream__`) the launch comes
-        after all that the stream was given, and what it is given later comes after the launch. Then
-        this blocks where host functions are to run first, until they have, as `hand_over` does; and
-        it raises OpError if some of it has failed by then, ValueError for a stream that is
-        being captured and inside of an op.
+        With a `stream` that is not the engine's (anything with `__cuda_stream__`), the launch comes
+        after all earlier work of the stream, and before its later work. If host functions must run
+        first, this blocks until they have run, as `hand_over` does. It raises OpError if a part has
+        failed by then, and ValueError for a stream that is being captured and inside of an op.
 
-        Raises ClosedError once the executable or the engine is closed, a buffer that the graph uses
-        is, or its device was reset; then nothing was pushed.
+        Raises ClosedError, and pushes nothing, if the executable, the engine or a buffer that the
+        graph uses is closed, or if its device was reset.
         """
         engine: Any = current.engine()
         push_only = self._instance.push_only
@@ -111,27 +111,27 @@ class Executable:
     ) -> Op:
         if engine.mode != "recording":
             return instance.push(engine, frame, values)
-        # What was recorded, not what passes made of it: the outer graph has passes of its own.
+        # The recorded nodes, not the optimised ones: the outer graph has passes of its own.
         instance.raise_if_gone()
         nodes, staged, _ = on_values(self._recorded, self._arguments, values)
         recorded: Any = children.record(engine, nodes, staged, values)
         return recorded  # type: ignore[no-any-return]
 
     def update(self, **values: Any) -> None:
-        """Launches from now on have `values` in place of the arguments of these names.
+        """Replace the values of these arguments in all later launches.
 
-        An array is of the shape, dtype and device of what was recorded, and C-contiguous; a number
-        of its kind; a function is any. Launches that were pushed before go on with what they had.
-        What the graph writes to an argument, it writes to the array that is the argument then.
-        `report()` says of each array whether it is used where it is or copied. For the places of
-        arguments that were there lately nothing is made anew; beyond eight of them, what the driver
-        instantiated for the oldest is changed in place, once all launches of it are issued, and
+        An array must have the shape, dtype and device of the recorded one, and be C-contiguous; a
+        number must be of the same kind; any function is allowed. Launches that were pushed before
+        keep their values. The graph's writes to an argument go to the array that is the argument
+        then. `report()` says of each array whether it is used in place or copied. For the addresses
+        of eight recent sets of arguments nothing is made anew. Beyond these, the driver's
+        executable of the oldest set is changed in place, once all its launches are issued, and
         `report()` says so.
 
-        Blocks for as long as that takes. Raises TypeError for a name that is no argument,
-        and with ValueError for what does not fit, and for a number or function that no node was
-        given as it is; then nothing has changed. ClosedError once the
-        executable is closed.
+        Blocks until that is done. Raises TypeError for a name that is no argument. Raises TypeError
+        or ValueError for a value that does not fit, and ValueError for a number or function that no
+        node takes unchanged; nothing has changed then. Raises ClosedError once the executable is
+        closed.
         """
         self._raise_if_closed()
         for name in values:
@@ -152,8 +152,8 @@ class Executable:
         self._values = merged
 
     def launch_on(self, values: Mapping[str, Any], frame: FrameType) -> Op:
-        """Push a launch with these values for all arguments, whatever `update` has said; pushed at
-        `frame`. Any number of threads may do so at once."""
+        """Push a launch with these values for all arguments, independent of `update`, with `frame`
+        as the place of the push. Any number of threads may do so at once."""
         self._raise_if_closed()
         return self._push(self._instance_of(values), values, current.engine(), frame)
 
@@ -164,8 +164,8 @@ class Executable:
         found = self._instances.pop(key, None)
         if found is None:
             self._updates += 1
-            # The oldest go, and leave what they had of the driver to the new one; not closed, since
-            # a launch of one may have to be issued yet. A list: threads may launch at once.
+            # The oldest go, and leave their executables to the new one. They are not closed,
+            # because a launch may not be issued yet. A list, because threads may launch at once.
             for each in list(self._instances)[: max(0, len(self._instances) + 1 - MOST_INSTANCES)]:
                 self._instances.pop(each, None)
             found = bound(self._recorded, self._arguments, values, self._without, self._shelf)
@@ -173,10 +173,10 @@ class Executable:
         return found
 
     def measure(self) -> None:
-        """Push a launch that measures what each node costs, and wait for it.
+        """Push a launch that measures the cost of each node, and wait for it.
 
         It does what any launch does, but slower: each node is an op of its own, and functions of
-        streams are called once more. Raises what `launch` and `Op.wait` do.
+        streams are called once more. Raises whatever `launch` and `Op.wait` raise.
         """
         self._raise_if_closed()
         engine: Any = current.engine()
@@ -192,14 +192,14 @@ class Executable:
             op.wait()
 
     def critical_path(self) -> list[tuple[Node, float]]:
-        """The longest chain of nodes, each with the seconds that it took in the last `measure()`:
-        no launch is quicker than these. ValueError where nothing was measured with the arguments
-        that it has now."""
+        """The longest chain of nodes, each with its seconds in the last `measure()`: no launch is
+        quicker than their sum. ValueError if nothing was measured with the current arguments."""
         costs = self._measured()
         return [(node, costs[node]) for node in critical_path(self.nodes, costs)]
 
     def estimate(self) -> Estimate:
-        """What a launch takes by the last `measure()`: see `Estimate`. ValueError as above."""
+        """The estimated time of a launch by the last `measure()`: see `Estimate`. ValueError as
+        above."""
         return estimated(self.nodes, self._measured(), current.engine())
 
     def _measured(self) -> Mapping[Node, float]:
@@ -209,7 +209,7 @@ class Executable:
         return costs
 
     def report(self) -> str:
-        """What instantiating made of the program: a line for each step of it."""
+        """What instantiation did to the program: a line for each step of it."""
         return "\n".join([*self._instance.said, *self._counts()])
 
     def _counts(self) -> list[str]:
@@ -239,8 +239,8 @@ class Executable:
         return lines
 
     def close(self) -> None:
-        """No more launches. What it has on devices is freed once the launches that were pushed are
-        issued, for which nobody waits. Closing twice is harmless."""
+        """Refuse further launches. Memory on devices is freed once the pushed launches are issued;
+        this does not wait for them. Closing twice is harmless."""
         if not self._is_closed:
             self._is_closed = True
             for each in self._instances.values():

@@ -1,8 +1,8 @@
 """Floor 3. A program in figures: nodes, edges, bytes that nodes touch, and an estimated time.
 
-The estimate is by bytes, so that it is there before anything has run: a node takes a fixed time and
-one for its bytes, and each place does one node after the other. It compares programs, before and
-after a pass; `exe.measure()` and `exe.estimate()` say what this machine takes.
+The estimate is by bytes, so that it exists before anything has run. A node takes a fixed time and a
+time for its bytes, and each place runs one node after the other. It compares programs before and
+after a pass; `exe.measure()` and `exe.estimate()` give the times of this machine.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
     from cudasync.graph.node import Node
 
-# Of a node of a device: what it takes in a graph besides its bytes, and bytes a second; between
-# devices or with the host, a link's. Of a function of the host: a call. Rough figures of a
+# For a device node: its fixed time in a graph, and bytes a second; for copies between devices or
+# with the host, those of a link. For a host function: the time of a call. Rough figures of a
 # data-centre GPU, which only rank programs.
 NODE_S = 2e-6
 BYTES_PER_S = 1e12
@@ -27,7 +27,7 @@ CALL_S = 1e-7
 
 
 class Figures(NamedTuple):
-    """Of one program."""
+    """The figures of one program."""
 
     nodes: int
     edges: int
@@ -35,7 +35,7 @@ class Figures(NamedTuple):
     estimated_s: float
 
     def until(self, after: Figures) -> str:
-        """What became of it, in one line."""
+        """The change from these figures to `after`, in one line."""
         return (
             f"nodes {self.nodes} -> {after.nodes}, edges {self.edges} -> {after.edges}, "
             f"bytes {self.bytes} -> {after.bytes}, "
@@ -44,7 +44,8 @@ class Figures(NamedTuple):
 
 
 def figures(nodes: Sequence[Node]) -> Figures:
-    """Of `nodes`, which stand behind what they come after. Bodies of blocks count once."""
+    """The figures of `nodes`, which stand behind their predecessors. Bodies of blocks count
+    once."""
     edges = total = 0
     free: dict[Any, float] = {}
     ends: dict[Node, float] = {}
@@ -61,14 +62,14 @@ def figures(nodes: Sequence[Node]) -> Figures:
 
 
 def bytes_of(node: Node) -> int:
-    """What it reads and writes; what is updated counts twice, "everywhere" not at all."""
+    """The bytes that it reads and writes; updated bytes count twice, "everywhere" not at all."""
     only_read, updated, written = node.hazards[0]
     known = [*only_read, *updated, *updated, *written]
     return sum(each[1] - each[0] for each in known if each.__class__ is not Everywhere)
 
 
 def seconds_of(node: Node, touched: int) -> float:
-    """An estimate of what the node takes, which touches so many bytes."""
+    """An estimate of the seconds of the node, which touches so many bytes."""
     if node.device is None:
         return CALL_S * (len(node.steps) or 1)
     transfer = node.transfer

@@ -1,4 +1,4 @@
-"""Floor 3. The edges of a program: which nodes each comes after, by the engine's own hazards."""
+"""Floor 3. The edges of a program: the predecessors of each node, by the engine's own hazards."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ if TYPE_CHECKING:
 
 
 class Hazards:
-    """The histories of what the nodes of one program touch, in a map of its own."""
+    """The histories of the memory and variables that one program touches, in a map of its own."""
 
     def __init__(self) -> None:
         self._ranges = IntervalMap()
         self._variables: dict[Var, History] = {}
 
     def enter(self, node: Any) -> tuple[Node, ...]:
-        """Let `node` be the next of the program; the nodes that it comes after, in order."""
+        """Enter `node` as the next of the program; returns its predecessors, in order."""
         (only_read, updated, written), read, also_written = node.hazards
         ranges = self._ranges
-        # First all splits: a later one may split what an earlier one was answered with.
+        # All splits first: a later split may divide a part that was returned before.
         ranges.read_all(only_read + updated + written)
         reads = ranges.read_all(only_read + updated)
         writes = ranges.read_all(updated + written)
@@ -52,7 +52,7 @@ class Hazards:
 
 
 def ordered(nodes: Sequence[Node]) -> tuple[Node, ...]:
-    """The same nodes as a program of their own: numbered, with the edges among them."""
+    """The same nodes as a separate program: numbered, with the edges among them."""
     hazards = Hazards()
     made = tuple(node.at(index) for index, node in enumerate(nodes))
     for node in made:
@@ -61,10 +61,10 @@ def ordered(nodes: Sequence[Node]) -> tuple[Node, ...]:
 
 
 def reduced(nodes: tuple[Node, ...]) -> list[tuple[Node, ...]]:
-    """The transitive reduction: for each node what it comes after, less what that comes after.
+    """The transitive reduction: each node's predecessors without the predecessors of these.
 
-    Only `nodes` count, which stand in the order of their recording. The ancestors of each are a
-    number with a bit for each node, so a union is one operation.
+    Only `nodes` count; they stand in the order of their recording. The ancestors of a node are an
+    integer with a bit for each node, so a union is one operation.
     """
     place = {node: at for at, node in enumerate(nodes)}
     ancestors: list[int] = []
@@ -72,7 +72,7 @@ def reduced(nodes: tuple[Node, ...]) -> list[tuple[Node, ...]]:
     for node in nodes:
         behind = 0
         direct: list[Node] = []
-        # The latest first: what it comes after is then known to be behind it.
+        # The latest first: its predecessors are then known to be ancestors.
         for other in reversed(node.before):
             at = place.get(other)
             if at is None:

@@ -1,7 +1,7 @@
 """Floor 3. An instance of a graph: its nodes on certain memory, made ready to be pushed.
 
-An executable has one for each set of arguments that it was launched with lately. An instance never
-changes, so launches under way are not touched by what comes after them.
+An executable has an instance for each of its latest sets of arguments. An instance never changes,
+so later updates do not affect launches under way.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class Instance:
-    """Nodes, cut into parts, and what of their arguments is copied in and out."""
+    """Nodes, cut into parts, and the arguments that are copied in and out."""
 
     def __init__(
         self,
@@ -44,7 +44,7 @@ class Instance:
         self.staged = tuple(staged)
         self.parts = [part_of(segment, shelf) for segment in cut(self.nodes)]
         self._buffers = Buffers(self.nodes)
-        # The push of the only part: nothing else is to be asked.
+        # The push of the only part, if a launch needs no other check.
         self.push_only: Callable[[Any, FrameType], Op] | None = None
         if len(self.parts) == 1 and not self.staged and not self._buffers:
             part = self.parts[0]
@@ -64,8 +64,8 @@ class Instance:
         values: Mapping[str, Any],
         between: Between | None = None,
     ) -> Op:
-        """Push all parts, with these values for arguments, which are where this instance has them;
-        an op that is over when all are."""
+        """Push all parts, with these values for arguments, whose addresses are this instance's.
+        Returns an op that is over when all parts are."""
         self.raise_if_gone()
         ops = [op for each in self.staged for op in each.copy_in(engine, values, between)]
         ops += [part.push(engine, frame, between) for part in self.parts]
@@ -81,21 +81,21 @@ class Instance:
         return [variable for part in self.parts for variable in part.over]
 
     def raise_if_gone(self) -> None:
-        """Raise ClosedError if some of what a launch needs was closed, freed, or went with the
-        reset of its device."""
+        """Raise ClosedError if anything that a launch needs was closed, freed, or lost in a reset
+        of its device."""
         self._buffers.raise_if_closed()
         for part in self.parts:
             part.raise_if_gone()
 
     def close(self) -> None:
-        """Let go of what it has on devices: launches that were pushed have it still."""
+        """Drop its references to resources on devices; pushed launches still have theirs."""
         self.push_only = None
         for part in self.parts:
             part.close()
 
 
 def accesses_of(nodes: Iterable[Node]) -> Accesses:
-    """What nodes read from outside and what they write, as of one op."""
+    """The outer reads and the writes of nodes, as of one op."""
     union = Union()
     for node in nodes:
         union.add(node.hazards)

@@ -1,7 +1,7 @@
-"""Floor 3. A node: one push that was recorded, with all that is needed to do it again.
+"""Floor 3. A node: one recorded push, with everything that is needed to repeat it.
 
-It stands where an op stands in the program that is recorded, but nothing has run: what asks for a
-result or waits is an error that says so. It is never changed once its recording is over.
+It takes the place of an op in a recorded program, but nothing has run: asking it for a result, or
+waiting for it, is an error that says so. A node never changes once its recording is over.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Node:
         "transfer",
     )
 
-    # For `predecessors`: a node orders who comes after it, and poisons nobody yet.
+    # For `predecessors`: a node orders later nodes, and poisons none yet.
     finished = False
     is_poisoned = False
     failure = None
@@ -89,37 +89,37 @@ class Node:
         self.priority = priority
         self.kernel = kernel
         self.is_blocking = is_blocking
-        # The launch that it is, if it is one: `fn` then issues it.
+        # The launch, if the node is one: `fn` then issues it.
         self.launch = launch
-        # Of a block: what is inside, and what decides how often that is done.
+        # For a block: its programs, and the rule for how often they run.
         self.control = control
-        # The nodes that it comes after, as its recording found them.
+        # The predecessors that the recording found.
         self.before: tuple[Node, ...] = ()
-        # What it computes, where the floor above says so: see `passes`.
+        # What it computes, if the floor above says so: see `passes`.
         self.expression: Any = None
-        # The copy or fill that it is, if it is one and says so.
+        # The description of its copy or fill, if it has one.
         self.transfer: Transfer | None = None
-        # What of its memory may be on any device: see `placement`.
+        # The parts of its memory that may be on any device: see `placement`.
         self.anywhere: tuple[Anywhere, ...] = ()
-        # The functions of the host that it calls one after the other, where these are several.
+        # The host functions that it calls one after the other, if there are several.
         self.steps: tuple[Node, ...] = ()
-        # Of its device, by the pass over streams: the first has the critical path.
+        # Its number on its device, from the pass over streams: the first has the critical path.
         self.stream = 0
         self._accesses = self._said = accesses
         self._code, self._at = where
-        # Arrays and what else is to live as long as the node.
+        # Arrays and other objects that must live as long as the node.
         self._keeps = keeps
 
     @property
     def kept(self) -> tuple[Any, ...]:
-        """What lives as long as the node: among it what its push named."""
+        """Objects that live as long as the node, among them the operands of its push."""
         return self._keeps
 
     @property
     def is_alone(self) -> bool:
-        """True for what only the engine can do, by an op of its own: a copy of pageable memory, in
-        which the driver waits, one that the driver takes through the host, a kernel that may reach
-        all memory, and a block of the engine's."""
+        """True for work that only the engine can do, by an op of its own: a copy of pageable
+        memory, in which the driver waits; a copy that the driver takes through the host; a kernel
+        that may reach all memory; a block that the engine runs."""
         only_read, updated, _ = self._accesses[0]
         return (
             self.is_blocking
@@ -130,24 +130,24 @@ class Node:
 
     @property
     def can_be_aimed(self) -> bool:
-        """True if it can be made to work on other memory: see `aiming`."""
+        """True if it can be aimed at other memory: see `aiming`."""
         if self.control is not None:
             return all(each.can_be_aimed for body in self.control.bodies for each in body)
         return self.launch is not None or self.transfer is not None
 
     @property
     def hazards(self) -> Accesses:
-        """Byte ranges and variables, as the engine takes them."""
+        """Byte ranges and variables, in the engine's form."""
         return self._accesses
 
     @property
     def accesses(self) -> tuple[Accessed, ...]:
-        """What the node is ordered by, with the reasons: see `Op.accesses`."""
+        """The accesses that order the node, with the reasons: see `Op.accesses`."""
         return accesses_explained(self._said)
 
     @property
     def dependencies(self) -> tuple[Node, ...]:
-        """The nodes that it comes after directly, in the order of the recording."""
+        """Its direct predecessors, in the order of the recording."""
         return self.before
 
     @property
@@ -169,7 +169,7 @@ class Node:
     add_done_callback = _not_yet
 
     def at(self, index: int) -> Node:
-        """The same step at this place of another program, where its edges are to be found anew."""
+        """The same step at this index of another program, without its edges."""
         made = Node(
             index,
             self.fn,
@@ -195,7 +195,8 @@ class Node:
         return made
 
     def computing(self, expression: Any, others: Sequence[Node]) -> Node:
-        """A step in the place of this one that computes `expression`, with what `others` did."""
+        """A step in the place of this one that computes `expression`, and replaces `others`,
+        too."""
         launch = expression.launch()
         made = Node(
             self.index,
@@ -215,7 +216,7 @@ class Node:
         return made
 
     def transferring(self, transfer: Transfer, others: Sequence[Node] = ()) -> Node:
-        """A step in the place of this one that does `transfer`, with what `others` did."""
+        """A step in the place of this one that does `transfer`, and replaces `others`, too."""
         made = self.at(self.index)
         made.transfer = transfer
         made.fn = transfer.on
@@ -239,7 +240,8 @@ class Node:
         return made
 
     def followed_by(self, steps: Sequence[Node]) -> Node:
-        """A step in the place of this one that calls the functions of `steps`, itself the first."""
+        """A step in the place of this one that calls the functions of `steps`, of which it is the
+        first."""
         union = Union()
         for each in steps:
             union.add(each.hazards)
@@ -251,7 +253,7 @@ class Node:
         return made
 
     def launching(self, launch: Launch, accesses: Accesses) -> Node:
-        """The same step with a launch that accesses this."""
+        """The same step with this launch and these accesses."""
         made = self.at(self.index)
         made.launch = launch
         made.fn = launch.on
@@ -259,31 +261,31 @@ class Node:
         return made
 
     def computing_at(self, expression: Any, accesses: Accesses) -> Node:
-        """The same step, which computes this and accesses that."""
+        """The same step with this expression and these accesses."""
         made = self.launching(expression.launch(), accesses)
         made.expression = expression
         return made
 
     def controlling(self, control: Control) -> Node:
-        """The same step with another block, which accesses what it says."""
+        """The same step with another block, and the block's accesses."""
         made = self.at(self.index)
         made.control = control
         made._accesses = made._said = control.accesses()
         return made
 
     def on_device(self, device: Device, priority: int) -> Node:
-        """The same block, as work of a device, which has all that is inside."""
+        """The same block, as work of a device on which everything inside runs."""
         made = self.at(self.index)
         made.device, made.priority, made.kind = device, priority, OpKind.KERNEL
         return made
 
     def widen(self, control: Control) -> None:
-        """While it is recorded: a block has one more program inside."""
+        """Add one more program to a block, while it is recorded."""
         self.control = control
         self._accesses = self._said = control.accesses()
 
     def keeping(self, things: Sequence[Any]) -> Node:
-        """The same step, which keeps these alive and nothing else that it is made of."""
+        """The same step, which keeps only these objects alive, not the node that it came from."""
         made = self.at(self.index)
         made._keeps = tuple(things)
         return made

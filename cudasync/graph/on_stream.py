@@ -1,7 +1,7 @@
 """Floor 3. A launch between the work of a stream that the engine does not manage.
 
-What the stream holds may touch whatever the graph touches, and so may what it is given later: all
-ops of the launch come after the one and before the other, by variables that are this launch's own.
+Earlier and later work of the stream may touch the graph's memory. So all ops of the launch come
+after the earlier work and before the later work, by variables of this launch's own.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ def launch_on(
     engine: Any,
     frame: FrameType,
 ) -> Op:
-    """Push a launch behind the work of `stream` so far; what it is given later follows.
+    """Push a launch behind the earlier work of `stream`, and before its later work.
 
-    Raises as `Executable.launch` does, and then nothing was pushed.
+    Raises as `Executable.launch` does; nothing was pushed then.
     """
     on = Stream.from_object(stream)
     if current.is_in_op():

@@ -1,9 +1,8 @@
-"""Floor 3. The recorder: it stands where an engine stands, and writes down what is pushed.
+"""Floor 3. The recorder: it takes the place of an engine, and records pushes as nodes.
 
-The floors above push by the verbs that they always use: none of them asks whether it is recorded.
-It says of itself that it is not direct, so launches come by the long way, with what they access.
-Memory is the one thing that is there at once: what is allocated comes from the engine outside,
-and what a node refers to lives as long as the node.
+The floors above push by their usual verbs; none of them asks whether it is recorded. The recorder
+is not direct, so launches reach it by the engine's long path, with their accesses. Only memory is
+real at once: the engine outside allocates it, and the operands of a node live as long as the node.
 """
 
 from __future__ import annotations
@@ -34,14 +33,14 @@ if TYPE_CHECKING:
     from cudasync.engine.hazards.accesses import Accesses
     from cudasync.graph.control import Control
 
-# What the engine outside does at once, though a program is recorded.
+# Kinds that the engine outside runs at once, even during a recording.
 _MEMORY = (OpKind.ALLOCATE, OpKind.FREE)
 
 
 class Recorder:
-    """The current engine of the thread that records. `outside` is the one that was before."""
+    """The current engine of the thread that records. `outside` is the engine before it."""
 
-    # As the floors above ask an engine.
+    # The attributes that the floors above ask of an engine.
     _is_direct = _is_plain = False
     _serial = None
     mode = "recording"
@@ -52,9 +51,9 @@ class Recorder:
         self.is_closed = self._is_closed = False
         self._is_checked = is_checked()
         self._hazards = Hazards()
-        # Memory that passes may have on other devices. Graphs inside of this one see it, too.
+        # Memory that passes may place on other devices. Graphs inside of this one share the map.
         self._anywhere = AnywhereMap()
-        # Programs that wait for the end of a block inside of them, the outermost first.
+        # Programs around the current block, the outermost first.
         self._around: list[tuple[list[Node], Hazards]] = []
 
     @property
@@ -63,26 +62,26 @@ class Recorder:
         return self._around[0][0] if self._around else self.nodes
 
     def open_block(self) -> None:
-        """What is recorded from now on is inside of a block."""
+        """Begin a block: later pushes are recorded inside of it."""
         self._raise_if_over()
         self._around.append((self.nodes, self._hazards))
         self.nodes, self._hazards = [], Hazards()
 
     def close_block(self) -> list[Node]:
-        """The block is over; what was recorded inside."""
+        """End the block; returns the nodes inside."""
         inside = self.nodes
         self.nodes, self._hazards = self._around.pop()
         return inside
 
     def record_block(self, control: Control) -> Node:
-        """A block as the next node."""
+        """Record a block as the next node."""
         return self._record(
             _nothing, OpKind.HOST, control.accesses(), launch=None, name=control.name,
             control=control,
         )  # fmt: skip
 
     def widen_block(self, node: Node, control: Control) -> None:
-        """Let the last node, which is a block, have one more program inside."""
+        """Add one more program to the last node, which is a block."""
         assert node is self.nodes[-1]
         node.widen(control)
         node.before = tuple(sorted({*node.before, *self._hazards.enter(node)}, key=_index))
@@ -97,8 +96,9 @@ class Recorder:
         device: DeviceLike | None = None,
         pool: str | None = None,
     ) -> Any:
-        """`Engine.push`, recorded. A host function is called at each launch of the graph; that of
-        a device, once, when it is instantiated: what it enqueues then is what each launch does."""
+        """`Engine.push`, recorded. Each launch of the graph calls a host function. A device
+        function is called once, at instantiation, and each launch does the work that it enqueued
+        then."""
         name = name_of(fn, name)
         if device is not None and pool is not None:
             raise ValueError("pool= is for host ops; a device op runs on a stream")
@@ -124,7 +124,7 @@ class Recorder:
         priority: int = 0,
         pool: str | None = None,
     ) -> Any:
-        """`Engine.push_many`, recorded: a node for each step, the last of which is returned."""
+        """`Engine.push_many`, recorded: a node for each step; returns the last."""
         given = tuple(steps)
         self.outside._pool_named(pool)
         frame = push_site()
@@ -141,7 +141,7 @@ class Recorder:
                 pool=pool or "compute",
                 kernel="" if step.launch is None else step.name,
                 launch=step.launch,
-                # The buffers that it names are among what was given.
+                # The buffers that it names are in `given`.
                 keeps=(step, given),
             )
             if step.device is not None and step.launch is None:
@@ -164,7 +164,7 @@ class Recorder:
         kernel: str = "",
         is_blocking: bool = False,
     ) -> Any:
-        """`Engine._push`, recorded; memory comes and goes outside."""
+        """`Engine._push`, recorded; allocations and frees go to the engine outside."""
         if kind in _MEMORY:
             return self.outside._push(
                 fn, kind, reads=reads, writes=writes, name=name, device=device
@@ -228,13 +228,13 @@ class Recorder:
         return node
 
     def let_be_anywhere(self, region: Any, device: Device, memory: Any, arrays: Any) -> None:
-        """What is recorded on this memory may be done on other devices, which instantiating
-        decides. `arrays` is a weak reference that is dead once the program has none on it."""
+        """Later nodes on this memory may run on other devices, as instantiation decides. `arrays`
+        is a weak reference that is dead once the program has no array on the memory."""
         self._raise_if_over()
         self._anywhere.add(Anywhere(region, device, memory, arrays))
 
     def beside(self) -> Recorder:
-        """A recorder of a program of its own, with the same engine outside."""
+        """A recorder of a separate program, with the same engine outside."""
         made = Recorder(self.outside)
         made._anywhere = self._anywhere
         return made
@@ -243,7 +243,7 @@ class Recorder:
         self.outside._adopt(region, op)
 
     def _drain(self, timeout: float | None) -> None:
-        """Memory is short: what the engine outside has under way may give some back."""
+        """Memory is short: ops of the engine outside may give some back."""
         self.outside._drain(timeout)
 
     def _mark(self, things: object) -> NoReturn:
@@ -273,7 +273,7 @@ class Recorder:
         what: str,
         why: str = "inside of `with cs.graph()` nothing has run yet; ask behind exe.launch()",
     ) -> NoReturn:
-        """Raise RecordingError, which names the line of the caller's."""
+        """Raise RecordingError, with the caller's line."""
         frame = push_site()
         raise RecordingError(
             f"{frame.f_code.co_filename}:{frame.f_lineno}: {what} can not be recorded: {why}"
@@ -285,7 +285,7 @@ def _index(node: Node) -> int:
 
 
 def _inside(node: Node) -> Node:
-    """A function of the user's is called with the thread inside of an op: arrays are in order."""
+    """Call a function of the user's with the thread inside of an op: its arrays are in order."""
     node.fn = partial(current.call, node, node.fn)  # type: ignore[arg-type]
     return node
 

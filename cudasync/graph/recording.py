@@ -1,4 +1,4 @@
-"""Floor 3. `with cs.graph() as g:` records what is pushed inside."""
+"""Floor 3. `with cs.graph() as g:` records the pushes inside."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ if TYPE_CHECKING:
 
 @unpicklable("record it there")
 class RecordedGraph:
-    """A program that was recorded: its `nodes`, in the order of their pushes.
+    """A recorded program: its `nodes`, in the order of their pushes.
 
-    `instantiate()` makes of it what can be launched. It keeps the arrays alive that it names, and
-    the memory of those that it made.
+    `instantiate()` makes an executable of it. It keeps the arrays alive that it names, and the
+    memory of those that it made.
     """
 
     def __init__(self) -> None:
@@ -43,7 +43,7 @@ class RecordedGraph:
         if self._recorder is not None:
             raise RecordingError("a graph is recorded once: make another with cs.graph()")
         outside: Any = current.engine()
-        # Inside of another recording: a program of its own, no part of that unless launched there.
+        # Inside of another recording this is a separate program, unless it is launched there.
         self._recorder = outside.beside() if isinstance(outside, Recorder) else Recorder(outside)
         recorder: Any = self._recorder
         self._token = current.enter(recorder)
@@ -74,13 +74,14 @@ class RecordedGraph:
         return len(self.nodes)
 
     def argument(self, name: str, value: Any) -> Any:
-        """What to record in place of `value`, which `exe.update(name=other)` replaces later.
+        """A slot to record in place of `value`, which `exe.update(name=other)` replaces later.
 
-        Of an array an array of the same kind, without a value; of a number (for kernels: a NumPy
-        scalar) a number; of a function a function. The first launches are with `value` itself.
+        For an array the slot is an array of the same kind, without a value; for a number (for
+        kernels: a NumPy scalar) a number; for a function a function. The first launches use `value`
+        itself.
 
         Raises RecordingError outside of the recording, ValueError for a name that is taken and for
-        an array that is not C-contiguous, TypeError for what can not be an argument.
+        an array that is not C-contiguous, TypeError for an object that cannot be an argument.
         """
         recorder = self._recorder
         if recorder is None or recorder.is_closed:
@@ -91,51 +92,52 @@ class RecordedGraph:
         return made.slot
 
     def repeat(self, times: SupportsIndex) -> Block:
-        """`with g.repeat(n):` does what is inside n times at each launch; 0 is allowed.
+        """`with g.repeat(n):` repeats its block n times in each launch; 0 is allowed.
 
-        What goes from one round to the next is what is written in place: `x += 1`, `out=`. Raises
-        TypeError and ValueError for what is no count, RecordingError outside of the recording.
+        Only values that are written in place (`x += 1`, `out=`) go from one round to the next.
+        Raises TypeError and ValueError for anything but a count, RecordingError outside of the
+        recording.
         """
         return Block(self._recorder, Repeat.of(times))
 
     def while_loop(self, flag: Any) -> Block:
-        """`with g.while_loop(flag):` does what is inside as long as `flag` is not 0.
+        """`with g.while_loop(flag):` repeats its block while `flag` is not 0.
 
-        The flag is an array of integers or bool with one element, of a device or the CPU. It is
-        read before each round, behind what wrote it there. Nobody ends a loop whose flag stays.
+        The flag is an array of integers or bool with one element, on a device or the CPU. It is
+        read before each round, behind its writers. A loop whose flag never becomes 0 never ends.
         Raises TypeError and ValueError for another flag, RecordingError outside of the recording.
         """
         return Block(self._recorder, WhileLoop(Flag.of(flag)))
 
     def cond(self, flag: Any) -> Block:
-        """`with g.cond(flag) as chosen:` does what is inside if `flag` is not 0, and what is in
-        `with chosen.otherwise():`, directly behind it, if it is.
+        """`with g.cond(flag) as chosen:` runs its block if `flag` is not 0. A `with
+        chosen.otherwise():` directly behind it runs its block if `flag` is 0.
 
-        The flag is read once, before either: see `while_loop`, also for errors.
+        The flag is read once, before both: see `while_loop`, also for errors.
         """
         return Block(self._recorder, Cond(Flag.of(flag)))
 
     def instantiate(self, *, without: Collection[str] = ()) -> Executable:
-        """What can be launched, any number of times: see `Executable`.
+        """An executable, which can be launched any number of times: see `Executable`.
 
-        All passes are applied but those named in `without`: `cudasync.graph.passes` has them, and
+        All passes run except those named in `without`: `cudasync.graph.passes` lists them, and
         `report()` says what each did. Arrays that the recording made and that are gone by now are
-        temporaries, which passes may do without.
+        temporaries, which passes may drop.
 
-        Raises RecordingError if the recording is not over, or was left by an exception; ValueError
-        for a pass that there is not, TypeError for a name that is in no tuple, list or set.
+        Raises RecordingError if the recording is not over, or was left by an exception. Raises
+        ValueError for an unknown pass, TypeError for a name that is not in a tuple, list or set.
         """
         self._raise_if_not_whole()
         return Executable(self._nodes, self._arguments, without)
 
     def launch(self) -> Node:
-        """Inside of another recording: make this program a part of that, as one node. What is
-        launched there is what is recorded here, with the first values of the arguments; passes see
-        both as one. An `Executable` that is launched there does the same with the arguments that
-        it has then.
+        """Inside of another recording: make this program a part of that one, as one node.
 
-        Raises RecordingError outside of a recording, and for a graph that is not whole, which the
-        one that is being recorded is not.
+        The launch uses the first values of the arguments; passes treat both programs as one.
+        Launching an `Executable` in a recording does the same with its current arguments.
+
+        Raises RecordingError outside of a recording, and for a graph that is not whole, such as the
+        one that is being recorded.
         """
         engine: Any = current.engine()
         self._raise_if_not_whole()
@@ -161,7 +163,7 @@ class RecordedGraph:
         return showing.to_dot(self.nodes)
 
     def to_mermaid(self) -> str:
-        """The same as a flowchart of Mermaid, which many pages draw."""
+        """The same as a flowchart for Mermaid, which many sites draw."""
         return showing.to_mermaid(self.nodes)
 
     def __repr__(self) -> str:
@@ -170,13 +172,13 @@ class RecordedGraph:
 
 
 def graph() -> RecordedGraph:
-    """`with cs.graph() as g:` records what this thread or task pushes inside, and runs nothing.
+    """`with cs.graph() as g:` records the pushes of this thread or task inside, and runs nothing.
 
-    All verbs are recorded: kernels, operators of arrays, copies, host and device ops, batches. What
-    asks for a value (`.numpy()`, `print`, `float`, a wait) raises `RecordingError` at once. Memory
-    that arrays need is allocated at once and belongs to the graph.
+    All verbs are recorded: kernels, operators of arrays, copies, host and device ops, batches.
+    Asking for a value (`.numpy()`, `print`, `float`, a wait) raises `RecordingError` at once.
+    Memory for arrays is allocated at once and belongs to the graph.
 
-    Inside of another recording this is a program of its own: `g.launch()` there, or a launch of any
-    executable, makes it a node of the other.
+    Inside of another recording this is a separate program. `g.launch()` there, or a launch of any
+    executable, makes the program a node of the outer one.
     """
     return RecordedGraph()

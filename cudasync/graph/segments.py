@@ -1,8 +1,8 @@
-"""Floor 3. A program, cut into segments: what one launch of the driver, or one worker, can do.
+"""Floor 3. Cuts a program into segments: work for one launch of the driver, or for one worker.
 
-A segment is of one place: a device, or a pool of workers. Segments stand in an order in which none
-needs anything of a later one; inside of one the nodes stand in the order of their pushes.
-A node that `is_alone` is a segment by itself.
+A segment has one place: a device, or a pool of workers. No segment depends on a later one. Inside
+of a segment the nodes stand in the order of their pushes. A node that `is_alone` is a segment by
+itself.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ class Segment:
 
     @property
     def name(self) -> str:
-        """What its op is called."""
+        """The name of its op."""
         if len(self.nodes) == 1 and not self.nodes[0].steps:
             return self.nodes[0].name
         return f"graph of {sum(len(node.steps) or 1 for node in self.nodes)}"
 
     def accesses(self) -> Accesses:
-        """What it reads from outside and what it writes, as of one op."""
+        """Its outer reads and its writes, as of one op."""
         union = Union()
         for node in self.nodes:
             union.add(node.hazards)
@@ -48,7 +48,7 @@ class Segment:
 def cut(nodes: Sequence[Node]) -> list[Segment]:
     """The segments of a program: each node joins the first one of its place that comes late enough.
 
-    A node has to be behind what it comes after; in the same segment is behind, too.
+    A node must stand behind its predecessors; later in the same segment counts as behind.
     """
     segments: list[Segment] = []
     # The positions of the segments of a place, in order.

@@ -1,9 +1,9 @@
-"""Floor 3. Segments of a device that do the same have one executable of the driver between them.
+"""Floor 3. Equal device segments share one executable of the driver.
 
-A program that records a step again and again instantiates it once. Two do the same if they launch
-the same kernels, of one shape and with the same bytes of arguments, in the same order: an
-executable is not changed while anybody has it, so it does not matter who that is. What is captured
-is not compared: a function may enqueue anything.
+A program that records a step repeatedly instantiates it once. Two segments are equal if they launch
+the same kernels, of one shape and with the same bytes of arguments, in the same order. An
+executable never changes while anything has it, so sharing is safe. Captured work is not compared: a
+function may enqueue anything.
 """
 
 from __future__ import annotations
@@ -24,23 +24,23 @@ if TYPE_CHECKING:
 
     Origin: TypeAlias = Literal["shared", "changed", "instantiated"]
 
-# What somebody has, by what it does. A life of the context is part of that: a reset ends it.
+# Live executables, by their work. The key has the context's life: a reset ends it.
 _KNOWN: WeakValueDictionary[Hashable, GraphExec] = WeakValueDictionary()
 
 
 def shared_graph(
     nodes: Sequence[Node], device: Device, shelf: Shelf | None = None
 ) -> tuple[GraphExec, Origin, tuple[int, ...]]:
-    """An executable of `nodes`, as `device_graph` makes it, and how: one that somebody had already
-    is "shared", one of the shelf was "changed" in place, any other was "instantiated". Besides,
-    where each node ends in it."""
-    # What a node comes after in other segments is not among these.
+    """An executable of `nodes`, as `device_graph` makes it, and its origin. An existing one is
+    "shared", one from the shelf was "changed" in place, any other was "instantiated". Also returns
+    the end of each node in it."""
+    # Predecessors in other segments are left out.
     inside = set(nodes)
     edges = [tuple(each for each in node.before if each in inside) for node in nodes]
     key = _key(nodes, edges, device, _alike)
     found = None if key is None else _KNOWN.get(key)
     if found is not None and not found.is_closed:
-        # Launches alone are compared: a node each.
+        # Only launches are compared, and each is one node.
         return found, "shared", tuple(range(1, len(nodes) + 1))
     shape = None if shelf is None else _key(nodes, edges, device, _alike_in_shape)
     origin: Origin = "instantiated"
@@ -56,7 +56,7 @@ def shared_graph(
 
     made, ends = device_graph(nodes, edges, device, ready)
     if key is not None:
-        # Threads that come here together make one each, and each is good.
+        # Threads that meet here make one each, and each is good.
         _KNOWN[key] = made
     return made, origin, ends
 
@@ -67,7 +67,7 @@ def _key(
     device: Device,
     alike: Callable[[Node], tuple[object, ...] | None],
 ) -> Hashable | None:
-    """What is told of the nodes, in their order; None if something can not be told of one."""
+    """The key of the nodes, in their order; None if some node has no key."""
     place = {node: at for at, node in enumerate(nodes)}
     first = urgent(nodes)
     steps: list[tuple[object, ...]] = []
@@ -81,13 +81,14 @@ def _key(
 
 
 def _alike(node: Node) -> tuple[object, ...] | None:
-    """What a node does."""
+    """The key of a node: its work."""
     return None if node.launch is None else node.launch.alike()
 
 
 def _alike_in_shape(node: Node) -> tuple[object, ...] | None:
-    """What a node does, but for its arguments and sizes. What was captured is compared by the
-    driver; what sets the condition of a block has it among its arguments, and is not changed."""
+    """The key of a node without its arguments and sizes. The driver compares captured work. A
+    kernel that sets a block's condition has the condition among its arguments, so it is never
+    changed."""
     if node.control is not None:
         return None
     return (None,) if node.launch is None else (node.launch.kernel,)

@@ -1,8 +1,9 @@
-"""Floor 3. Executables of the driver that can be changed in place, instead of making others.
+"""Floor 3. Executables of the driver that can be changed in place, instead of making new ones.
 
-An executable is lent to whoever launches it, as an object of its own. Every launch that is not yet
-issued has that object; so once it is gone, no launch will ever be what it was, and what is enqueued
-already stays as it was (cuGraphExecUpdate says so). Then it may become another of the same shape.
+An executable is lent to its launchers through an object of its own. Every launch that is not yet
+issued has that object. Once the object is gone, no launch needs the executable as it was, and
+enqueued launches stay as they were (cuGraphExecUpdate guarantees this). Then it may become another
+executable of the same shape.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class _Lent:
-    """One executable: its shape, who keeps it, and who has it."""
+    """One executable, its shape, and the object that its borrowers have."""
 
     __slots__ = ("borrower", "executable", "shape")
 
@@ -39,16 +40,16 @@ class _Lent:
 
 
 class Shelf:
-    """What one recorded program has had instantiated. Any number of threads may ask at once."""
+    """The executables of one recorded program. Any number of threads may ask at once."""
 
     def __init__(self) -> None:
         self._lent: list[_Lent] = []
-        # How often something was instantiated, and how often changed instead.
+        # The numbers of instantiations, and of changes instead.
         self.instantiated = self.changed = 0
 
     def executable(self, graph: Graph, shape: Hashable) -> tuple[GraphExec, bool]:
-        """An executable of `graph`, which has this shape, or None where nothing may be changed to
-        be it; True if something was."""
+        """An executable of `graph`, and True if an existing one was changed for it. Only one of
+        this shape may be changed; with the shape None, none may."""
         found = None if shape is None else self._take(shape)
         if found is not None:
             try:
@@ -56,11 +57,11 @@ class Shelf:
             except CudaError as error:
                 if error.sticky:
                     raise
-                # Alike, but not enough so for the driver.
+                # The shape is equal, but the driver refuses the update.
                 found.executable.close()
             else:
                 self.changed += 1
-                # Lent before it is seen there.
+                # Lent before it is visible to other threads.
                 lent = found.lend()
                 self._lent.append(found)
                 return lent, True
@@ -74,14 +75,14 @@ class Shelf:
         return lent, False
 
     def close(self) -> None:
-        """Keep nothing: what is lent goes with who has it."""
+        """Keep nothing: lent executables die with their borrowers."""
         self._lent.clear()
 
     def _take(self, shape: Hashable) -> _Lent | None:
         for each in list(self._lent):
             if each.shape == shape and each.is_back:
                 try:
-                    # One of several threads has it.
+                    # remove() lets only one of several threads have it.
                     self._lent.remove(each)
                 except ValueError:
                     continue

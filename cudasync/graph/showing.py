@@ -1,4 +1,4 @@
-"""Floor 3. A recorded program as text that others draw: a block is a cluster."""
+"""Floor 3. A recorded program as text for drawing tools: a block is a cluster."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def _dot(nodes: Sequence[Node], prefix: str, space: str) -> Iterator[str]:
 
 
 def to_mermaid(nodes: tuple[Node, ...]) -> str:
-    """A flowchart of Mermaid."""
+    """A flowchart for Mermaid."""
     lines = ["flowchart TD", *_mermaid(nodes, "n", "  ")]
     lines += [f"  {one} --> {other}" for one, other in _edges(nodes, "n")]
     return "\n".join(lines) + "\n"
@@ -63,7 +63,7 @@ def _words(node: Node) -> list[str]:
 
 
 def _edges(nodes: tuple[Node, ...], prefix: str) -> Iterator[tuple[str, str]]:
-    """All arrows; what comes first inside of a block comes after the block's own node."""
+    """All arrows; the first nodes inside of a block come after the block's own node."""
     for node, before in zip(nodes, reduced(nodes), strict=True):
         name = f"{prefix}{node.index}"
         for other in before:

@@ -1,7 +1,7 @@
-"""Floor 3. Arguments that are copied in and out: arrays of which a function has hold by itself.
+"""Floor 3. Arguments that are copied in and out: arrays whose slot a function refers to.
 
-Such a function goes on with the slot, whatever the argument is. So before each launch that needs
-it the argument is copied to the slot, and after each that writes it, back.
+Such a function uses the slot, whatever the argument is. So the argument is copied to the slot
+before each launch that needs it, and back after each launch that writes it.
 """
 
 from __future__ import annotations
@@ -33,19 +33,20 @@ class Staged:
         self._slot = argument.region
         self._device = value.device if isinstance(value.device, Device) else None
         (only_read, updated, written), _, _ = accesses
-        # What is overwritten may leave bytes as they are: it is the whole that is copied back.
+        # An overwrite may leave bytes as they are, so the copy in is needed: everything is copied
+        # back.
         self.is_written = any(_meet(each, self._slot) for each in updated + written)
         self.is_read = self.is_written or any(_meet(each, self._slot) for each in only_read)
 
     @property
     def regions(self) -> tuple[tuple[Region, ...], tuple[Region, ...]]:
-        """What launches read besides, and what they write."""
+        """The additional reads and writes of launches."""
         return (self._value,) * self.is_read, (self._value,) * self.is_written
 
     def copy_in(
         self, engine: Any, values: Mapping[str, Any], between: Between | None = None
     ) -> list[Op]:
-        """Push the copy to the slot; `values` are those of this launch, at the places known."""
+        """Push the copy to the slot; `values` are those of this launch, at the known addresses."""
         if not self.is_read:
             return []
         name = f"{self.name}, copied in"
@@ -76,7 +77,7 @@ class Staged:
         if device is None:
 
             def copy_on_host(kept: Any = kept) -> None:
-                # The op has hold of the array: nothing else frees memory of the CPU in order.
+                # The default argument keeps the array: nothing else frees CPU memory in order.
                 ctypes.memmove(target.start, source.start, size)
 
             op: Op = engine._push(copy_on_host, OpKind.HOST, reads=reads, writes=writes, name=name)

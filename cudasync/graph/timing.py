@@ -1,7 +1,7 @@
-"""Floor 3. A segment of a device whose nodes have times: for profiles that ask for them.
+"""Floor 3. A device segment that times its nodes, for profiles that ask for it.
 
-It is the segment's graph once more, with an event before and behind each node. A launch has the
-events for itself until they are read, so there are as many of these as launches in flight.
+It is the segment's graph once more, with an event before and behind each node. A launch keeps the
+events until they are read, so each launch in flight has a graph of its own.
 """
 
 from __future__ import annotations
@@ -28,35 +28,35 @@ class Timed:
             node: (Event(device, timing=True), Event(device, timing=True)) for node in nodes
         }
         self._executable, self.ends = device_graph(nodes, edges, device, events=self._events)
-        # Whose it is when nobody has it.
+        # The list of idle graphs to which it returns.
         self._home = home
 
     def launch(self, stream: Stream, event: Event | None = None) -> None:
         self._executable.launch(stream, event)
 
     def since(self, origin: Event) -> list[tuple[Node, float, float]]:
-        """Each node with the microseconds from `origin` to when it began and ended; once a launch
-        is over. Raises CudaError where the device is lost."""
+        """Each node with the microseconds from `origin` to its begin and end, once a launch is
+        over. Raises CudaError if the device is lost."""
         return [
             (node, start.elapsed_ms(origin) * 1e3, end.elapsed_ms(origin) * 1e3)
             for node, (start, end) in self._events.items()
         ]
 
     def give_back(self) -> None:
-        """Its times were read: another launch may have it."""
+        """Its times were read: another launch may take it."""
         self._home.append(self)
 
 
 class TimedGraphs:
-    """Those of one segment, made as they are needed. Any number of threads may ask at once."""
+    """The timed graphs of one segment, made as needed. Any number of threads may ask at once."""
 
     def __init__(self, nodes: Sequence[Node], device: Device) -> None:
         self._nodes, self._device = nodes, device
         self._idle: list[Timed] = []
 
     def take(self) -> Timed:
-        """One for a launch, which has it until its times are read. A function of a stream is called
-        once more for each that is made."""
+        """A graph for a launch, which has it until its times are read. Making a graph calls each
+        function of a stream once more."""
         try:
             return self._idle.pop()
         except IndexError:

@@ -1,6 +1,7 @@
-"""Floor 3. Copies and fills as what they do, so that passes can join them and aim them elsewhere.
+"""Floor 3. Descriptions of copies and fills, by which passes join them and aim them elsewhere.
 
-Who records one says so: a node with a `transfer` does that and nothing else.
+The code that records a copy attaches its description: a node with a `transfer` does that transfer
+and nothing else.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class Bytes:
-    """Bytes of a device, as the driver layer takes them."""
+    """Bytes of a device, in the form that the driver layer takes."""
 
     def __init__(self, region: Region, device: Device) -> None:
         self.device = device
@@ -37,11 +38,12 @@ class Bytes:
 
 @dataclass(frozen=True)
 class Transfer:
-    """Bytes from one place to another, or `value` to each byte of a place where it has no source.
+    """A copy of bytes from one place to another, or a fill of a place with `value` if it has no
+    source.
 
-    With a `box` it is that alone which is copied, from the first byte of each place on. With a
-    `count`, which may be an argument of a graph, it is so many elements of `element_bytes` each,
-    and at `most` that many. The memory is kept alive by the node.
+    With a `box` only the box is copied, from the first byte of each place on. With a `count`, which
+    may be an argument of a graph, the copy has `count` elements of `element_bytes` each, and at
+    most `most` elements. The node keeps the memory alive.
     """
 
     target: Place
@@ -54,15 +56,15 @@ class Transfer:
 
     @property
     def regions(self) -> Any:
-        """What it only reads, updates, and overwrites."""
+        """The regions that it only reads, updates, and overwrites."""
         read = () if self.source is None else (self.source[0],)
         return keep_what_lies_between(read, (), (self.target[0],))
 
     @property
     def is_for_calls(self) -> bool:
-        """True for a copy between devices of which one can not use the other's memory.
+        """True for a copy between devices without peer access.
 
-        Calls go through the host then; whether a node of the driver's graphs may, nobody says.
+        Calls then go through the host; no documentation says that nodes of the driver's graphs may.
         """
         to = self.target[1]
         of = None if self.source is None else self.source[1]
@@ -84,7 +86,7 @@ class Transfer:
             memcpy_async(_operand(self.target), _operand(self.source), stream=stream)
 
     def joined(self, other: Transfer) -> Transfer | None:
-        """Both as one; None where they do not lie beside each other, in one order on both sides."""
+        """Both as one transfer; None unless they are adjacent, in the same order on both sides."""
         if (self.source is None) != (other.source is None) or self.value != other.value:
             return None
         if self.box is not None or other.box is not None:
@@ -101,8 +103,8 @@ class Transfer:
         return Transfer(target, source)
 
     def aimed(self, aim: Aim) -> Transfer:
-        """The same between other places, and of another size. ValueError for a count that is too
-        large."""
+        """The same transfer between other places, and of another size. ValueError if the count is
+        too large."""
         target = aim.region(self.target[0]), self.target[1]
         source = None if self.source is None else (aim.region(self.source[0]), self.source[1])
         if not aim.is_slot(self.count):

@@ -1,4 +1,4 @@
-"""Floor 4. Random numbers that depend on the seed and the order of calls, and on nothing else."""
+"""Floor 4. Random numbers that depend on the seed and the order of calls alone."""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
-"""Floor 4, random. What each call computes: an expression of the key, the first number, the index
-and the call's own parameters."""
+"""Floor 4, random. The expressions that the calls of a generator compute.
+
+Their operands are the key, the first number, the index and the call's own parameters.
+"""
 
 from __future__ import annotations
 
@@ -25,14 +27,14 @@ def _operation(name: str, tree: Expression) -> Operation:
 
 
 def _scaled(tree: Expression) -> Expression:
-    """A number times the one parameter, and the other added."""
+    """The tree times the one parameter, plus the other."""
     wide = apply(FUNCTIONS["multiply"], tree, Scalar(3, tree.dtype))
     return apply(FUNCTIONS["add"], wide, Scalar(2, tree.dtype))
 
 
 @cache
 def uniform(dtype: DType) -> Operation:
-    """Parameters: the lower limit and how far the upper one is from it."""
+    """Parameters: the lower limit and the distance of the upper one from it."""
     function = SINGLE if dtype == FLOAT32 else DOUBLE
     return _operation("uniform", _scaled(Apply(function, (*_PLACE, _INDEX), dtype)))
 
@@ -46,7 +48,7 @@ def normal(dtype: DType) -> Operation:
 
 @cache
 def integers(dtype: DType) -> Operation:
-    """Parameters: how many integers there are, 0 for 2^64; the lowest, modulo 2^64."""
+    """Parameters: the number of integers, 0 for 2^64; the lowest integer, modulo 2^64."""
     drawn = Apply(BELOW, (*_PLACE, Scalar(2, UINT64), _INDEX), UINT64)
     return _operation("integers", cast(apply(FUNCTIONS["add"], drawn, Scalar(3, UINT64)), dtype))
 

@@ -1,7 +1,7 @@
-"""Floor 4, random. A generator: a key, and a counter of which each call takes a part.
+"""Floor 4, random. A generator: a key, and a counter; each call takes a part of the counter.
 
-The part is taken when the call is made, so the order of calls decides what each gets, and nothing
-else: not the device, nor how the ops are scheduled.
+A call takes its part when it is made. So the order of calls alone decides the numbers, not the
+device or the schedule of the ops.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ _END = 1 << 64
 class Generator:
     """Random numbers by Philox4x32-10, equal on every device and the CPU.
 
-    `seed` is an integer of 64 bits; without one the system gives it. Every method is a push and
-    returns at once. `shape` is that of the result, `device` None for the current one, an ordinal, a
-    `cs.Device` or "cpu". Any number of threads may share a generator; which of them gets which
-    numbers is then theirs to settle.
+    `seed` is an integer of 64 bits; without one the system chooses it. Every method is a push and
+    returns at once. `shape` is the shape of the result. `device` is None for the current device, an
+    ordinal, a `cs.Device` or "cpu". Any number of threads may share a generator, but the threads
+    must order their calls themselves.
     """
 
     def __init__(self, seed: int | None = None) -> None:
@@ -47,7 +47,7 @@ class Generator:
 
     @property
     def state(self) -> dict[str, int]:
-        """Seed and counter: what decides all numbers to come. May be set, to go on from there."""
+        """Seed and counter, which decide all later numbers. Setting it goes on from there."""
         with self._lock:
             return {"seed": self._seed, "counter": self._counter}
 
@@ -61,11 +61,12 @@ class Generator:
             self._seed, self._counter = seed, counter
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """By value: the copy goes on with the same numbers."""
+        """Pickle by value: the copy goes on with the same numbers."""
         return _restored, (self.state,)
 
     def random(self, shape: Any = (), *, dtype: DTypeLike = FLOAT32, device: Any = None) -> Array:
-        """Numbers in [0, 1), each multiple of 2^-24 (float32) or 2^-53 (float64) as likely."""
+        """Numbers in [0, 1): multiples of 2^-24 (float32) or 2^-53 (float64), all equally
+        likely."""
         return self.uniform(0.0, 1.0, shape, dtype=dtype, device=device)
 
     def uniform(
@@ -78,7 +79,7 @@ class Generator:
         device: Any = None,
     ) -> Array:
         """Numbers from `low` to `high`: `low + (high - low) * random()`, rounded, so `high` itself
-        may come. A shape may stand first, in the place of `low`: `uniform((3, 4))`.
+        may occur. A shape may stand first, in the place of `low`: `uniform((3, 4))`.
 
         ValueError unless both are finite and low <= high.
         """
@@ -101,7 +102,7 @@ class Generator:
         """Normal numbers of mean `loc` and standard deviation `scale`, by the quantile of one
         uniform number each. A shape may stand first, in the place of `loc`: `normal((3, 4))`.
 
-        ValueError for a scale below 0, and for what is not finite.
+        ValueError for a scale below 0, and for values that are not finite.
         """
         if isinstance(loc, (tuple, list)):
             loc, shape = 0.0, _first(loc, shape)
@@ -120,10 +121,10 @@ class Generator:
         endpoint: bool = False,
         device: Any = None,
     ) -> Array:
-        """Integers from `low` up to `high`, which is left out unless `endpoint`; from 0 up to `low`
-        with one bound. Each is exactly as likely: a draw that would favour some is made again.
+        """Integers from `low` up to `high`, which is excluded unless `endpoint`; from 0 up to `low`
+        with one bound. All are exactly equally likely: a draw that would favour some is repeated.
 
-        ValueError where there is none, or where the dtype does not hold them.
+        ValueError if there is no such integer, or if the dtype does not hold them.
         """
         kind = supported(dtype)
         if kind.kind not in INTEGRAL:
@@ -143,8 +144,8 @@ class Generator:
     def permutation(self, count: int, *, device: Any = None) -> Array:
         """The integers from 0 up to `count` in random order, as int64.
 
-        They are sorted by 64 random bits each. Where two have the same bits, which happens with
-        probability below `count**2 / 2**65`, the smaller comes first.
+        They are sorted by 64 random bits each. Two integers have the same bits with probability
+        below `count**2 / 2**65`; the smaller then comes first.
         """
         keys = self._made(expressions.BITS_OF_64, (), operator.index(count), UINT64, device)
         made: Array = argsort(keys)
@@ -163,13 +164,13 @@ class Generator:
             with self._lock:
                 seed, start = self._seed, self._counter
                 self._counter = (start + made.size) % _END
-            # One axis, whatever the shape: the index counts the elements in C order.
+            # One axis, for any shape: the index counts the elements in C order.
             operation.into((seed, start, *numbers), made.reshape(made.size), user_frame())
         return made
 
 
 def _first(shape: Any, other: Any) -> Any:
-    """A shape that stands first; TypeError where there is another one."""
+    """A shape that stands first; TypeError if there is another shape."""
     if other != ():
         raise TypeError(f"there are two shapes, {shape} and {other}")
     return shape

@@ -1,7 +1,7 @@
 """Floor 4. The namespace of the Python array API standard, 2024.12: arrays that compute.
 
-A module for each of its chapters. Every function returns at once; where Python asks for a value
-(`float(x)`, `if x:`, `print(x)`, `x.numpy()`), it waits for the writers of that array only.
+Each chapter of the standard has a module. Every function returns at once. Where Python asks for a
+value (`float(x)`, `if x:`, `print(x)`, `x.numpy()`), it waits for the writers of that array only.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Floor 4, the standard's namespace: constants, which are Python's floats, and `newaxis`."""
+"""Floor 4, the standard's namespace: constants, as Python floats, and `newaxis`."""
 
 from __future__ import annotations
 

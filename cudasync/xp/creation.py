@@ -1,7 +1,7 @@
 """Floor 4, the standard's namespace: creation. All return at once.
 
-`device` is None for the current one, an ordinal, a `cs.Device` or "cpu". Without a dtype, what
-holds a float is float32, an integer int64 and a bool bool. ValueError for a negative shape,
+`device` is None for the current device, an ordinal, a `cs.Device` or "cpu". Without a dtype, arrays
+of floats are float32, of integers int64 and of bools bool. ValueError for a negative shape,
 MemoryError for more than the device has.
 """
 
@@ -36,9 +36,9 @@ def asarray(
 ) -> Array:
     """An array of `obj`: an array, NumPy's or another library's, a number, or nested sequences.
 
-    An array that is right already is returned itself unless `copy` is true. ValueError where
-    `copy` is false and it takes one. What is on the host is copied, also to the CPU, unless `copy`
-    is false: then the result is over the memory of NumPy's array, as by `from_dlpack`.
+    An array that needs no change is returned itself unless `copy` is true. ValueError if `copy` is
+    false and a copy is needed. Host data is copied, also to the CPU, unless `copy` is false: then
+    the result lies over the memory of NumPy's array, as with `from_dlpack`.
     """
     kind = None if dtype is None else supported(dtype)
     if isinstance(obj, Array):
@@ -72,16 +72,17 @@ def _of_array(x: Array, dtype: DType | None, device: Any, copy: bool | None) -> 
 
 
 def _is_elsewhere(obj: Any) -> bool:
-    """True for another library's array that is not on the host."""
+    """True for another library's array that is not in host memory."""
     ask = getattr(obj, "__dlpack_device__", None)
     return ask is not None and not isinstance(obj, np.ndarray) and ask()[0] != 1
 
 
 def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> Array:
-    """An array over memory of another library's array, where that is: see `cs.from_dlpack`.
+    """An array over the memory of another library's array, on the same device: see
+    `cs.from_dlpack`.
 
-    On another device, or where `copy` is true, it is a copy. BufferError where `copy` is false and
-    that takes one.
+    With another device, or if `copy` is true, it is a copy. BufferError if `copy` is false and a
+    copy is needed.
     """
     made = _from_dlpack(x)
     if device is None or place(device) == made.device:
@@ -95,7 +96,7 @@ def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> A
 
 
 def empty(shape: Any, *, dtype: DTypeLike | None = None, device: Any = None) -> Array:
-    """An array with whatever the memory held."""
+    """An uninitialised array."""
     kind = DEFAULT_FLOAT if dtype is None else supported(dtype)
     return unwritten(as_shape(shape), kind, place(device))
 
@@ -135,24 +136,24 @@ def _filled(shape: tuple[int, ...], value: Any, dtype: DType, device: Any) -> Ar
 
 
 def empty_like(x: Array, /, *, dtype: DTypeLike | None = None, device: Any = None) -> Array:
-    """`empty` with the shape, dtype and device of `x`, where none are given."""
+    """`empty` with the shape, dtype and device of `x`, unless others are given."""
     return empty(x.shape, dtype=x.dtype if dtype is None else dtype, device=_of(x, device))
 
 
 def zeros_like(x: Array, /, *, dtype: DTypeLike | None = None, device: Any = None) -> Array:
-    """`zeros` with the shape, dtype and device of `x`, where none are given."""
+    """`zeros` with the shape, dtype and device of `x`, unless others are given."""
     return zeros(x.shape, dtype=x.dtype if dtype is None else dtype, device=_of(x, device))
 
 
 def ones_like(x: Array, /, *, dtype: DTypeLike | None = None, device: Any = None) -> Array:
-    """`ones` with the shape, dtype and device of `x`, where none are given."""
+    """`ones` with the shape, dtype and device of `x`, unless others are given."""
     return ones(x.shape, dtype=x.dtype if dtype is None else dtype, device=_of(x, device))
 
 
 def full_like(
     x: Array, /, fill_value: Any, *, dtype: DTypeLike | None = None, device: Any = None
 ) -> Array:
-    """`full` with the shape, dtype and device of `x`, where none are given."""
+    """`full` with the shape, dtype and device of `x`, unless others are given."""
     kind = x.dtype if dtype is None else dtype
     return full(x.shape, fill_value, dtype=kind, device=_of(x, device))
 

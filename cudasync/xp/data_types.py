@@ -1,4 +1,4 @@
-"""Floor 4, the standard's namespace: data types, and what can be asked and done about them."""
+"""Floor 4, the standard's namespace: data types, questions about them, and conversions."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ float16, float32, float64 = FLOAT16, FLOAT32, FLOAT64
 
 
 def astype(x: Any, dtype: DTypeLike, /, *, copy: Any = True, device: Any = None) -> Any:
-    """`x` as another dtype, on its device or on `device`; `x` itself where `copy` is false and
-    nothing changes.
+    """`x` as another dtype, on its device or on `device`; `x` itself if `copy` is false and nothing
+    changes.
 
-    As C converts: floats are cut towards 0, integers wrap; a float that an integer dtype does not
-    hold gives any value. Returns at once.
+    Converts as C does: floats are cut towards 0, integers wrap; a float that an integer dtype does
+    not hold gives any value. Returns at once.
     """
     kind = supported(dtype)
     frame = sys._getframe(1)

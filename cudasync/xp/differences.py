@@ -14,7 +14,7 @@ _getframe = sys._getframe
 
 
 def diff(x: Any, /, *, axis: int = -1, n: int = 1, prepend: Any = None, append: Any = None) -> Any:
-    """Each element's difference from the one before it along an axis, `n` times over.
+    """Each element minus the one before it along an axis, repeated `n` times.
 
     `prepend` and `append` are joined to `x` first. Integers wrap. ValueError for a negative `n`,
     and for shapes that do not fit; TypeError for bool. Returns at once.

@@ -1,8 +1,8 @@
 """Floor 4, the standard's namespace: elementwise functions, each a push of one kernel.
 
-They take arrays of one device, numbers of Python, which are weak, and NumPy's scalars; shapes
-broadcast. Each returns at once with a new array, or writes to `out`, an array of the result's dtype
-and shape, and returns that.
+They take arrays of one device, Python's numbers, which are weak, and NumPy's scalars; shapes
+broadcast. Each returns at once with a new array. With `out`, an array of the result's dtype and
+shape, it writes to that array and returns it.
 """
 
 from __future__ import annotations
@@ -60,7 +60,8 @@ def _function(operation: Operation, arity: int) -> Callable[..., Any]:
 
 
 def clip(x: Any, /, min: Any = None, max: Any = None, *, out: Any = None) -> Any:
-    """The elements of `x`, those beyond `min` and `max` (numbers, arrays or None) set to these.
+    """The elements of `x`, with those beyond `min` and `max` (numbers, arrays or None) set to
+    these.
 
     The dtype is that of `x`; TypeError for bounds that it does not hold. Returns at once.
     """

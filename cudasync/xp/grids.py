@@ -1,4 +1,4 @@
-"""Floor 4, the standard's namespace: creation of matrices by the places of their elements."""
+"""Floor 4, the standard's namespace: matrices made by the places of their elements."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def eye(
 
 
 def _numbered(shape: tuple[int, ...], device: Any) -> tuple[Array, Array]:
-    """The numbers of the rows, one below the other, and those of the columns."""
+    """The numbers of the rows, as a column, and those of the columns."""
     rows, columns = (arange(each, device=device) for each in shape[-2:])
     return rows[:, None], columns
 

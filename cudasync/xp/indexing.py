@@ -1,7 +1,7 @@
 """Floor 4, the standard's namespace: indexing by arrays. All return at once.
 
-An index below 0 counts from the end. Indices are not waited for, so one beyond the axis is no
-error: the nearest element is taken.
+An index below 0 counts from the end. Functions do not wait for indices, so an index beyond the axis
+is no error: it takes the nearest element.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ _getframe = sys._getframe
 
 
 def take(x: Any, indices: Any, /, *, axis: int | None = None) -> Any:
-    """The elements at `indices`, an integer array of one dimension, along an axis, which only one
-    dimension may leave out. IndexError of an axis without elements."""
+    """The elements at `indices`, an integer array of one dimension, along an axis. Only an array of
+    one dimension may leave the axis out. IndexError for an axis without elements."""
     rank = len(array(x, "take").shape)
     if axis is None and rank != 1:
         raise ValueError(f"take of an array of {rank} dimensions is along one: give axis=")
@@ -36,8 +36,8 @@ def take(x: Any, indices: Any, /, *, axis: int | None = None) -> Any:
 
 
 def take_along_axis(x: Any, indices: Any, /, *, axis: int = -1) -> Any:
-    """The elements at `indices`, an integer array with as many dimensions, for each place of it
-    along an axis; the other axes broadcast."""
+    """The elements at `indices`, an integer array of the same rank, for each place along an axis;
+    the other axes broadcast."""
     rank = len(array(x, "take_along_axis").shape)
     at = as_axis(axis, rank)
     frame = _getframe(1)

@@ -21,10 +21,10 @@ _GROUPS = {
 
 
 class Info:
-    """What `__array_namespace_info__` returns: what this namespace can do."""
+    """The result of `__array_namespace_info__`: the capabilities of this namespace."""
 
     def capabilities(self) -> dict[str, Any]:
-        """Shapes that depend on data, boolean indexing, the most dimensions."""
+        """Boolean indexing, shapes that depend on data, the largest number of dimensions."""
         return {"boolean indexing": True, "data-dependent shapes": True, "max dimensions": 64}
 
     def default_device(self) -> Device:
@@ -33,7 +33,7 @@ class Info:
         return found
 
     def default_dtypes(self, *, device: Any = None) -> dict[str, Any]:
-        """Without a dtype; there is no complex one."""
+        """The dtypes of results without a dtype; there is no complex one."""
         return {
             "real floating": dtypes.DEFAULT_FLOAT,
             "integral": dtypes.DEFAULT_INT,
@@ -55,5 +55,5 @@ class Info:
 
 
 def __array_namespace_info__() -> Info:
-    """What this namespace can do; `devices()` and `dtypes()` are methods of the result."""
+    """The capabilities of this namespace; `devices()` and `dtypes()` are methods of the result."""
     return Info()

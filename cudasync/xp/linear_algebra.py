@@ -1,7 +1,7 @@
 """Floor 4, the standard's namespace: linear algebra. All return at once.
 
-Sums of products are computed in the dtype of the result, those of float16 in float32; integers
-wrap. The bits are the same each time. TypeError for bool, ValueError for shapes that do not fit.
+Sums of products are computed in the dtype of the result, for float16 in float32; integers wrap. The
+bits are the same each time. TypeError for bool, ValueError for shapes that do not fit.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ if TYPE_CHECKING:
 
 
 def matmul(x1: Array, x2: Array, /, *, out: Array | None = None) -> Array:
-    """The matrix product over the last two axes, for each of the stack of matrices in front, which
-    broadcasts. An array of one dimension is a row on the left, a column on the right.
-    Into `out`, an array of the result's dtype and shape, where that is given. float32 and float64
-    are computed by cuBLAS on a real GPU that has it; `python -m cudasync info` says so."""
+    """The matrix product over the last two axes, for each matrix of a stack; stacks broadcast. An
+    array of one dimension is a row on the left, a column on the right. With `out`, an array of the
+    result's dtype and shape, the product goes there. cuBLAS computes float32 and float64 on a real
+    GPU that has it; `python -m cudasync info` says so."""
     left, right = array(x1, "matmul"), array(x2, "matmul")
     made: Array
     if out is None:
@@ -44,7 +44,7 @@ def matmul(x1: Array, x2: Array, /, *, out: Array | None = None) -> Array:
 
 
 def vecdot(x1: Array, x2: Array, /, *, axis: int = -1, out: Array | None = None) -> Array:
-    """The sum of products along an axis that both have, counted from the last; others broadcast.
+    """The sum of products along a common axis, counted from the last; the other axes broadcast.
     `out` as for `matmul`."""
     _accept("vecdot", x1, x2)
     rank = min(x1.ndim, x2.ndim)
@@ -81,8 +81,8 @@ def tensordot(
     out: Array | None = None,
 ) -> Array:
     """Products summed over axes of both: the last `axes` of `x1` with the first of `x2`, or the
-    axes in two sequences, one with one. The result has the others, those of `x1` first. `out` as
-    for `matmul`."""
+    axes in two sequences, pair by pair. The result has the other axes, those of `x1` first. `out`
+    as for `matmul`."""
     _accept("tensordot", x1, x2)
     of_left, of_right = _summed(x1, x2, axes)
     lengths = [x1.shape[i] for i in of_left]
@@ -129,7 +129,7 @@ def _summed(x1: Array, x2: Array, axes: Any) -> tuple[tuple[int, ...], tuple[int
 
 
 def _accept(name: str, x1: Any, x2: Any) -> None:
-    """Raise what `matmul` would for these arrays, before anything is copied for it."""
+    """Raise as `matmul` would for these arrays, before anything is copied for it."""
     for each in (x1, x2):
         array(each, name)
     check_pair(x1.layout, x2.layout, name)

@@ -1,4 +1,4 @@
-"""Floor 4, the standard's namespace: new arrays, by what they will hold."""
+"""Floor 4, the standard's namespace: new arrays, by their initial contents."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def unwritten(shape: tuple[int, ...], dtype: DType, device: Any) -> Array:
-    """With whatever the memory held, which may be read."""
+    """An uninitialised array, which may be read."""
     if device is CPU:
         return new_on_host(shape, dtype)
     check_size(shape, math.prod(shape) * dtype.itemsize, as_device(device))
@@ -39,7 +39,7 @@ def zeroed(shape: tuple[int, ...], dtype: DType, device: Any) -> Array:
 
 
 def to_overwrite(shape: tuple[int, ...], dtype: DType, device: Any) -> Array:
-    """The next op on it has to overwrite it whole."""
+    """An array that the next op on it must overwrite whole."""
     if device is CPU:
         return new_on_host(shape, dtype)
     if device is ANY:
@@ -51,7 +51,7 @@ def to_overwrite(shape: tuple[int, ...], dtype: DType, device: Any) -> Array:
 
 
 def of_host(data: Any, dtype: DType | None, device: Any) -> Array:
-    """A copy of what is on the host; Python's floats become float32."""
+    """A copy of host data; Python's floats become float32."""
     if device is CPU:
         return uploaded(creation.as_numpy(data, dtype))
     return creation.array(data, dtype, device=device)

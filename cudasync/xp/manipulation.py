@@ -1,4 +1,4 @@
-"""Floor 4, the standard's namespace: manipulation. Views where strides can say it, else a copy.
+"""Floor 4, the standard's namespace: manipulation, by views where possible, else by copies.
 
 All return at once. IndexError for an axis beyond the dimensions, ValueError for shapes that do not
 fit.
@@ -31,10 +31,10 @@ if TYPE_CHECKING:
 
 
 def reshape(x: Array, /, shape: Any, *, copy: bool | None = None) -> Array:
-    """Another shape of as many elements, in C order; -1 stands for the one left over.
+    """Another shape of as many elements, in C order; one size may be -1, and is computed.
 
-    A view where there is one, unless `copy` is true. ValueError where `copy` is false and it takes
-    a copy.
+    A view where possible, unless `copy` is true. ValueError if `copy` is false and a copy is
+    needed.
     """
     given = shape if isinstance(shape, (tuple, list)) else (shape,)
     full = fill_shape(tuple(whole(n, "a length in a shape") for n in given), x.size)
@@ -65,7 +65,7 @@ def matrix_transpose(x: Array, /) -> Array:
 
 
 def moveaxis(x: Array, source: Any, destination: Any, /) -> Array:
-    """A view with these dimensions at other places, the others in their order."""
+    """A view with these dimensions at other places, and the others in their order."""
     of, to = as_axes(source, x.ndim), as_axes(destination, x.ndim)
     if len(of) != len(to):
         raise ValueError(f"moveaxis takes as many destinations as sources: {len(of)}, {len(to)}")
@@ -76,7 +76,7 @@ def moveaxis(x: Array, source: Any, destination: Any, /) -> Array:
 
 
 def expand_dims(x: Array, /, axis: int = 0) -> Array:
-    """A view with one dimension more, of length 1, at `axis`."""
+    """A view with one more dimension, of length 1, at `axis`."""
     at = as_axis(axis, x.ndim + 1)
     return x[(slice(None),) * at + (None,)]
 
@@ -99,7 +99,7 @@ def flip(x: Array, /, *, axis: Any = None) -> Array:
 
 
 def broadcast_to(x: Array, /, shape: Any) -> Array:
-    """A view of this shape, whose elements share memory; it can not be written."""
+    """A view of this shape, whose elements share memory; it cannot be written."""
     to = as_shape(shape)
     aligned = (*(1,) * (len(to) - x.ndim), *x.shape)
     if len(aligned) != len(to) or any(a not in (1, b) for a, b in zip(aligned, to, strict=True)):
@@ -114,7 +114,7 @@ def broadcast_arrays(*arrays: Array) -> list[Array]:
 
 
 def concat(arrays: Sequence[Array], /, *, axis: int | None = 0) -> Array:
-    """The arrays one behind the other along an axis, or flattened where that is None."""
+    """The arrays one behind the other along an axis, or flattened if the axis is None."""
     given = [array(each, "concat") for each in arrays]
     if not given:
         raise ValueError("concat takes at least one array")
@@ -148,13 +148,13 @@ def stack(arrays: Sequence[Array], /, *, axis: int = 0) -> Array:
 
 
 def unstack(x: Array, /, *, axis: int = 0) -> tuple[Array, ...]:
-    """Views of the parts along an axis, which they do not have."""
+    """Views of the parts along an axis, without that axis."""
     at = as_axis(axis, x.ndim)
     return tuple(x[(slice(None),) * at + (i,)] for i in range(x.shape[at]))
 
 
 def roll(x: Array, /, shift: Any, *, axis: Any = None) -> Array:
-    """The elements moved on along these axes, the last coming first; flattened where it is None."""
+    """The elements moved on along these axes, the last coming first; flattened without an axis."""
     if axis is None:
         return reshape(roll(reshape(x, -1), shift, axis=0), x.shape)
     axes = axis if isinstance(axis, (tuple, list)) else (axis,)
@@ -175,7 +175,7 @@ def roll(x: Array, /, shift: Any, *, axis: Any = None) -> Array:
 
 
 def _rolled(length: int, shift: int) -> list[tuple[slice, slice]]:
-    """Where parts of an axis go to, and where they come from."""
+    """The target and the source of each part of an axis."""
     by = shift % length
     if not by:
         return [(slice(None), slice(None))]
@@ -186,7 +186,7 @@ def _rolled(length: int, shift: int) -> list[tuple[slice, slice]]:
 
 
 def tile(x: Array, repetitions: Any, /) -> Array:
-    """The whole array again and again along each axis; the shorter one gets axes of 1 in front."""
+    """The whole array repeated along each axis; the shorter shape gets axes of 1 in front."""
     times = as_shape(repetitions)
     rank = max(len(times), x.ndim)
     times = (1,) * (rank - len(times)) + times

@@ -1,4 +1,4 @@
-"""Floor 4, xp. Names of the standard that the namespace does not have, and why."""
+"""Floor 4, xp. Names of the standard that the namespace lacks, with the reasons."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ _NAMES = {
 
 
 class NotThere(NotImplementedError, AttributeError):
-    """Says why, and is what `hasattr` takes for an answer: the standard has one ask by that."""
+    """Gives the reason, and makes `hasattr` false, which is the standard's test."""
 
 
 def get(name: str) -> object:
-    """What a module's `__getattr__` is to do; raises."""
+    """The `__getattr__` of the module; always raises."""
     if name in _NAMES:
         raise NotThere(f"xp.{name}: {_NAMES[name]}")
     raise AttributeError(f"module 'cudasync.xp' has no attribute {name!r}", name=name)

@@ -1,4 +1,4 @@
-"""Floor 4, the standard's namespace: what `device=`, `shape=` and `axis=` may be."""
+"""Floor 4, the standard's namespace: permitted values of `device=`, `shape=` and `axis=`."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from cudasync.driver.streams.current_streams import given_device
 
 
 def place(device: Any) -> Any:
-    """The device that is meant: None is the current one; an ordinal, a Device, "cpu" or `cs.ANY`,
-    which stays that."""
+    """The device for a value of `device=`: None for the current one, an ordinal, a Device, "cpu" or
+    `cs.ANY`, which is returned unchanged."""
     if device == CPU:
         return CPU
     return device if device is ANY else given_device(device)
 
 
 def whole(value: Any, what: str) -> int:
-    """An integer; TypeError, which says what it should have been, for anything else."""
+    """An integer; for anything else a TypeError that names the expected thing."""
     if not hasattr(type(value), "__index__"):
         raise TypeError(f"{what} is an integer, not {described(value)}: give int(...)")
     return operator.index(value)
 
 
 def as_shape(shape: Any) -> tuple[int, ...]:
-    """A shape as a tuple; TypeError for what is not integers, ValueError for a negative one."""
+    """A shape as a tuple; TypeError unless all are integers, ValueError for a negative one."""
     given = shape if isinstance(shape, (tuple, list)) else (shape,)
     lengths = tuple(whole(n, "a length in a shape") for n in given)
     if any(n < 0 for n in lengths):
@@ -44,7 +44,7 @@ def as_axis(axis: Any, rank: int) -> int:
 
 
 def as_axes(axes: Any, rank: int) -> tuple[int, ...]:
-    """One axis or several, each once; ValueError for one that is named twice."""
+    """One axis or several, each once; ValueError for a duplicate."""
     given = axes if isinstance(axes, (tuple, list)) else (axes,)
     found = tuple(as_axis(axis, rank) for axis in given)
     if len(set(found)) < len(found):

@@ -1,4 +1,4 @@
-"""Floor 4, the standard's namespace: manipulation. Each element several times."""
+"""Floor 4, the standard's namespace: manipulation by repeating each element."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ def repeat(x: Array, repeats: Any, /, *, axis: int | None = None) -> Array:
     """Each element several times, along an axis or flattened.
 
     `repeats` is one number, or an integer array of one dimension with a number for each element
-    along the axis, or one for all. Such an array is waited for, since it says how many results
-    there are. ValueError for a negative number and for an array of another length.
+    along the axis, or one for all. Such an array is waited for, because it decides the number of
+    results. ValueError for a negative number and for an array of another length.
     """
     if axis is None:
         x, axis = reshape(x, -1), 0
@@ -39,7 +39,7 @@ def repeat(x: Array, repeats: Any, /, *, axis: int | None = None) -> Array:
 
 
 def _by_counts(x: Array, counts: Any, axis: int) -> Array:
-    """The array is taken from where, among the sums of counts, the number of a result falls."""
+    """The source of each result is found by its place among the sums of counts."""
     if array(counts, "repeat").dtype.kind not in "iu":
         raise TypeError(f"repeat takes integers as numbers, not {counts.dtype}")
     if counts.layout.device != x.layout.device:

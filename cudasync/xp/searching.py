@@ -23,13 +23,14 @@ _getframe = sys._getframe
 
 
 def argmax(x: Any, /, *, axis: int | None = None, keepdims: bool = False, out: Any = None) -> Any:
-    """Where the largest element is, as int64: the first of equal ones, the first NaN if there is
-    one. Along all axes the index is that of the flattened array. ValueError of no elements."""
+    """The place of the largest element, as int64: the first of equal ones, or the first NaN if
+    there is one. Along all axes it is the index in the flattened array. ValueError for no
+    elements."""
     return _place("argmax", x, axis, keepdims, out, _getframe(1))
 
 
 def argmin(x: Any, /, *, axis: int | None = None, keepdims: bool = False, out: Any = None) -> Any:
-    """Where the smallest element is; see `argmax`."""
+    """The place of the smallest element; see `argmax`."""
     return _place("argmin", x, axis, keepdims, out, _getframe(1))
 
 
@@ -40,16 +41,16 @@ def _place(name: str, x: Any, axis: int | None, keepdims: bool, out: Any, frame:
 
 
 def count_nonzero(x: Any, /, *, axis: Any = None, keepdims: bool = False, out: Any = None) -> Any:
-    """How many elements are not 0, as int64; NaN is not."""
+    """The number of elements that are not 0, as int64; NaN is not 0."""
     axes = axes_given(array(x, "count_nonzero"), axis)
     keeps = bool(keepdims)
     return reduced("count_nonzero", (x,), _getframe(1), axes=axes, keeps_dims=keeps, out=out)
 
 
 def nonzero(x: Any, /) -> tuple[Any, ...]:
-    """Where the elements are that are not 0: an int64 array for each axis, in C order.
+    """The places of the elements that are not 0: an int64 array for each axis, in C order.
 
-    How many there are is data, so it waits for `x`. ValueError for an array of no dimensions.
+    Their number is data, so this waits for `x`. ValueError for an array of no dimensions.
     """
     frame = _getframe(1)
     if not array(x, "nonzero").shape:
@@ -66,8 +67,8 @@ def nonzero(x: Any, /) -> tuple[Any, ...]:
 
 
 def searchsorted(x1: Any, x2: Any, /, *, side: str = "left", sorter: Any = None) -> Any:
-    """Before which element of `x1`, sorted and of one dimension, each element of `x2` goes so that
-    it stays sorted, as int64: the first such place, or the last where `side` is "right".
+    """For each element of `x2`, the place in `x1`, sorted and of one dimension, before which it can
+    be inserted, as int64. The first such place, or the last if `side` is "right".
 
     `sorter` has the places of `x1` in order. NaN counts as the largest.
     """

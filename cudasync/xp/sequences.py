@@ -1,4 +1,4 @@
-"""Floor 4, the standard's namespace: creation of numbers in a row. See `creation`."""
+"""Floor 4, the standard's namespace: creation of sequences of numbers. See `creation`."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ def arange(
     dtype: DTypeLike | None = None,
     device: Any = None,
 ) -> Array:
-    """`start`, `start + step` and so on up to `stop`, which is left out; from 0 with one number.
+    """`start`, `start + step` and so on up to `stop`, which is excluded; from 0 with one number.
 
-    In the dtype that holds all three, unless another is given; floats are computed in float64 and
-    then cast. ValueError for a step of 0.
+    The dtype holds all three, unless another is given; floats are computed in float64 and then
+    cast. ValueError for a step of 0.
     """
     if stop is None:
         start, stop = 0, start
@@ -76,7 +76,7 @@ def _check_numbers(name: str, *given: Any) -> None:
 
 @cache
 def _counting(dtype: DType) -> Operation:
-    """The first number and the distance of the others. Floats are computed in float64."""
+    """The first number and the step. Floats are computed in float64."""
     within = FLOAT64 if dtype.kind == "f" else INT64
     steps = apply(FUNCTIONS["multiply"], cast(Index(), within), Scalar(1, within))
     tree = cast(apply(FUNCTIONS["add"], Scalar(0, within), steps), dtype)
@@ -93,7 +93,7 @@ def linspace(
     device: Any = None,
     endpoint: bool = True,
 ) -> Array:
-    """`num` numbers from `start` to `stop` at equal distances, `stop` being one if `endpoint`.
+    """`num` numbers from `start` to `stop` at equal distances, including `stop` if `endpoint`.
 
     They are computed in float64 and then cast. ValueError for a negative `num`.
     """

@@ -1,5 +1,6 @@
-"""Floor 4, the standard's namespace: sets. How many values there are is data, so all of these wait
-for it. Values are in order; each NaN is a value of its own.
+"""Floor 4, the standard's namespace: sets, as sorted values; each NaN is a value of its own.
+
+The number of values is data, so all functions wait for it.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ _getframe = sys._getframe
 
 
 class UniqueAll(NamedTuple):
-    """What `unique_all` returns."""
+    """The result of `unique_all`."""
 
     values: Any
     indices: Any
@@ -33,34 +34,34 @@ class UniqueAll(NamedTuple):
 
 
 class UniqueCounts(NamedTuple):
-    """What `unique_counts` returns."""
+    """The result of `unique_counts`."""
 
     values: Any
     counts: Any
 
 
 class UniqueInverse(NamedTuple):
-    """What `unique_inverse` returns."""
+    """The result of `unique_inverse`."""
 
     values: Any
     inverse_indices: Any
 
 
 def unique_all(x: Any, /) -> UniqueAll:
-    """Each value once, where it comes first, for each element which of them it is (in the shape of
-    `x`), and how often it comes. Waits for `x`."""
+    """Each value once, its first place, the index of each element's value (in the shape of `x`),
+    and the number of its elements. Waits for `x`."""
     found = _Unique(array(x, "unique_all"), _getframe(1))
     return UniqueAll(found.values(), found.indices(), found.inverse(), found.counts())
 
 
 def unique_counts(x: Any, /) -> UniqueCounts:
-    """Each value once, and how often it comes. Waits for `x`."""
+    """Each value once, and the number of its elements. Waits for `x`."""
     found = _Unique(array(x, "unique_counts"), _getframe(1))
     return UniqueCounts(found.values(), found.counts())
 
 
 def unique_inverse(x: Any, /) -> UniqueInverse:
-    """Each value once, and for each element which of them it is. Waits for `x`."""
+    """Each value once, and the index of each element's value. Waits for `x`."""
     found = _Unique(array(x, "unique_inverse"), _getframe(1))
     return UniqueInverse(found.values(), found.inverse())
 
@@ -71,7 +72,7 @@ def unique_values(x: Any, /) -> Any:
 
 
 class _Unique:
-    """The elements in order, and where among them a new value begins."""
+    """The elements in order, and the places among them where a new value begins."""
 
     def __init__(self, x: Any, frame: FrameType) -> None:
         self._frame = frame

@@ -1,7 +1,7 @@
 """Floor 4, the standard's namespace: sorting, by merging. All return at once.
 
-Equal elements keep their order, whether `stable` is asked for or not. NaN counts as the largest.
-IndexError for an axis beyond the dimensions.
+Equal elements keep their order, with and without `stable`. NaN counts as the largest. IndexError
+for an axis beyond the dimensions.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def sort(x: Any, /, *, axis: int = -1, descending: bool = False, stable: bool = 
 
 
 def argsort(x: Any, /, *, axis: int = -1, descending: bool = False, stable: bool = True) -> Any:
-    """Where the elements in order along an axis are, as int64."""
+    """The places of the sorted elements along an axis, as int64."""
     return _sorted("argsort", x, axis, descending, _getframe(1))
 
 

@@ -1,13 +1,13 @@
 """Floor 4, the standard's namespace: statistical functions, each a few launches.
 
-All return at once with a new array. `axis` is None for all axes, one or a tuple of them, each
-counted from the front or the back; with `keepdims` they stay, of length 1. IndexError for an axis
-beyond the dimensions, ValueError for one that is named twice. Reductions write to `out`, an array
-of the result's dtype and shape, and return that, where it is given.
+All return at once with a new array. `axis` is None for all axes, one axis or a tuple of axes, each
+counted from the front or the back; with `keepdims` they stay, with length 1. IndexError for an axis
+beyond the dimensions, ValueError for a duplicate. With `out`, an array of the result's dtype and
+shape, reductions write to that array and return it.
 
-The same elements in the same layout give the same bits every time. Sums of floats are trees: the
-error of a sum is at most 30 roundings, twice as much beyond 16384 elements, of the sum of absolute
-values. float16 is accumulated in float32.
+The same elements in the same layout give the same bits every time. Sums of floats use trees: the
+error of a sum is at most 30 roundings, twice as much beyond 16384 elements, relative to the sum of
+absolute values. float16 is accumulated in float32.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def sum(
     keepdims: bool = False,
     out: Any = None,
 ) -> Any:
-    """The sum of elements, 0 of none; integers wrap.
+    """The sum of elements, 0 for none; integers wrap.
 
     Integers and bool are summed as int64, unsigned ones as uint64, unless `dtype` says otherwise.
     """
@@ -53,7 +53,7 @@ def prod(
     keepdims: bool = False,
     out: Any = None,
 ) -> Any:
-    """The product of elements, 1 of none; dtypes as in `sum`."""
+    """The product of elements, 1 for none; dtypes as in `sum`."""
     return _total("prod", x, axis, dtype, keepdims, out, _getframe(1))
 
 
@@ -72,19 +72,19 @@ def _total(
 
 
 def max(x: Any, /, *, axis: Any = None, keepdims: bool = False, out: Any = None) -> Any:
-    """The largest element; NaN where there is one. ValueError of no elements."""
+    """The largest element; NaN if there is one. ValueError for no elements."""
     axes = axes_given(array(x, "max"), axis)
     return reduced("max", (x,), _getframe(1), axes=axes, keeps_dims=bool(keepdims), out=out)
 
 
 def min(x: Any, /, *, axis: Any = None, keepdims: bool = False, out: Any = None) -> Any:
-    """The smallest element; NaN where there is one. ValueError of no elements."""
+    """The smallest element; NaN if there is one. ValueError for no elements."""
     axes = axes_given(array(x, "min"), axis)
     return reduced("min", (x,), _getframe(1), axes=axes, keeps_dims=bool(keepdims), out=out)
 
 
 def mean(x: Any, /, *, axis: Any = None, keepdims: bool = False, out: Any = None) -> Any:
-    """The mean of floats; NaN of none."""
+    """The mean of floats; NaN for none."""
     axes = axes_given(array(x, "mean"), axis)
     return reduced("mean", (x,), _getframe(1), axes=axes, keeps_dims=bool(keepdims), out=out)
 
@@ -98,8 +98,8 @@ def var(
     keepdims: bool = False,
     out: Any = None,
 ) -> Any:
-    """The variance of floats: squares of the differences from the mean, summed and divided by the
-    number of elements less `correction`; NaN of none."""
+    """The variance of floats: the sum of squared differences from the mean, divided by the number
+    of elements minus `correction`; NaN for none."""
     return _spread("var", x, axis, correction, keepdims, out, _getframe(1))
 
 
@@ -140,7 +140,8 @@ def cumulative_sum(
     include_initial: bool = False,
     out: Any = None,
 ) -> Any:
-    """The sums of elements up to each along an axis, which only one dimension may leave out.
+    """The sums of elements up to each along an axis. Only an array of one dimension may leave the
+    axis out.
 
     Dtypes as in `sum`. With `include_initial` a 0 comes first, so there is one result more.
     """
@@ -178,5 +179,5 @@ def _running(
 
 
 def axes_given(x: Any, axis: Any) -> tuple[int, ...]:
-    """The axes that are meant, counted from the front."""
+    """The axes, counted from the front."""
     return tuple(range(len(x.shape))) if axis is None else as_axes(axis, len(x.shape))

@@ -12,12 +12,12 @@ _getframe = sys._getframe
 
 
 def all(x: Any, /, *, axis: Any = None, keepdims: bool = False, out: Any = None) -> Any:
-    """True where all elements along the axes are; true of none."""
+    """True where all elements along the axes are true; true for none."""
     axes = axes_given(array(x, "all"), axis)
     return reduced("all", (x,), _getframe(1), axes=axes, keeps_dims=bool(keepdims), out=out)
 
 
 def any(x: Any, /, *, axis: Any = None, keepdims: bool = False, out: Any = None) -> Any:
-    """True where an element along the axes is; false of none."""
+    """True where an element along the axes is true; false for none."""
     axes = axes_given(array(x, "any"), axis)
     return reduced("any", (x,), _getframe(1), axes=axes, keeps_dims=bool(keepdims), out=out)

@@ -1,6 +1,6 @@
-"""Floor 4. The cursor of `cache`: what is kept comes from there, the rest is made and kept.
+"""Floor 4. The cursor of `cache`: kept items come from the store, others are made and kept.
 
-A pass that ends early leaves what it had, and the next one goes on behind that.
+A pass that ends early leaves its items, and the next pass goes on behind them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Cached(Cursor):
         super().__init__()
         self._store, self._opened, self.meter = store, opened, meter
         self._at = 0
-        # How far the source is. Another pass, which was dropped, may have kept what it left out.
+        # The source's position. A dropped pass may have kept items that this pass did not take.
         self._source_at = 0
         self._is_over = False
 
@@ -33,7 +33,7 @@ class Cached(Cursor):
         found: list[Any] = []
         try:
             while len(found) < count and not self._is_over:
-                # `is_whole` first: what is whole does not grow any more.
+                # `is_whole` first: a complete store does not grow any more.
                 is_whole = store.is_whole
                 if self._at < store.count:
                     found.append(store.get(self._at))
@@ -49,7 +49,7 @@ class Cached(Cursor):
         return found
 
     def _made(self, count: int, found: list[Any]) -> None:
-        """Take from the source, and keep what it gives; what is given is as it is kept."""
+        """Take items from the source and keep them; the returned items are the kept ones."""
         if not self.sources:
             self.sources = (self._opened(),)
         self.sources[0].advance(self._at - self._source_at)
@@ -67,7 +67,7 @@ class Cached(Cursor):
             self._store.end(self._at)
 
     def advance(self, count: int) -> None:
-        """What is kept is left out at once; the rest has to be made, to be kept."""
+        """Skip kept items at once; other items must be made, so that they are kept."""
         there = min(count, max(0, self._store.count - self._at))
         self._at += there
         super().advance(count - there)

@@ -1,8 +1,8 @@
-"""Floor 4. How a pipeline was made, in words that are the same for the same pipeline.
+"""Floor 4. The fingerprint of a pipeline: lines of text that are equal for equal pipelines.
 
-Of functions it is the code that counts, with its constants, defaults and what it encloses; of
-lists and arrays their length and some of their items; of files their size and date as well. What
-can not be seen so (what a function reads elsewhere, what a dataset holds) is the user's to tell.
+Of a function it has the code, with constants, defaults and closures. Of lists and arrays it has the
+length and some items, of files also size and date. It cannot see what a function reads elsewhere,
+or what a dataset holds: the user must tell.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy as np
 
 from cudasync.data.packing import packed
 
-# So many items of a sequence are looked at, from the first to the last.
+# This many items of a sequence are sampled, from the first to the last.
 _LOOKS = 64
 _PLAIN = (str, bytes, int, float, bool, complex, type(None))
 
@@ -43,7 +43,7 @@ def _said(value: Any) -> str:
         return f"{value.__module__}.{value.__qualname__}"
     kind = f"{type(value).__module__}.{type(value).__qualname__}"
     mark = getattr(value, "_fingerprint", None)
-    if isinstance(mark, str):  # Of a Hugging Face dataset.
+    if isinstance(mark, str):  # A Hugging Face dataset has this attribute.
         return f"{kind} {mark}"
     if isinstance(value, np.ndarray):
         return f"{kind} {value.dtype} {value.shape} #{_sum_of_items(value):08x}"
@@ -57,7 +57,7 @@ def _said(value: Any) -> str:
 
 
 def _sum_of_items(sequence: Any) -> int:
-    """A checksum of some items, with date and size of those that are files."""
+    """A checksum of some items, with date and size of items that are files."""
     count = len(sequence)
     step = max(1, count // _LOOKS)
     found = 0

@@ -1,11 +1,11 @@
-"""Floor 4. Where items are kept: in a folder, for later processes too.
+"""Floor 4. The store of a cache in a folder, which later processes can use, too.
 
-    cache.json   which pipeline made it, and how many items there are once it is whole
-    items        the items, packed, one behind the other
-    index        where each ends: eight bytes each, written behind the item
+        cache.json   the pipeline that made it, and the number of items once it is complete
+        items        the items, packed, one behind the other
+        index        the end of each item: eight bytes each, written behind the item
 
-So a process may be killed anywhere: what has no entry in the index is cut off by who goes on.
-Items are read, not mapped: a file that somebody shortens is then an error, not the end (SIGBUS).
+So a process may be killed at any point: the next one cuts off data without an entry in the index.
+Items are read, not mapped: if somebody shortens a file, that is an error and not a SIGBUS.
 """
 
 from __future__ import annotations
@@ -26,8 +26,9 @@ if TYPE_CHECKING:
 
 _FORMAT = 1
 _ENTRY = struct.Struct("<Q")
-# Of an item: how many buffers, how long the pickle is, and a checksum of the pickle. It begins with
-# something, so that zeros, which a file has where it was not written, are never right.
+# The head of an item: its number of buffers, the length of its pickle, and a checksum of the
+# pickle. The checksum has a start value, so zeros, as in an unwritten part of a file, are never
+# valid.
 _HEAD, _CHECK = struct.Struct("<IQI"), 1
 
 
@@ -35,7 +36,7 @@ class InFolder:
     """The items of a pipeline in the files of a folder; one process at a time may write it."""
 
     def __init__(self, folder: Path, made: Callable[[], Sequence[str]]) -> None:
-        """`made` says how the pipeline was made. ValueError where another one made the folder."""
+        """`made` describes the pipeline. ValueError if another pipeline made the folder."""
         self._folder, self._made = folder, made
         self._lock = Lock()
         self._ends: list[int] = []
@@ -87,7 +88,7 @@ class InFolder:
                 _write(items, record)
                 _write(index, _ENTRY.pack(end))
             except OSError:
-                # What was written in part is cut off by who goes on.
+                # The next writer cuts off an item that was written in part.
                 self.flush()
                 raise
             self._ends.append(end)
@@ -108,7 +109,7 @@ class InFolder:
             self._ends = []
 
     def flush(self) -> None:
-        """Close the files, so that another process may write; what is in them is on the disk."""
+        """Sync and close the files, so that another process may write."""
         with self._lock:
             writers, self._writers = self._writers, None
             for each in writers or ():
@@ -121,7 +122,8 @@ class InFolder:
                 self._reader = None
 
     def _look(self) -> None:
-        """Take over what there is. ValueError if it is another pipeline's, or no cache at all."""
+        """Take over the folder's items. ValueError for another pipeline's cache, or for no
+        cache."""
         told = self._folder / "cache.json"
         if not told.exists():
             if self._folder.exists() and any(self._folder.iterdir()):
@@ -151,7 +153,7 @@ class InFolder:
         self.is_whole = kept["count"] is not None and kept["count"] == len(ends)
 
     def _writing(self) -> tuple[int, int]:
-        """The files, open for this process alone, cut to what is complete."""
+        """The files, open for this process alone, cut to the complete items."""
         if self._writers is None:
             self._folder.mkdir(parents=True, exist_ok=True)
             flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
@@ -167,14 +169,14 @@ class InFolder:
             self._writers = items, index
             if not (self._folder / "cache.json").exists():
                 self._say(None)
-            # Another process may have been here since we looked.
+            # Another process may have written since the last look.
             self._look()
             os.ftruncate(items, self._ends[-1] if self._ends else 0)
             os.ftruncate(index, len(self._ends) * _ENTRY.size)
         return self._writers
 
     def _say(self, count: int | None) -> None:
-        """Write `cache.json`, whole or not at all."""
+        """Write `cache.json` atomically."""
         new = self._folder / "cache.json.new"
         told = {"format": _FORMAT, "made": list(self._made()), "count": count}
         new.write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
@@ -182,7 +184,7 @@ class InFolder:
 
 
 def _write(file: int, record: bytes | bytearray) -> None:
-    """All of it; a full disk takes a part first, and is an OSError then."""
+    """Write all of it. A full disk takes a part first, and then raises OSError."""
     left = memoryview(record)
     while left:
         left = left[os.write(file, left) :]

@@ -1,13 +1,13 @@
-"""Floor 4. Where items are kept: in memory.
+"""Floor 4. The stores of a cache; here the one in memory.
 
-An item is kept packed, and unpacked for each use: its arrays are read-only, for they are upon the
-memory that is kept, and all else is new each time.
+An item is kept packed, and unpacked for each use. Its arrays are read-only, because they lie upon
+the kept memory; everything else is new each time.
 
 True of every store:
-- items come one behind the other, and stay; `count` says how many there are;
-- who puts one says which number it has, and is not heard if that is there: so two passes at once,
-  one of which was dropped, keep nothing twice;
-- it is whole once somebody has come to the end.
+- items come one behind the other, and stay; `count` is their number;
+- `put` names the item's number, and is ignored if that item exists. So two passes at once, one of
+  them dropped, keep nothing twice;
+- the store is complete once a pass has come to the end.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from cudasync.locks import Lock
 
 
 class Store(Protocol):
-    """See above. Any thread may ask; it raises OSError where it can not go on."""
+    """See above. Any thread may ask. Raises OSError if it cannot go on."""
 
     @property
     def count(self) -> int: ...
@@ -32,13 +32,13 @@ class Store(Protocol):
     def put(self, number: int, item: Any) -> None: ...
 
     def end(self, count: int) -> None:
-        """There are no more than these."""
+        """Mark the store as complete with these items."""
 
     def forget(self) -> None:
         """Begin anew."""
 
     def flush(self) -> None:
-        """Keep what was put beyond the end of this process."""
+        """Save the items for later processes."""
 
 
 class InMemory:

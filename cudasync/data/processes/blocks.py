@@ -1,8 +1,8 @@
-"""Floor 4. Shared memory that a worker process writes, and arrays lie upon here.
+"""Floor 4. Shared memory that a worker process writes, and on which arrays lie in this process.
 
-A block has a name (in /dev/shm) only until its process has it, too: then it is unlinked, and the
-system frees it when both are done with it, however they end. Until then `multiprocessing`'s
-resource tracker knows of it, and removes it should this process be killed.
+A block has a name (in /dev/shm) only until its process has opened it. Then it is unlinked, and the
+system frees it when both processes are done with it, however they end. Until then the resource
+tracker of `multiprocessing` knows it, and removes it if this process is killed.
 """
 
 from __future__ import annotations
@@ -29,10 +29,11 @@ class Block:
         self._is_named = True
         self._use: weakref.ref[Any] | None = None
         try:
-            # A mapping of our own: that of SharedMemory can not go while arrays are upon it.
+            # A mapping of our own: that of SharedMemory cannot close while arrays lie upon it.
             handle = os.open(f"{_FOLDER}/{self.name.lstrip('/')}", os.O_RDWR)
             try:
-                # Without pages of its own a write would end the process (SIGBUS), not raise.
+                # If pages are not reserved, a write may end the process (SIGBUS) instead of
+                # raising.
                 os.posix_fallocate(handle, 0, size)
                 self._memory = mmap.mmap(handle, size)
             finally:
@@ -53,14 +54,14 @@ class Block:
         return self._use is None or self._use() is None
 
     def lend(self) -> memoryview:
-        """Its bytes, for arrays; it is not free until the last of these has gone."""
-        # One object for each time, which all of them keep.
+        """Its bytes, for arrays; it is free again when the last of these arrays is gone."""
+        # One new object for each loan; all its arrays refer to it.
         use: Any = np.frombuffer(self._memory, np.uint8)
         self._use = weakref.ref(use)
         return memoryview(use)
 
     def unlink(self) -> None:
-        """Take its name away. Twice is harmless."""
+        """Remove its name. Calling this twice is harmless."""
         if self._is_named:
             self._is_named = False
             self._shared.unlink()

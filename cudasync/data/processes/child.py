@@ -1,7 +1,7 @@
-"""Floor 4. What a worker process does: take a chunk, do it, put its arrays into shared memory.
+"""Floor 4. The loop of a worker process: take a chunk, do it, put its arrays in shared memory.
 
-Nothing of the device is imported here. The process ends when the other end of its pipe is closed,
-and when the process that started it is gone, however that ended.
+It imports nothing of the device. The process ends when the other end of its pipe is closed, and
+when its parent process is gone, however the parent ended.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ if TYPE_CHECKING:
 
 
 class Request(NamedTuple):
-    """A chunk to be done; its items come behind it, packed."""
+    """A chunk to do; its items follow it, packed."""
 
-    block: str | None  # where arrays are to go
+    block: str | None  # the target of arrays
     gone: list[str]  # blocks that are not used any more
     is_numbers: bool  # the items are numbers of samples
-    buffers: int  # how many come behind the items
+    buffers: int  # the number of buffers behind the items
     skips: bool
 
 
 class Answer(NamedTuple):
-    """What came of a chunk; its items come behind it, packed. Before it may come how much room
-    its arrays need, a number, to which the name of another block is the answer."""
+    """The result of a chunk; its items follow it, packed. A number may come before it: the room
+    that its arrays need. The reply to the number is the name of another block."""
 
     outcome: Outcome
     sizes: list[int]
@@ -46,8 +46,8 @@ class Answer(NamedTuple):
 
 def main(pipe: Connection, fn: bytes, view: bytes | None) -> None:
     """Serve requests until there are no more."""
-    # Ctrl-C goes to all processes of a terminal; the one that started us ends us. It was blocked
-    # until here, so that it interrupts no import.
+    # Ctrl-C goes to all processes of a terminal, but only the parent ends this one. The signal was
+    # blocked until here, so that it interrupts no import.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     threading.Thread(target=_end_with_parent, daemon=True).start()
@@ -60,7 +60,7 @@ def main(pipe: Connection, fn: bytes, view: bytes | None) -> None:
 
 
 def _end_with_parent() -> None:
-    """Also in the middle of a sample that takes for ever."""
+    """End with the parent process, even in the middle of an endless sample."""
     parent = parent_process()
     assert parent is not None
     parent.join()
@@ -68,12 +68,12 @@ def _end_with_parent() -> None:
 
 
 class _Served:
-    """This end of the pipe, and what is kept from one request to the next."""
+    """This end of the pipe, and the state between requests."""
 
     def __init__(self, pipe: Connection, fn: bytes, view: bytes | None) -> None:
         self._pipe, self._fn, self._view = pipe, fn, view
         self._loaded: tuple[Any, Any] | None = None
-        # By name, which it has here as long as it is used there.
+        # By name. The parent keeps the name while it uses the block.
         self._blocks: dict[str, SharedMemory] = {}
 
     def one(self) -> None:
@@ -114,14 +114,14 @@ class _Served:
 
     def _attached(self, name: str) -> SharedMemory:
         if name not in self._blocks:
-            # Before Python 3.13 attaching tells the resource tracker, which knows of it already.
+            # Before Python 3.13 attaching registers the block again with the resource tracker.
             known: Any = {"track": False} if sys.version_info >= (3, 13) else {}
             self._blocks[name] = SharedMemory(name, **known)
         return self._blocks[name]
 
 
 def _packed(outcome: Outcome) -> tuple[bytes, list[memoryview]]:
-    """The items, up to the first that can not be sent, which is then the chunk's failure."""
+    """The items up to the first that cannot be sent, which becomes the chunk's failure."""
     try:
         return packed(outcome.found)
     except Exception:
@@ -136,7 +136,7 @@ def _packed(outcome: Outcome) -> tuple[bytes, list[memoryview]]:
 
 
 def _portable(error: BaseException) -> tuple[bytes, str]:
-    """An exception that can be read elsewhere, and its traceback as text."""
+    """An exception that another process can read, and its traceback as text."""
     told = "".join(traceback.format_exception(error))
     try:
         sent = pickle.dumps(error)

@@ -1,4 +1,4 @@
-"""Floor 4. The worker processes of one `map`: each chunk is done by one that is idle."""
+"""Floor 4. The worker processes of one `map`: an idle process takes each chunk."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 
     from cudasync.data.views import View
 
-# A larger dataset is not sent to the processes: its samples are.
+# A dataset that pickles to more is not sent to the processes: its samples are.
 _LARGEST_VIEW = 16 << 20
 
 
 def pickled(fn: Callable[[Any], Any]) -> bytes:
-    """`fn` as it is sent to processes. TypeError for what can not be."""
+    """`fn`, pickled for the processes. TypeError if it cannot be pickled."""
     try:
         return pickle.dumps(fn)
     except Exception as error:
@@ -36,8 +36,8 @@ class Crew:
     def __init__(self, stage: str, size: int, fn: bytes, view: View | None) -> None:
         self._view = None if view is None else _small(view)
         workers = [Worker(f"{stage} {number}", fn, self._view) for number in range(size)]
-        # A thread waits here where all are busy: the engine adds one for one that seems to stand
-        # still. The last that was used comes first, so no more are started than are needed.
+        # A thread waits here if all are busy; the engine adds a thread for one that blocks. The
+        # last used comes first, so no more processes start than are needed.
         self._idle: LifoQueue[Worker] = LifoQueue()
         for each in reversed(workers):
             self._idle.put(each)
@@ -52,9 +52,9 @@ class Crew:
         skips: bool,
         is_stopped: Callable[[], bool],
     ) -> Outcome:
-        """`chunks.done`, in a process that is idle.
+        """`chunks.done`, in an idle process.
 
-        Small datasets are there already, so numbers are sent; of others the samples are.
+        A small dataset is in the process already, so numbers are sent; otherwise the samples are.
         """
         fetched = None
         is_numbers = view is not None and self._view is not None
@@ -79,7 +79,7 @@ class Crew:
         return outcome
 
     def close(self) -> None:
-        """End the processes: each after the chunk in hand, or killed after some seconds."""
+        """End the processes: each after its current chunk, or killed after some seconds."""
         until = time.monotonic() + PATIENCE_S
         for each in self._workers:
             each.hang_up(until)
@@ -108,7 +108,7 @@ class _Limited:
 
 
 def _small(view: View) -> bytes | None:
-    """The dataset pickled, None if it is large or can not be."""
+    """The pickled dataset; None if it is large or cannot be pickled."""
     file = _Limited()
     try:
         pickle.Pickler(file, 5).dump(view)

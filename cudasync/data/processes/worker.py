@@ -1,7 +1,7 @@
-"""Floor 4. One worker process, from this side: its pipe, and the blocks that it writes to.
+"""Floor 4. A worker process as seen from its parent: its pipe, and the blocks that it writes.
 
-The process is spawned, not forked: this one has threads, and a device. So what it is given must be
-picklable, and the program's main module must do nothing when it is imported.
+The process is spawned, not forked, because this process has threads and a device. So its arguments
+must be picklable, and the program's main module must do nothing when it is imported.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
     from cudasync.data.chunks import Outcome
 
-# How long a process that is told to end may take over the sample in hand, before it is killed.
+# How long an ending process may take for its current sample, before it is killed.
 PATIENCE_S = 5.0
-# In so many blocks, of so many bytes together, arrays may lie; what comes beyond is copied out.
+# The limit of blocks, and of their bytes, that arrays may keep; beyond it arrays are copied out.
 _MOST_BLOCKS, _MOST_BYTES = 32, 64 << 20
 _SPAWN: Any = multiprocessing.get_context("spawn")
 
@@ -39,14 +39,14 @@ class Worker:
         self._process: Any = None
         self._pipe: Any = None
         self._blocks: list[Block] = []
-        # The names of blocks that the process is still to forget.
+        # The names of blocks that the process must forget.
         self._gone: list[str] = []
-        # Held while a chunk is with the process.
+        # Held while the process has a chunk.
         self.lock = Lock()
         self._is_ended = False
 
     def done(self, items: Sequence[Any], what: str, *, is_numbers: bool, skips: bool) -> Outcome:
-        """What the process makes of the items; ChildProcessError if it dies meanwhile."""
+        """The outcome of the items in the process; ChildProcessError if it dies meanwhile."""
         with self.lock:
             if self._is_ended:
                 raise ChildProcessError(f"worker process {self.name} was closed")
@@ -54,7 +54,7 @@ class Worker:
                 self._start()
             with suppress(EOFError, ConnectionError):
                 return self._exchanged(items, is_numbers=is_numbers, skips=skips)
-            # That the pipe ended says nothing more, and its frames would be kept with the error.
+            # Outside of the `with`: the end of the pipe adds nothing, and its frames would be kept.
             raise ChildProcessError(self._obituary(what))
 
     def _start(self) -> None:
@@ -63,7 +63,7 @@ class Worker:
         process = _SPAWN.Process(
             target=child.main, args=(there, fn, view), name=f"cudasync {self.name}", daemon=True
         )
-        # A new process begins with the mask of the thread that starts it.
+        # A new process inherits the signal mask of the thread that starts it.
         mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:
             process.start()
@@ -103,7 +103,7 @@ class Worker:
         return next((each for each in self._blocks if each.is_free), None)
 
     def _grown(self, old: Block | None, size: int) -> Block:
-        """A block of at least that size, in place of one that was too small."""
+        """A block of at least that size, which replaces one that was too small."""
         if old is not None:
             old.unlink()
             self._blocks.remove(old)
@@ -114,7 +114,8 @@ class Worker:
         return block
 
     def _lent(self, block: Block, sizes: list[int]) -> list[Any]:
-        """The memory of the arrays: in the block, or copied where too much is kept by others."""
+        """The memory of the arrays: in the block, or copied if too many blocks are kept by
+        arrays."""
         kept = [each.size for each in self._blocks if not each.is_free]
         memory = block.lend()
         starts, _ = places(sizes)
@@ -138,9 +139,10 @@ class Worker:
         )
 
     def hang_up(self, until: float) -> None:
-        """Let the process end with the sample in hand, or kill it then, on `time.monotonic`."""
+        """Let the process end after its current sample, or kill it at `until`, by
+        `time.monotonic`."""
         if not self.lock.acquire(timeout=max(0.0, until - time.monotonic())):
-            # Who waits for its answer hears that there is none.
+            # The thread that waits for its answer then gets an error.
             if (process := self._process) is not None:
                 process.kill()
             self.lock.acquire()
@@ -155,7 +157,7 @@ class Worker:
             self.lock.release()
 
     def join(self, until: float) -> None:
-        """Wait for the end of a process that was hung up on, as long; then kill it."""
+        """Wait until `until` for a process that was hung up on; then kill it."""
         if self._process is not None:
             self._process.join(max(0.0, until - time.monotonic()))
             if self._process.exitcode is None:

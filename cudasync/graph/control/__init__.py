@@ -1,4 +1,4 @@
-"""Floor 3, control flow. Blocks of a recorded program that run often, or only sometimes.
+"""Floor 3, control flow. Blocks of a recorded program that run repeatedly or conditionally.
 
 A block is one node of the program around it, with programs of its own inside.
 """

@@ -1,4 +1,4 @@
-"""Floor 3, control flow. What a block accesses, as of one step of the program around it."""
+"""Floor 3, control flow. The accesses of a block, as of one step of the program around it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NOTHING: Accesses = ((), (), ()), (), ()
 
 
 def of_body(nodes: Sequence[Node]) -> Accesses:
-    """What `nodes` access, one after the other, once or more often."""
+    """The accesses of `nodes`, run one after the other, once or more often."""
     union = Union()
     for node in nodes:
         union.add(node.hazards)
@@ -27,15 +27,15 @@ def of_body(nodes: Sequence[Node]) -> Accesses:
 
 
 def counted(inside: Accesses, counter: DeviceBuffer) -> Accesses:
-    """The same of rounds that a device counts there."""
+    """The accesses of rounds that a device counts in `counter`."""
     (only_read, updated, written), read, also_written = inside
     return (only_read, updated, (*written, resolve_one(counter, "counter"))), read, also_written
 
 
 def decided(flag: Flag, bodies: Sequence[Accesses]) -> Accesses:
-    """What is accessed where `flag` decides which of these is done, if any.
+    """The accesses if `flag` decides which of the bodies runs, if any.
 
-    What may be written holds its old value otherwise, so it counts as read, too.
+    Memory that may be written might keep its old value, so it counts as read, too.
     """
     union = Union()
     union.add((((flag.region,), (), ()), (), ()))

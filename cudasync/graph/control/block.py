@@ -1,7 +1,7 @@
-"""Floor 3, control flow. A block while it is recorded: what is pushed inside becomes its program.
+"""Floor 3, control flow. A block while it is recorded: pushes inside become its program.
 
 It opens and closes with the thread's recording. A block that an exception leaves is not recorded;
-the program around it goes on as if it had not begun.
+the program around it goes on as if the block had not begun.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 
 
 class Block:
-    """What `g.repeat`, `g.while_loop` and `g.cond` give: a `with` block that is recorded."""
+    """The result of `g.repeat`, `g.while_loop` and `g.cond`: a `with` block that is recorded."""
 
     def __init__(
         self, recorder: Recorder | None, control: Control, first: Block | None = None
     ) -> None:
         self._recorder = recorder
         self._control = control
-        # Of an else branch: the block that it belongs to.
+        # For an else branch: the block that it belongs to.
         self._first = first
         self._is_begun = False
         self._node: Node | None = None
@@ -69,9 +69,10 @@ class Block:
             self._first._node = None
 
     def otherwise(self) -> Block:
-        """`with chosen.otherwise():` is done if the flag of `g.cond` is 0.
+        """`with chosen.otherwise():` runs its block if the flag of `g.cond` is 0.
 
-        Raises RecordingError behind anything but the block of its cond, and the second time.
+        Raises RecordingError unless it stands directly behind the block of its cond, and at its
+        second use.
         """
         if self._control.name != "cond" or self._first is not None or self._node is None:
             raise RecordingError("otherwise() comes once, directly behind the block of its cond")

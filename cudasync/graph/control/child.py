@@ -1,6 +1,6 @@
-"""Floor 3, control flow. A program within a program: another graph, launched while one is recorded.
+"""Floor 3, control flow. A child: another graph that is launched while a program is recorded.
 
-It is one node of the recording. When that is made ready, what is inside takes its place.
+It is one node of the recording. When the recording is made ready, the child's nodes replace it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Child:
-    """A program that is done once, where it stands."""
+    """A program that runs once, in its place."""
 
     bodies: tuple[tuple[Node, ...], ...]
 

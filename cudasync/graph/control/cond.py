@@ -1,5 +1,7 @@
-"""Floor 3, control flow. `with g.cond(flag) as chosen:` does what is inside if the flag holds, and
-what is in `with chosen.otherwise():` if not."""
+"""Floor 3, control flow. `with g.cond(flag) as chosen:` runs its block if the flag is true.
+
+`with chosen.otherwise():` runs its block if the flag is false.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Cond:
-    """One or two programs: the first is run if the flag is true, the other one if it is not."""
+    """One or two programs: the first runs if the flag is true, the second if it is not."""
 
     flag: Flag
     bodies: tuple[tuple[Node, ...], ...] = ()
@@ -33,7 +35,7 @@ class Cond:
         return accesses.decided(self.flag, [accesses.of_body(body) for body in self.bodies])
 
     def turns(self, ask: Callable[[], bool]) -> Iterator[int]:
-        """The body that is done, if any."""
+        """The body that runs, if any."""
         if ask():
             yield 0
         elif len(self.bodies) > 1:

@@ -1,4 +1,4 @@
-"""Floor 3, control flow. A flag: the one element whose truth decides what a block does."""
+"""Floor 3, control flow. A flag: the one element that decides whether a block runs."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ MOST_BYTES = 8
 
 @dataclass(frozen=True, slots=True)
 class Flag:
-    """Where a flag is: it is true where any of its bytes is not 0."""
+    """The place of a flag; the flag is true if any of its bytes is not 0."""
 
     region: Region
     # None for memory of the process.
     device: Device | None
-    # The array, which lives as long as the flag.
+    # The array, kept alive with the flag.
     array: Any
 
     @classmethod
     def of(cls, array: Any) -> Flag:
-        """The flag that `array` is.
+        """The flag in `array`.
 
-        Raises TypeError for what is no array of integers or bools, ValueError for one that has
-        not exactly one element.
+        Raises TypeError for anything but an array of integers or bools, ValueError unless it has
+        exactly one element.
         """
         dtype = getattr(array, "dtype", None)
         if dtype is None or not hasattr(array, "size"):
@@ -52,14 +52,14 @@ class Flag:
         )
 
     def aimed(self, aim: Aim) -> Flag:
-        """The flag that is in its place, of the same device."""
+        """The flag in its place after aiming, on the same device."""
         return replace(self, region=aim.region(self.region))
 
     def read(self) -> bool:
-        """Its truth now, where it is memory of the process."""
+        """Its current value, if it is in memory of the process."""
         return truth(self.region.start, self.region.end - self.region.start)
 
 
 def truth(address: int, size_bytes: int) -> bool:
-    """True where any of these bytes of the process is not 0."""
+    """True if any of these bytes of the process is not 0."""
     return any(ctypes.string_at(address, size_bytes))

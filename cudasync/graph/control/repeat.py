@@ -1,4 +1,4 @@
-"""Floor 3, control flow. `with g.repeat(n):` does what is inside n times."""
+"""Floor 3, control flow. `with g.repeat(n):` repeats its block n times."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Repeat:
-    """A program that is run a number of times that the recording knows."""
+    """A program that runs a number of times that is known in the recording."""
 
     times: int
     bodies: tuple[tuple[Node, ...], ...] = ()
-    # Of a device's loop: the number of rounds that are left. One launch at a time counts there.
+    # For a device's loop: the number of remaining rounds. One launch at a time counts there.
     counter: DeviceBuffer | None = None
 
     flag: ClassVar[None] = None
@@ -30,7 +30,8 @@ class Repeat:
 
     @classmethod
     def of(cls, times: Any) -> Repeat:
-        """Raises TypeError for what is no integer, ValueError for a negative one."""
+        """A repeat of `times`. Raises TypeError unless it is an integer, ValueError if it is
+        negative."""
         if isinstance(times, bool) or hasattr(times, "region") or not hasattr(times, "__index__"):
             raise TypeError(
                 f"repeat takes an integer that is known now, not {type(times).__name__}: "
@@ -48,13 +49,13 @@ class Repeat:
         return replace(self, bodies=tuple(map(tuple, bodies)))
 
     def accesses(self) -> Accesses:
-        # However often: what the first round overwrites, the next do not read from outside.
+        # For any count: later rounds do not read from outside what the first round overwrites.
         if not self.times:
             return accesses.NOTHING
         inside = accesses.of_body(self.bodies[0])
         return inside if self.counter is None else accesses.counted(inside, self.counter)
 
     def turns(self, ask: Callable[[], bool]) -> Iterator[int]:
-        """The bodies that are done, one after the other."""
+        """The bodies that run, one after the other."""
         for _ in range(self.times):
             yield 0

@@ -1,10 +1,9 @@
 """Floor 3, control flow. One run of a block by the engine.
 
-It happens inside of the block's op, which has all that the block touches; so its steps are ops
-without accesses, one after the other, each where it belongs: on its device, or in its pool. The
-worker waits for them, and lends its place meanwhile.
-What a step that failed leaves wrong is the damage: who needs that is left out, all else is done, in
-this round and in later ones, as eagerly.
+It runs inside of the block's op, which declares all accesses of the block. So the steps are ops
+without accesses, pushed one after the other to their devices or pools. The worker waits for each,
+and lends its place meanwhile. Data that a failed step leaves wrong is damage: steps that need it
+are skipped, and all others run, in this round and in later ones, as in eager work.
 """
 
 from __future__ import annotations
@@ -33,24 +32,24 @@ if TYPE_CHECKING:
 
 
 class Undecided(Exception):
-    """The flag does not have the value that it should."""
+    """The flag does not have its proper value."""
 
 
 class Run:
-    """The rounds of a block, and what went wrong in them."""
+    """The rounds of a block, and their failures."""
 
     def __init__(self, engine: Any, damage: Damage) -> None:
         self._engine = engine
         self.damage = damage
-        # What the first step that failed raised; at which step of which round that was.
+        # The first step's exception, and the step and round that it came from.
         self.error: BaseException | None = None
         self.said = ""
         self._rounds: list[str] = []
-        # Where flags of devices are copied to; made when it is needed.
+        # The target for copies of devices' flags; made when it is needed.
         self._word: PinnedBuffer | None = None
 
     def block(self, work: Any) -> None:
-        """Do it as often as it says."""
+        """Run it as often as its control says."""
         control = work.control
         rounds = self._rounds
         rounds.append("")
@@ -60,13 +59,13 @@ class Run:
                 for each in work.bodies[body]:
                     self._step(each)
         except Undecided:
-            # What would have been done is not known.
+            # Nobody knows which steps would have run.
             self.damage.fail(work.accesses)
         finally:
             rounds.pop()
 
     def close(self) -> None:
-        """The block is over."""
+        """End the run, and free its memory."""
         if self._word is not None:
             self._word.close()
 
@@ -78,7 +77,7 @@ class Run:
             call = partial(self._call, part.nodes)
             error = self._wait_for(OpKind.HOST, call, node.pool, node).exception()
             if error is not None:
-                # It was not begun: the engine ends.
+                # The op did not begin, because the engine is closing.
                 self._note(error.cause, node)
                 self.damage.fail(part.accesses)
         elif self.damage.reaches(part.accesses):
@@ -87,7 +86,7 @@ class Run:
             self._enqueue(part, node)
 
     def _call(self, nodes: Sequence[Node]) -> None:
-        """Call functions of the host, but those that need what is damaged."""
+        """Call host functions, except those that need damaged data."""
         for node in nodes:
             accesses = node.hazards
             if not self.damage.reaches(accesses):
@@ -101,7 +100,7 @@ class Run:
             self.damage.fail(accesses)
 
     def _enqueue(self, part: Any, node: Node) -> None:
-        """Have the nodes of a device done; a segment of several fails as a whole."""
+        """Run the nodes of a device; a segment of several fails as a whole."""
         op = self._wait_for(
             node.kind, part.launch, node.pool, node, part.accesses, kernel=part.candidates
         )
@@ -109,7 +108,7 @@ class Run:
         if error is None:
             self.damage.heal(part.accesses)
         else:
-            # The driver does not say which of several it was, or only by its report.
+            # The driver does not say which of several nodes failed, except in its report.
             is_told = isinstance(error.cause, CudaError)
             self._note(error.cause, node, part.candidates.said_of(error.cause) if is_told else "")
             self.damage.fail(part.accesses)
@@ -121,7 +120,7 @@ class Run:
             self.said = ", ".join([*self._rounds, step])
 
     def _ask(self, flag: Flag) -> bool:
-        """Whether the flag is true now. Raises Undecided if what should have written it failed."""
+        """Whether the flag is true now. Raises Undecided if the flag's writer failed."""
         region = flag.region
         if self.damage.touches(*region):
             raise Undecided
@@ -131,7 +130,7 @@ class Run:
             self._word = PinnedBuffer(MOST_BYTES, flag.device)
         size = region.end - region.start
         copy = partial(_copy, self._word, _Bytes(*region), size)
-        # Ours: in checked mode it is held to nothing, as the library's other copies.
+        # A copy of the library: checked mode holds it to nothing, like the library's other copies.
         op = self._wait_for(OpKind.DTOH, copy, "compute", None, None, flag.device)
         error = op.exception()
         if error is not None:
@@ -150,7 +149,7 @@ class Run:
         device: Any = None,
         kernel: Any = "",
     ) -> Op:
-        """Have `fn` called as an op of its own, and wait until it is over."""
+        """Call `fn` as an op of its own, and wait until it is over."""
         engine = self._engine
         if node is not None:
             device = node.device

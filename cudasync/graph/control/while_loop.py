@@ -1,4 +1,4 @@
-"""Floor 3, control flow. `with g.while_loop(flag):` does what is inside as long as flag holds."""
+"""Floor 3, control flow. `with g.while_loop(flag):` repeats its block while the flag is true."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class WhileLoop:
-    """A program that is run again as long as the flag is true, which is asked before each round."""
+    """A program that runs again while the flag is true; the flag is read before each round."""
 
     flag: Flag
     bodies: tuple[tuple[Node, ...], ...] = ()
@@ -32,6 +32,6 @@ class WhileLoop:
         return accesses.decided(self.flag, [accesses.of_body(body) for body in self.bodies])
 
     def turns(self, ask: Callable[[], bool]) -> Iterator[int]:
-        """The bodies that are done, one after the other."""
+        """The bodies that run, one after the other."""
         while ask():
             yield 0

@@ -1,4 +1,4 @@
-"""Floor 3, parts. A segment each, made ready, pushed as one op a launch."""
+"""Floor 3, parts. A part is a segment made ready; each launch pushes it as one op."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Part: TypeAlias = AlonePart | BlockPart | DevicePart | HostPart
 
 
 def part_of(segment: Segment, shelf: Shelf | None = None) -> Part:
-    """What pushes `segment`; executables of the driver are those of the shelf, if there is one."""
+    """The part that pushes `segment`, with driver executables from the shelf, if there is one."""
     if segment.is_alone:
         node = segment.nodes[0]
         if node.control is None:

@@ -1,4 +1,4 @@
-"""Floor 3, parts. A node that the engine does by an op of its own."""
+"""Floor 3, parts. A node that needs an op of its own on the engine."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class AlonePart:
-    """A node that the engine does by an op of its own."""
+    """A node that needs an op of its own on the engine."""
 
     is_spread = was_spread = False
 
@@ -32,7 +32,7 @@ class AlonePart:
         self.nodes = (node,)
         self.accesses, self.over = followed(node.hazards, node.name)
         self.candidates = Candidates.of(self.nodes)
-        # A function of the host may be pushed with each launch of its segment, or never.
+        # A host function without a priority can be pushed with its accesses resolved.
         self._is_simple = node.device is None and not node.is_blocking and not node.priority
         self._resolved: Resolved | None = None
 
@@ -43,7 +43,7 @@ class AlonePart:
         between: Between | None = None,
         times: Times | None = None,
     ) -> Op:
-        """`times` gets when a function of the host begins and ends."""
+        """Push the node. `times` gets the begin and the end of a host function."""
         node = self.nodes[0]
         if self._is_simple and between is None and engine._is_direct:
             if self._resolved is None:
@@ -77,11 +77,11 @@ class AlonePart:
         return noting(self.nodes[0].fn, times, perf_counter)
 
     def launch(self, stream: Stream) -> None:
-        """Enqueue it on a stream of the caller's."""
+        """Enqueue the node on a stream of the caller's."""
         self.nodes[0].fn(stream)
 
     def raise_if_gone(self) -> None:
-        """There is nothing of its own."""
+        """A node by itself has no resources that could be gone."""
 
     def close(self) -> None:
-        """There is nothing of its own."""
+        """A node by itself has no resources to close."""

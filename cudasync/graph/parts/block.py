@@ -1,4 +1,4 @@
-"""Floor 3, parts. A block that the engine runs: one op, which has its parts done by others."""
+"""Floor 3, parts. A block that the engine runs: one op, which pushes the block's parts as ops."""
 
 from __future__ import annotations
 
@@ -27,14 +27,15 @@ if TYPE_CHECKING:
 
 
 class Work(NamedTuple):
-    """What a launch of a block has to do. A launch that was pushed has it, whatever is closed."""
+    """The work of a launch of a block. A pushed launch has its own reference, so closing is
+    safe."""
 
     control: Control
     accesses: Accesses
     bodies: Sequence[Sequence[Part]]
 
     def run(self, op: Any) -> None:
-        """Raises what the first step that failed raised."""
+        """Run the block. Raises the first failed step's exception."""
         run = Run(op._engine, Damage())
         try:
             run.block(self)
@@ -46,7 +47,7 @@ class Work(NamedTuple):
             raise run.error from run.error.__cause__
 
     def salvage(self, op: Any) -> None:
-        """Do what needs nothing of what was to be written before and failed."""
+        """Run the steps that need none of the data that failed before this op."""
         op._damage = Damage.before(origins_of(op))
         tell(op, self.accesses)
         run = Run(op._engine, op._damage)
@@ -75,7 +76,7 @@ class BlockPart:
 
     @property
     def work(self) -> Work:
-        """Raises ClosedError once it is closed."""
+        """The work of a launch. Raises ClosedError once the part is closed."""
         if self._work is None:
             raise ClosedError("the executable was closed; instantiate the graph again")
         return self._work

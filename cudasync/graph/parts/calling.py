@@ -1,11 +1,11 @@
-"""Floor 3, parts. Functions that are called one after the other, with next to nothing around each.
+"""Floor 3, parts. Calls functions one after the other, with next to no cost around each.
 
-Of a loop that calls empty functions a tenth is the loop, so each round of this one calls several.
-Which of them failed is found afterwards, by the rounds that are left and by the line that the last
-one came to: what is called pays nothing for that.
+In a loop over empty functions, the loop itself takes a tenth of the time. So each round of this
+loop calls several. The remaining rounds, and the last line of the traceback, show afterwards which
+function failed; the calls pay nothing for that.
 
-Functions that are each called by one and the same other, which says that it `takes_many`, are
-called inside of one call of it.
+If one function that says `takes_many` is the caller of all of them, they are called inside of one
+call of it.
 """
 
 from __future__ import annotations
@@ -19,9 +19,10 @@ if TYPE_CHECKING:
 
     Function = Callable[..., Any]
 
-# In a round. More are not quicker (2026-11-26: 0.91 of a plain loop with 4, 0.87 with 32 and 64).
+# A round's calls. More are not quicker (2026-11-26: 0.91 of a plain loop with 4, 0.87 with 32 and
+# 64).
 AT_ONCE = 32
-# Of the compiled function: the line of the first call.
+# The line of the first call in the compiled function.
 _FIRST_LINE = 3
 
 
@@ -29,7 +30,7 @@ class Calls:
     """Functions in their order. Any number of threads may call them at once."""
 
     def __init__(self, functions: Sequence[Function]) -> None:
-        # Each by itself.
+        # The functions with their common caller, for calls one by one.
         self.functions = tuple(functions)
         self._around, together = _taken_out(self.functions)
         whole = len(functions) - len(functions) % AT_ONCE
@@ -41,11 +42,11 @@ class Calls:
         return len(self.functions)
 
     def begin(self) -> tuple[Iterator[Any], Iterator[Function]]:
-        """How far one way through all of them is: for `go`, and for `failed_at`."""
+        """The iterators of one pass through all functions, for `go` and `failed_at`."""
         return iter(self._rounds), iter(self._rest)
 
     def go(self, rounds: Iterator[Any], rest: Iterator[Function]) -> None:
-        """Call each. Raises what the first that fails raises; then the others are not called."""
+        """Call each function. The first exception ends the pass and is raised."""
         if self._around is None:
             self._go(rounds, rest)
         else:
@@ -58,14 +59,15 @@ class Calls:
             for fn in rest:
                 fn()
         finally:
-            # An exception refers to this frame.
+            # An exception's traceback refers to this frame.
             fn = None
 
     def failed_at(
         self, rounds: Iterator[Any], rest: Iterator[Function], error: BaseException
     ) -> int:
-        """The place of the one that raised `error` in `go`, whose traceback begins in the caller of
-        that. From then on it begins in the function: nothing of the rounds is kept by it."""
+        """The index of the function that raised `error` in `go`. The error's traceback must begin
+        in the caller of `go`. Afterwards it begins in the function, so it keeps nothing of the
+        rounds alive."""
         trace = error.__traceback__
         assert trace is not None
         while trace.tb_frame.f_code is not Calls._go.__code__:
@@ -84,7 +86,8 @@ class Calls:
 
 
 def _taken_out(functions: tuple[Function, ...]) -> tuple[Any, tuple[Function, ...]]:
-    """What all of these are called by, if they are, and what it calls for each."""
+    """The common caller of all these functions, or None, and the function that it calls for
+    each."""
     around = functions[0].func if functions and isinstance(functions[0], partial) else None
     if len(functions) < 2 or not getattr(around, "takes_many", False):
         return None, functions
@@ -100,7 +103,7 @@ def _taken_out(functions: tuple[Function, ...]) -> tuple[Any, tuple[Function, ..
 
 @cache
 def _compiled(count: int) -> Any:
-    """A function that calls what the tuples of an iterator have, which are of this length."""
+    """A function that calls the functions in an iterator's tuples, which have this length."""
     names = [f"f{number}" for number in range(count)]
     lines = ["def call(rounds):", f"    for {', '.join(names)} in rounds:"]
     lines += [f"        {name}()" for name in names]

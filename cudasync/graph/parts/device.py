@@ -1,4 +1,4 @@
-"""Floor 3, parts. Nodes of one device as a graph of the driver."""
+"""Floor 3, parts. Nodes of one device as one graph of the driver."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class DevicePart:
-    """Nodes of one device as a CUDA graph: one call of the driver, however many they are."""
+    """Nodes of one device as a CUDA graph: one driver call, whatever their number."""
 
     is_spread = was_spread = False
 
@@ -42,18 +42,18 @@ class DevicePart:
         self._known = Known()
         self._is_checked = is_checked()
         self.name = segment.name
-        # None once it is closed. Launches that were pushed have it still, and are issued.
+        # None once it is closed. Pushed launches keep their reference, and are issued.
         self._executable: GraphExec | None
         self._executable, self.origin, ends = shared_graph(self.nodes, segment.device, shelf)
         self.candidates = Candidates.of(self.nodes, ends)
         self._is_direct = not self._priority and not self._is_checked
-        # For profiles that want times of nodes; None while none has.
+        # For profiles that ask for times of nodes; None until the first does.
         self._timings: TimedGraphs | None = None
 
     def push(self, engine: Engine, frame: FrameType, between: Between | None = None) -> Op:
         accesses = self.accesses
         executable = self._executable
-        # `GraphExec.is_closed`, written out.
+        # `GraphExec.is_closed`, inlined.
         if (
             executable is None
             or (owned := executable._owned).raw is None
@@ -69,7 +69,7 @@ class DevicePart:
         also_read, also_written = besides(between)
         fn, candidates, bind = executable.launch, self.candidates, None
         recorder = engine._ledger.recorder
-        # Of a serial engine, times are those of the host.
+        # On a serial engine, times are those of the host.
         is_watched = recorder is not None and recorder.times_nodes and engine._serial is None
         if is_watched and not self._is_checked:
             fn, candidates, bind = self._timed()
@@ -90,7 +90,8 @@ class DevicePart:
         return op
 
     def _timed(self) -> tuple[Callable[..., None], Candidates, Bind]:
-        """What launches it with times of its nodes, its candidates, and who tells the op of it."""
+        """A launch with times of its nodes, its candidates, and the function that binds it to the
+        op."""
         if self._timings is None:
             self._timings = TimedGraphs(self.nodes, self._device)
         timed = self._timings.take()
@@ -102,7 +103,7 @@ class DevicePart:
         return timed.launch, Candidates.of(self.nodes, timed.ends), bind
 
     def launch(self, stream: Stream) -> None:
-        """Enqueue it on a stream of the caller's."""
+        """Enqueue the graph on a stream of the caller's."""
         self._or_raise().launch(stream)
 
     def raise_if_gone(self) -> None:
@@ -112,7 +113,7 @@ class DevicePart:
         executable = self._executable
         if executable is None:
             raise ClosedError("the executable was closed; instantiate the graph again")
-        # What its device's reset took with it says so.
+        # This raises if a reset of its device took the executable.
         executable.raise_if_closed()
         return executable
 

@@ -1,4 +1,4 @@
-"""Floor 3, parts. Host functions of one pool, in a loop or each for itself."""
+"""Floor 3, parts. Host functions of one pool, in a loop or as an op each."""
 
 from __future__ import annotations
 
@@ -33,31 +33,32 @@ if TYPE_CHECKING:
 class HostPart:
     """Host functions of one pool: a worker calls them in a loop.
 
-    Where launches have shown that it pays (`spreading`), they are ops of their own from then on,
-    for all workers of the pool.
+    Once launches have shown that it pays (`spreading`), they are ops of their own, for all workers
+    of the pool.
     """
 
     def __init__(self, segment: Segment) -> None:
         nodes = segment.nodes
-        # A chain by itself is taken apart as any functions are.
+        # A single chain is taken apart, as separate functions are.
         self.nodes = nodes[0].steps if len(nodes) == 1 and nodes[0].steps else tuple(nodes)
         self._pool = segment.pool
         self._priority = segment.priority
         self.name = segment.name
-        # What it is made of when it is spread: a chain is still called in one op, until its own
-        # functions are found to take long.
+        # Its parts when it is spread: a chain inside is one op, until its own functions are found
+        # to take long.
         self._alone: list[AlonePart | HostPart] = [
             HostPart(_chain(node, segment)) if node.steps else AlonePart(node)
             for node in self.nodes
         ]
         self._steps = tuple(step for node in self.nodes for step in node.steps or (node,))
-        # As of one op: it writes the variable of the first that writes nothing.
+        # For the loop, which is one op, one variable is enough: that of the first part without
+        # writes.
         silent = [over for each in self._alone for over in each.over]
         self._over = tuple(silent[:1])
         regions, read, written = segment.accesses()
         self.accesses = regions, read, (*written, *self._over)
         self.is_spread = self.was_spread = False
-        # While it is spread by its times, and not known to be worth it.
+        # Set while it is spread by its times, until that has proved worthwhile.
         self._trial: Trial | None = None
         self._spreading = Spreading(self.nodes, is_chain=self.nodes is nodes[0].steps)
         self._calls = Calls([step.fn for step in self._steps])
@@ -65,8 +66,8 @@ class HostPart:
 
     @property
     def over(self) -> tuple[Var, ...]:
-        """What the ops of a launch write that is no node's. To be asked behind its push: it may
-        have been spread meanwhile, but not taken together."""
+        """Variables that the ops of a launch write besides those of nodes. Ask after the push: it
+        may have spread the segment, and `was_spread` never becomes False again."""
         if not self.was_spread:
             return self._over
         return tuple(v for each in self._alone for v in each.over)
@@ -78,7 +79,7 @@ class HostPart:
         between: Between | None = None,
         times: Times | None = None,
     ) -> Op:
-        """`times` gets when it begins and ends, where it is a loop."""
+        """Push the functions. In a loop, `times` gets the loop's begin and end."""
         if self.is_spread and self._is_worth_it():
             noted = self._trial.next() if self._trial is not None and between is None else None
             return [each.push(engine, frame, between, noted) for each in self._alone][-1]
@@ -100,18 +101,18 @@ class HostPart:
         )
 
     def _is_worth_it(self) -> bool:
-        """False, and it is a loop for good, where to spread it was tried and did not pay."""
+        """False if a trial of spreading failed; the segment is then a loop for good."""
         trial = self._trial
         if trial is not None and trial.has_failed:
             self.is_spread = False
         return self.is_spread
 
     def push_only(self, engine: Engine, frame: FrameType) -> Op:
-        """Push a launch of which this is all; an op that is over when it is."""
+        """Push a launch that has no other part; returns an op that is over when the launch is."""
         if not self.is_spread and not self._priority:
             return self._push_loop(engine, frame)
         op = self.push(engine, frame)
-        # It may have been spread meanwhile, and then there is a fence too many.
+        # If it was spread meanwhile, the fence is superfluous but harmless.
         return self._fence(engine) if self.was_spread else op
 
     def _push_loop(self, engine: Engine, frame: FrameType, times: Times | None = None) -> Op:
@@ -124,14 +125,14 @@ class HostPart:
         return fences.behind(engine, [*variables, *self.over], [*updated, *written])
 
     def _run(self, op: Any) -> None:
-        """Call each function. What needs what one that failed should have written is left out, all
-        else is called. Raises what the first that failed raised."""
+        """Call each function, except those that need a failed function's results. Raises the first
+        failed function's exception."""
         recorder = op._engine._ledger.recorder
         calls = self._calls
         wants_times = self._spreading.wants_times
         if wants_times or (recorder is not None and recorder.times_functions):
             calls = self._timed(op)
-        # They know how far it came: a counter would cost as much as a call.
+        # The iterators know the progress: a counter would cost as much as a call.
         place = calls.begin()
         begun = perf_counter()
         try:
@@ -139,7 +140,7 @@ class HostPart:
             if self._spreading.pays(perf_counter() - begun, len(calls)) or (
                 wants_times and self._pays(op)
             ):
-                # For good, or until it has not paid: who pushes meanwhile looks twice.
+                # For good, or until a trial fails; concurrent pushes check twice.
                 self.was_spread = self.is_spread = True
         except Exception as error:
             at = calls.failed_at(*place, error)
@@ -152,21 +153,21 @@ class HostPart:
             op = None
 
     def _pays(self, op: Any) -> bool:
-        """True if it is to be spread, by the times that a launch has noted."""
+        """True if it should be spread, by the times that a launch has noted."""
         took = {step: end - begin for step, begin, end in op.node_times}
         seconds = {node: sum(took[step] for step in node.steps or (node,)) for node in self.nodes}
-        # A serial engine has no workers, and one thread.
+        # A serial engine has no workers: one thread runs everything.
         workers = getattr(op._engine._pools[self._pool], "size", 1)
         if not self._spreading.pays_by(seconds, workers):
             return False
-        # Of what is ready workers take what was pushed first.
+        # Workers take ready ops in push order.
         parts = dict(zip(self.nodes, self._alone, strict=True))
         self._alone = [parts[node] for node in urgent_first(self.nodes, seconds)]
         self._trial = Trial(sum(seconds.values()), len(self._alone))
         return True
 
     def _timed(self, op: Any) -> Calls:
-        """The same calls, which note when each began and ended; for who watches."""
+        """The same calls, each noting its begin and end for an observer."""
         op.node_times = noted = []
 
         def timed(step: Node) -> Callable[[], None]:
@@ -182,12 +183,12 @@ class HostPart:
         return Calls([timed(step) for step in self._steps])
 
     def _salvage(self, op: Any) -> None:
-        """Call each function that needs nothing of what was to be written before and failed."""
+        """Call each function that needs none of the data that failed before this op."""
         op._damage = Damage.before(origins_of(op))
         self._run_on(0, op)
 
     def _run_on(self, first: int, op: Any) -> None:
-        """Call those from `first` on that need nothing that is wrong; what else becomes of it."""
+        """Call those functions from `first` on that need no damaged data; note the other damage."""
         damage = op._damage
         for at in range(first, len(self._calls)):
             accesses = self._steps[at].hazards
@@ -195,7 +196,7 @@ class HostPart:
                 try:
                     self._calls.functions[at]()
                 except Exception:
-                    # One failure is raised; this one is told of by what it left undone.
+                    # Only the first failure is raised; this one shows in the damage.
                     pass
                 else:
                     damage.heal(accesses)
@@ -225,10 +226,10 @@ class HostPart:
         return f"node {node.index} ({node.name}), recorded at {node.push_site}"
 
     def raise_if_gone(self) -> None:
-        """There is nothing of its own."""
+        """Host functions have no resources that could be gone."""
 
     def close(self) -> None:
-        """There is nothing of its own."""
+        """Host functions have no resources to close."""
 
 
 def _chain(node: Node, around: Segment) -> Segment:

@@ -1,7 +1,7 @@
-"""Floor 3, parts. By what each op of a launch is known to be over.
+"""Floor 3, parts. Variables that show when the ops of a launch are over.
 
-An op that writes nothing would be followed by nobody: it is given a variable to write. So whoever
-comes after all that the ops of a launch write comes after the launch.
+Nothing could be ordered behind an op that writes nothing, so it gets a variable to write. Then an
+op that comes after everything that a launch writes comes after the launch.
 """
 
 from __future__ import annotations
@@ -15,13 +15,14 @@ if TYPE_CHECKING:
 
 
 def is_silent(accesses: Accesses) -> bool:
-    """True for what writes nothing."""
+    """True for accesses without writes."""
     (_, updated, written), _, variables = accesses
     return not (updated or written or variables)
 
 
 def followed(accesses: Accesses, name: str) -> tuple[Accesses, tuple[Var, ...]]:
-    """These accesses, with a variable if they write nothing; that variable, if there is one."""
+    """These accesses, with a variable if they have no writes, and that variable, if there is
+    one."""
     if not is_silent(accesses):
         return accesses, ()
     over = Var(f"{name}, over")
@@ -29,30 +30,30 @@ def followed(accesses: Accesses, name: str) -> tuple[Accesses, tuple[Var, ...]]:
 
 
 class Between:
-    """The variables by which one launch comes after one op, and before another.
+    """The variables that order one launch after one op, and before another.
 
-    Nothing else is touched: what is poisoned of the launch's data poisons neither of these, and is
-    not poisoned by them.
+    They are apart from the launch's data: poison of the data does not reach the two ops, and poison
+    of the ops does not reach the data.
     """
 
     def __init__(self) -> None:
         self.begin = Var("launch, begins")
-        # What each op of the launch writes; poisoned where it fails, or some of it does.
+        # A variable for each op of the launch; poisoned if the op fails, also in part.
         self.ends: list[Var] = []
 
     def of_one(self) -> tuple[tuple[Var, ...], tuple[Var, ...]]:
-        """What one op of the launch reads besides, and what it writes."""
+        """The additional reads and writes of one op of the launch."""
         end = Var("launch, ends")
         self.ends.append(end)
         return (self.begin,), (end,)
 
 
 def besides(between: Between | None) -> tuple[tuple[Var, ...], tuple[Var, ...]]:
-    """What an op reads and writes besides its data."""
+    """The additional reads and writes of an op."""
     return ((), ()) if between is None else between.of_one()
 
 
 def tell(op: Any, accesses: Accesses) -> None:
-    """Something of `op`, which accesses this and writes a launch's end besides, has failed: who
-    comes after that end is told. What is besides stands last."""
+    """Mark the end of a launch as failed for `op`, which has these accesses and failed in part. The
+    variable of the end is the last of the op's writes."""
     op._damage.fail((((), (), ()), (), op._writes[len(accesses[2]) :]))

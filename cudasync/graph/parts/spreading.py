@@ -1,8 +1,9 @@
-"""Floor 3, parts. When functions of the host are worth being ops of their own, for several workers.
+"""Floor 3, parts. Decides when host functions are worth being ops of their own.
 
-An op costs what a hundred empty functions do, so a segment is a loop until launches have shown that
-it takes long: very long, and nobody minds; or long enough for what several workers can do at once,
-by the times of its nodes and what comes after what, to be worth an op for each.
+An op costs as much as a hundred empty functions, so a segment is a loop until launches have shown
+that it takes long. It is spread if it takes so long that the cost of ops does not matter. It is
+also spread if several workers would gain more than that cost, by the times of its nodes and their
+dependencies.
 """
 
 from __future__ import annotations
@@ -18,39 +19,39 @@ if TYPE_CHECKING:
 
     Times: TypeAlias = list[tuple[float, float]]
 
-# Functions that take longer than this on average are spread in any case: launches in flight may
-# then overlap, and stages of one follow those of the other.
+# Functions with a longer average are always spread: launches in flight may then overlap, and their
+# stages follow each other.
 LONG_S = 1e-3
-# Below this it is never worth it.
+# Spreading functions below this average is never worthwhile.
 SHORT_S = 30e-6
-# What an op costs the worker that has it, more than in a loop.
+# The additional cost of an op for its worker, compared with a call in a loop.
 OP_S = 10e-6
-# Spread, it has to take no more of the time than this.
+# The estimated time when spread must be below this share of the loop's.
 MOST = 0.9
-# Of so many launches that are spread one has to be quicker than the loop.
+# One of this many spread launches must be quicker than the loop.
 TRIALS = 2
 
 
 class Spreading:
-    """What launches of one segment have shown. A launch tells it how long it took."""
+    """The evidence from launches of one segment. Each launch reports its time."""
 
     def __init__(self, nodes: Sequence[Node], *, is_chain: bool) -> None:
         self._nodes = nodes
-        # The next launch is to time each function.
+        # The next launch must time each function.
         self.wants_times = False
-        # Nothing that a launch takes changes it any more, unless it is very long.
+        # True once later times no longer matter, unless they are very long.
         self._is_settled = is_chain or len(nodes) < 2
 
     def pays(self, took: float, count: int) -> bool:
-        """True if a launch, which called so many functions, took so long that it is to be spread
-        from now on, whatever they are."""
+        """True if a launch of `count` functions took so long that they must be spread in any
+        case."""
         if len(self._nodes) > 1 and took > LONG_S * count:
             return True
         self.wants_times = not self._is_settled and took > SHORT_S * count
         return False
 
     def pays_by(self, seconds: Mapping[Node, float], workers: int) -> bool:
-        """True if it is to be spread, by what its nodes took in a launch."""
+        """True if it should be spread, by the times of its nodes in a launch."""
         self._is_settled, self.wants_times = True, False
         total = sum(seconds.values())
         return (
@@ -60,19 +61,19 @@ class Spreading:
 
 
 class Trial:
-    """Whether launches that are spread take less than the loop did.
+    """Whether spread launches take less time than the loop did.
 
-    Functions that keep the interpreter to themselves do not run at once, whatever their times say.
+    Functions that hold the GIL do not overlap, and their single times do not show it.
     """
 
     def __init__(self, loop_s: float, count: int) -> None:
         self._loop_s, self._count = loop_s, count
-        # Of each launch that is watched, when each of its ops began and ended.
+        # For each watched launch, the begin and end of each of its ops.
         self._launches: list[Times] = []
 
     def next(self) -> Times | None:
-        """Where the ops of the next launch are to note when they begin and end; None for nowhere:
-        one is under way, or enough are over."""
+        """A list for the begins and ends of the next launch's ops. None if a launch is under way,
+        or enough are over."""
         known = self._launches
         if len(known) == TRIALS or (known and len(known[-1]) < self._count):
             return None
@@ -93,7 +94,7 @@ def _elapsed(times: Times) -> float:
 def noting(
     fn: Callable[[], object], times: Times, now: Callable[[], float]
 ) -> Callable[[], object]:
-    """`fn`, which notes when it began and ended."""
+    """`fn`, noting its begin and end."""
 
     def call() -> object:
         begin = now()
@@ -106,24 +107,24 @@ def noting(
 
 
 def urgent_first(nodes: Sequence[Node], seconds: Mapping[Node, float]) -> list[Node]:
-    """The nodes, that with the longest way to the end first: an order that all of them allow."""
+    """The nodes by their longest path to the end, in an order that the edges allow."""
     left = dict(seconds)
     for node in reversed(nodes):
         for other in node.before:
             if other in left:
                 left[other] = max(left[other], seconds[other] + left[node])
-    # Of those that are as far from the end, as when they take no time, each stands where it did.
+    # The sort is stable: nodes at equal distance, as those that take no time, keep their order.
     return sorted(nodes, key=left.__getitem__, reverse=True)
 
 
 def together(nodes: Sequence[Node], seconds: Mapping[Node, float], workers: int) -> float:
-    """How long so many workers take, an op for each node, if each begins as soon as it can."""
+    """The time of so many workers, with an op for each node, if each begins as soon as it can."""
     free = [0.0] * workers
     ends: dict[Node, float] = {}
     for node in nodes:
         begin = heappop(free)
         for other in node.before:
-            # What comes before the segment is over.
+            # Predecessors outside of the segment are over.
             begin = max(begin, ends.get(other, 0.0))
         ends[node] = begin + seconds[node] + OP_S
         heappush(free, ends[node])

@@ -1,7 +1,7 @@
-"""Floor 3, passes. Each takes a program and gives one that does the same, with less to do.
+"""Floor 3, passes. Each pass turns a program into an equivalent one with less to do.
 
-A program is its nodes in push order. A pass is a file with `run(nodes)`, which gives the nodes that
-are left and a line of what was done. Whoever takes a pass away gets the same results.
+A program is its nodes in push order. A pass is a file with `run(nodes)`, which returns the
+remaining nodes and a line for the report. Results are the same without any pass.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from cudasync.graph.node import Node
 
-# In this order: what is left out need not be fused, and edges are counted when all nodes are there.
+# In this order: nodes that `dead` drops need no fusion, and edges are reduced last.
 PASSES = {
     "dead": dead.run,
     "fusion": fusion.run,
@@ -47,10 +47,10 @@ PASSES = {
 def optimised(
     nodes: Sequence[Node], without: Collection[str]
 ) -> tuple[tuple[Node, ...], list[str]]:
-    """The program after all passes but those, and what each of them did, with the
-    figures before and after it.
+    """The program after all passes except those, and a line of each, with the figures before and
+    after it.
 
-    Raises ValueError for the name of a pass that there is not.
+    Raises ValueError for an unknown pass.
     """
     unknown = sorted(set(without) - set(PASSES))
     if unknown:
@@ -62,7 +62,7 @@ def optimised(
             said.append(f"{name}: left out")
             continue
         left, line = run(nodes)
-        # What has as many nodes as before has its edges.
+        # A program with as many nodes as before keeps its edges.
         left = ordered(left) if len(left) < len(nodes) else left
         is_same = len(left) == len(nodes) and all(map(is_, left, nodes))
         after = before if is_same else figures(left)

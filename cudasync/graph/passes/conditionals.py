@@ -1,7 +1,8 @@
-"""Floor 3, passes. Blocks with nothing inside but work of one device become work of that device.
+"""Floor 3, passes. Blocks with only work of one device inside become work of that device.
 
-The driver has nodes that run a graph if a condition holds, or while it does: then a loop, whatever
-its rounds, is a part of one launch, and nobody waits for a flag. All other blocks are the engine's.
+The driver has nodes that run a graph if a condition holds, or while it holds. So a loop with any
+number of rounds is a part of one launch, and nothing waits for its flag. The engine runs all other
+blocks.
 """
 
 from __future__ import annotations
@@ -24,9 +25,9 @@ if TYPE_CHECKING:
 
 
 def run(nodes: Sequence[Node]) -> tuple[list[Node], str]:
-    """Move what can be moved, blocks in blocks too, and leave out what is repeated 0 times.
+    """Move the blocks that a device can run, nested ones too, and drop those repeated 0 times.
 
-    In checked mode nothing is moved: a kernel that is launched by a condition is held to nothing.
+    In checked mode nothing is moved: a kernel that a condition launches is held to nothing.
     """
     if is_checked():
         return list(nodes), "left to the engine, which checks each round"
@@ -48,7 +49,7 @@ def _is_nothing(node: Node) -> bool:
 
 
 def _block(node: Node, count: list[int]) -> Node:
-    """The block, with what is inside moved; on a device, if all of that is there."""
+    """The block, with nested blocks moved; on a device, if everything inside is on that device."""
     control = node.control
     assert control is not None
     count[1] += 1
@@ -65,7 +66,7 @@ def _block(node: Node, count: list[int]) -> Node:
 
 
 def _place_of(control: Control) -> tuple[Device, int] | None:
-    """The device that can do all of it, and the priority; None where there is none."""
+    """The device that can run the whole block, and the priority; None if there is none."""
     inside = [each for body in control.bodies for each in body]
     if not inside or not all(map(_can_be_inside, inside)):
         return None
@@ -81,8 +82,8 @@ def _place_of(control: Control) -> tuple[Device, int] | None:
 
 
 def _can_be_inside(node: Node) -> bool:
-    """True for what a graph of the driver takes in a body: launches, blocks, and what a device
-    copies within itself and fills. What a function of the user's enqueues is not known."""
+    """True for nodes that a body in the driver's graph may contain: launches, blocks, and copies
+    within a device and fills. The work of a user's function is unknown."""
     if node.device is None or node.is_alone:
         return False
     if node.transfer is not None:

@@ -1,6 +1,6 @@
-"""Floor 3, passes. Copies that lie beside each other become one, and so do fills.
+"""Floor 3, passes. Copies of adjacent memory become one copy, and so do fills.
 
-The first of two is done with the second, so nothing in between may come after it.
+The first of two is done with the second, so no node in between may depend on the first.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ if TYPE_CHECKING:
     from cudasync.graph.node import Node
     from cudasync.graph.transfers import Transfer
 
-# So many that were before are looked at for each.
+# The number of earlier copies that are compared with each copy.
 _WINDOW = 32
 
 
 def run(nodes: Sequence[Node]) -> tuple[list[Node], str]:
-    """Join what can be joined."""
-    # By whom each is first followed.
+    """Join adjacent copies and fills."""
+    # For each node, the first node that depends on it.
     followed: dict[Node, int] = {}
     for node in nodes:
         for other in node.before:
             followed.setdefault(other, node.index)
-    # What each that is left does by now, and the recorded nodes that are in it.
+    # For each remaining node, its joined transfer and the recorded nodes in it.
     joined: dict[Node, tuple[Transfer, list[Node]]] = {}
     for node in nodes:
         if node.transfer is None:

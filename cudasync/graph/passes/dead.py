@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def run(nodes: Sequence[Node]) -> tuple[list[Node], str]:
-    """Leave out what makes nothing but temporaries that nothing comes after."""
+    """Drop nodes that make only temporaries and have no successors."""
     needed: set[Node] = set()
     left: list[Node] = []
     for node in reversed(nodes):

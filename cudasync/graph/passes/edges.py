@@ -1,4 +1,4 @@
-"""Floor 3, passes. Edges that others say already are left out: the transitive reduction."""
+"""Floor 3, passes. Edges that follow from other edges are dropped: the transitive reduction."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ if TYPE_CHECKING:
     from cudasync.graph.node import Node
 
 
-# The ancestors of all nodes are as many bits, squared: 13 MB.
+# The ancestors of all nodes take this number squared, in bits: 13 MB.
 _MOST = 10_000
 
 
 def run(nodes: Sequence[Node]) -> tuple[list[Node], str]:
-    """The same nodes with the edges that are needed; all edges, of more nodes than can be told."""
+    """The same nodes with the necessary edges; beyond `_MOST` nodes, with all edges."""
     if len(nodes) > _MOST:
         return list(nodes), f"left as they are, with more than {_MOST} nodes"
     needed = reduced(tuple(nodes))

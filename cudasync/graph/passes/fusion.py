@@ -1,8 +1,8 @@
-"""Floor 3, passes. Elementwise operations in a row become one kernel.
+"""Floor 3, passes. Consecutive elementwise operations become one kernel.
 
-An operation is taken in by the one that reads its result, where that result is a temporary and
-nothing else touches it. It is computed later than before, so nothing in between may write what it
-reads. How two become one is the affair of the floor that knows what they compute.
+An operation is inlined into the reader of its result, if the result is a temporary that nothing
+else touches. It is then computed later than before, so no node in between may write its operands.
+The floor above, which knows what operations compute, merges two expressions.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ if TYPE_CHECKING:
 
 
 def run(nodes: Sequence[Node]) -> tuple[list[Node], str]:
-    """Let each operation take in what made its operands."""
+    """Inline the producers of operands into each operation."""
     left, taken = merged(nodes, lambda outer, inner: outer.takes_in(inner))
     return left, f"{len(taken)} of {len(nodes)} nodes taken in by others"
 
 
 def merged(nodes: Sequence[Node], take: Callable[[Any, Any], Any]) -> tuple[list[Node], list[Node]]:
-    """The program with nodes inside of others, and which these are.
+    """The program after inlining, and the inlined nodes.
 
-    `take(outer, inner)` gives one expression for two of which the first reads what the second
-    makes, or None.
+    `take(outer, inner)` returns one expression for both, where `outer` reads the result of `inner`,
+    or None.
     """
     program = _Program(nodes, take)
     for node in nodes:
@@ -44,7 +44,7 @@ def merged(nodes: Sequence[Node], take: Callable[[Any, Any], Any]) -> tuple[list
 
 
 class _Program:
-    """What each node computes by now, and the edges among those that are left."""
+    """The current expression of each node, and the edges among the remaining nodes."""
 
     def __init__(self, nodes: Sequence[Node], take: Callable[[Any, Any], Any]) -> None:
         self._take = take
@@ -54,11 +54,11 @@ class _Program:
         for node in nodes:
             for other in node.before:
                 self.after[other].add(node)
-        # By whom, for those that are gone.
+        # For each inlined node, the node that took it in.
         self.taken: dict[Node, Node] = {}
 
     def take_one(self, node: Node) -> bool:
-        """Let `node` take in one of those that it comes after; False if there is none to take."""
+        """Inline one predecessor into `node`; False if none can be inlined."""
         mine = self.expressions[node]
         if mine is None:
             return False
@@ -72,13 +72,13 @@ class _Program:
         return False
 
     def last(self, node: Node) -> Node:
-        """The node that has it inside."""
+        """The remaining node that contains it."""
         while node in self.taken:
             node = self.taken[node]
         return node
 
     def _is_nodes_own(self, inner: Node, node: Node) -> bool:
-        """True if `node` may compute `inner` in its place: nobody else sees the difference."""
+        """True if `node` may compute `inner` in its own place without visible difference."""
         made = self.expressions[inner]
         if made is None or not made.is_temporary:
             return False
@@ -101,7 +101,7 @@ class _Program:
             self.after[other].remove(inner)
             self.after[other].add(node)
             self.before[node].add(other)
-        # Whoever overwrites what it read comes after where it is read now.
+        # A node that overwrites an operand of `inner` must now come after `node`.
         for other in self.after[inner] - {node}:
             self.before[other].remove(inner)
             self.before[other].add(node)

@@ -1,8 +1,8 @@
-"""Floor 3, passes. Functions of the host that follow each other become one node.
+"""Floor 3, passes. Chains of host functions become one node.
 
-One is joined with the next where that needs it alone, and nobody else does: no order is added. The
-node has the functions as its steps, so a failure is that of one of them (`parts/host`). Those that
-turn out to take long are handed over one by one, as any others.
+A function is joined with its only predecessor if it is that one's only successor, so no order is
+added. The node has the functions as its steps, so a failure is that of one step (`parts/host`). A
+chain that is found to take long is spread again, as other functions are.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
     from cudasync.graph.node import Node
 
-# Beyond, edges count as they are: the ancestors of all nodes are as many bits, squared.
+# Beyond this, edges are not reduced: the ancestors of all nodes take this number squared, in bits.
 _MOST = 10_000
 
 
 def run(nodes: Sequence[Node]) -> tuple[list[Node], str]:
-    """Join chains."""
+    """Join chains of host functions."""
     following = _following(nodes)
     behind = set(following.values())
     left: list[Node] = []
@@ -42,12 +42,12 @@ def run(nodes: Sequence[Node]) -> tuple[list[Node], str]:
 
 
 def _following(nodes: Sequence[Node]) -> dict[Node, Node]:
-    """Of each node the one that it is joined with, where there is one."""
+    """For each node, the node that it is joined with, if any."""
     if sum(map(_is_on_host, nodes)) < 2:
         return {}
     is_small = len(nodes) <= _MOST
     needed = reduced(tuple(nodes)) if is_small else [node.before for node in nodes]
-    # Of each node the one that comes after it; None if there are several.
+    # For each node its only successor; None if there are several.
     after: dict[Node, Node | None] = {}
     for node, before in zip(nodes, needed, strict=True):
         for other in before:

@@ -1,11 +1,12 @@
-"""Floor 3, passes. Temporaries whose lives do not meet share memory.
+"""Floor 3, passes. Temporaries whose lives do not overlap share memory.
 
-The life of one is all that touches it. Two do not meet if, by the edges that there are, all that
-touches one comes before what makes the other: in every order that the graph allows. So sharing
-orders nothing that was not in that order, and what may run side by side does so still.
+The life of a temporary is the set of nodes that touch it. Two lives do not overlap if, by the
+existing edges, all nodes that touch one come before the maker of the other, in every order that the
+graph allows. So sharing adds no order, and the graph stays as parallel as before.
 
-Nothing is allocated: some of the memory that the recording took holds all (`packing`). The rest
-goes back where it came from, once the recording is gone that could be instantiated again.
+The pass allocates nothing: some of the memory that the recording took holds all temporaries
+(`packing`). The rest returns to its owner, once the recording that could be instantiated again is
+gone.
 """
 
 from __future__ import annotations
@@ -24,13 +25,13 @@ if TYPE_CHECKING:
     from cudasync.graph.node import Node
     from cudasync.graph.passes.packing import Block
 
-# The ancestors of all nodes are as many bits, squared; temporaries are compared with each other.
+# The ancestors of all nodes take the square of this, in bits; temporaries are compared pairwise.
 _MOST = 10_000
 _MOST_TEMPORARIES = 2_000
 
 
 def run(nodes: Sequence[Node]) -> tuple[Sequence[Node], str]:
-    """Lay temporaries into each other's memory."""
+    """Pack temporaries into each other's memory."""
     if not any(node.expression is not None for node in nodes):
         return nodes, "there are no temporaries"
     found = temporaries(nodes)
@@ -45,7 +46,7 @@ def run(nodes: Sequence[Node]) -> tuple[Sequence[Node], str]:
 
 
 def _aims(blocks: Iterable[Block]) -> dict[int, Aim]:
-    """Where things are now for each node, by its place, that touches what is moved."""
+    """For each node that touches moved memory, by its index, the aim at the new addresses."""
     aims: dict[int, Aim] = {}
     for block in blocks:
         for each, offset in block.inside:
@@ -59,7 +60,7 @@ def _aims(blocks: Iterable[Block]) -> dict[int, Aim]:
 
 
 def temporaries(nodes: Sequence[Node]) -> list[Temporary]:
-    """Those whose memory can be moved: all that touches them can be aimed."""
+    """The temporaries whose memory can be moved, because all nodes that touch it can be aimed."""
     makers = _makers(nodes)
     if len(nodes) > _MOST or not 1 < len(makers) <= _MOST_TEMPORARIES:
         return []
@@ -93,7 +94,7 @@ def temporaries(nodes: Sequence[Node]) -> list[Temporary]:
 
 
 def _makers(nodes: Sequence[Node]) -> dict[Region, Node]:
-    """Who makes each, but for those that share bytes already: nodes of a graph in this one."""
+    """The maker of each region, without regions that overlap already: nodes of an inner graph."""
     made = [
         (node.expression.result.region, node)
         for node in nodes
@@ -132,7 +133,7 @@ def _end(region: Region) -> int:
 
 
 def _without_the_rest(nodes: Sequence[Node]) -> list[Node]:
-    """The same steps, which keep alive what they did but for temporaries that none touches."""
+    """The same steps; they no longer keep temporaries alive that no node touches."""
     used = {each.start for node in nodes for part in node.hazards[0] for each in part}
     kept = {node: _all_kept(node) for node in nodes}
     gone = {
@@ -148,7 +149,7 @@ def _without_the_rest(nodes: Sequence[Node]) -> list[Node]:
 
 
 def _all_kept(node: Node) -> tuple[list[Any], list[Node]]:
-    """What it keeps, and what the nodes do that it was made of; these nodes."""
+    """The objects that a node keeps, directly or through the nodes it was made of; those nodes."""
     found: dict[int, Any] = {}
     seen: dict[Node, None] = {}
     waiting = [node]

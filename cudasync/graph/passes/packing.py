@@ -1,8 +1,9 @@
-"""Floor 3, passes. How lives are laid into memory that there is, for `memory`.
+"""Floor 3, passes. Packs lives into existing memory, for the `memory` pass.
 
-Memory is that of some of the temporaries, *blocks*; each temporary lies in one of them, beside
-those that it meets. Which blocks: the largest of all first, each as far as needed; then, of few
-temporaries, as few as hold all of them, and each as small as it can be. What takes less is taken.
+The memory of some temporaries serves as *blocks*. Each temporary lies in a block, beside those that
+it overlaps in time. The first choice of blocks is the largest, each as needed. For few temporaries
+a second choice is tried: as few blocks as hold all, each as small as possible. The choice that
+takes less memory wins.
 """
 
 from __future__ import annotations
@@ -17,9 +18,9 @@ if TYPE_CHECKING:
     from cudasync.driver import Device
     from cudasync.engine.hazards.interval_map import Region
 
-# What memory of a device begins at a multiple of.
+# Device memory begins at a multiple of this.
 _ALIGNMENT = 256
-# Choices of blocks are tried for so many temporaries, where they take so few blocks.
+# The second choice is tried up to this many temporaries, and this many blocks in the first.
 _MOST_TRIED = 300
 _MOST_BLOCKS = 8
 
@@ -29,19 +30,19 @@ class Temporary(NamedTuple):
 
     region: Region
     device: Device | None
-    # The place of the node that makes it, and those of all that touch it, as bits.
+    # The index of its maker, and the indices of all nodes that touch it, as bits.
     made: int
     users: int
-    # Of what comes before the node that makes it.
+    # The ancestors of its maker, as bits.
     ancestors: int
 
     @property
     def size(self) -> int:
-        """Its bytes, which are all that its memory has."""
+        """Its bytes, which are all bytes of its memory."""
         return self.region.end - self.region.start
 
     def is_over_before(self, other: Temporary) -> bool:
-        """True if all that touches it comes before what makes the other."""
+        """True if all nodes that touch it come before the maker of the other."""
         return not self.users & ~other.ancestors
 
     def meets(self, other: Temporary) -> bool:
@@ -51,7 +52,7 @@ class Temporary(NamedTuple):
 
 @dataclass
 class Block:
-    """Memory that one temporary has, to its last byte; what is laid into it, at which offsets."""
+    """Memory of one temporary, in full, and the temporaries packed into it, at their offsets."""
 
     start: int
     size: int
@@ -59,7 +60,8 @@ class Block:
     inside: list[tuple[Temporary, int]] = field(default_factory=list)
 
     def place_for(self, made: Temporary) -> int | None:
-        """The lowest offset at which it lies beside all that it meets; None where there is none."""
+        """The lowest offset at which it fits beside all that it overlaps in time; None if none
+        fits."""
         at = 0
         for other, offset in self.inside:
             if at + made.size <= offset:
@@ -85,7 +87,7 @@ def packed(found: Iterable[Temporary]) -> list[Block]:
 
 
 def _one_by_one(largest: Sequence[Temporary]) -> list[Block]:
-    """Those that fit in no block so far have one of their own."""
+    """A temporary that fits in no existing block becomes a block."""
     blocks: list[Block] = []
     for each in largest:
         if not _lay(each, blocks):
@@ -94,7 +96,7 @@ def _one_by_one(largest: Sequence[Temporary]) -> list[Block]:
 
 
 def _as_few(largest: Sequence[Temporary]) -> list[Block]:
-    """As few of the largest as hold all, then each exchanged for the smallest that does."""
+    """The fewest of the largest that hold all, then each exchanged for the smallest that does."""
     low, high = 1, len(largest)
     while low < high:
         middle = (low + high) // 2
@@ -119,8 +121,8 @@ def _as_few(largest: Sequence[Temporary]) -> list[Block]:
 
 
 def _laid(found: Sequence[Temporary], owners: Sequence[Temporary]) -> list[Block] | None:
-    """All of them in the memory of some, in the order in which they are made; None if it is too
-    little."""
+    """All temporaries in the memory of `owners`, in the order of their making; None if that is too
+    small."""
     blocks = [Block(each.region.start, each.size) for each in sorted(owners, key=_size)]
     if all(_lay(each, blocks) for each in sorted(found, key=_made)):
         return blocks

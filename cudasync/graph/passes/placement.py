@@ -1,8 +1,8 @@
-"""Floor 3, passes. Steps that were recorded for any device go where all ends soonest.
+"""Floor 3, passes. Steps on `cs.ANY` memory go to the devices where the whole ends soonest.
 
-Which device does what is found by HEFT over what steps cost, measured or estimated, and what it
-takes to move data (`placement/plan`). Moves are copies between devices, as any others. A
-program that gains nothing by that, as a chain, stays on one device.
+HEFT chooses the devices, by the measured or estimated costs of steps and of moving data
+(`placement/plan`). Moves are ordinary copies between devices. A program that gains nothing, such as
+a chain, stays on one device.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def run(nodes: Sequence[Node]) -> tuple[Sequence[Node], str]:
-    """Place what may be anywhere."""
+    """Place the free steps."""
     if not any(node.anywhere for node in everything(nodes)):
         return nodes, "nothing was recorded for any device"
     devices = [Device(ordinal) for ordinal in range(device_count())]

@@ -1,7 +1,7 @@
-"""Floor 3, passes. A reduction computes what it reduces: operations before it become part of it.
+"""Floor 3, passes. Operations on the operands of a reduction become part of the reduction.
 
-By the rules of `fusion`: what is taken in makes a temporary that nothing else touches. In which
-order a reduction combines its elements stays as it was, so it gives the same bits.
+The rules are those of `fusion`: an inlined operation makes a temporary that nothing else touches. A
+reduction still combines its elements in the same order, so it gives the same bits.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def run(nodes: Sequence[Node]) -> tuple[list[Node], str]:
-    """Let each reduction take in what made its operands."""
+    """Inline the producers of operands into each reduction."""
     taken: list[Node] = []
     left = list(nodes)
     if any(node.expression is not None and node.expression.is_reduction for node in nodes):

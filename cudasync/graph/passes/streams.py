@@ -1,8 +1,8 @@
-"""Floor 3, passes. Nodes of a device are put on streams, the first of which is the critical path.
+"""Floor 3, passes. Numbers streams of device nodes; the first has the critical path.
 
-The driver starts nodes of a graph as it sees fit, among those that nothing keeps any more. What is
-on the longest way to the end goes first then: its kernels have a higher priority than those of
-other streams. A stream is a way through the program; it orders nothing, since all order is edges.
+The driver starts ready nodes of a graph in an order of its own. Kernels on the longest path to the
+end should go first, so they get a higher priority than those of other streams. A stream is a path
+through the program; it orders nothing, because all order comes from edges.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def run(nodes: Sequence[Node]) -> tuple[list[Node], str]:
-    """Say of each node of a device which stream of it the node is on."""
+    """Give each device node the number of its stream."""
     count = sum(node.device is not None for node in nodes)
     if count < 2:
         return list(nodes), f"{count} nodes of devices on {count} streams"
@@ -35,10 +35,10 @@ def run(nodes: Sequence[Node]) -> tuple[list[Node], str]:
 
 
 def remaining(nodes: Sequence[Node]) -> dict[Node, float]:
-    """Of each node how long it is until the last that needs it is over, by an estimate."""
+    """For each node, the estimated time from its begin until its last dependent is over."""
     left: dict[Node, float] = dict.fromkeys(nodes, 0.0)
     for node in reversed(nodes):
-        # So far it is the longest of those behind.
+        # Until here it is the longest time of its successors.
         left[node] += seconds_of(node, bytes_of(node))
         for other in node.before:
             left[other] = max(left[other], left[node])
@@ -46,7 +46,7 @@ def remaining(nodes: Sequence[Node]) -> dict[Node, float]:
 
 
 def _followers(nodes: Sequence[Node], left: Mapping[Node, float]) -> dict[Node, list[Node]]:
-    """Of each node those that come directly after it, the most urgent first."""
+    """For each node its direct successors, the most urgent first."""
     after: dict[Node, list[Node]] = {node: [] for node in nodes}
     for node in nodes:
         for other in node.before:
@@ -59,7 +59,7 @@ def _followers(nodes: Sequence[Node], left: Mapping[Node, float]) -> dict[Node, 
 def _streams(
     nodes: Sequence[Node], left: Mapping[Node, float], after: Mapping[Node, list[Node]]
 ) -> dict[Node, tuple[object, int]]:
-    """The device of each node that has one, and the number of its stream there."""
+    """The device of each device node, and the number of its stream there."""
     found: dict[Node, tuple[object, int]] = {}
     counts: dict[object, int] = {}
     for node in sorted(nodes, key=left.__getitem__, reverse=True):
@@ -69,7 +69,7 @@ def _streams(
         number = counts.get(device, 0)
         counts[device] = number + 1
         for each in _way(node, after):
-            # It may lead through the host and other devices, which are not this stream's.
+            # The path may cross the host and other devices, which are not part of this stream.
             if each.device is device:
                 if each in found:
                     break
@@ -78,7 +78,7 @@ def _streams(
 
 
 def _way(node: Node, after: Mapping[Node, list[Node]]) -> Iterator[Node]:
-    """From here to the end, at each node on to the most urgent that follows."""
+    """The path from here to the end that always takes the most urgent successor."""
     while True:
         yield node
         if not after[node]:

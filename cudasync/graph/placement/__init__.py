@@ -1,5 +1,5 @@
-"""Floor 3, placement. Which device does what of a program that was recorded for any of them.
+"""Floor 3, placement. Chooses the device of each step that was recorded for any device.
 
-`memory` has what may be elsewhere, `schedule` chooses (HEFT), `costs` is by what, `freedom` tells
-which steps may be moved, `moves` has the copies that this takes.
+`memory` has the memory that may be elsewhere, `schedule` chooses (HEFT), `costs` has the costs.
+`freedom` finds the steps that may move, and `moves` adds the necessary copies.
 """

@@ -1,8 +1,9 @@
-"""Floor 3, placement. What is where at the edges of a block, before each round and behind each.
+"""Floor 3, placement. Places of values at the edges of a block, before and after each round.
 
-It is the same at all edges, so what lives through rounds is moved once, before the block: what
-steps only read is wherever they read it, what they write is where the last of them writes it.
-The flag is where it is asked for. Any other choice would be right, too, with more copies.
+They are the same at all edges, so a value that lives through rounds moves once, before the block. A
+value that steps only read is on every device that reads it. A value that steps write is on the
+device of its last writer. The flag is on the device that asks for it. Any other choice would be
+right, too, with more copies.
 """
 
 from __future__ import annotations
@@ -23,17 +24,17 @@ if TYPE_CHECKING:
 
 
 class Edges:
-    """Of one block: the devices that have each part of what it touches, at all of its edges."""
+    """For one block: the devices that have each part of its memory, at all of its edges."""
 
     def __init__(self, pieces: Pieces, flag_on: Device | None) -> None:
         self._pieces = pieces
-        # Where the flag is asked for; None for one of the host, and where there is none.
+        # The device that asks for the flag; None for a flag on the host, or without a flag.
         self.flag_on = flag_on
-        # Of what is touched and is memory of a device.
+        # For each part of device memory that the block touches.
         self.devices: dict[tuple[Piece, int], set[Device]] = {}
 
     def entries(self, regions: Iterable[Region]) -> Iterator[tuple[Region, Device]]:
-        """The parts of these bytes that are somewhere at the edges, each with a device."""
+        """The parts of these bytes that have a value at the edges, each with a device."""
         for region in regions:
             piece = self._pieces.of(region)
             for at in piece.parts(region):
@@ -42,8 +43,8 @@ class Edges:
                     yield part, device
 
     def valid(self, around: Mapping[Piece, Sequence[Any]]) -> dict[Piece, list[Any]]:
-        """Of what is touched: where each part has its value as a round begins, if before the block
-        it is `around`."""
+        """The valid copies of each touched piece when a round begins, given those before the block
+        in `around`."""
         found = {piece: list(around[piece]) for piece, _ in self.devices}
         for (piece, at), devices in self.devices.items():
             found[piece][at] = devices
@@ -51,7 +52,7 @@ class Edges:
 
 
 def edges(control: Control, pieces: Pieces, places: Mapping[Node, Device]) -> Edges:
-    """The edges of a block whose steps are done at these places, else where they were recorded."""
+    """The edges of a block whose steps run at these places, else where they were recorded."""
     read: dict[tuple[Piece, int], set[Device]] = {}
     written: dict[tuple[Piece, int], set[Device]] = {}
     found = Edges(pieces, _flag_on(control, places))
@@ -60,7 +61,7 @@ def edges(control: Control, pieces: Pieces, places: Mapping[Node, Device]) -> Ed
             _note_flag(node.control, _flag_on(node.control, places), pieces, read)
             continue
         on = places.get(node)
-        # A copy reads from wherever its source is.
+        # A copy reads from any place of its source.
         for region in () if node.transfer is not None else needed(node):
             for piece, at, home in _parts(pieces, region):
                 read.setdefault((piece, at), set()).add(on or home)
@@ -85,15 +86,15 @@ def _note_flag(
         return
     for piece, at, _ in _parts(pieces, control.flag.region):
         if is_last and on not in noted.get((piece, at), ()):
-            # What writes the flag elsewhere brings it here in each round.
+            # If the flag's writer is elsewhere, it brings the flag here in each round.
             noted[piece, at] = {on}
         else:
             noted.setdefault((piece, at), set()).add(on)
 
 
 def _flag_on(control: Control, places: Mapping[Node, Device]) -> Device | None:
-    """Where a flag of a device is asked for: with the steps if these are on one device, so that
-    the block can be work of it."""
+    """The device that asks for a device flag: that of the steps, if they are on one device, so that
+    the block can be work of that device."""
     if control.flag is None or control.flag.device is None:
         return None
     steps = [
@@ -107,7 +108,7 @@ def _flag_on(control: Control, places: Mapping[Node, Device]) -> Device | None:
 
 
 def _parts(pieces: Pieces, region: Region) -> Iterator[tuple[Piece, int, Device]]:
-    """The parts of these bytes that are memory of a device."""
+    """The parts of these bytes that are device memory."""
     for each in named([region]):
         piece = pieces.of(each)
         if piece.device is not None:

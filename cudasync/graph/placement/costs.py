@@ -1,7 +1,7 @@
-"""Floor 3, placement. What a step costs on a device: measured, where that was, else by its bytes.
+"""Floor 3, placement. The cost of a step on a device: as measured, else by its bytes.
 
-`exe.measure()` notes what it finds, and whatever is instantiated later is placed by it: the same
-kernel, in the same shape, on as many bytes. Rough figures rank the rest (`graph/figures`).
+`exe.measure()` notes costs. Later instantiations use them for the same kernel, in the same shape,
+on as many bytes. Rough figures rank the other steps (`graph/figures`).
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ if TYPE_CHECKING:
     from cudasync.driver import Device
     from cudasync.graph.node import Node
 
-# Programs with more kinds of steps than this begin anew.
+# Beyond this many kinds of steps, the table begins anew.
 _MOST = 4096
 
-# By what is done: seconds on each device, by ordinal.
+# By kind of step: seconds on each device, by ordinal.
 _measured: dict[Hashable, dict[int, float]] = {}
 
 
 def note(node: Node, seconds: float) -> None:
-    """A step of a device was measured. Any thread may note; the latest counts."""
+    """Note the measured time of a device step. Any thread may note; the latest counts."""
     kind = _kind_of(node)
     if kind is None or node.device is None:
         return
@@ -34,23 +34,24 @@ def note(node: Node, seconds: float) -> None:
 
 
 def seconds_on(node: Node, device: Device) -> float:
-    """What the step takes there: as measured there, else as measured anywhere, else an estimate."""
+    """The seconds of the step there: as measured there, else as measured anywhere, else
+    estimated."""
     found = _measured.get(_kind_of(node)) or {}
     return found.get(device.ordinal, next(iter(found.values()), seconds_of(node, bytes_of(node))))
 
 
 def link(size_bytes: int) -> float:
-    """Seconds that so many bytes take from one device to another."""
+    """The seconds of a copy of so many bytes between devices."""
     return LINK_S + size_bytes / LINK_BYTES_PER_S
 
 
 def forget() -> None:
-    """Know of nothing that was measured."""
+    """Forget all measured times."""
     _measured.clear()
 
 
 def _kind_of(node: Node) -> Hashable:
-    """What is done, whatever the device and the addresses; None if that can not be told."""
+    """The step's kind, independent of device and addresses; None if it is unknown."""
     if node.launch is None:
         return None
     kernel = node.launch.kernel

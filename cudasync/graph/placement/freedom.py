@@ -1,9 +1,9 @@
-"""Floor 3, placement. Which steps of a program may be done on another device than was recorded.
+"""Floor 3, placement. Finds the steps that may run on another device than the recorded one.
 
-Memory of `cs.ANY` may be anywhere, and so may what is computed of it alone, wherever the result
-goes. A device that the user has named stays what it is: a step that reads anything there is done
-there. So are functions of the user's, which have hold of their memory. A block is free as a whole
-where all that is inside is, and its flag.
+Memory on `cs.ANY` may be anywhere, and so may values computed from it alone, wherever the result
+goes. A device that the user names stays: a step that reads anything there runs there. So do the
+user's functions, whose memory cannot be replaced. A block is free as a whole if its flag and
+everything inside are free.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def free_nodes(nodes: Sequence[Node], pieces: Pieces) -> set[Node]:
-    """Those that may be done on any device, inside of blocks, too."""
+    """The nodes that may run on any device, including those inside of blocks."""
     search = _Search(pieces)
     search.program(nodes)
     return search.found
@@ -33,7 +33,7 @@ class _Search:
     def __init__(self, pieces: Pieces) -> None:
         self._pieces = pieces
         self.found: set[Node] = set()
-        # Parts of memory elsewhere that hold what may be computed anywhere.
+        # Parts of other memory that hold values which may be computed anywhere.
         self._made: set[tuple[Piece, int]] = set()
 
     def program(self, nodes: Sequence[Node]) -> None:
@@ -65,7 +65,8 @@ class _Search:
         return is_free
 
     def _block(self, node: Node) -> bool:
-        """What is free before a round has to be free behind each, else it is looked at again."""
+        """Repeat the search until the parts that are free before a round are free after each
+        round."""
         control = node.control
         assert control is not None
         while True:
@@ -85,7 +86,7 @@ class _Search:
         return can_move
 
     def _is_whole(self, node: Node) -> bool:
-        """True for a block that may be done on any device as it is."""
+        """True for a block that may run on any device as a whole."""
         control = node.control
         assert control is not None
         inside = [each for each in everything([node]) if each is not node]
@@ -104,7 +105,7 @@ class _Search:
 
 def _can_move(node: Node) -> bool:
     """True for a launch that is the same elsewhere: without variables of a module, which each
-    device has of its own, and without memory of others by peer access."""
+    device has for itself, and without peer access to other devices' memory."""
     if node.launch is None or node.device is None or node.is_alone:
         return False
     kernel = node.launch.kernel

@@ -1,7 +1,6 @@
-"""Floor 3, placement. Memory that a program has on other devices than where it was recorded.
+"""Floor 3, placement. Memory of a program on other devices than the recorded one.
 
-The floor above, which has a pool of it, provides it: what is taken here is ordered and given back
-as all memory of arrays is.
+The floor above provides it from its pool. It is ordered and given back as all memory of arrays is.
 """
 
 from __future__ import annotations
@@ -19,35 +18,37 @@ if TYPE_CHECKING:
     from cudasync.driver import Device
     from cudasync.engine.hazards.accesses import Accesses
 
-# What kernels take for granted of an address, some of them: it is the same in a mirror.
+# Some kernels rely on the alignment of an address; a mirror has the same alignment.
 _ALIGNMENT = 256
 
 _provided: list[Callable[[Device, int], Any]] = []
 
 
 def provide(take: Callable[[Device, int], Any]) -> None:
-    """`take(device, size_bytes)` gives memory with a `ptr`, which goes back when it is garbage."""
+    """`take(device, size_bytes)` returns memory with a `ptr`, which goes back when it is
+    garbage."""
     _provided[:] = [take]
 
 
 @dataclass(frozen=True, eq=False)
 class Anywhere:
-    """Memory that was recorded with `device=cs.ANY`: where it is if it is not moved."""
+    """Memory that was recorded with `device=cs.ANY`, at its place if it is not moved."""
 
     region: Region
     device: Device
-    # Kept by the nodes that touch it; and what is gone once no array of the program is on it.
+    # The nodes that touch the memory keep it. `arrays` is dead once the program has no array on it.
     memory: Any
     arrays: weakref.ref[Any]
 
     @property
     def is_temporary(self) -> bool:
-        """True if nobody can ask for what it holds any more, but nodes."""
+        """True if only nodes can still ask for its value."""
         return self.arrays() is None
 
 
 class AnywhereMap:
-    """All of it in one recording: apart from each other, since each keeps its memory."""
+    """All such memory of one recording. Its regions do not overlap, because each keeps its
+    memory."""
 
     def __init__(self) -> None:
         self._sorted: list[Anywhere] = []
@@ -59,7 +60,7 @@ class AnywhereMap:
         insort(self._sorted, made, key=_start)
 
     def touched(self, accesses: Accesses) -> Iterator[Anywhere]:
-        """What these accesses touch, each once."""
+        """The regions that these accesses touch, each once."""
         if not self._sorted:
             return
         seen: set[Anywhere] = set()
@@ -79,10 +80,10 @@ def _start(each: Anywhere) -> int:
 
 @dataclass(frozen=True)
 class Mirror:
-    """Memory of a device that stands for some of another one."""
+    """Memory of a device that stands for memory of another device."""
 
     memory: Any
-    # How much further on it is.
+    # The offset of its addresses from the original ones.
     by: int
 
     @classmethod
@@ -97,8 +98,8 @@ class Mirror:
 
 
 def lasting(things: Iterable[Any]) -> tuple[Any, ...]:
-    """What to keep of arrays for a node: of those that may be anywhere the memory, so that the node
-    does not count as one who has the array."""
+    """The objects that a node keeps for arrays: for an array on `cs.ANY` its memory, so that the
+    node does not count as a holder of the array."""
     return tuple(map(_lasting, things))
 
 

@@ -1,9 +1,9 @@
-"""Floor 3, placement. A program with its steps where they were placed, and the copies in between.
+"""Floor 3, placement. Builds the program with its steps in their places, and copies in between.
 
-True behind each step that is emitted: of every part of a piece it is known on which devices it
-holds what it would have held in the program as recorded. A step is given what it reads where it is,
-by copies right before it; what it writes is nowhere else then. Edges are found anew behind all of
-that, by what each node touches now. What is inside of a block is such a program, too (`blocks`).
+Invariant behind each emitted step: for every part of a piece, the devices are known that hold its
+value in the program as recorded. Copies right before a step bring the values that it reads to its
+device. Values that it writes are valid only there afterwards. The edges are found anew at the end,
+from what each node touches. The inside of a block is such a program, too (`blocks`).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class Placed:
-    """The program, as it is made, with what was counted on the way."""
+    """The program while it is built, with counters for the report."""
 
     def __init__(
         self, nodes: Sequence[Node], pieces: Pieces, devices: Mapping[Node, Device]
@@ -38,21 +38,21 @@ class Placed:
         self._pieces = pieces
         self._devices = devices
         self._mirrors: dict[tuple[Piece, Device], Mirror] = {}
-        # The memory of those that the node which is being made is on, and must keep.
+        # The memory of mirrors that the current node is on, and must keep.
         self._lent: list[Any] = []
         self._writers: dict[Piece, Node] = {}
-        # Of each part: the devices that have its value; None while it has none that counts.
+        # For each part, the devices that have its value; None while no value of it counts.
         self._valid: dict[Piece, list[Collection[Device] | None]] = {
             piece: [None if piece.is_temporary else {piece.device}] * (len(piece.cuts) - 1)
             for piece in pieces
             if piece.device is not None
         }
         self._made: list[Node] = []
-        # What a launch does; how often it does what is emitted now, where that is known.
+        # The moves of a launch; `_rounds` is how often it runs the current step, if that is known.
         self.moved_bytes = 0
         self.moves = 0
         self._rounds = 1
-        # Of steps that could not be made for the device that was chosen.
+        # The number of steps that could not be made for their chosen device.
         self.refused = 0
         for node in nodes:
             self._add(node)
@@ -60,7 +60,7 @@ class Placed:
         self.nodes = ordered(self._made)
 
     def _bring_back(self) -> None:
-        """What a launch leaves is where it would have been."""
+        """Copy the values that a launch leaves to their recorded places."""
         for piece in self._valid:
             if not piece.is_temporary and piece in self._writers:
                 self._bring(piece.region, piece.device, self._writers[piece])
@@ -85,7 +85,7 @@ class Placed:
         self._emit(made, written_by(node), device)
 
     def _stay(self, node: Node) -> None:
-        """It is done where it was recorded, on what is there."""
+        """Run it where it was recorded, with its values brought there."""
         is_all = any(r.__class__ is Everywhere for part in node.hazards[0] for r in part)
         regions = [piece.region for piece in self._valid] if is_all else needed(node)
         for region in regions:
@@ -93,7 +93,8 @@ class Placed:
         self._emit(node, regions if is_all else written_by(node), None)
 
     def _block(self, node: Node) -> None:
-        """A block: what it touches is at its edges where its steps want it, in all rounds."""
+        """A block: the values that it touches are at its edges where its steps need them, in all
+        rounds."""
         control: Any = node.control
         edges = blocks.edges(control, self._pieces, self._devices)
         for region, device in edges.entries(needed(node)):
@@ -125,7 +126,7 @@ class Placed:
                     valid[piece][at] = edges.devices[piece, at]
 
     def _transfer(self, node: Node, device: Device | None) -> None:
-        """A copy or fill: from where its source is, to where its target shall be."""
+        """A copy or fill, from the place of its source to the place of its target."""
         transfer: Any = node.transfer
         region = transfer.target[0]
         target = self._pieces.of(region)
@@ -143,7 +144,8 @@ class Placed:
         self._emit(made, (region,), on)
 
     def _source(self, source: Any, on: Device | None, node: Node) -> Any:
-        """Where a copy reads what it shall read: there if it is, else where it has to come from."""
+        """The place that a copy reads from: `on` if the value is there, else another device that
+        has it."""
         region, device = source
         piece = self._pieces.of(region)
         valid = self._valid.get(piece)
@@ -170,7 +172,8 @@ class Placed:
                     valid[at] = {where}
 
     def _bring(self, region: Region, device: Device | None, node: Node) -> None:
-        """Copies for `node`, so that `region` has its value there; None is where it was."""
+        """Copies for `node` that bring the value of `region` to the device; None is its recorded
+        place."""
         if region[0] >= region[1]:
             return
         piece = self._pieces.of(region)
@@ -195,7 +198,7 @@ class Placed:
     def _move(
         self, piece: Piece, parts: Sequence[int], source: Any, target: Device, node: Node
     ) -> None:
-        """A copy of these parts, which lie in a row."""
+        """A copy of these consecutive parts."""
         region = type(piece.region)(piece.cuts[parts[0]], piece.cuts[parts[-1] + 1])
         to, of = (self._there(region, each, piece) for each in (target, source))
         made = node.moving(Transfer((to, target), (of, source)), target)
@@ -205,7 +208,7 @@ class Placed:
         self.moved_bytes += self._rounds * (region.end - region.start)
 
     def _there(self, region: Region, device: Device, piece: Piece | None = None) -> Region:
-        """Where these bytes are on `device`."""
+        """The place of these bytes on `device`."""
         piece = piece or self._pieces.of(region)
         if device is piece.device:
             return region
@@ -216,7 +219,7 @@ class Placed:
         return mirror.region(region)
 
     def _aimed(self, node: Node, device: Device) -> Node:
-        """The node, on the mirrors of what it touches."""
+        """The node, on the mirrors of the memory that it touches."""
         aim = Aim()
         for piece in {self._pieces.of(each): None for each in touched(node)}:
             start = self._there(piece.region, device, piece).start
@@ -231,14 +234,14 @@ class Placed:
         return made
 
     def _keep(self, made: Node) -> None:
-        """Let it keep the mirrors that it is on."""
+        """Let it keep the mirrors that it is on alive."""
         for memory in self._lent:
             made.keep(memory)
         self._lent.clear()
 
 
 def _first(devices: Collection[Device], home: Device | None) -> Device:
-    """One of those that have a value: where it was recorded, if that does."""
+    """A device that has a value: the recorded one, if it has."""
     return home if home is not None and home in devices else min(devices, key=_ordinal)
 
 

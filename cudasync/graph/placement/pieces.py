@@ -1,7 +1,7 @@
-"""Floor 3, placement. The memory of a program in pieces, each of which is moved with its like.
+"""Floor 3, placement. Cuts the memory of a program into pieces, which move independently.
 
-A piece is what overlaps: all that nodes touch of one array, most often. It is cut at the ends of
-what they touch, so that of what is moved each byte is in one state.
+A piece is a maximal range of overlapping accesses: most often all that nodes touch of one array. It
+is cut at the ends of the accesses, so that all bytes of a part are in one state.
 """
 
 from __future__ import annotations
@@ -21,24 +21,25 @@ if TYPE_CHECKING:
 
 @dataclass(eq=False)
 class Piece:
-    """Some memory: where it was recorded, None for the host's and where that is not known."""
+    """A range of memory on its recorded device; None for host memory and an unknown device."""
 
     region: Region
     device: Device | None = None
-    # True if it was recorded for any device; if nobody can ask for what it holds behind a launch.
+    # `is_anywhere`: recorded on `cs.ANY`. `is_temporary`: nobody can ask for its value after a
+    # launch.
     is_anywhere: bool = False
     is_temporary: bool = False
-    # The first bytes of its parts, and its end.
+    # The starts of its parts, and its end.
     cuts: list[int] = field(default_factory=list)
 
     def parts(self, region: tuple[int, int]) -> range:
-        """The parts that lie in these bytes, which begin and end where parts do."""
+        """The parts in these bytes, which begin and end where parts do."""
         start = bisect_left(self.cuts, max(region[0], self.region.start))
         return range(start, bisect_left(self.cuts, min(region[1], self.region.end)))
 
 
 class Pieces:
-    """All that the nodes of a program touch, those inside of blocks, too."""
+    """All memory that the nodes of a program touch, including nodes inside of blocks."""
 
     def __init__(self, program: Sequence[Node]) -> None:
         nodes = list(everything(program))
@@ -66,11 +67,11 @@ class Pieces:
         return iter(self._pieces)
 
     def of(self, region: tuple[int, int]) -> Piece:
-        """The piece that these bytes, which some node touches, are in."""
+        """The piece of these bytes, which some node touches."""
         return self._pieces[bisect_right(self._pieces, region[0], key=_start) - 1]
 
     def _tell_devices(self, nodes: Iterable[Node]) -> None:
-        """Where each is that was not recorded for any device: where those are that use it."""
+        """Find the device of each piece that is not on `cs.ANY`: the device of its users."""
         unsure: set[Piece] = set()
         for node in nodes:
             for region, device in _places(node):
@@ -80,13 +81,13 @@ class Pieces:
                 if piece.device is None or piece.device is device:
                     piece.device = device
                 else:
-                    # By peer access: it is not known whose.
+                    # Used by peer access: its device is unknown.
                     unsure.add(piece)
                     piece.device = None
 
 
 def everything(nodes: Iterable[Node]) -> Iterator[Node]:
-    """The nodes of a program, those inside of blocks behind each block."""
+    """The nodes of a program; those inside of a block follow the block."""
     for node in nodes:
         yield node
         if node.control is not None:
@@ -101,12 +102,12 @@ def touched(node: Node) -> Iterator[Region]:
 
 
 def named(regions: Iterable[Region]) -> list[Region]:
-    """Those that are some memory, and not all of it."""
+    """The regions that are some memory, and not all of it."""
     return [each for each in regions if each[0] < each[1] and each.__class__ is not Everywhere]
 
 
 def _places(node: Node) -> Iterator[tuple[Region, Device | None]]:
-    """Bytes that it touches, with the device that they are on, if any."""
+    """Bytes that it touches, each with its device, if any."""
     transfer = node.transfer
     if transfer is not None:
         places = (transfer.target, transfer.source)

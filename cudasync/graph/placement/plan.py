@@ -1,9 +1,9 @@
-"""Floor 3, placement. Where each step of a program is done: a schedule of it, and of each block.
+"""Floor 3, placement. Plans the device of each step of a program, and of each block.
 
-A block is one task of the program around it. It is done on one device as a whole, then the driver
-can have its rounds; or its steps are placed one by one, as a program of its own whose steps come
-one after the other, as the engine does them. Then what is moved in a round counts for each round,
-and what is moved at the edges once.
+A block is one task of the program around it. If it runs on one device as a whole, the driver can
+run its rounds. Otherwise its steps are placed one by one, as a program of its own in a row, because
+the engine runs them one after the other. Moves inside of a round then count for each round, and
+moves at the edges count once.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ if TYPE_CHECKING:
     from cudasync.graph.placement.blocks import Edges
     from cudasync.graph.placement.pieces import Piece, Pieces
 
-# Rounds of a loop whose flag decides.
+# The assumed rounds of a loop whose flag decides.
 ROUNDS = 8
-# What a step costs the engine that does the rounds of a block, where the driver could have them.
+# The engine's additional cost for a step of a block whose rounds the driver could run.
 STEP_S = 30e-6
 
 
 class Plan(NamedTuple):
-    """The steps that were placed, inside of blocks, too; when all is over, and when it would be
-    with each step where it was recorded."""
+    """The placed steps, including those inside of blocks; the time at the end, and the time at the
+    end with each step at its recorded place."""
 
     places: dict[Node, Device]
     end_s: float
@@ -43,7 +43,7 @@ class Plan(NamedTuple):
 
 
 class Planner:
-    """What is known of a program, to plan it."""
+    """The facts about a program that plans of it need."""
 
     def __init__(self, pieces: Pieces, free: set[Node], devices: Sequence[Device]) -> None:
         self._pieces = pieces
@@ -51,7 +51,7 @@ class Planner:
         self._devices = devices
 
     def plan(self, nodes: Sequence[Node]) -> Plan:
-        """Of a program whose steps run beside each other where their data allow."""
+        """The plan of a program whose steps overlap where their data allow."""
         return self._planned(nodes, None, is_row=False)
 
     def _planned(self, nodes: Sequence[Node], edges: Edges | None, *, is_row: bool) -> Plan:
@@ -74,10 +74,10 @@ class Planner:
         return Plan(places, found.end_s, here.end_s)
 
     def _inside(self, block: Node) -> Plan:
-        """A block whose steps are placed one by one."""
+        """The plan of a block whose steps are placed one by one."""
         control = block.control
         assert control is not None
-        # First by what each step takes where it was recorded: that tells what is at the edges.
+        # The first plan uses recorded places; it gives the values at the edges.
         places = self._bodies(control, None)[0]
         edges = blocks.edges(control, self._pieces, places)
         places, end_s, home_s = self._bodies(control, edges)
@@ -93,7 +93,7 @@ class Planner:
         return Plan(places, end_s * rounds + moved_s, home_s * rounds)
 
     def _bodies(self, control: Control, edges: Edges | None) -> Plan:
-        """One round; the longest, where only one of two is done."""
+        """The plan of one round; the longest, if only one of two bodies runs."""
         plans = [self._planned(body, edges, is_row=True) for body in control.bodies]
         places = {node: on for each in plans for node, on in each.places.items()}
         return Plan(
@@ -110,11 +110,11 @@ class Planner:
         *,
         is_row: bool,
     ) -> list[Task]:
-        """The steps as tasks: what each needs of which other, and where it may be done."""
+        """The steps as tasks: the data that each needs of others, and its possible places."""
         pieces = self._pieces
         at_edges: Mapping[tuple[Piece, int], Any] = {} if edges is None else edges.devices
         place = {node: at for at, node in enumerate(nodes)}
-        # Who wrote each part last.
+        # The last writer of each part.
         writer: dict[tuple[Piece, int], int] = {}
         tasks: list[Task] = []
         for at, node in enumerate(nodes):
@@ -149,7 +149,7 @@ class Planner:
         return tasks
 
     def _seconds(self, node: Node, inside: Mapping[Node, Plan]) -> dict[Any, float]:
-        """Where it may be done, and how long it takes there: first where it was recorded."""
+        """The possible places of a step and its seconds there, the recorded place first."""
         plan = inside.get(node)
         if plan is not None:
             return self._seconds_of_block(node, plan)
@@ -159,7 +159,8 @@ class Planner:
         return {device: costs.seconds_on(node, device) for device in places}
 
     def _seconds_of_block(self, block: Node, plan: Plan) -> dict[Any, float]:
-        """As a whole on one device, if it may be; the host stands for its steps one by one."""
+        """As a whole on each device, if it may be moved; the host stands for its steps one by
+        one."""
         if block not in self._free:
             return {None: plan.end_s}
         steps = [each for each in everything([block]) if each.control is None]
@@ -173,7 +174,7 @@ class Planner:
 
 
 def rounds_of(control: Control) -> int:
-    """How often what is inside is done, as far as that is known."""
+    """How often the inside runs, or an assumption."""
     if isinstance(control, Repeat):
         return control.times
     return ROUNDS if isinstance(control, WhileLoop) else 1
@@ -182,7 +183,7 @@ def rounds_of(control: Control) -> int:
 def _recorded(
     nodes: Sequence[Node], tasks: Sequence[Task], inside: Mapping[Node, Plan]
 ) -> list[Task]:
-    """The same tasks, blocks that can not go elsewhere as they were recorded."""
+    """The same tasks; blocks that cannot go elsewhere take their recorded time."""
     return [
         each._replace(seconds={None: inside[node].home_s})
         if node in inside and set(each.seconds) == {None}
@@ -192,7 +193,7 @@ def _recorded(
 
 
 def _on(node: Node, device: Device) -> float:
-    """What a step takes on this device, or a block as a whole."""
+    """The seconds of a step on this device, or of a block as a whole."""
     if node.control is None:
         return costs.seconds_on(node, device)
     inside = (each for body in node.control.bodies for each in body)
@@ -200,7 +201,7 @@ def _on(node: Node, device: Device) -> float:
 
 
 def _steps_of(node: Node) -> int:
-    """How many steps are done for a block, one after the other."""
+    """The number of steps that run for a block, one after the other."""
     if node.control is None:
         return 1
     inside = (each for body in node.control.bodies for each in body)

@@ -1,9 +1,9 @@
-"""Floor 3, placement. Which place does what, and when: HEFT (Topcuoglu, Hariri and Wu, 2002).
+"""Floor 3, placement. Schedules tasks on places: HEFT (Topcuoglu, Hariri and Wu, 2002).
 
-Tasks are taken by their upward rank, the time from their beginning to the end of all on the longest
-way; each goes where it ends first, what it needs from elsewhere moved there before, in the first
-gap that is long enough. A place does one thing after the other, and is given one copy after the
-other meanwhile; the place None, the host, does any number at once.
+Tasks are taken by their upward rank: the time from their begin to the end of everything on the
+longest path. Each goes to the place where it ends first, in the first gap that is long enough,
+after the copies that it needs. A place runs one task after the other, and receives one copy after
+the other meanwhile. The place None, the host, runs any number at once.
 """
 
 from __future__ import annotations
@@ -16,30 +16,31 @@ if TYPE_CHECKING:
     from typing import TypeAlias
 
     Place: TypeAlias = Hashable | None
-    # Seconds that so many bytes take from one place to another.
+    # The seconds of a copy of so many bytes between places.
     Link: TypeAlias = Callable[[int], float]
 
 
 class Task(NamedTuple):
-    """One step: where it can be done, and how long that takes there, the place it has first."""
+    """One step: its possible places with its seconds there, its original place first."""
 
     seconds: Mapping[Place, float]
-    # The tasks that it comes after, by position, and how many bytes it needs of what they make.
+    # The indices of its predecessors, and the bytes that it needs of their results.
     before: Sequence[tuple[int, int]] = ()
-    # What is somewhere from the beginning and is needed; what has to be somewhere in the end.
+    # `needs`: bytes that are at a place from the beginning. `leaves`: bytes that must be at a place
+    # in the end.
     needs: Sequence[tuple[Place, int]] = ()
     leaves: Sequence[tuple[Place, int]] = ()
 
 
 class Schedule(NamedTuple):
-    """Where each task is done, and when all is over."""
+    """The place of each task, and the time when everything is over."""
 
     places: list[Place]
     end_s: float
 
 
 def scheduled(tasks: Sequence[Task], link: Link) -> Schedule:
-    """A schedule of `tasks`, each of which stands behind those that it comes after."""
+    """A schedule of `tasks`, each of which stands behind its predecessors."""
     ranks = _ranks(tasks, link)
     found = _Found(tasks, link)
     for at in sorted(range(len(tasks)), key=lambda each: (-ranks[each], each)):
@@ -49,8 +50,8 @@ def scheduled(tasks: Sequence[Task], link: Link) -> Schedule:
 
 
 class _Try(NamedTuple):
-    """A task at a place: when it begins and ends, and when all that it leaves is where it has to
-    be; until when copies to places are under way."""
+    """A task at a place: its begin and end; the time when its results are where they must be; the
+    times when the copies to places end."""
 
     place: Place
     begin: float
@@ -61,7 +62,7 @@ class _Try(NamedTuple):
 
     @property
     def cost(self) -> float:
-        """When all is over, and what is copied for it: a copy has to save more than it takes."""
+        """The time of the end plus that of its copies: a copy must save more than it takes."""
         return self.over + self.copying_s
 
 
@@ -73,13 +74,13 @@ class _Found:
         self._link = link
         self.places: list[Place] = [None] * len(tasks)
         self._ends = [0.0] * len(tasks)
-        # Of each place, when it is busy; until when something is copied there, one at a time.
+        # For each place: its busy spans, and the end of its last copy, one at a time.
         self._busy: dict[Place, _Busy] = {}
         self._copies: dict[Place, float] = {}
         self.over = 0.0
 
     def tried(self, at: int, place: Place) -> _Try:
-        """How it would be at this place."""
+        """The outcome of the task at this place."""
         task, ends, places = self._tasks[at], self._ends, self.places
         ready = max([ends[other] for other, _ in task.before], default=0.0)
         copies: dict[Place, float] = {}
@@ -99,7 +100,7 @@ class _Found:
         return _Try(place, begin, end, over, copies, copying_s)
 
     def take(self, at: int, chosen: _Try) -> None:
-        """Let it be so."""
+        """Put the task there."""
         place, begin, end, over, copies, _ = chosen
         self.places[at], self._ends[at] = place, end
         self._copies.update(copies)
@@ -110,7 +111,7 @@ class _Found:
     def _copied(
         self, begin: float, source: Place, target: Place, size: int, copies: dict[Place, float]
     ) -> float:
-        """When so many bytes are there."""
+        """The time when so many bytes are at the target."""
         if not _is_apart(source, target, size):
             return begin
         free = copies.get(target, self._copies.get(target, 0.0))
@@ -127,12 +128,12 @@ def _cost(each: _Try) -> float:
 
 
 def _is_apart(one: Place, other: Place, size: int) -> bool:
-    """True if so many bytes of one place have to be copied for the other."""
+    """True if so many bytes of one place must be copied for the other."""
     return bool(size) and one is not None and other is not None and one != other
 
 
 def at_home(tasks: Sequence[Task], link: Link) -> Schedule:
-    """The same, with each task at the place that it has first."""
+    """The schedule with each task at its original place."""
     return scheduled(
         [each._replace(seconds=dict([next(iter(each.seconds.items()))])) for each in tasks], link
     )
@@ -152,14 +153,14 @@ def _ranks(tasks: Sequence[Task], link: Link) -> list[float]:
 
 
 class _Busy:
-    """When a place is busy: spans in order, apart from each other, so that they are few."""
+    """The busy times of a place: sorted, disjoint spans, merged so that they are few."""
 
     def __init__(self) -> None:
         self._starts: list[float] = []
         self._ends: list[float] = []
 
     def first_gap(self, ready: float, seconds: float) -> float:
-        """When there are so many seconds free, from `ready` on."""
+        """The begin of the first gap of so many seconds, from `ready` on."""
         begin = ready
         for at in range(bisect_right(self._ends, ready), len(self._ends)):
             if self._starts[at] - begin >= seconds:
@@ -168,7 +169,7 @@ class _Busy:
         return begin
 
     def add(self, begin: float, end: float) -> None:
-        """It is busy then, in a gap."""
+        """Mark a gap as busy."""
         starts, ends = self._starts, self._ends
         at = bisect_right(starts, begin)
         if at and ends[at - 1] == begin:

@@ -1,4 +1,4 @@
-"""Floor 3, placement. What one step needs, what it leaves, and the same step on another device."""
+"""Floor 3, placement. The data that a step needs and leaves, and the step on another device."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 
 def needed(node: Node) -> list[Region]:
-    """The bytes whose value it needs: what it writes, too, if it may leave some of that."""
+    """The bytes whose value it needs; also those that it writes, if it may leave some of them
+    alone."""
     if isinstance(node.control, Repeat) and node.control.times:
         return _needed_at_first(node.control.bodies[0])
     only_read, updated, written = node.hazards[0]
@@ -26,7 +27,7 @@ def needed(node: Node) -> list[Region]:
 
 
 def _needed_at_first(nodes: Sequence[Node]) -> list[Region]:
-    """What these need, one after the other, of what was there before."""
+    """The earlier values that these nodes need, run one after the other."""
     overwritten = Cover()
     found: dict[Region, None] = {}
     for node in nodes:
@@ -45,7 +46,7 @@ def written_by(node: Node) -> list[Region]:
 
 
 def _is_exact(node: Node) -> bool:
-    """True if it overwrites all that it says it does: nothing of what was there is left."""
+    """True if it overwrites all bytes that it declares: no old value is left."""
     if node.expression is not None or node.transfer is not None:
         return True
     return node.launch is not None and node.launch.kernel.module.is_generated
@@ -61,5 +62,5 @@ def made_for(node: Node, device: Device | None) -> Node | None:
         assert node.launch is not None
         return node.launching(node.launch.elsewhere(device), node.hazards)
     except (CudasyncError, ValueError):
-        # A kernel that this device can not have, or a shape that is too much for it.
+        # The device cannot have this kernel, or cannot launch this shape.
         return None
